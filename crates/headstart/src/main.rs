@@ -1,0 +1,2 @@
+//! The headstart command line.
+fn main() {}

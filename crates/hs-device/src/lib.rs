@@ -1,0 +1,1 @@
+//! Models of media: request to service time.

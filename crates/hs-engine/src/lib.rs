@@ -1,0 +1,1 @@
+//! Prefetch policy as pure logic.

@@ -1,0 +1,1 @@
+//! The headstart image format: bytes to structs and back.

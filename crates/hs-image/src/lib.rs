@@ -1,0 +1,1 @@
+//! Build and read headstart images.

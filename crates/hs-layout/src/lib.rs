@@ -1,0 +1,1 @@
+//! Profiles and medium to a layout plan.

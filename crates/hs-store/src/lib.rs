@@ -1,0 +1,1 @@
+//! Random-access bytes, and layers over them.

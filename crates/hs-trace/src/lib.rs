@@ -1,0 +1,1 @@
+//! Profiles: the record of one start's reads.

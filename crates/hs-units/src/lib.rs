@@ -1,0 +1,17 @@
+//! Byte sizes, block numbers, ranges and durations as types.
+//!
+//! Everything above agrees on these words: a *block* is [`BLOCK_BYTES`] bytes of the logical disk
+//! and is named by its [`Lba`]; a [`BlockRange`] is a run of them; a [`ByteRange`] is a run of
+//! bytes of a file; a [`Nanos`] is a point or a span on some clock.
+
+mod block;
+mod bytes;
+mod digest;
+mod prng;
+mod time;
+
+pub use block::{BLOCK_BYTES, BlockRange, Lba};
+pub use bytes::{ByteRange, ByteSize, ParseByteSizeError};
+pub use digest::{Digest, ParseDigestError};
+pub use prng::Prng;
+pub use time::Nanos;
