@@ -1,1 +1,35 @@
-//! Models of media: request to service time.
+//! Models of media: a request goes in, the time of its service comes out.
+//!
+//! A [`Device`] is told *when* a request reaches the medium and answers *when* its bytes arrive. It
+//! has no clock and does no I/O: the same model runs under the lab's virtual clock and under the
+//! emulate layer of `hs-store`, which really sleeps. A [`Medium`] is the written name of a model,
+//! such as `flat-10ms-25mbs`, and makes fresh devices of it.
+//!
+//! One model a file: [`flat`](Flat) is a latency and a rate, nothing else.
+
+mod flat;
+mod medium;
+mod service;
+
+pub use flat::{Flat, FlatSpec};
+pub use medium::{Medium, MediumError};
+pub use service::Service;
+
+use hs_units::{ByteRange, Nanos};
+
+/// A medium that serves requests in time.
+///
+/// `now` is on the caller's clock and must not go backwards between calls on one device. A device
+/// promises a [`Service`] when the request is submitted and never revises it: what is queued
+/// behind an abandoned request keeps the time that it was told.
+pub trait Device: Send {
+    /// Hands `request` to the medium at `now` and learns when it will be served.
+    ///
+    /// A request of no bytes is still a request: it costs its latency.
+    fn submit(&mut self, now: Nanos, request: ByteRange) -> Service;
+
+    /// Tells that the caller stopped taking the bytes of `service` at `now`. What [`Service`] says
+    /// arrived by then has been delivered. The link is free again from `now` on, unless other
+    /// requests are already queued behind this one; those keep their times.
+    fn abandon(&mut self, now: Nanos, service: Service);
+}

@@ -1,1 +1,12 @@
-//! Prefetch policy as pure logic.
+//! Prefetch policy as pure logic: `handle_*` in, `poll` out, `now` is an argument.
+//!
+//! The engine never touches a file or a clock. It sees the sizes of the hot chunks, what the medium
+//! answered and how long that took, and it says which contiguous run of chunks to ask for next, or
+//! that somebody who needs a chunk now should wait for the stream rather than send the medium
+//! elsewhere (DESIGN decision 8). The same code can run against a model under a virtual clock.
+
+mod estimate;
+mod prefetch;
+
+pub use estimate::MediumEstimate;
+pub use prefetch::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};

@@ -1,1 +1,46 @@
-//! The headstart image format: bytes to structs and back.
+//! The headstart image format: bytes to structs and back. docs/FORMAT.md is the normative text; this
+//! crate is its reading, without files, sockets, threads or clocks.
+//!
+//! ```text
+//! 0                 superblock, 4096 bytes
+//!                   hot segments (0..=16), each: index | hints | chunks
+//!                   cold region: chunks | index leaves | index root
+//! image_bytes-4096  mirror of the superblock
+//! ```
+//!
+//! Opening an image: read 4096 bytes, [`Superblock::decode`], [`Superblock::check_file`]; for each
+//! [`HotSegment`] read its index and [`HotIndex::decode`]; read the root and [`ColdRoot::decode`]; on the first
+//! miss in a leaf, [`ColdLeaf::decode`]. Every `decode` checks the digest of its bytes before it looks at
+//! them. Reading a chunk: fetch the range, [`ChunkRef::verify`], then [`Decompressor::decompress`].
+
+mod check;
+mod chunk;
+mod codec;
+mod cold;
+mod cold_tables;
+mod coverage;
+mod digest;
+mod disk_digest;
+mod error;
+mod geometry;
+mod hints;
+mod hot;
+mod hot_map;
+mod leaf;
+pub mod limits;
+mod superblock;
+mod wire;
+
+pub use chunk::ChunkRef;
+pub use codec::{Codec, Compressor, Decompressor};
+pub use cold::{ColdRegion, ColdRoot, LeafRef};
+pub use cold_tables::{ColdTables, EncodedColdTables};
+pub use coverage::ColdCoverage;
+pub use digest::{ImageDigest, ParseImageDigestError, chunk_digest};
+pub use disk_digest::{DiskHasher, leaf_digest};
+pub use error::{FormatError, Part};
+pub use geometry::{ColdGeometry, ColdPlace};
+pub use hints::{Hint, Hints};
+pub use hot::{HotChunk, HotIndex, HotIndexBuilder, HotPlace, HotSegment};
+pub use leaf::{ColdLeaf, WindowRef};
+pub use superblock::{Features, Signature, Superblock};

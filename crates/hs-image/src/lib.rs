@@ -1,1 +1,34 @@
 //! Build and read headstart images.
+//!
+//! Reading: [`Image`] knows where everything lies and fetches single chunks, verified; [`Reader`]
+//! answers reads of the disk from any number of threads, fetching and decompressing in parallel.
+//! Writing: [`build`] stores a disk in cold windows, [`optimize`] adds a hot region that a profile
+//! ordered, [`verify`] proves what an image holds.
+
+pub mod source;
+
+mod build;
+mod cold;
+mod error;
+mod head;
+mod hot_map;
+mod image;
+mod optimize;
+mod output;
+mod policy;
+mod reader;
+mod verify;
+
+pub use build::{BuildOptions, BuildReport, build};
+pub use error::ImageError;
+pub use head::{Head, HeadMessage};
+pub use hot_map::HotPlace;
+pub use image::{Image, StreamEvent};
+pub use optimize::{OptimizeOptions, OptimizeReport, optimize};
+pub use output::Progress;
+pub use policy::{DemandEvent, HotPolicy, NoStream, Watch};
+pub use reader::{Reader, ReaderOptions, ReaderStats};
+pub use verify::{VerifyReport, verify};
+
+/// Bytes of the superblock, as an offset in the file.
+pub(crate) const SUPERBLOCK_BYTES: u64 = hs_format::limits::SUPERBLOCK_BYTES as u64;

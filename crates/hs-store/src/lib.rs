@@ -1,1 +1,116 @@
 //! Random-access bytes, and layers over them.
+//!
+//! A [`Store`] is what an image lies in: some bytes with a length and a name. It knows nothing of
+//! chunks or digests. Backends hold bytes; layers wrap any store, are stores themselves, and
+//! change one thing each. A stack is written from the outside in:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use hs_device::Medium;
+//! use hs_store::{Count, Emulate, FileStore, Store};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let path = std::env::current_exe()?;
+//! let medium = Medium::parse("none")?;
+//! let count = Count::new(Emulate::new(FileStore::open(&path)?, &medium));
+//! let counters = count.counters();
+//! let store: Arc<dyn Store> = Arc::new(count);
+//!
+//! let mut magic = [0; 4];
+//! store.read_at(0, &mut magic)?;
+//! assert_eq!(counters.snapshot().bytes, 4);
+//! # Ok(()) }
+//! ```
+//!
+//! | part | kind | what it does |
+//! | --- | --- | --- |
+//! | [`FileStore`] | backend | a regular file or a block device |
+//! | [`MemoryStore`] | backend | a vector of bytes |
+//! | [`Emulate`] | layer | takes as long as another medium would |
+//! | [`Count`] | layer | counts requests, bytes, seeks and busy time |
+//! | [`Fault`] | layer | damages, fails or delays chosen places |
+
+mod clock;
+mod count;
+mod emulate;
+mod error;
+mod fault;
+mod file;
+mod memory;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use hs_units::ByteRange;
+
+pub use clock::{Clock, Monotonic};
+pub use count::{Count, Counters, Snapshot};
+pub use emulate::Emulate;
+pub use error::StoreError;
+pub use fault::{Fault, FaultKind, Rule};
+pub use file::FileStore;
+pub use memory::MemoryStore;
+
+/// Takes the pieces of a stream, in order; `Break` asks for no more.
+pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + 'a;
+
+/// Bytes that can be read anywhere, by several threads at once.
+///
+/// The length is fixed while the store is open. A call is *one* request on the medium, however it
+/// is carried out; one of no bytes is not a request and does nothing.
+pub trait Store: Send + Sync {
+    /// Size in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether there are no bytes at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What to call the store in messages: a path or an address.
+    fn name(&self) -> &str;
+
+    /// Fills `buf` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`StoreError::Short`] when the bytes are not all there, [`StoreError::Read`] when the
+    /// medium fails. The contents of `buf` are then unspecified.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError>;
+
+    /// Hands consecutive pieces of `range` to `sink` as they arrive: none empty, of any size, all
+    /// of `range` together. One request on the medium. When `sink` breaks, the stream ends early
+    /// and without an error, and the rest is not read.
+    ///
+    /// # Errors
+    /// As for [`read_at`](Self::read_at). Pieces from before the fault may have been handed out,
+    /// except that a range that does not lie in the store hands out none.
+    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError>;
+}
+
+/// Forwards every method to what the pointer points at.
+macro_rules! store_through_pointer {
+    ($($pointer:ty),*) => {$(
+        impl<S: Store + ?Sized> Store for $pointer {
+            fn len(&self) -> u64 {
+                (**self).len()
+            }
+            fn is_empty(&self) -> bool {
+                (**self).is_empty()
+            }
+            fn name(&self) -> &str {
+                (**self).name()
+            }
+            fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+                (**self).read_at(offset, buf)
+            }
+            fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+                (**self).stream(range, sink)
+            }
+        }
+    )*};
+}
+
+store_through_pointer!(&S, Box<S>, Arc<S>);
+
+#[cfg(test)]
+mod contract;

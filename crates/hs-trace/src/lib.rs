@@ -1,1 +1,26 @@
-//! Profiles: the record of one start's reads.
+//! The profile of one start: which blocks were read, in which order, when, and what each read cost.
+//!
+//! A [`Profile`] is bound to one disk by its digest, and travels as a small file (suffix `.hsp`)
+//! whose bytes `docs/PROFILE.md` defines. [`Profile::decode`] accepts bytes from anywhere: it never
+//! panics, allocates only what the bytes present can justify, and returns nothing that was not
+//! checked against the digests in the file and the rules of [`Profile::validate`].
+
+mod block_set;
+mod columns;
+mod csv;
+mod decode;
+mod encode;
+mod error;
+mod file_map;
+mod header;
+pub mod limits;
+mod profile;
+mod varint;
+
+#[cfg(test)]
+mod tests;
+
+pub use block_set::BlockSet;
+pub use error::{FileFault, Limit, ReadFault, Section, Syntax, TraceError};
+pub use file_map::{FileMap, FilePiece};
+pub use profile::{BlockDigest, FileRun, FileUse, Profile, Read, ReadAhead};

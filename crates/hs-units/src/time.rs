@@ -71,9 +71,9 @@ impl From<Nanos> for std::time::Duration {
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            ..1_000 => write!(f, "{} ns", self.0),
-            ..1_000_000 => write!(f, "{:.1} µs", self.0 as f64 / 1e3),
-            ..1_000_000_000 => write!(f, "{:.1} ms", self.0 as f64 / 1e6),
+            0..1_000 => write!(f, "{} ns", self.0),
+            1_000..1_000_000 => write!(f, "{:.1} µs", self.0 as f64 / 1e3),
+            1_000_000..1_000_000_000 => write!(f, "{:.1} ms", self.0 as f64 / 1e6),
             _ => write!(f, "{:.2} s", self.as_secs_f64()),
         }
     }

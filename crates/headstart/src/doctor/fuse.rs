@@ -1,0 +1,80 @@
+//! FUSE: the front end that shows an image as a file.
+
+use std::fs::OpenOptions;
+use std::io;
+
+use super::namespaces::{User, in_private_mounts};
+use super::trial::{checked, mount};
+use super::{Check, State};
+
+const NEEDED_FOR: &str = "mount, run, profile: shows the disk of an image as a file";
+
+pub(super) fn checks(user: User) -> Vec<Check> {
+    let device = device();
+    let works_so_far = device.state == State::Ok;
+    let mut checks = vec![device.on_main_path(true)];
+    // Without the device a mount can only fail, and its error would say less than the device's.
+    if works_so_far {
+        // Without root, the helper fusermount3 mounts where a user namespace does not.
+        let (state, main_path) =
+            if user.is_root() { (State::Missing, true) } else { (State::Degraded, false) };
+        checks.push(judge_mount(in_private_mounts(user, mount_once), state).on_main_path(main_path));
+    }
+    checks
+}
+
+fn device() -> Check {
+    match OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        Ok(_) => Check::ok("/dev/fuse", "opens", NEEDED_FOR),
+        Err(error) => {
+            let advice = match error.kind() {
+                io::ErrorKind::NotFound => "modprobe fuse; in a container, pass --device /dev/fuse",
+                io::ErrorKind::PermissionDenied => {
+                    "apt install fuse3 (its udev rule opens it to users), or run as root"
+                }
+                _ => "modprobe fuse: the kernel has no FUSE",
+            };
+            Check::ok("/dev/fuse", format!("failed: {error}"), NEEDED_FOR).but(State::Missing, advice)
+        }
+    }
+}
+
+fn judge_mount(outcome: io::Result<()>, if_refused: State) -> Check {
+    let name = "FUSE mount";
+    match outcome {
+        Ok(()) => Check::ok(name, "works (tried)", NEEDED_FOR),
+        Err(error) => Check::ok(name, format!("failed: {error}"), NEEDED_FOR)
+            .but(if_refused, "run as root; without root it needs a user namespace or fusermount3"),
+    }
+}
+
+/// Mounts a FUSE file system that nobody serves, over the tmpfs of the child's own namespace. The
+/// kernel does not wait for an answer, and the end of the child takes the mount away.
+fn mount_once() -> io::Result<()> {
+    const DESCRIPTOR: libc::c_int = 100;
+    // SAFETY: the path is a C string; the descriptors belong to this child, which ends at once.
+    unsafe {
+        let device = checked(libc::open(c"/dev/fuse".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC))?;
+        checked(libc::dup2(device, DESCRIPTOR))?;
+    }
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_RDONLY;
+    mount(c"fuse", c"/tmp", flags, c"fd=100,rootmode=40000,user_id=0,group_id=0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_mount_is_missing() {
+        let check = judge_mount(Err(io::Error::from_raw_os_error(libc::EPERM)), State::Missing);
+        assert_eq!(check.state, State::Missing);
+        assert!(check.found.starts_with("failed"));
+    }
+
+    #[test]
+    fn a_failed_mount_names_the_kernels_error() {
+        // Options without a descriptor: the kernel, or the lack of rights, must refuse them.
+        assert!(mount(c"fuse", c"/nonexistent", 0, c"").is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! The result as a person reads it: a table, then what to do.
+
+use std::fmt::Write;
+
+use comfy_table::{ContentArrangement, Table, TableComponent, presets};
+
+use super::{Check, State};
+
+/// Columns of the table on a terminal of unknown width.
+const WIDTH: u16 = 110;
+
+/// The whole text, ending in a line break.
+pub(super) fn render(checks: &[Check], main_path_works: bool) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    for line in [TableComponent::HorizontalLines, TableComponent::MiddleIntersections] {
+        table.remove_style(line);
+    }
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(WIDTH);
+    table.set_header(["", "what", "found", "needed for"]);
+    for check in checks {
+        table.add_row([word(check), check.name.as_str(), check.found.as_str(), check.needed_for]);
+    }
+    let mut text = format!("{}\n", table.trim_fmt());
+    let to_do: Vec<&Check> = checks.iter().filter(|check| !check.advice.is_empty()).collect();
+    if !to_do.is_empty() {
+        text.push_str("\nWhat to do:\n");
+        for check in to_do {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  {}: {}", check.name, check.advice);
+        }
+    }
+    text.push('\n');
+    text.push_str(if main_path_works {
+        "build, run, profile and optimize work on this machine.\n"
+    } else {
+        "build, run, profile or optimize do not work on this machine: see what is MISSING above.\n"
+    });
+    text
+}
+
+/// Capitals mark what stops the main path, so that it is found without colour.
+fn word(check: &Check) -> &'static str {
+    match (check.state, check.main_path) {
+        (State::Ok, _) => "ok",
+        (State::Degraded, _) => "limited",
+        (State::Missing, false) => "missing",
+        (State::Missing, true) => "MISSING",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_stands_out_and_has_its_advice() {
+        let checks = [
+            Check::ok("cores", "2", "run"),
+            Check::ok("mkfs.ext4", "not found", "build").but(State::Missing, "install it").on_main_path(true),
+        ];
+        let text = render(&checks, false);
+        assert!(text.contains("MISSING") && text.contains("  mkfs.ext4: install it\n"), "{text}");
+        assert!(text.ends_with("see what is MISSING above.\n"));
+        assert!(!render(&checks[..1], true).contains("What to do"));
+    }
+}

@@ -1,0 +1,140 @@
+//! Programs that headstart runs, and the Debian packages they come from.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use super::namespaces::User;
+use super::{Check, State};
+
+struct Tool {
+    program: &'static str,
+    package: &'static str,
+    /// What makes it say its version.
+    version_flag: &'static str,
+    needed_for: &'static str,
+    main_path: MainPath,
+}
+
+/// Whose main path a tool is on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MainPath {
+    Everyone,
+    /// Root has the kernel's own way.
+    WithoutRoot,
+    Nobody,
+}
+
+const TOOLS: &[Tool] = &[
+    Tool {
+        program: "mkfs.ext4",
+        package: "e2fsprogs",
+        version_flag: "-V",
+        needed_for: "build from a directory",
+        main_path: MainPath::Everyone,
+    },
+    Tool {
+        program: "debugfs",
+        package: "e2fsprogs",
+        version_flag: "-V",
+        needed_for: "demo and tests: reads an ext4 disk independently of the kernel",
+        main_path: MainPath::Nobody,
+    },
+    Tool {
+        program: "fuse2fs",
+        package: "fuse2fs",
+        version_flag: "-V",
+        needed_for: "run, profile without root: mounts the ext4 in an image",
+        main_path: MainPath::WithoutRoot,
+    },
+    Tool {
+        program: "fusermount3",
+        package: "fuse3",
+        version_flag: "--version",
+        needed_for: "mount, run, profile without root: mounts FUSE",
+        main_path: MainPath::WithoutRoot,
+    },
+    Tool {
+        program: "mmdebstrap",
+        package: "mmdebstrap",
+        version_flag: "--version",
+        needed_for: "demo: makes the Debian root that it starts from",
+        main_path: MainPath::Nobody,
+    },
+    Tool {
+        program: "mksquashfs",
+        package: "squashfs-tools",
+        version_flag: "-version",
+        needed_for: "demo: makes the squashfs that it compares with",
+        main_path: MainPath::Nobody,
+    },
+];
+
+pub(super) fn checks(user: User) -> Vec<Check> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    // A user's PATH often lacks the folders where mkfs lives.
+    folders.extend(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from));
+    TOOLS.iter().map(|tool| judge(tool, &folders, user.is_root())).collect()
+}
+
+fn judge(tool: &Tool, folders: &[PathBuf], is_root: bool) -> Check {
+    let needed = match tool.main_path {
+        MainPath::Everyone => true,
+        MainPath::WithoutRoot => !is_root,
+        MainPath::Nobody => false,
+    };
+    match find(tool.program, folders) {
+        Some(program) => Check::ok(tool.program, version(&program, tool.version_flag), tool.needed_for),
+        None => Check::ok(tool.program, "not found", tool.needed_for)
+            .but(State::Missing, format!("apt install {}", tool.package)),
+    }
+    .on_main_path(needed)
+}
+
+fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+    folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file())
+}
+
+/// The version that a program says, or its path if it says none.
+fn version(program: &Path, flag: &str) -> String {
+    let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
+    let said = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
+    version_in(&String::from_utf8_lossy(&said)).unwrap_or_else(|| program.display().to_string())
+}
+
+/// The first word that begins with a digit and has a point in it, such as the `1.47.0` of
+/// `mke2fs 1.47.0 (5-Feb-2023)`.
+fn version_in(text: &str) -> Option<String> {
+    text.split(|c: char| c.is_whitespace() || matches!(c, '(' | ')' | ','))
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()) && word.contains('.'))
+        .map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_the_programs_say() {
+        for (text, version) in [
+            ("mke2fs 1.47.0 (5-Feb-2023)\n\tUsing EXT2FS Library version 1.47.0\n", Some("1.47.0")),
+            ("mksquashfs version 4.5.1 (2022/03/17)\n", Some("4.5.1")),
+            ("fusermount3 version: 3.14.0\n", Some("3.14.0")),
+            ("mmdebstrap 1.3.5\n", Some("1.3.5")),
+            ("unknown option -V\n", None),
+        ] {
+            assert_eq!(version_in(text).as_deref(), version);
+        }
+    }
+
+    #[test]
+    fn a_missing_tool_names_its_package_and_only_some_are_on_the_main_path() {
+        let nowhere = [PathBuf::from("/nonexistent")];
+        let mkfs = judge(&TOOLS[0], &nowhere, true);
+        assert_eq!((mkfs.state, mkfs.advice.as_str()), (State::Missing, "apt install e2fsprogs"));
+        assert!(mkfs.main_path);
+        let fuse2fs = TOOLS.iter().find(|tool| tool.program == "fuse2fs").unwrap();
+        assert!(!judge(fuse2fs, &nowhere, true).main_path);
+        assert!(judge(fuse2fs, &nowhere, false).main_path);
+    }
+}

@@ -1,0 +1,107 @@
+use super::*;
+
+const CHUNK: ChunkSize = ChunkSize { stored_bytes: 100_000, raw_bytes: 256 * 1024 };
+
+fn config() -> PrefetchConfig {
+    PrefetchConfig { first_request_bytes: 250_000, max_request_bytes: 2_000_000, ..PrefetchConfig::default() }
+}
+
+/// A medium of 10 ms and 25 MB/s that serves whatever is asked for at once; returns the runs.
+fn run_to_end(prefetch: &mut Prefetch) -> Vec<Range<u32>> {
+    let mut now = Nanos::ZERO;
+    let mut runs = Vec::new();
+    loop {
+        match prefetch.poll(now) {
+            Next::Request(id, run) => {
+                now += Nanos::from_millis(10);
+                prefetch.handle_first_byte(now, id);
+                let bytes = u64::from(run.end - run.start) * 100_000;
+                now += Nanos(bytes * 40);
+                for chunk in run.clone() {
+                    prefetch.handle_arrived(chunk);
+                    prefetch.handle_released(chunk);
+                }
+                prefetch.handle_finished(now, id, Some(bytes));
+                runs.push(run);
+            }
+            Next::WaitUntil(then) => now = then,
+            Next::Wait => panic!("nothing is under way, so nothing can wake it"),
+            Next::Done(reason) => {
+                assert_eq!(reason, EndReason::Complete);
+                return runs;
+            }
+        }
+    }
+}
+
+#[test]
+fn every_chunk_is_asked_for_once_in_order_with_growing_requests() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
+    let runs = run_to_end(&mut prefetch);
+    assert_eq!(runs[0], 0..2);
+    assert!(runs.windows(2).all(|pair| pair[0].end == pair[1].start));
+    assert_eq!(runs.last().map(|run| run.end), Some(100));
+    assert!(runs.iter().any(|run| run.end - run.start > 8), "requests grow: {runs:?}");
+}
+
+#[test]
+fn a_request_never_occupies_the_medium_beyond_its_limit() {
+    let limits = PrefetchConfig { max_occupancy: Nanos::from_millis(40), ..config() };
+    let mut prefetch = Prefetch::new(limits, vec![CHUNK; 100]);
+    // 40 ms at 25 MB/s is 1 MB, ten chunks.
+    assert!(run_to_end(&mut prefetch).iter().all(|run| run.end - run.start <= 10));
+}
+
+#[test]
+fn the_budget_holds_requests_back_until_chunks_are_released() {
+    let limits = PrefetchConfig { budget_bytes: 3 * 256 * 1024, ..config() };
+    let mut prefetch = Prefetch::new(limits, vec![CHUNK; 4]);
+    let Next::Request(first, run) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    assert_eq!(run, 0..2);
+    let Next::Request(second, run) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    assert_eq!(run, 2..3);
+    (0..3).for_each(|chunk| prefetch.handle_arrived(chunk));
+    prefetch.handle_finished(Nanos(1), first, Some(200_000));
+    prefetch.handle_finished(Nanos(2), second, Some(100_000));
+    assert_eq!(prefetch.poll(Nanos(3)), Next::Wait);
+    prefetch.handle_released(0);
+    assert!(matches!(prefetch.poll(Nanos(4)), Next::Request(_, run) if run == (3..4)));
+}
+
+#[test]
+fn a_doubted_profile_fills_only_the_pauses() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
+    for _ in 0..=TRUSTED_MISSES {
+        prefetch.handle_miss(Nanos(5));
+    }
+    assert_eq!(prefetch.poll(Nanos(6)), Next::Wait);
+    for _ in 0..=TRUSTED_MISSES {
+        prefetch.handle_miss_answered(Nanos(10));
+    }
+    assert_eq!(prefetch.poll(Nanos(11)), Next::WaitUntil(Nanos(10) + PAUSE));
+    assert!(matches!(prefetch.poll(Nanos(10) + PAUSE), Next::Request(_, run) if run == (0..2)));
+}
+
+#[test]
+fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
+    let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    prefetch.handle_first_byte(Nanos::from_millis(10), id);
+    prefetch.handle_arrived(0);
+    prefetch.handle_arrived(1);
+    prefetch.handle_finished(Nanos::from_millis(18), id, Some(200_000));
+    // 4 ms a chunk; a seek costs 10 ms twice and 4 ms.
+    assert_eq!(prefetch.late(4), Late::Join);
+    assert_eq!(prefetch.late(40), Late::Fetch);
+    assert_eq!(prefetch.late(0), Late::Fetch, "what came and went must be asked for again");
+}
+
+#[test]
+fn a_failure_ends_it_and_an_empty_region_never_starts() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 3]);
+    let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    prefetch.handle_finished(Nanos(1), id, None);
+    assert_eq!(prefetch.poll(Nanos(2)), Next::Done(EndReason::Failed));
+    assert_eq!(prefetch.late(2), Late::Fetch);
+    assert_eq!(Prefetch::new(config(), vec![]).poll(Nanos::ZERO), Next::Done(EndReason::Nothing));
+}

@@ -1,0 +1,72 @@
+//! Where a chunk lies, how it is stored and which bytes it must have.
+
+use hs_units::{BLOCK_BYTES, ByteRange, Digest};
+
+use crate::check;
+use crate::codec::Codec;
+use crate::digest::chunk_digest;
+use crate::error::{FormatError, Part};
+use crate::limits::MAX_CHUNK_RAW_BYTES;
+
+/// A stored chunk, as an index describes it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ChunkRef {
+    /// Its stored bytes, relative to the cold region or to the segment's chunks.
+    pub range: ByteRange,
+    /// Its length when decoded: whole blocks.
+    pub raw_bytes: u32,
+    /// How it is stored.
+    pub codec: Codec,
+    /// Plain BLAKE3 of the stored bytes.
+    pub digest: Digest,
+}
+
+impl ChunkRef {
+    /// The reference to a chunk whose stored form is `stored`, placed at `offset` of its region.
+    #[must_use]
+    pub fn of_stored(offset: u64, stored: &[u8], codec: Codec, raw_bytes: u32) -> Self {
+        let range = ByteRange::new(offset, stored.len() as u64);
+        Self { range, raw_bytes, codec, digest: chunk_digest(stored) }
+    }
+
+    /// Whether `stored` are the bytes that the index means. To be asked before anything else looks at
+    /// them, the decoder included.
+    ///
+    /// # Errors
+    /// [`FormatError::Size`] or [`FormatError::DigestMismatch`].
+    pub fn verify(&self, stored: &[u8]) -> Result<(), FormatError> {
+        check::digest(Part::Chunk { range: self.range }, stored, self.range.len, self.digest, chunk_digest)
+    }
+
+    /// The rules that hold for every chunk: sizes within limits, nothing stored larger than it is, and
+    /// inside the `space` of its region's chunks. `part` is the table that states it.
+    pub(crate) fn check(&self, part: Part, space: ByteRange) -> Result<(), FormatError> {
+        let raw_bytes = u64::from(self.raw_bytes);
+        check::within(part, "raw bytes", raw_bytes, (BLOCK_BYTES, u64::from(MAX_CHUNK_RAW_BYTES)))?;
+        check::equal(part, "raw bytes past the last whole block", 0, raw_bytes % BLOCK_BYTES)?;
+        check::within(part, "stored bytes", self.range.len, (1, raw_bytes))?;
+        if self.codec == Codec::Store {
+            check::equal(part, "stored bytes of codec store", raw_bytes, self.range.len)?;
+        }
+        check::inside(part, "chunk", self.range, space)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verify_names_both_digests() {
+        let chunk = ChunkRef::of_stored(7, b"stored", Codec::Zstd, 4096);
+        assert_eq!(chunk.verify(b"stored"), Ok(()));
+        let wrong = chunk.verify(b"storeb");
+        assert!(
+            matches!(&wrong, Err(FormatError::DigestMismatch { part: Part::Chunk { range }, expected, found })
+            if *range == ByteRange::new(7, 6) && *expected == chunk.digest && *found == chunk_digest(b"storeb"))
+        );
+        let message = wrong.map_err(|error| error.to_string());
+        assert!(message.is_err_and(|text| text.contains("7+6") && text.contains("expected digest")));
+        assert!(matches!(chunk.verify(b"store"), Err(FormatError::Size { expected: 6, found: 5, .. })));
+    }
+}

@@ -1,0 +1,119 @@
+use hs_units::Prng;
+use proptest::prelude::*;
+
+use super::*;
+
+fn zstd(raw: &[u8]) -> Vec<u8> {
+    let mut stored = Vec::new();
+    assert_eq!(Compressor::new(Codec::Zstd, 3).compress(raw, &mut stored), Codec::Zstd);
+    stored
+}
+
+/// A frame made by the library's own defaults, so with a content size.
+fn foreign_frame(raw: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(zstd_safe::compress_bound(raw.len()));
+    CCtx::create().compress(&mut out, raw, 3).expect("enough room");
+    out
+}
+
+proptest! {
+    #[test]
+    fn round_trip(seed: u64, blocks in 1_usize..20, repeat in 1_usize..64, level in -5..19_i32) {
+        let mut raw = vec![0; blocks * 4096];
+        for piece in raw.chunks_mut(repeat * 16) {
+            Prng::new(seed % 7).fill(piece);
+        }
+        let (mut compressor, mut stored) = (Compressor::new(Codec::Zstd, level), vec![9; 3]);
+        let codec = compressor.compress(&raw, &mut stored);
+        prop_assert!(stored.len() <= raw.len());
+        prop_assert_eq!(codec == Codec::Store, stored.len() == raw.len());
+        let mut again = Vec::new();
+        compressor.compress(&raw, &mut again);
+        prop_assert_eq!(&again, &stored, "a reused context changes nothing");
+        let mut back = vec![1; raw.len()];
+        prop_assert_eq!(Decompressor::new().decompress(codec, &stored, &mut back), Ok(()));
+        prop_assert_eq!(back, raw);
+    }
+
+    /// Damage that got past the digest (it cannot, but the decoder must not rely on it) is an error or other
+    /// bytes, never a panic.
+    #[test]
+    fn damaged_frames_do_not_panic(at in 0_usize..4000, value: u8, cut in 0_usize..4000) {
+        let mut raw = vec![0; 16_384];
+        Prng::new(1).fill(&mut raw[..3000]);
+        let mut stored = zstd(&raw);
+        let at = at % stored.len();
+        stored[at] = value;
+        stored.truncate(stored.len() - cut % stored.len());
+        let mut back = vec![0; raw.len()];
+        let _ = Decompressor::new().decompress(Codec::Zstd, &stored, &mut back);
+    }
+}
+
+#[test]
+fn random_bytes_are_stored_as_they_are() {
+    let mut raw = vec![0; 8192];
+    Prng::new(5).fill(&mut raw);
+    let mut stored = Vec::new();
+    assert_eq!(Compressor::new(Codec::Zstd, 19).compress(&raw, &mut stored), Codec::Store);
+    assert_eq!(stored, raw);
+    let short = Decompressor::new().decompress(Codec::Store, &stored[1..], &mut raw);
+    assert_eq!(short, Err(FormatError::RawSize { codec: Codec::Store, expected: 8192, found: 8191 }));
+}
+
+#[test]
+fn a_bomb_stays_in_the_buffer() {
+    let stored = zstd(&vec![0; MAX_CHUNK_RAW_BYTES as usize]);
+    assert!(stored.len() < 1000);
+    let mut decompressor = Decompressor::new();
+    let mut raw = vec![7; 4096];
+    let bomb = decompressor.decompress(Codec::Zstd, &stored, &mut raw);
+    assert!(matches!(bomb, Err(FormatError::Decompress { expected_bytes: 4096, .. })), "{bomb:?}");
+    let mut raw = vec![7; 2 * MAX_CHUNK_RAW_BYTES as usize];
+    let short = decompressor.decompress(Codec::Zstd, &stored, &mut raw);
+    let (expected, found) = (raw.len() as u64, u64::from(MAX_CHUNK_RAW_BYTES));
+    assert_eq!(short, Err(FormatError::RawSize { codec: Codec::Zstd, expected, found }));
+}
+
+#[test]
+fn the_largest_chunk_keeps_the_window_within_its_limit() {
+    let mut raw = vec![0; MAX_CHUNK_RAW_BYTES as usize];
+    Prng::new(2).fill(&mut raw[..50_000]);
+    let mut stored = Vec::new();
+    // Level 22 would take a window of 128 MiB if the input were larger.
+    assert_eq!(Compressor::new(Codec::Zstd, 22).compress(&raw, &mut stored), Codec::Zstd);
+    let mut back = vec![0; raw.len()];
+    assert_eq!(Decompressor::new().decompress(Codec::Zstd, &stored, &mut back), Ok(()));
+    assert!(back == raw);
+}
+
+#[test]
+fn frames_of_another_shape_are_refused() {
+    let raw = vec![0; 8192];
+    let good = zstd(&raw);
+    let refuse = |stored: &[u8]| {
+        let mut back = vec![0; raw.len()];
+        Decompressor::new().decompress(Codec::Zstd, stored, &mut back).expect_err("refused")
+    };
+    assert!(matches!(refuse(&foreign_frame(&raw)), FormatError::FrameHeader { .. }));
+    let skippable = [&[0x50, 0x2a, 0x4d, 0x18, 0, 0, 0, 0], good.as_slice()].concat();
+    assert!(matches!(refuse(&skippable), FormatError::FrameHeader { .. }));
+    let mut wide = good.clone();
+    wide[5] = (12 << 3) | 1;
+    assert!(matches!(refuse(&wide), FormatError::FrameHeader { found, .. } if found[5] == 97));
+    assert!(matches!(refuse(&good[..5]), FormatError::FrameHeader { .. }));
+    assert!(matches!(refuse(&[]), FormatError::FrameHeader { .. }));
+    let half = zstd(&raw[..4096]);
+    let two_frames = [half.as_slice(), &half].concat();
+    assert!(matches!(refuse(&two_frames), FormatError::Decompress { reason: "bytes after the frame", .. }));
+    assert!(matches!(refuse(&good[..good.len() - 1]), FormatError::Decompress { .. }));
+}
+
+#[test]
+fn unknown_codecs_are_named() {
+    for number in [0, 3, u16::MAX] {
+        let error = Codec::from_u16(number, Part::ColdRoot).expect_err("unknown");
+        assert!(error.to_string().contains(&format!("found {number}")), "{error}");
+    }
+    assert_eq!(Codec::from_u16(Codec::Zstd.to_u16(), Part::ColdRoot), Ok(Codec::Zstd));
+}

@@ -1,0 +1,364 @@
+//! A hot segment and its index: which blocks are stored once more, in first-access order.
+
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::Superblock;
+use crate::check;
+use crate::chunk::ChunkRef;
+use crate::codec::Codec;
+use crate::digest::{HOT_INDEX_CONTEXT, derived};
+use crate::error::{FormatError, Part};
+use crate::hints::Hints;
+use crate::hot_map::HotMap;
+use crate::limits::{MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES};
+use crate::wire::{
+    EXTENT_BYTES, ExtentWire, HINT_BYTES, HOT_CHUNK_BYTES, HOT_HEADER_BYTES, HOT_INDEX_MAGIC, HotChunkWire,
+    HotHeaderWire,
+};
+
+/// A hot segment, as the superblock describes it: index, hints and chunks, one right after another.
+/// Ranges are absolute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HotSegment {
+    /// The index.
+    pub index: ByteRange,
+    /// The hints; may be empty.
+    pub hints: ByteRange,
+    /// The chunks.
+    pub chunks: ByteRange,
+    /// The index's digest.
+    pub index_digest: Digest,
+    /// The hints' digest, also when they are empty.
+    pub hints_digest: Digest,
+    /// Blocks in the segment.
+    pub blocks: u64,
+    /// Chunks in the segment.
+    pub chunk_count: u32,
+}
+
+impl HotSegment {
+    /// The segment of an encoded index and encoded hints, placed at `offset` of the file.
+    #[must_use]
+    pub fn placed_at(offset: u64, index: &HotIndex, hints: &Hints) -> Self {
+        let (index_bytes, hints_bytes) = (index.encode(), hints.encode());
+        let index_range = ByteRange::new(offset, index_bytes.len() as u64);
+        let hints_range = ByteRange::new(index_range.end(), hints_bytes.len() as u64);
+        Self {
+            index: index_range,
+            hints: hints_range,
+            chunks: ByteRange::new(hints_range.end(), index.chunks_bytes()),
+            index_digest: HotIndex::digest_of(&index_bytes),
+            hints_digest: Hints::digest_of(&hints_bytes),
+            blocks: index.blocks(),
+            chunk_count: index.chunks.len() as u32,
+        }
+    }
+
+    /// The whole segment in the file: what one sequential read brings.
+    #[must_use]
+    pub const fn range(&self) -> ByteRange {
+        ByteRange::new(self.index.offset, self.index.len + self.hints.len + self.chunks.len)
+    }
+
+    /// The range in the file of a chunk's range, which is relative to [`Self::chunks`].
+    #[must_use]
+    pub const fn in_file(&self, relative: ByteRange) -> ByteRange {
+        ByteRange::new(self.chunks.offset + relative.offset, relative.len)
+    }
+
+    /// The rules between the segment's own fields, in a file of `image_bytes`.
+    pub(crate) fn check(&self, disk_blocks: u64, image_bytes: u64) -> Result<(), FormatError> {
+        let part = Part::Superblock;
+        let file = ByteRange::new(0, image_bytes);
+        check::within(part, "hot blocks", self.blocks, (1, disk_blocks))?;
+        check::within(part, "hot chunks", self.chunk_count.into(), (1, self.blocks))?;
+        // Each chunk has an entry and at least one extent.
+        let least_index =
+            (HOT_HEADER_BYTES as u64) + u64::from(self.chunk_count) * (HOT_CHUNK_BYTES + EXTENT_BYTES) as u64;
+        check::within(part, "hot index bytes", self.index.len, (least_index, MAX_HOT_INDEX_BYTES.into()))?;
+        check::within(part, "hints bytes", self.hints.len, (0, MAX_HINTS_BYTES.into()))?;
+        check::equal(part, "hints bytes past the last whole hint", 0, self.hints.len % HINT_BYTES as u64)?;
+        let most_chunk_bytes = self.blocks * BLOCK_BYTES;
+        let chunk_bytes = (self.chunk_count.into(), most_chunk_bytes);
+        check::within(part, "hot chunks bytes", self.chunks.len, chunk_bytes)?;
+        check::inside(part, "hot index", self.index, file)?;
+        check::equal(part, "hints offset", self.index.end(), self.hints.offset)?;
+        check::inside(part, "hints", self.hints, file)?;
+        check::equal(part, "hot chunks offset", self.hints.end(), self.chunks.offset)?;
+        check::inside(part, "hot chunks", self.chunks, file)
+    }
+}
+
+/// One chunk of a hot segment: its raw bytes are the blocks of its extents, one after another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HotChunk {
+    /// The stored chunk, relative to the segment's chunks.
+    pub chunk: ChunkRef,
+    /// The number of its first extent.
+    pub first_extent: u32,
+    /// Its extents.
+    pub extent_count: u32,
+}
+
+/// Where a hot block lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HotPlace {
+    /// The chunk's number in the segment.
+    pub chunk: u32,
+    /// The block's position in the chunk's raw bytes, in blocks.
+    pub block_in_chunk: u32,
+    /// Consecutive blocks from this one on, itself included, that its extent holds.
+    pub run: u32,
+}
+
+/// The verified index of one hot segment. The public tables are for reading: the map behind
+/// [`Self::lookup`] is made from them once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HotIndex {
+    /// Chunks in the order of the file, which is first-access order.
+    pub chunks: Vec<HotChunk>,
+    /// Extents of all chunks, in that order.
+    pub extents: Vec<BlockRange>,
+    map: HotMap,
+}
+
+impl HotIndex {
+    /// Checks the digest of `bytes`, then reads them.
+    ///
+    /// # Errors
+    /// [`FormatError::Size`] and [`FormatError::DigestMismatch`] when these are not the segment's bytes;
+    /// others when the bytes break a rule although their digest is right.
+    pub fn decode(bytes: &[u8], segment: &HotSegment, superblock: &Superblock) -> Result<Self, FormatError> {
+        let part = Part::HotIndex { offset: segment.index.offset };
+        check::digest(part, bytes, segment.index.len, segment.index_digest, Self::digest_of)?;
+        let too_short =
+            FormatError::Size { part, expected: HOT_HEADER_BYTES as u64, found: bytes.len() as u64 };
+        let (header, tables) = HotHeaderWire::ref_from_prefix(bytes).map_err(|_| too_short)?;
+        if header.magic != HOT_INDEX_MAGIC {
+            return Err(FormatError::BadMagic { part, expected: HOT_INDEX_MAGIC, found: header.magic });
+        }
+        let (chunk_count, extent_count) = (header.chunk_count.get(), header.extent_count.get());
+        check::equal(part, "chunk count", segment.chunk_count.into(), chunk_count.into())?;
+        check::equal(part, "blocks", segment.blocks, header.blocks.get())?;
+        check::equal(part, "chunks bytes", segment.chunks.len, header.chunks_bytes.get())?;
+        // 32-bit counts times small sizes cannot overflow 64 bits, and nothing is allocated before they
+        // are known to be those of the bytes at hand.
+        let expected = HOT_HEADER_BYTES as u64
+            + u64::from(chunk_count) * HOT_CHUNK_BYTES as u64
+            + u64::from(extent_count) * EXTENT_BYTES as u64;
+        let size = FormatError::Size { part, expected, found: bytes.len() as u64 };
+        if bytes.len() as u64 != expected {
+            return Err(size);
+        }
+        let (chunks, extents) = tables.split_at(chunk_count as usize * HOT_CHUNK_BYTES);
+        let (Ok(chunks), Ok(extents)) =
+            (<[HotChunkWire]>::ref_from_bytes(chunks), <[ExtentWire]>::ref_from_bytes(extents))
+        else {
+            return Err(size);
+        };
+        let extents = decode_extents(part, extents, superblock.geometry().disk_blocks())?;
+        let chunks = decode_chunks(part, chunks, &extents, segment)?;
+        let map = HotMap::new(part, &chunks, &extents)?;
+        let blocks = extents.iter().map(|extent| extent.count).sum();
+        check::equal(part, "blocks", blocks, segment.blocks)?;
+        Ok(Self { chunks, extents, map })
+    }
+
+    /// The index's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let header = HotHeaderWire {
+            magic: HOT_INDEX_MAGIC,
+            chunk_count: (self.chunks.len() as u32).into(),
+            extent_count: (self.extents.len() as u32).into(),
+            blocks: self.blocks().into(),
+            chunks_bytes: self.chunks_bytes().into(),
+        };
+        let mut bytes = header.as_bytes().to_vec();
+        for hot in &self.chunks {
+            let entry = HotChunkWire {
+                offset: hot.chunk.range.offset.into(),
+                stored_bytes: (hot.chunk.range.len as u32).into(),
+                raw_bytes: hot.chunk.raw_bytes.into(),
+                codec: hot.chunk.codec.to_u16().into(),
+                flags: 0.into(),
+                first_extent: hot.first_extent.into(),
+                extent_count: hot.extent_count.into(),
+                reserved: 0.into(),
+                digest: hot.chunk.digest.0,
+            };
+            bytes.extend_from_slice(entry.as_bytes());
+        }
+        for extent in &self.extents {
+            let (lba, blocks) = (extent.start.0 as u32, extent.count as u32);
+            let entry = ExtentWire { lba: lba.into(), blocks: blocks.into() };
+            bytes.extend_from_slice(entry.as_bytes());
+        }
+        bytes
+    }
+
+    /// The digest of an encoded index.
+    #[must_use]
+    pub fn digest_of(bytes: &[u8]) -> Digest {
+        derived(HOT_INDEX_CONTEXT, bytes)
+    }
+
+    /// Blocks in the segment.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.extents.iter().map(|extent| extent.count).sum()
+    }
+
+    /// Bytes of the segment's chunks.
+    #[must_use]
+    pub fn chunks_bytes(&self) -> u64 {
+        self.chunks.last().map_or(0, |hot| hot.chunk.range.end())
+    }
+
+    /// The extents of the chunk with this number.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    #[must_use]
+    pub fn extents_of(&self, chunk: u32) -> &[BlockRange] {
+        let hot = &self.chunks[chunk as usize];
+        let first = hot.first_extent as usize;
+        &self.extents[first..first + hot.extent_count as usize]
+    }
+
+    /// Where the block lies in this segment, if it does.
+    #[must_use]
+    pub fn lookup(&self, lba: Lba) -> Option<HotPlace> {
+        self.map.lookup(lba)
+    }
+
+    /// The lowest block of this segment that is greater than `lba`: where a run of cold blocks from `lba`
+    /// ends.
+    #[must_use]
+    pub fn next_hot_after(&self, lba: Lba) -> Option<Lba> {
+        self.map.next_hot_after(lba)
+    }
+}
+
+fn decode_extents(
+    part: Part,
+    entries: &[ExtentWire],
+    disk_blocks: u64,
+) -> Result<Vec<BlockRange>, FormatError> {
+    let mut extents = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let run = BlockRange::new(Lba(entry.lba.get().into()), entry.blocks.get().into());
+        check::on_disk(part, run, disk_blocks)?;
+        extents.push(run);
+    }
+    Ok(extents)
+}
+
+/// Reads the chunk table. Chunks and their extents follow one another without gaps, so that no stored
+/// byte and no extent belongs to two chunks or to none.
+fn decode_chunks(
+    part: Part,
+    entries: &[HotChunkWire],
+    extents: &[BlockRange],
+    segment: &HotSegment,
+) -> Result<Vec<HotChunk>, FormatError> {
+    let space = ByteRange::new(0, segment.chunks.len);
+    let (mut next_offset, mut next_extent) = (0_u64, 0_u32);
+    let mut chunks = Vec::with_capacity(entries.len());
+    for (i, entry) in entries.iter().enumerate() {
+        let at = HOT_HEADER_BYTES + i * HOT_CHUNK_BYTES;
+        check::zero(part, at + 18, entry.flags.as_bytes())?;
+        check::zero(part, at + 28, entry.reserved.as_bytes())?;
+        let chunk = ChunkRef {
+            range: ByteRange::new(entry.offset.get(), entry.stored_bytes.get().into()),
+            raw_bytes: entry.raw_bytes.get(),
+            codec: Codec::from_u16(entry.codec.get(), part)?,
+            digest: Digest(entry.digest),
+        };
+        let (first_extent, extent_count) = (entry.first_extent.get(), entry.extent_count.get());
+        check::equal(part, "first extent", next_extent.into(), first_extent.into())?;
+        let left = extents.len() - first_extent as usize;
+        check::within(part, "extent count", extent_count.into(), (1, left as u64))?;
+        next_extent = first_extent + extent_count;
+        check::equal(part, "chunk offset", next_offset, chunk.range.offset)?;
+        chunk.check(part, space)?;
+        next_offset = chunk.range.end();
+        let blocks: u64 =
+            extents[first_extent as usize..next_extent as usize].iter().map(|run| run.count).sum();
+        check::equal(part, "raw bytes", blocks * BLOCK_BYTES, chunk.raw_bytes.into())?;
+        chunks.push(HotChunk { chunk, first_extent, extent_count });
+    }
+    check::equal(part, "extents in chunks", extents.len() as u64, next_extent.into())?;
+    check::equal(part, "chunks bytes", segment.chunks.len, next_offset)?;
+    Ok(chunks)
+}
+
+/// Collects the chunks of a segment in first-access order.
+#[derive(Clone, Debug, Default)]
+pub struct HotIndexBuilder {
+    chunks: Vec<HotChunk>,
+    extents: Vec<BlockRange>,
+}
+
+impl HotIndexBuilder {
+    /// An index without chunks.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where the next chunk starts, relative to the segment's chunks.
+    #[must_use]
+    pub fn next_offset(&self) -> u64 {
+        self.chunks.last().map_or(0, |hot| hot.chunk.range.end())
+    }
+
+    /// Appends the chunk whose stored form is `stored` and whose raw bytes are the blocks of `extents`, one
+    /// after another; gives its number.
+    pub fn push(&mut self, stored: &[u8], codec: Codec, extents: &[BlockRange]) -> u32 {
+        let blocks: u64 = extents.iter().map(|run| run.count).sum();
+        let raw_bytes = (blocks * BLOCK_BYTES) as u32;
+        self.push_ref(ChunkRef::of_stored(self.next_offset(), stored, codec, raw_bytes), extents)
+    }
+
+    /// As [`Self::push`], with a reference computed elsewhere; its offset is set here.
+    pub fn push_ref(&mut self, mut chunk: ChunkRef, extents: &[BlockRange]) -> u32 {
+        chunk.range.offset = self.next_offset();
+        let (number, first_extent) = (self.chunks.len() as u32, self.extents.len() as u32);
+        self.extents.extend_from_slice(extents);
+        self.chunks.push(HotChunk { chunk, first_extent, extent_count: extents.len() as u32 });
+        number
+    }
+
+    /// The index of a disk of `disk_blocks`, by the same rules that a reader applies.
+    ///
+    /// # Errors
+    /// When an extent is empty, leaves the disk or shares a block with another; when a chunk is too large
+    /// or does not match its extents; when there is no chunk, or the index would exceed its limit.
+    pub fn finish(self, disk_blocks: u64) -> Result<HotIndex, FormatError> {
+        let part = Part::HotIndex { offset: 0 };
+        let bytes =
+            HOT_HEADER_BYTES + self.chunks.len() * HOT_CHUNK_BYTES + self.extents.len() * EXTENT_BYTES;
+        check::within(part, "disk blocks", disk_blocks, (1, MAX_DISK_BYTES / BLOCK_BYTES))?;
+        check::within(part, "chunk count", self.chunks.len() as u64, (1, u32::MAX.into()))?;
+        check::within(part, "hot index bytes", bytes as u64, (1, MAX_HOT_INDEX_BYTES.into()))?;
+        let space = ByteRange::new(0, self.next_offset());
+        for &run in &self.extents {
+            check::on_disk(part, run, disk_blocks)?;
+        }
+        for hot in &self.chunks {
+            hot.chunk.check(part, space)?;
+            let first = hot.first_extent as usize;
+            let runs = &self.extents[first..first + hot.extent_count as usize];
+            let blocks: u64 = runs.iter().map(|run| run.count).sum();
+            check::equal(part, "raw bytes", blocks * BLOCK_BYTES, hot.chunk.raw_bytes.into())?;
+        }
+        let map = HotMap::new(part, &self.chunks, &self.extents)?;
+        Ok(HotIndex { chunks: self.chunks, extents: self.extents, map })
+    }
+}
+
+#[cfg(test)]
+#[path = "hot_tests.rs"]
+mod tests;

@@ -1,0 +1,69 @@
+//! Every limit of the format, with its derivation. A reader refuses what exceeds one before it
+//! allocates or reads anything on behalf of it.
+
+use hs_units::BLOCK_BYTES;
+
+/// The format version that this crate writes and the only one that it reads: a draft.
+pub const VERSION: u32 = 1;
+
+/// Bytes in a superblock: one block, so that one aligned read of any medium brings it.
+pub const SUPERBLOCK_BYTES: usize = 4096;
+
+/// Incompatible features that this crate knows: none yet.
+pub const KNOWN_INCOMPAT: u64 = 0;
+
+/// Largest logical disk, 16 TiB: 2^32 blocks, so that a block number fits 32 bits in the hot index
+/// and in hints (ext4 without `64bit` ends at the same size).
+pub const MAX_DISK_BYTES: u64 = BLOCK_BYTES << 32;
+
+/// Largest image file: what a signed 64-bit file offset reaches.
+pub const MAX_IMAGE_BYTES: u64 = i64::MAX as u64;
+
+/// Most raw bytes in one chunk, 4 MiB. It bounds the memory of a worker (raw and stored: 8 MiB)
+/// and the codec's window.
+pub const MAX_CHUNK_RAW_BYTES: u32 = 4 << 20;
+
+/// Most blocks in one cold window: [`MAX_CHUNK_RAW_BYTES`] in blocks.
+pub const MAX_WINDOW_BLOCKS: u32 = MAX_CHUNK_RAW_BYTES / BLOCK_BYTES as u32;
+
+/// Blocks in one cold window unless the builder is told otherwise: 128 KiB.
+pub const DEFAULT_WINDOW_BLOCKS: u32 = 32;
+
+/// Bytes of one window's entry in a cold leaf.
+pub const WINDOW_ENTRY_BYTES: usize = 48;
+
+/// Bytes of one leaf's entry in the cold root.
+pub const LEAF_ENTRY_BYTES: usize = 48;
+
+/// Most windows in one cold leaf: the largest power of two whose leaf (768 KiB) stays under 1 MiB.
+pub const MAX_WINDOWS_PER_LEAF: u32 = 16_384;
+
+/// Windows in one cold leaf unless the builder is told otherwise. A leaf is then 24 KiB, 1 ms at
+/// 25 MB/s, and the root of a 100 GB disk in 128 KiB windows 75 KB.
+pub const DEFAULT_WINDOWS_PER_LEAF: u32 = 512;
+
+/// Most bytes in one cold leaf.
+pub const MAX_LEAF_BYTES: u32 = MAX_WINDOWS_PER_LEAF * WINDOW_ENTRY_BYTES as u32;
+
+/// Most bytes in the cold root, 16 MiB: the largest disk at the default window and leaf sizes needs
+/// 12 MiB.
+pub const MAX_ROOT_BYTES: u32 = 16 << 20;
+
+/// Most hot segments in one image: what the superblock has slots for.
+pub const MAX_HOT_SEGMENTS: usize = 16;
+
+/// Most bytes in one hot index, 16 MiB: two million extents, a hundred times what a start needs.
+pub const MAX_HOT_INDEX_BYTES: u32 = 16 << 20;
+
+/// Most bytes in one segment's hints, 16 MiB.
+pub const MAX_HINTS_BYTES: u32 = 16 << 20;
+
+/// The padding that may stand between two regions is shorter than this: enough to align a region
+/// to a block, so that a file system can share it between two images (reflink).
+pub const MAX_PADDING_BYTES: u64 = BLOCK_BYTES;
+
+/// Bytes in one logical window of the disk digest, 128 KiB whatever the cold windows are.
+pub const DISK_DIGEST_WINDOW_BYTES: usize = 128 << 10;
+
+/// Most children of one node of the disk digest's tree.
+pub const DISK_DIGEST_FANOUT: usize = 1024;

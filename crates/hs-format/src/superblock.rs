@@ -1,0 +1,327 @@
+//! The superblock: what the image is, and where everything lies.
+
+use hs_units::{BLOCK_BYTES, ByteRange, Digest};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::check;
+use crate::cold::ColdRegion;
+use crate::digest::{IMAGE_CONTEXT, ImageDigest, derived, plain};
+use crate::error::{FormatError, Part};
+use crate::geometry::{ColdGeometry, ColdPlace};
+use crate::hot::HotSegment;
+use crate::limits::{
+    KNOWN_INCOMPAT, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
+};
+use crate::wire::{ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
+
+const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 32;
+
+/// Feature bits of an image.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Features {
+    /// A reader refuses the image when it does not know one of these.
+    pub incompat: u64,
+    /// A reader ignores those that it does not know.
+    pub compat: u64,
+}
+
+/// A signature as it lies in the superblock. This crate carries it and does not judge it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Signature {
+    /// The scheme; never zero.
+    pub kind: u16,
+    /// Which key made it.
+    pub key_id: [u8; 8],
+    /// The signature.
+    pub signature: [u8; 64],
+}
+
+/// A superblock whose checksum, limits and places were checked (when it came from [`Self::decode`]).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// Feature bits.
+    pub features: Features,
+    /// Bytes of the logical disk.
+    pub disk_bytes: u64,
+    /// Bytes of the whole image file.
+    pub image_bytes: u64,
+    /// The digest of the disk's content, see [`crate::DiskHasher`].
+    pub disk_digest: Digest,
+    /// The cold region.
+    pub cold: ColdRegion,
+    /// The hot segments, in the order in which a start should read them.
+    pub hot: Vec<HotSegment>,
+    /// A signature, if there is one.
+    pub signature: Option<Signature>,
+}
+
+impl Superblock {
+    /// Reads and checks a superblock, or its mirror.
+    ///
+    /// # Errors
+    /// When the bytes are not a superblock of this version, when their checksum is wrong, and when they break
+    /// a rule of docs/FORMAT.md.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let part = Part::Superblock;
+        let size = FormatError::Size { part, expected: SUPERBLOCK_BYTES as u64, found: bytes.len() as u64 };
+        let wire = SuperblockWire::ref_from_bytes(bytes).map_err(|_| size)?;
+        if wire.magic != SUPERBLOCK_MAGIC {
+            return Err(FormatError::BadMagic { part, expected: SUPERBLOCK_MAGIC, found: wire.magic });
+        }
+        // The version comes before the checksum: a newer version may have another one.
+        if wire.version.get() != VERSION {
+            return Err(FormatError::UnsupportedVersion { expected: VERSION, found: wire.version.get() });
+        }
+        check::equal(part, "superblock bytes", SUPERBLOCK_BYTES as u64, wire.superblock_bytes.get().into())?;
+        let (expected, found) = (Digest(wire.checksum), plain(&bytes[..CHECKSUM_AT]));
+        if expected != found {
+            return Err(FormatError::DigestMismatch { part, expected, found });
+        }
+        let features = Features { incompat: wire.incompat.get(), compat: wire.compat.get() };
+        check::zero(part, 124, wire.cold.reserved.as_bytes())?;
+        check::zero(part, 170, &wire.reserved_hot)?;
+        check::zero(part, 1840, &wire.reserved)?;
+        let superblock = Self {
+            features,
+            disk_bytes: wire.disk_bytes.get(),
+            image_bytes: wire.image_bytes.get(),
+            disk_digest: Digest(wire.disk_digest),
+            cold: decode_cold(&wire.cold),
+            hot: decode_hot(wire)?,
+            signature: decode_signature(&wire.signature)?,
+        };
+        superblock.check()?;
+        Ok(superblock)
+    }
+
+    /// The superblock's bytes, checksum included. A builder asks [`Self::check_file`] first.
+    ///
+    /// # Panics
+    /// When there are more hot segments than slots, when a signature has the kind zero, or when a table is
+    /// longer than its 32-bit field; [`Self::check_file`] refuses the last.
+    #[must_use]
+    pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
+        let mut wire = self.to_wire();
+        if let Some(signature) = &self.signature {
+            assert_ne!(signature.kind, 0, "kind zero is no signature");
+            wire.signature.kind = signature.kind.into();
+            wire.signature.key_id = signature.key_id;
+            wire.signature.signature = signature.signature;
+        }
+        wire.checksum = plain(&wire.as_bytes()[..CHECKSUM_AT]).0;
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        bytes.copy_from_slice(wire.as_bytes());
+        bytes
+    }
+
+    /// The image's name: it does not depend on the signature, which can be added later.
+    #[must_use]
+    pub fn image_digest(&self) -> ImageDigest {
+        ImageDigest(derived(IMAGE_CONTEXT, self.to_wire().as_bytes()))
+    }
+
+    /// The rules of the format, and that the file has the size that the superblock states.
+    ///
+    /// # Errors
+    /// [`FormatError::Size`] of [`Part::File`] when the file is cut off or longer; any other when a rule is broken,
+    /// which is news only for a superblock that was not decoded.
+    pub fn check_file(&self, file_bytes: u64) -> Result<(), FormatError> {
+        self.check()?;
+        if self.image_bytes == file_bytes {
+            Ok(())
+        } else {
+            Err(FormatError::Size { part: Part::File, expected: self.image_bytes, found: file_bytes })
+        }
+    }
+
+    /// How the disk is cut into cold windows.
+    #[must_use]
+    pub const fn geometry(&self) -> ColdGeometry {
+        ColdGeometry {
+            disk_bytes: self.disk_bytes,
+            window_blocks: self.cold.window_blocks,
+            windows_per_leaf: self.cold.windows_per_leaf,
+        }
+    }
+
+    /// Blocks of the disk.
+    #[must_use]
+    pub const fn disk_blocks(&self) -> u64 {
+        self.disk_bytes / BLOCK_BYTES
+    }
+
+    /// Cold windows of the disk.
+    #[must_use]
+    pub const fn windows(&self) -> u64 {
+        self.geometry().windows()
+    }
+
+    /// Raw bytes of a cold window; the last one ends with the disk.
+    #[must_use]
+    pub const fn window_raw_bytes(&self, window: u64) -> u32 {
+        self.geometry().window_raw_bytes(window)
+    }
+
+    /// Leaves of the cold index.
+    #[must_use]
+    pub const fn leaf_count(&self) -> u64 {
+        self.geometry().leaf_count()
+    }
+
+    /// Where a block lies in the cold region.
+    #[must_use]
+    pub const fn cold_place(&self, lba: hs_units::Lba) -> ColdPlace {
+        self.geometry().place(lba)
+    }
+
+    /// Where the mirror of the superblock lies in the file.
+    #[must_use]
+    pub const fn mirror(&self) -> ByteRange {
+        ByteRange::new(self.image_bytes.saturating_sub(SUPERBLOCK_BYTES as u64), SUPERBLOCK_BYTES as u64)
+    }
+
+    fn check(&self) -> Result<(), FormatError> {
+        let part = Part::Superblock;
+        if self.features.incompat & !KNOWN_INCOMPAT != 0 {
+            let found = self.features.incompat;
+            return Err(FormatError::UnknownFeatures { known: KNOWN_INCOMPAT, found });
+        }
+        let least_image = 2 * SUPERBLOCK_BYTES as u64;
+        check::within(part, "image bytes", self.image_bytes, (least_image, MAX_IMAGE_BYTES))?;
+        let geometry = self.geometry();
+        geometry.check()?;
+        check::inside(part, "cold region", self.cold.range, ByteRange::new(0, self.image_bytes))?;
+        self.cold.check(&geometry)?;
+        check::within(part, "hot segments", self.hot.len() as u64, (0, MAX_HOT_SEGMENTS as u64))?;
+        for segment in &self.hot {
+            segment.check(geometry.disk_blocks(), self.image_bytes)?;
+        }
+        self.check_regions()
+    }
+
+    /// The regions fill the file from the superblock to the mirror, disjoint, in any order, with no more
+    /// than alignment between them: no bytes of the file belong to nobody.
+    fn check_regions(&self) -> Result<(), FormatError> {
+        let part = Part::Superblock;
+        let mut regions = vec![self.cold.range];
+        regions.extend(self.hot.iter().map(HotSegment::range));
+        regions.sort_unstable();
+        regions.push(self.mirror());
+        let mut before = ByteRange::new(0, SUPERBLOCK_BYTES as u64);
+        for region in regions {
+            if region.offset < before.end() {
+                return Err(FormatError::Overlap { part, first: before, second: region });
+            }
+            let gap = ByteRange::new(before.end(), region.offset - before.end());
+            if gap.len >= MAX_PADDING_BYTES {
+                return Err(FormatError::Gap { part, limit: MAX_PADDING_BYTES, gap });
+            }
+            before = region;
+        }
+        Ok(())
+    }
+
+    /// Everything but signature and checksum, which stay zero.
+    fn to_wire(&self) -> SuperblockWire {
+        assert!(self.hot.len() <= MAX_HOT_SEGMENTS, "{} hot segments", self.hot.len());
+        let mut wire = SuperblockWire::new_zeroed();
+        wire.magic = SUPERBLOCK_MAGIC;
+        wire.version = VERSION.into();
+        wire.superblock_bytes = (SUPERBLOCK_BYTES as u32).into();
+        wire.incompat = self.features.incompat.into();
+        wire.compat = self.features.compat.into();
+        wire.disk_bytes = self.disk_bytes.into();
+        wire.image_bytes = self.image_bytes.into();
+        wire.disk_digest = self.disk_digest.0;
+        wire.cold = encode_cold(&self.cold);
+        wire.hot_count = (self.hot.len() as u16).into();
+        for (slot, segment) in wire.hot.iter_mut().zip(&self.hot) {
+            *slot = encode_slot(segment);
+        }
+        wire
+    }
+}
+
+fn decode_cold(wire: &ColdWire) -> ColdRegion {
+    ColdRegion {
+        range: ByteRange::new(wire.offset.get(), wire.bytes.get()),
+        window_blocks: wire.window_blocks.get(),
+        windows_per_leaf: wire.windows_per_leaf.get(),
+        leaves_offset: wire.leaves_offset.get(),
+        root: ByteRange::new(wire.root_offset.get(), wire.root_bytes.get().into()),
+        root_digest: Digest(wire.root_digest),
+        distinct_chunks: wire.distinct_chunks.get(),
+    }
+}
+
+fn encode_cold(cold: &ColdRegion) -> ColdWire {
+    ColdWire {
+        offset: cold.range.offset.into(),
+        bytes: cold.range.len.into(),
+        window_blocks: cold.window_blocks.into(),
+        windows_per_leaf: cold.windows_per_leaf.into(),
+        leaves_offset: cold.leaves_offset.into(),
+        root_offset: cold.root.offset.into(),
+        root_bytes: u32_field(cold.root.len).into(),
+        reserved: 0.into(),
+        distinct_chunks: cold.distinct_chunks.into(),
+        root_digest: cold.root_digest.0,
+    }
+}
+
+fn decode_hot(wire: &SuperblockWire) -> Result<Vec<HotSegment>, FormatError> {
+    let part = Part::Superblock;
+    let count = wire.hot_count.get();
+    check::within(part, "hot segments", count.into(), (0, MAX_HOT_SEGMENTS as u64))?;
+    let (used, unused) = wire.hot.split_at(count.into());
+    check::zero(part, 176 + 104 * used.len(), unused.as_bytes())?;
+    let mut segments = Vec::with_capacity(used.len());
+    for (i, slot) in used.iter().enumerate() {
+        check::zero(part, 176 + 104 * i + 36, slot.flags.as_bytes())?;
+        let index = ByteRange::new(slot.index_offset.get(), slot.index_bytes.get().into());
+        // Ends may overflow here; the checks afterwards refuse the segment then.
+        let hints_offset = index.offset.saturating_add(index.len);
+        let hints = ByteRange::new(hints_offset, slot.hints_bytes.get().into());
+        let chunks_offset = hints.offset.saturating_add(hints.len);
+        segments.push(HotSegment {
+            index,
+            hints,
+            chunks: ByteRange::new(chunks_offset, slot.chunks_bytes.get()),
+            index_digest: Digest(slot.index_digest),
+            hints_digest: Digest(slot.hints_digest),
+            blocks: slot.blocks.get(),
+            chunk_count: slot.chunk_count.get(),
+        });
+    }
+    Ok(segments)
+}
+
+fn encode_slot(segment: &HotSegment) -> HotSlotWire {
+    HotSlotWire {
+        index_offset: segment.index.offset.into(),
+        index_bytes: u32_field(segment.index.len).into(),
+        hints_bytes: u32_field(segment.hints.len).into(),
+        chunks_bytes: segment.chunks.len.into(),
+        blocks: segment.blocks.into(),
+        chunk_count: segment.chunk_count.into(),
+        flags: 0.into(),
+        index_digest: segment.index_digest.0,
+        hints_digest: segment.hints_digest.0,
+    }
+}
+
+fn decode_signature(wire: &SignatureWire) -> Result<Option<Signature>, FormatError> {
+    let part = Part::Superblock;
+    if wire.kind.get() == 0 {
+        check::zero(part, 3984, wire.as_bytes())?;
+        return Ok(None);
+    }
+    check::zero(part, 3986, &wire.reserved)?;
+    let (kind, key_id, signature) = (wire.kind.get(), wire.key_id, wire.signature);
+    Ok(Some(Signature { kind, key_id, signature }))
+}
+
+/// Lengths that the limits keep below 2^32.
+fn u32_field(len: u64) -> u32 {
+    u32::try_from(len).expect("a table's length within its limit")
+}

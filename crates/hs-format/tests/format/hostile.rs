@@ -1,0 +1,302 @@
+//! Tables that break a rule although every digest is right: what an attacker who can name the image, or a
+//! broken builder, makes.
+
+use hs_format::*;
+use hs_units::{ByteRange, Lba};
+use proptest::prelude::*;
+
+use crate::sample::Sample;
+
+/// Overwrites bytes of a table.
+fn patch(table: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
+    let mut patched = table.to_vec();
+    patched[at..at + bytes.len()].copy_from_slice(bytes);
+    patched
+}
+
+fn decode_root(bytes: &[u8]) -> Result<ColdRoot, FormatError> {
+    let mut superblock = Sample::small().superblock.clone();
+    superblock.cold.root.len = bytes.len() as u64;
+    superblock.cold.root_digest = ColdRoot::digest_of(bytes);
+    ColdRoot::decode(bytes, &superblock)
+}
+
+fn decode_leaf(bytes: &[u8], number: u64) -> Result<ColdLeaf, FormatError> {
+    let leaf = LeafRef::of_encoded(0, bytes);
+    ColdLeaf::decode(bytes, number, &leaf, &Sample::small().superblock)
+}
+
+fn resealed(bytes: &[u8]) -> (HotSegment, Superblock) {
+    let superblock = Sample::small().superblock.clone();
+    let mut segment = superblock.hot[0];
+    segment.index.len = bytes.len() as u64;
+    segment.index_digest = HotIndex::digest_of(bytes);
+    (segment, superblock)
+}
+
+fn decode_hot(bytes: &[u8]) -> Result<HotIndex, FormatError> {
+    let (segment, superblock) = resealed(bytes);
+    HotIndex::decode(bytes, &segment, &superblock)
+}
+
+fn decode_hints(bytes: &[u8]) -> Result<Hints, FormatError> {
+    let superblock = Sample::small().superblock.clone();
+    let mut segment = superblock.hot[0];
+    segment.hints.len = bytes.len() as u64;
+    segment.hints_digest = Hints::digest_of(bytes);
+    Hints::decode(bytes, &segment, &superblock)
+}
+
+/// Asserts that the result is this kind of error, about this field where one is given.
+macro_rules! refuses {
+    ($result:expr, $variant:ident $(, $field:literal)?) => {
+        match $result {
+            Err(FormatError::$variant { $(field: $field,)? .. }) => {}
+            other => panic!("expected {} {:?}, found {other:?}", stringify!($variant), [$($field)?] as [&str; _]),
+        }
+    };
+}
+
+#[test]
+fn roots() {
+    let sample = Sample::small();
+    let (good, leaves_at) = (sample.root_bytes(), sample.superblock.cold.leaves_offset);
+    assert!(decode_root(good).is_ok());
+    // Leaves are 144 bytes; the entries are at 0, 48, 96 (zero) and 144.
+    refuses!(decode_root(&patch(good, 48, &leaves_at.to_le_bytes())), Inconsistent, "leaf offset");
+    let root_at = sample.superblock.cold.root.offset;
+    refuses!(decode_root(&patch(good, 144, &root_at.to_le_bytes())), Inconsistent, "leaf offset");
+    refuses!(decode_root(&patch(good, 0, &0_u64.to_le_bytes())), Inconsistent, "leaf offset");
+    refuses!(decode_root(&patch(good, 0, &u64::MAX.to_le_bytes())), Inconsistent, "leaf offset");
+    refuses!(decode_root(&patch(good, 8, &u32::MAX.to_le_bytes())), Inconsistent, "leaf bytes");
+    refuses!(decode_root(&patch(good, 8, &96_u32.to_le_bytes())), Inconsistent, "leaf bytes");
+    refuses!(decode_root(&patch(good, 8, &0_u32.to_le_bytes())), ReservedNotZero);
+    refuses!(decode_root(&patch(good, 12, &[1])), ReservedNotZero);
+    refuses!(decode_root(&patch(good, 96 + 47, &[1])), ReservedNotZero);
+    // A leaf dropped: the next one does not follow, or the leaves end early.
+    refuses!(decode_root(&patch(good, 0, &[0; 48])), Inconsistent, "leaf offset");
+    refuses!(decode_root(&patch(good, 144, &[0; 48])), Inconsistent, "end of the leaves");
+    // A leaf more than there is room for.
+    let end = sample.superblock.cold.leaf_space().end();
+    let fourth = [end.to_le_bytes().as_slice(), &144_u32.to_le_bytes()].concat();
+    let dropped_last = patch(&patch(good, 96, &good[144..]), 144, &fourth);
+    refuses!(decode_root(&dropped_last), OutOfBounds, "leaf");
+    refuses!(decode_root(&good[48..]), Inconsistent, "leaves");
+    refuses!(decode_root(&good[1..]), Inconsistent, "leaves");
+    refuses!(decode_root(&[]), Inconsistent, "leaves");
+}
+
+#[test]
+fn leaves() {
+    let sample = Sample::small();
+    let good = sample.leaf_bytes(0);
+    let chunks_end = sample.superblock.cold.leaves_offset;
+    assert!(decode_leaf(good, 0).is_ok());
+    // Windows 0 and 1 are chunks, window 2 is zero; entries are 48 bytes.
+    refuses!(decode_leaf(&patch(good, 0, &chunks_end.to_le_bytes()), 0), OutOfBounds, "chunk");
+    refuses!(decode_leaf(&patch(good, 0, &u64::MAX.to_le_bytes()), 0), OutOfBounds, "chunk");
+    refuses!(decode_leaf(&patch(good, 8, &8193_u32.to_le_bytes()), 0), Limit, "stored bytes");
+    refuses!(decode_leaf(&patch(good, 8, &u32::MAX.to_le_bytes()), 0), Limit, "stored bytes");
+    refuses!(decode_leaf(&patch(good, 12, &[1]), 0), Inconsistent, "stored bytes of codec store");
+    refuses!(decode_leaf(&patch(good, 12, &[0]), 0), UnknownCodec);
+    refuses!(decode_leaf(&patch(good, 12, &[3]), 0), UnknownCodec);
+    refuses!(decode_leaf(&patch(good, 14, &[1]), 0), ReservedNotZero);
+    refuses!(decode_leaf(&patch(good, 96, &[1]), 0), ReservedNotZero);
+    refuses!(decode_leaf(&patch(good, 96 + 47, &[1]), 0), ReservedNotZero);
+    // The chunk of window 1 starts inside that of window 0.
+    refuses!(decode_leaf(&patch(good, 48, &1_u64.to_le_bytes()), 0), Overlap);
+    // The same place with another digest, another length, another codec.
+    let first = &good[..48];
+    assert!(decode_leaf(&patch(good, 48, first), 0).is_ok(), "sharing wholly is allowed");
+    refuses!(decode_leaf(&patch(&patch(good, 48, first), 48 + 16, &[!good[16]]), 0), Overlap);
+    refuses!(decode_leaf(&patch(&patch(good, 48, first), 48 + 8, &[1]), 0), Overlap);
+    // The short last window may not share the chunk of a whole one.
+    let last = sample.leaf_bytes(3);
+    assert!(decode_leaf(last, 3).is_ok());
+    refuses!(decode_leaf(&patch(last, 96, &last[..48]), 3), Overlap);
+    // Another count of windows, and a leaf that the disk does not have.
+    refuses!(decode_leaf(&good[48..], 0), Size);
+    refuses!(decode_leaf(&good[1..], 0), Size);
+    refuses!(decode_leaf(&[], 0), Size);
+    refuses!(decode_leaf(good, 4), Size);
+    refuses!(decode_leaf(&[], u64::MAX), Size);
+}
+
+#[test]
+fn coverage_sees_what_no_leaf_does() {
+    let sample = Sample::small();
+    let decode = |number: usize, bytes: &[u8]| decode_leaf(bytes, number as u64).expect("a good leaf");
+    let finish = |leaves: &[ColdLeaf], distinct_chunks: u64| {
+        let mut coverage = ColdCoverage::new();
+        leaves.iter().for_each(|leaf| coverage.add(leaf));
+        let mut superblock = sample.superblock.clone();
+        superblock.cold.distinct_chunks = distinct_chunks;
+        coverage.finish(&superblock)
+    };
+    let [zero, one, three] = [0, 1, 3].map(|number| decode(number, sample.leaf_bytes(number)));
+    assert_eq!(finish(&[zero.clone(), one.clone(), three.clone()], 4), Ok(()));
+    refuses!(finish(&[zero.clone(), one.clone(), three.clone()], 3), Inconsistent, "distinct cold chunks");
+    refuses!(finish(&[zero.clone(), one.clone()], 3), Gap);
+    refuses!(finish(&[one.clone(), three.clone()], 2), Gap);
+    let overlapping = decode(1, &patch(sample.leaf_bytes(1), 0, &1_u64.to_le_bytes()));
+    refuses!(finish(&[zero, overlapping, three], 5), Overlap);
+}
+
+#[test]
+fn hot_headers() {
+    let sample = Sample::small();
+    let good = sample.bytes(sample.superblock.hot[0].index);
+    assert!(decode_hot(good).is_ok());
+    refuses!(decode_hot(&patch(good, 0, b"HSIMAGE\0")), BadMagic);
+    refuses!(decode_hot(&patch(good, 8, &u32::MAX.to_le_bytes())), Inconsistent, "chunk count");
+    refuses!(decode_hot(&patch(good, 12, &u32::MAX.to_le_bytes())), Size);
+    refuses!(decode_hot(&patch(good, 12, &2_u32.to_le_bytes())), Size);
+    refuses!(decode_hot(&patch(good, 16, &5_u64.to_le_bytes())), Inconsistent, "blocks");
+    refuses!(decode_hot(&patch(good, 24, &u64::MAX.to_le_bytes())), Inconsistent, "chunks bytes");
+    refuses!(decode_hot(&good[..31]), Size);
+    refuses!(decode_hot(&[]), Size);
+    refuses!(decode_hot(&[good, &[0]].concat()), Size);
+    // Counts that agree with the superblock and are absurd all the same: nothing is allocated for them.
+    let huge = patch(good, 8, &[0xff; 8]);
+    let (mut segment, superblock) = resealed(&huge);
+    segment.chunk_count = u32::MAX;
+    refuses!(HotIndex::decode(&huge, &segment, &superblock), Size);
+}
+
+#[test]
+fn hot_chunks() {
+    let sample = Sample::small();
+    let good = sample.bytes(sample.superblock.hot[0].index);
+    // Two chunks at 32 and 96; the first has extents 0 and 1 (two blocks), the second extent 2 (two blocks).
+    let chunk = |at: usize, bytes: &[u8]| decode_hot(&patch(good, at, bytes));
+    refuses!(chunk(32, &1_u64.to_le_bytes()), Inconsistent, "chunk offset");
+    refuses!(chunk(96, &0_u64.to_le_bytes()), Inconsistent, "chunk offset");
+    refuses!(chunk(96, &u64::MAX.to_le_bytes()), Inconsistent, "chunk offset");
+    refuses!(chunk(40, &u32::MAX.to_le_bytes()), Limit, "stored bytes");
+    refuses!(chunk(40, &8192_u32.to_le_bytes()), OutOfBounds, "chunk");
+    refuses!(chunk(40, &0_u32.to_le_bytes()), Limit, "stored bytes");
+    refuses!(chunk(44, &u32::MAX.to_le_bytes()), Limit, "raw bytes");
+    refuses!(chunk(44, &12_288_u32.to_le_bytes()), Inconsistent, "raw bytes");
+    refuses!(chunk(44, &8191_u32.to_le_bytes()), Inconsistent, "raw bytes past the last whole block");
+    refuses!(chunk(48, &[7]), UnknownCodec);
+    refuses!(chunk(48, &[1]), Inconsistent, "stored bytes of codec store");
+    refuses!(chunk(50, &[1]), ReservedNotZero);
+    refuses!(chunk(60, &[1]), ReservedNotZero);
+    refuses!(chunk(52, &[1]), Inconsistent, "first extent");
+    // The second chunk over the extents of the first one.
+    refuses!(chunk(96 + 20, &[1]), Inconsistent, "first extent");
+    refuses!(chunk(96 + 20, &u32::MAX.to_le_bytes()), Inconsistent, "first extent");
+    refuses!(chunk(56, &[0; 4]), Limit, "extent count");
+    refuses!(chunk(56, &u32::MAX.to_le_bytes()), Limit, "extent count");
+    refuses!(chunk(96 + 24, &[2]), Limit, "extent count");
+    let stored = u32::from_le_bytes(good[104..108].try_into().expect("four bytes"));
+    refuses!(chunk(104, &(stored - 1).to_le_bytes()), Inconsistent, "chunks bytes");
+}
+
+#[test]
+fn hot_extents() {
+    let sample = Sample::small();
+    let good = sample.bytes(sample.superblock.hot[0].index);
+    // Extents at 160, 168 and 176: blocks 22+1, 3+1 and 6+2 of a disk of 23.
+    let extent = |at: usize, lba: u32, blocks: u32| {
+        decode_hot(&patch(good, at, &[lba.to_le_bytes(), blocks.to_le_bytes()].concat()))
+    };
+    assert!(extent(160, 22, 1).is_ok() && extent(160, 8, 1).is_ok());
+    refuses!(extent(160, 23, 1), OutsideDisk);
+    refuses!(extent(160, u32::MAX, u32::MAX), OutsideDisk);
+    refuses!(extent(160, 22, 0), OutsideDisk);
+    refuses!(extent(160, 0, 2), Inconsistent, "raw bytes");
+    refuses!(extent(160, 3, 1), ExtentsOverlap);
+    refuses!(extent(160, 7, 1), ExtentsOverlap);
+    refuses!(extent(176, 2, 2), ExtentsOverlap);
+}
+
+#[test]
+fn hints() {
+    let sample = Sample::small();
+    let good = sample.superblock.hot[0];
+    let bytes = sample.bytes(good.hints);
+    assert!(decode_hints(bytes).is_ok() && decode_hints(&[]).is_ok());
+    refuses!(decode_hints(&bytes[1..]), Inconsistent);
+    let hint =
+        |lba, page, blocks| Hints(vec![Hint { lba: Lba(lba), inode: u64::MAX, page, blocks }]).encode();
+    assert!(decode_hints(&hint(22, u32::MAX, 1)).is_ok());
+    refuses!(decode_hints(&hint(23, 0, 1)), OutsideDisk);
+    refuses!(decode_hints(&hint(0, 0, 0)), OutsideDisk);
+    refuses!(decode_hints(&hint(0, 0, u32::MAX)), OutsideDisk);
+    refuses!(decode_hints(&hint(0, u32::MAX, 2)), Limit);
+}
+
+#[test]
+fn a_table_of_one_kind_is_not_one_of_another() {
+    let bytes = [0; 144];
+    let digests = [
+        ColdRoot::digest_of(&bytes),
+        LeafRef::digest_of(&bytes),
+        HotIndex::digest_of(&bytes),
+        Hints::digest_of(&bytes),
+    ];
+    for (i, digest) in digests.iter().enumerate() {
+        assert!(!digests[..i].contains(digest) && *digest != chunk_digest(&bytes), "digest {i}");
+    }
+}
+
+#[test]
+fn messages_say_expected_and_found() {
+    let sample = Sample::small();
+    let root = sample.root_bytes();
+    let good = sample.bytes(sample.superblock.hot[0].index);
+    let errors = [
+        ColdRoot::decode(&patch(root, 0, &[9; 8]), &sample.superblock).expect_err("damaged"),
+        decode_root(&patch(root, 12, &[1])).expect_err("reserved"),
+        decode_root(&patch(root, 48, &[0xff; 8])).expect_err("offset"),
+        decode_leaf(&patch(sample.leaf_bytes(0), 48, &[1]), 0).expect_err("overlap"),
+        decode_leaf(&patch(sample.leaf_bytes(0), 0, &[0xff; 8]), 0).expect_err("bounds"),
+        decode_hot(&patch(good, 0, &[0xff; 8])).expect_err("magic"),
+        decode_hot(&patch(good, 160, &[0xff; 8])).expect_err("disk"),
+        decode_hot(&patch(good, 160, &[3, 0, 0, 0])).expect_err("extents"),
+        ChunkRef { range: ByteRange::new(1, 2), ..ChunkRef::of_stored(0, &[], Codec::Store, 4096) }
+            .verify(b"ab")
+            .expect_err("chunk"),
+    ];
+    for error in errors {
+        let text = error.to_string();
+        assert!(text.contains("expected") && text.contains("found"), "{text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Whatever was changed, decoding ends, and what is accepted obeys the rules that readers rely on.
+    #[test]
+    fn patched_tables_do_not_panic(table in 0..4, patches in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6)) {
+        let sample = Sample::small();
+        let mut bytes = match table {
+            0 => sample.root_bytes(),
+            1 => sample.leaf_bytes(0),
+            2 => sample.bytes(sample.superblock.hot[0].index),
+            _ => sample.bytes(sample.superblock.hot[0].hints),
+        }.to_vec();
+        for (at, value) in patches {
+            let at = at % bytes.len();
+            bytes[at] = value;
+        }
+        match table {
+            0 => drop(decode_root(&bytes)),
+            1 => if let Ok(leaf) = decode_leaf(&bytes, 0) {
+                let space = sample.superblock.cold.chunk_space();
+                for window in leaf.windows() {
+                    if let WindowRef::Chunk(chunk) = window {
+                        prop_assert!(chunk.range.fits_in(space.end()) && chunk.raw_bytes == 8192);
+                    }
+                }
+            },
+            2 => if let Ok(index) = decode_hot(&bytes) {
+                prop_assert!((0..30).filter(|&lba| index.lookup(Lba(lba)).is_some()).count() as u64 == index.blocks());
+                prop_assert_eq!(index.encode(), bytes, "one index has one encoding");
+            },
+            _ => drop(decode_hints(&bytes)),
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Superblocks that break a rule although their checksum is right.
+
+use hs_format::limits::*;
+use hs_format::*;
+use hs_units::{BLOCK_BYTES, ByteRange};
+use proptest::prelude::*;
+
+use crate::sample::Sample;
+
+const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 32;
+
+/// Overwrites bytes and makes the checksum right again.
+fn patched(at: usize, bytes: &[u8]) -> Result<Superblock, FormatError> {
+    let mut superblock = Sample::small().superblock.encode();
+    superblock[at..at + bytes.len()].copy_from_slice(bytes);
+    let checksum = blake3::hash(&superblock[..CHECKSUM_AT]);
+    superblock[CHECKSUM_AT..].copy_from_slice(checksum.as_bytes());
+    Superblock::decode(&superblock)
+}
+
+/// Decodes what `change` makes of a good superblock, and asserts that `check_file` agrees.
+fn changed(change: impl FnOnce(&mut Superblock)) -> Result<Superblock, FormatError> {
+    let mut superblock = Sample::small().superblock.clone();
+    change(&mut superblock);
+    let decoded = Superblock::decode(&superblock.encode());
+    assert_eq!(superblock.check_file(superblock.image_bytes).err(), decoded.clone().err());
+    decoded
+}
+
+macro_rules! refuses {
+    ($result:expr, $variant:ident $(, $field:literal)?) => {
+        match $result {
+            Err(FormatError::$variant { $(field: $field,)? .. }) => {}
+            other => panic!("expected {} {:?}, found {other:?}", stringify!($variant), [$($field)?] as [&str; _]),
+        }
+    };
+}
+
+#[test]
+fn identity() {
+    assert!(patched(0, b"HSIMAGE\0").is_ok());
+    refuses!(patched(0, b"hsqs"), BadMagic);
+    assert_eq!(patched(8, &[2]), Err(FormatError::UnsupportedVersion { expected: 1, found: 2 }));
+    refuses!(patched(8, &[0]), UnsupportedVersion);
+    refuses!(patched(12, &8192_u32.to_le_bytes()), Inconsistent, "superblock bytes");
+    assert_eq!(patched(16, &[4]), Err(FormatError::UnknownFeatures { known: 0, found: 4 }));
+    refuses!(patched(23, &[0x80]), UnknownFeatures);
+    assert!(patched(24, &[0xff; 8]).is_ok(), "compatible features are ignored");
+}
+
+#[test]
+fn reserved_bytes() {
+    let sample = &Sample::small().superblock;
+    let unused_slots = 176 + 104 * sample.hot.len()..1840;
+    let slot_flags = 176 + 36..176 + 40;
+    let signature_reserved = 3986..3992;
+    for range in [124..128, 170..176, slot_flags, unused_slots, 1840..3984, signature_reserved, 3992..4064] {
+        for at in range {
+            let found = patched(at, &[1]);
+            let expected =
+                FormatError::ReservedNotZero { part: Part::Superblock, offset: at as u64, found: 1 };
+            assert_eq!(found, Err(expected), "byte {at}");
+        }
+    }
+    // With a signature, its reserved bytes stay reserved.
+    refuses!(patched(3984, &[1, 0, 0, 0, 0, 0, 0, 1]), ReservedNotZero);
+    assert!(patched(3984, &[0xff, 0xff, 0, 0, 0, 0, 0, 0, 1, 2, 3]).is_ok());
+}
+
+#[test]
+fn sizes() {
+    refuses!(changed(|s| s.disk_bytes = 0), Limit, "disk bytes");
+    refuses!(changed(|s| s.disk_bytes += 1), Inconsistent);
+    refuses!(changed(|s| s.disk_bytes = MAX_DISK_BYTES + BLOCK_BYTES), Limit, "disk bytes");
+    refuses!(changed(|s| s.disk_bytes = MAX_DISK_BYTES), Limit, "leaves");
+    refuses!(changed(|s| s.disk_bytes *= 2), Inconsistent, "cold root bytes");
+    refuses!(changed(|s| s.image_bytes = 0), Limit, "image bytes");
+    refuses!(changed(|s| s.image_bytes = u64::MAX), Limit, "image bytes");
+    refuses!(changed(|s| s.image_bytes -= 1), Overlap);
+    refuses!(changed(|s| s.image_bytes += BLOCK_BYTES), Gap);
+    assert!(changed(|s| s.image_bytes += BLOCK_BYTES - 1).is_ok(), "padding is allowed");
+    let superblock = Sample::small().superblock.clone();
+    let error = superblock.check_file(superblock.image_bytes - 1);
+    refuses!(error, Size);
+}
+
+#[test]
+fn cold_regions() {
+    refuses!(changed(|s| s.cold.window_blocks = 0), Limit, "window blocks");
+    refuses!(changed(|s| s.cold.window_blocks = MAX_WINDOW_BLOCKS + 1), Limit, "window blocks");
+    refuses!(changed(|s| s.cold.windows_per_leaf = 0), Limit, "windows per leaf");
+    refuses!(changed(|s| s.cold.windows_per_leaf = u32::MAX), Limit, "windows per leaf");
+    refuses!(changed(|s| s.cold.windows_per_leaf = 1), Inconsistent, "cold root bytes");
+    refuses!(changed(|s| s.cold.range.offset = u64::MAX), OutOfBounds, "cold region");
+    refuses!(changed(|s| s.cold.range.len = u64::MAX), OutOfBounds, "cold region");
+    refuses!(changed(|s| s.cold.range.offset = 0), Overlap);
+    refuses!(changed(|s| s.cold.range.offset = s.hot[1].range().offset), Overlap);
+    refuses!(changed(|s| s.cold.range.offset += 1), Overlap);
+    refuses!(changed(|s| s.cold.root.len = 48), Inconsistent, "cold root bytes");
+    refuses!(changed(|s| s.cold.root.offset += 1), OutOfBounds, "cold root");
+    refuses!(changed(|s| s.cold.root.offset = u64::MAX), OutOfBounds, "cold root");
+    refuses!(changed(|s| s.cold.root.offset -= 1), Inconsistent, "cold region bytes");
+    refuses!(changed(|s| s.cold.leaves_offset = s.cold.root.offset + 1), Limit, "cold leaves offset");
+    refuses!(changed(|s| s.cold.distinct_chunks = 0), Limit, "distinct cold chunks");
+    refuses!(changed(|s| s.cold.distinct_chunks = 13), Limit, "distinct cold chunks");
+    refuses!(changed(|s| s.cold.leaves_offset = 0), Limit, "distinct cold chunks");
+}
+
+#[test]
+fn hot_segments() {
+    refuses!(patched(168, &[17, 0]), Limit, "hot segments");
+    refuses!(patched(168, &[0xff, 0xff]), Limit, "hot segments");
+    refuses!(patched(168, &[3, 0]), Limit, "hot blocks");
+    refuses!(patched(168, &[1, 0]), ReservedNotZero);
+    refuses!(changed(|s| s.hot[0].blocks = 0), Limit, "hot blocks");
+    refuses!(changed(|s| s.hot[0].blocks = 24), Limit, "hot blocks");
+    refuses!(changed(|s| s.hot[0].chunk_count = 0), Limit, "hot chunks");
+    refuses!(changed(|s| s.hot[0].chunk_count = u32::MAX), Limit, "hot chunks");
+    refuses!(changed(|s| s.hot[0].chunk_count = 4), Limit, "hot index bytes");
+    refuses!(patched(184, &u32::MAX.to_le_bytes()), Limit, "hot index bytes");
+    refuses!(patched(188, &u32::MAX.to_le_bytes()), Limit, "hints bytes");
+    refuses!(patched(188, &[21]), Inconsistent);
+    refuses!(patched(192, &u64::MAX.to_le_bytes()), Limit, "hot chunks bytes");
+    refuses!(patched(192, &(4 * BLOCK_BYTES + 1).to_le_bytes()), Limit, "hot chunks bytes");
+    refuses!(patched(192, &[1, 0, 0, 0, 0, 0, 0, 0]), Limit, "hot chunks bytes");
+    refuses!(patched(176, &u64::MAX.to_le_bytes()), OutOfBounds, "hot index");
+    refuses!(patched(176, &(u64::MAX - 300).to_le_bytes()), OutOfBounds, "hot index");
+    refuses!(patched(176, &0_u64.to_le_bytes()), Overlap);
+    // The second segment at the place of the first: an alias.
+    let first = Sample::small().superblock.hot[0].index.offset;
+    refuses!(patched(176 + 104, &first.to_le_bytes()), Overlap);
+}
+
+#[test]
+fn only_a_builder_can_tear_a_segment_apart() {
+    let mut superblock = Sample::small().superblock.clone();
+    superblock.hot[0].chunks.offset += 1;
+    refuses!(superblock.check_file(superblock.image_bytes), Inconsistent, "hot chunks offset");
+    let mut superblock = Sample::small().superblock.clone();
+    superblock.hot[0].hints.offset -= 1;
+    refuses!(superblock.check_file(superblock.image_bytes), Inconsistent, "hints offset");
+    let mut superblock = Sample::small().superblock.clone();
+    superblock.hot = vec![superblock.hot[0]; 17];
+    refuses!(superblock.check_file(superblock.image_bytes), Limit, "hot segments");
+}
+
+#[test]
+fn regions_stand_in_any_order() {
+    let mut superblock = Sample::small().superblock.clone();
+    superblock.hot.reverse();
+    assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock.clone()));
+    // The cold region first, one segment at the end.
+    superblock.hot.truncate(1);
+    superblock.cold.range = ByteRange::new(4096, superblock.cold.range.len);
+    let shift = superblock.cold.range.end();
+    let segment = &mut superblock.hot[0];
+    segment.index.offset = shift;
+    segment.hints.offset = segment.index.end();
+    segment.chunks.offset = segment.hints.end();
+    superblock.image_bytes = segment.range().end() + 4096;
+    assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Whatever stands in the fields, decoding ends, and what is accepted encodes to the same bytes and lies in
+    /// the file.
+    #[test]
+    fn patched_superblocks_do_not_panic(patches in proptest::collection::vec((8_usize..400, any::<u8>()), 1..5)) {
+        let mut bytes = Sample::small().superblock.encode();
+        for (at, value) in patches {
+            bytes[at] = value;
+        }
+        let checksum = blake3::hash(&bytes[..CHECKSUM_AT]);
+        bytes[CHECKSUM_AT..].copy_from_slice(checksum.as_bytes());
+        if let Ok(superblock) = Superblock::decode(&bytes) {
+            prop_assert_eq!(superblock.encode(), bytes);
+            prop_assert_eq!(superblock.check_file(superblock.image_bytes), Ok(()));
+            prop_assert!(superblock.cold.range.fits_in(superblock.image_bytes));
+            prop_assert!(superblock.hot.iter().all(|segment| segment.range().fits_in(superblock.image_bytes)));
+        }
+    }
+}

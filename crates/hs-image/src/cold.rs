@@ -1,0 +1,143 @@
+//! The index of the cold region, loaded on demand and kept within bounds.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use hs_format::{ColdLeaf, ColdRoot, FormatError, Superblock, WindowRef};
+use hs_store::Store;
+use hs_units::ByteRange;
+use lru::LruCache;
+use parking_lot::Mutex;
+
+use crate::ImageError;
+
+/// An index of up to this size is read with one request: on a medium with latency the pieces would
+/// cost more than the transfer of the whole.
+const WHOLE_INDEX_BYTES: u64 = 512 * 1024;
+/// Leaves kept in memory. A leaf of 512 windows takes about 32 KiB decoded.
+const KEPT_LEAVES: usize = 64;
+
+/// Which chunk holds a window: asked of the root, then of a leaf.
+#[derive(Debug)]
+pub(crate) struct ColdIndex {
+    state: Mutex<State>,
+    loading: Mutex<()>,
+}
+
+#[derive(Debug)]
+struct State {
+    root: Option<Arc<ColdRoot>>,
+    leaves: LruCache<u64, Arc<ColdLeaf>>,
+}
+
+impl ColdIndex {
+    pub(crate) fn new() -> Self {
+        let capacity = NonZeroUsize::new(KEPT_LEAVES).expect("a constant above zero");
+        Self { state: Mutex::new(State { root: None, leaves: LruCache::new(capacity) }), loading: Mutex::new(()) }
+    }
+
+    /// The window's place if the index in memory knows it.
+    pub(crate) fn peek(&self, superblock: &Superblock, window: u64) -> Option<WindowRef> {
+        let (leaf, slot) = split(superblock, window);
+        let mut state = self.state.lock();
+        if state.root.as_ref()?.leaves[leaf as usize].is_zero() {
+            return Some(WindowRef::Zero);
+        }
+        state.leaves.get(&leaf).map(|leaf| leaf.window(slot))
+    }
+
+    /// The window's place; reads what is missing of the index.
+    pub(crate) fn window(
+        &self,
+        store: &dyn Store,
+        superblock: &Superblock,
+        window: u64,
+    ) -> Result<WindowRef, ImageError> {
+        if let Some(place) = self.peek(superblock, window) {
+            return Ok(place);
+        }
+        // One thread loads; the others find the result when it is their turn.
+        let _turn = self.loading.lock();
+        if let Some(place) = self.peek(superblock, window) {
+            return Ok(place);
+        }
+        let (leaf, slot) = split(superblock, window);
+        let index = index_range(superblock);
+        if self.state.lock().root.is_none() && index.len <= WHOLE_INDEX_BYTES {
+            self.load_whole(store, superblock)?;
+            if let Some(place) = self.peek(superblock, window) {
+                return Ok(place);
+            }
+        }
+        let root = self.root(store, superblock)?;
+        let leaf_ref = root.leaves[leaf as usize];
+        if leaf_ref.is_zero() {
+            return Ok(WindowRef::Zero);
+        }
+        let at = superblock.cold.in_file(leaf_ref.range);
+        let bytes = read(store, at)?;
+        let decoded = ColdLeaf::decode(&bytes, leaf, &leaf_ref, superblock).map_err(in_file(store, at))?;
+        let place = decoded.window(slot);
+        self.state.lock().leaves.put(leaf, Arc::new(decoded));
+        Ok(place)
+    }
+
+    fn root(&self, store: &dyn Store, superblock: &Superblock) -> Result<Arc<ColdRoot>, ImageError> {
+        if let Some(root) = &self.state.lock().root {
+            return Ok(Arc::clone(root));
+        }
+        let at = superblock.cold.in_file(superblock.cold.root);
+        let bytes = read(store, at)?;
+        let root = Arc::new(ColdRoot::decode(&bytes, superblock).map_err(in_file(store, at))?);
+        self.state.lock().root = Some(Arc::clone(&root));
+        Ok(root)
+    }
+
+    /// Reads root and leaves with one request and keeps as many leaves as memory is meant for.
+    fn load_whole(&self, store: &dyn Store, superblock: &Superblock) -> Result<(), ImageError> {
+        let index = index_range(superblock);
+        let bytes = read(store, index)?;
+        let root_at = superblock.cold.in_file(superblock.cold.root);
+        let piece = |at: ByteRange| {
+            let from = (at.offset - index.offset) as usize;
+            &bytes[from..from + at.len as usize]
+        };
+        let root =
+            Arc::new(ColdRoot::decode(piece(root_at), superblock).map_err(in_file(store, root_at))?);
+        let mut state = self.state.lock();
+        for (number, leaf_ref) in root.leaves.iter().enumerate().filter(|(_, leaf)| !leaf.is_zero()) {
+            let at = superblock.cold.in_file(leaf_ref.range);
+            // A leaf that is damaged or lies elsewhere is met again, and reported, when it is needed.
+            if at.offset < index.offset || at.end() > index.end() {
+                continue;
+            }
+            if let Ok(leaf) = ColdLeaf::decode(piece(at), number as u64, leaf_ref, superblock) {
+                state.leaves.put(number as u64, Arc::new(leaf));
+            }
+        }
+        state.root = Some(root);
+        Ok(())
+    }
+}
+
+/// Leaves and root, which lie one after the other at the end of the cold region.
+fn index_range(superblock: &Superblock) -> ByteRange {
+    let cold = &superblock.cold;
+    cold.in_file(ByteRange::new(cold.leaves_offset, cold.range.len - cold.leaves_offset))
+}
+
+fn split(superblock: &Superblock, window: u64) -> (u64, usize) {
+    let per_leaf = u64::from(superblock.cold.windows_per_leaf);
+    (window / per_leaf, (window % per_leaf) as usize)
+}
+
+pub(crate) fn read(store: &dyn Store, range: ByteRange) -> Result<Vec<u8>, ImageError> {
+    let mut bytes = vec![0; range.len as usize];
+    store.read_at(range.offset, &mut bytes)?;
+    Ok(bytes)
+}
+
+pub(crate) fn in_file(store: &dyn Store, range: ByteRange) -> impl FnOnce(FormatError) -> ImageError {
+    let path = store.name().to_owned();
+    move |source| ImageError::Format { path, range, source }
+}

@@ -1,0 +1,144 @@
+//! What can go wrong with an image, and where.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hs_format::FormatError;
+use hs_layout::LayoutError;
+use hs_store::StoreError;
+use hs_trace::TraceError;
+use hs_units::{BlockRange, ByteRange, Digest};
+
+use crate::source::SourceError;
+
+/// An image could not be built, opened or read.
+#[non_exhaustive]
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The bytes could not be had.
+    #[error("{0}")]
+    Store(Arc<StoreError>),
+    /// The bytes are not what the format or a digest says.
+    #[error("{path}: bytes {range}: {source}")]
+    Format {
+        /// The image.
+        path: String,
+        /// Where in the image file.
+        range: ByteRange,
+        /// What was expected and found.
+        source: FormatError,
+    },
+    /// A chunk is damaged.
+    #[error("{path}: {chunk} at bytes {range}: {source}")]
+    Chunk {
+        /// The image.
+        path: String,
+        /// Which chunk, such as "cold window 17" or "hot chunk 3".
+        chunk: String,
+        /// Where in the image file.
+        range: ByteRange,
+        /// What was expected and found.
+        source: FormatError,
+    },
+    /// A read past the end of the disk.
+    #[error("read of bytes {range} of a disk of {disk_bytes} bytes")]
+    OutsideDisk {
+        /// What was asked for.
+        range: ByteRange,
+        /// Size of the disk.
+        disk_bytes: u64,
+    },
+    /// The reader is being shut down.
+    #[error("the image is being closed")]
+    Closed,
+    /// A file could not be written or read.
+    #[error("{path}: {what}: {source}", path = path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+    /// The source of a build failed.
+    #[error("{0}")]
+    Source(Arc<SourceError>),
+    /// A profile cannot be used.
+    #[error("{0}")]
+    Profile(Arc<TraceError>),
+    /// No layout follows from the profiles.
+    #[error("{0}")]
+    Layout(Arc<LayoutError>),
+    /// The profile was made from other content, although the disk digest agrees.
+    #[error("block {lba}: the profile recorded digest {expected}, the image holds {found}")]
+    BlockDiffers {
+        /// The block.
+        lba: u64,
+        /// Digest in the profile, hexadecimal.
+        expected: String,
+        /// Digest of the block in the image, hexadecimal.
+        found: String,
+    },
+    /// The disk is not the one that it should be.
+    #[error("{path}: expected disk digest {expected}, found {found}")]
+    WrongDisk {
+        /// The image.
+        path: String,
+        /// What the superblock or the caller says.
+        expected: Digest,
+        /// What the content gives.
+        found: Digest,
+    },
+    /// A raw disk differs from the image.
+    #[error("{path}: first difference from {against} in blocks {blocks}")]
+    Differs {
+        /// The image.
+        path: String,
+        /// The raw disk.
+        against: String,
+        /// Where they differ first.
+        blocks: BlockRange,
+    },
+    /// An option has no meaning.
+    #[error("{option}: {value} is not possible: {rule}")]
+    Option {
+        /// Which option.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        rule: &'static str,
+    },
+}
+
+impl ImageError {
+    pub(crate) fn io(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, what, source: Arc::new(source) }
+    }
+}
+
+impl From<StoreError> for ImageError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(Arc::new(error))
+    }
+}
+
+impl From<SourceError> for ImageError {
+    fn from(error: SourceError) -> Self {
+        Self::Source(Arc::new(error))
+    }
+}
+
+impl From<TraceError> for ImageError {
+    fn from(error: TraceError) -> Self {
+        Self::Profile(Arc::new(error))
+    }
+}
+
+impl From<LayoutError> for ImageError {
+    fn from(error: LayoutError) -> Self {
+        Self::Layout(Arc::new(error))
+    }
+}

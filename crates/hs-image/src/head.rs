@@ -1,0 +1,212 @@
+//! Opening an image and beginning its prefetch with one request.
+//!
+//! Superblock, hot tables and hot chunks lie one after another (DESIGN decision 4). One request
+//! from byte 0 brings them all: as soon as the tables have come the image is open, while the same
+//! request goes on with the chunks. An image without a hot region ends the request after its
+//! superblock.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hs_format::Superblock;
+use hs_store::Store;
+use hs_units::ByteRange;
+
+use crate::cold::in_file;
+use crate::hot_map::HotMap;
+use crate::image::ChunkSplitter;
+use crate::{Image, ImageError, SUPERBLOCK_BYTES};
+
+/// Chunks that may wait between the medium and the decompressing threads.
+const QUEUED_CHUNKS: usize = 16;
+
+/// The rest of the opening request.
+#[derive(Debug)]
+pub struct Head {
+    /// The hot chunks, from the first, that the request brings.
+    pub chunks: u32,
+    /// What the request still brings, in order; ends with [`HeadMessage::Finished`].
+    pub messages: Receiver<HeadMessage>,
+}
+
+/// What the opening request brings after the tables.
+#[derive(Debug)]
+pub enum HeadMessage {
+    /// The stored bytes of a hot chunk, not verified yet.
+    Chunk(u32, Vec<u8>),
+    /// The request ended, having brought so many bytes.
+    Finished(Result<u64, ImageError>),
+}
+
+enum Opened {
+    Tables { superblock: Box<Superblock>, hot: Option<HotMap>, chunks: u32 },
+    Failed(ImageError),
+}
+
+impl Head {
+    pub(crate) fn open(store: Arc<dyn Store>, limit_bytes: u64) -> Result<(Image, Self), ImageError> {
+        let (opened_tx, opened_rx) = bounded(1);
+        let (message_tx, messages) = bounded(QUEUED_CHUNKS);
+        let medium = Arc::clone(&store);
+        thread::Builder::new()
+            .name("hs-open".to_owned())
+            .spawn(move || request(&*medium, limit_bytes, &opened_tx, &message_tx))
+            .map_err(ImageError::io(store.name(), "start a thread"))?;
+        match opened_rx.recv() {
+            Ok(Opened::Tables { superblock, hot: Some(hot), chunks }) => {
+                Ok((Image::assemble(store, *superblock, false, hot), Self { chunks, messages }))
+            }
+            Ok(Opened::Tables { superblock, hot: None, .. }) => {
+                Ok((Image::with_superblock(store, *superblock, false)?, Self { chunks: 0, messages }))
+            }
+            Ok(Opened::Failed(error)) => match error {
+                ImageError::Store(_) => Err(error),
+                _ => Ok((Image::open(store)?, Self { chunks: 0, messages })),
+            },
+            Err(_) => Err(ImageError::Closed),
+        }
+    }
+}
+
+/// Where the request's bytes belong.
+enum Stage {
+    /// Collecting superblock and tables.
+    Tables,
+    /// Cutting chunks; stops before this one.
+    Chunks { splitter: ChunkSplitter, sizes: Vec<usize>, end: u32 },
+}
+
+struct Parser<'a> {
+    store: &'a dyn Store,
+    limit_bytes: u64,
+    opened: &'a Sender<Opened>,
+    messages: &'a Sender<HeadMessage>,
+    collected: Vec<u8>,
+    superblock: Option<Superblock>,
+    stage: Stage,
+    bytes: u64,
+}
+
+fn request(store: &dyn Store, limit_bytes: u64, opened: &Sender<Opened>, messages: &Sender<HeadMessage>) {
+    let range = ByteRange::new(0, limit_bytes.max(SUPERBLOCK_BYTES).min(store.len()));
+    let mut parser = Parser {
+        store,
+        limit_bytes,
+        opened,
+        messages,
+        collected: Vec::new(),
+        superblock: None,
+        stage: Stage::Tables,
+        bytes: 0,
+    };
+    let outcome = store.stream(range, &mut |piece| parser.push(piece));
+    let bytes = parser.bytes;
+    parser.ended(outcome.as_ref().err().map(|_| ()));
+    let outcome = outcome.map(|()| bytes).map_err(ImageError::from);
+    if let Err(error) = &outcome {
+        // Only the first message on this channel counts; when the image is open this one is not read.
+        let _ = opened.try_send(Opened::Failed(error.clone()));
+    }
+    let _ = messages.send(HeadMessage::Finished(outcome));
+}
+
+impl Parser<'_> {
+    fn push(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        self.bytes += piece.len() as u64;
+        match &mut self.stage {
+            Stage::Chunks { .. } => self.push_chunks(piece),
+            Stage::Tables => {
+                self.collected.extend_from_slice(piece);
+                self.push_tables()
+            }
+        }
+    }
+
+    fn push_tables(&mut self) -> ControlFlow<()> {
+        if self.superblock.is_none() {
+            if self.collected.len() < SUPERBLOCK_BYTES as usize {
+                return ControlFlow::Continue(());
+            }
+            let checked = Superblock::decode(&self.collected[..SUPERBLOCK_BYTES as usize])
+                .and_then(|superblock| superblock.check_file(self.store.len()).map(|()| superblock));
+            match checked {
+                Ok(superblock) => self.superblock = Some(superblock),
+                Err(error) => {
+                    let range = ByteRange::new(0, SUPERBLOCK_BYTES);
+                    return self.fail(in_file(self.store, range)(error));
+                }
+            }
+        }
+        let superblock = self.superblock.as_ref().expect("set above");
+        let in_front = superblock.hot.first().filter(|segment| {
+            segment.index.offset == SUPERBLOCK_BYTES && segment.chunks.offset < self.limit_bytes
+        });
+        let Some(segment) = in_front.filter(|_| superblock.hot.len() == 1) else {
+            self.announce(None, 0);
+            return ControlFlow::Break(());
+        };
+        let tables = ByteRange::new(segment.index.offset, segment.chunks.offset - segment.index.offset);
+        let (tables_end, segment) = (tables.end() as usize, segment.clone());
+        if self.collected.len() < tables_end {
+            return ControlFlow::Continue(());
+        }
+        let wanted = (segment.index.len + segment.hints.len) as usize;
+        let from = tables.offset as usize;
+        match Image::decode_tables(superblock, 0, &self.collected[from..from + wanted]) {
+            Ok((index, hints)) => {
+                let sizes: Vec<usize> = index.chunks.iter().map(|entry| entry.chunk.range.len as usize).collect();
+                let mut room = self.limit_bytes.saturating_sub(segment.chunks.offset) as usize;
+                let fits = |bytes: &&usize| room.checked_sub(**bytes).map(|rest| room = rest).is_some();
+                let end = sizes.iter().take_while(fits).count() as u32;
+                let mut hot = HotMap::default();
+                hot.push(segment, index, hints);
+                self.announce(Some(hot), end);
+                self.stage = Stage::Chunks { splitter: ChunkSplitter::new(0), sizes, end };
+            }
+            Err(error) => return self.fail(in_file(self.store, tables)(error)),
+        }
+        let rest = self.collected.split_off(tables_end);
+        self.push_chunks(&rest)
+    }
+
+    fn push_chunks(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        let Stage::Chunks { splitter, sizes, end } = &mut self.stage else { return ControlFlow::Break(()) };
+        if *end == 0 {
+            return ControlFlow::Break(());
+        }
+        let messages = self.messages;
+        let end = *end;
+        splitter.push(piece, |chunk| sizes[(chunk as usize).min(sizes.len() - 1)], &mut |chunk, stored| {
+            if messages.send(HeadMessage::Chunk(chunk, stored.to_vec())).is_err() || chunk + 1 == end {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        })
+    }
+
+    fn announce(&mut self, hot: Option<HotMap>, chunks: u32) {
+        let superblock = Box::new(self.superblock.clone().expect("the superblock comes before its tables"));
+        let _ = self.opened.send(Opened::Tables { superblock, hot, chunks });
+    }
+
+    fn fail(&mut self, error: ImageError) -> ControlFlow<()> {
+        let _ = self.opened.send(Opened::Failed(error));
+        ControlFlow::Break(())
+    }
+
+    /// The request is over: whoever waits for the tables must not wait for ever.
+    fn ended(&mut self, failed: Option<()>) {
+        if failed.is_none() && matches!(self.stage, Stage::Tables) {
+            let range = ByteRange::new(0, self.bytes);
+            let found = self.collected.len() as u64;
+            let error = hs_format::FormatError::Size {
+                part: hs_format::Part::File,
+                expected: SUPERBLOCK_BYTES,
+                found,
+            };
+            let _ = self.opened.try_send(Opened::Failed(in_file(self.store, range)(error)));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! All hot segments of an image as one numbered run of chunks.
+
+use hs_format::{Hint, Hints, HotChunk, HotIndex, HotSegment};
+use hs_units::{BlockRange, ByteRange, Lba};
+
+/// Where a hot block lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HotPlace {
+    /// Number of the chunk through all segments.
+    pub chunk: u32,
+    /// Which block of the chunk's raw bytes.
+    pub block_in_chunk: u32,
+    /// Consecutive blocks of the disk that lie consecutively from here.
+    pub run: u32,
+}
+
+/// The decoded tables of every hot segment.
+#[derive(Debug, Default)]
+pub(crate) struct HotMap {
+    segments: Vec<Tables>,
+}
+
+#[derive(Debug)]
+struct Tables {
+    segment: HotSegment,
+    index: HotIndex,
+    hints: Hints,
+    first_chunk: u32,
+}
+
+impl HotMap {
+    pub(crate) fn push(&mut self, segment: HotSegment, index: HotIndex, hints: Hints) {
+        let first_chunk = self.chunk_count();
+        self.segments.push(Tables { segment, index, hints, first_chunk });
+    }
+
+    pub(crate) fn chunk_count(&self) -> u32 {
+        self.segments.last().map_or(0, |last| last.first_chunk + last.index.chunks.len() as u32)
+    }
+
+    pub(crate) fn lookup(&self, lba: Lba) -> Option<HotPlace> {
+        self.segments.iter().find_map(|tables| {
+            let place = tables.index.lookup(lba)?;
+            Some(HotPlace {
+                chunk: tables.first_chunk + place.chunk,
+                block_in_chunk: place.block_in_chunk,
+                run: place.run,
+            })
+        })
+    }
+
+    /// The first hot block after `lba`.
+    pub(crate) fn next_hot_after(&self, lba: Lba) -> Option<Lba> {
+        self.segments.iter().filter_map(|tables| tables.index.next_hot_after(lba)).min()
+    }
+
+    /// The chunk's entry, and where in the file it lies.
+    pub(crate) fn chunk(&self, chunk: u32) -> (&HotChunk, ByteRange) {
+        let tables = self.tables(chunk);
+        let entry = &tables.index.chunks[(chunk - tables.first_chunk) as usize];
+        let at = tables.segment.chunks.offset + entry.chunk.range.offset;
+        (entry, ByteRange::new(at, entry.chunk.range.len))
+    }
+
+    pub(crate) fn extents(&self, chunk: u32) -> &[BlockRange] {
+        let tables = self.tables(chunk);
+        let entry = &tables.index.chunks[(chunk - tables.first_chunk) as usize];
+        &tables.index.extents[entry.first_extent as usize..(entry.first_extent + entry.extent_count) as usize]
+    }
+
+    /// The end of the run of chunks that lie one after another in the file from `chunk`.
+    pub(crate) fn contiguous_end(&self, chunk: u32) -> u32 {
+        let tables = self.tables(chunk);
+        tables.first_chunk + tables.index.chunks.len() as u32
+    }
+
+    pub(crate) fn hints(&self) -> impl Iterator<Item = Hint> + '_ {
+        self.segments.iter().flat_map(|tables| tables.hints.0.iter().copied())
+    }
+
+    fn tables(&self, chunk: u32) -> &Tables {
+        let after = self.segments.partition_point(|tables| tables.first_chunk <= chunk);
+        &self.segments[after - 1]
+    }
+}

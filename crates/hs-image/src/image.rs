@@ -1,0 +1,374 @@
+//! An opened image: where everything lies, and single chunks, verified.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use hs_format::{
+    ChunkRef, Decompressor, FormatError, Hint, Hints, HotIndex, ImageDigest, Superblock, WindowRef,
+};
+use hs_store::Store;
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba};
+
+use crate::cold::{ColdIndex, in_file, read};
+use crate::hot_map::{HotMap, HotPlace};
+use crate::{Head, ImageError, SUPERBLOCK_BYTES};
+
+/// What [`Image::stream_hot`] hands over.
+#[derive(Debug)]
+pub enum StreamEvent<'a> {
+    /// The first bytes came.
+    FirstByte,
+    /// All stored bytes of this chunk came; they are not verified yet.
+    Chunk(u32, &'a [u8]),
+}
+
+/// An opened image.
+///
+/// Nothing that it returns has escaped verification, except the stored bytes of
+/// [`StreamEvent::Chunk`], which [`Image::decode_hot`] verifies.
+pub struct Image {
+    store: Arc<dyn Store>,
+    superblock: Superblock,
+    from_mirror: bool,
+    hot: HotMap,
+    cold: ColdIndex,
+}
+
+impl std::fmt::Debug for Image {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Image").field("name", &self.store.name()).finish_non_exhaustive()
+    }
+}
+
+impl Image {
+    /// Opens the image in `store`: reads the superblock, or its mirror when it is damaged, and the
+    /// tables of every hot segment. The cold index is read when it is first needed.
+    ///
+    /// # Errors
+    /// When the store fails, or neither superblock is one, or a table is not what its digest says.
+    pub fn open(store: Arc<dyn Store>) -> Result<Self, ImageError> {
+        let first = ByteRange::new(0, SUPERBLOCK_BYTES.min(store.len()));
+        let bytes = read(&*store, first)?;
+        let (superblock, from_mirror) = Self::read_superblock(&*store, &bytes)?;
+        Self::with_superblock(store, superblock, from_mirror)
+    }
+
+    /// Opens the image with one request that goes on into the hot region: see [`Head`].
+    ///
+    /// # Errors
+    /// As [`Image::open`].
+    pub fn open_streaming(store: Arc<dyn Store>, limit_bytes: u64) -> Result<(Self, Head), ImageError> {
+        Head::open(store, limit_bytes)
+    }
+
+    pub(crate) fn with_superblock(
+        store: Arc<dyn Store>,
+        superblock: Superblock,
+        from_mirror: bool,
+    ) -> Result<Self, ImageError> {
+        let mut hot = HotMap::default();
+        for (number, segment) in superblock.hot.iter().enumerate() {
+            let at = ByteRange::new(segment.index.offset, segment.index.len + segment.hints.len);
+            let bytes = read(&*store, at)?;
+            let (index, hints) = Self::decode_tables(&superblock, number, &bytes)
+                .map_err(in_file(&*store, at))?;
+            hot.push(segment.clone(), index, hints);
+        }
+        Ok(Self::assemble(store, superblock, from_mirror, hot))
+    }
+
+    pub(crate) fn assemble(
+        store: Arc<dyn Store>,
+        superblock: Superblock,
+        from_mirror: bool,
+        hot: HotMap,
+    ) -> Self {
+        Self { store, superblock, from_mirror, hot, cold: ColdIndex::new() }
+    }
+
+    /// The superblock that `first` holds, else the mirror at the end of the file.
+    pub(crate) fn read_superblock(store: &dyn Store, first: &[u8]) -> Result<(Superblock, bool), ImageError> {
+        let check = |bytes: &[u8]| {
+            let superblock = Superblock::decode(bytes)?;
+            superblock.check_file(store.len())?;
+            Ok::<_, FormatError>(superblock)
+        };
+        let error = match check(first) {
+            Ok(superblock) => return Ok((superblock, false)),
+            Err(error) => error,
+        };
+        let at = ByteRange::new(0, first.len() as u64);
+        let report = |source| ImageError::Format { path: store.name().to_owned(), range: at, source };
+        // A file that never was an image, or a newer one, says so; only damage is worth the mirror.
+        let foreign = matches!(
+            error,
+            FormatError::UnsupportedVersion { .. } | FormatError::UnknownFeatures { .. }
+        );
+        if foreign || store.len() < 2 * SUPERBLOCK_BYTES {
+            return Err(report(error));
+        }
+        let mut last = vec![0; SUPERBLOCK_BYTES as usize];
+        store.read_at(store.len() - SUPERBLOCK_BYTES, &mut last)?;
+        match check(&last) {
+            Ok(superblock) => {
+                log::warn!("{}: the superblock is damaged ({error}); its mirror at the end is used", store.name());
+                Ok((superblock, true))
+            }
+            Err(_) => Err(report(error)),
+        }
+    }
+
+    /// Index and hints of segment number `segment` from the bytes of both.
+    pub(crate) fn decode_tables(
+        superblock: &Superblock,
+        segment: usize,
+        bytes: &[u8],
+    ) -> Result<(HotIndex, Hints), FormatError> {
+        let segment = &superblock.hot[segment];
+        let (index, hints) = bytes.split_at(segment.index.len as usize);
+        Ok((
+            HotIndex::decode(index, segment, superblock)?,
+            Hints::decode(hints, segment, superblock)?,
+        ))
+    }
+
+    /// Where the bytes come from.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.store
+    }
+
+    /// The image's path, for messages.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.store.name()
+    }
+
+    /// The verified superblock.
+    #[must_use]
+    pub const fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Whether the superblock at the start was damaged and its mirror was used.
+    #[must_use]
+    pub const fn from_mirror(&self) -> bool {
+        self.from_mirror
+    }
+
+    /// Bytes of the disk.
+    #[must_use]
+    pub const fn disk_bytes(&self) -> u64 {
+        self.superblock.disk_bytes
+    }
+
+    /// Names the content.
+    #[must_use]
+    pub const fn disk_digest(&self) -> Digest {
+        self.superblock.disk_digest
+    }
+
+    /// Names the file.
+    #[must_use]
+    pub fn image_digest(&self) -> ImageDigest {
+        self.superblock.image_digest()
+    }
+
+    /// Chunks in all hot segments.
+    #[must_use]
+    pub fn hot_chunk_count(&self) -> u32 {
+        self.hot.chunk_count()
+    }
+
+    /// A hot chunk's entry and its place in the file.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    #[must_use]
+    pub fn hot_chunk(&self, chunk: u32) -> (ChunkRef, ByteRange) {
+        let (entry, at) = self.hot.chunk(chunk);
+        (entry.chunk, at)
+    }
+
+    /// The runs of blocks that a hot chunk holds, in the order of its raw bytes.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    #[must_use]
+    pub fn hot_extents(&self, chunk: u32) -> &[BlockRange] {
+        self.hot.extents(chunk)
+    }
+
+    /// Which file pages the hot blocks are, in first-access order.
+    pub fn hints(&self) -> impl Iterator<Item = Hint> + '_ {
+        self.hot.hints()
+    }
+
+    /// Where a block lies in the hot region.
+    #[must_use]
+    pub fn hot_place(&self, lba: Lba) -> Option<HotPlace> {
+        self.hot.lookup(lba)
+    }
+
+    /// The first hot block after `lba`.
+    #[must_use]
+    pub fn next_hot_after(&self, lba: Lba) -> Option<Lba> {
+        self.hot.next_hot_after(lba)
+    }
+
+    /// Bytes of a full cold window.
+    #[must_use]
+    pub const fn window_bytes(&self) -> u64 {
+        self.superblock.cold.window_blocks as u64 * BLOCK_BYTES
+    }
+
+    /// The window's place if the index in memory knows it.
+    pub(crate) fn peek_window(&self, window: u64) -> Option<WindowRef> {
+        self.cold.peek(&self.superblock, window)
+    }
+
+    /// The window's place; reads what is missing of the index.
+    ///
+    /// # Errors
+    /// When the index cannot be read or is damaged.
+    pub fn window(&self, window: u64) -> Result<WindowRef, ImageError> {
+        self.cold.window(&*self.store, &self.superblock, window)
+    }
+
+    /// Where in the file a cold chunk lies.
+    #[must_use]
+    pub const fn cold_range(&self, chunk: &ChunkRef) -> ByteRange {
+        ByteRange::new(self.superblock.cold.range.offset + chunk.range.offset, chunk.range.len)
+    }
+
+    /// The decompressed bytes of a cold window; `None` when they are all zero.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are not what their digest says.
+    pub fn load_window(&self, window: u64, tools: &mut Decompressor) -> Result<Option<Vec<u8>>, ImageError> {
+        let WindowRef::Chunk(chunk) = self.window(window)? else { return Ok(None) };
+        let at = self.cold_range(&chunk);
+        let stored = read(&*self.store, at)?;
+        self.decode(&chunk, &stored, tools, at, || format!("cold window {window}")).map(Some)
+    }
+
+    /// The decompressed bytes of a hot chunk, read with a request of their own.
+    ///
+    /// # Errors
+    /// When they cannot be read, or are not what their digest says.
+    pub fn load_hot(&self, chunk: u32, tools: &mut Decompressor) -> Result<Vec<u8>, ImageError> {
+        let (_, at) = self.hot.chunk(chunk);
+        let stored = read(&*self.store, at)?;
+        self.decode_hot(chunk, &stored, tools)
+    }
+
+    /// The decompressed bytes of a hot chunk whose stored bytes came by a stream.
+    ///
+    /// # Errors
+    /// When they are not what the chunk's digest says.
+    pub fn decode_hot(
+        &self,
+        chunk: u32,
+        stored: &[u8],
+        tools: &mut Decompressor,
+    ) -> Result<Vec<u8>, ImageError> {
+        let (entry, at) = self.hot.chunk(chunk);
+        self.decode(&entry.chunk, stored, tools, at, || format!("hot chunk {chunk}"))
+    }
+
+    fn decode(
+        &self,
+        chunk: &ChunkRef,
+        stored: &[u8],
+        tools: &mut Decompressor,
+        range: ByteRange,
+        which: impl FnOnce() -> String,
+    ) -> Result<Vec<u8>, ImageError> {
+        let mut raw = vec![0; chunk.raw_bytes as usize];
+        chunk
+            .verify(stored)
+            .and_then(|()| tools.decompress(chunk.codec, stored, &mut raw))
+            .map_err(|source| ImageError::Chunk { path: self.name().to_owned(), chunk: which(), range, source })?;
+        Ok(raw)
+    }
+
+    /// Reads these hot chunks in order, with one request for each contiguous run; each is handed
+    /// over as soon as its last byte has come. Returns the stored bytes that came.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn stream_hot(
+        &self,
+        chunks: Range<u32>,
+        sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
+    ) -> Result<u64, ImageError> {
+        let mut next = chunks.start;
+        let mut bytes = 0;
+        let mut stopped = false;
+        while next < chunks.end && !stopped {
+            let end = chunks.end.min(self.hot.contiguous_end(next));
+            let range = self.hot_range(next..end);
+            let mut splitter = ChunkSplitter::new(next);
+            self.store.stream(range, &mut |piece| {
+                if bytes == 0 && sink(StreamEvent::FirstByte).is_break() {
+                    stopped = true;
+                    return ControlFlow::Break(());
+                }
+                bytes += piece.len() as u64;
+                let flow = splitter.push(piece, |chunk| self.hot.chunk(chunk).1.len as usize, &mut |chunk, stored| {
+                    sink(StreamEvent::Chunk(chunk, stored))
+                });
+                stopped = flow.is_break();
+                flow
+            })?;
+            next = end;
+        }
+        Ok(bytes)
+    }
+
+    /// The bytes of the file that hold these contiguous hot chunks.
+    pub(crate) fn hot_range(&self, chunks: Range<u32>) -> ByteRange {
+        let first = self.hot.chunk(chunks.start).1;
+        let last = self.hot.chunk(chunks.end - 1).1;
+        ByteRange::new(first.offset, last.end() - first.offset)
+    }
+}
+
+/// Cuts a stream of bytes into the chunks that it holds.
+pub(crate) struct ChunkSplitter {
+    next: u32,
+    partial: Vec<u8>,
+}
+
+impl ChunkSplitter {
+    pub(crate) const fn new(first: u32) -> Self {
+        Self { next: first, partial: Vec::new() }
+    }
+
+    /// Takes the next bytes; hands each whole chunk to `sink`, without a copy when the piece holds it.
+    pub(crate) fn push(
+        &mut self,
+        mut piece: &[u8],
+        stored_bytes: impl Fn(u32) -> usize,
+        sink: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        while !piece.is_empty() {
+            let want = stored_bytes(self.next);
+            let take = (want - self.partial.len()).min(piece.len());
+            let (head, rest) = piece.split_at(take);
+            piece = rest;
+            if self.partial.is_empty() && take == want {
+                sink(self.next, head)?;
+            } else {
+                self.partial.extend_from_slice(head);
+                if self.partial.len() < want {
+                    break;
+                }
+                sink(self.next, &self.partial)?;
+                self.partial.clear();
+            }
+            self.next += 1;
+        }
+        ControlFlow::Continue(())
+    }
+}

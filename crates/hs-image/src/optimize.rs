@@ -1,0 +1,316 @@
+//! Adding a hot region that profiles ordered.
+//!
+//! The cold region is copied byte for byte: its offsets are relative to its own start, so nothing
+//! in it changes. Only the hot blocks are compressed, once more, in the order of the plan.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hs_format::{
+    ChunkRef, Codec, Compressor, Decompressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
+};
+use hs_layout::{LayoutOptions, LayoutPlan, PlannedChunk, plan};
+use hs_trace::{BlockDigest, Profile};
+use hs_units::{BLOCK_BYTES, Digest, Lba};
+use lru::LruCache;
+
+use crate::build::{format_error, output_name, write_superblock};
+use crate::output::{Output, Progress};
+use crate::{Image, ImageError, SUPERBLOCK_BYTES};
+
+/// Decompressed windows kept while hot blocks are gathered.
+const GATHER_CACHE_BYTES: u64 = 256 << 20;
+
+/// How to store the hot region.
+#[derive(Clone, Copy, Debug)]
+pub struct OptimizeOptions {
+    /// How hot chunks are sized.
+    pub layout: LayoutOptions,
+    /// How hot chunks are stored.
+    pub codec: Codec,
+    /// The codec's level.
+    pub level: i32,
+    /// Threads that compress.
+    pub threads: NonZeroUsize,
+}
+
+impl Default for OptimizeOptions {
+    fn default() -> Self {
+        Self {
+            layout: LayoutOptions::default(),
+            codec: Codec::Zstd,
+            level: 19,
+            threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        }
+    }
+}
+
+/// What was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptimizeReport {
+    /// Bytes of the image file.
+    pub image_bytes: u64,
+    /// Uncompressed bytes of the hot blocks.
+    pub hot_bytes: u64,
+    /// Bytes of the hot region in the file: index, hints and chunks.
+    pub hot_compressed_bytes: u64,
+    /// Of these, index and hints.
+    pub hot_table_bytes: u64,
+    /// Hot chunks.
+    pub chunks: u32,
+    /// Runs of blocks.
+    pub extents: u64,
+    /// Names the content; the same as before.
+    pub disk_digest: Digest,
+    /// Names the file.
+    pub image_digest: hs_format::ImageDigest,
+}
+
+/// Writes to `output` the image at `path` with the hot region that `profiles` ask for; a hot region
+/// that it had is replaced.
+///
+/// # Errors
+/// When a profile is of another disk, the image is damaged or the output cannot be written.
+pub fn optimize(
+    image: &Image,
+    path: &Path,
+    profiles: &[Profile],
+    output: &Path,
+    options: &OptimizeOptions,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<OptimizeReport, ImageError> {
+    for profile in profiles {
+        profile.check_disk(image.disk_digest(), image.disk_bytes())?;
+    }
+    let plan = plan(profiles, &options.layout)?;
+    let mut output = Output::create(output)?;
+    let mut superblock = image.superblock().clone();
+    superblock.hot.clear();
+    // A signature covers the file that it was made for.
+    superblock.signature = None;
+    output.write(&[0; SUPERBLOCK_BYTES as usize])?;
+    let mut report = OptimizeReport {
+        image_bytes: 0,
+        hot_bytes: plan.blocks * BLOCK_BYTES,
+        hot_compressed_bytes: 0,
+        hot_table_bytes: 0,
+        chunks: plan.chunks.len() as u32,
+        extents: plan.stats().extents,
+        disk_digest: superblock.disk_digest,
+        image_digest: superblock.image_digest(),
+    };
+    if !plan.chunks.is_empty() {
+        let segment = write_hot(image, &plan, profiles, &mut output, options, progress)?;
+        report.hot_compressed_bytes = segment.range().len;
+        report.hot_table_bytes = segment.index.len + segment.hints.len;
+        superblock.hot.push(segment);
+    }
+    copy_cold(path, &mut superblock, &mut output)?;
+    report.image_bytes = superblock.image_bytes;
+    report.image_digest = superblock.image_digest();
+    output.finish()?;
+    Ok(report)
+}
+
+/// Copies the cold region and closes the file with its superblocks.
+fn copy_cold(path: &Path, superblock: &mut Superblock, output: &mut Output) -> Result<(), ImageError> {
+    let old = superblock.cold.range;
+    let file = File::open(path).map_err(ImageError::io(path, "open"))?;
+    superblock.cold.range.offset = output.position();
+    output.copy_from(&file, old.offset, old.len)?;
+    superblock.image_bytes = output.position() + SUPERBLOCK_BYTES;
+    write_superblock(output, superblock)
+}
+
+/// Writes index, hints and chunks at the current position.
+fn write_hot(
+    image: &Image,
+    plan: &LayoutPlan,
+    profiles: &[Profile],
+    output: &mut Output,
+    options: &OptimizeOptions,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<HotSegment, ImageError> {
+    let start = output.position();
+    let name = output_name(output);
+    let hints = Hints(plan.hints.iter().map(hint).collect());
+    // The tables' sizes follow from the plan alone, so the chunks can be written first.
+    let table_bytes = placeholder_index(plan, image, &name)?.encode().len() + hints.encode().len();
+    output.seek(start + table_bytes as u64)?;
+    let mut index = HotIndexBuilder::new();
+    let recorded = recorded_digests(profiles);
+    let mut done_blocks = 0;
+    pack_in_order(image, plan, &recorded, options, &mut |chunk, stored, planned| {
+        output.write(stored)?;
+        index.push_ref(chunk, &planned.extents);
+        done_blocks += planned.blocks();
+        progress(Progress {
+            stage: "packing the hot region",
+            done_bytes: done_blocks * BLOCK_BYTES,
+            total_bytes: plan.blocks * BLOCK_BYTES,
+        });
+        Ok(())
+    })?;
+    let end = output.position();
+    let index = index.finish(image.superblock().disk_blocks()).map_err(format_error(&name))?;
+    let segment = HotSegment::placed_at(start, &index, &hints);
+    output.seek(start)?;
+    output.write(&index.encode())?;
+    output.write(&hints.encode())?;
+    output.seek(end)?;
+    Ok(segment)
+}
+
+fn hint(planned: &hs_layout::PlannedHint) -> Hint {
+    Hint {
+        lba: planned.blocks.start,
+        inode: planned.inode,
+        // The format limits both; a file page or a run beyond it would only lose its hint's use.
+        page: u32::try_from(planned.page).unwrap_or(0),
+        blocks: u32::try_from(planned.blocks.count).unwrap_or(1),
+    }
+}
+
+/// An index of the plan's shape, whose encoding is as long as the real one's will be.
+fn placeholder_index(plan: &LayoutPlan, image: &Image, name: &str) -> Result<HotIndex, ImageError> {
+    let mut index = HotIndexBuilder::new();
+    for chunk in &plan.chunks {
+        index.push(&[0], Codec::Zstd, &chunk.extents);
+    }
+    index.finish(image.superblock().disk_blocks()).map_err(format_error(name))
+}
+
+/// What each profile says that a block's content was.
+fn recorded_digests(profiles: &[Profile]) -> HashMap<Lba, BlockDigest> {
+    let pairs = |profile: &Profile| {
+        let blocks = profile.first_access();
+        blocks.into_iter().zip(profile.digests.clone()).collect::<Vec<_>>()
+    };
+    profiles.iter().flat_map(pairs).collect()
+}
+
+struct Gathered {
+    number: usize,
+    raw: Vec<u8>,
+}
+
+struct Packed {
+    number: usize,
+    chunk: ChunkRef,
+    stored: Vec<u8>,
+}
+
+fn pack_in_order(
+    image: &Image,
+    plan: &LayoutPlan,
+    recorded: &HashMap<Lba, BlockDigest>,
+    options: &OptimizeOptions,
+    sink: &mut dyn FnMut(ChunkRef, &[u8], &PlannedChunk) -> Result<(), ImageError>,
+) -> Result<(), ImageError> {
+    let threads = options.threads.get();
+    let (gathered_tx, gathered_rx) = bounded::<Gathered>(threads * 2);
+    let (packed_tx, packed_rx) = bounded::<Packed>(threads * 4);
+    thread::scope(|scope| {
+        let gather = scope.spawn(move || gather_chunks(image, plan, recorded, &gathered_tx));
+        for _ in 0..threads {
+            let (gathered_rx, packed_tx) = (gathered_rx.clone(), packed_tx.clone());
+            scope.spawn(move || pack_chunks(options, &gathered_rx, &packed_tx));
+        }
+        drop((gathered_rx, packed_tx));
+        let mut write = || {
+            let mut waiting = BTreeMap::new();
+            let mut next = 0;
+            for packed in &packed_rx {
+                waiting.insert(packed.number, packed);
+                while let Some(packed) = waiting.remove(&next) {
+                    sink(packed.chunk, &packed.stored, &plan.chunks[next])?;
+                    next += 1;
+                }
+            }
+            Ok(())
+        };
+        let written = write();
+        drop(packed_rx);
+        let gathered = gather.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        gathered.and(written)
+    })
+}
+
+fn gather_chunks(
+    image: &Image,
+    plan: &LayoutPlan,
+    recorded: &HashMap<Lba, BlockDigest>,
+    out: &Sender<Gathered>,
+) -> Result<(), ImageError> {
+    let mut windows = WindowCache::new(image);
+    for (number, chunk) in plan.chunks.iter().enumerate() {
+        let mut raw = Vec::with_capacity((chunk.blocks() * BLOCK_BYTES) as usize);
+        for lba in chunk.extents.iter().flat_map(|extent| extent.blocks()) {
+            let block = windows.block(lba)?;
+            if let Some(expected) = recorded.get(&lba) {
+                check_block(lba, *expected, block)?;
+            }
+            raw.extend_from_slice(block);
+        }
+        if out.send(Gathered { number, raw }).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn check_block(lba: Lba, expected: BlockDigest, block: &[u8]) -> Result<(), ImageError> {
+    let found = BlockDigest::of(block);
+    if found == expected {
+        return Ok(());
+    }
+    let hex = |digest: BlockDigest| digest.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    Err(ImageError::BlockDiffers { lba: lba.0, expected: hex(expected), found: hex(found) })
+}
+
+fn pack_chunks(options: &OptimizeOptions, gathered: &Receiver<Gathered>, out: &Sender<Packed>) {
+    let mut compressor = Compressor::new(options.codec, options.level);
+    for Gathered { number, raw } in gathered {
+        let mut stored = Vec::new();
+        let codec = compressor.compress(&raw, &mut stored);
+        let chunk = ChunkRef::of_stored(0, &stored, codec, raw.len() as u32);
+        if out.send(Packed { number, chunk, stored }).is_err() {
+            break;
+        }
+    }
+}
+
+/// Single blocks of an image's cold region, its windows kept in memory within a bound.
+pub(crate) struct WindowCache<'a> {
+    image: &'a Image,
+    tools: Decompressor,
+    windows: LruCache<u64, Option<Arc<Vec<u8>>>>,
+    zero: [u8; BLOCK_BYTES as usize],
+}
+
+impl<'a> WindowCache<'a> {
+    pub(crate) fn new(image: &'a Image) -> Self {
+        let kept = (GATHER_CACHE_BYTES / image.window_bytes()).max(1) as usize;
+        let kept = NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN);
+        Self { image, tools: Decompressor::new(), windows: LruCache::new(kept), zero: [0; BLOCK_BYTES as usize] }
+    }
+
+    /// The bytes of a block.
+    pub(crate) fn block(&mut self, lba: Lba) -> Result<&[u8], ImageError> {
+        let window = lba.byte_offset() / self.image.window_bytes();
+        let from = (lba.byte_offset() % self.image.window_bytes()) as usize;
+        if !self.windows.contains(&window) {
+            let raw = self.image.load_window(window, &mut self.tools)?;
+            self.windows.put(window, raw.map(Arc::new));
+        }
+        match self.windows.get(&window) {
+            Some(Some(raw)) => Ok(&raw[from..from + BLOCK_BYTES as usize]),
+            _ => Ok(&self.zero),
+        }
+    }
+}

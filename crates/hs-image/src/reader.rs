@@ -1,0 +1,477 @@
+//! Answers reads of the disk, in parallel, from memory where it can.
+//!
+//! A read is cut into spans, one for each chunk that it touches. Spans whose chunk is in memory are
+//! served at once; for the others one thread fetches, verifies and decompresses the chunk, however
+//! many reads wait for it. A read is answered when its last span is there, from whichever thread
+//! brought it, so no thread waits for the medium on behalf of a reader.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use hs_format::{Decompressor, WindowRef};
+use hs_units::{BLOCK_BYTES, ByteRange, Lba, Nanos};
+use parking_lot::Mutex;
+
+use crate::policy::{DemandEvent, HotPolicy, Watch};
+use crate::{Image, ImageError};
+
+mod memory;
+mod sequential;
+#[cfg(test)]
+mod tests;
+
+use memory::{Key, Memory};
+use sequential::Sequential;
+
+/// A chunk's decompressed, verified bytes, shared by all who serve from it.
+pub(crate) type Bytes = Arc<Vec<u8>>;
+
+/// Called once with the bytes asked for, in order, in any number of pieces.
+type Answer = Box<dyn FnOnce(Result<&[&[u8]], &ImageError>) + Send>;
+
+/// How a [`Reader`] uses the machine.
+#[derive(Clone, Copy, Debug)]
+pub struct ReaderOptions {
+    /// Threads that fetch chunks that somebody waits for; also the requests that a medium sees at once.
+    pub demand_threads: usize,
+    /// Decompressed chunks kept because they may be read again.
+    pub cache_bytes: u64,
+    /// Windows read ahead of a sequential reader, at most.
+    pub read_ahead_windows: u64,
+}
+
+impl Default for ReaderOptions {
+    fn default() -> Self {
+        Self { demand_threads: 8, cache_bytes: 32 << 20, read_ahead_windows: 8 }
+    }
+}
+
+/// What a [`Reader`] has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ReaderStats {
+    /// Reads answered.
+    pub demand_requests: u64,
+    /// Bytes of the disk that they asked for.
+    pub demand_bytes: u64,
+    /// Reads that had to wait for the medium.
+    pub waited_requests: u64,
+    /// Sum of the times that reads waited.
+    pub demand_wait: Nanos,
+    /// Bytes asked for that lie in the hot region and had not come yet.
+    pub late_bytes: u64,
+    /// Decompressed bytes of hot chunks that came by the stream.
+    pub prefetch_bytes: u64,
+    /// Of these, bytes that were never asked for.
+    pub unserved_prefetch_bytes: u64,
+}
+
+#[derive(Default)]
+struct Counters {
+    requests: AtomicU64,
+    bytes: AtomicU64,
+    waited: AtomicU64,
+    wait_ns: AtomicU64,
+    late_bytes: AtomicU64,
+    prefetch_bytes: AtomicU64,
+}
+
+struct Shared {
+    image: Arc<Image>,
+    policy: Arc<dyn HotPolicy>,
+    watch: Option<Arc<dyn Watch>>,
+    memory: Mutex<Memory>,
+    sequential: Mutex<Sequential>,
+    jobs: Sender<Job>,
+    counters: Counters,
+    started: Instant,
+}
+
+enum Job {
+    Load(Key),
+    Stop,
+}
+
+/// A piece of a read: these bytes of this chunk.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    key: Key,
+    from: u32,
+    len: u32,
+}
+
+/// A read that has not been answered yet.
+struct Pending {
+    spans: Vec<Span>,
+    found: Vec<Option<Bytes>>,
+    missing: usize,
+    at: Nanos,
+    range: ByteRange,
+    late_bytes: u64,
+    missed: bool,
+    answer: Answer,
+}
+
+/// Serves the disk of an [`Image`].
+pub struct Reader {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Reader {
+    /// A reader of `image`; starts its threads.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn new(
+        image: Arc<Image>,
+        options: ReaderOptions,
+        policy: Arc<dyn HotPolicy>,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> Result<Self, ImageError> {
+        let (jobs, queue) = unbounded();
+        let memory = Memory::new(&image, options.cache_bytes);
+        let shared = Arc::new(Shared {
+            policy,
+            watch,
+            memory: Mutex::new(memory),
+            sequential: Mutex::new(Sequential::new(options.read_ahead_windows)),
+            jobs,
+            counters: Counters::default(),
+            started: Instant::now(),
+            image,
+        });
+        let reader = Self { shared, threads: Mutex::new(Vec::new()) };
+        for number in 0..options.demand_threads.max(1) {
+            let (shared, queue) = (Arc::clone(&reader.shared), queue.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("hs-demand-{number}"))
+                .spawn(move || shared.work(&queue))
+                .map_err(ImageError::io(reader.shared.image.name(), "start a thread"))?;
+            reader.threads.lock().push(thread);
+        }
+        Ok(reader)
+    }
+
+    /// The image that is read.
+    #[must_use]
+    pub fn image(&self) -> &Arc<Image> {
+        &self.shared.image
+    }
+
+    /// Reads `len` bytes of the disk from `offset`; `answer` is called once, now or later, from any
+    /// thread, with the bytes or with an error.
+    pub fn submit(
+        &self,
+        offset: u64,
+        len: u32,
+        answer: impl FnOnce(Result<&[&[u8]], &ImageError>) + Send + 'static,
+    ) {
+        self.shared.submit(ByteRange::new(offset, u64::from(len)), Box::new(answer), None);
+    }
+
+    /// Reads into `buffer` and waits.
+    ///
+    /// # Errors
+    /// When the bytes cannot be had or are not what their digests say.
+    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ImageError> {
+        let (sender, receiver) = crossbeam_channel::bounded(1);
+        let len = u32::try_from(buffer.len()).map_err(|_| ImageError::OutsideDisk {
+            range: ByteRange::new(offset, buffer.len() as u64),
+            disk_bytes: self.shared.image.disk_bytes(),
+        })?;
+        self.submit(offset, len, move |result| {
+            let _ = sender.send(result.map(<[&[u8]]>::concat).map_err(Clone::clone));
+        });
+        let bytes = receiver.recv().map_err(|_| ImageError::Closed)??;
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    /// Takes a hot chunk that the stream brought: verifies and decompresses it on this thread, and
+    /// answers whoever waits for it. Returns its bytes, or `None` when it was in memory already.
+    ///
+    /// # Errors
+    /// When the chunk is not what its digest says; its readers then get the cold copies.
+    pub fn supply_hot(
+        &self,
+        chunk: u32,
+        stored: &[u8],
+        tools: &mut Decompressor,
+    ) -> Result<Option<Bytes>, ImageError> {
+        let shared = &self.shared;
+        if shared.memory.lock().has(Key::Hot(chunk)) {
+            return Ok(None);
+        }
+        match shared.image.decode_hot(chunk, stored, tools) {
+            Ok(raw) => {
+                let bytes = Arc::new(raw);
+                shared.counters.prefetch_bytes.fetch_add(bytes.len() as u64, Relaxed);
+                shared.publish(Key::Hot(chunk), &bytes, true);
+                Ok(Some(bytes))
+            }
+            Err(error) => {
+                shared.failed(Key::Hot(chunk), &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// The stream ends without having brought everything: whoever joined it fetches for himself.
+    pub fn stream_ended(&self) {
+        let orphans = self.shared.memory.lock().orphans();
+        for key in orphans {
+            let _ = self.shared.jobs.send(Job::Load(key));
+        }
+    }
+
+    /// Forgets a hot chunk that its readers have got by another way.
+    pub fn release_hot(&self, chunk: u32) {
+        if self.shared.memory.lock().release(chunk) {
+            self.shared.policy.released(chunk);
+        }
+    }
+
+    /// Time since the reader was made, the clock of [`DemandEvent::at`].
+    #[must_use]
+    pub fn now(&self) -> Nanos {
+        self.shared.started.elapsed().into()
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn stats(&self) -> ReaderStats {
+        let counters = &self.shared.counters;
+        let memory = self.shared.memory.lock();
+        ReaderStats {
+            demand_requests: counters.requests.load(Relaxed),
+            demand_bytes: counters.bytes.load(Relaxed),
+            waited_requests: counters.waited.load(Relaxed),
+            demand_wait: Nanos(counters.wait_ns.load(Relaxed)),
+            late_bytes: counters.late_bytes.load(Relaxed),
+            prefetch_bytes: counters.prefetch_bytes.load(Relaxed),
+            unserved_prefetch_bytes: memory.unserved_bytes(),
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for _ in &threads {
+            let _ = self.shared.jobs.send(Job::Stop);
+        }
+        for thread in threads {
+            let _ = thread.join();
+        }
+        for pending in self.shared.memory.lock().abandon() {
+            (pending.answer)(Err(&ImageError::Closed));
+        }
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Nanos {
+        self.started.elapsed().into()
+    }
+
+    fn submit(&self, range: ByteRange, answer: Answer, since: Option<Nanos>) {
+        let disk_bytes = self.image.disk_bytes();
+        if !range.fits_in(disk_bytes) {
+            return answer(Err(&ImageError::OutsideDisk { range, disk_bytes }));
+        }
+        let mut memory = self.memory.lock();
+        let spans = self.cut(range, &memory);
+        let mut pending = Pending {
+            found: spans.iter().map(|span| memory.get(span.key, &self.image)).collect(),
+            missing: 0,
+            at: since.unwrap_or_else(|| self.now()),
+            range,
+            late_bytes: 0,
+            missed: false,
+            spans,
+            answer,
+        };
+        pending.missing = pending.found.iter().filter(|found| found.is_none()).count();
+        if pending.missing == 0 {
+            self.mark_served(&mut memory, &pending);
+            drop(memory);
+            return self.answer(pending);
+        }
+        let mut wanted = Vec::new();
+        for (span, found) in pending.spans.iter().zip(&pending.found) {
+            if found.is_some() {
+                continue;
+            }
+            if let Key::Hot(_) = span.key {
+                pending.late_bytes += u64::from(span.len);
+            } else {
+                pending.missed = true;
+            }
+            if !memory.is_loading(span.key) && !wanted.contains(&span.key) {
+                wanted.push(span.key);
+            }
+        }
+        let missed = pending.missed;
+        memory.wait(pending, &wanted);
+        drop(memory);
+        if missed {
+            self.policy.miss();
+        }
+        for key in wanted {
+            let joins = matches!(key, Key::Hot(chunk) if self.policy.join(chunk));
+            if !joins {
+                let _ = self.jobs.send(Job::Load(key));
+            } else if !self.memory.lock().joined(key) {
+                // The chunk came, or the stream ended, in between.
+                let _ = self.jobs.send(Job::Load(key));
+            }
+        }
+        self.read_ahead(range);
+    }
+
+    /// Cuts a read into spans of chunks, hot where the hot region has the block.
+    fn cut(&self, range: ByteRange, memory: &Memory) -> Vec<Span> {
+        let mut spans = Vec::with_capacity(4);
+        let mut at = range.offset;
+        while at < range.end() {
+            let lba = Lba::containing(at);
+            let in_block = at - lba.byte_offset();
+            let hot = self.image.hot_place(lba).filter(|place| !memory.is_bad(place.chunk));
+            let span = if let Some(place) = hot {
+                let len = (u64::from(place.run) * BLOCK_BYTES - in_block).min(range.end() - at);
+                let from = u64::from(place.block_in_chunk) * BLOCK_BYTES + in_block;
+                Span { key: Key::Hot(place.chunk), from: from as u32, len: len as u32 }
+            } else {
+                let window_bytes = self.image.window_bytes();
+                let window = at / window_bytes;
+                let mut end = range.end().min((window + 1) * window_bytes);
+                if let Some(hot) = self.image.next_hot_after(lba) {
+                    let bad = self.image.hot_place(hot).is_some_and(|place| memory.is_bad(place.chunk));
+                    // A damaged hot chunk is read from its cold copies, block by block if need be.
+                    end = end.min(if bad { (lba.0 + 1) * BLOCK_BYTES } else { hot.byte_offset() });
+                }
+                Span { key: Key::Cold(window), from: (at % window_bytes) as u32, len: (end - at) as u32 }
+            };
+            at += u64::from(span.len);
+            spans.push(span);
+        }
+        spans
+    }
+
+    fn answer(&self, pending: Pending) {
+        let pieces: Vec<&[u8]> = pending
+            .spans
+            .iter()
+            .zip(&pending.found)
+            .filter_map(|(span, bytes)| {
+                bytes.as_ref().map(|bytes| &bytes[span.from as usize..(span.from + span.len) as usize])
+            })
+            .collect();
+        (pending.answer)(Ok(&pieces));
+        let waited = pending.missed || pending.late_bytes > 0;
+        let cost = self.now().saturating_sub(pending.at);
+        self.counters.requests.fetch_add(1, Relaxed);
+        self.counters.bytes.fetch_add(pending.range.len, Relaxed);
+        if waited {
+            self.counters.waited.fetch_add(1, Relaxed);
+            self.counters.wait_ns.fetch_add(cost.0, Relaxed);
+            self.counters.late_bytes.fetch_add(pending.late_bytes, Relaxed);
+        }
+        if let Some(watch) = &self.watch {
+            let (at, range, late_bytes) = (pending.at, pending.range, pending.late_bytes);
+            watch.demand(&DemandEvent { at, range, cost, waited, late_bytes });
+        }
+    }
+
+    fn mark_served(&self, memory: &mut Memory, pending: &Pending) {
+        for span in &pending.spans {
+            if let Key::Hot(chunk) = span.key
+                && memory.serve(chunk, span.from, span.len)
+            {
+                self.policy.released(chunk);
+            }
+        }
+    }
+
+    /// A chunk is in memory: answers everybody who waited for nothing else.
+    fn publish(&self, key: Key, bytes: &Bytes, from_stream: bool) {
+        let mut memory = self.memory.lock();
+        let arrived = memory.put(key, bytes, from_stream);
+        // Before anybody is served from it, or the policy would see it leave before it came.
+        if arrived && let Key::Hot(chunk) = key {
+            self.policy.arrived(chunk);
+        }
+        let ready = memory.deliver(key, bytes);
+        for pending in &ready {
+            self.mark_served(&mut memory, pending);
+        }
+        drop(memory);
+        for pending in ready {
+            if pending.missed {
+                self.policy.miss_answered();
+            }
+            self.answer(pending);
+        }
+    }
+
+    /// A chunk cannot be had. Readers of a damaged hot chunk get the cold copies of its blocks.
+    fn failed(&self, key: Key, error: &ImageError) {
+        log::error!("{error}");
+        let waiting = {
+            let mut memory = self.memory.lock();
+            if let Key::Hot(chunk) = key {
+                memory.set_bad(chunk);
+            }
+            memory.fail(key)
+        };
+        for pending in waiting {
+            if pending.missed {
+                self.policy.miss_answered();
+            }
+            match key {
+                Key::Hot(_) => self.submit(pending.range, pending.answer, Some(pending.at)),
+                Key::Cold(_) => (pending.answer)(Err(error)),
+            }
+        }
+    }
+
+    fn read_ahead(&self, range: ByteRange) {
+        let window_bytes = self.image.window_bytes();
+        let first = range.offset / window_bytes;
+        let last = (range.end() - 1) / window_bytes;
+        let ahead = self.sequential.lock().observe(first, last);
+        let windows = self.image.disk_bytes().div_ceil(window_bytes);
+        for window in ahead.filter(|window| *window < windows) {
+            // Only what the index in memory knows: reading ahead must not cost an index read.
+            let stored = matches!(self.image.peek_window(window), Some(WindowRef::Chunk(_)));
+            if stored && self.memory.lock().begin_unasked(Key::Cold(window)) {
+                let _ = self.jobs.send(Job::Load(Key::Cold(window)));
+            }
+        }
+    }
+
+    fn work(&self, queue: &Receiver<Job>) {
+        let mut tools = Decompressor::new();
+        while let Ok(Job::Load(key)) = queue.recv() {
+            let known = self.memory.lock().peek(key);
+            if let Some(bytes) = known {
+                self.publish(key, &bytes, false);
+                continue;
+            }
+            let loaded = match key {
+                Key::Hot(chunk) => self.image.load_hot(chunk, &mut tools).map(Some),
+                Key::Cold(window) => self.image.load_window(window, &mut tools),
+            };
+            match loaded {
+                Ok(raw) => {
+                    let bytes = raw.map_or_else(|| self.memory.lock().zeroes(), Arc::new);
+                    self.publish(key, &bytes, false);
+                }
+                Err(error) => self.failed(key, &error),
+            }
+        }
+    }
+}

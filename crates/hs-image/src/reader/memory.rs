@@ -1,0 +1,238 @@
+//! The chunks in memory, and the reads that wait for more.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use hs_format::WindowRef;
+use hs_units::BLOCK_BYTES;
+use lru::LruCache;
+
+use super::{Bytes, Pending};
+use crate::Image;
+
+/// Names a chunk: hot ones by their number through all segments, cold ones by their window.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Key {
+    Hot(u32),
+    Cold(u64),
+}
+
+/// A hot chunk that the stream brought and whose blocks have not all been asked for yet.
+struct Held {
+    bytes: Bytes,
+    served: Vec<u64>,
+    unserved: u32,
+}
+
+/// Everything that a [`super::Reader`] remembers.
+///
+/// A hot chunk from the stream is *held* until each of its blocks was asked for once, within the
+/// budget of the prefetch policy. Everything else is *cached*: least recently used first out.
+pub(super) struct Memory {
+    held: HashMap<u32, Held>,
+    cache: LruCache<Key, Bytes>,
+    cached_bytes: u64,
+    cache_bytes: u64,
+    zeroes: Bytes,
+    bad: HashSet<u32>,
+    loading: HashMap<Key, Vec<u64>>,
+    joined: HashSet<Key>,
+    stream_over: bool,
+    pending: HashMap<u64, Pending>,
+    next_pending: u64,
+}
+
+impl Memory {
+    pub(super) fn new(image: &Image, cache_bytes: u64) -> Self {
+        Self {
+            held: HashMap::new(),
+            cache: LruCache::unbounded(),
+            cached_bytes: 0,
+            cache_bytes,
+            zeroes: Arc::new(vec![0; image.window_bytes() as usize]),
+            bad: HashSet::new(),
+            loading: HashMap::new(),
+            joined: HashSet::new(),
+            stream_over: false,
+            pending: HashMap::new(),
+            next_pending: 0,
+        }
+    }
+
+    pub(super) fn zeroes(&self) -> Bytes {
+        Arc::clone(&self.zeroes)
+    }
+
+    /// The chunk's bytes if they are in memory, or are known to be zero.
+    pub(super) fn get(&mut self, key: Key, image: &Image) -> Option<Bytes> {
+        if let Some(bytes) = self.peek(key) {
+            return Some(bytes);
+        }
+        match key {
+            Key::Cold(window) if matches!(image.peek_window(window), Some(WindowRef::Zero)) => Some(self.zeroes()),
+            _ => None,
+        }
+    }
+
+    /// The chunk's bytes if they are in memory.
+    pub(super) fn peek(&mut self, key: Key) -> Option<Bytes> {
+        if let Key::Hot(chunk) = key
+            && let Some(held) = self.held.get(&chunk)
+        {
+            return Some(Arc::clone(&held.bytes));
+        }
+        self.cache.get(&key).map(Arc::clone)
+    }
+
+    pub(super) fn has(&self, key: Key) -> bool {
+        matches!(key, Key::Hot(chunk) if self.held.contains_key(&chunk)) || self.cache.contains(&key)
+    }
+
+    pub(super) fn is_bad(&self, chunk: u32) -> bool {
+        !self.bad.is_empty() && self.bad.contains(&chunk)
+    }
+
+    pub(super) fn set_bad(&mut self, chunk: u32) {
+        self.bad.insert(chunk);
+    }
+
+    pub(super) fn is_loading(&self, key: Key) -> bool {
+        self.loading.contains_key(&key)
+    }
+
+    /// Registers a read that waits; the chunks in `wanted` are now being loaded.
+    pub(super) fn wait(&mut self, pending: Pending, wanted: &[Key]) {
+        let id = self.next_pending;
+        self.next_pending += 1;
+        for key in wanted {
+            self.loading.entry(*key).or_default();
+        }
+        for (span, found) in pending.spans.iter().zip(&pending.found) {
+            if found.is_none() {
+                let waiting = self.loading.entry(span.key).or_default();
+                if waiting.last() != Some(&id) {
+                    waiting.push(id);
+                }
+            }
+        }
+        self.pending.insert(id, pending);
+    }
+
+    /// Begins to load a chunk that nobody waits for; false when that is not needed.
+    pub(super) fn begin_unasked(&mut self, key: Key) -> bool {
+        if self.has(key) || self.is_loading(key) {
+            return false;
+        }
+        self.loading.insert(key, Vec::new());
+        true
+    }
+
+    /// The readers of `key` wait for the stream; false when it is not being loaded any more.
+    pub(super) fn joined(&mut self, key: Key) -> bool {
+        if self.stream_over || self.has(key) {
+            return false;
+        }
+        self.is_loading(key) && {
+            self.joined.insert(key);
+            true
+        }
+    }
+
+    /// Chunks that readers expect from a stream that has ended; none can join it any more.
+    pub(super) fn orphans(&mut self) -> Vec<Key> {
+        self.stream_over = true;
+        self.joined.drain().collect()
+    }
+
+    /// Keeps a chunk; true when the stream brought it and it is now held.
+    pub(super) fn put(&mut self, key: Key, bytes: &Bytes, from_stream: bool) -> bool {
+        self.joined.remove(&key);
+        match key {
+            Key::Hot(chunk) if from_stream => {
+                if self.held.contains_key(&chunk) {
+                    return false;
+                }
+                let blocks = (bytes.len() as u64 / BLOCK_BYTES) as u32;
+                let served = vec![0; blocks.div_ceil(64) as usize];
+                self.held.insert(chunk, Held { bytes: Arc::clone(bytes), served, unserved: blocks });
+                true
+            }
+            _ => {
+                if !Arc::ptr_eq(bytes, &self.zeroes) && !self.has(key) {
+                    self.cache_put(key, bytes);
+                }
+                false
+            }
+        }
+    }
+
+    /// Hands a chunk to all who wait for it; returns the reads that now have everything.
+    pub(super) fn deliver(&mut self, key: Key, bytes: &Bytes) -> Vec<Pending> {
+        let mut ready = Vec::new();
+        for id in self.loading.remove(&key).unwrap_or_default() {
+            let Some(pending) = self.pending.get_mut(&id) else { continue };
+            for (span, found) in pending.spans.iter().zip(&mut pending.found) {
+                if span.key == key && found.is_none() {
+                    *found = Some(Arc::clone(bytes));
+                    pending.missing -= 1;
+                }
+            }
+            if pending.missing == 0 {
+                ready.extend(self.pending.remove(&id));
+            }
+        }
+        ready
+    }
+
+    /// Takes out the reads that wait for a chunk that cannot be had.
+    pub(super) fn fail(&mut self, key: Key) -> Vec<Pending> {
+        self.joined.remove(&key);
+        let waiting = self.loading.remove(&key).unwrap_or_default();
+        waiting.into_iter().filter_map(|id| self.pending.remove(&id)).collect()
+    }
+
+    /// Notes that these bytes of a hot chunk were asked for; true when it leaves memory by that.
+    pub(super) fn serve(&mut self, chunk: u32, from: u32, len: u32) -> bool {
+        let Some(held) = self.held.get_mut(&chunk) else { return false };
+        // A block that was read in part will be read again as a whole.
+        let first = u64::from(from).div_ceil(BLOCK_BYTES);
+        let end = u64::from(from + len) / BLOCK_BYTES;
+        for block in first..end {
+            let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
+            if held.served[word] & bit == 0 {
+                held.served[word] |= bit;
+                held.unserved -= 1;
+            }
+        }
+        held.unserved == 0 && self.release(chunk)
+    }
+
+    /// Moves a held chunk to the cache, where it makes room when others need it.
+    pub(super) fn release(&mut self, chunk: u32) -> bool {
+        let Some(held) = self.held.remove(&chunk) else { return false };
+        self.cache_put(Key::Hot(chunk), &held.bytes);
+        true
+    }
+
+    /// Held bytes that nobody asked for.
+    pub(super) fn unserved_bytes(&self) -> u64 {
+        self.held.values().map(|held| u64::from(held.unserved) * BLOCK_BYTES).sum()
+    }
+
+    /// All reads that wait, when nothing will come any more.
+    pub(super) fn abandon(&mut self) -> Vec<Pending> {
+        self.loading.clear();
+        self.pending.drain().map(|(_, pending)| pending).collect()
+    }
+
+    fn cache_put(&mut self, key: Key, bytes: &Bytes) {
+        if let Some(old) = self.cache.put(key, Arc::clone(bytes)) {
+            self.cached_bytes -= old.len() as u64;
+        }
+        self.cached_bytes += bytes.len() as u64;
+        while self.cached_bytes > self.cache_bytes {
+            let Some((_, old)) = self.cache.pop_lru() else { break };
+            self.cached_bytes -= old.len() as u64;
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Why a source could not be opened or read.
+
+use std::io;
+use std::path::PathBuf;
+
+use hs_units::ByteSize;
+
+/// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
+/// and what to try.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// The path exists and is none of a directory, a regular file and a block device.
+    #[error("{}: a source is a directory, a raw disk image or a block device; this is a {kind}", path.display())]
+    NotASource {
+        /// The path as given.
+        path: PathBuf,
+        /// What it is instead, such as `socket`.
+        kind: &'static str,
+    },
+    /// The raw image or block device has no bytes.
+    #[error("{}: the disk image is empty", path.display())]
+    Empty {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// A file, directory, link or attribute could not be read.
+    #[error("{}: cannot read it: {error}{}", path.display(), permission_hint(error))]
+    Unreadable {
+        /// What could not be read.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// Reading the opened disk failed.
+    #[error("{}: read of {len} bytes at {offset} failed: {error}", path.display())]
+    Read {
+        /// The source.
+        path: PathBuf,
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// A read was asked for that does not lie within the disk.
+    #[error("{}: a read of {len} bytes at {offset} goes past the end of the disk, {bytes}", path.display())]
+    OutOfRange {
+        /// The source.
+        path: PathBuf,
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Logical size of the disk.
+        bytes: u64,
+    },
+    /// The source changed while it was being read, so what was read never existed as a whole.
+    #[error("{}: it changed while it was being read; stop what writes to it, or build from a snapshot or copy",
+        path.display())]
+    Changed {
+        /// What changed.
+        path: PathBuf,
+    },
+    /// A directory of the tree is the mount point of a file system that the kernel invents.
+    #[error(
+        "{}: this is the kernel's {file_system}, not files; unmount it, or build from a bind mount \
+         without sub-mounts (mount --bind)",
+        path.display()
+    )]
+    KernelFileSystem {
+        /// The mount point.
+        path: PathBuf,
+        /// Its type, such as `proc`.
+        file_system: &'static str,
+    },
+    /// The image to be written lies in the tree that it shall hold.
+    #[error("{}: the output lies inside the source directory {}; write it somewhere else",
+        output.display(), directory.display())]
+    OutputInside {
+        /// The image to be written.
+        output: PathBuf,
+        /// The source.
+        directory: PathBuf,
+    },
+    /// Something in the tree cannot be kept in an ext4 file system.
+    #[error("{}: ext4 cannot hold it: {reason}", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What is too large or of the wrong kind.
+        reason: &'static str,
+    },
+    /// The volume label is longer than ext4's 16 bytes.
+    #[error("the volume label '{label}' has {} bytes; ext4 has room for 16", label.len())]
+    LabelTooLong {
+        /// The label as given.
+        label: String,
+    },
+    /// A program that makes the file system is not installed.
+    #[error("{tool} is not installed; install the package {package} (apt-get install {package})")]
+    MissingTool {
+        /// The program.
+        tool: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+    },
+    /// The scratch directory has too little room for the file system made from the tree.
+    #[error(
+        "{}: the file system made from the source needs {} here for a while, {} are free; \
+         name a roomier scratch directory",
+        directory.display(), ByteSize(*needed_bytes), ByteSize(*available_bytes)
+    )]
+    NoSpace {
+        /// The scratch directory.
+        directory: PathBuf,
+        /// Bytes needed.
+        needed_bytes: u64,
+        /// Bytes free.
+        available_bytes: u64,
+    },
+    /// The scratch file could not be made, read or written.
+    #[error("{}: scratch file: {error}", directory.display())]
+    Scratch {
+        /// The scratch directory.
+        directory: PathBuf,
+        /// Why.
+        #[source]
+        error: io::Error,
+    },
+    /// `mkfs.ext4` ended with an error.
+    #[error("mkfs.ext4 failed ({status}): {}", stderr.trim())]
+    MkfsFailed {
+        /// How it ended, such as `exit status: 1`.
+        status: String,
+        /// What it wrote to its standard error, at most the last 16 KiB.
+        stderr: String,
+    },
+    /// What `mkfs.ext4` made is not the file system that was asked for.
+    #[error("mkfs.ext4 made a file system that cannot be used: at byte {offset}: {reason}")]
+    UnexpectedImage {
+        /// Where in the scratch file.
+        offset: u64,
+        /// What is wrong there.
+        reason: &'static str,
+    },
+}
+
+/// The next step for the most frequent cause of an unreadable file.
+fn permission_hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => "; run as a user who may read it (root, for a system's root)",
+        _ => "",
+    }
+}

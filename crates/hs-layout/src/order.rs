@@ -1,0 +1,41 @@
+//! In which order the hot region holds the blocks of several profiles.
+
+use hs_trace::{BlockSet, Profile};
+use hs_units::BlockRange;
+
+/// Blocks that are wanted together, in the order in which they are wanted; no block is in two segments.
+pub(crate) type Segment = Vec<BlockRange>;
+
+/// The blocks common to all profiles in the first profile's order of first access; then, for each
+/// profile, those of its blocks that no segment has yet, in its own order (DESIGN decision 6). A start
+/// of any of the recorded kinds then finds its common part in one run in front.
+pub(crate) fn segments(profiles: &[Profile]) -> Vec<Segment> {
+    let Some((first, others)) = profiles.split_first() else { return Vec::new() };
+    let common =
+        others.iter().fold(first.block_set(), |common, other| common.intersection(&other.block_set()));
+    let mut segments = Vec::with_capacity(profiles.len() + 1);
+    let mut leading = Segment::new();
+    for run in first.first_access_runs() {
+        common.split(run, |piece, is_common| {
+            if is_common {
+                leading.push(piece);
+            }
+        });
+    }
+    segments.push(leading);
+    let mut placed = common;
+    for profile in profiles {
+        segments.push(own_blocks(profile, &mut placed));
+    }
+    segments.retain(|segment| !segment.is_empty());
+    segments
+}
+
+/// The profile's blocks that are not in `placed`, in order of first access; adds them to it.
+fn own_blocks(profile: &Profile, placed: &mut BlockSet) -> Segment {
+    let mut own = Segment::new();
+    for read in &profile.reads {
+        placed.insert(read.blocks, |run| own.push(run));
+    }
+    own
+}

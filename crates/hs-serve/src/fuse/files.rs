@@ -1,0 +1,198 @@
+//! The file system itself: a root directory with one read-only file, the disk.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use super::device::Device;
+use super::reply::{Disk, Reply};
+use super::wire::{
+    Attr, AttrOut, Dirent, EntryOut, OpenIn, OpenOut, ROOT_NODE, ReadIn, Request, StatfsOut, open_flag, opcode,
+};
+
+/// The node of the disk.
+pub(crate) const DISK_NODE: u64 = 2;
+
+/// How long the kernel may believe names and attributes, in seconds. They never change; this is 34
+/// years, and far from any overflow of the kernel's clock.
+const FOR_EVER_S: u64 = 1 << 30;
+
+const BLOCK_BYTES: u64 = 4096;
+
+/// A directory entry's type, as in `d_type`.
+const TYPE_DIRECTORY: u32 = 4;
+const TYPE_FILE: u32 = 8;
+
+/// Answers the kernel's requests; knows nothing of threads or mounts.
+pub(crate) struct Files {
+    disk: Arc<dyn Disk>,
+    bytes: u64,
+    file_name: Vec<u8>,
+    file_open_flags: u32,
+    mtime_s: u64,
+    owner: (u32, u32),
+}
+
+/// How the one file is shown.
+pub(crate) struct FileView {
+    pub(crate) file_name: Vec<u8>,
+    pub(crate) direct_io: bool,
+    pub(crate) keep_cache: bool,
+    pub(crate) mtime_s: u64,
+}
+
+impl Files {
+    pub(crate) fn new(disk: Arc<dyn Disk>, view: FileView) -> Self {
+        let mut file_open_flags = 0;
+        if view.direct_io {
+            file_open_flags |= open_flag::DIRECT_IO;
+        }
+        if view.keep_cache {
+            file_open_flags |= open_flag::KEEP_CACHE;
+        }
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let bytes = disk.bytes();
+        Self { disk, bytes, file_name: view.file_name, file_open_flags, mtime_s: view.mtime_s, owner }
+    }
+
+    /// Size of the disk, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Answers one request, or leaves the answer to the disk.
+    pub(crate) fn handle(&self, request: &Request<'_>, device: &Arc<Device>) {
+        let node = request.header.nodeid;
+        match request.header.opcode {
+            opcode::READ => self.read(request, device),
+            opcode::LOOKUP => self.lookup(request, device),
+            opcode::GETATTR => match self.attributes(node) {
+                Some(attr) => {
+                    let out = AttrOut { attr_valid: FOR_EVER_S, attr, ..Default::default() };
+                    respond(request, device, 0, &[out.as_bytes()]);
+                }
+                None => respond(request, device, libc::ESTALE, &[]),
+            },
+            opcode::OPEN => self.open(request, device),
+            opcode::OPENDIR => {
+                let open_flags = open_flag::KEEP_CACHE | open_flag::CACHE_DIR;
+                let out = OpenOut { open_flags, ..Default::default() };
+                respond(request, device, 0, &[out.as_bytes()]);
+            }
+            opcode::READDIR => self.read_directory(request, device),
+            opcode::STATFS => {
+                let blocks = self.bytes.div_ceil(BLOCK_BYTES);
+                let (bsize, frsize) = (BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+                let out = StatfsOut { blocks, files: 1, bsize, frsize, namelen: 255, ..Default::default() };
+                respond(request, device, 0, &[out.as_bytes()]);
+            }
+            opcode::RELEASE | opcode::RELEASEDIR | opcode::ACCESS | opcode::DESTROY => {
+                respond(request, device, 0, &[]);
+            }
+            // These have no answer. Nodes live as long as the session, so nothing is to be forgotten.
+            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
+            opcode::IOCTL => respond(request, device, libc::ENOTTY, &[]),
+            // INTERRUPT too: the kernel then never sends it again. A read is not worth interrupting, its
+            // answer is on the way.
+            _ => respond(request, device, libc::ENOSYS, &[]),
+        }
+    }
+
+    fn read(&self, request: &Request<'_>, device: &Arc<Device>) {
+        let Some(read) = request.body_as::<ReadIn>() else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        if request.header.nodeid != DISK_NODE {
+            return respond(request, device, libc::EISDIR, &[]);
+        }
+        // A short answer is how the end of the file is said; the last page reaches beyond it.
+        let len = u64::from(read.size).min(self.bytes.saturating_sub(read.offset)) as u32;
+        if len == 0 {
+            return respond(request, device, 0, &[]);
+        }
+        self.disk.read(read.offset, len, Reply::new(Arc::clone(device), request.header.unique, len));
+    }
+
+    fn lookup(&self, request: &Request<'_>, device: &Device) {
+        let found = match request.name() {
+            None => return respond(request, device, libc::EINVAL, &[]),
+            Some(name) => request.header.nodeid == ROOT_NODE && name == self.file_name,
+        };
+        // Node 0 says "no such name", and that the kernel need not ask again.
+        let mut out = EntryOut { entry_valid: FOR_EVER_S, attr_valid: FOR_EVER_S, ..Default::default() };
+        if let (true, Some(attr)) = (found, self.attributes(DISK_NODE)) {
+            out = EntryOut { nodeid: DISK_NODE, generation: 1, attr, ..out };
+        }
+        respond(request, device, 0, &[out.as_bytes()]);
+    }
+
+    fn open(&self, request: &Request<'_>, device: &Device) {
+        let Some(open) = request.body_as::<OpenIn>() else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        if open.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
+            return respond(request, device, libc::EROFS, &[]);
+        }
+        let out = OpenOut { open_flags: self.file_open_flags, ..Default::default() };
+        respond(request, device, 0, &[out.as_bytes()]);
+    }
+
+    fn read_directory(&self, request: &Request<'_>, device: &Device) {
+        let Some(read) = request.body_as::<ReadIn>() else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        if request.header.nodeid != ROOT_NODE {
+            return respond(request, device, libc::ENOTDIR, &[]);
+        }
+        let names: [(&[u8], u64, u32); 3] = [
+            (b".", ROOT_NODE, TYPE_DIRECTORY),
+            (b"..", ROOT_NODE, TYPE_DIRECTORY),
+            (&self.file_name, DISK_NODE, TYPE_FILE),
+        ];
+        let mut listing = Vec::with_capacity(names.len() * 64 + self.file_name.len());
+        let first = usize::try_from(read.offset).unwrap_or(usize::MAX);
+        for (index, (name, ino, kind)) in names.into_iter().enumerate().skip(first) {
+            let entry = Dirent { ino, off: index as u64 + 1, namelen: name.len() as u32, kind };
+            let padded = (size_of::<Dirent>() + name.len()).next_multiple_of(8);
+            if listing.len() + padded > read.size as usize {
+                break;
+            }
+            let end = listing.len() + padded;
+            listing.extend_from_slice(entry.as_bytes());
+            listing.extend_from_slice(name);
+            listing.resize(end, 0);
+        }
+        respond(request, device, 0, &[&listing]);
+    }
+
+    fn attributes(&self, node: u64) -> Option<Attr> {
+        let (uid, gid) = self.owner;
+        let mtime = self.mtime_s;
+        let both = Attr { ino: node, atime: mtime, mtime, ctime: mtime, uid, gid, ..Default::default() };
+        match node {
+            ROOT_NODE => {
+                Some(Attr { mode: libc::S_IFDIR | 0o555, nlink: 2, blksize: BLOCK_BYTES as u32, ..both })
+            }
+            DISK_NODE => Some(Attr {
+                mode: libc::S_IFREG | 0o444,
+                nlink: 1,
+                size: self.bytes,
+                blocks: self.bytes.div_ceil(512),
+                blksize: BLOCK_BYTES as u32,
+                ..both
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Sends an answer that this module knows by itself.
+fn respond(request: &Request<'_>, device: &Device, errno: i32, pieces: &[&[u8]]) {
+    match device.answer(request.header.unique, errno, pieces) {
+        Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::PERM | Errno::CONNABORTED) => {}
+        Err(errno) => {
+            log::error!("the kernel did not take the answer to operation {}: {errno}", request.header.opcode);
+        }
+    }
+}

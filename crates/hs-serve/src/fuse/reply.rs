@@ -1,0 +1,80 @@
+//! What a disk is to the front end: reads that are answered when the answer is there.
+
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::device::Device;
+
+/// A logical disk whose reads may be answered later, from any thread.
+pub trait Disk: Send + Sync {
+    /// Size of the disk, in bytes. It never changes.
+    fn bytes(&self) -> u64;
+
+    /// Must answer `reply` exactly once, now or later, from any thread. `offset + len` is within
+    /// [`Disk::bytes`], and `len` is not 0. It is called from a worker thread of the session, which
+    /// takes no other request meanwhile: whatever takes long belongs on another thread.
+    fn read(&self, offset: u64, len: u32, reply: Reply);
+}
+
+/// The right, and the duty, to answer one read. Dropped without an answer, it answers `EIO`.
+#[derive(Debug)]
+pub struct Reply {
+    device: Arc<Device>,
+    unique: u64,
+    len: u32,
+    answered: bool,
+}
+
+impl Reply {
+    pub(crate) fn new(device: Arc<Device>, unique: u64, len: u32) -> Self {
+        Self { device, unique, len, answered: false }
+    }
+
+    /// How many bytes are to be answered.
+    #[allow(clippy::len_without_is_empty, reason = "a read of no bytes never becomes a Reply")]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Answers with bytes that lie in `pieces`, in order. Together they must be exactly as long as
+    /// was asked: the kernel takes a shorter answer for the end of the file. Any other length is
+    /// answered with `EIO`, and logged.
+    pub fn data(mut self, pieces: &[&[u8]]) {
+        let total: usize = pieces.iter().map(|piece| piece.len()).sum();
+        if total == self.len as usize {
+            self.send(0, pieces);
+        } else {
+            log::error!("a read of {} bytes was answered with {total}: sent EIO instead", self.len);
+            self.send(libc::EIO, &[]);
+        }
+    }
+
+    /// Answers with a (positive) errno, as in `libc::EIO`.
+    pub fn error(mut self, errno: i32) {
+        // The kernel accepts 1..512 only; anything else would leave the reader waiting for ever.
+        let errno = if (1..512).contains(&errno) { errno } else { libc::EIO };
+        self.send(errno, &[]);
+    }
+
+    fn send(&mut self, errno: i32, pieces: &[&[u8]]) {
+        self.answered = true;
+        match self.device.answer(self.unique, errno, pieces) {
+            Ok(()) => {}
+            // The reader, or the whole mount, went away before the answer came.
+            Err(Errno::NOENT | Errno::NODEV | Errno::PERM | Errno::CONNABORTED) => {
+                log::debug!("nobody waits for answer {} any more", self.unique);
+            }
+            Err(errno) => log::error!("the kernel did not take answer {}: {errno}", self.unique),
+        }
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if !self.answered {
+            log::error!("a read of {} bytes was never answered: sent EIO", self.len);
+            self.send(libc::EIO, &[]);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! A mounted disk and the threads that serve it.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::io::Errno;
+
+use super::device::Device;
+use super::files::{FileView, Files};
+use super::mount::{FuseMount, Mounter};
+use super::negotiate::{MESSAGE_BYTES, Negotiated, handshake};
+use super::push::Pusher;
+use super::reply::Disk;
+use super::wire::{Request, notify};
+use crate::ServeError;
+
+/// FUSE reads are at most this long: 256 pages, the kernel's `fs.fuse.max_pages_limit`.
+const LONGEST_READ_BYTES: u32 = 1 << 20;
+const LONGEST_READAHEAD_BYTES: u32 = 1 << 20;
+/// The kernel starts with a window of 128 KiB and only ever takes less from INIT.
+const KERNEL_READAHEAD_BYTES: u32 = 128 << 10;
+/// How long an unmount waits for the workers to see it. It takes microseconds, unless a copy of the
+/// mount lives on in another mount namespace.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How a disk is served.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// Threads that take requests from the kernel; at least 1.
+    pub threads: usize,
+    /// Name of the one file.
+    pub file_name: String,
+    /// What `mount` and `df` show as the source, for example the image's path.
+    pub source_name: String,
+    /// Reads bypass the page cache: nothing is cached, nothing read ahead, nothing can be pushed.
+    pub direct_io: bool,
+    /// Opening the file keeps its cached pages. They can never be out of date.
+    pub keep_cache: bool,
+    /// The longest read, in bytes: a multiple of 4096, at most 1 MiB.
+    pub max_read_bytes: u32,
+    /// How far the kernel reads ahead, in bytes; at most 1 MiB.
+    pub max_readahead_bytes: u32,
+    /// Requests that may be under way without a reader waiting (read-ahead, asynchronous direct I/O).
+    pub max_background: u16,
+    /// Of these, the number from which on the kernel calls the file system congested.
+    pub congestion_threshold: u16,
+    /// The file's constant modification time, in seconds since 1970.
+    pub mtime_s: u64,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            threads: 2,
+            file_name: "disk.img".into(),
+            source_name: "headstart".into(),
+            direct_io: false,
+            keep_cache: true,
+            max_read_bytes: LONGEST_READ_BYTES,
+            max_readahead_bytes: KERNEL_READAHEAD_BYTES,
+            max_background: 256,
+            congestion_threshold: 192,
+            mtime_s: 0,
+        }
+    }
+}
+
+impl SessionOptions {
+    fn check(&self) -> Result<(), ServeError> {
+        let bad = |option, value: String, needed| Err(ServeError::Option { option, value, needed });
+        let name = &self.file_name;
+        if name.is_empty() || name.len() > 255 || name == "." || name == ".." || name.contains(['/', '\0']) {
+            return bad("file_name", format!("{name:?}"), "it must be one file name of 1 to 255 bytes");
+        }
+        if self.threads == 0 {
+            return bad("threads", "0".into(), "at least one thread must answer");
+        }
+        let read = self.max_read_bytes;
+        if read == 0 || read > LONGEST_READ_BYTES || !read.is_multiple_of(4096) {
+            return bad("max_read_bytes", read.to_string(), "it must be a multiple of 4096 up to 1 MiB");
+        }
+        if self.max_readahead_bytes > LONGEST_READAHEAD_BYTES {
+            let value = self.max_readahead_bytes.to_string();
+            return bad("max_readahead_bytes", value, "it must be at most 1 MiB");
+        }
+        Ok(())
+    }
+}
+
+/// A mounted disk. Dropping it unmounts.
+///
+/// A file system that is still in use when it is unmounted is detached, and its readers get errors.
+pub struct Session {
+    mount: FuseMount,
+    negotiated: Negotiated,
+    devices: Vec<Arc<Device>>,
+    file_bytes: u64,
+    workers: Arc<Workers>,
+}
+
+/// How many worker threads still serve.
+#[derive(Debug, Default)]
+struct Workers {
+    serving: Mutex<usize>,
+    ended: Condvar,
+}
+
+impl Session {
+    /// Mounts `disk` as one file in `directory` and starts to serve it.
+    ///
+    /// # Errors
+    /// FUSE is missing or forbidden, the mount point is unusable, or an option is out of range.
+    pub fn mount(
+        directory: &Path,
+        disk: Arc<dyn Disk>,
+        options: SessionOptions,
+    ) -> Result<Self, ServeError> {
+        Self::mount_with(Mounter::for_this_process(), directory, disk, options)
+    }
+
+    pub(crate) fn mount_with(
+        mounter: Mounter,
+        directory: &Path,
+        disk: Arc<dyn Disk>,
+        options: SessionOptions,
+    ) -> Result<Self, ServeError> {
+        options.check()?;
+        let (mount, device) = FuseMount::mount(mounter, directory, &options)?;
+        let negotiated = match handshake(&device, mount.target(), &options) {
+            Ok(negotiated) => negotiated,
+            Err(error) => {
+                // Without its device the mount is dead already; what remains is its name.
+                drop(device);
+                if let Err(unmount) = mount.unmount() {
+                    log::error!("{unmount}");
+                }
+                return Err(error);
+            }
+        };
+        let mut devices = vec![Arc::new(device)];
+        while devices.len() < options.threads {
+            match devices[0].clone_queue() {
+                Ok(device) => devices.push(Arc::new(device)),
+                Err(error) => {
+                    log::debug!("workers share one FUSE queue: {error}");
+                    break;
+                }
+            }
+        }
+        let session = Self::start(mount, negotiated, devices, disk, &options)?;
+        if options.max_readahead_bytes > KERNEL_READAHEAD_BYTES {
+            if let Err(error) = session.set_read_ahead(options.max_readahead_bytes / 1024) {
+                log::warn!("read-ahead stays at 128 KiB: {error}");
+            }
+        }
+        Ok(session)
+    }
+
+    /// Goes on with the session of a server that died: `descriptors` are all those that
+    /// [`Session::descriptors`] gave, kept open meanwhile by a supervisor, `negotiated` is what it had
+    /// agreed, `directory` its [`Session::mount_point`]. Readers that waited for the dead server go on waiting,
+    /// and are answered: the requests it had taken are asked for again (Linux 6.9; before, they are
+    /// lost). `disk` must be the same disk and `options` the same options.
+    ///
+    /// # Errors
+    /// No descriptors, a mount point that is gone, or an option out of range.
+    pub fn resume(
+        descriptors: Vec<OwnedFd>,
+        negotiated: Negotiated,
+        directory: &Path,
+        disk: Arc<dyn Disk>,
+        options: SessionOptions,
+    ) -> Result<Self, ServeError> {
+        options.check()?;
+        if descriptors.is_empty() {
+            let needed = "at least one descriptor of the session";
+            return Err(ServeError::Option { option: "descriptors", value: "empty".into(), needed });
+        }
+        // Resolving the path would ask the very file system that nobody serves yet.
+        let mount = FuseMount::existing(Mounter::for_this_process(), directory.into());
+        let devices: Vec<_> = descriptors.into_iter().map(|fd| Arc::new(Device::from_fd(fd))).collect();
+        if !negotiated.has_resend() {
+            log::warn!("this kernel cannot resend (Linux 6.9 can): reads the last server had taken are lost");
+        } else if let Err(errno) = devices[0].notify(notify::RESEND, &[]) {
+            let source = errno.into();
+            return Err(ServeError::FuseDevice { path: super::device::FUSE_DEVICE.into(), source });
+        }
+        Self::start(mount, negotiated, devices, disk, &options)
+    }
+
+    fn start(
+        mount: FuseMount,
+        negotiated: Negotiated,
+        devices: Vec<Arc<Device>>,
+        disk: Arc<dyn Disk>,
+        options: &SessionOptions,
+    ) -> Result<Self, ServeError> {
+        let files = Arc::new(Files::new(
+            disk,
+            FileView {
+                file_name: options.file_name.clone().into_bytes(),
+                direct_io: options.direct_io,
+                keep_cache: options.keep_cache,
+                mtime_s: options.mtime_s,
+            },
+        ));
+        let session = Self { mount, negotiated, devices, file_bytes: files.bytes(), workers: Arc::default() };
+        for index in 0..options.threads {
+            let device = Arc::clone(&session.devices[index % session.devices.len()]);
+            let (files, workers) = (Arc::clone(&files), Arc::clone(&session.workers));
+            *session.workers.serving.lock() += 1;
+            let spawned = std::thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
+                serve(&device, &files);
+                workers.leave();
+            });
+            if let Err(source) = spawned {
+                session.workers.leave();
+                let path = session.mount.target().into();
+                return Err(ServeError::Io { action: "start a thread for", path, source });
+            }
+        }
+        Ok(session)
+    }
+
+    /// What was agreed with the kernel, to be kept by a supervisor.
+    pub fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// The session's descriptors. A supervisor that holds a duplicate of every one of them keeps the
+    /// mount, and the requests that were taken, alive when this process dies.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.devices.iter().map(|device| device.as_fd())
+    }
+
+    /// The mount point, absolute and without links.
+    pub fn mount_point(&self) -> &Path {
+        self.mount.target()
+    }
+
+    /// A way to push bytes into the kernel's page cache.
+    pub fn pusher(&self) -> Pusher {
+        Pusher::new(Arc::clone(&self.devices[0]), self.file_bytes)
+    }
+
+    /// Sets how far the kernel reads ahead in this file system, in KiB. It counts for files opened
+    /// afterwards; open ones keep what they have. Needs root.
+    ///
+    /// # Errors
+    /// `/sys` is missing or read-only.
+    pub fn set_read_ahead(&self, kib: u32) -> Result<(), ServeError> {
+        self.mount.set_read_ahead(kib)
+    }
+
+    /// Waits until the file system is unmounted, by whomever.
+    pub fn wait(&self) {
+        let mut serving = self.workers.serving.lock();
+        while *serving > 0 {
+            self.workers.ended.wait(&mut serving);
+        }
+    }
+
+    /// Unmounts and waits until no request can come any more. A file system that stays busy for 200 ms
+    /// is detached and its readers get errors.
+    ///
+    /// # Errors
+    /// The kernel, or `fusermount3`, refused.
+    pub fn unmount(&self) -> Result<(), ServeError> {
+        if self.workers.wait_for(Duration::ZERO) {
+            return Ok(());
+        }
+        self.mount.unmount()?;
+        if !self.workers.wait_for(END_PATIENCE) {
+            self.mount.abort();
+            if !self.workers.wait_for(END_PATIENCE) {
+                let target = self.mount.target().display();
+                log::warn!("{target} is unmounted here, but in use elsewhere: it ends with this process");
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Err(error) = self.unmount() {
+            log::error!("{error}");
+        }
+    }
+}
+
+impl Workers {
+    fn leave(&self) {
+        *self.serving.lock() -= 1;
+        self.ended.notify_all();
+    }
+
+    /// True when all have left, waiting for it no longer than `patience`.
+    fn wait_for(&self, patience: Duration) -> bool {
+        let mut serving = self.serving.lock();
+        self.ended.wait_while_for(&mut serving, |serving| *serving > 0, patience);
+        *serving == 0
+    }
+}
+
+/// A worker: takes requests until the connection ends.
+fn serve(device: &Arc<Device>, files: &Files) {
+    let mut buffer = vec![0; MESSAGE_BYTES];
+    loop {
+        let len = match device.receive(&mut buffer) {
+            Ok(len) => len,
+            // ENOENT: the request was withdrawn while it was on its way.
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
+            Err(Errno::NODEV | Errno::CONNABORTED) => return,
+            Err(errno) => return log::error!("a FUSE worker gives up: {errno}"),
+        };
+        let Some(request) = Request::parse(&buffer[..len]) else {
+            log::error!("the kernel sent {len} bytes that are no request");
+            continue;
+        };
+        // A mistake in the disk must not take the root of a running system away: the read that hit it
+        // gets EIO (its Reply is dropped), the others go on.
+        if catch_unwind(AssertUnwindSafe(|| files.handle(&request, device))).is_err() {
+            log::error!("operation {} panicked", request.header.opcode);
+        }
+    }
+}

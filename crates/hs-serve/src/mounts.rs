@@ -1,0 +1,172 @@
+//! Mount points: looking them up, checking them, taking them down.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+
+use crate::ServeError;
+
+/// How often, and how long in all, a busy file system is asked to go before it is detached: what
+/// keeps it busy for a moment is the kernel letting go of a loop device.
+const BUSY_TRIES: u32 = 40;
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// One line of `/proc/self/mountinfo`, as far as it is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountEntry {
+    /// Major number of the device, 0 for FUSE.
+    pub(crate) major: u32,
+    /// Minor number of the device; for FUSE the number of the connection.
+    pub(crate) minor: u32,
+    /// Where it is mounted.
+    pub(crate) target: PathBuf,
+    /// Type of the file system, with its subtype (`fuse.headstart`).
+    pub(crate) kind: String,
+}
+
+/// What is mounted on exactly `target` (an absolute path without links), topmost.
+pub(crate) fn mounted_at(target: &Path) -> Result<Option<MountEntry>, ServeError> {
+    let path = "/proc/self/mountinfo";
+    let text = fs::read(path).map_err(|source| ServeError::Io { action: "read", path: path.into(), source })?;
+    Ok(text.split(|&byte| byte == b'\n').filter_map(parse_entry).rfind(|entry| entry.target == target))
+}
+
+/// Checks that `directory` can be mounted on, and returns its path without links.
+pub(crate) fn check_mount_point(directory: &Path) -> Result<PathBuf, ServeError> {
+    let path = directory.to_path_buf();
+    let target = match fs::canonicalize(directory) {
+        Ok(target) => target,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(ServeError::MountPointMissing { path });
+        }
+        // What a dead FUSE mount says.
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            return Err(ServeError::MountPointDead { path });
+        }
+        Err(source) => return Err(ServeError::Io { action: "look at", path, source }),
+    };
+    if let Some(entry) = mounted_at(&target)? {
+        // A dead mount answers no question about itself, except to those that need no answer.
+        return match fs::metadata(&target) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+                Err(ServeError::MountPointDead { path })
+            }
+            _ => Err(ServeError::MountPointTaken { path, file_system: entry.kind }),
+        };
+    }
+    match fs::metadata(&target) {
+        Ok(metadata) if metadata.is_dir() => Ok(target),
+        Ok(_) => Err(ServeError::MountPointNotDirectory { path }),
+        Err(source) => Err(ServeError::Io { action: "look at", path, source }),
+    }
+}
+
+/// How a file system went away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unmounted {
+    /// Nothing used it any more.
+    Clean,
+    /// It was busy: its name is gone, and `last_resort` was applied to it.
+    Detached,
+    /// Nothing was mounted there (any more).
+    Absent,
+}
+
+/// Unmounts `target`. When it stays busy, detaches it, with `last_resort` added to the flags.
+pub(crate) fn unmount(target: &Path, last_resort: UnmountFlags) -> Result<Unmounted, ServeError> {
+    let failed = |errno: Errno| ServeError::Unmount { target: target.into(), source: errno.into() };
+    for _ in 0..BUSY_TRIES {
+        match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
+            Ok(()) => return Ok(Unmounted::Clean),
+            // EINVAL: not a mount point. ENOENT: not even a path.
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(Unmounted::Absent),
+            Err(Errno::BUSY) => std::thread::sleep(BUSY_PAUSE),
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW | last_resort;
+    rustix::mount::unmount(target, flags).map_err(failed)?;
+    Ok(Unmounted::Detached)
+}
+
+/// `36 35 98:0 /root /target options shared:1 - type source options`: proc_pid_mountinfo(5).
+fn parse_entry(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|&byte| byte == b' ');
+    let device = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let (major, minor) = device.split_once(':')?;
+    let target = unescape(fields.nth(1)?);
+    let kind = fields.skip_while(|&field| field != b"-").nth(1)?;
+    Some(MountEntry {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+        target: PathBuf::from(OsString::from_vec(target)),
+        kind: String::from_utf8_lossy(kind).into_owned(),
+    })
+}
+
+/// The kernel writes space, tab, newline and backslash as `\` and three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&byte, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|_| byte == b'\\').and_then(|digits| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        });
+        bytes.push(octal.unwrap_or(byte));
+        rest = if octal.is_some() { &tail[3..] } else { tail };
+    }
+    bytes
+}
+
+/// Bytes of a path as one value of a comma-separated mount option string. A backslash protects the
+/// comma, and the characters in `also` (`:` between the layers of an overlay).
+pub(crate) fn escape_option(path: &Path, also: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for &byte in path.as_os_str().as_bytes() {
+        if byte == b',' || byte == b'\\' || also.contains(&byte) {
+            bytes.push(b'\\');
+        }
+        bytes.push(byte);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mountinfo_lines_are_read() {
+        let line = br"43 27 0:39 / /tmp/a\040b\134c rw,nosuid shared:3 - fuse.headstart none rw,uid=5";
+        let entry = parse_entry(line).unwrap();
+        assert_eq!((entry.major, entry.minor), (0, 39));
+        assert_eq!(entry.target, Path::new(r"/tmp/a b\c"));
+        assert_eq!(entry.kind, "fuse.headstart");
+        assert_eq!(parse_entry(b""), None);
+        assert_eq!(parse_entry(b"1 2 x:y / / rw - ext4 a b"), None);
+    }
+
+    #[test]
+    fn mount_points_are_checked() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(matches!(check_mount_point(&file), Err(ServeError::MountPointNotDirectory { .. })));
+        let missing = check_mount_point(&directory.path().join("missing"));
+        assert!(matches!(missing, Err(ServeError::MountPointMissing { .. })));
+        assert!(matches!(check_mount_point(Path::new("/proc")), Err(ServeError::MountPointTaken { .. })));
+        assert!(check_mount_point(directory.path()).is_ok());
+    }
+
+    #[test]
+    fn options_are_escaped() {
+        assert_eq!(escape_option(Path::new(r"/a,b:c\d"), b":"), br"/a\,b\:c\\d");
+    }
+}

@@ -1,0 +1,166 @@
+//! Inside the root: the first process. It starts the command, buries the dead, passes signals on, and
+//! takes everything with it when the command, or whoever started all this, is gone.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use super::report::{Report, Step};
+use super::signals::sent_by_a_process;
+use super::spec::InitSpec;
+
+/// Runs as init, with the arguments that follow [`super::INIT_ARGUMENT`]. The command line calls it first
+/// thing in `main`, before any thread.
+pub fn init_main(args: impl IntoIterator<Item = OsString>) -> ! {
+    let inherited = args.into_iter().next().and_then(|number| number.to_str()?.parse::<RawFd>().ok());
+    let Some((spec, report, liveness)) = inherited.and_then(read_orders) else {
+        // Somebody typed the hidden argument. Nothing is set up, so nothing can be reported.
+        std::process::exit(2);
+    };
+    if let Err((step, errno)) = run(&spec, &report, &liveness) {
+        Report::Failed(step, errno).send(report.as_fd());
+    }
+    // SAFETY: ends the process at once; there is nothing to flush, and no destructor to run.
+    unsafe { libc::_exit(0) }
+}
+
+/// Takes over the three inherited descriptors. The command must not get them.
+fn read_orders(fd: RawFd) -> Option<(InitSpec, OwnedFd, OwnedFd)> {
+    let mut bytes = Vec::new();
+    adopt(fd).map(File::from)?.read_to_end(&mut bytes).ok()?;
+    let spec = InitSpec::decode(&bytes)?;
+    let (report, liveness) = (adopt(spec.report)?, adopt(spec.liveness)?);
+    Some((spec, report, liveness))
+}
+
+fn adopt(fd: RawFd) -> Option<OwnedFd> {
+    if fd <= 2 {
+        return None;
+    }
+    // SAFETY: fcntl on a number that is no descriptor fails and touches nothing. When it succeeds, the
+    // descriptor was left to this process for this purpose, and nothing else here owns it.
+    unsafe {
+        (libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) == 0).then(|| OwnedFd::from_raw_fd(fd))
+    }
+}
+
+fn run(spec: &InitSpec, report: &OwnedFd, liveness: &OwnedFd) -> Result<(), (Step, i32)> {
+    let signals = block_signals().map_err(|error| (Step::Spec, errno_of(&error)))?;
+    enter(spec).map_err(|(step, errno)| (step, errno.raw_os_error()))?;
+    let main = start(spec).map_err(|error| (Step::Command, errno_of(&error)))?;
+    Report::Started.send(report.as_fd());
+    if let Some(status) = look_after(main, &signals, liveness) {
+        Report::Ended(status).send(report.as_fd());
+    }
+    Ok(())
+}
+
+/// Makes the prepared root the root of this process, and the old one unreachable.
+fn enter(spec: &InitSpec) -> Result<(), (Step, Errno)> {
+    let at = |step| move |errno| (step, errno);
+    rustix::process::chdir(&*spec.root).map_err(at(Step::Pivot))?;
+    // pivot_root(2): with "." twice, the old root lies on top of the new one and can be taken off.
+    rustix::process::pivot_root(".", ".").map_err(at(Step::Pivot))?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(at(Step::Pivot))?;
+    rustix::process::chdir("/").map_err(at(Step::Pivot))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount("proc", "/proc", "proc", flags, None).map_err(at(Step::Proc))?;
+    rustix::process::chdir(&*spec.cwd).map_err(at(Step::Cwd))
+}
+
+/// Starts the command and returns its process number.
+fn start(spec: &InitSpec) -> io::Result<libc::pid_t> {
+    let mut command = Command::new(&spec.argv[0]);
+    command.args(&spec.argv[1..]).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
+    // SAFETY: the closure makes one system call, which is allowed after fork.
+    unsafe {
+        command.pre_exec(|| {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            match libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
+    // The handle is not waited on: init buries its children itself, this one like those it inherits.
+    command.spawn().map(|child| child.id() as libc::pid_t)
+}
+
+/// Until the command ends; returns its status. `None` when the process that started init is gone.
+fn look_after(main: libc::pid_t, signals: &OwnedFd, liveness: &OwnedFd) -> Option<i32> {
+    loop {
+        if let Some(status) = bury(main) {
+            return Some(status);
+        }
+        let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(liveness, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return None,
+        }
+        // Nobody ever writes to the pipe; any event on it is its end.
+        if !fds[1].revents().is_empty() {
+            return None;
+        }
+        if fds[0].revents().contains(PollFlags::IN) {
+            pass_on_one(signals, main);
+        }
+    }
+}
+
+/// Collects all children that have ended; returns the command's status if it is among them.
+fn bury(main: libc::pid_t) -> Option<i32> {
+    loop {
+        let mut status = 0;
+        // SAFETY: the status lives until the call returns.
+        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+        if pid == main {
+            return Some(status);
+        }
+        if pid <= 0 {
+            return None;
+        }
+    }
+}
+
+/// Reads one signal and gives it to the command, if a process sent it.
+fn pass_on_one(signals: &OwnedFd, main: libc::pid_t) {
+    const SIZE: usize = size_of::<libc::signalfd_siginfo>();
+    let mut bytes = [0_u8; SIZE];
+    if rustix::io::read(signals, &mut bytes) != Ok(SIZE) {
+        return;
+    }
+    // SAFETY: the struct is plain numbers, valid for any bytes, and the buffer has its size.
+    let info: libc::signalfd_siginfo = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+    let signal = info.ssi_signo as libc::c_int;
+    if signal != libc::SIGCHLD && sent_by_a_process(info.ssi_code) {
+        // SAFETY: main is a child that has not been waited for, so the number is still its own.
+        unsafe { libc::kill(main, signal) };
+    }
+}
+
+/// All signals wait to be read. Blocked signals reach even an init that has no handlers.
+fn block_signals() -> io::Result<OwnedFd> {
+    // SAFETY: the set lives until the calls return; the new descriptor belongs to nobody else.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
+        match libc::signalfd(-1, &raw const all, libc::SFD_CLOEXEC) {
+            -1 => Err(io::Error::last_os_error()),
+            fd => Ok(OwnedFd::from_raw_fd(fd)),
+        }
+    }
+}
+
+fn errno_of(error: &io::Error) -> i32 {
+    // std reports a NUL in a string without an errno.
+    error.raw_os_error().unwrap_or(libc::EINVAL)
+}

@@ -1,0 +1,137 @@
+//! Another medium than the real one, in real time.
+//!
+//! [`Emulate`] asks a device model of `hs-device` when each request would be served, and gives the
+//! bytes then: it submits at once, reads the bytes from the store below while the model's medium
+//! would still be working, and sleeps until they would have arrived. So the store below must be
+//! faster than the model; what it takes longer shows as it is.
+//!
+//! - A `read_at` returns when its last byte has arrived.
+//! - A `stream` is one request. Its pieces of at most 64 KiB are handed out as they arrive; when the
+//!   sink breaks, the request is abandoned and the medium is free for others. A sink that is slower
+//!   than the medium does not slow the medium down: the bytes wait for it, as in a read-ahead buffer.
+//! - A request is submitted when it is made and keeps the place that it got. One that was made
+//!   while a stream was under way waits for that stream's end, even if the stream is abandoned
+//!   meanwhile: abandon first, then ask.
+//! - Requests that cannot be (beyond the end) or need not be (of no bytes) never reach the medium.
+//!
+//! Sleeps are to an absolute time, so that lateness of one piece is not added to the next. What
+//! the layer itself costs is a lock held for the model's arithmetic, and at most 50 µs of spinning
+//! a wait.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hs_device::{Device, Medium, Service};
+use hs_units::ByteRange;
+use parking_lot::Mutex;
+
+use crate::{Clock, Monotonic, Sink, Store, StoreError};
+
+/// A store that takes as long as it would on another medium.
+pub struct Emulate<S> {
+    inner: S,
+    /// Nothing when the medium is the real one.
+    device: Option<Mutex<Box<dyn Device>>>,
+    clock: Arc<dyn Clock>,
+    bypassed: AtomicBool,
+}
+
+impl<S: Store> Emulate<S> {
+    /// Most bytes of a stream handed out at once: 2.6 ms at 25 MB/s, little enough that an
+    /// abandoned stream gives the medium back soon, large enough that sleeping costs nothing.
+    const PIECE_BYTES: usize = 64 << 10;
+
+    /// `inner` as if it lay on a fresh, idle `medium`; for `none` the layer passes everything on.
+    #[must_use]
+    pub fn new(inner: S, medium: &Medium) -> Self {
+        Self::build(inner, medium.device(), Arc::new(Monotonic::new()))
+    }
+
+    /// `inner` as if it lay on `device`, on a clock of the caller's.
+    #[must_use]
+    pub fn with_device(inner: S, device: Box<dyn Device>, clock: Arc<dyn Clock>) -> Self {
+        Self::build(inner, Some(device), clock)
+    }
+
+    fn build(inner: S, device: Option<Box<dyn Device>>, clock: Arc<dyn Clock>) -> Self {
+        Self { inner, device: device.map(Mutex::new), clock, bypassed: AtomicBool::new(false) }
+    }
+
+    /// From now on, requests go to the real medium (`true`) or to the emulated one (`false`, as
+    /// at first). Requests under way end as they began.
+    pub fn bypass(&self, on: bool) {
+        self.bypassed.store(on, Ordering::Relaxed);
+    }
+
+    /// The model that is to serve the next request, if one is.
+    fn device(&self) -> Option<&Mutex<Box<dyn Device>>> {
+        if self.bypassed.load(Ordering::Relaxed) { None } else { self.device.as_ref() }
+    }
+
+    /// The time is taken under the lock: a device must not see it go backwards.
+    fn submit(&self, device: &Mutex<Box<dyn Device>>, range: ByteRange) -> Service {
+        let mut device = device.lock();
+        let now = self.clock.now();
+        device.submit(now, range)
+    }
+
+    fn abandon(&self, device: &Mutex<Box<dyn Device>>, service: Service) {
+        let mut device = device.lock();
+        let now = self.clock.now();
+        device.abandon(now, service);
+    }
+}
+
+impl<S: Store> Store for Emulate<S> {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        let range = ByteRange::new(offset, buf.len() as u64);
+        StoreError::check_range(self, range)?;
+        let Some(device) = self.device().filter(|_| range.len > 0) else {
+            return self.inner.read_at(offset, buf);
+        };
+        let service = self.submit(device, range);
+        if let Err(error) = self.inner.read_at(offset, buf) {
+            self.abandon(device, service);
+            return Err(error);
+        }
+        self.clock.sleep_until(service.done);
+        Ok(())
+    }
+
+    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        StoreError::check_range(self, range)?;
+        let Some(device) = self.device().filter(|_| range.len > 0) else {
+            return self.inner.stream(range, sink);
+        };
+        let service = self.submit(device, range);
+        let mut arrived = 0;
+        let mut broken = false;
+        let result = self.inner.stream(range, &mut |bytes| {
+            for piece in bytes.chunks(Self::PIECE_BYTES) {
+                arrived += piece.len() as u64;
+                self.clock.sleep_until(service.arrival(arrived, range.len));
+                if let ControlFlow::Break(()) = sink(piece) {
+                    broken = true;
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        });
+        if broken || result.is_err() {
+            self.abandon(device, service);
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,218 @@
+#!/bin/sh
+# Installs what building, testing and demonstrating headstart needs: Debian packages and Rust.
+#
+#   scripts/setup.sh [--yes] [--check]
+#
+#   --yes     install without asking
+#   --check   only say what is missing; exit 1 if something is
+#
+# It asks once before it installs, on a person's terminal; it asks nothing under CI or without a
+# terminal. When everything is there it says nothing and takes a fraction of a second.
+set -eu
+
+root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
+. "$root/scripts/find-cargo.sh"
+minimum=$(minimum_rust "$root")
+yes=false
+check=false
+
+# One line a package: its name, and why it is needed.
+packages() {
+    cat <<'LIST'
+make                runs the targets of the Makefile
+gcc                 compiles the zstd and BLAKE3 sources inside their crates, and links
+libc6-dev           the C headers and start files that gcc needs
+ca-certificates     lets cargo and apt check who they download from
+e2fsprogs           mkfs.ext4 makes the disk of an image from a directory; debugfs checks it
+util-linux          mount, umount, unshare and losetup, for the tests on real mounts
+fuse3               fusermount3 mounts an image without root; its rules open /dev/fuse to users
+fuse2fs             mounts the ext4 inside an image without root and without a loop device
+squashfs-tools      mksquashfs makes the squashfs that the demo compares with
+mmdebstrap          makes the Debian root that the demo starts a program from
+uidmap              lets mmdebstrap make that root without being root
+gpg                 lets mmdebstrap find the key that signs the Debian archive
+LIST
+    # Debian has its own keys; elsewhere mmdebstrap needs them to check what it downloads.
+    if [ "$distribution" != debian ]; then
+        echo "debian-archive-keyring  the keys that the demo's Debian root is checked against"
+    fi
+}
+
+main() {
+    for argument in "$@"; do
+        case $argument in
+        --yes) yes=true ;;
+        --check) check=true ;;
+        -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
+        *) echo "setup: unknown argument $argument (see --help)" >&2; exit 2 ;;
+        esac
+    done
+    distribution=$(. /etc/os-release 2>/dev/null && echo "${ID:-unknown}" || echo unknown)
+
+    if ! command -v dpkg-query >/dev/null 2>&1; then
+        foreign_system
+        return
+    fi
+    missing=$(missing_packages)
+    need_rust=false
+    find_cargo "$root" >/dev/null || need_rust=true
+    need_components=false
+    has_components || need_components=true
+    if [ -z "$missing" ] && ! $need_rust && ! $need_components; then
+        return
+    fi
+    say_plan
+    if $check; then exit 1; fi
+    ask
+    become_root
+    apt_get update -q
+    # shellcheck disable=SC2086 # one word a package is meant
+    if [ -n "$missing" ]; then install $missing; fi
+    if $need_rust; then install_rust; fi
+    if ! has_components; then install_components; fi
+    find_cargo "$root" >/dev/null || fail_without_rust
+}
+
+# On a system without dpkg nothing is installed: Rust and the tools must be there already.
+foreign_system() {
+    echo "setup: this is not Debian or Ubuntu, so nothing is installed. These are needed:" >&2
+    packages | sed 's/^/  /' >&2
+    find_cargo "$root" >/dev/null || fail_without_rust
+}
+
+missing_packages() {
+    names=$(packages | cut -d ' ' -f 1)
+    # shellcheck disable=SC2086 # one word a package is meant
+    installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $names 2>/dev/null |
+        sed -n 's/ installed$//p' || true)
+    for name in $names; do
+        printf '%s\n' "$installed" | grep -qxF "$name" || printf '%s ' "$name"
+    done
+}
+
+# rustfmt and clippy are parts of Rust that Debian and rustup both deliver apart.
+has_components() {
+    cargo=$(find_cargo "$root") || return 1
+    here=$(dirname "$cargo")
+    PATH="$here:$PATH" "$cargo" fmt --version >/dev/null 2>&1 &&
+        PATH="$here:$PATH" "$cargo" clippy --version >/dev/null 2>&1
+}
+
+say_plan() {
+    echo "headstart needs:"
+    packages | while read -r name why; do
+        case " $missing " in *" $name "*) printf '  %-24s %s\n' "$name" "$why" ;; esac
+    done
+    if $need_rust; then
+        printf '  %-24s %s\n' "cargo and rustc" "Rust $minimum or newer builds everything; from Debian's or"
+        printf '  %-24s %s\n' "" "Ubuntu's packages, from rustup only if they are all too old"
+    fi
+    if $need_components; then
+        printf '  %-24s %s\n' "rustfmt and clippy" "check the style of the code in 'make test'"
+    fi
+}
+
+is_ci() {
+    [ -n "${CI:-}" ] && [ "$CI" != false ]
+}
+
+ask() {
+    if $yes || is_ci || ! [ -t 0 ]; then return; fi
+    printf 'Install these now? [Y/n] '
+    read -r answer || answer=n
+    case $answer in
+    '' | y* | Y*) ;;
+    *) echo "setup: nothing was installed" >&2; exit 1 ;;
+    esac
+}
+
+become_root() {
+    sudo=
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null 2>&1; then
+            echo "setup: installing needs root, and there is no sudo: run scripts/setup.sh as root" >&2
+            exit 1
+        fi
+        sudo=sudo
+    fi
+}
+
+apt_get() {
+    # What apt prints while it works is long and matters only when it fails.
+    log=$(mktemp)
+    if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get "$@" >"$log" 2>&1; then
+        tail -n 30 "$log" >&2
+        rm -f "$log"
+        echo "setup: 'apt-get $*' failed, see above" >&2
+        return 1
+    fi
+    rm -f "$log"
+}
+
+install() {
+    echo "Installing: $*"
+    apt_get install -y -q --no-install-recommends "$@"
+}
+
+# candidate PACKAGE: the upstream part of the version that apt would install, or nothing.
+candidate() {
+    apt-cache policy "$1" 2>/dev/null |
+        sed -n 's/^ *Candidate: *\([0-9]*:\)\{0,1\}\([0-9][0-9.]*\).*/\2/p'
+}
+
+# Debian's cargo package had its own numbering (0.66 for Rust 1.63), so rustc's version decides.
+install_rust() {
+    for suffix in '' -web $(versioned_suffixes); do
+        version=$(candidate "rustc$suffix")
+        if version_at_least "$version" "$minimum" && [ -n "$(candidate "cargo$suffix")" ]; then
+            install "rustc$suffix" "cargo$suffix"
+            return
+        fi
+    done
+    if [ -n "$(candidate rustup)" ]; then
+        echo "No Rust package here is as new as $minimum: rustup fetches it from the Rust project."
+        install rustup
+        rustup toolchain install stable --profile minimal --component rustfmt --component clippy
+        return
+    fi
+    fail_without_rust
+}
+
+# Ubuntu keeps newer compilers beside its default as rustc-1.NN, cargo-1.NN; the newest comes first.
+versioned_suffixes() {
+    apt-cache search --names-only '^rustc-1\.[0-9]+$' | sed 's/^rustc\(-[0-9.]*\).*/\1/' | sort -rV
+}
+
+install_components() {
+    cargo=$(find_cargo "$root") || fail_without_rust
+    case $cargo in
+    /usr/lib/rust-*)
+        suffix=$(printf '%s\n' "$cargo" | sed 's|/usr/lib/rust\(-[0-9.]*\)/.*|\1|')
+        names="rustfmt$suffix rust$suffix-clippy"
+        ;;
+    /usr/bin/cargo)
+        names='rustfmt rust-clippy'
+        if dpkg-query -W cargo-web >/dev/null 2>&1; then names='rustfmt-web rust-web-clippy'; fi
+        ;;
+    *)
+        names=
+        if command -v rustup >/dev/null 2>&1; then rustup component add rustfmt clippy || true; fi
+        ;;
+    esac
+    # shellcheck disable=SC2086 # one word a package is meant
+    if [ -n "$names" ]; then install $names || true; fi
+    if has_components; then return; fi
+    echo "setup: rustfmt or clippy are missing for $cargo; 'make test' will say what it skips" >&2
+    if is_ci; then exit 1; fi
+}
+
+fail_without_rust() {
+    cat >&2 <<TEXT
+setup: no Rust of version $minimum or newer was found, and no package here offers one.
+  Install it with rustup (package 'rustup', then 'rustup toolchain install stable'),
+  or enable backports of your distribution, and run scripts/setup.sh again.
+TEXT
+    exit 1
+}
+
+main "$@"
