@@ -23,7 +23,7 @@ make                runs the targets of the Makefile
 gcc                 compiles the zstd and BLAKE3 sources inside their crates, and links
 libc6-dev           the C headers and start files that gcc needs
 ca-certificates     lets cargo and apt check who they download from
-e2fsprogs           mkfs.ext4 makes the disk of an image from a directory; debugfs checks it
+e2fsprogs           mkfs.ext4 makes the disk of an image from a directory; the tests run e2fsck
 util-linux          mount, umount, unshare and losetup, for the tests on real mounts
 fuse3               fusermount3 mounts an image without root; its rules open /dev/fuse to users
 fuse2fs             mounts the ext4 inside an image without root and without a loop device
@@ -80,11 +80,20 @@ foreign_system() {
     find_cargo "$root" >/dev/null || fail_without_rust
 }
 
+# installed_of PACKAGE...: those that are installed, one a line. dpkg also knows of others, so their
+# status decides.
+installed_of() {
+    dpkg-query -W -f '${Package} ${db:Status-Status}\n' "$@" 2>/dev/null | sed -n 's/ installed$//p'
+}
+
+is_installed() {
+    [ -n "$(installed_of "$1")" ]
+}
+
 missing_packages() {
     names=$(packages | cut -d ' ' -f 1)
     # shellcheck disable=SC2086 # one word a package is meant
-    installed=$(dpkg-query -W -f '${Package} ${db:Status-Status}\n' $names 2>/dev/null |
-        sed -n 's/ installed$//p' || true)
+    installed=$(installed_of $names)
     for name in $names; do
         printf '%s\n' "$installed" | grep -qxF "$name" || printf '%s ' "$name"
     done
@@ -192,13 +201,15 @@ install_components() {
         ;;
     /usr/bin/cargo)
         names='rustfmt rust-clippy'
-        if dpkg-query -W cargo-web >/dev/null 2>&1; then names='rustfmt-web rust-web-clippy'; fi
+        if is_installed cargo-web; then names='rustfmt-web rust-web-clippy'; fi
+        # The package rustup puts its proxies where cargo would be.
+        if is_installed rustup; then names=; fi
         ;;
-    *)
-        names=
-        if command -v rustup >/dev/null 2>&1; then rustup component add rustfmt clippy || true; fi
-        ;;
+    *) names= ;;
     esac
+    if [ -z "$names" ] && command -v rustup >/dev/null 2>&1; then
+        rustup component add rustfmt clippy || true
+    fi
     # shellcheck disable=SC2086 # one word a package is meant
     if [ -n "$names" ]; then install $names || true; fi
     if has_components; then return; fi

@@ -61,9 +61,9 @@ fn from_sections(data: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = start.to_vec();
     bytes.resize(HEADER_BYTES, 0);
     for index in 0..4 {
-        let len = lengths.get(index * 2..index * 2 + 2).map_or(rest.len(), |len| {
-            usize::from(u16::from_le_bytes([len[0], len[1]])).min(rest.len())
-        });
+        let len = lengths
+            .get(index * 2..index * 2 + 2)
+            .map_or(rest.len(), |len| usize::from(u16::from_le_bytes([len[0], len[1]])).min(rest.len()));
         let (raw, after) = rest.split_at(len);
         rest = after;
         let stored = zstd::bulk::compress(raw, 1).expect("memory");

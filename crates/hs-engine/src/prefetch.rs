@@ -250,6 +250,18 @@ impl Prefetch {
         self.ended
     }
 
+    /// Whether the chunk has come.
+    #[must_use]
+    pub fn has_arrived(&self, chunk: u32) -> bool {
+        self.arrived[chunk as usize]
+    }
+
+    /// The first chunk that has not come.
+    #[must_use]
+    pub fn front(&self) -> u32 {
+        self.arrived.iter().position(|arrived| !arrived).unwrap_or(self.arrived.len()) as u32
+    }
+
     /// What the medium has shown of itself.
     #[must_use]
     pub const fn estimate(&self) -> MediumEstimate {
@@ -262,14 +274,18 @@ impl Prefetch {
     #[must_use]
     pub fn late(&self, chunk: u32) -> Late {
         let index = chunk as usize;
-        if self.ended.is_some() || self.arrived[index] {
-            return Late::Fetch;
+        match self.ended {
+            _ if self.arrived[index] => return Late::Fetch,
+            // Everything has come and only waits to be decompressed.
+            Some(EndReason::Complete) => return Late::Join,
+            Some(_) => return Late::Fetch,
+            None => {}
         }
         let asked_for = self.in_flight.iter().any(|request| request.chunks.contains(&chunk));
         if self.misses > TRUSTED_MISSES && !asked_for {
             return Late::Fetch;
         }
-        let front = self.arrived.iter().position(|arrived| !arrived).unwrap_or(index).min(index);
+        let front = (self.front() as usize).min(index);
         let ahead_bytes: u64 =
             self.sizes[front..=index].iter().map(|size| u64::from(size.stored_bytes)).sum();
         let own_bytes = u64::from(self.sizes[index].stored_bytes);

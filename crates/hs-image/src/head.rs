@@ -8,6 +8,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::thread;
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_format::Superblock;
@@ -27,6 +28,10 @@ const QUEUED_CHUNKS: usize = 16;
 pub struct Head {
     /// The hot chunks, from the first, that the request brings.
     pub chunks: u32,
+    /// When the request was made.
+    pub asked: Instant,
+    /// When its first byte came.
+    pub first_byte: Instant,
     /// What the request still brings, in order; ends with [`HeadMessage::Finished`].
     pub messages: Receiver<HeadMessage>,
 }
@@ -41,7 +46,7 @@ pub enum HeadMessage {
 }
 
 enum Opened {
-    Tables { superblock: Box<Superblock>, hot: Option<HotMap>, chunks: u32 },
+    Tables { superblock: Box<Superblock>, hot: Option<HotMap>, chunks: u32, first_byte: Instant },
     Failed(ImageError),
 }
 
@@ -50,20 +55,23 @@ impl Head {
         let (opened_tx, opened_rx) = bounded(1);
         let (message_tx, messages) = bounded(QUEUED_CHUNKS);
         let medium = Arc::clone(&store);
+        let asked = Instant::now();
         thread::Builder::new()
             .name("hs-open".to_owned())
             .spawn(move || request(&*medium, limit_bytes, &opened_tx, &message_tx))
             .map_err(ImageError::io(store.name(), "start a thread"))?;
         match opened_rx.recv() {
-            Ok(Opened::Tables { superblock, hot: Some(hot), chunks }) => {
-                Ok((Image::assemble(store, *superblock, false, hot), Self { chunks, messages }))
+            Ok(Opened::Tables { superblock, hot: Some(hot), chunks, first_byte }) => {
+                let head = Self { chunks, asked, first_byte, messages };
+                Ok((Image::assemble(store, *superblock, false, hot), head))
             }
-            Ok(Opened::Tables { superblock, hot: None, .. }) => {
-                Ok((Image::with_superblock(store, *superblock, false)?, Self { chunks: 0, messages }))
+            Ok(Opened::Tables { superblock, hot: None, first_byte, .. }) => {
+                let head = Self { chunks: 0, asked, first_byte, messages };
+                Ok((Image::with_superblock(store, *superblock, false)?, head))
             }
             Ok(Opened::Failed(error)) => match error {
                 ImageError::Store(_) => Err(error),
-                _ => Ok((Image::open(store)?, Self { chunks: 0, messages })),
+                _ => Ok((Image::open(store)?, Self { chunks: 0, asked, first_byte: Instant::now(), messages })),
             },
             Err(_) => Err(ImageError::Closed),
         }
@@ -86,6 +94,7 @@ struct Parser<'a> {
     collected: Vec<u8>,
     superblock: Option<Superblock>,
     stage: Stage,
+    first_byte: Option<Instant>,
     bytes: u64,
 }
 
@@ -99,6 +108,7 @@ fn request(store: &dyn Store, limit_bytes: u64, opened: &Sender<Opened>, message
         collected: Vec::new(),
         superblock: None,
         stage: Stage::Tables,
+        first_byte: None,
         bytes: 0,
     };
     let outcome = store.stream(range, &mut |piece| parser.push(piece));
@@ -114,6 +124,7 @@ fn request(store: &dyn Store, limit_bytes: u64, opened: &Sender<Opened>, message
 
 impl Parser<'_> {
     fn push(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        self.first_byte.get_or_insert_with(Instant::now);
         self.bytes += piece.len() as u64;
         match &mut self.stage {
             Stage::Chunks { .. } => self.push_chunks(piece),
@@ -188,7 +199,8 @@ impl Parser<'_> {
 
     fn announce(&mut self, hot: Option<HotMap>, chunks: u32) {
         let superblock = Box::new(self.superblock.clone().expect("the superblock comes before its tables"));
-        let _ = self.opened.send(Opened::Tables { superblock, hot, chunks });
+        let first_byte = self.first_byte.unwrap_or_else(Instant::now);
+        let _ = self.opened.send(Opened::Tables { superblock, hot, chunks, first_byte });
     }
 
     fn fail(&mut self, error: ImageError) -> ControlFlow<()> {

@@ -247,7 +247,7 @@ fn gather_chunks(
     recorded: &HashMap<Lba, BlockDigest>,
     out: &Sender<Gathered>,
 ) -> Result<(), ImageError> {
-    let mut windows = WindowCache::new(image);
+    let mut windows = Blocks::new(image);
     for (number, chunk) in plan.chunks.iter().enumerate() {
         let mut raw = Vec::with_capacity((chunk.blocks() * BLOCK_BYTES) as usize);
         for lba in chunk.extents.iter().flat_map(|extent| extent.blocks()) {
@@ -286,22 +286,27 @@ fn pack_chunks(options: &OptimizeOptions, gathered: &Receiver<Gathered>, out: &S
 }
 
 /// Single blocks of an image's cold region, its windows kept in memory within a bound.
-pub(crate) struct WindowCache<'a> {
+pub struct Blocks<'a> {
     image: &'a Image,
     tools: Decompressor,
     windows: LruCache<u64, Option<Arc<Vec<u8>>>>,
     zero: [u8; BLOCK_BYTES as usize],
 }
 
-impl<'a> WindowCache<'a> {
-    pub(crate) fn new(image: &'a Image) -> Self {
+impl<'a> Blocks<'a> {
+    /// Nothing is in memory yet.
+    #[must_use]
+    pub fn new(image: &'a Image) -> Self {
         let kept = (GATHER_CACHE_BYTES / image.window_bytes()).max(1) as usize;
         let kept = NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN);
         Self { image, tools: Decompressor::new(), windows: LruCache::new(kept), zero: [0; BLOCK_BYTES as usize] }
     }
 
-    /// The bytes of a block.
-    pub(crate) fn block(&mut self, lba: Lba) -> Result<&[u8], ImageError> {
+    /// The bytes of a block, verified.
+    ///
+    /// # Errors
+    /// When its window cannot be read or is damaged.
+    pub fn block(&mut self, lba: Lba) -> Result<&[u8], ImageError> {
         let window = lba.byte_offset() / self.image.window_bytes();
         let from = (lba.byte_offset() % self.image.window_bytes()) as usize;
         if !self.windows.contains(&window) {

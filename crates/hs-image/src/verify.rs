@@ -6,7 +6,7 @@ use hs_format::limits::DISK_DIGEST_WINDOW_BYTES;
 use hs_format::{Decompressor, DiskHasher, Superblock};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 
-use crate::optimize::WindowCache;
+use crate::optimize::Blocks;
 use crate::output::Progress;
 use crate::source::Source;
 use crate::{Image, ImageError, SUPERBLOCK_BYTES};
@@ -113,7 +113,7 @@ fn check_cold(
 
 fn check_hot(image: &Image, report: &mut VerifyReport) -> Result<(), ImageError> {
     let mut tools = Decompressor::new();
-    let mut cold = WindowCache::new(image);
+    let mut cold = Blocks::new(image);
     for chunk in 0..image.hot_chunk_count() {
         let raw = image.load_hot(chunk, &mut tools)?;
         let blocks = image.hot_extents(chunk).iter().flat_map(|extent| extent.blocks());

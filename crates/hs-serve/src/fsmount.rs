@@ -62,13 +62,25 @@ impl FileSystem {
     pub fn detect(disk: &Path) -> Result<Self, ServeError> {
         let io = |action| move |source| ServeError::Io { action, path: disk.into(), source };
         let file = File::open(disk).map_err(io("open"))?;
-        let matches = |offset: u64, magic: &[u8]| -> Result<bool, ServeError> {
+        Self::detect_with(disk, |offset, bytes| file.read_exact_at(bytes, offset))
+    }
+
+    /// As [`FileSystem::detect`], for a disk that is read with `read_at`, which fills the buffer from
+    /// the offset; `disk` is its name in errors.
+    ///
+    /// # Errors
+    /// As [`FileSystem::detect`].
+    pub fn detect_with(
+        disk: &Path,
+        mut read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+    ) -> Result<Self, ServeError> {
+        let mut matches = |offset: u64, magic: &[u8]| -> Result<bool, ServeError> {
             let mut bytes = [0; 8];
             let bytes = &mut bytes[..magic.len()];
-            match file.read_exact_at(bytes, offset) {
+            match read_at(offset, bytes) {
                 Ok(()) => Ok(bytes == magic),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-                Err(error) => Err(io("read")(error)),
+                Err(source) => Err(ServeError::Io { action: "read", path: disk.into(), source }),
             }
         };
         for (file_system, offset, magic) in MAGICS {

@@ -6,6 +6,11 @@
 //! - [`rootenv`]: a command run in a root of its own that leaves nothing behind.
 
 mod error;
+mod image_disk;
+mod prefetch;
+mod record;
+mod served;
+mod warm;
 pub mod fsmount;
 pub mod fuse;
 pub mod loopdev;
@@ -13,3 +18,8 @@ mod mounts;
 pub mod rootenv;
 
 pub use error::ServeError;
+pub use image_disk::{FileDisk, ImageDisk};
+pub use prefetch::{Deliver, Driver, Running};
+pub use record::Recorder;
+pub use served::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile, ServedImage};
+pub use warm::Warmer;

@@ -13,6 +13,7 @@ mod metadata;
 mod names;
 mod origins;
 mod pure;
+mod reasons;
 mod repository;
 mod sizes;
 mod source;
@@ -34,6 +35,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("lints", lints::check),
     ("licences", licences::check),
     ("origins", origins::check),
+    ("reasons", reasons::check),
     ("links", links::check),
     ("words", words::check),
 ];

@@ -33,13 +33,6 @@ const TOOLS: &[Tool] = &[
         main_path: MainPath::Everyone,
     },
     Tool {
-        program: "debugfs",
-        package: "e2fsprogs",
-        version_flag: "-V",
-        needed_for: "demo and tests: reads an ext4 disk independently of the kernel",
-        main_path: MainPath::Nobody,
-    },
-    Tool {
         program: "fuse2fs",
         package: "fuse2fs",
         version_flag: "-V",

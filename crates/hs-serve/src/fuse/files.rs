@@ -93,8 +93,8 @@ impl Files {
             // These have no answer. Nodes live as long as the session, so nothing is to be forgotten.
             opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
             opcode::IOCTL => respond(request, device, libc::ENOTTY, &[]),
-            // INTERRUPT too: the kernel then never sends it again. A read is not worth interrupting, its
-            // answer is on the way.
+            // The kernel then never sends it again. A read is not worth interrupting: its answer is on the way.
+            opcode::INTERRUPT => respond(request, device, libc::ENOSYS, &[]),
             _ => respond(request, device, libc::ENOSYS, &[]),
         }
     }

@@ -1,0 +1,119 @@
+//! Disks for the front ends: an image through its reader, and a plain file through its store.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use hs_image::{ImageError, Reader};
+use hs_store::Store;
+
+use crate::ServeError;
+use crate::fuse::{Disk, Reply};
+
+/// The disk in an image.
+pub struct ImageDisk {
+    reader: Arc<Reader>,
+}
+
+impl ImageDisk {
+    /// The disk that `reader` reads.
+    #[must_use]
+    pub const fn new(reader: Arc<Reader>) -> Self {
+        Self { reader }
+    }
+}
+
+impl Disk for ImageDisk {
+    fn bytes(&self) -> u64 {
+        self.reader.image().disk_bytes()
+    }
+
+    fn read(&self, offset: u64, len: u32, reply: Reply) {
+        self.reader.submit(offset, len, move |result| match result {
+            Ok(pieces) => reply.data(pieces),
+            // The reader has logged what is wrong, where, expected and found.
+            Err(error) => reply.error(errno(error)),
+        });
+    }
+}
+
+/// What a reader of the file is told.
+fn errno(error: &ImageError) -> i32 {
+    match error {
+        ImageError::OutsideDisk { .. } => libc::EINVAL,
+        ImageError::Closed => libc::ESHUTDOWN,
+        _ => libc::EIO,
+    }
+}
+
+/// Requests that a plain file's medium sees at once, at most.
+const FILE_THREADS: usize = 32;
+
+struct FileRead {
+    offset: u64,
+    len: u32,
+    reply: Reply,
+}
+
+/// A plain file as a disk: what foreign systems run on, on the same medium.
+pub struct FileDisk {
+    bytes: u64,
+    queue: Option<Sender<FileRead>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl FileDisk {
+    /// The file in `store`; starts its threads.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn new(store: Arc<dyn Store>) -> Result<Self, ServeError> {
+        let (queue, requests) = unbounded();
+        let mut disk = Self { bytes: store.len(), queue: Some(queue), threads: Vec::new() };
+        for number in 0..FILE_THREADS {
+            let (store, requests) = (Arc::clone(&store), requests.clone());
+            let thread = std::thread::Builder::new()
+                .name(format!("hs-file-{number}"))
+                .spawn(move || answer(&*store, &requests))
+                .map_err(|source| ServeError::Io { action: "start a thread for", path: "the disk".into(), source })?;
+            disk.threads.push(thread);
+        }
+        Ok(disk)
+    }
+}
+
+fn answer(store: &dyn Store, requests: &Receiver<FileRead>) {
+    let mut buffer = Vec::new();
+    for FileRead { offset, len, reply } in requests {
+        buffer.resize(len as usize, 0);
+        match store.read_at(offset, &mut buffer) {
+            Ok(()) => reply.data(&[&buffer]),
+            Err(error) => {
+                log::error!("{error}");
+                reply.error(libc::EIO);
+            }
+        }
+    }
+}
+
+impl Disk for FileDisk {
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read(&self, offset: u64, len: u32, reply: Reply) {
+        if let Some(queue) = &self.queue {
+            // A send that fails drops the reply, which then answers EIO.
+            let _ = queue.send(FileRead { offset, len, reply });
+        }
+    }
+}
+
+impl Drop for FileDisk {
+    fn drop(&mut self) {
+        self.queue = None;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

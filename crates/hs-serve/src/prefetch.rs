@@ -1,0 +1,313 @@
+//! Runs the prefetch that `hs-engine` decides: reads the hot region ahead of its readers.
+//!
+//! ```text
+//! stream threads ──stored chunks──► decoding threads ──► Reader::supply_hot ──► whoever waits
+//!   ask the engine what to read        one a core             │
+//!                                                             └──► Deliver: into the kernel, if it is to be pushed
+//! ```
+//!
+//! While one request is under way the chunks of the last are verified and decompressed.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hs_engine::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};
+use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, Reader, StreamEvent};
+use hs_units::{BlockRange, Nanos};
+use parking_lot::{Condvar, Mutex};
+
+use crate::ServeError;
+
+/// Chunks that may wait for a decoding thread, for each of these.
+const QUEUED_CHUNKS: usize = 16;
+
+/// What is done with hot blocks beyond keeping them in memory for their first reader.
+pub trait Deliver: Send + Sync {
+    /// Takes the blocks of a chunk, extent by extent, into the kernel; false when the kernel does
+    /// not want them yet, and they must wait in memory for their reader.
+    fn deliver(&self, extents: &[BlockRange], raw: &[u8]) -> bool;
+}
+
+/// The prefetch of one image: the engine behind a lock, and who waits for its decisions.
+pub struct Driver {
+    engine: Mutex<Prefetch>,
+    changed: Condvar,
+    started: Instant,
+    /// Chunks whose blocks somebody asks for only because they are to come: see [`Driver::expect`].
+    expected: Vec<AtomicBool>,
+    arrived_at: Mutex<Vec<Option<Nanos>>>,
+}
+
+/// One stored chunk on its way from the medium to a decoding thread.
+struct Stored {
+    chunk: u32,
+    bytes: Vec<u8>,
+}
+
+/// The threads of a prefetch. Dropping it stops them.
+pub struct Running {
+    driver: Arc<Driver>,
+    reader: Arc<Reader>,
+    threads: Vec<JoinHandle<()>>,
+    decoders: Vec<JoinHandle<()>>,
+}
+
+impl Driver {
+    /// A prefetch of the hot chunks of `image`, or of none when `enabled` is false.
+    #[must_use]
+    pub fn new(image: &Image, config: PrefetchConfig, enabled: bool) -> Arc<Self> {
+        let chunks = if enabled { image.hot_chunk_count() } else { 0 };
+        let size = |chunk| {
+            let (chunk, _) = image.hot_chunk(chunk);
+            ChunkSize { stored_bytes: chunk.range.len as u32, raw_bytes: chunk.raw_bytes }
+        };
+        let sizes: Vec<ChunkSize> = (0..chunks).map(size).collect();
+        Arc::new(Self {
+            expected: sizes.iter().map(|_| AtomicBool::new(false)).collect(),
+            arrived_at: Mutex::new(vec![None; sizes.len()]),
+            engine: Mutex::new(Prefetch::new(config, sizes)),
+            changed: Condvar::new(),
+            started: Instant::now(),
+        })
+    }
+
+    /// Starts reading. `head` is the rest of the request that opened the image.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn start(
+        self: &Arc<Self>,
+        reader: &Arc<Reader>,
+        head: Option<Head>,
+        deliver: Option<Arc<dyn Deliver>>,
+    ) -> Result<Running, ServeError> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let (stored_tx, stored_rx) = bounded(cores * QUEUED_CHUNKS);
+        let mut running = Running {
+            driver: Arc::clone(self),
+            reader: Arc::clone(reader),
+            threads: Vec::new(),
+            decoders: Vec::new(),
+        };
+        for number in 0..cores {
+            let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_rx.clone());
+            let deliver = deliver.clone();
+            let decode = move || driver.decode(&reader, &stored, deliver.as_deref());
+            running.decoders.push(spawn(format!("hs-decode-{number}"), decode)?);
+        }
+        if let Some(head) = head.filter(|head| head.chunks > 0 && self.is_enabled()) {
+            let id = self.engine.lock().handle_head(self.at(head.asked), head.chunks);
+            let (driver, stored) = (Arc::clone(self), stored_tx.clone());
+            running.threads.push(spawn("hs-head".to_owned(), move || driver.take_head(id, &head, &stored))?);
+        }
+        let streams = PrefetchConfig::default().max_in_flight;
+        for number in 0..streams {
+            let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_tx.clone());
+            let stream = move || driver.stream(reader.image(), &stored);
+            running.threads.push(spawn(format!("hs-stream-{number}"), stream)?);
+        }
+        Ok(running)
+    }
+
+    fn is_enabled(&self) -> bool {
+        !self.expected.is_empty()
+    }
+
+    /// Announces that the blocks of this chunk will now be asked for by somebody who can wait, such
+    /// as the warmer of a page cache: those reads join the stream however far ahead it is.
+    pub fn expect(&self, chunk: u32) {
+        if let Some(expected) = self.expected.get(chunk as usize) {
+            expected.store(true, Relaxed);
+        }
+    }
+
+    /// Waits until `condition` holds of the engine or the prefetch has ended.
+    pub fn wait_until(&self, mut condition: impl FnMut(&Prefetch) -> bool) {
+        let mut engine = self.engine.lock();
+        while engine.ended().is_none() && !condition(&engine) {
+            self.changed.wait(&mut engine);
+        }
+    }
+
+    /// Wakes whoever waits, to look again.
+    pub fn wake(&self) {
+        self.changed.notify_all();
+    }
+
+    /// Why the prefetch ended, once it has.
+    #[must_use]
+    pub fn ended(&self) -> Option<EndReason> {
+        self.engine.lock().ended()
+    }
+
+    /// When each chunk was verified and decompressed, on the driver's clock; `None` for those that
+    /// did not come by the stream.
+    #[must_use]
+    pub fn arrivals(&self) -> Vec<Option<Nanos>> {
+        self.arrived_at.lock().clone()
+    }
+
+    /// The start of the driver's clock.
+    #[must_use]
+    pub const fn started(&self) -> Instant {
+        self.started
+    }
+
+    fn now(&self) -> Nanos {
+        self.started.elapsed().into()
+    }
+
+    fn at(&self, instant: Instant) -> Nanos {
+        instant.saturating_duration_since(self.started).into()
+    }
+
+    /// One stream: asks the engine what to read next until there is nothing more.
+    fn stream(&self, image: &Image, stored: &Sender<Stored>) {
+        while let Some((id, run)) = self.next_request() {
+            let outcome = image.stream_hot(run, &mut |event| {
+                match event {
+                    StreamEvent::FirstByte => self.engine.lock().handle_first_byte(self.now(), id),
+                    StreamEvent::Chunk(chunk, bytes) => {
+                        let bytes = bytes.to_vec();
+                        if stored.send(Stored { chunk, bytes }).is_err() {
+                            return ControlFlow::Break(());
+                        }
+                    }
+                }
+                if self.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            if let Err(error) = &outcome {
+                log::error!("prefetch ends: {error}");
+            }
+            self.finished(id, outcome.ok());
+        }
+    }
+
+    fn next_request(&self) -> Option<(RequestId, std::ops::Range<u32>)> {
+        let mut engine = self.engine.lock();
+        loop {
+            match engine.poll(self.now()) {
+                Next::Request(id, run) => return Some((id, run)),
+                Next::Wait => self.changed.wait(&mut engine),
+                Next::WaitUntil(then) => {
+                    let pause = then.saturating_sub(self.now());
+                    let _ = self.changed.wait_for(&mut engine, pause.into());
+                }
+                Next::Done(_) => {
+                    self.changed.notify_all();
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn finished(&self, id: RequestId, bytes: Option<u64>) {
+        self.engine.lock().handle_finished(self.now(), id, bytes);
+        self.changed.notify_all();
+    }
+
+    fn stopped(&self) -> bool {
+        matches!(self.engine.lock().ended(), Some(EndReason::Stopped | EndReason::Failed))
+    }
+
+    fn take_head(&self, id: RequestId, head: &Head, stored: &Sender<Stored>) {
+        self.engine.lock().handle_first_byte(self.at(head.first_byte), id);
+        for message in &head.messages {
+            match message {
+                HeadMessage::Chunk(chunk, bytes) => {
+                    if stored.send(Stored { chunk, bytes }).is_err() || self.stopped() {
+                        break;
+                    }
+                }
+                HeadMessage::Finished(outcome) => {
+                    self.finished(id, outcome.ok());
+                    return;
+                }
+            }
+        }
+        self.finished(id, Some(0));
+    }
+
+    fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, deliver: Option<&dyn Deliver>) {
+        let mut tools = Decompressor::new();
+        for Stored { chunk, bytes } in stored {
+            match reader.supply_hot(chunk, &bytes, &mut tools) {
+                Ok(Some(raw)) => {
+                    let extents = reader.image().hot_extents(chunk);
+                    if deliver.is_some_and(|deliver| deliver.deliver(extents, &raw)) {
+                        reader.release_hot(chunk);
+                    }
+                }
+                // A demand read had it already, or it is damaged and its readers get cold copies:
+                // either way the stream is past it.
+                Ok(None) | Err(_) => {
+                    let mut engine = self.engine.lock();
+                    engine.handle_arrived(chunk);
+                    engine.handle_released(chunk);
+                    drop(engine);
+                    self.changed.notify_all();
+                }
+            }
+        }
+    }
+}
+
+impl HotPolicy for Driver {
+    fn join(&self, chunk: u32) -> bool {
+        let engine = self.engine.lock();
+        if !self.is_enabled() {
+            return false;
+        }
+        let expected = self.expected[chunk as usize].load(Relaxed);
+        let comes = !matches!(engine.ended(), Some(EndReason::Stopped | EndReason::Failed | EndReason::Nothing));
+        engine.late(chunk) == Late::Join || (expected && comes && !engine.has_arrived(chunk))
+    }
+
+    fn miss(&self) {
+        self.engine.lock().handle_miss(self.now());
+    }
+
+    fn miss_answered(&self) {
+        self.engine.lock().handle_miss_answered(self.now());
+        self.changed.notify_all();
+    }
+
+    fn arrived(&self, chunk: u32) {
+        let now = self.now();
+        self.arrived_at.lock()[chunk as usize] = Some(now);
+        self.engine.lock().handle_arrived(chunk);
+        self.changed.notify_all();
+    }
+
+    fn released(&self, chunk: u32) {
+        self.engine.lock().handle_released(chunk);
+        self.changed.notify_all();
+    }
+}
+
+impl Running {
+    /// Waits until everything that the engine wanted has been read and decompressed.
+    pub fn wait(&mut self) {
+        for thread in self.threads.drain(..).chain(self.decoders.drain(..)) {
+            let _ = thread.join();
+        }
+        self.reader.stream_ended();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.driver.engine.lock().stop();
+        self.driver.changed.notify_all();
+        self.wait();
+    }
+}
+
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, ServeError> {
+    let failed = |source| ServeError::Io { action: "start a thread for", path: "the prefetch".into(), source };
+    std::thread::Builder::new().name(name).spawn(run).map_err(failed)
+}

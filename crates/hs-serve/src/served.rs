@@ -1,0 +1,306 @@
+//! An image put to use: opened, prefetched, shown as a disk, and its file system mounted.
+//!
+//! Both [`ServedImage`] and [`ServedFile`] show a disk as `DIR/disk.img`; a [`MountedFs`] attaches
+//! that to a loop device and mounts what is in it. Loop devices read the disk with direct I/O, so
+//! that its pages are in memory once, in the caches of the mounted file system.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hs_engine::PrefetchConfig;
+use hs_image::{Image, ImageError, Reader, ReaderOptions, Watch};
+use hs_store::Store;
+use hs_units::{BLOCK_BYTES, BlockRange};
+
+use crate::ServeError;
+use crate::fsmount::{FileSystem, FsMount, FsMountOptions};
+use crate::fuse::{Disk, PushError, Pusher, Session, SessionOptions};
+use crate::image_disk::{FileDisk, ImageDisk};
+use crate::loopdev::{LoopDevice, LoopOptions};
+use crate::prefetch::{Deliver, Driver, Running};
+use crate::warm::Warmer;
+
+/// Where prefetched blocks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Prefetching {
+    /// Nothing is prefetched.
+    Off,
+    /// They wait in this process's memory until they are asked for; a mounted file system's caches
+    /// are warmed from there.
+    #[default]
+    Hold,
+    /// They are pushed into the page cache of `disk.img`, for whoever reads it without direct I/O.
+    Push,
+}
+
+/// How an image is served.
+#[derive(Clone, Debug)]
+pub struct ServeConfig {
+    /// Where prefetched blocks go.
+    pub prefetching: Prefetching,
+    /// Limits of the prefetch.
+    pub prefetch: PrefetchConfig,
+    /// Threads and caches.
+    pub reader: ReaderOptions,
+    /// How far the kernel reads ahead in `disk.img`, in KiB; at most 1024.
+    pub disk_read_ahead_kib: u32,
+    /// What `mount` shows as the source.
+    pub source_name: String,
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        Self {
+            prefetching: Prefetching::default(),
+            prefetch: PrefetchConfig::default(),
+            reader: ReaderOptions::default(),
+            disk_read_ahead_kib: 128,
+            source_name: "headstart".to_owned(),
+        }
+    }
+}
+
+/// A failure of the image or of the machine.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServedError {
+    /// The image cannot be opened or read.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The machine cannot show or mount it.
+    #[error(transparent)]
+    Serve(#[from] ServeError),
+}
+
+/// An image shown as `DIR/disk.img`.
+///
+/// The fields are dropped in order: the mount goes before the reader that answers it.
+pub struct ServedImage {
+    session: Session,
+    running: Running,
+    reader: Arc<Reader>,
+    driver: Arc<Driver>,
+}
+
+impl ServedImage {
+    /// Opens the image in `store`, begins its prefetch and shows its disk in `directory`.
+    ///
+    /// # Errors
+    /// When the image is not one, or FUSE cannot be used.
+    pub fn start(
+        store: Arc<dyn Store>,
+        directory: &Path,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> Result<Self, ServedError> {
+        let enabled = config.prefetching != Prefetching::Off;
+        let (image, head) = if enabled {
+            let (image, head) = Image::open_streaming(store, 2 * config.prefetch.first_request_bytes)?;
+            (image, Some(head))
+        } else {
+            (Image::open(store)?, None)
+        };
+        let image = Arc::new(image);
+        let driver = Driver::new(&image, config.prefetch, enabled);
+        let reader = Arc::new(Reader::new(Arc::clone(&image), config.reader, driver.clone(), watch)?);
+        let push = config.prefetching == Prefetching::Push;
+        // What is held needs no kernel to go to, so the stream need not wait for the mount.
+        let (early, head) =
+            if push { (None, head) } else { (Some(driver.start(&reader, head, None)?), None) };
+        let options = SessionOptions {
+            source_name: config.source_name.clone(),
+            max_readahead_bytes: config.disk_read_ahead_kib << 10,
+            ..SessionOptions::default()
+        };
+        let disk = Arc::new(ImageDisk::new(Arc::clone(&reader)));
+        let session = Session::mount(directory, disk, options)?;
+        let running = match early {
+            Some(running) => running,
+            None => {
+                // The kernel takes pushed pages only for a file that it has looked up.
+                let file = directory.join("disk.img");
+                std::fs::metadata(&file).map_err(|source| ServeError::Io { action: "look up", path: file, source })?;
+                let deliver = Arc::new(PushPages { pusher: session.pusher() });
+                driver.start(&reader, head, Some(deliver))?
+            }
+        };
+        Ok(Self { session, running, reader, driver })
+    }
+
+    /// The reader, for its figures.
+    #[must_use]
+    pub const fn reader(&self) -> &Arc<Reader> {
+        &self.reader
+    }
+
+    /// The prefetch.
+    #[must_use]
+    pub const fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// The FUSE session.
+    #[must_use]
+    pub const fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Waits until the prefetch has ended.
+    pub fn wait_prefetch(&mut self) {
+        self.running.wait();
+    }
+
+    /// Mounts the file system in the disk at `target`, and warms its caches from the prefetch.
+    ///
+    /// # Errors
+    /// When there is no file system that the kernel knows, or it cannot be mounted.
+    pub fn mount_fs(&self, target: &Path, options: &MountFsOptions) -> Result<MountedFs, ServedError> {
+        let file = self.session.mount_point().join("disk.img");
+        let detect = |offset: u64, bytes: &mut [u8]| {
+            let end = offset + bytes.len() as u64;
+            if end > self.reader.image().disk_bytes() {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.reader.read_at(offset, bytes).map_err(io::Error::other)
+        };
+        let file_system = FileSystem::detect_with(Path::new(self.reader.image().name()), detect)?;
+        let mut mounted = MountedFs::mount(&file, file_system, target, options)?;
+        let hinted = self.reader.image().hints().next().is_some();
+        if options.warm && hinted && file_system == FileSystem::Ext4 {
+            let device = mounted.device.path().to_owned();
+            mounted.warmer = Some(Warmer::start(self.reader.image(), &self.driver, target, &device)?);
+        }
+        Ok(mounted)
+    }
+}
+
+/// A plain disk file shown as `DIR/disk.img`, for foreign systems on an emulated medium.
+pub struct ServedFile {
+    session: Session,
+}
+
+impl ServedFile {
+    /// Shows the file in `store` in `directory`.
+    ///
+    /// # Errors
+    /// When FUSE cannot be used.
+    pub fn start(store: Arc<dyn Store>, directory: &Path, file_name: &str) -> Result<Self, ServeError> {
+        let source_name = store.name().to_owned();
+        let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(store)?);
+        let options = SessionOptions { source_name, file_name: file_name.to_owned(), ..SessionOptions::default() };
+        Ok(Self { session: Session::mount(directory, disk, options)? })
+    }
+
+    /// The FUSE session.
+    #[must_use]
+    pub const fn session(&self) -> &Session {
+        &self.session
+    }
+}
+
+/// How the file system in a disk is mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct MountFsOptions {
+    /// Loop devices read the disk with direct I/O.
+    pub direct_io: bool,
+    /// Kernel read-ahead of the loop device, in KiB; the kernel's own choice when not given.
+    pub read_ahead_kib: Option<u32>,
+    /// ext4: blocks of inode tables read ahead; the kernel's own choice (32) when not given.
+    pub inode_readahead_blocks: Option<u32>,
+    /// Warm the file system's caches from the prefetch, as the image's hints say.
+    pub warm: bool,
+    /// Honour set-user-id programs and device nodes.
+    pub trusted: bool,
+}
+
+impl Default for MountFsOptions {
+    fn default() -> Self {
+        Self { direct_io: true, read_ahead_kib: None, inode_readahead_blocks: None, warm: true, trusted: false }
+    }
+}
+
+/// A file system mounted from a disk file, taken down in the right order when dropped.
+pub struct MountedFs {
+    warmer: Option<Warmer>,
+    mount: FsMount,
+    device: LoopDevice,
+    file_system: FileSystem,
+}
+
+impl MountedFs {
+    /// Attaches `file` to a loop device and mounts the `file_system` in it at `target`.
+    ///
+    /// # Errors
+    /// Not root, no loop device, or a disk that the driver refuses.
+    pub fn mount(
+        file: &Path,
+        file_system: FileSystem,
+        target: &Path,
+        options: &MountFsOptions,
+    ) -> Result<Self, ServeError> {
+        let sector_bytes = if file_system == FileSystem::Iso9660 { 512 } else { 4096 };
+        let device = LoopDevice::attach(
+            file,
+            LoopOptions { direct_io: options.direct_io, sector_bytes, ..LoopOptions::default() },
+        )?;
+        if let Some(kib) = options.read_ahead_kib {
+            device.set_read_ahead(kib)?;
+        }
+        let mount_options = FsMountOptions {
+            inode_readahead_blocks: options.inode_readahead_blocks,
+            allow_suid: options.trusted,
+            allow_devices: options.trusted,
+        };
+        let mount = FsMount::mount(device.path(), file_system, target, mount_options)?;
+        Ok(Self { warmer: None, mount, device, file_system })
+    }
+
+    /// Where it is mounted.
+    #[must_use]
+    pub fn target(&self) -> PathBuf {
+        self.mount.target().to_owned()
+    }
+
+    /// The loop device.
+    #[must_use]
+    pub const fn device(&self) -> &LoopDevice {
+        &self.device
+    }
+
+    /// What is mounted.
+    #[must_use]
+    pub const fn file_system(&self) -> FileSystem {
+        self.file_system
+    }
+
+    /// Whether the caches have been warmed with everything that was hinted.
+    #[must_use]
+    pub fn is_warm(&self) -> bool {
+        self.warmer.as_ref().is_none_or(Warmer::is_done)
+    }
+}
+
+/// Pushes hot blocks into the page cache of `disk.img`.
+struct PushPages {
+    pusher: Pusher,
+}
+
+impl Deliver for PushPages {
+    fn deliver(&self, extents: &[BlockRange], raw: &[u8]) -> bool {
+        let mut rest = raw;
+        for extent in extents {
+            let (bytes, after) = rest.split_at((extent.count * BLOCK_BYTES) as usize);
+            rest = after;
+            match self.pusher.push(extent.start.byte_offset(), &[bytes]) {
+                Ok(()) => {}
+                Err(PushError::NotLookedUp) => return false,
+                Err(error) => {
+                    log::debug!("blocks {extent} stay in memory: {error}");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,172 @@
+//! Puts hot blocks into the page caches where their readers will look (DESIGN decision 13).
+//!
+//! A start reads through a file system, so what it needs must lie in the caches of that file system:
+//! pages of files, and pages of the block device for metadata. The image's residency hints say which
+//! page of which file a hot block is. For each hint, in the order of the stream, the warmer asks the
+//! kernel to read exactly these pages (`posix_fadvise(POSIX_FADV_WILLNEED)` reads what it is asked
+//! for and no neighbour). The request comes back to our own server, which answers it from the
+//! stream. Because the warmer runs a little ahead of the stream, a page that is still on its way is
+//! already locked in the cache, and a program that needs it waits for just that page, where a miss
+//! would make kernel read-ahead ask for 128 KiB of neighbours that nobody recorded. Read-ahead itself
+//! stays as it is, for everything that comes after.
+//!
+//! Hints are not trusted: a wrong one makes the kernel read a page that nobody needs, by the same
+//! verified way as every other.
+
+use std::ffi::c_int;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use hs_image::Hint;
+use hs_units::BLOCK_BYTES;
+use rustix::fs::Advice;
+
+use crate::ServeError;
+use crate::prefetch::Driver;
+
+/// How many requests may be on their way ahead of the stream. A loop device has 128 places; the
+/// rest is left for reads that somebody waits for.
+const HINTS_AHEAD: usize = 64;
+
+/// `FILEID_INO32_GEN` of <linux/exportfs.h>: a file handle of inode number and generation.
+const FILEID_INO32_GEN: c_int = 1;
+
+/// A `struct file_handle` with room for the eight bytes of an ext4 handle.
+#[repr(C)]
+struct FileHandle {
+    handle_bytes: u32,
+    handle_type: c_int,
+    inode: u32,
+    /// Zero matches any generation.
+    generation: u32,
+}
+
+/// A hint, and the hot chunk that holds its first block.
+struct Step {
+    hint: Hint,
+    chunk: Option<u32>,
+}
+
+/// The warming thread. Dropping it stops it.
+pub struct Warmer {
+    stop: Arc<AtomicBool>,
+    driver: Arc<Driver>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Warmer {
+    /// Starts to warm the caches of the file system mounted at `mount_point` from `device`, as the
+    /// image's hints say.
+    ///
+    /// # Errors
+    /// When the mount or the device cannot be opened, or a thread cannot be started.
+    pub fn start(
+        image: &hs_image::Image,
+        driver: &Arc<Driver>,
+        mount_point: &Path,
+        device: &Path,
+    ) -> Result<Self, ServeError> {
+        let open = |path: &Path| {
+            File::open(path).map_err(|source| ServeError::Io { action: "open", path: path.to_owned(), source })
+        };
+        let caches = Caches { mount: open(mount_point)?, device: open(device)?, open: None };
+        let steps: Vec<Step> = image
+            .hints()
+            .map(|hint| Step { chunk: image.hot_place(hint.lba).map(|place| place.chunk), hint })
+            .collect();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (driver_too, stop_too) = (Arc::clone(driver), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("hs-warm".to_owned())
+            .spawn(move || warm(&steps, caches, &driver_too, &stop_too))
+            .map_err(|source| ServeError::Io { action: "start a thread for", path: "warming".into(), source })?;
+        Ok(Self { stop, driver: Arc::clone(driver), thread: Some(thread) })
+    }
+
+    /// Whether every hint has been given.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Warmer {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        self.driver.wake();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn warm(steps: &[Step], mut caches: Caches, driver: &Driver, stop: &AtomicBool) {
+    for (number, step) in steps.iter().enumerate() {
+        // The step that is so far behind that its blocks must have come before this one is due.
+        if let Some(behind) = number.checked_sub(HINTS_AHEAD).and_then(|behind| steps[behind].chunk) {
+            driver.wait_until(|engine| stop.load(Relaxed) || engine.has_arrived(behind));
+        }
+        if stop.load(Relaxed) {
+            return;
+        }
+        if let Some(chunk) = step.chunk {
+            driver.expect(chunk);
+        }
+        caches.ask(&step.hint);
+    }
+}
+
+/// The page caches, and the file that was asked last.
+struct Caches {
+    mount: File,
+    device: File,
+    open: Option<(u64, OwnedFd)>,
+}
+
+impl Caches {
+    fn ask(&mut self, hint: &Hint) {
+        let offset = u64::from(hint.page) * BLOCK_BYTES;
+        let len = std::num::NonZeroU64::new(u64::from(hint.blocks) * BLOCK_BYTES);
+        let asked = if hint.inode == 0 {
+            rustix::fs::fadvise(&self.device, offset, len, Advice::WillNeed)
+        } else {
+            self.file(hint.inode).and_then(|file| rustix::fs::fadvise(file, offset, len, Advice::WillNeed))
+        };
+        if let Err(error) = asked {
+            log::debug!("hint for inode {} page {}: {error}", hint.inode, hint.page);
+        }
+    }
+
+    /// The file with this inode number, without looking for its name.
+    fn file(&mut self, inode: u64) -> rustix::io::Result<&OwnedFd> {
+        let known = matches!(&self.open, Some((open, _)) if *open == inode);
+        if !known {
+            self.open = Some((inode, open_by_inode(&self.mount, inode)?));
+        }
+        match &self.open {
+            Some((_, file)) => Ok(file),
+            None => Err(rustix::io::Errno::BADF),
+        }
+    }
+}
+
+fn open_by_inode(mount: &File, inode: u64) -> rustix::io::Result<OwnedFd> {
+    let inode = u32::try_from(inode).map_err(|_| rustix::io::Errno::OVERFLOW)?;
+    let mut handle = FileHandle { handle_bytes: 8, handle_type: FILEID_INO32_GEN, inode, generation: 0 };
+    // O_NONBLOCK, because a hint may name a FIFO; O_NOATIME is of no use on a read-only mount.
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    // SAFETY: the handle is a whole `struct file_handle` with its eight bytes, alive for the call.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_open_by_handle_at, mount.as_fd().as_raw_fd(), &raw mut handle, flags)
+    };
+    if fd < 0 {
+        return Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
+            .unwrap_or(rustix::io::Errno::IO));
+    }
+    // SAFETY: the call returned a new descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
+}

@@ -1,0 +1,128 @@
+//! A disk served by FUSE, attached to a loop device, its file system mounted.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+
+use hs_serve::ServeError;
+use hs_serve::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_serve::fuse::{Session, SessionOptions};
+use hs_serve::loopdev::{LoopDevice, LoopOptions};
+use support::{MemoryDisk, machine_has, noise};
+
+const BIG_FILE_BYTES: usize = 3 << 20;
+
+/// An ext4 image with `big` (noise), `small`, and `link` in it.
+fn ext4_image() -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    let tree = directory.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("big"), noise(BIG_FILE_BYTES, 1)).unwrap();
+    fs::write(tree.join("small"), "hello").unwrap();
+    std::os::unix::fs::symlink("small", tree.join("link")).unwrap();
+    let image = directory.path().join("image");
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-d"])
+        .args([&tree, &image])
+        .arg("16M")
+        .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .status()
+        .unwrap();
+    assert!(made.success());
+    fs::read(image).unwrap()
+}
+
+fn loops_of(file: &Path) -> Vec<PathBuf> {
+    let backing = file.to_str().unwrap();
+    let devices = fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap().path());
+    devices
+        .filter(|device| {
+            fs::read_to_string(device.join("loop/backing_file")).is_ok_and(|shown| shown.trim() == backing)
+        })
+        .collect()
+}
+
+#[test]
+fn a_file_system_is_read_through_loop_and_fuse() {
+    if !machine_has(&["mkfs.ext4"]) {
+        return;
+    }
+    let image = ext4_image();
+    for (sector_bytes, direct_io) in [(512, true), (4096, true), (512, false)] {
+        let disk = MemoryDisk::new(image.clone());
+        let (shown, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let session = Session::mount(shown.path(), disk.clone(), SessionOptions::default()).unwrap();
+        let file = fs::canonicalize(shown.path()).unwrap().join("disk.img");
+        assert_eq!(FileSystem::detect(&file).unwrap(), FileSystem::Ext4);
+        let options = LoopOptions { sector_bytes, direct_io, ..Default::default() };
+        let device = LoopDevice::attach(&file, options).unwrap();
+        assert_eq!(device.direct_io(), direct_io);
+        device.set_read_ahead(64).unwrap();
+        let name = device.path().file_name().unwrap().to_str().unwrap();
+        let shown_kib = fs::read_to_string(format!("/sys/block/{name}/queue/read_ahead_kb")).unwrap();
+        assert_eq!(shown_kib.trim(), "64");
+        let options = FsMountOptions { inode_readahead_blocks: Some(0), ..Default::default() };
+        let mounted = FsMount::mount(device.path(), FileSystem::Ext4, root.path(), options).unwrap();
+        assert!(fs::read(root.path().join("big")).unwrap() == noise(BIG_FILE_BYTES, 1));
+        assert_eq!(fs::read_to_string(root.path().join("link")).unwrap(), "hello");
+        let refused = fs::write(root.path().join("small"), "x").unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let line = mounts.lines().find(|line| line.contains(root.path().to_str().unwrap())).unwrap();
+        for option in ["ro,", "nosuid", "nodev", "inode_readahead_blks=0"] {
+            assert!(line.contains(option), "{option} in {line}");
+        }
+        assert!(disk.reads.load(Ordering::SeqCst) > 0);
+        assert_eq!(loops_of(&file).len(), 1);
+        mounted.unmount().unwrap();
+        drop(device);
+        session.unmount().unwrap();
+        assert_eq!(loops_of(&file), Vec::<PathBuf>::new(), "the loop device is free again");
+    }
+}
+
+#[test]
+fn a_pushed_file_system_is_read_without_asking() {
+    if !machine_has(&["mkfs.ext4"]) {
+        return;
+    }
+    let disk = MemoryDisk::new(ext4_image());
+    let (shown, root) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let session = Session::mount(shown.path(), disk.clone(), SessionOptions::default()).unwrap();
+    let file = shown.path().join("disk.img");
+    fs::metadata(&file).unwrap();
+    let pusher = session.pusher();
+    for (index, piece) in disk.content.chunks(1 << 20).enumerate() {
+        pusher.push((index as u64) << 20, &[piece]).unwrap();
+    }
+    let options = LoopOptions { direct_io: false, ..Default::default() };
+    let device = LoopDevice::attach(&file, options).unwrap();
+    let mounted =
+        FsMount::mount(device.path(), FileSystem::Ext4, root.path(), FsMountOptions::default()).unwrap();
+    assert!(fs::read(root.path().join("big")).unwrap() == noise(BIG_FILE_BYTES, 1));
+    assert_eq!(disk.reads.load(Ordering::SeqCst), 0);
+    drop(mounted);
+    drop(device);
+}
+
+#[test]
+fn what_cannot_be_attached_or_mounted_is_refused() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let missing = LoopDevice::attach(&directory.path().join("missing"), LoopOptions::default());
+    assert!(missing.unwrap_err().to_string().starts_with("cannot open "));
+    let odd = LoopOptions { sector_bytes: 1000, ..Default::default() };
+    assert!(matches!(LoopDevice::attach(directory.path(), odd), Err(ServeError::Option { .. })));
+    let noise_file = directory.path().join("noise");
+    fs::write(&noise_file, noise(1 << 20, 2)).unwrap();
+    let device = LoopDevice::attach(&noise_file, LoopOptions::default()).unwrap();
+    let target = directory.path().join("root");
+    fs::create_dir(&target).unwrap();
+    let refused = FsMount::mount(device.path(), FileSystem::Ext4, &target, FsMountOptions::default());
+    assert!(matches!(refused, Err(ServeError::Mount { .. })));
+}

@@ -1,0 +1,53 @@
+//! Tests that start this program again: as init of a root, as a server that is killed.
+//!
+//! They have a `main` of their own, because a program that becomes another must decide so before it has
+//! threads.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod killed;
+mod resume;
+mod rootenv;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use hs_serve::rootenv::{INIT_ARGUMENT, enter_private_mounts, init_main};
+
+type Test = (&'static str, fn());
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let first = arguments.next().unwrap_or_default();
+    if first == INIT_ARGUMENT {
+        init_main(arguments);
+    }
+    if first == killed::VICTIM {
+        killed::victim(&arguments.next().unwrap());
+    }
+    if first == resume::VICTIM {
+        resume::victim(&arguments.next().unwrap());
+    }
+    if std::env::args_os().any(|argument| argument == "--list") {
+        return ExitCode::SUCCESS;
+    }
+    if !support::machine_has(&["mkfs.ext4", "sh", "sleep"]) {
+        return ExitCode::SUCCESS;
+    }
+    enter_private_mounts().unwrap();
+    run(rootenv::TESTS.iter().chain(killed::TESTS).chain(resume::TESTS), &first)
+}
+
+/// Runs the tests whose name holds `filter`, one after the other: they count the machine's mounts.
+fn run<'a>(tests: impl Iterator<Item = &'a Test>, filter: &OsString) -> ExitCode {
+    let filter = filter.to_string_lossy();
+    let filter = if filter.starts_with('-') { "" } else { &*filter };
+    let mut failed = false;
+    for (name, test) in tests.filter(|(name, _)| name.contains(filter)) {
+        let passed = std::panic::catch_unwind(test).is_ok();
+        eprintln!("test {name} ... {}", if passed { "ok" } else { "FAILED" });
+        failed |= !passed;
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
