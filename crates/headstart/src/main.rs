@@ -1,2 +1,91 @@
 //! The headstart command line.
-fn main() {}
+
+mod cli;
+mod commands;
+mod demo;
+mod doctor;
+mod medium;
+mod show;
+mod signals;
+mod start;
+mod summary;
+mod workdir;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command, Lab};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == hs_serve::rootenv::INIT_ARGUMENT) {
+        hs_serve::rootenv::init_main(arguments);
+    }
+    allocate_kindly();
+    let cli = Cli::parse();
+    log_to_stderr(&cli);
+    match run(&cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("headstart: {error:#}");
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    let quiet = cli.quiet;
+    match &cli.command {
+        Command::Build(args) => commands::build::run(args, quiet)?,
+        Command::Optimize(args) => commands::optimize::run(args, quiet)?,
+        Command::Verify(args) => commands::verify::run(args, quiet)?,
+        Command::Inspect(args) => commands::inspect::run(args)?,
+        Command::Mount(args) => commands::mount::run(args, quiet)?,
+        Command::Lab(Lab::Disk(args)) => commands::lab::disk(args, quiet)?,
+        Command::Demo(args) => demo::run(args, quiet)?,
+        Command::Docs(args) => commands::docs::run(args)?,
+        Command::Run(args) => return commands::run::run(args).map(exit_code),
+        Command::Profile(args) => return commands::profile::run(args, quiet).map(exit_code),
+        Command::Doctor(args) => return doctor::run(args.json).map(|works| exit_code(i32::from(!works))),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn exit_code(code: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+/// Chunks are allocated and freed all the time. By default each would be mapped and unmapped, which
+/// costs a page fault for every 4 KiB; and each thread would keep a heap of its own.
+fn allocate_kindly() {
+    // SAFETY: mallopt only sets parameters of the allocator, before there are threads.
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 32 << 20);
+        libc::mallopt(libc::M_ARENA_MAX, 2);
+    }
+}
+
+/// Messages of the libraries, on standard error.
+fn log_to_stderr(cli: &Cli) {
+    struct Stderr;
+    impl log::Log for Stderr {
+        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+            true
+        }
+        fn log(&self, record: &log::Record<'_>) {
+            eprintln!("headstart: {}: {}", record.level().as_str().to_lowercase(), record.args());
+        }
+        fn flush(&self) {}
+    }
+    let level = match (cli.quiet, cli.verbose) {
+        (true, _) => log::LevelFilter::Error,
+        (false, 0) => log::LevelFilter::Warn,
+        (false, 1) => log::LevelFilter::Info,
+        (false, _) => log::LevelFilter::Debug,
+    };
+    if log::set_logger(&Stderr).is_ok() {
+        log::set_max_level(level);
+    }
+}

@@ -25,6 +25,16 @@ pub struct Features {
     pub compat: u64,
 }
 
+impl Features {
+    fn check(self) -> Result<(), FormatError> {
+        if self.incompat & !KNOWN_INCOMPAT == 0 {
+            Ok(())
+        } else {
+            Err(FormatError::UnknownFeatures { known: KNOWN_INCOMPAT, found: self.incompat })
+        }
+    }
+}
+
 /// A signature as it lies in the superblock. This crate carries it and does not judge it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Signature {
@@ -78,6 +88,8 @@ impl Superblock {
             return Err(FormatError::DigestMismatch { part, expected, found });
         }
         let features = Features { incompat: wire.incompat.get(), compat: wire.compat.get() };
+        // Features come before reserved bytes: one may give them a meaning.
+        features.check()?;
         check::zero(part, 124, wire.cold.reserved.as_bytes())?;
         check::zero(part, 170, &wire.reserved_hot)?;
         check::zero(part, 1840, &wire.reserved)?;
@@ -182,10 +194,7 @@ impl Superblock {
 
     fn check(&self) -> Result<(), FormatError> {
         let part = Part::Superblock;
-        if self.features.incompat & !KNOWN_INCOMPAT != 0 {
-            let found = self.features.incompat;
-            return Err(FormatError::UnknownFeatures { known: KNOWN_INCOMPAT, found });
-        }
+        self.features.check()?;
         let least_image = 2 * SUPERBLOCK_BYTES as u64;
         check::within(part, "image bytes", self.image_bytes, (least_image, MAX_IMAGE_BYTES))?;
         let geometry = self.geometry();

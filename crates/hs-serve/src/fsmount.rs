@@ -148,8 +148,8 @@ impl FsMount {
             data.push_str(&format!(",inode_readahead_blks={blocks}"));
         }
         let data = std::ffi::CString::new(data).ok();
-        rustix::mount::mount(device, &target, file_system.name(), flags, data.as_deref()).map_err(|errno| {
-            match errno {
+        rustix::mount::mount(device, &target, file_system.name(), flags, data.as_deref()).map_err(
+            |errno| match errno {
                 Errno::NODEV => ServeError::FileSystemUnsupported { file_system },
                 Errno::PERM => ServeError::NeedsRoot { what: "mounting a file system" },
                 errno => ServeError::Mount {
@@ -157,8 +157,8 @@ impl FsMount {
                     target: target.clone(),
                     source: errno.into(),
                 },
-            }
-        })?;
+            },
+        )?;
         Ok(Self { target, mounted: true })
     }
 

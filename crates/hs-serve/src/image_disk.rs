@@ -75,7 +75,11 @@ impl FileDisk {
             let thread = std::thread::Builder::new()
                 .name(format!("hs-file-{number}"))
                 .spawn(move || answer(&*store, &requests))
-                .map_err(|source| ServeError::Io { action: "start a thread for", path: "the disk".into(), source })?;
+                .map_err(|source| ServeError::Io {
+                    action: "start a thread for",
+                    path: "the disk".into(),
+                    source,
+                })?;
             disk.threads.push(thread);
         }
         Ok(disk)

@@ -5,17 +5,19 @@
 //! - [`fsmount`]: the file system in a disk, recognised and mounted read-only.
 //! - [`rootenv`]: a command run in a root of its own that leaves nothing behind.
 
+pub mod block_files;
 mod error;
-mod image_disk;
-mod prefetch;
-mod record;
-mod served;
-mod warm;
 pub mod fsmount;
 pub mod fuse;
+mod image_disk;
 pub mod loopdev;
 mod mounts;
+pub mod observe;
+mod prefetch;
+mod record;
 pub mod rootenv;
+mod served;
+mod warm;
 
 pub use error::ServeError;
 pub use image_disk::{FileDisk, ImageDisk};

@@ -187,10 +187,10 @@ impl Drop for LoopDevice {
     fn drop(&mut self) {
         // SAFETY: LOOP_CLR_FD takes no argument. With other users about it only marks the device.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), LOOP_CLR_FD as _, 0) };
-        if let Err(errno) = check(result) {
-            if errno != Errno::NXIO {
-                log::error!("cannot detach {}: {errno}", self.path.display());
-            }
+        if let Err(errno) = check(result)
+            && errno != Errno::NXIO
+        {
+            log::error!("cannot detach {}: {errno}", self.path.display());
         }
     }
 }

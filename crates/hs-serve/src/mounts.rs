@@ -33,7 +33,8 @@ pub(crate) struct MountEntry {
 /// What is mounted on exactly `target` (an absolute path without links), topmost.
 pub(crate) fn mounted_at(target: &Path) -> Result<Option<MountEntry>, ServeError> {
     let path = "/proc/self/mountinfo";
-    let text = fs::read(path).map_err(|source| ServeError::Io { action: "read", path: path.into(), source })?;
+    let text =
+        fs::read(path).map_err(|source| ServeError::Io { action: "read", path: path.into(), source })?;
     Ok(text.split(|&byte| byte == b'\n').filter_map(parse_entry).rfind(|entry| entry.target == target))
 }
 

@@ -263,7 +263,8 @@ impl HotPolicy for Driver {
             return false;
         }
         let expected = self.expected[chunk as usize].load(Relaxed);
-        let comes = !matches!(engine.ended(), Some(EndReason::Stopped | EndReason::Failed | EndReason::Nothing));
+        let comes =
+            !matches!(engine.ended(), Some(EndReason::Stopped | EndReason::Failed | EndReason::Nothing));
         engine.late(chunk) == Late::Join || (expected && comes && !engine.has_arrived(chunk))
     }
 
@@ -308,6 +309,7 @@ impl Drop for Running {
 }
 
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, ServeError> {
-    let failed = |source| ServeError::Io { action: "start a thread for", path: "the prefetch".into(), source };
+    let failed =
+        |source| ServeError::Io { action: "start a thread for", path: "the prefetch".into(), source };
     std::thread::Builder::new().name(name).spawn(run).map_err(failed)
 }

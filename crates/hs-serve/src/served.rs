@@ -120,7 +120,11 @@ impl ServedImage {
             None => {
                 // The kernel takes pushed pages only for a file that it has looked up.
                 let file = directory.join("disk.img");
-                std::fs::metadata(&file).map_err(|source| ServeError::Io { action: "look up", path: file, source })?;
+                std::fs::metadata(&file).map_err(|source| ServeError::Io {
+                    action: "look up",
+                    path: file,
+                    source,
+                })?;
                 let deliver = Arc::new(PushPages { pusher: session.pusher() });
                 driver.start(&reader, head, Some(deliver))?
             }
@@ -188,7 +192,8 @@ impl ServedFile {
     pub fn start(store: Arc<dyn Store>, directory: &Path, file_name: &str) -> Result<Self, ServeError> {
         let source_name = store.name().to_owned();
         let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(store)?);
-        let options = SessionOptions { source_name, file_name: file_name.to_owned(), ..SessionOptions::default() };
+        let options =
+            SessionOptions { source_name, file_name: file_name.to_owned(), ..SessionOptions::default() };
         Ok(Self { session: Session::mount(directory, disk, options)? })
     }
 
@@ -216,7 +221,13 @@ pub struct MountFsOptions {
 
 impl Default for MountFsOptions {
     fn default() -> Self {
-        Self { direct_io: true, read_ahead_kib: None, inode_readahead_blocks: None, warm: true, trusted: false }
+        Self {
+            direct_io: true,
+            read_ahead_kib: None,
+            inode_readahead_blocks: None,
+            warm: true,
+            trusted: false,
+        }
     }
 }
 

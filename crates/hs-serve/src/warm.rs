@@ -71,7 +71,11 @@ impl Warmer {
         device: &Path,
     ) -> Result<Self, ServeError> {
         let open = |path: &Path| {
-            File::open(path).map_err(|source| ServeError::Io { action: "open", path: path.to_owned(), source })
+            File::open(path).map_err(|source| ServeError::Io {
+                action: "open",
+                path: path.to_owned(),
+                source,
+            })
         };
         let caches = Caches { mount: open(mount_point)?, device: open(device)?, open: None };
         let steps: Vec<Step> = image
@@ -83,7 +87,11 @@ impl Warmer {
         let thread = std::thread::Builder::new()
             .name("hs-warm".to_owned())
             .spawn(move || warm(&steps, caches, &driver_too, &stop_too))
-            .map_err(|source| ServeError::Io { action: "start a thread for", path: "warming".into(), source })?;
+            .map_err(|source| ServeError::Io {
+                action: "start a thread for",
+                path: "warming".into(),
+                source,
+            })?;
         Ok(Self { stop, driver: Arc::clone(driver), thread: Some(thread) })
     }
 

@@ -77,7 +77,10 @@ impl<'a> Ext4<'a> {
         }
         let blocks = u64::from(word(0x4)) | u64::from(word(0x150)) << 32;
         let (blocks_per_group, inodes_per_group) = (word(0x20), word(0x28));
-        if blocks == 0 || blocks_per_group == 0 || inodes_per_group == 0 || inodes_per_group > 8 * BLOCK as u32
+        if blocks == 0
+            || blocks_per_group == 0
+            || inodes_per_group == 0
+            || inodes_per_group > 8 * BLOCK as u32
         {
             return Err(unexpected(SUPERBLOCK_OFFSET, "impossible group sizes"));
         }
@@ -97,7 +100,7 @@ impl<'a> Ext4<'a> {
         let mut block = [0; BLOCK];
         let per_block = (BLOCK / DESCRIPTOR_BYTES) as u64;
         for group in 0..groups {
-            if group % per_block == 0 {
+            if group.is_multiple_of(per_block) {
                 self.read_block(1 + group / per_block, &mut block)?;
             }
             let descriptor = &block[(group % per_block) as usize * DESCRIPTOR_BYTES..][..DESCRIPTOR_BYTES];

@@ -130,8 +130,7 @@ fn drain(mut pipe: ChildStderr, tick: &mut dyn FnMut()) -> io::Result<String> {
 
 /// The configuration as an unnamed file in memory.
 fn configuration_file() -> io::Result<File> {
-    let mut file =
-        File::from(rustix::fs::memfd_create("mke2fs.conf", rustix::fs::MemfdFlags::CLOEXEC)?);
+    let mut file = File::from(rustix::fs::memfd_create("mke2fs.conf", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(CONFIGURATION)?;
     Ok(file)
 }

@@ -5,8 +5,9 @@
 //! mode, owner and times alone, and lists attributes in the source's order. Each inode that came from the
 //! tree gets the source's modification time as all of its times.
 //!
-//! The tables are edited directly: one `debugfs -w -f` run with a command for each field does the same more
-//! than ten times slower, and needs names quoted that it cannot quote.
+//! The tables are edited directly, which takes half the time of one `debugfs -w -f` run with a command for each
+//! time field (70 ms and 130 ms for 10,000 inodes). `debugfs` would be quick enough, but it cannot put attributes
+//! in order, and the directories must be read anyway to know which inode came from which entry.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -66,7 +67,7 @@ pub(super) fn normalise(
             ext4.write_inode(&mut inode)?;
         }
         let inodes = index as u64 + 1;
-        if inodes % u64::from(PROGRESS_INODES) == 0 || inodes == total_inodes {
+        if inodes.is_multiple_of(u64::from(PROGRESS_INODES)) || inodes == total_inodes {
             progress(SourceProgress::Normalising { inodes, total_inodes });
         }
     }

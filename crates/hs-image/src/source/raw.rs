@@ -79,7 +79,12 @@ impl RawDisk {
     pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let len = buf.len() as u64;
         if !ByteRange::new(offset, len).fits_in(self.bytes()) {
-            return Err(SourceError::OutOfRange { path: self.path.clone(), offset, len, bytes: self.bytes() });
+            return Err(SourceError::OutOfRange {
+                path: self.path.clone(),
+                offset,
+                len,
+                bytes: self.bytes(),
+            });
         }
         let stored = self.file_bytes.saturating_sub(offset).min(len) as usize;
         let (stored, padding) = buf.split_at_mut(stored);

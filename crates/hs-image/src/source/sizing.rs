@@ -103,7 +103,12 @@ impl Needs {
         let inodes = self.inodes + 11 + free_bytes / FREE_BYTES_PER_INODE;
         let data_blocks = self.tree_blocks() + 4;
         // A sixty-fourth and 1 MiB on top cover extents cut in two where the allocator meets used blocks.
-        let wanted = data_blocks + data_blocks / 64 + 256 + free_bytes.div_ceil(BLOCK_BYTES);
+        let mut wanted = data_blocks + data_blocks / 64 + 256;
+        if free_bytes > 0 {
+            wanted += free_bytes.div_ceil(BLOCK_BYTES);
+            // The kernel keeps a fiftieth, at most 4096 blocks, for itself (`ext4_set_resv_clusters`).
+            wanted += (wanted / 49 + 1).min(4096);
+        }
         let mut blocks = (inodes.div_ceil(GROUP_INODES) - 1) * GROUP_BLOCKS + 1;
         loop {
             let groups = blocks.div_ceil(GROUP_BLOCKS);

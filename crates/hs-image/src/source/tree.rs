@@ -125,7 +125,7 @@ impl Tree {
             children.sort_unstable_by(|a, b| b.cmp(a));
             pending.extend(children.into_iter().map(|name| (index, depth + 1, name)));
             let entries = index as u64 + 1;
-            if entries % PROGRESS_ENTRIES == 0 || pending.is_empty() {
+            if entries.is_multiple_of(PROGRESS_ENTRIES) || pending.is_empty() {
                 progress(SourceProgress::Scanning { entries, bytes: scan.file_reader.bytes() });
             }
         }
@@ -240,8 +240,7 @@ impl Scan {
     fn hash_entry(&mut self, entry: &Entry, first: usize) {
         hash_bytes(&mut self.names, entry.name.as_bytes());
         let status = &entry.status;
-        let is_special =
-            matches!(status.file_type(), FileType::CharacterDevice | FileType::BlockDevice);
+        let is_special = matches!(status.file_type(), FileType::CharacterDevice | FileType::BlockDevice);
         let is_file = status.file_type() == FileType::RegularFile;
         for number in [
             entry.depth as u64,

@@ -51,8 +51,7 @@ impl Attributes {
     /// [`SourceError::Unsupported`] if they do not fit in a block either.
     pub(super) fn needs_block(&self, path: &Path) -> Result<bool, SourceError> {
         // A name is stored without its prefix and an ACL shorter than here, so this is an upper bound.
-        let stored =
-            |(name, value): &(Vec<u8>, Vec<u8>)| stored_bytes(name.len(), value.len());
+        let stored = |(name, value): &(Vec<u8>, Vec<u8>)| stored_bytes(name.len(), value.len());
         let total: usize = self.0.iter().map(stored).sum();
         let largest = self.0.iter().map(stored).max().unwrap_or(0);
         if largest > BLOCK_ROOM + 32 || total > BLOCK_ROOM + INODE_ROOM + 32 * self.0.len() {

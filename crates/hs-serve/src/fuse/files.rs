@@ -8,7 +8,8 @@ use zerocopy::IntoBytes;
 use super::device::Device;
 use super::reply::{Disk, Reply};
 use super::wire::{
-    Attr, AttrOut, Dirent, EntryOut, OpenIn, OpenOut, ROOT_NODE, ReadIn, Request, StatfsOut, open_flag, opcode,
+    Attr, AttrOut, Dirent, EntryOut, OpenIn, OpenOut, ROOT_NODE, ReadIn, Request, StatfsOut, opcode,
+    open_flag,
 };
 
 /// The node of the disk.
@@ -193,6 +194,56 @@ fn respond(request: &Request<'_>, device: &Device, errno: i32, pieces: &[&[u8]])
         Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::PERM | Errno::CONNABORTED) => {}
         Err(errno) => {
             log::error!("the kernel did not take the answer to operation {}: {errno}", request.header.opcode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hs_units::Prng;
+
+    use super::super::wire::InHeader;
+    use super::*;
+
+    const BYTES: u64 = 10_000;
+
+    struct StrictDisk;
+
+    impl Disk for StrictDisk {
+        fn bytes(&self) -> u64 {
+            BYTES
+        }
+
+        fn read(&self, offset: u64, len: u32, reply: Reply) {
+            assert!(len > 0 && offset + u64::from(len) <= BYTES, "{offset}+{len}");
+            reply.data(&[&vec![0; len as usize]]);
+        }
+    }
+
+    #[test]
+    fn no_message_makes_it_panic() {
+        let view = FileView { file_name: b"disk.img".into(), direct_io: true, keep_cache: true, mtime_s: 0 };
+        let files = Files::new(Arc::new(StrictDisk), view);
+        let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+        let device = Arc::new(Device::from_fd(null.into()));
+        let mut prng = Prng::new(11);
+        for _ in 0..100_000 {
+            let mut body = vec![0; prng.below(60) as usize];
+            // Small numbers are the interesting ones: offsets near the end, sizes near nothing.
+            if prng.below(2) == 0 {
+                prng.fill(&mut body);
+            } else if let Some(offset) = body.get_mut(8..20) {
+                offset[..8].copy_from_slice(&(BYTES - 50 + prng.below(100)).to_ne_bytes());
+                offset[8..].copy_from_slice(&(prng.below(100) as u32).to_ne_bytes());
+            }
+            let header = InHeader {
+                len: (size_of::<InHeader>() + body.len()) as u32,
+                opcode: prng.below(60) as u32,
+                nodeid: prng.below(4),
+                ..Default::default()
+            };
+            let message = [header.as_bytes(), &body].concat();
+            files.handle(&Request::parse(&message).unwrap(), &device);
         }
     }
 }

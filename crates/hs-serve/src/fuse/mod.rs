@@ -17,6 +17,7 @@ mod push;
 mod reply;
 mod session;
 mod wire;
+mod workers;
 
 #[cfg(test)]
 mod tests;

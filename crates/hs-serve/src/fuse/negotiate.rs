@@ -108,7 +108,8 @@ pub(crate) fn handshake(
             Err(Errno::INTR | Errno::AGAIN) => continue,
             Err(errno) => return Err(failed(errno.to_string())),
         };
-        let request = Request::parse(&buffer[..len]).ok_or_else(|| failed(format!("{len} bytes of noise")))?;
+        let request =
+            Request::parse(&buffer[..len]).ok_or_else(|| failed(format!("{len} bytes of noise")))?;
         if request.header.opcode != opcode::INIT {
             return Err(failed(format!("operation {} came instead", request.header.opcode)));
         }

@@ -8,6 +8,7 @@ use zerocopy::IntoBytes;
 use super::device::Device;
 use super::files::DISK_NODE;
 use super::wire::{StoreOut, notify};
+use super::workers::Workers;
 
 /// Why a push did not happen. None of them is a fault of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,12 +45,13 @@ pub enum PushError {
 #[derive(Clone, Debug)]
 pub struct Pusher {
     device: Arc<Device>,
+    workers: Arc<Workers>,
     file_bytes: u64,
 }
 
 impl Pusher {
-    pub(crate) fn new(device: Arc<Device>, file_bytes: u64) -> Self {
-        Self { device, file_bytes }
+    pub(crate) fn new(device: Arc<Device>, workers: Arc<Workers>, file_bytes: u64) -> Self {
+        Self { device, workers, file_bytes }
     }
 
     /// Puts the bytes in `pieces`, one after the other, at `offset` (bytes) into the page cache.
@@ -72,6 +74,8 @@ impl Pusher {
             }
         };
         sent.map_err(|errno| match errno {
+            // The kernel says the same when nothing is mounted any more; then nobody serves either.
+            Errno::NOENT if self.workers.have_ended() => PushError::Unmounted,
             Errno::NOENT => PushError::NotLookedUp,
             Errno::NODEV | Errno::PERM | Errno::CONNABORTED | Errno::NOTCONN => PushError::Unmounted,
             errno => PushError::Refused(errno.raw_os_error()),

@@ -1,21 +1,18 @@
 //! A mounted disk and the threads that serve it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-use rustix::io::Errno;
-
 use super::device::Device;
 use super::files::{FileView, Files};
 use super::mount::{FuseMount, Mounter};
-use super::negotiate::{MESSAGE_BYTES, Negotiated, handshake};
+use super::negotiate::{Negotiated, handshake};
 use super::push::Pusher;
 use super::reply::Disk;
-use super::wire::{Request, notify};
+use super::wire::notify;
+use super::workers::Workers;
 use crate::ServeError;
 
 /// FUSE reads are at most this long: 256 pages, the kernel's `fs.fuse.max_pages_limit`.
@@ -102,23 +99,12 @@ pub struct Session {
     workers: Arc<Workers>,
 }
 
-/// How many worker threads still serve.
-#[derive(Debug, Default)]
-struct Workers {
-    serving: Mutex<usize>,
-    ended: Condvar,
-}
-
 impl Session {
     /// Mounts `disk` as one file in `directory` and starts to serve it.
     ///
     /// # Errors
     /// FUSE is missing or forbidden, the mount point is unusable, or an option is out of range.
-    pub fn mount(
-        directory: &Path,
-        disk: Arc<dyn Disk>,
-        options: SessionOptions,
-    ) -> Result<Self, ServeError> {
+    pub fn mount(directory: &Path, disk: Arc<dyn Disk>, options: SessionOptions) -> Result<Self, ServeError> {
         Self::mount_with(Mounter::for_this_process(), directory, disk, options)
     }
 
@@ -152,10 +138,10 @@ impl Session {
             }
         }
         let session = Self::start(mount, negotiated, devices, disk, &options)?;
-        if options.max_readahead_bytes > KERNEL_READAHEAD_BYTES {
-            if let Err(error) = session.set_read_ahead(options.max_readahead_bytes / 1024) {
-                log::warn!("read-ahead stays at 128 KiB: {error}");
-            }
+        if options.max_readahead_bytes > KERNEL_READAHEAD_BYTES
+            && let Err(error) = session.set_read_ahead(options.max_readahead_bytes / 1024)
+        {
+            log::warn!("read-ahead stays at 128 KiB: {error}");
         }
         Ok(session)
     }
@@ -211,17 +197,10 @@ impl Session {
         let session = Self { mount, negotiated, devices, file_bytes: files.bytes(), workers: Arc::default() };
         for index in 0..options.threads {
             let device = Arc::clone(&session.devices[index % session.devices.len()]);
-            let (files, workers) = (Arc::clone(&files), Arc::clone(&session.workers));
-            *session.workers.serving.lock() += 1;
-            let spawned = std::thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
-                serve(&device, &files);
-                workers.leave();
-            });
-            if let Err(source) = spawned {
-                session.workers.leave();
+            Workers::start_one(&session.workers, index, device, Arc::clone(&files)).map_err(|source| {
                 let path = session.mount.target().into();
-                return Err(ServeError::Io { action: "start a thread for", path, source });
-            }
+                ServeError::Io { action: "start a thread for", path, source }
+            })?;
         }
         Ok(session)
     }
@@ -244,7 +223,7 @@ impl Session {
 
     /// A way to push bytes into the kernel's page cache.
     pub fn pusher(&self) -> Pusher {
-        Pusher::new(Arc::clone(&self.devices[0]), self.file_bytes)
+        Pusher::new(Arc::clone(&self.devices[0]), Arc::clone(&self.workers), self.file_bytes)
     }
 
     /// Sets how far the kernel reads ahead in this file system, in KiB. It counts for files opened
@@ -258,10 +237,7 @@ impl Session {
 
     /// Waits until the file system is unmounted, by whomever.
     pub fn wait(&self) {
-        let mut serving = self.workers.serving.lock();
-        while *serving > 0 {
-            self.workers.ended.wait(&mut serving);
-        }
+        self.workers.wait();
     }
 
     /// Unmounts and waits until no request can come any more. A file system that stays busy for 200 ms
@@ -270,7 +246,7 @@ impl Session {
     /// # Errors
     /// The kernel, or `fusermount3`, refused.
     pub fn unmount(&self) -> Result<(), ServeError> {
-        if self.workers.wait_for(Duration::ZERO) {
+        if self.workers.have_ended() {
             return Ok(());
         }
         self.mount.unmount()?;
@@ -289,43 +265,6 @@ impl Drop for Session {
     fn drop(&mut self) {
         if let Err(error) = self.unmount() {
             log::error!("{error}");
-        }
-    }
-}
-
-impl Workers {
-    fn leave(&self) {
-        *self.serving.lock() -= 1;
-        self.ended.notify_all();
-    }
-
-    /// True when all have left, waiting for it no longer than `patience`.
-    fn wait_for(&self, patience: Duration) -> bool {
-        let mut serving = self.serving.lock();
-        self.ended.wait_while_for(&mut serving, |serving| *serving > 0, patience);
-        *serving == 0
-    }
-}
-
-/// A worker: takes requests until the connection ends.
-fn serve(device: &Arc<Device>, files: &Files) {
-    let mut buffer = vec![0; MESSAGE_BYTES];
-    loop {
-        let len = match device.receive(&mut buffer) {
-            Ok(len) => len,
-            // ENOENT: the request was withdrawn while it was on its way.
-            Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
-            Err(Errno::NODEV | Errno::CONNABORTED) => return,
-            Err(errno) => return log::error!("a FUSE worker gives up: {errno}"),
-        };
-        let Some(request) = Request::parse(&buffer[..len]) else {
-            log::error!("the kernel sent {len} bytes that are no request");
-            continue;
-        };
-        // A mistake in the disk must not take the root of a running system away: the read that hit it
-        // gets EIO (its Reply is dropped), the others go on.
-        if catch_unwind(AssertUnwindSafe(|| files.handle(&request, device))).is_err() {
-            log::error!("operation {} panicked", request.header.opcode);
         }
     }
 }

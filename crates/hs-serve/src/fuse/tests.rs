@@ -257,7 +257,8 @@ fn a_failed_read_is_an_error_and_the_next_one_works() {
         assert_eq!(read(block).unwrap_err().raw_os_error(), Some(errno), "block {block}");
         assert_eq!(read(0).unwrap(), 4096, "after block {block}");
     }
-    let mounted = Mounted::new(Behaviour::Faulty, SessionOptions { max_readahead_bytes: 0, ..Default::default() });
+    let mounted =
+        Mounted::new(Behaviour::Faulty, SessionOptions { max_readahead_bytes: 0, ..Default::default() });
     let error = mounted.open(0).read_at(&mut [0; 4096], 2 * 4096).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::EIO), "through the page cache");
     assert_eq!(fs::metadata(mounted.file()).unwrap().len(), DISK_BYTES as u64);
@@ -268,24 +269,39 @@ fn pushed_bytes_are_read_without_asking() {
     if !can_mount() {
         return;
     }
+    // Somebody else on the machine may drop its caches just then; not five times in a row.
+    assert!((0..5).any(|_| reads_after_pushing_everything() == 0), "a disk pushed as a whole was asked");
+}
+
+/// Pushes a whole disk and reads it; returns how often the disk was asked.
+fn reads_after_pushing_everything() -> usize {
     let mounted = Mounted::new(Behaviour::Pieces(4096), SessionOptions::default());
     let (pusher, content) = (mounted.session.pusher(), &mounted.disk.content);
-    assert_eq!(pusher.push(0, &[&content[..4096]]), Err(PushError::NotLookedUp));
     fs::metadata(mounted.file()).unwrap();
     for start in (0..DISK_BYTES).step_by(1 << 20) {
         let bytes = &content[start..(start + (1 << 20)).min(DISK_BYTES)];
         pusher.push(start as u64, &bytes.chunks(4096).collect::<Vec<_>>()).unwrap();
     }
-    let end = DISK_BYTES as u64;
-    assert!(matches!(pusher.push(end - 1, &[b"ab"]), Err(PushError::OutOfRange { .. })));
-    assert!(matches!(pusher.push(u64::MAX, &[b"ab"]), Err(PushError::OutOfRange { .. })));
     // Twice, because opening the file must not drop its pages either.
     for _ in 0..2 {
         assert!(fs::read(mounted.file()).unwrap() == *content);
     }
-    assert_eq!(mounted.disk.reads.load(Ordering::SeqCst), 0, "every byte was pushed");
+    mounted.disk.reads.load(Ordering::SeqCst)
+}
+
+#[test]
+fn a_push_that_cannot_be_says_why() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new(Behaviour::Pieces(4096), SessionOptions::default());
+    let pusher = mounted.session.pusher();
+    assert_eq!(pusher.push(0, &[&[0; 4096]]), Err(PushError::NotLookedUp));
+    let end = DISK_BYTES as u64;
+    assert!(matches!(pusher.push(end - 1, &[b"ab"]), Err(PushError::OutOfRange { .. })));
+    assert!(matches!(pusher.push(u64::MAX, &[b"ab"]), Err(PushError::OutOfRange { .. })));
     mounted.session.unmount().unwrap();
-    assert_eq!(pusher.push(0, &[&content[..4096]]), Err(PushError::Unmounted));
+    assert_eq!(pusher.push(0, &[&[0; 4096]]), Err(PushError::Unmounted));
 }
 
 #[test]

@@ -10,10 +10,10 @@ use std::process::Command;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::report::{Report, Step};
-use super::signals::sent_by_a_process;
+use super::signals::{from_the_terminal, sent_by_a_process};
 use super::spec::InitSpec;
 
 /// Runs as init, with the arguments that follow [`super::INIT_ARGUMENT`]. The command line calls it first
@@ -46,15 +46,21 @@ fn adopt(fd: RawFd) -> Option<OwnedFd> {
     }
     // SAFETY: fcntl on a number that is no descriptor fails and touches nothing. When it succeeds, the
     // descriptor was left to this process for this purpose, and nothing else here owns it.
-    unsafe {
-        (libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) == 0).then(|| OwnedFd::from_raw_fd(fd))
-    }
+    unsafe { (libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) == 0).then(|| OwnedFd::from_raw_fd(fd)) }
 }
 
 fn run(spec: &InitSpec, report: &OwnedFd, liveness: &OwnedFd) -> Result<(), (Step, i32)> {
     let signals = block_signals().map_err(|error| (Step::Spec, errno_of(&error)))?;
     enter(spec).map_err(|(step, errno)| (step, errno.raw_os_error()))?;
+    // The command gets what comes to the whole foreground from now on. What came before, and might have
+    // been for it, it gets from here.
+    let early: Vec<_> = std::iter::from_fn(|| next_signal(&signals)).collect();
     let main = start(spec).map_err(|error| (Step::Command, errno_of(&error)))?;
+    for (signal, code) in early {
+        if sent_by_a_process(code) || from_the_terminal(signal, code) {
+            pass_on(signal, main);
+        }
+    }
     Report::Started.send(report.as_fd());
     if let Some(status) = look_after(main, &signals, liveness) {
         Report::Ended(status).send(report.as_fd());
@@ -65,6 +71,9 @@ fn run(spec: &InitSpec, report: &OwnedFd, liveness: &OwnedFd) -> Result<(), (Ste
 /// Makes the prepared root the root of this process, and the old one unreachable.
 fn enter(spec: &InitSpec) -> Result<(), (Step, Errno)> {
     let at = |step| move |errno| (step, errno);
+    // In this namespace, which is a copy: whatever is taken off here must not go from the host.
+    let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+    rustix::mount::mount_change("/", downstream).map_err(at(Step::Pivot))?;
     rustix::process::chdir(&*spec.root).map_err(at(Step::Pivot))?;
     // pivot_root(2): with "." twice, the old root lies on top of the new one and can be taken off.
     rustix::process::pivot_root(".", ".").map_err(at(Step::Pivot))?;
@@ -110,7 +119,10 @@ fn look_after(main: libc::pid_t, signals: &OwnedFd, liveness: &OwnedFd) -> Optio
             return None;
         }
         if fds[0].revents().contains(PollFlags::IN) {
-            pass_on_one(signals, main);
+            match next_signal(signals) {
+                Some((signal, code)) if sent_by_a_process(code) => pass_on(signal, main),
+                _ => {}
+            }
         }
     }
 }
@@ -130,17 +142,22 @@ fn bury(main: libc::pid_t) -> Option<i32> {
     }
 }
 
-/// Reads one signal and gives it to the command, if a process sent it.
-fn pass_on_one(signals: &OwnedFd, main: libc::pid_t) {
+/// The next signal that waits to be read, and its `si_code`.
+fn next_signal(signals: &OwnedFd) -> Option<(libc::c_int, libc::c_int)> {
     const SIZE: usize = size_of::<libc::signalfd_siginfo>();
     let mut bytes = [0_u8; SIZE];
     if rustix::io::read(signals, &mut bytes) != Ok(SIZE) {
-        return;
+        return None;
     }
     // SAFETY: the struct is plain numbers, valid for any bytes, and the buffer has its size.
     let info: libc::signalfd_siginfo = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
-    let signal = info.ssi_signo as libc::c_int;
-    if signal != libc::SIGCHLD && sent_by_a_process(info.ssi_code) {
+    Some((info.ssi_signo as libc::c_int, info.ssi_code))
+}
+
+/// Gives a signal to the command.
+fn pass_on(signal: libc::c_int, main: libc::pid_t) {
+    // The kernel sends this one to a parent; it is never meant for the command.
+    if signal != libc::SIGCHLD {
         // SAFETY: main is a child that has not been waited for, so the number is still its own.
         unsafe { libc::kill(main, signal) };
     }
@@ -153,7 +170,7 @@ fn block_signals() -> io::Result<OwnedFd> {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
-        match libc::signalfd(-1, &raw const all, libc::SFD_CLOEXEC) {
+        match libc::signalfd(-1, &raw const all, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) {
             -1 => Err(io::Error::last_os_error()),
             fd => Ok(OwnedFd::from_raw_fd(fd)),
         }

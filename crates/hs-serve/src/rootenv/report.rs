@@ -72,7 +72,10 @@ impl Report {
             1 => Some(Self::Started),
             2 => {
                 let step = u32::from_ne_bytes([e, f, g, h]);
-                Step::ALL.into_iter().find(|&known| known as u32 == step).map(|step| Self::Failed(step, value))
+                Step::ALL
+                    .into_iter()
+                    .find(|&known| known as u32 == step)
+                    .map(|step| Self::Failed(step, value))
             }
             3 => Some(Self::Ended(value)),
             _ => None,

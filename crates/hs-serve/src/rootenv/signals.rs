@@ -6,23 +6,30 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
 /// Signals that are passed on.
 const FORWARDED: [libc::c_int; 6] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
+/// Nothing is passed on.
 const NOBODY: i32 = -1;
+/// A command is about to be started; all signals are kept for it.
+const COMING: i32 = -2;
+/// It is being started, in a process that the terminal reaches by itself.
+const STARTING: i32 = -3;
 
-/// Descriptor of the process that gets them. Signal handlers are the process's, and can be told
-/// nothing but by something static.
+/// Descriptor of the process that gets them, or one of the three above. Signal handlers are the process's,
+/// and can be told nothing but by something static.
 static RECEIVER: AtomicI32 = AtomicI32::new(NOBODY);
+/// What came while the command was coming, a bit a signal.
+static KEPT: AtomicU32 = AtomicU32::new(0);
 
 /// While this lives, signals are passed on; then the old handlers come back.
 #[derive(Debug)]
 pub(super) struct Forwarding {
     /// Kept open as long as the handlers may use it.
-    _receiver: Arc<OwnedFd>,
+    receiver: Option<Arc<OwnedFd>>,
     previous: Vec<(libc::c_int, SavedAction)>,
 }
 
@@ -36,12 +43,10 @@ impl std::fmt::Debug for SavedAction {
 }
 
 impl Forwarding {
-    /// Starts to pass signals on to `receiver`, a pidfd. `None` when they already go to another command:
-    /// one process has one terminal.
-    pub(super) fn to(receiver: Arc<OwnedFd>) -> Option<Self> {
-        RECEIVER
-            .compare_exchange(NOBODY, receiver.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst)
-            .ok()?;
+    /// Starts to keep signals for a command that is about to be started. `None` when they already go to
+    /// another one: one process has one terminal.
+    pub(super) fn begin() -> Option<Self> {
+        RECEIVER.compare_exchange(NOBODY, COMING, Ordering::SeqCst, Ordering::SeqCst).ok()?;
         let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = pass_on;
         let mut previous = Vec::with_capacity(FORWARDED.len());
         for signal in FORWARDED {
@@ -57,7 +62,17 @@ impl Forwarding {
                 }
             }
         }
-        Some(Self { _receiver: receiver, previous })
+        Some(Self { receiver: None, previous })
+    }
+
+    /// From now on they go to `receiver`, a pidfd; those that were kept go there at once.
+    pub(super) fn attach(&mut self, receiver: Arc<OwnedFd>) {
+        let number = receiver.as_raw_fd();
+        self.receiver = Some(receiver);
+        RECEIVER.store(number, Ordering::SeqCst);
+        for signal in take_kept() {
+            send(number, signal);
+        }
     }
 }
 
@@ -68,7 +83,22 @@ impl Drop for Forwarding {
             unsafe { libc::sigaction(*signal, old, std::ptr::null_mut()) };
         }
         RECEIVER.store(NOBODY, Ordering::SeqCst);
+        // The command never came; what was meant for it is for this process after all.
+        for signal in take_kept() {
+            // SAFETY: raise has no preconditions.
+            unsafe { libc::raise(signal) };
+        }
     }
+}
+
+/// Called just before the command's first process comes to life, by whoever called [`Forwarding::begin`].
+pub(super) fn command_is_starting() {
+    RECEIVER.store(STARTING, Ordering::SeqCst);
+}
+
+fn take_kept() -> impl Iterator<Item = libc::c_int> {
+    let kept = KEPT.swap(0, Ordering::SeqCst);
+    FORWARDED.into_iter().filter(move |signal| kept & (1 << signal) != 0)
 }
 
 /// True for a signal that a process sent, in contrast to the terminal.
@@ -76,23 +106,34 @@ pub(super) fn sent_by_a_process(code: libc::c_int) -> bool {
     code <= 0
 }
 
+/// True for what the terminal sends to everybody in the foreground.
+pub(super) fn from_the_terminal(signal: libc::c_int, code: libc::c_int) -> bool {
+    matches!(signal, libc::SIGINT | libc::SIGQUIT) && !sent_by_a_process(code)
+}
+
 extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo. pidfd_send_signal may be called in a
-    // handler; it changes errno, which the interrupted code may be about to read, so that is put back.
-    unsafe {
-        let code = (*info).si_code;
-        let interactive = matches!(signal, libc::SIGINT | libc::SIGQUIT);
-        let receiver = RECEIVER.load(Ordering::SeqCst);
-        if receiver != NOBODY && (!interactive || sent_by_a_process(code)) {
-            let errno = *libc::__errno_location();
-            libc::syscall(
-                libc::SYS_pidfd_send_signal,
-                receiver,
-                signal,
-                std::ptr::null::<libc::siginfo_t>(),
-                0,
-            );
-            *libc::__errno_location() = errno;
+    // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
+    let code = unsafe { (*info).si_code };
+    let reaches_it_anyway = from_the_terminal(signal, code);
+    match RECEIVER.load(Ordering::SeqCst) {
+        NOBODY => {}
+        STARTING if reaches_it_anyway => {}
+        COMING | STARTING => {
+            KEPT.fetch_or(1 << signal, Ordering::SeqCst);
         }
+        _ if reaches_it_anyway => {}
+        receiver => send(receiver, signal),
+    }
+}
+
+/// Sends a signal to a pidfd. It may be called in a signal handler: it makes one system call, and puts
+/// back errno, which the interrupted code may be about to read.
+fn send(receiver: i32, signal: libc::c_int) {
+    // SAFETY: the call reads no memory of ours; a number that is no pidfd is only an error.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let info = std::ptr::null::<libc::siginfo_t>();
+        libc::syscall(libc::SYS_pidfd_send_signal, receiver, signal, info, 0);
+        *libc::__errno_location() = errno;
     }
 }

@@ -15,7 +15,7 @@ use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use super::INIT_ARGUMENT;
 use super::report::{Report, Step};
-use super::signals::Forwarding;
+use super::signals::{self, Forwarding};
 use super::spec::InitSpec;
 use crate::ServeError;
 
@@ -105,6 +105,11 @@ impl Child {
         self.join()
     }
 
+    /// True when the command has ended and [`Child::wait`] would return at once.
+    pub fn has_ended(&self) -> bool {
+        self.keeper.as_ref().is_none_or(|keeper| keeper.is_finished())
+    }
+
     /// Sends a signal to the command.
     ///
     /// # Errors
@@ -140,6 +145,8 @@ struct Launch {
     /// What becomes descriptors 0, 1 and 2, where not inherited.
     streams: [Option<OwnedFd>; 3],
     argv: Vec<CString>,
+    /// This command gets the signals of this process.
+    forwards: bool,
 }
 
 /// Starts init, which starts the command.
@@ -157,13 +164,21 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
     };
     let invalid =
         || ServeError::Command { command: argv[0].clone(), source: io::ErrorKind::InvalidInput.into() };
-    let spec = write_spec(&spec.encode().ok_or_else(invalid)?)
-        .map_err(|source| ServeError::Io { action: "tell init about", path: root.into(), source })?;
+    let spec = write_spec(&spec.encode().ok_or_else(invalid)?).map_err(|source| ServeError::Io {
+        action: "tell init about",
+        path: root.into(),
+        source,
+    })?;
     let (mut theirs, mut ours) = ([None, None, None], [None, None, None]);
     for (index, stream) in [options.stdin, options.stdout, options.stderr].into_iter().enumerate() {
-        (theirs[index], ours[index]) = open_stream(stream, index == 0)
-            .map_err(|source| ServeError::Io { action: "redirect", path: root.into(), source })?;
+        (theirs[index], ours[index]) = open_stream(stream, index == 0).map_err(|source| ServeError::Io {
+            action: "redirect",
+            path: root.into(),
+            source,
+        })?;
     }
+    // Before the command can run: whoever sees it run may send a signal at once.
+    let mut forwarding = options.forward_signals.then(Forwarding::begin).flatten();
     let arguments = ["headstart-init".to_owned(), INIT_ARGUMENT.to_owned(), spec.as_raw_fd().to_string()];
     let launch = Launch {
         spec,
@@ -171,6 +186,7 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
         liveness_reader,
         streams: theirs,
         argv: arguments.into_iter().filter_map(|argument| CString::new(argument).ok()).collect(),
+        forwards: forwarding.is_some(),
     };
     let command = argv[0].clone();
     let (sender, started) = bounded(1);
@@ -186,12 +202,14 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
         .map_err(|source| ServeError::Io { action: "start a thread for", path: root.into(), source })?;
     let Ok(init) = started.recv() else {
         // It failed before the command ran, and says why when it is joined.
-        let failed = keeper.join().unwrap_or_else(|_| {
-            Err(ServeError::InitDied { detail: "its keeper panicked".into() })
-        });
+        let failed = keeper
+            .join()
+            .unwrap_or_else(|_| Err(ServeError::InitDied { detail: "its keeper panicked".into() }));
         return Err(failed.err().unwrap_or_else(|| ServeError::InitDied { detail: "no command ran".into() }));
     };
-    let forwarding = options.forward_signals.then(|| Forwarding::to(Arc::clone(&init))).flatten();
+    if let Some(forwarding) = &mut forwarding {
+        forwarding.attach(Arc::clone(&init));
+    }
     let [stdin, stdout, stderr] = ours;
     Ok(Child { stdin, stdout, stderr, init, keeper: Some(keeper), _forwarding: forwarding })
 }
@@ -204,6 +222,9 @@ fn keep(
     started: &Sender<Arc<OwnedFd>>,
 ) -> Result<Exit, ServeError> {
     block_all_signals();
+    if launch.forwards {
+        signals::command_is_starting();
+    }
     let init = Arc::new(clone_init(&launch)?);
     // Init has its own copies; while these are open, its end could not be seen.
     drop(launch);

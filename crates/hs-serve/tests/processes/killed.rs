@@ -40,8 +40,7 @@ impl Tower {
         let file = session.mount_point().join("disk.img");
         let device = LoopDevice::attach(&file, LoopOptions::default()).unwrap();
         let file_system = FileSystem::detect(&file).unwrap();
-        let mounted =
-            FsMount::mount(device.path(), file_system, &root, FsMountOptions::default()).unwrap();
+        let mounted = FsMount::mount(device.path(), file_system, &root, FsMountOptions::default()).unwrap();
         let env = RootEnv::prepare(&root, &work).unwrap();
         Self { env, mounted, device, session, file }
     }
@@ -66,6 +65,7 @@ fn small_root() -> Vec<u8> {
         .args(["-c", script, "small-root"])
         .args([&tree, &image])
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
+        .stdout(Stdio::null())
         .status()
         .unwrap();
     assert!(made.success());

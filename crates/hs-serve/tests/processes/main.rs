@@ -9,6 +9,7 @@ mod support;
 mod killed;
 mod resume;
 mod rootenv;
+mod terminal;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -29,6 +30,9 @@ fn main() -> ExitCode {
     if first == resume::VICTIM {
         resume::victim(&arguments.next().unwrap());
     }
+    if first == terminal::VICTIM {
+        terminal::victim(&arguments.next().unwrap());
+    }
     if std::env::args_os().any(|argument| argument == "--list") {
         return ExitCode::SUCCESS;
     }
@@ -36,7 +40,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     enter_private_mounts().unwrap();
-    run(rootenv::TESTS.iter().chain(killed::TESTS).chain(resume::TESTS), &first)
+    let tests = rootenv::TESTS.iter().chain(killed::TESTS).chain(resume::TESTS).chain(terminal::TESTS);
+    run(tests, &first)
 }
 
 /// Runs the tests whose name holds `filter`, one after the other: they count the machine's mounts.

@@ -15,8 +15,8 @@ use std::thread;
 use crossbeam_channel::{Sender, unbounded};
 use hs_serve::fuse::{Disk, Negotiated, Reply, Session, SessionOptions};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
-    recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
 };
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -24,9 +24,13 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 /// The machine's own root below an overlay. It is at hand everywhere and has a shell.
-fn host_root() -> (RootEnv, TempDir) {
+///
+/// To be taken as `(_workdir, env)`: what is declared last is dropped first, and a directory can only be
+/// removed when nothing is mounted in it any more.
+fn host_root() -> (TempDir, RootEnv) {
     let workdir = tempfile::tempdir().unwrap();
-    (RootEnv::prepare(Path::new("/"), &workdir.path().join("work, : \\dir")).unwrap(), workdir)
+    let env = RootEnv::prepare(Path::new("/"), &workdir.path().join("work, : \\dir")).unwrap();
+    (workdir, env)
 }
 
 fn arguments(argv: &[&str]) -> Vec<OsString> {
@@ -52,7 +56,7 @@ fn mounts() -> String {
 
 fn exit_codes_and_signals_pass_through() {
     let before = mounts();
-    let (env, _workdir) = host_root();
+    let (_workdir, env) = host_root();
     assert_eq!(run(&env, "exit 0").0, Exit::Code(0));
     assert_eq!(run(&env, "exit 42").0, Exit::Code(42));
     let (killed, _) = run(&env, "kill -KILL $$");
@@ -63,7 +67,7 @@ fn exit_codes_and_signals_pass_through() {
 }
 
 fn the_root_has_what_a_root_has() {
-    let (env, _workdir) = host_root();
+    let (_workdir, env) = host_root();
     let script = "set -e; echo $$; cd /proc; for p in [0-9]*; do echo $p; done | sort -n | head -1;
         echo x >/dev/null; head -c 3 /dev/zero | wc -c; test -c /dev/urandom; test -e /dev/ptmx;
         touch /tmp/t /dev/shm/t; test -d /sys/class; ! touch /sys/x 2>/dev/null; pwd; echo $ONLY; echo ${HOME-none}";
@@ -81,7 +85,8 @@ fn the_root_has_what_a_root_has() {
     let lines: Vec<_> = printed.lines().map(str::trim).collect();
     assert_eq!(lines, ["2", "1", "3", "/proc", "this", "none"], "pid 2 below init, alone in /proc");
     let (_, printed) = run(&env, "cat /proc/self/status");
-    let mask = |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+    let mask =
+        |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
     assert_eq!(mask("SigBlk:"), "0000000000000000", "no signal is blocked");
     let (_, printed) = run(&env, "ls -l /proc/self/fd | grep -c -e memfd -e loop -e fuse");
     assert_eq!(printed.trim(), "0", "no descriptor leaks in");
@@ -94,7 +99,7 @@ fn the_root_has_what_a_root_has() {
 }
 
 fn writes_stay_in_the_root() {
-    let (env, _workdir) = host_root();
+    let (_workdir, env) = host_root();
     let name = format!("/etc/headstart-test-{}", std::process::id());
     assert_eq!(run(&env, &format!("echo a >{name}; rm /etc/passwd")).0, Exit::Code(0));
     assert_eq!(run(&env, &format!("cat {name}; test ! -e /etc/passwd")), (Exit::Code(0), "a\n".into()));
@@ -103,19 +108,21 @@ fn writes_stay_in_the_root() {
 }
 
 fn nothing_outlives_the_command() {
-    let (env, _workdir) = host_root();
+    let (_workdir, env) = host_root();
     // The sleeper holds the pipe; reading to its end would take for ever if it lived on.
     let (exit, printed) = run(&env, "setsid sleep 100000 & echo started");
     assert_eq!((exit, printed.as_str()), (Exit::Code(0), "started\n"));
     // Orphans are buried while the command runs.
-    let script = "(sh -c 'sleep 0 &' &) ; while grep -l Z /proc/[0-9]*/stat 2>/dev/null | grep -q .; do :; done";
+    let script =
+        "(sh -c 'sleep 0 &' &) ; while grep -l Z /proc/[0-9]*/stat 2>/dev/null | grep -q .; do :; done";
     assert_eq!(run(&env, script).0, Exit::Code(0));
 }
 
 fn signals_are_passed_on() {
-    let (env, _workdir) = host_root();
+    let (_workdir, env) = host_root();
     for (signal, name) in [(libc::SIGTERM, "TERM"), (libc::SIGINT, "INT"), (libc::SIGHUP, "HUP")] {
-        let script = format!("trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.01; done");
+        let script =
+            format!("trap 'echo got {name}; exit 5' {name}; echo ready; while :; do sleep 0.01; done");
         let options = SpawnOptions { stdin: Stream::Null, stdout: Stream::Pipe, ..Default::default() };
         let mut child = start(&env, &script, options);
         let mut output = child.stdout.take().unwrap();
@@ -132,7 +139,7 @@ fn signals_are_passed_on() {
 }
 
 fn a_dropped_child_is_killed() {
-    let (env, _workdir) = host_root();
+    let (_workdir, env) = host_root();
     let options = SpawnOptions { stdin: Stream::Null, stdout: Stream::Pipe, ..Default::default() };
     let mut child = start(&env, "echo up; sleep 100000", options);
     let mut output = child.stdout.take().unwrap();
@@ -146,7 +153,7 @@ fn a_dropped_child_is_killed() {
 
 fn what_cannot_run_is_an_error() {
     let before = mounts();
-    let (env, _workdir) = host_root();
+    let (_workdir, env) = host_root();
     let missing = env.spawn(&arguments(&["no-such-program"]), SpawnOptions::default()).unwrap_err();
     assert_eq!(
         missing.to_string(),

@@ -11,7 +11,7 @@ use hs_units::Prng;
 
 /// True when this machine lets us mount and has all `tools`. Otherwise the test is skipped, which is said
 /// aloud; where CI runs it, it fails.
-pub fn machine_has(tools: &[&str]) -> bool {
+pub(crate) fn machine_has(tools: &[&str]) -> bool {
     let missing_tool = tools.iter().find(|tool| {
         let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
         !found.is_ok_and(|output| output.status.success())
@@ -32,20 +32,20 @@ pub fn machine_has(tools: &[&str]) -> bool {
 }
 
 /// Reproducible noise.
-pub fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut noise = vec![0; bytes];
     Prng::new(seed).fill(&mut noise);
     noise
 }
 
 /// A disk in memory that counts what it is asked.
-pub struct MemoryDisk {
-    pub content: Vec<u8>,
-    pub reads: AtomicUsize,
+pub(crate) struct MemoryDisk {
+    pub(crate) content: Vec<u8>,
+    pub(crate) reads: AtomicUsize,
 }
 
 impl MemoryDisk {
-    pub fn new(content: Vec<u8>) -> Arc<Self> {
+    pub(crate) fn new(content: Vec<u8>) -> Arc<Self> {
         Arc::new(Self { content, reads: AtomicUsize::new(0) })
     }
 }

@@ -75,7 +75,7 @@ fn read_names(
         }
         let (inode, entry_bytes, name_bytes) =
             (u32_at(entry, 0), usize::from(u16_at(entry, 4)), usize::from(entry[6]));
-        if entry_bytes < 8 + name_bytes || entry_bytes > entry.len() || entry_bytes % 4 != 0 {
+        if entry_bytes < 8 + name_bytes || entry_bytes > entry.len() || !entry_bytes.is_multiple_of(4) {
             return Err(damaged(number, offset));
         }
         let name = &entry[8..8 + name_bytes];

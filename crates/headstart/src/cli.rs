@@ -1,0 +1,367 @@
+//! Every command and flag, defined once: help, man pages and completions come from here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use hs_device::Medium;
+use hs_image::Codec;
+use hs_units::ByteSize;
+
+/// Make Linux systems start fast from compressed, verified, read-only block images.
+///
+/// headstart records what a start really reads, stores those blocks once more in that order, and
+/// streams them in before they are asked for. Build an image, record one start, optimise:
+///
+///   headstart build ROOT -o root.hsi
+///   headstart profile root.hsi -o start.hsp -- python3 -c 'import pandas'
+///   headstart optimize root.hsi --profile start.hsp -o fast.hsi
+///   headstart run fast.hsi -- python3 -c 'import pandas'
+#[derive(Debug, Parser)]
+#[command(name = "headstart", version, max_term_width = 100)]
+pub struct Cli {
+    /// Say less: no progress, no notes.
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Say more; twice for every detail.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Store a disk or a directory as an image.
+    Build(Build),
+    /// Record what a command's start reads from an image.
+    Profile(Profile),
+    /// Add a hot region, ordered by profiles, to an image; nothing else in it changes.
+    #[command(alias = "optimise")]
+    Optimize(Optimize),
+    /// Show an image's disk as DIR/disk.img, and its file system with --fs.
+    Mount(Mount),
+    /// Run a command in an image's root, with a throw-away layer for what it writes.
+    Run(Run),
+    /// Say what an image or a profile holds.
+    Inspect(Inspect),
+    /// Check every byte of an image, alone or against the disk that it was built from.
+    Verify(Verify),
+    /// Emulated media and experiments.
+    #[command(subcommand)]
+    Lab(Lab),
+    /// Say what this machine can do, what is missing, and what to do about it.
+    Doctor(Doctor),
+    /// The whole story on this machine, with a before/after table.
+    Demo(Demo),
+    /// Write man pages and shell completions into a folder.
+    #[command(hide = true)]
+    Docs(Docs),
+}
+
+/// Flags of `headstart build`.
+#[derive(Debug, Args)]
+pub struct Build {
+    /// A raw disk image, a block device, or a directory (which becomes an ext4 file system).
+    pub source: PathBuf,
+    /// The image to write; it appears when it is complete.
+    #[arg(short, long, value_name = "IMAGE")]
+    pub output: PathBuf,
+    /// Also add a hot region for the start that this profile recorded, as `optimize` would.
+    #[arg(short, long = "profile", value_name = "P")]
+    pub profiles: Vec<PathBuf>,
+    /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22) or `store`.
+    #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
+    pub codec: CodecLevel,
+    /// Bytes of a cold window: what one read of one block costs against how well it compresses.
+    #[arg(long, default_value = "128K")]
+    pub window: ByteSize,
+    /// Free space in a file system made from a directory.
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub free: ByteSize,
+    /// Where the scratch file of a directory goes; beside the output when not given.
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+    /// Threads that compress; one for each core when not given.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroUsize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A codec and its level.
+#[derive(Clone, Copy, Debug)]
+pub struct CodecLevel {
+    /// The codec.
+    pub codec: Codec,
+    /// Its level.
+    pub level: i32,
+}
+
+fn parse_codec(text: &str) -> Result<CodecLevel, String> {
+    let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
+    match (name, level) {
+        ("store", None) => Ok(CodecLevel { codec: Codec::Store, level: 0 }),
+        ("zstd", None) => Ok(CodecLevel { codec: Codec::Zstd, level: 19 }),
+        ("zstd", Some(level)) => match level.parse() {
+            Ok(level @ 1..=22) => Ok(CodecLevel { codec: Codec::Zstd, level }),
+            _ => Err(format!("'{level}' is not a zstd level: use 1 to 22")),
+        },
+        _ => Err(format!("'{text}' is not a codec: use zstd:LEVEL or store")),
+    }
+}
+
+/// The medium and the caches of a start.
+#[derive(Clone, Debug, Args)]
+pub struct StartFlags {
+    /// Read the image from an emulated medium, such as flat-10ms-25mbs; `none` is the real one.
+    #[arg(long, value_name = "M", default_value = "none", value_parser = parse_medium)]
+    pub medium: Medium,
+    /// Ready when a line of the command's output matches; when not given, when the command ends.
+    #[arg(long, value_name = "REGEX")]
+    pub ready: Option<regex::Regex>,
+    /// Give up when the command is not ready after so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
+    pub ready_timeout: f64,
+    /// Kernel read-ahead on the mounted file system, in KiB; the kernel's own (128) when not given.
+    #[arg(long, value_name = "KIB")]
+    pub read_ahead: Option<u32>,
+    /// Honour set-user-id programs and device nodes in the image.
+    #[arg(long)]
+    pub trusted: bool,
+}
+
+fn parse_medium(text: &str) -> Result<Medium, String> {
+    Medium::parse(text).map_err(|error| error.to_string())
+}
+
+/// Flags of `headstart profile`.
+#[derive(Debug, Args)]
+pub struct Profile {
+    /// The image.
+    pub image: PathBuf,
+    /// The profile to write.
+    #[arg(short, long, value_name = "P")]
+    pub output: PathBuf,
+    /// The medium and when the command counts as ready.
+    #[command(flatten)]
+    pub start: StartFlags,
+    /// Go on recording for so many seconds after ready, then end the command.
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub grace: f64,
+    /// Record with the kernel's read-ahead on, neighbours included. Off, exactly what is used is recorded.
+    #[arg(long)]
+    pub keep_read_ahead: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// The command, after `--`.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Flags of `headstart optimize`.
+#[derive(Debug, Args)]
+pub struct Optimize {
+    /// The image.
+    pub image: PathBuf,
+    /// A recorded start; several are merged into one order.
+    #[arg(short, long = "profile", value_name = "P", required = true)]
+    pub profiles: Vec<PathBuf>,
+    /// The image to write.
+    #[arg(short, long, value_name = "IMAGE2")]
+    pub output: PathBuf,
+    /// Codec and level of the hot region.
+    #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
+    pub codec: CodecLevel,
+    /// Bytes of the first hot chunk, which should come soon.
+    #[arg(long, default_value = "32K", hide_short_help = true)]
+    pub first_chunk: ByteSize,
+    /// Bytes of the largest hot chunks, which should compress well.
+    #[arg(long, default_value = "256K", hide_short_help = true)]
+    pub max_chunk: ByteSize,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Where prefetched blocks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PrefetchMode {
+    /// Nothing is prefetched.
+    Off,
+    /// Into the caches of the mounted file system, page by page as recorded.
+    Warm,
+    /// They wait in this process's memory until the kernel asks for them.
+    Hold,
+    /// Into the page cache of disk.img.
+    Push,
+}
+
+/// How prefetch behaves.
+#[derive(Clone, Debug, Args)]
+pub struct PrefetchFlags {
+    /// Where prefetched blocks go.
+    #[arg(long, value_enum, value_name = "WHERE")]
+    pub prefetch: Option<PrefetchMode>,
+    /// Memory for prefetched blocks that wait for their readers.
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub budget: ByteSize,
+}
+
+/// Flags of `headstart mount`.
+#[derive(Debug, Args)]
+pub struct Mount {
+    /// The image.
+    pub image: PathBuf,
+    /// An empty directory, in which disk.img appears.
+    pub dir: PathBuf,
+    /// Also mount the file system in the disk here (loop device, read-only, nosuid, nodev).
+    #[arg(long, value_name = "DIR2")]
+    pub fs: Option<PathBuf>,
+    /// Stay in the foreground; `umount`, Ctrl-C or SIGTERM ends it.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// How prefetch behaves; the default is warm with --fs and push without.
+    #[command(flatten)]
+    pub prefetch: PrefetchFlags,
+    /// Read the image from an emulated medium.
+    #[arg(long, value_name = "M", default_value = "none", value_parser = parse_medium)]
+    pub medium: Medium,
+    /// Honour set-user-id programs and device nodes in the image.
+    #[arg(long)]
+    pub trusted: bool,
+    #[arg(long, hide = true)]
+    pub(crate) ready_fd: Option<i32>,
+}
+
+/// Flags of `headstart run`.
+#[derive(Debug, Args)]
+pub struct Run {
+    /// The image.
+    pub image: PathBuf,
+    /// The medium and when the command counts as ready.
+    #[command(flatten)]
+    pub start: StartFlags,
+    /// How prefetch behaves; the default is warm.
+    #[command(flatten)]
+    pub prefetch: PrefetchFlags,
+    /// The image is a plain disk of some other system (raw ext4, squashfs, erofs): mount it as it is.
+    #[arg(long)]
+    pub foreign: bool,
+    /// Observe, by kernel tracing, which prefetched bytes were used, late or unused.
+    #[arg(long)]
+    pub observe: bool,
+    /// Write the run summary as one JSON object to FILE, or to standard error.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "/dev/stderr")]
+    pub json: Option<PathBuf>,
+    /// The command, after `--`.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Flags of `headstart inspect`.
+#[derive(Debug, Args)]
+pub struct Inspect {
+    /// An image or a profile.
+    pub file: PathBuf,
+    /// Print a profile's reads as comma-separated values.
+    #[arg(long)]
+    pub csv: bool,
+    /// Print one JSON object.
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+}
+
+/// Flags of `headstart verify`.
+#[derive(Debug, Args)]
+pub struct Verify {
+    /// The image.
+    pub image: PathBuf,
+    /// Also compare every block with this raw disk.
+    #[arg(long, value_name = "RAW")]
+    pub against: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Commands of `headstart lab`.
+#[derive(Debug, Subcommand)]
+pub enum Lab {
+    /// Show FILE as DIR/NAME on an emulated medium, for any other program; the medium counts.
+    Disk(LabDisk),
+}
+
+/// Flags of `headstart lab disk`.
+#[derive(Debug, Args)]
+pub struct LabDisk {
+    /// The file that the medium holds.
+    pub file: PathBuf,
+    /// An empty directory, in which it appears under its own name.
+    pub dir: PathBuf,
+    /// The medium.
+    #[arg(long, value_name = "M", value_parser = parse_medium)]
+    pub medium: Medium,
+    /// Print what the medium counted, as one JSON object, at the end.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `headstart doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `headstart demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Keep summaries and the profile here.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Where the root and the images are kept for the next time.
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// The emulated medium.
+    #[arg(long, value_name = "M", default_value = "flat-10ms-25mbs", value_parser = parse_medium)]
+    pub medium: Medium,
+    /// Starts of each kind; the table shows their medians.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub repeats: usize,
+    /// Print one JSON object instead of the table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `headstart docs`.
+#[derive(Debug, Args)]
+pub struct Docs {
+    /// The folder.
+    pub dir: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_are_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn codecs_parse() {
+        assert!(matches!(parse_codec("zstd:3"), Ok(CodecLevel { codec: Codec::Zstd, level: 3 })));
+        assert!(parse_codec("store").is_ok() && parse_codec("zstd").is_ok());
+        for wrong in ["zstd:0", "zstd:23", "store:1", "lzma", ""] {
+            assert!(parse_codec(wrong).is_err(), "{wrong}");
+        }
+    }
+}

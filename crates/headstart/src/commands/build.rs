@@ -1,0 +1,125 @@
+//! `headstart build`
+
+use std::num::NonZeroUsize;
+use std::path::Path;
+
+use anyhow::Context;
+use hs_image::source::{Source, SourceOptions, SourceProgress};
+use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Progress};
+use serde::Serialize;
+
+use super::{open_image, read_profiles};
+use crate::cli::Build;
+use crate::show::{self, Bar};
+
+/// What was built, for people and for programs.
+#[derive(Serialize)]
+struct Built {
+    image: String,
+    disk_bytes: u64,
+    image_bytes: u64,
+    chunks: u64,
+    zero_windows: u64,
+    shared_windows: u64,
+    hot_bytes: u64,
+    hot_compressed_bytes: u64,
+    disk_digest: String,
+    image_digest: String,
+}
+
+/// Builds an image.
+pub fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
+    let profiles = read_profiles(&args.profiles)?;
+    let bar = Bar::new(quiet);
+    let options = SourceOptions {
+        free_bytes: args.free.0,
+        scratch_dir: args.scratch.clone(),
+        output: Some(args.output.clone()),
+        ..SourceOptions::default()
+    };
+    let source = Source::open(&args.source, &options, &|progress| show_source(&bar, progress))?;
+    if source.content().is_wrapped() {
+        let content = source.content();
+        log::warn!("{} looks like {content}, and is taken as a raw disk as it is", args.source.display());
+    }
+    let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
+    (build.codec, build.level) = (args.codec.codec, args.codec.level);
+    build.threads = args.threads.unwrap_or(build.threads);
+    let show = |progress: Progress| bar.update(progress);
+    let report = if profiles.is_empty() {
+        hs_image::build(&source, &args.output, &build, &show)?
+    } else {
+        let (cold, hot) = build_and_optimize(&source, args, &build, &profiles, &show)?;
+        drop(bar);
+        return print(args, &cold, Some(&hot));
+    };
+    drop(bar);
+    print(args, &report, None)
+}
+
+/// The image of `build` followed by `optimize`, by way of a file that has no name afterwards.
+fn build_and_optimize(
+    source: &Source,
+    args: &Build,
+    build: &BuildOptions,
+    profiles: &[hs_trace::Profile],
+    show: &(dyn Fn(Progress) + Sync),
+) -> anyhow::Result<(BuildReport, OptimizeReport)> {
+    let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let cold_file = tempfile::Builder::new().prefix(".headstart-cold-").tempfile_in(folder);
+    let cold_file = cold_file.with_context(|| format!("create a file in {}", folder.display()))?;
+    let cold = hs_image::build(source, cold_file.path(), build, show)?;
+    let image = open_image(cold_file.path())?;
+    let options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
+    let hot = hs_image::optimize(&image, cold_file.path(), profiles, &args.output, &options, show)?;
+    Ok((cold, hot))
+}
+
+fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
+    asked.unwrap_or(OptimizeOptions::default().threads)
+}
+
+fn show_source(bar: &Bar, progress: SourceProgress) {
+    match progress {
+        SourceProgress::Scanning { entries, .. } => bar.spin(format!("scanning the directory: {entries} entries")),
+        SourceProgress::Writing { bytes, total_bytes } => bar.update(Progress {
+            stage: "making a file system",
+            done_bytes: bytes,
+            total_bytes,
+        }),
+        _ => bar.spin("normalising inodes"),
+    }
+}
+
+fn print(args: &Build, cold: &BuildReport, hot: Option<&OptimizeReport>) -> anyhow::Result<()> {
+    let built = Built {
+        image: args.output.display().to_string(),
+        disk_bytes: cold.disk_bytes,
+        image_bytes: hot.map_or(cold.image_bytes, |hot| hot.image_bytes),
+        chunks: cold.chunks,
+        zero_windows: cold.zero_windows,
+        shared_windows: cold.shared_windows,
+        hot_bytes: hot.map_or(0, |hot| hot.hot_bytes),
+        hot_compressed_bytes: hot.map_or(0, |hot| hot.hot_compressed_bytes),
+        disk_digest: cold.disk_digest.to_string(),
+        image_digest: hot.map_or(cold.image_digest, |hot| hot.image_digest).to_string(),
+    };
+    if args.json {
+        return show::json(&built);
+    }
+    use hs_units::ByteSize;
+    show::line(format_args!(
+        "{}: {} of disk in {} ({} chunks, {} zero and {} shared windows)",
+        built.image,
+        ByteSize(built.disk_bytes),
+        ByteSize(built.image_bytes),
+        built.chunks,
+        built.zero_windows,
+        built.shared_windows
+    ));
+    if hot.is_some() {
+        show::line(format_args!("hot region: {} in {}", ByteSize(built.hot_bytes), ByteSize(built.hot_compressed_bytes)));
+    }
+    show::line(built.image_digest);
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! `headstart lab`
+
+use serde_json::json;
+
+use crate::cli::LabDisk;
+use crate::commands::mount::wait_for_end;
+use crate::{medium, show};
+use anyhow::Context;
+use hs_serve::ServedFile;
+
+/// Shows a file on an emulated medium until it is unmounted.
+pub fn disk(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
+    let signals = crate::signals::Ends::block()?;
+    let on_medium = medium::open(&args.file, &args.medium)?;
+    let name = args.file.file_name().context("the file has no name")?.to_string_lossy().into_owned();
+    let served = ServedFile::start(on_medium.store, &args.dir, &name)?;
+    if !quiet {
+        let shown = args.dir.join(&name);
+        eprintln!("{} on {}; `umount {}` or Ctrl-C ends it", shown.display(), args.medium, args.dir.display());
+    }
+    wait_for_end(served.session(), None, &signals)?;
+    let counted = on_medium.counters.snapshot();
+    let object = json!({
+        "medium": args.medium.to_string(),
+        "store_requests": counted.requests,
+        "store_bytes": counted.bytes,
+        "seeks": counted.seeks,
+        "medium_busy_s": counted.busy.as_secs_f64(),
+    });
+    if args.json {
+        return show::json(&object);
+    }
+    if !quiet {
+        eprintln!("{} requests, {} bytes, {} seeks", counted.requests, counted.bytes, counted.seeks);
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! One file a command.
+
+pub mod build;
+pub mod docs;
+pub mod inspect;
+pub mod lab;
+pub mod mount;
+pub mod optimize;
+pub mod profile;
+pub mod run;
+pub mod verify;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use hs_image::Image;
+use hs_store::FileStore;
+use hs_trace::Profile;
+
+/// Opens the image at `path` on its real medium.
+pub fn open_image(path: &Path) -> anyhow::Result<Image> {
+    let store = FileStore::open(path).with_context(|| format!("open {}", path.display()))?;
+    Ok(Image::open(Arc::new(store))?)
+}
+
+/// Reads the profile at `path`.
+pub fn read_profile(path: &Path) -> anyhow::Result<Profile> {
+    let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+    Profile::decode(&bytes).with_context(|| format!("{} is not a usable profile", path.display()))
+}
+
+/// Reads several profiles.
+pub fn read_profiles(paths: &[PathBuf]) -> anyhow::Result<Vec<Profile>> {
+    paths.iter().map(|path| read_profile(path)).collect()
+}
+
+/// Writes `bytes` to `path`, which has its old content or the new, never a part.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    use std::io::Write;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let context = || format!("write {}", path.display());
+    let mut file = tempfile::Builder::new().prefix(".headstart-").tempfile_in(folder).with_context(context)?;
+    file.write_all(bytes).with_context(context)?;
+    file.as_file().sync_all().with_context(context)?;
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    file.as_file().set_permissions(readable).with_context(context)?;
+    file.persist(path).map_err(|error| error.error).with_context(context)?;
+    Ok(())
+}

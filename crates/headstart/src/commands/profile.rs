@@ -1,0 +1,128 @@
+//! `headstart profile`
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use hs_image::{Blocks, Image};
+use hs_serve::{MountFsOptions, Prefetching, Recorder, ServeConfig, ServedImage};
+use hs_store::FileStore;
+use hs_trace::{BlockDigest, FileUse, ReadAhead};
+use hs_units::{ByteSize, Nanos};
+use serde::Serialize;
+
+use super::{open_image, run, write_whole};
+use crate::cli::Profile;
+use crate::show;
+use crate::start::{self, Disk, Start, Started};
+use crate::summary::Summary;
+use crate::workdir::Workdir;
+
+#[derive(Serialize)]
+struct Recorded {
+    profile: String,
+    reads: usize,
+    distinct_blocks: u64,
+    files: usize,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
+/// Records a start; gives the exit code of the command, or 0 when it was ended after its grace time.
+pub fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
+    hs_serve::rootenv::enter_private_mounts()?;
+    let (profile, started) = record(args, !args.json)?;
+    write_whole(&args.output, &profile.encode()?)?;
+    let recorded = Recorded {
+        profile: args.output.display().to_string(),
+        reads: profile.reads.len(),
+        distinct_blocks: profile.distinct_blocks(),
+        files: profile.files.len(),
+        summary: started.summary,
+    };
+    if args.json {
+        show::json(&recorded)?;
+    } else if !quiet {
+        eprintln!(
+            "{}: {} reads of {} in {} files; ready after {:.2} s",
+            recorded.profile,
+            recorded.reads,
+            ByteSize(recorded.distinct_blocks * hs_units::BLOCK_BYTES),
+            recorded.files,
+            recorded.summary.ready_s.unwrap_or_default()
+        );
+    }
+    Ok(started.exit.map_or(0, hs_serve::rootenv::Exit::code))
+}
+
+/// Records a start, and finds out which files' pages it read.
+pub fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Profile, Started)> {
+    let recorder = Arc::new(Recorder::default());
+    let read_ahead = args.start.read_ahead;
+    // Off, each page that is touched is one read, and nothing else is.
+    let exact = !args.keep_read_ahead && read_ahead.is_none();
+    let spec = Start {
+        disk: Disk::Image { path: args.image.clone(), config: start::config(&args.image, Prefetching::Off, 0)? },
+        medium: args.start.medium,
+        mount: MountFsOptions {
+            read_ahead_kib: if exact { Some(0) } else { read_ahead },
+            inode_readahead_blocks: exact.then_some(1),
+            warm: false,
+            ..run::mount_options(&args.start)
+        },
+        command: args.command.clone(),
+        ready: args.start.ready.clone(),
+        ready_timeout: Duration::from_secs_f64(args.start.ready_timeout),
+        grace: Some(Duration::from_secs_f64(args.grace)),
+        show_output,
+        watch: Some(recorder.clone()),
+    };
+    let started = start::start(&spec)?;
+    let Some(ready) = started.ready else {
+        let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+        bail!("the command ended with exit code {code} without being ready; nothing was recorded");
+    };
+    let (reads, dropped) = recorder.take();
+    if dropped > 0 {
+        log::warn!("{dropped} reads beyond the limit of a profile were not recorded");
+    }
+    let image = open_image(&args.image)?;
+    let mut profile = hs_trace::Profile {
+        disk_digest: image.disk_digest(),
+        disk_bytes: image.disk_bytes(),
+        command: command_line(args),
+        medium: args.start.medium.to_string(),
+        read_ahead: if exact { ReadAhead::Off } else { ReadAhead::Kernel { kib: read_ahead.unwrap_or(128) } },
+        ready: Some(ready.into()),
+        ended: Nanos::from_secs_f64(started.summary.wall_s),
+        reads,
+        digests: Vec::new(),
+        files: Vec::new(),
+    };
+    profile.digests = digests(&image, &profile)?;
+    profile.files = files(&args.image, &profile)
+        .inspect_err(|error| log::warn!("which files were read is not known: {error:#}"))
+        .unwrap_or_default();
+    Ok((profile, started))
+}
+
+fn command_line(args: &Profile) -> String {
+    args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+fn digests(image: &Image, profile: &hs_trace::Profile) -> anyhow::Result<Vec<BlockDigest>> {
+    let mut blocks = Blocks::new(image);
+    profile.first_access().into_iter().map(|lba| Ok(BlockDigest::of(blocks.block(lba)?))).collect()
+}
+
+/// Mounts the image once more, from its real medium, and asks the file system where its files lie.
+fn files(image: &Path, profile: &hs_trace::Profile) -> anyhow::Result<Vec<FileUse>> {
+    let work = Workdir::new()?;
+    let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
+    let store = Arc::new(FileStore::open(image).context("open")?);
+    let served = ServedImage::start(store, &work.folder("disk")?, &config, None)?;
+    let options = MountFsOptions { warm: false, ..MountFsOptions::default() };
+    let mounted = served.mount_fs(&work.folder("fs")?, &options)?;
+    Ok(hs_serve::block_files::map(&mounted.target(), &profile.block_set())?)
+}

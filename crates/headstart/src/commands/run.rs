@@ -1,0 +1,66 @@
+//! `headstart run`
+
+use std::time::Duration;
+
+use hs_serve::{MountFsOptions, Prefetching};
+
+use super::write_whole;
+use crate::cli::{PrefetchMode, Run, StartFlags};
+use crate::start::{self, Disk, Start};
+
+/// Runs a command in an image's root; gives the exit code.
+pub fn run(args: &Run) -> anyhow::Result<i32> {
+    hs_serve::rootenv::enter_private_mounts()?;
+    let mode = args.prefetch.prefetch.unwrap_or(PrefetchMode::Warm);
+    let disk = if args.foreign {
+        Disk::Foreign { path: args.image.clone() }
+    } else {
+        let prefetching = prefetching(mode);
+        let config = start::config(&args.image, prefetching, args.prefetch.budget.0)?;
+        Disk::Image { path: args.image.clone(), config }
+    };
+    let spec = Start {
+        disk,
+        medium: args.start.medium,
+        mount: MountFsOptions {
+            // What is pushed lies in the page cache of disk.img, which direct I/O would pass by.
+            direct_io: mode != PrefetchMode::Push && !args.foreign,
+            warm: mode == PrefetchMode::Warm,
+            ..mount_options(&args.start)
+        },
+        command: args.command.clone(),
+        ready: args.start.ready.clone(),
+        ready_timeout: Duration::from_secs_f64(args.start.ready_timeout),
+        grace: None,
+        show_output: true,
+        watch: None,
+    };
+    let started = start::start(&spec)?;
+    if let Some(path) = &args.json {
+        let text = serde_json::to_string_pretty(&started.summary)? + "\n";
+        if path.as_os_str() == "/dev/stderr" {
+            eprint!("{text}");
+        } else {
+            write_whole(path, text.as_bytes())?;
+        }
+    }
+    let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+    if started.ready.is_none() {
+        anyhow::bail!("the command ended with exit code {code} without being ready");
+    }
+    Ok(code)
+}
+
+/// Where the server puts what it prefetches.
+pub fn prefetching(mode: PrefetchMode) -> Prefetching {
+    match mode {
+        PrefetchMode::Off => Prefetching::Off,
+        PrefetchMode::Warm | PrefetchMode::Hold => Prefetching::Hold,
+        PrefetchMode::Push => Prefetching::Push,
+    }
+}
+
+/// What the flags say about the mount.
+pub fn mount_options(flags: &StartFlags) -> MountFsOptions {
+    MountFsOptions { read_ahead_kib: flags.read_ahead, trusted: flags.trusted, ..MountFsOptions::default() }
+}

@@ -1,0 +1,34 @@
+//! Files on the medium that a command asked for.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use hs_device::Medium;
+use hs_store::{Count, Counters, Emulate, FileStore, Store};
+
+/// A file on a medium, which counts the requests that it gets.
+pub struct OnMedium {
+    /// The file, as the medium delivers it.
+    pub store: Arc<dyn Store>,
+    /// What the medium counts.
+    pub counters: Arc<Counters>,
+}
+
+/// Opens `path` on `medium`. For an emulated medium the file is first read into the page cache, so
+/// that the time of the real one does not show.
+pub fn open(path: &Path, medium: &Medium) -> anyhow::Result<OnMedium> {
+    let file = FileStore::open(path).context("open")?;
+    if *medium != Medium::None {
+        read_into_cache(&file)?;
+    }
+    let counted = Count::new(Emulate::new(file, medium));
+    let counters = counted.counters();
+    Ok(OnMedium { store: Arc::new(counted), counters })
+}
+
+fn read_into_cache(file: &FileStore) -> anyhow::Result<()> {
+    let whole = hs_units::ByteRange::new(0, file.len());
+    file.stream(whole, &mut |_| std::ops::ControlFlow::Continue(()))?;
+    Ok(())
+}

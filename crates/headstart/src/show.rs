@@ -1,0 +1,76 @@
+//! What people see: progress on a terminal, tables, errors.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use hs_image::Progress;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// A progress bar on standard error: on a terminal, unless told to be quiet.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar that shows nothing yet.
+    pub fn new(quiet: bool) -> Self {
+        let hidden = quiet || !std::io::stderr().is_terminal();
+        let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        Self(ProgressBar::with_draw_target(None, target))
+    }
+
+    /// Shows how far a stage has come, with rate and remaining time.
+    pub fn update(&self, progress: Progress) {
+        if self.0.message() != progress.stage {
+            let template = "{msg:24} {bar:32} {bytes:>10} of {total_bytes:10} {bytes_per_sec:>12} {eta:>4} left";
+            if let Ok(style) = ProgressStyle::with_template(template) {
+                self.0.set_style(style);
+            }
+            self.0.reset();
+            self.0.set_message(progress.stage);
+            self.0.set_length(progress.total_bytes);
+        }
+        self.0.set_position(progress.done_bytes);
+    }
+
+    /// Shows that something of unknown length is being done.
+    pub fn spin(&self, message: impl Into<String>) {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
+            self.0.set_style(style);
+        }
+        self.0.set_message(message.into());
+        self.0.enable_steady_tick(Duration::from_millis(120));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// A table whose first column is text and whose others are numbers.
+pub fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.to_vec());
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+/// Prints a line to standard output; a reader that went away is not an error.
+pub fn line(text: impl std::fmt::Display) {
+    use std::io::Write;
+    if let Err(error) = writeln!(std::io::stdout(), "{text}")
+        && error.kind() == std::io::ErrorKind::BrokenPipe
+    {
+        std::process::exit(0);
+    }
+}
+
+/// Prints an object as JSON.
+pub fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    line(serde_json::to_string_pretty(value)?);
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! The signals that end a server, waited for like any other event.
+
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// SIGINT, SIGTERM and SIGHUP, blocked and turned into a readable descriptor.
+pub struct Ends(OwnedFd);
+
+impl Ends {
+    /// Blocks them in this thread and every thread that it starts: call it before there are any.
+    pub fn block() -> std::io::Result<Self> {
+        // SAFETY: a signal set is plain data, initialised by sigemptyset before it is used.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `set` is valid for writes; the signal numbers exist.
+        unsafe {
+            libc::sigemptyset(&raw mut set);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&raw mut set, signal);
+            }
+        }
+        // SAFETY: `set` is initialised; the old mask is not asked for.
+        let blocked = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        if blocked != 0 {
+            return Err(std::io::Error::from_raw_os_error(blocked));
+        }
+        // SAFETY: `set` is initialised; -1 asks for a new descriptor.
+        let fd = unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: signalfd returned a new descriptor that nobody else has.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+}
+
+impl AsFd for Ends {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

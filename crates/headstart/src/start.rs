@@ -1,0 +1,254 @@
+//! One start: a command in the root of an image, or of a foreign disk, from some medium, timed.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hs_device::Medium;
+use hs_image::Watch;
+use hs_serve::fsmount::FileSystem;
+use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
+use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedFile, ServedImage};
+
+use crate::medium::{self, OnMedium};
+use crate::summary::{Summary, peak_rss_bytes, seconds};
+use crate::workdir::Workdir;
+
+/// What the root lies in.
+#[derive(Clone, Debug)]
+pub enum Disk {
+    /// A headstart image.
+    Image {
+        /// The file.
+        path: PathBuf,
+        /// How it is served.
+        config: Box<ServeConfig>,
+    },
+    /// A plain disk of a foreign system.
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A directory of this machine: nothing is emulated, nothing is cold.
+    Directory {
+        /// The root.
+        path: PathBuf,
+    },
+}
+
+/// A start to be made.
+#[derive(Clone)]
+pub struct Start {
+    /// What the root lies in.
+    pub disk: Disk,
+    /// What the disk lies on.
+    pub medium: Medium,
+    /// How the file system is mounted.
+    pub mount: MountFsOptions,
+    /// The command.
+    pub command: Vec<OsString>,
+    /// Ready when a line of its output matches; when none, when it ends.
+    pub ready: Option<regex::Regex>,
+    /// How long to wait for that.
+    pub ready_timeout: Duration,
+    /// After ready the command may go on for so long and is then ended; for ever when none.
+    pub grace: Option<Duration>,
+    /// Whether the command's output is passed on.
+    pub show_output: bool,
+    /// Sees every read that the server answers.
+    pub watch: Option<Arc<dyn Watch>>,
+}
+
+/// How a start went.
+pub struct Started {
+    /// The figures.
+    pub summary: Summary,
+    /// How the command ended; `None` when it was ended after its grace time.
+    pub exit: Option<Exit>,
+    /// Start → ready; `None` when the command ended without being ready.
+    pub ready: Option<Duration>,
+}
+
+/// Everything that a start needs mounted, in the order in which it is taken down.
+struct Mounted {
+    root: RootEnv,
+    fs: Option<MountedFs>,
+    served: Served,
+    _work: Workdir,
+}
+
+enum Served {
+    Image(Box<ServedImage>),
+    File(#[expect(dead_code, reason = "held for its mount")] ServedFile),
+    Nothing,
+}
+
+/// Makes a start, from opening the disk to the end of the command. Call
+/// `hs_serve::rootenv::enter_private_mounts` once before.
+pub fn start(spec: &Start) -> anyhow::Result<Started> {
+    let (on_medium, disk_bytes) = match &spec.disk {
+        Disk::Image { path, .. } | Disk::Foreign { path } => {
+            let on_medium = medium::open(path, &spec.medium)?;
+            let bytes = on_medium.store.len();
+            (Some(on_medium), bytes)
+        }
+        Disk::Directory { .. } => (None, 0),
+    };
+    let began = Instant::now();
+    let mounted = mount(spec, on_medium.as_ref())?;
+    let piped = spec.ready.is_some() || !spec.show_output;
+    let options = SpawnOptions {
+        stdout: if piped { Stream::Pipe } else { Stream::Inherit },
+        ..SpawnOptions::default()
+    };
+    let mut child = mounted.root.spawn(&spec.command, options)?;
+    let ready = wait_ready(spec, &mut child, began)?;
+    let mut summary = Summary { medium: spec.medium.to_string(), image_bytes: disk_bytes, ..Summary::default() };
+    let mut ready_at = None;
+    let exit = match ready {
+        Ready::Line(at) => {
+            ready_at = Some(at - began);
+            fill(&mut summary, &mounted, on_medium.as_ref());
+            match spec.grace {
+                Some(grace) => {
+                    std::thread::sleep(grace);
+                    drop(child);
+                    None
+                }
+                None => Some(child.wait()?),
+            }
+        }
+        Ready::Ended => {
+            let exit = child.wait()?;
+            if spec.ready.is_none() {
+                ready_at = Some(began.elapsed());
+            }
+            fill(&mut summary, &mounted, on_medium.as_ref());
+            if let Some(grace) = spec.grace {
+                std::thread::sleep(grace);
+            }
+            Some(exit)
+        }
+    };
+    summary.ready_s = ready_at.map(|ready| ready.as_secs_f64());
+    summary.wall_s = began.elapsed().as_secs_f64();
+    summary.peak_rss_bytes = peak_rss_bytes();
+    if let Served::Image(served) = &mounted.served {
+        summary.end_reason = served.driver().ended().map(|reason| reason.as_str().to_owned());
+    }
+    Ok(Started { summary, exit, ready: ready_at })
+}
+
+fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> {
+    let work = Workdir::new()?;
+    let (served, fs, lower) = match (&spec.disk, on_medium) {
+        (Disk::Image { config, .. }, Some(on_medium)) => {
+            let disk = work.folder("disk")?;
+            let watch = spec.watch.clone();
+            let served = ServedImage::start(Arc::clone(&on_medium.store), &disk, config, watch)?;
+            let target = work.folder("fs")?;
+            let fs = served.mount_fs(&target, &spec.mount)?;
+            (Served::Image(Box::new(served)), Some(fs), target)
+        }
+        (Disk::Foreign { .. }, Some(on_medium)) => {
+            let disk = work.folder("disk")?;
+            let served = ServedFile::start(Arc::clone(&on_medium.store), &disk, "disk.img")?;
+            let target = work.folder("fs")?;
+            let file = disk.join("disk.img");
+            let store = &on_medium.store;
+            let detect = |offset: u64, bytes: &mut [u8]| {
+                store.read_at(offset, bytes).map_err(std::io::Error::other)
+            };
+            let file_system = FileSystem::detect_with(Path::new(store.name()), detect)?;
+            let fs = MountedFs::mount(&file, file_system, &target, &spec.mount)?;
+            (Served::File(served), Some(fs), target)
+        }
+        (Disk::Directory { path }, _) => (Served::Nothing, None, path.clone()),
+        (_, None) => bail!("a disk without a medium"),
+    };
+    let root = RootEnv::prepare(&lower, &work.folder("root")?)?;
+    Ok(Mounted { root, fs, served, _work: work })
+}
+
+enum Ready {
+    Line(Instant),
+    Ended,
+}
+
+/// Passes the command's output on until a line says that it is ready, or it ends.
+fn wait_ready(spec: &Start, child: &mut Child, began: Instant) -> anyhow::Result<Ready> {
+    let Some(stdout) = child.stdout.take() else { return Ok(Ready::Ended) };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let pattern = spec.ready.clone();
+    let show = spec.show_output;
+    std::thread::Builder::new().name("hs-output".to_owned()).spawn(move || {
+        let mut lines = BufReader::new(stdout);
+        let mut line = Vec::new();
+        let mut sender = Some(sender);
+        while matches!(lines.read_until(b'\n', &mut line), Ok(read) if read > 0) {
+            let matches = pattern.as_ref().is_some_and(|pattern| pattern.is_match(&String::from_utf8_lossy(&line)));
+            if matches && let Some(sender) = sender.take() {
+                let _ = sender.send(Instant::now());
+            }
+            if show {
+                let mut stdout = std::io::stdout().lock();
+                let _ = stdout.write_all(&line).and_then(|()| stdout.flush());
+            }
+            line.clear();
+        }
+    })?;
+    if spec.ready.is_none() {
+        // The output thread drops its sender when the output ends.
+        let _ = receiver.recv();
+        return Ok(Ready::Ended);
+    }
+    let left = spec.ready_timeout.saturating_sub(began.elapsed());
+    match receiver.recv_timeout(left) {
+        Ok(at) => Ok(Ready::Line(at)),
+        Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => Ok(Ready::Ended),
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => bail!(
+            "the command was not ready after {:.0} s: no line of its output matched '{}'; \
+             give another --ready or a longer --ready-timeout",
+            spec.ready_timeout.as_secs_f64(),
+            spec.ready.as_ref().map_or("", regex::Regex::as_str),
+        ),
+    }
+}
+
+/// The figures as they are now.
+fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) {
+    if let Some(on_medium) = on_medium {
+        let counted = on_medium.counters.snapshot();
+        summary.store_requests = counted.requests;
+        summary.store_bytes = counted.bytes;
+        summary.seeks = counted.seeks;
+        summary.medium_busy_s = seconds(counted.busy);
+        summary.logical_bytes = on_medium.store.len();
+    }
+    if let Served::Image(served) = &mounted.served {
+        let image = served.reader().image();
+        let stats = served.reader().stats();
+        summary.logical_bytes = image.disk_bytes();
+        let hot = &image.superblock().hot;
+        summary.hot_bytes = hot.iter().map(|segment| segment.blocks * hs_units::BLOCK_BYTES).sum();
+        summary.hot_compressed_bytes = hot.iter().map(|segment| segment.range().len).sum();
+        summary.demand_requests = Some(stats.demand_requests);
+        summary.demand_bytes = Some(stats.demand_bytes);
+        summary.demand_wait_s = Some(seconds(stats.demand_wait));
+        summary.prefetch_bytes = Some(stats.prefetch_bytes);
+        let waited = stats.waited_requests as f64 / stats.demand_requests.max(1) as f64;
+        summary.cache_hit_ratio = Some(1.0 - waited);
+    }
+    log::debug!("mounted {}", mounted.fs.as_ref().map_or_else(String::new, |fs| fs.target().display().to_string()));
+}
+
+/// The served image's configuration for prefetching in `mode` with `budget_bytes`.
+pub fn config(path: &Path, mode: Prefetching, budget_bytes: u64) -> anyhow::Result<Box<ServeConfig>> {
+    let source_name = path.canonicalize().context("open")?.display().to_string();
+    let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
+    config.prefetch.budget_bytes = budget_bytes;
+    Ok(Box::new(config))
+}

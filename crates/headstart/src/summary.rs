@@ -1,0 +1,67 @@
+//! The run summary: one object, the same keys wherever they apply.
+
+use hs_units::Nanos;
+use serde::Serialize;
+
+/// What one start took. Bytes are bytes, times are seconds; `None` where a figure does not apply or
+/// was not observed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Start → ready.
+    pub ready_s: Option<f64>,
+    /// Start → end of the command.
+    pub wall_s: f64,
+    /// The medium.
+    pub medium: String,
+    /// The network link; none yet.
+    pub link: Option<String>,
+    /// Bytes of the image file.
+    pub image_bytes: u64,
+    /// Bytes of the disk.
+    pub logical_bytes: u64,
+    /// Uncompressed bytes of the hot blocks.
+    pub hot_bytes: u64,
+    /// Bytes of the hot region in the file.
+    pub hot_compressed_bytes: u64,
+    /// Reads that the kernel asked for.
+    pub demand_requests: Option<u64>,
+    /// Bytes that these asked for.
+    pub demand_bytes: Option<u64>,
+    /// Sum of the times that somebody waited for the medium.
+    pub demand_wait_s: Option<f64>,
+    /// Bytes prefetched, uncompressed.
+    pub prefetch_bytes: Option<u64>,
+    /// Prefetched bytes that were demanded before they had come, as observed.
+    pub late_bytes: Option<u64>,
+    /// Prefetched bytes that nobody used, as observed.
+    pub unused_prefetch_bytes: Option<u64>,
+    /// Prefetched bytes that were used, as observed.
+    pub used_prefetch_bytes: Option<u64>,
+    /// Requests that the medium counted until ready.
+    pub store_requests: u64,
+    /// Bytes that it delivered until ready.
+    pub store_bytes: u64,
+    /// Requests that did not go on where the last one ended.
+    pub seeks: u64,
+    /// Time during which it had a request in service.
+    pub medium_busy_s: f64,
+    /// Share of the kernel's reads that did not have to wait for the medium.
+    pub cache_hit_ratio: Option<f64>,
+    /// Peak memory of the server.
+    pub peak_rss_bytes: Option<u64>,
+    /// Why the prefetch ended.
+    pub end_reason: Option<String>,
+}
+
+/// Seconds.
+pub fn seconds(nanos: Nanos) -> f64 {
+    nanos.as_secs_f64()
+}
+
+/// The largest resident set of this process so far.
+pub fn peak_rss_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}

@@ -1,0 +1,8 @@
+//! Which file pages blocks are, and what became of pages: on real ext4 images on loop devices.
+
+mod block_files;
+mod observe;
+mod scene;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod support;
