@@ -126,12 +126,19 @@ pub struct StartFlags {
     /// Give up when the command is not ready after so many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
     pub ready_timeout: f64,
-    /// Kernel read-ahead on the mounted file system, in KiB; the kernel's own (128) when not given.
+    /// Kernel read-ahead on the mounted file system, in KiB; 128 when not given.
     #[arg(long, value_name = "KIB")]
     pub read_ahead: Option<u32>,
     /// Honour set-user-id programs and device nodes in the image.
     #[arg(long)]
     pub trusted: bool,
+}
+
+impl StartFlags {
+    /// Kernel read-ahead, in KiB.
+    pub fn read_ahead_kib(&self) -> u32 {
+        self.read_ahead.unwrap_or(128)
+    }
 }
 
 fn parse_medium(text: &str) -> Result<Medium, String> {

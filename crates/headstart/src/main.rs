@@ -83,7 +83,8 @@ fn log_to_stderr(cli: &Cli) {
         (true, _) => log::LevelFilter::Error,
         (false, 0) => log::LevelFilter::Warn,
         (false, 1) => log::LevelFilter::Info,
-        (false, _) => log::LevelFilter::Debug,
+        (false, 2) => log::LevelFilter::Debug,
+        (false, _) => log::LevelFilter::Trace,
     };
     if log::set_logger(&Stderr).is_ok() {
         log::set_max_level(level);

@@ -104,7 +104,9 @@ pub fn start(spec: &Start) -> anyhow::Result<Started> {
         stdout: if piped { Stream::Pipe } else { Stream::Inherit },
         ..SpawnOptions::default()
     };
+    log::info!("mounted after {:.1?}", began.elapsed());
     let mut child = mounted.root.spawn(&spec.command, options)?;
+    log::info!("command started after {:.1?}", began.elapsed());
     let ready = wait_ready(spec, &mut child, began)?;
     let mut summary = Summary { medium: spec.medium.to_string(), image_bytes: disk_bytes, ..Summary::default() };
     let mut ready_at = None;
@@ -242,7 +244,6 @@ fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) 
         let waited = stats.waited_requests as f64 / stats.demand_requests.max(1) as f64;
         summary.cache_hit_ratio = Some(1.0 - waited);
     }
-    log::debug!("mounted {}", mounted.fs.as_ref().map_or_else(String::new, |fs| fs.target().display().to_string()));
 }
 
 /// The served image's configuration for prefetching in `mode` with `budget_bytes`.

@@ -25,6 +25,11 @@ impl MediumEstimate {
         }
     }
 
+    /// Learns the latency from a request that is still under way, when nothing else is known.
+    pub fn observe_latency(&mut self, asked: Nanos, first_byte: Nanos) {
+        self.latency_ns.get_or_insert(first_byte.saturating_sub(asked).0 as f64);
+    }
+
     /// Time from asking to the first byte; zero before the first observation.
     #[must_use]
     pub fn latency(&self) -> Nanos {

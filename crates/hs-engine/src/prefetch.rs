@@ -28,8 +28,6 @@ pub struct PrefetchConfig {
     /// No request may occupy the medium for longer than this, by the estimate so far: it is what a
     /// demand read may have to wait for on a medium that serves one request at a time.
     pub max_occupancy: Nanos,
-    /// Requests under way at once. Two hide the latency of a medium that overlaps requests.
-    pub max_in_flight: usize,
 }
 
 impl Default for PrefetchConfig {
@@ -40,7 +38,6 @@ impl Default for PrefetchConfig {
             max_request_bytes: 8 << 20,
             // A sixth of a second keeps the price of one 10 ms latency a request below 6%.
             max_occupancy: Nanos::from_millis(170),
-            max_in_flight: 2,
         }
     }
 }
@@ -103,10 +100,34 @@ struct InFlight {
     chunks: Range<u32>,
     asked: Nanos,
     first_byte: Option<Nanos>,
+    /// When so many stored bytes of it had come.
+    seen: Option<(Nanos, u64)>,
+}
+
+impl InFlight {
+    /// When its last byte will come, by its own rate so far, else by that of the requests before it.
+    fn done(&self, bytes: u64, estimate: &MediumEstimate) -> Option<Nanos> {
+        let first_byte = self.first_byte?;
+        let transfer = match self.seen {
+            Some((at, seen)) => Nanos((at.saturating_sub(first_byte).0 as f64 / seen as f64 * bytes as f64) as u64),
+            None => estimate.transfer(bytes)?,
+        };
+        Some(first_byte + transfer)
+    }
+}
+
+/// When the next request may be made.
+enum Turn {
+    Now,
+    At(Nanos),
+    Unknown,
 }
 
 /// Demand misses after which the profile is doubted and prefetch only fills the medium's pauses.
 const TRUSTED_MISSES: u64 = 24;
+/// How much earlier than one latency before its end a request is followed by the next: waking takes
+/// time, and a medium that waits is lost for good.
+const EARLY: Nanos = Nanos::from_millis(2);
 /// How long the medium must have been free of demand before doubted prefetch goes on.
 const PAUSE: Nanos = Nanos::from_millis(20);
 
@@ -180,8 +201,11 @@ impl Prefetch {
                 return Next::WaitUntil(free_again);
             }
         }
-        if self.in_flight.len() >= self.config.max_in_flight {
-            return Next::Wait;
+        match self.next_turn() {
+            Turn::Now => {}
+            Turn::At(then) if then <= now => {}
+            Turn::At(then) => return Next::WaitUntil(then),
+            Turn::Unknown => return Next::Wait,
         }
         let limit = if doubted { self.config.first_request_bytes } else { self.request_limit() };
         match self.choose_run(limit) {
@@ -194,6 +218,20 @@ impl Prefetch {
     pub fn handle_first_byte(&mut self, now: Nanos, id: RequestId) {
         if let Some(request) = self.in_flight.iter_mut().find(|request| request.id == id) {
             request.first_byte.get_or_insert(now);
+        }
+    }
+
+    /// The stored bytes of a whole chunk of a prefetch request came.
+    pub fn handle_progress(&mut self, now: Nanos, id: RequestId, chunk: u32) {
+        let Some(position) = self.in_flight.iter().position(|request| request.id == id) else { return };
+        let request = &self.in_flight[position];
+        if let Some(first_byte) = request.first_byte {
+            if request.seen.is_none() {
+                // Later requests observe it when they end; the first must not wait for that.
+                self.estimate.observe_latency(request.asked, first_byte);
+            }
+            let bytes = self.stored(&(request.chunks.start..chunk + 1));
+            self.in_flight[position].seen = Some((now, bytes));
         }
     }
 
@@ -282,23 +320,38 @@ impl Prefetch {
             None => {}
         }
         let asked_for = self.in_flight.iter().any(|request| request.chunks.contains(&chunk));
-        if self.misses > TRUSTED_MISSES && !asked_for {
+        if asked_for {
+            // A request of its own would come after those that are under way.
+            return Late::Join;
+        }
+        if self.misses > TRUSTED_MISSES || chunk < self.next {
             return Late::Fetch;
         }
-        let front = (self.front() as usize).min(index);
-        let ahead_bytes: u64 =
-            self.sizes[front..=index].iter().map(|size| u64::from(size.stored_bytes)).sum();
-        let own_bytes = u64::from(self.sizes[index].stored_bytes);
-        match (self.estimate.transfer(ahead_bytes), self.estimate.transfer(own_bytes)) {
-            (Some(by_stream), Some(by_itself)) => {
-                // A request of its own shares the medium with what is already asked for, so the
-                // stream is given the benefit of twice the latency.
-                let seek = self.estimate.latency() + self.estimate.latency() + by_itself;
-                if by_stream <= seek { Late::Join } else { Late::Fetch }
-            }
-            _ if asked_for => Late::Join,
+        // Both wait for the requests under way. Then the stream brings what lies between first; a
+        // request of its own costs the medium one more latency.
+        match self.estimate.transfer(self.stored(&(self.next..chunk))) {
+            Some(between) if between <= self.estimate.latency() => Late::Join,
             _ => Late::Fetch,
         }
+    }
+
+    /// A second request is made one latency before the first is done: early enough that a medium
+    /// which overlaps requests never pauses, and so late that on one which does not a demand read
+    /// finds at most one request before it.
+    fn next_turn(&self) -> Turn {
+        let mut in_flight = self.in_flight.iter();
+        let Some(request) = in_flight.next() else { return Turn::Now };
+        if in_flight.next().is_some() {
+            return Turn::Unknown;
+        }
+        match request.done(self.stored(&request.chunks), &self.estimate) {
+            Some(done) => Turn::At(done.saturating_sub(self.estimate.latency() + EARLY)),
+            None => Turn::Unknown,
+        }
+    }
+
+    fn stored(&self, chunks: &Range<u32>) -> u64 {
+        self.sizes[chunks.start as usize..chunks.end as usize].iter().map(|size| u64::from(size.stored_bytes)).sum()
     }
 
     fn request_limit(&self) -> u64 {
@@ -334,7 +387,7 @@ impl Prefetch {
             .iter()
             .map(|size| u64::from(size.raw_bytes))
             .sum::<u64>();
-        self.in_flight.push_back(InFlight { id, chunks, asked, first_byte: None });
+        self.in_flight.push_back(InFlight { id, chunks, asked, first_byte: None, seen: None });
         id
     }
 }

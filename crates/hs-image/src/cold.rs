@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use hs_format::limits::WINDOW_ENTRY_BYTES;
 use hs_format::{ColdLeaf, ColdRoot, FormatError, Superblock, WindowRef};
 use hs_store::Store;
 use hs_units::ByteRange;
@@ -14,8 +15,11 @@ use crate::ImageError;
 /// An index of up to this size is read with one request: on a medium with latency the pieces would
 /// cost more than the transfer of the whole.
 const WHOLE_INDEX_BYTES: u64 = 512 * 1024;
-/// Leaves kept in memory. A leaf of 512 windows takes about 32 KiB decoded.
-const KEPT_LEAVES: usize = 64;
+/// Decoded leaves kept in memory: 85 of the usual 512 windows, and never less than two of the largest
+/// that the format has.
+pub(crate) const KEPT_INDEX_BYTES: u64 = 2 << 20;
+/// What a leaf in memory counts for at least, as its place in the cache is not free.
+const SMALLEST_LEAF_BYTES: u64 = 256;
 
 /// Which chunk holds a window: asked of the root, then of a leaf.
 #[derive(Debug)]
@@ -31,9 +35,18 @@ struct State {
 }
 
 impl ColdIndex {
-    pub(crate) fn new() -> Self {
-        let capacity = NonZeroUsize::new(KEPT_LEAVES).expect("a constant above zero");
+    pub(crate) fn new(superblock: &Superblock) -> Self {
+        let leaf_bytes = u64::from(superblock.cold.windows_per_leaf) * WINDOW_ENTRY_BYTES as u64;
+        let leaves = (KEPT_INDEX_BYTES / leaf_bytes.max(SMALLEST_LEAF_BYTES)) as usize;
+        let capacity = NonZeroUsize::new(leaves).unwrap_or(NonZeroUsize::MIN);
         Self { state: Mutex::new(State { root: None, leaves: LruCache::new(capacity) }), loading: Mutex::new(()) }
+    }
+
+    /// Bytes of leaves in memory.
+    #[cfg(test)]
+    pub(crate) fn kept_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.leaves.iter().map(|(_, leaf)| (leaf.len() * WINDOW_ENTRY_BYTES) as u64).sum()
     }
 
     /// The window's place if the index in memory knows it.

@@ -30,7 +30,7 @@ pub struct Head {
     pub chunks: u32,
     /// When the request was made.
     pub asked: Instant,
-    /// When its first byte came.
+    /// When the first byte of the chunks came.
     pub first_byte: Instant,
     /// What the request still brings, in order; ends with [`HeadMessage::Finished`].
     pub messages: Receiver<HeadMessage>,
@@ -94,7 +94,6 @@ struct Parser<'a> {
     collected: Vec<u8>,
     superblock: Option<Superblock>,
     stage: Stage,
-    first_byte: Option<Instant>,
     bytes: u64,
 }
 
@@ -108,7 +107,6 @@ fn request(store: &dyn Store, limit_bytes: u64, opened: &Sender<Opened>, message
         collected: Vec::new(),
         superblock: None,
         stage: Stage::Tables,
-        first_byte: None,
         bytes: 0,
     };
     let outcome = store.stream(range, &mut |piece| parser.push(piece));
@@ -124,7 +122,6 @@ fn request(store: &dyn Store, limit_bytes: u64, opened: &Sender<Opened>, message
 
 impl Parser<'_> {
     fn push(&mut self, piece: &[u8]) -> ControlFlow<()> {
-        self.first_byte.get_or_insert_with(Instant::now);
         self.bytes += piece.len() as u64;
         match &mut self.stage {
             Stage::Chunks { .. } => self.push_chunks(piece),
@@ -199,7 +196,7 @@ impl Parser<'_> {
 
     fn announce(&mut self, hot: Option<HotMap>, chunks: u32) {
         let superblock = Box::new(self.superblock.clone().expect("the superblock comes before its tables"));
-        let first_byte = self.first_byte.unwrap_or_else(Instant::now);
+        let first_byte = Instant::now();
         let _ = self.opened.send(Opened::Tables { superblock, hot, chunks, first_byte });
     }
 

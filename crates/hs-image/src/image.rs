@@ -83,7 +83,8 @@ impl Image {
         from_mirror: bool,
         hot: HotMap,
     ) -> Self {
-        Self { store, superblock, from_mirror, hot, cold: ColdIndex::new() }
+        let cold = ColdIndex::new(&superblock);
+        Self { store, superblock, from_mirror, hot, cold }
     }
 
     /// The superblock that `first` holds, else the mirror at the end of the file.
@@ -220,6 +221,12 @@ impl Image {
     #[must_use]
     pub const fn window_bytes(&self) -> u64 {
         self.superblock.cold.window_blocks as u64 * BLOCK_BYTES
+    }
+
+    /// Bytes of the cold index in memory, its root excepted.
+    #[cfg(test)]
+    pub(crate) fn kept_index_bytes(&self) -> u64 {
+        self.cold.kept_bytes()
     }
 
     /// The window's place if the index in memory knows it.

@@ -5,6 +5,10 @@
 //! Writing: [`build`] stores a disk in cold windows, [`optimize`] adds a hot region that a profile
 //! ordered, [`verify`] proves what an image holds.
 
+// The samples of the tests in `tests` serve those in `src` too, under the crate's own name.
+#[cfg(test)]
+extern crate self as hs_image;
+
 pub mod source;
 
 mod build;

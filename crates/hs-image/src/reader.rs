@@ -191,7 +191,8 @@ impl Reader {
     }
 
     /// Takes a hot chunk that the stream brought: verifies and decompresses it on this thread, and
-    /// answers whoever waits for it. Returns its bytes, or `None` when it was in memory already.
+    /// answers whoever waits for it, after `gate` has returned. Returns its bytes, or `None` when it
+    /// was in memory already.
     ///
     /// # Errors
     /// When the chunk is not what its digest says; its readers then get the cold copies.
@@ -200,6 +201,7 @@ impl Reader {
         chunk: u32,
         stored: &[u8],
         tools: &mut Decompressor,
+        gate: impl FnOnce(),
     ) -> Result<Option<Bytes>, ImageError> {
         let shared = &self.shared;
         if shared.memory.lock().has(Key::Hot(chunk)) {
@@ -208,6 +210,7 @@ impl Reader {
         match shared.image.decode_hot(chunk, stored, tools) {
             Ok(raw) => {
                 let bytes = Arc::new(raw);
+                gate();
                 shared.counters.prefetch_bytes.fetch_add(bytes.len() as u64, Relaxed);
                 shared.publish(Key::Hot(chunk), &bytes, true);
                 Ok(Some(bytes))
@@ -318,6 +321,7 @@ impl Shared {
         memory.wait(pending, &wanted);
         drop(memory);
         if missed {
+            log::debug!("{}: miss at blocks {}", self.now(), hs_units::BlockRange::covering(range.offset, range.len));
             self.policy.miss();
         }
         for key in wanted {
@@ -329,7 +333,10 @@ impl Shared {
                 let _ = self.jobs.send(Job::Load(key));
             }
         }
-        self.read_ahead(range);
+        // What the hot region holds is scattered by nature: only misses tell of a sequential reader.
+        if missed {
+            self.read_ahead(range);
+        }
     }
 
     /// Cuts a read into spans of chunks, hot where the hot region has the block.
@@ -461,6 +468,7 @@ impl Shared {
                 self.publish(key, &bytes, false);
                 continue;
             }
+            log::debug!("{}: reading {key:?}", self.now());
             let loaded = match key {
                 Key::Hot(chunk) => self.image.load_hot(chunk, &mut tools).map(Some),
                 Key::Cold(window) => self.image.load_window(window, &mut tools),

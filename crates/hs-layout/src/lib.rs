@@ -6,6 +6,7 @@
 
 mod chunks;
 mod hints;
+mod lead;
 mod order;
 mod plan;
 

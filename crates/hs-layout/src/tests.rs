@@ -28,7 +28,7 @@ fn file(inode: u64, runs: &[(u64, u64, u64)]) -> FileUse {
 }
 
 fn options(first_blocks: u64, max_blocks: u64) -> LayoutOptions {
-    LayoutOptions { first_chunk_bytes: first_blocks * 4096, max_chunk_bytes: max_blocks * 4096 }
+    LayoutOptions { first_chunk_bytes: first_blocks * 4096, max_chunk_bytes: max_blocks * 4096, metadata_lead_bytes: 0 }
 }
 
 fn extents(plan: &LayoutPlan) -> Vec<Vec<(u64, u64)>> {
@@ -189,7 +189,7 @@ fn profiles_of_two_disks_are_refused() {
 fn chunk_sizes_that_cannot_be_are_refused() {
     for (first_chunk_bytes, max_chunk_bytes) in [(0, 4096), (4095, 8192), (8192, 4096), (4096, 5000), (0, 0)]
     {
-        let options = LayoutOptions { first_chunk_bytes, max_chunk_bytes };
+        let options = LayoutOptions { first_chunk_bytes, max_chunk_bytes, metadata_lead_bytes: 0 };
         let refused = LayoutError::ChunkSizes { first_chunk_bytes, max_chunk_bytes };
         assert_eq!(plan(&[], &options), Err(refused));
     }

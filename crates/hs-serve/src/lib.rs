@@ -4,6 +4,8 @@
 //! - [`loopdev`]: a file attached to a loop device.
 //! - [`fsmount`]: the file system in a disk, recognised and mounted read-only.
 //! - [`rootenv`]: a command run in a root of its own that leaves nothing behind.
+//! - [`block_files`]: which file pages the blocks of a recording are.
+//! - [`observe`]: what programs really did with pages that were prefetched.
 
 pub mod block_files;
 mod error;

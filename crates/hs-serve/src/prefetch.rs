@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_engine::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};
@@ -22,6 +22,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::ServeError;
 
+/// Threads that read: the engine has at most two requests under way.
+const STREAMS: usize = 2;
 /// Chunks that may wait for a decoding thread, for each of these.
 const QUEUED_CHUNKS: usize = 16;
 
@@ -40,7 +42,25 @@ pub struct Driver {
     /// Chunks whose blocks somebody asks for only because they are to come: see [`Driver::expect`].
     expected: Vec<AtomicBool>,
     arrived_at: Mutex<Vec<Option<Nanos>>>,
+    warmer: Mutex<WarmerPlace>,
+    warmer_moved: Condvar,
 }
+
+/// Where a warmer of page caches is in its work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WarmerPlace {
+    /// There is none, or it has ended, or it waits for the stream: nobody need wait for it.
+    #[default]
+    Idle,
+    /// It has asked for the pages of every chunk before this one.
+    Before(u32),
+}
+
+/// A chunk is given to its readers when the warmer has asked for the pages of this many chunks after
+/// it, so that a reader finds every page that it touches next on its way.
+const WARMER_LEAD_CHUNKS: u32 = 2;
+/// But no longer than this: the warmer may itself wait for what the chunk holds.
+const WARMER_PATIENCE: Duration = Duration::from_millis(3);
 
 /// One stored chunk on its way from the medium to a decoding thread.
 struct Stored {
@@ -71,6 +91,8 @@ impl Driver {
             arrived_at: Mutex::new(vec![None; sizes.len()]),
             engine: Mutex::new(Prefetch::new(config, sizes)),
             changed: Condvar::new(),
+            warmer: Mutex::default(),
+            warmer_moved: Condvar::new(),
             started: Instant::now(),
         })
     }
@@ -100,12 +122,14 @@ impl Driver {
             running.decoders.push(spawn(format!("hs-decode-{number}"), decode)?);
         }
         if let Some(head) = head.filter(|head| head.chunks > 0 && self.is_enabled()) {
-            let id = self.engine.lock().handle_head(self.at(head.asked), head.chunks);
+            let mut engine = self.engine.lock();
+            let id = engine.handle_head(self.at(head.asked), head.chunks);
+            engine.handle_first_byte(self.at(head.first_byte), id);
+            drop(engine);
             let (driver, stored) = (Arc::clone(self), stored_tx.clone());
             running.threads.push(spawn("hs-head".to_owned(), move || driver.take_head(id, &head, &stored))?);
         }
-        let streams = PrefetchConfig::default().max_in_flight;
-        for number in 0..streams {
+        for number in 0..STREAMS {
             let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_tx.clone());
             let stream = move || driver.stream(reader.image(), &stored);
             running.threads.push(spawn(format!("hs-stream-{number}"), stream)?);
@@ -125,6 +149,18 @@ impl Driver {
         }
     }
 
+    /// The warmer is here now.
+    pub fn set_warmer(&self, place: WarmerPlace) {
+        *self.warmer.lock() = place;
+        self.warmer_moved.notify_all();
+    }
+
+    fn wait_for_warmer(&self, chunk: u32) {
+        let behind = |place: &mut WarmerPlace| matches!(place, WarmerPlace::Before(at) if *at <= chunk + WARMER_LEAD_CHUNKS);
+        let mut place = self.warmer.lock();
+        let _ = self.warmer_moved.wait_while_for(&mut place, behind, WARMER_PATIENCE);
+    }
+
     /// Waits until `condition` holds of the engine or the prefetch has ended.
     pub fn wait_until(&self, mut condition: impl FnMut(&Prefetch) -> bool) {
         let mut engine = self.engine.lock();
@@ -136,6 +172,13 @@ impl Driver {
     /// Wakes whoever waits, to look again.
     pub fn wake(&self) {
         self.changed.notify_all();
+    }
+
+    /// Whether the chunk has come, or will not come any more.
+    #[must_use]
+    pub fn has_arrived(&self, chunk: u32) -> bool {
+        let engine = self.engine.lock();
+        engine.ended().is_some() || engine.has_arrived(chunk)
     }
 
     /// Why the prefetch ended, once it has.
@@ -168,10 +211,12 @@ impl Driver {
     /// One stream: asks the engine what to read next until there is nothing more.
     fn stream(&self, image: &Image, stored: &Sender<Stored>) {
         while let Some((id, run)) = self.next_request() {
+            log::debug!("{}: prefetching hot chunks {run:?}", self.now());
             let outcome = image.stream_hot(run, &mut |event| {
                 match event {
                     StreamEvent::FirstByte => self.engine.lock().handle_first_byte(self.now(), id),
                     StreamEvent::Chunk(chunk, bytes) => {
+                        self.progressed(id, chunk);
                         let bytes = bytes.to_vec();
                         if stored.send(Stored { chunk, bytes }).is_err() {
                             return ControlFlow::Break(());
@@ -197,7 +242,8 @@ impl Driver {
                     let pause = then.saturating_sub(self.now());
                     let _ = self.changed.wait_for(&mut engine, pause.into());
                 }
-                Next::Done(_) => {
+                Next::Done(reason) => {
+                    log::info!("{}: prefetch ended: {}", self.now(), reason.as_str());
                     self.changed.notify_all();
                     return None;
                 }
@@ -210,15 +256,20 @@ impl Driver {
         self.changed.notify_all();
     }
 
+    fn progressed(&self, id: RequestId, chunk: u32) {
+        self.engine.lock().handle_progress(self.now(), id, chunk);
+        self.changed.notify_all();
+    }
+
     fn stopped(&self) -> bool {
         matches!(self.engine.lock().ended(), Some(EndReason::Stopped | EndReason::Failed))
     }
 
     fn take_head(&self, id: RequestId, head: &Head, stored: &Sender<Stored>) {
-        self.engine.lock().handle_first_byte(self.at(head.first_byte), id);
         for message in &head.messages {
             match message {
                 HeadMessage::Chunk(chunk, bytes) => {
+                    self.progressed(id, chunk);
                     if stored.send(Stored { chunk, bytes }).is_err() || self.stopped() {
                         break;
                     }
@@ -235,7 +286,7 @@ impl Driver {
     fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, deliver: Option<&dyn Deliver>) {
         let mut tools = Decompressor::new();
         for Stored { chunk, bytes } in stored {
-            match reader.supply_hot(chunk, &bytes, &mut tools) {
+            match reader.supply_hot(chunk, &bytes, &mut tools, || self.wait_for_warmer(chunk)) {
                 Ok(Some(raw)) => {
                     let extents = reader.image().hot_extents(chunk);
                     if deliver.is_some_and(|deliver| deliver.deliver(extents, &raw)) {
@@ -265,7 +316,12 @@ impl HotPolicy for Driver {
         let expected = self.expected[chunk as usize].load(Relaxed);
         let comes =
             !matches!(engine.ended(), Some(EndReason::Stopped | EndReason::Failed | EndReason::Nothing));
-        engine.late(chunk) == Late::Join || (expected && comes && !engine.has_arrived(chunk))
+        let joins = engine.late(chunk) == Late::Join || (expected && comes && !engine.has_arrived(chunk));
+        if !joins {
+            let (front, now) = (engine.front(), self.now());
+            log::debug!("{now}: hot chunk {chunk} is fetched out of turn; the stream is at {front}");
+        }
+        joins
     }
 
     fn miss(&self) {

@@ -173,7 +173,9 @@ impl ServedImage {
         let hinted = self.reader.image().hints().next().is_some();
         if options.warm && hinted && file_system == FileSystem::Ext4 {
             let device = mounted.device.path().to_owned();
-            mounted.warmer = Some(Warmer::start(self.reader.image(), &self.driver, target, &device)?);
+            let warmer = Warmer::start(self.reader.image(), &self.driver, target, &device)?;
+            warmer.wait_until_it_leads();
+            mounted.warmer = Some(warmer);
         }
         Ok(mounted)
     }
@@ -209,8 +211,9 @@ impl ServedFile {
 pub struct MountFsOptions {
     /// Loop devices read the disk with direct I/O.
     pub direct_io: bool,
-    /// Kernel read-ahead of the loop device, in KiB; the kernel's own choice when not given.
-    pub read_ahead_kib: Option<u32>,
+    /// Kernel read-ahead of the loop device, in KiB. Without being told the kernel takes twice the
+    /// largest request, 2.5 MiB on Linux 6.18, where disks have 128 KiB.
+    pub read_ahead_kib: u32,
     /// ext4: blocks of inode tables read ahead; the kernel's own choice (32) when not given.
     pub inode_readahead_blocks: Option<u32>,
     /// Warm the file system's caches from the prefetch, as the image's hints say.
@@ -223,7 +226,7 @@ impl Default for MountFsOptions {
     fn default() -> Self {
         Self {
             direct_io: true,
-            read_ahead_kib: None,
+            read_ahead_kib: 128,
             inode_readahead_blocks: None,
             warm: true,
             trusted: false,
@@ -255,9 +258,7 @@ impl MountedFs {
             file,
             LoopOptions { direct_io: options.direct_io, sector_bytes, ..LoopOptions::default() },
         )?;
-        if let Some(kib) = options.read_ahead_kib {
-            device.set_read_ahead(kib)?;
-        }
+        device.set_read_ahead(options.read_ahead_kib)?;
         let mount_options = FsMountOptions {
             inode_readahead_blocks: options.inode_readahead_blocks,
             allow_suid: options.trusted,

@@ -23,10 +23,11 @@ use std::thread::JoinHandle;
 
 use hs_image::Hint;
 use hs_units::BLOCK_BYTES;
+use parking_lot::{Condvar, Mutex};
 use rustix::fs::Advice;
 
 use crate::ServeError;
-use crate::prefetch::Driver;
+use crate::prefetch::{Driver, WarmerPlace};
 
 /// How many requests may be on their way ahead of the stream. A loop device has 128 places; the
 /// rest is left for reads that somebody waits for.
@@ -53,9 +54,25 @@ struct Step {
 
 /// The warming thread. Dropping it stops it.
 pub struct Warmer {
-    stop: Arc<AtomicBool>,
+    progress: Arc<Progress>,
     driver: Arc<Driver>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// What the warming thread and its owner tell each other.
+#[derive(Default)]
+struct Progress {
+    stop: AtomicBool,
+    leads: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Progress {
+    /// The first hints have been given, or there are no more: readers cannot overtake any longer.
+    fn set_leads(&self) {
+        *self.leads.lock() = true;
+        self.changed.notify_all();
+    }
 }
 
 impl Warmer {
@@ -82,17 +99,26 @@ impl Warmer {
             .hints()
             .map(|hint| Step { chunk: image.hot_place(hint.lba).map(|place| place.chunk), hint })
             .collect();
-        let stop = Arc::new(AtomicBool::new(false));
-        let (driver_too, stop_too) = (Arc::clone(driver), Arc::clone(&stop));
+        let progress = Arc::new(Progress::default());
+        let (driver_too, progress_too) = (Arc::clone(driver), Arc::clone(&progress));
         let thread = std::thread::Builder::new()
             .name("hs-warm".to_owned())
-            .spawn(move || warm(&steps, caches, &driver_too, &stop_too))
+            .spawn(move || warm(&steps, caches, &driver_too, &progress_too))
             .map_err(|source| ServeError::Io {
                 action: "start a thread for",
                 path: "warming".into(),
                 source,
             })?;
-        Ok(Self { stop, driver: Arc::clone(driver), thread: Some(thread) })
+        Ok(Self { progress, driver: Arc::clone(driver), thread: Some(thread) })
+    }
+
+    /// Waits until the warmer is as far ahead of the stream as it may be. A reader that starts
+    /// earlier would ask for pages that are not on their way yet, and so for their neighbours.
+    pub fn wait_until_it_leads(&self) {
+        let mut leads = self.progress.leads.lock();
+        while !*leads {
+            self.progress.changed.wait(&mut leads);
+        }
     }
 
     /// Whether every hint has been given.
@@ -104,7 +130,7 @@ impl Warmer {
 
 impl Drop for Warmer {
     fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
+        self.progress.stop.store(true, Relaxed);
         self.driver.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -112,20 +138,27 @@ impl Drop for Warmer {
     }
 }
 
-fn warm(steps: &[Step], mut caches: Caches, driver: &Driver, stop: &AtomicBool) {
+fn warm(steps: &[Step], mut caches: Caches, driver: &Driver, progress: &Progress) {
     for (number, step) in steps.iter().enumerate() {
         // The step that is so far behind that its blocks must have come before this one is due.
-        if let Some(behind) = number.checked_sub(HINTS_AHEAD).and_then(|behind| steps[behind].chunk) {
-            driver.wait_until(|engine| stop.load(Relaxed) || engine.has_arrived(behind));
+        let behind = number.checked_sub(HINTS_AHEAD).and_then(|behind| steps[behind].chunk);
+        if let Some(behind) = behind.filter(|behind| !driver.has_arrived(*behind)) {
+            driver.set_warmer(WarmerPlace::Idle);
+            progress.set_leads();
+            driver.wait_until(|engine| progress.stop.load(Relaxed) || engine.has_arrived(behind));
         }
-        if stop.load(Relaxed) {
-            return;
+        if progress.stop.load(Relaxed) {
+            break;
         }
         if let Some(chunk) = step.chunk {
+            driver.set_warmer(WarmerPlace::Before(chunk));
             driver.expect(chunk);
         }
+        log::trace!("{:?}: hint {number}, chunk {:?}: {:?}", driver.started().elapsed(), step.chunk, step.hint);
         caches.ask(&step.hint);
     }
+    driver.set_warmer(WarmerPlace::Idle);
+    progress.set_leads();
 }
 
 /// The page caches, and the file that was asked last.

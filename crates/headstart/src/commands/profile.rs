@@ -59,14 +59,13 @@ pub fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
 /// Records a start, and finds out which files' pages it read.
 pub fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Profile, Started)> {
     let recorder = Arc::new(Recorder::default());
-    let read_ahead = args.start.read_ahead;
     // Off, each page that is touched is one read, and nothing else is.
-    let exact = !args.keep_read_ahead && read_ahead.is_none();
+    let exact = !args.keep_read_ahead && args.start.read_ahead.is_none();
     let spec = Start {
         disk: Disk::Image { path: args.image.clone(), config: start::config(&args.image, Prefetching::Off, 0)? },
         medium: args.start.medium,
         mount: MountFsOptions {
-            read_ahead_kib: if exact { Some(0) } else { read_ahead },
+            read_ahead_kib: if exact { 0 } else { args.start.read_ahead_kib() },
             inode_readahead_blocks: exact.then_some(1),
             warm: false,
             ..run::mount_options(&args.start)
@@ -93,7 +92,7 @@ pub fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Pr
         disk_bytes: image.disk_bytes(),
         command: command_line(args),
         medium: args.start.medium.to_string(),
-        read_ahead: if exact { ReadAhead::Off } else { ReadAhead::Kernel { kib: read_ahead.unwrap_or(128) } },
+        read_ahead: if exact { ReadAhead::Off } else { ReadAhead::Kernel { kib: args.start.read_ahead_kib() } },
         ready: Some(ready.into()),
         ended: Nanos::from_secs_f64(started.summary.wall_s),
         reads,

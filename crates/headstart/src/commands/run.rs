@@ -26,6 +26,8 @@ pub fn run(args: &Run) -> anyhow::Result<i32> {
             // What is pushed lies in the page cache of disk.img, which direct I/O would pass by.
             direct_io: mode != PrefetchMode::Push && !args.foreign,
             warm: mode == PrefetchMode::Warm,
+            // The neighbours of a recorded inode were not recorded: reading them ahead costs a miss each.
+            inode_readahead_blocks: (mode != PrefetchMode::Off).then_some(1),
             ..mount_options(&args.start)
         },
         command: args.command.clone(),
@@ -62,5 +64,5 @@ pub fn prefetching(mode: PrefetchMode) -> Prefetching {
 
 /// What the flags say about the mount.
 pub fn mount_options(flags: &StartFlags) -> MountFsOptions {
-    MountFsOptions { read_ahead_kib: flags.read_ahead, trusted: flags.trusted, ..MountFsOptions::default() }
+    MountFsOptions { read_ahead_kib: flags.read_ahead_kib(), trusted: flags.trusted, ..MountFsOptions::default() }
 }

@@ -58,14 +58,17 @@ fn the_budget_holds_requests_back_until_chunks_are_released() {
     let mut prefetch = Prefetch::new(limits, vec![CHUNK; 4]);
     let Next::Request(first, run) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
     assert_eq!(run, 0..2);
-    let Next::Request(second, run) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    // Half of it took 2 ms, so it is nearly done: time for the next.
+    prefetch.handle_first_byte(Nanos::from_millis(1), first);
+    prefetch.handle_progress(Nanos::from_millis(3), first, 0);
+    let Next::Request(second, run) = prefetch.poll(Nanos::from_millis(3)) else { panic!("a request") };
     assert_eq!(run, 2..3);
     (0..3).for_each(|chunk| prefetch.handle_arrived(chunk));
-    prefetch.handle_finished(Nanos(1), first, Some(200_000));
-    prefetch.handle_finished(Nanos(2), second, Some(100_000));
-    assert_eq!(prefetch.poll(Nanos(3)), Next::Wait);
+    prefetch.handle_finished(Nanos::from_millis(5), first, Some(200_000));
+    prefetch.handle_finished(Nanos::from_millis(9), second, Some(100_000));
+    assert_eq!(prefetch.poll(Nanos::from_millis(9)), Next::Wait);
     prefetch.handle_released(0);
-    assert!(matches!(prefetch.poll(Nanos(4)), Next::Request(_, run) if run == (3..4)));
+    assert!(matches!(prefetch.poll(Nanos::from_millis(9)), Next::Request(_, run) if run == (3..4)));
 }
 
 #[test]
@@ -104,4 +107,16 @@ fn a_failure_ends_it_and_an_empty_region_never_starts() {
     assert_eq!(prefetch.poll(Nanos(2)), Next::Done(EndReason::Failed));
     assert_eq!(prefetch.late(2), Late::Fetch);
     assert_eq!(Prefetch::new(config(), vec![]).poll(Nanos::ZERO), Next::Done(EndReason::Nothing));
+}
+
+#[test]
+fn the_next_request_comes_one_latency_before_the_end_of_the_last() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
+    let head = prefetch.handle_head(Nanos::ZERO, 10);
+    assert_eq!(prefetch.poll(Nanos::ZERO), Next::Wait, "nothing is known of the medium");
+    prefetch.handle_first_byte(Nanos::from_millis(10), head);
+    prefetch.handle_progress(Nanos::from_millis(14), head, 0);
+    // Ten chunks of 4 ms from 10 ms on: done at 50, less 10 ms of latency and the margin.
+    assert_eq!(prefetch.poll(Nanos::from_millis(14)), Next::WaitUntil(Nanos::from_millis(40) - EARLY));
+    assert!(matches!(prefetch.poll(Nanos::from_millis(40)), Next::Request(_, run) if run.start == 10));
 }

@@ -63,6 +63,7 @@ impl DevicePages {
     /// nothing from the device, save a page that goes just while it is looked at.
     pub(super) fn referenced(&self, pages: &BlockSet) -> io::Result<Vec<Range<u64>>> {
         let mut found: Vec<Range<u64>> = Vec::new();
+        self.settle_marks(pages)?;
         for run in pages.runs() {
             let mut start = run.start.0;
             while start < run.end().0 {
@@ -77,6 +78,36 @@ impl DevicePages {
             }
         }
         Ok(found)
+    }
+
+    /// Has the kernel finish marking. A page that is looked at a second time loses one mark at once and
+    /// gets the other when its CPU has collected some more of them (`folio_activate` in mm/swap.c): in
+    /// between it has none. All CPUs finish (`lru_add_drain_all`) when `POSIX_FADV_DONTNEED` meets a page
+    /// that it cannot drop. One that is mapped is such a page, and nothing else happens to it.
+    fn settle_marks(&self, pages: &BlockSet) -> io::Result<()> {
+        for run in pages.runs() {
+            let mut start = run.start.0;
+            while start < run.end().0 {
+                let end = run.end().0.min(start + WINDOW_PAGES);
+                let window = Mapping::new(&self.device, start, (end - start) as usize)?;
+                for (page, _) in window.cached()?.into_iter().enumerate().filter(|(_, cached)| *cached) {
+                    if window.map_page(page, &self.sink).is_ok()
+                        && self.frames(window.address as usize / PAGE + page, 1)?[0] & PRESENT != 0
+                    {
+                        let offset = (start + page as u64) * BLOCK_BYTES;
+                        let len = std::num::NonZeroU64::new(BLOCK_BYTES);
+                        return Ok(rustix::fs::fadvise(
+                            &self.device,
+                            offset,
+                            len,
+                            rustix::fs::Advice::DontNeed,
+                        )?);
+                    }
+                }
+                start = end;
+            }
+        }
+        Ok(())
     }
 
     fn window(&self, pages: Range<u64>) -> io::Result<Vec<u64>> {

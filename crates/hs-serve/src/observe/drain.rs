@@ -12,8 +12,8 @@ use super::format::PageFormat;
 use super::recorder::Recorder;
 use super::ring;
 
-/// How often the buffers are emptied: with 4 MiB a CPU and some 50 bytes an event they last for 8 million
-/// events a second. Nobody waits for the result, so that a poll costs less than being woken.
+/// How often the buffers are emptied. Nobody waits for the result, so that looking from time to time costs
+/// less than being woken.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 pub(super) struct Drain {
@@ -27,6 +27,7 @@ pub(super) struct Drain {
 impl Drain {
     /// Runs until the other end of `stop` is closed, then takes what is left.
     pub(super) fn run(mut self, stop: &OwnedFd) -> io::Result<Recorder> {
+        prefer_this_thread();
         let mut page = vec![0; self.page_format.page_bytes];
         let mut waiting: Vec<Event> = Vec::new();
         loop {
@@ -39,16 +40,20 @@ impl Drain {
             // A thread may move to another CPU between two events. What happened before this moment is in
             // the buffers now; what is younger waits for the next round, so that all CPUs' events up to
             // here are taken in one order.
-            let complete = if stopped { Nanos(u64::MAX) } else { now() };
+            let complete = now();
             for stream in &mut self.streams {
                 drain(stream, &mut page, |page| {
+                    let mut last = Nanos::ZERO;
                     ring::records(&self.page_format, page, |at, record| {
+                        last = at;
                         waiting.extend(self.decoder.decode(at, record));
                     });
+                    last <= complete
                 })?;
             }
             waiting.sort_by_key(|event| event.at);
-            let taken = waiting.partition_point(|event| event.at <= complete);
+            let taken =
+                if stopped { waiting.len() } else { waiting.partition_point(|event| event.at <= complete) };
             waiting.drain(..taken).for_each(|event| self.recorder.event(&event));
             if stopped {
                 return Ok(self.recorder);
@@ -57,16 +62,29 @@ impl Drain {
     }
 }
 
-/// Hands every page that is there to `take`.
-fn drain(stream: &mut File, page: &mut [u8], mut take: impl FnMut(&[u8])) -> io::Result<()> {
+/// Hands the pages that are there to `take`, until that says that it has enough. It must: reading is a
+/// system call, which leaves an event of its own, so that a buffer read until it is empty never is.
+fn drain(stream: &mut File, page: &mut [u8], mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
     loop {
         match stream.read(page) {
             Ok(0) => return Ok(()),
-            Ok(bytes) => take(&page[..bytes]),
+            Ok(bytes) if take(&page[..bytes]) => {}
+            Ok(_) => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
+    }
+}
+
+/// The niceness of this thread (in Linux each has its own): it has little to do, but on a busy machine it
+/// must not wait until the buffers are full.
+const NICENESS: libc::c_int = -10;
+
+fn prefer_this_thread() {
+    // SAFETY: setpriority takes numbers and touches no memory of ours.
+    if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) } != 0 {
+        log::debug!("the observing thread keeps its priority: {}", io::Error::last_os_error());
     }
 }
 

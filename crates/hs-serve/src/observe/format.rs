@@ -75,7 +75,7 @@ impl PageFormat {
     }
 }
 
-/// Lines as `field:unsigned long i_ino;	offset:8;	size:8;	signed:0;`.
+/// Lines as `field:unsigned long i_ino; offset:8; size:8; signed:0;`, with tabs in between.
 fn fields(text: &str) -> HashMap<String, Field> {
     text.lines().filter_map(field).collect()
 }
