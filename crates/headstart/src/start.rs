@@ -11,7 +11,7 @@ use hs_device::Medium;
 use hs_image::Watch;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
-use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedFile, ServedImage};
+use hs_serve::{MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedFile, ServedImage};
 
 use crate::medium::{self, OnMedium};
 use crate::summary::{Summary, peak_rss_bytes, seconds};
@@ -60,6 +60,8 @@ pub struct Start {
     pub show_output: bool,
     /// Sees every read that the server answers.
     pub watch: Option<Arc<dyn Watch>>,
+    /// Observe, by kernel tracing, what becomes of prefetched bytes.
+    pub observe: bool,
 }
 
 /// How a start went.
@@ -99,6 +101,7 @@ pub fn start(spec: &Start) -> anyhow::Result<Started> {
     };
     let began = Instant::now();
     let mounted = mount(spec, on_medium.as_ref())?;
+    let observation = if spec.observe { observe(&mounted) } else { None };
     let piped = spec.ready.is_some() || !spec.show_output;
     let options = SpawnOptions {
         stdout: if piped { Stream::Pipe } else { Stream::Inherit },
@@ -135,6 +138,12 @@ pub fn start(spec: &Start) -> anyhow::Result<Started> {
             Some(exit)
         }
     };
+    if let (Some(observation), Served::Image(served)) = (observation, &mounted.served) {
+        match observation.finish(served) {
+            Ok(observed) => fill_observed(&mut summary, &observed),
+            Err(error) => log::warn!("use of prefetched bytes was not observed: {error}"),
+        }
+    }
     summary.ready_s = ready_at.map(|ready| ready.as_secs_f64());
     summary.wall_s = began.elapsed().as_secs_f64();
     summary.peak_rss_bytes = peak_rss_bytes();
@@ -244,6 +253,24 @@ fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) 
         let waited = stats.waited_requests as f64 / stats.demand_requests.max(1) as f64;
         summary.cache_hit_ratio = Some(1.0 - waited);
     }
+}
+
+fn observe(mounted: &Mounted) -> Option<Observation> {
+    let (Served::Image(served), Some(fs)) = (&mounted.served, &mounted.fs) else { return None };
+    Observation::start(served, fs)
+        .inspect_err(|error| log::warn!("use of prefetched bytes is not observed: {error}"))
+        .ok()
+}
+
+fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
+    if observed.lost_events > 0 {
+        log::warn!("not fully observed: the kernel lost {} events; unused may be too high", observed.lost_events);
+    }
+    let usage = &observed.usage;
+    summary.used_prefetch_bytes = Some(usage.used_bytes + usage.late_bytes);
+    summary.late_bytes = Some(usage.late_bytes);
+    summary.mapped_prefetch_bytes = Some(usage.mapped_only_bytes);
+    summary.unused_prefetch_bytes = Some(usage.unused_bytes);
 }
 
 /// The served image's configuration for prefetching in `mode` with `budget_bytes`.

@@ -37,6 +37,8 @@ pub struct Summary {
     pub unused_prefetch_bytes: Option<u64>,
     /// Prefetched bytes that were used, as observed.
     pub used_prefetch_bytes: Option<u64>,
+    /// Prefetched bytes that were mapped near something used, and may or may not have been used.
+    pub mapped_prefetch_bytes: Option<u64>,
     /// Requests that the medium counted until ready.
     pub store_requests: u64,
     /// Bytes that it delivered until ready.

@@ -28,6 +28,8 @@ pub struct PrefetchConfig {
     /// No request may occupy the medium for longer than this, by the estimate so far: it is what a
     /// demand read may have to wait for on a medium that serves one request at a time.
     pub max_occupancy: Nanos,
+    /// The same for a medium that overlaps requests: there small requests cost nothing.
+    pub max_occupancy_overlapping: Nanos,
 }
 
 impl Default for PrefetchConfig {
@@ -38,6 +40,7 @@ impl Default for PrefetchConfig {
             max_request_bytes: 8 << 20,
             // A sixth of a second keeps the price of one 10 ms latency a request below 6%.
             max_occupancy: Nanos::from_millis(170),
+            max_occupancy_overlapping: Nanos::from_millis(40),
         }
     }
 }
@@ -147,6 +150,8 @@ pub struct Prefetch {
     demand_under_way: u64,
     last_demand: Nanos,
     estimate: MediumEstimate,
+    last_done: Option<Nanos>,
+    overlaps: bool,
     ended: Option<EndReason>,
 }
 
@@ -169,6 +174,8 @@ impl Prefetch {
             demand_under_way: 0,
             last_demand: Nanos::ZERO,
             estimate: MediumEstimate::default(),
+            last_done: None,
+            overlaps: false,
             ended,
         }
     }
@@ -216,8 +223,11 @@ impl Prefetch {
 
     /// A prefetch request's first byte came.
     pub fn handle_first_byte(&mut self, now: Nanos, id: RequestId) {
-        if let Some(request) = self.in_flight.iter_mut().find(|request| request.id == id) {
-            request.first_byte.get_or_insert(now);
+        let Some(request) = self.in_flight.iter_mut().find(|request| request.id == id) else { return };
+        if request.first_byte.is_none() {
+            request.first_byte = Some(now);
+            let asked = request.asked;
+            self.observe_overlap(now, asked);
         }
     }
 
@@ -256,6 +266,7 @@ impl Prefetch {
         let request = self.in_flight.remove(position).expect("the position was just found");
         match bytes {
             Some(bytes) => {
+                self.last_done = Some(now);
                 let first_byte = request.first_byte.unwrap_or(now);
                 self.estimate.observe(request.asked, first_byte, now, bytes);
                 self.request_bytes = (self.request_bytes * 2).min(self.config.max_request_bytes);
@@ -354,8 +365,22 @@ impl Prefetch {
         self.sizes[chunks.start as usize..chunks.end as usize].iter().map(|size| u64::from(size.stored_bytes)).sum()
     }
 
+    /// Whether the latency of a request that was made while another was under way passed during
+    /// that one: then its first byte comes at once when the other is done, or before.
+    fn observe_overlap(&mut self, first_byte: Nanos, asked: Nanos) {
+        if self.in_flight.len() > 1 {
+            self.overlaps = true;
+        } else if let Some(done) = self.last_done.filter(|done| asked < *done) {
+            let waited = first_byte.saturating_sub(done);
+            let latency = self.estimate.latency();
+            self.overlaps = waited.0 < latency.0 / 2;
+        }
+    }
+
     fn request_limit(&self) -> u64 {
-        let by_occupancy = self.estimate.bytes_in(self.config.max_occupancy).unwrap_or(u64::MAX);
+        let occupancy =
+            if self.overlaps { self.config.max_occupancy_overlapping } else { self.config.max_occupancy };
+        let by_occupancy = self.estimate.bytes_in(occupancy).unwrap_or(u64::MAX);
         self.request_bytes.min(by_occupancy).max(self.config.first_request_bytes)
     }
 

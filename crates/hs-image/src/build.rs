@@ -334,7 +334,11 @@ impl Writer {
 }
 
 /// Writes the mirror at the current position, which is the end, then the superblock itself.
+///
+/// # Errors
+/// When no reader would accept the image, or it cannot be written.
 pub(crate) fn write_superblock(output: &mut Output, superblock: &Superblock) -> Result<(), ImageError> {
+    superblock.check_file(superblock.image_bytes).map_err(format_error(&output_name(output)))?;
     let bytes = superblock.encode();
     output.write(&bytes)?;
     output.seek(0)?;
@@ -347,5 +351,5 @@ pub(crate) fn output_name(output: &Output) -> String {
 
 pub(crate) fn format_error(path: &str) -> impl FnOnce(FormatError) -> ImageError {
     let path = path.to_owned();
-    move |source| ImageError::Format { path, range: ByteRange::default(), source }
+    move |fault| ImageError::Format { path, range: ByteRange::default(), fault }
 }

@@ -69,30 +69,36 @@ impl ColdIndex {
         if let Some(place) = self.peek(superblock, window) {
             return Ok(place);
         }
+        let (leaf, slot) = split(superblock, window);
+        Ok(self.leaf(store, superblock, leaf)?.map_or(WindowRef::Zero, |leaf| leaf.window(slot)))
+    }
+
+    /// The leaf with this number; `None` when all its windows are zero.
+    pub(crate) fn leaf(
+        &self,
+        store: &dyn Store,
+        superblock: &Superblock,
+        leaf: u64,
+    ) -> Result<Option<Arc<ColdLeaf>>, ImageError> {
         // One thread loads; the others find the result when it is their turn.
         let _turn = self.loading.lock();
-        if let Some(place) = self.peek(superblock, window) {
-            return Ok(place);
-        }
-        let (leaf, slot) = split(superblock, window);
-        let index = index_range(superblock);
-        if self.state.lock().root.is_none() && index.len <= WHOLE_INDEX_BYTES {
+        if self.state.lock().root.is_none() && index_range(superblock).len <= WHOLE_INDEX_BYTES {
             self.load_whole(store, superblock)?;
-            if let Some(place) = self.peek(superblock, window) {
-                return Ok(place);
-            }
         }
         let root = self.root(store, superblock)?;
         let leaf_ref = root.leaves[leaf as usize];
         if leaf_ref.is_zero() {
-            return Ok(WindowRef::Zero);
+            return Ok(None);
+        }
+        if let Some(known) = self.state.lock().leaves.get(&leaf) {
+            return Ok(Some(Arc::clone(known)));
         }
         let at = superblock.cold.in_file(leaf_ref.range);
         let bytes = read(store, at)?;
         let decoded = ColdLeaf::decode(&bytes, leaf, &leaf_ref, superblock).map_err(in_file(store, at))?;
-        let place = decoded.window(slot);
-        self.state.lock().leaves.put(leaf, Arc::new(decoded));
-        Ok(place)
+        let decoded = Arc::new(decoded);
+        self.state.lock().leaves.put(leaf, Arc::clone(&decoded));
+        Ok(Some(decoded))
     }
 
     fn root(&self, store: &dyn Store, superblock: &Superblock) -> Result<Arc<ColdRoot>, ImageError> {
@@ -152,5 +158,5 @@ pub(crate) fn read(store: &dyn Store, range: ByteRange) -> Result<Vec<u8>, Image
 
 pub(crate) fn in_file(store: &dyn Store, range: ByteRange) -> impl FnOnce(FormatError) -> ImageError {
     let path = store.name().to_owned();
-    move |source| ImageError::Format { path, range, source }
+    move |fault| ImageError::Format { path, range, fault }
 }

@@ -11,25 +11,26 @@ use hs_units::{BlockRange, ByteRange, Digest};
 
 use crate::source::SourceError;
 
-/// An image could not be built, opened or read.
+/// An image could not be built, opened or read. The text says everything, causes included, so that a
+/// line of a log is complete; `source()` is none, so that nothing is said twice.
 #[non_exhaustive]
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ImageError {
     /// The bytes could not be had.
-    #[error("{0}")]
+    #[error("{}", with_causes(.0))]
     Store(Arc<StoreError>),
     /// The bytes are not what the format or a digest says.
-    #[error("{path}: bytes {range}: {source}")]
+    #[error("{path}: bytes {range}: {fault}")]
     Format {
         /// The image.
         path: String,
         /// Where in the image file.
         range: ByteRange,
         /// What was expected and found.
-        source: FormatError,
+        fault: FormatError,
     },
     /// A chunk is damaged.
-    #[error("{path}: {chunk} at bytes {range}: {source}")]
+    #[error("{path}: {chunk} at bytes {range}: {fault}")]
     Chunk {
         /// The image.
         path: String,
@@ -38,7 +39,7 @@ pub enum ImageError {
         /// Where in the image file.
         range: ByteRange,
         /// What was expected and found.
-        source: FormatError,
+        fault: FormatError,
     },
     /// A read past the end of the disk.
     #[error("read of bytes {range} of a disk of {disk_bytes} bytes")]
@@ -52,14 +53,14 @@ pub enum ImageError {
     #[error("the image is being closed")]
     Closed,
     /// A file could not be written or read.
-    #[error("{path}: {what}: {source}", path = path.display())]
+    #[error("{path}: {what}: {cause}", path = path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What was tried.
         what: &'static str,
         /// What the system said.
-        source: Arc<std::io::Error>,
+        cause: Arc<std::io::Error>,
     },
     /// The source of a build failed.
     #[error("{0}")]
@@ -100,6 +101,14 @@ pub enum ImageError {
         /// Where they differ first.
         blocks: BlockRange,
     },
+    /// The output exists and is something that must not be replaced.
+    #[error("{path}: it is {kind}; an image is written to a regular file", path = path.display())]
+    NotAFile {
+        /// The output.
+        path: PathBuf,
+        /// What it is, with its article.
+        kind: &'static str,
+    },
     /// An option has no meaning.
     #[error("{option}: {value} is not possible: {rule}")]
     Option {
@@ -115,8 +124,14 @@ pub enum ImageError {
 impl ImageError {
     pub(crate) fn io(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io { path, what, source: Arc::new(source) }
+        move |cause| Self::Io { path, what, cause: Arc::new(cause) }
     }
+}
+
+/// A store's error followed by what the system said.
+fn with_causes(error: &StoreError) -> String {
+    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl From<StoreError> for ImageError {

@@ -99,7 +99,7 @@ impl Image {
             Err(error) => error,
         };
         let at = ByteRange::new(0, first.len() as u64);
-        let report = |source| ImageError::Format { path: store.name().to_owned(), range: at, source };
+        let report = |fault| ImageError::Format { path: store.name().to_owned(), range: at, fault };
         // A file that never was an image, or a newer one, says so; only damage is worth the mirror.
         let foreign = matches!(
             error,
@@ -242,6 +242,11 @@ impl Image {
         self.cold.window(&*self.store, &self.superblock, window)
     }
 
+    /// A leaf of the cold index; `None` when all its windows are zero.
+    pub(crate) fn leaf(&self, leaf: u64) -> Result<Option<Arc<hs_format::ColdLeaf>>, ImageError> {
+        self.cold.leaf(&*self.store, &self.superblock, leaf)
+    }
+
     /// Where in the file a cold chunk lies.
     #[must_use]
     pub const fn cold_range(&self, chunk: &ChunkRef) -> ByteRange {
@@ -295,7 +300,7 @@ impl Image {
         chunk
             .verify(stored)
             .and_then(|()| tools.decompress(chunk.codec, stored, &mut raw))
-            .map_err(|source| ImageError::Chunk { path: self.name().to_owned(), chunk: which(), range, source })?;
+            .map_err(|fault| ImageError::Chunk { path: self.name().to_owned(), chunk: which(), range, fault })?;
         Ok(raw)
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use hs_format::limits::MAX_HINTS_BYTES;
 use hs_format::{
     ChunkRef, Codec, Compressor, Decompressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
 };
@@ -25,6 +26,11 @@ use crate::{Image, ImageError, SUPERBLOCK_BYTES};
 
 /// Decompressed windows kept while hot blocks are gathered.
 const GATHER_CACHE_BYTES: u64 = 256 << 20;
+
+/// Hints beyond what the format holds are left out: the first ones matter most, and all are optional.
+const MOST_HINTS: usize = MAX_HINTS_BYTES as usize / HINT_BYTES;
+/// Bytes of a hint in the file (docs/FORMAT.md).
+const HINT_BYTES: usize = 20;
 
 /// How to store the hot region.
 #[derive(Clone, Copy, Debug)]
@@ -138,7 +144,7 @@ fn write_hot(
 ) -> Result<HotSegment, ImageError> {
     let start = output.position();
     let name = output_name(output);
-    let hints = Hints(plan.hints.iter().map(hint).collect());
+    let hints = Hints(plan.hints.iter().filter_map(hint).take(MOST_HINTS).collect());
     // The tables' sizes follow from the plan alone, so the chunks can be written first.
     let table_bytes = placeholder_index(plan, image, &name)?.encode().len() + hints.encode().len();
     output.seek(start + table_bytes as u64)?;
@@ -166,14 +172,16 @@ fn write_hot(
     Ok(segment)
 }
 
-fn hint(planned: &hs_layout::PlannedHint) -> Hint {
-    Hint {
+/// The hint as the format has it; none for pages beyond 16 TiB of a file, which it cannot name.
+fn hint(planned: &hs_layout::PlannedHint) -> Option<Hint> {
+    let end = planned.page.checked_add(planned.blocks.count)?;
+    (end <= 1 << 32).then_some(())?;
+    Some(Hint {
         lba: planned.blocks.start,
         inode: planned.inode,
-        // The format limits both; a file page or a run beyond it would only lose its hint's use.
-        page: u32::try_from(planned.page).unwrap_or(0),
-        blocks: u32::try_from(planned.blocks.count).unwrap_or(1),
-    }
+        page: u32::try_from(planned.page).ok()?,
+        blocks: u32::try_from(planned.blocks.count).ok()?,
+    })
 }
 
 /// An index of the plan's shape, whose encoding is as long as the real one's will be.

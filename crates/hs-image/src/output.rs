@@ -1,11 +1,14 @@
 //! A file that gets its name only when it is complete.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::ImageError;
 
@@ -20,23 +23,31 @@ pub struct Progress {
     pub total_bytes: u64,
 }
 
-/// A temporary file beside `path` that replaces it, or vanishes.
+/// A file beside `path` that replaces it, or vanishes. Where the file system can, it has no name until
+/// then (`O_TMPFILE`), so that not even a killed process leaves anything behind; elsewhere it is a hidden
+/// `.headstart-*.part`.
 pub(crate) struct Output {
     path: PathBuf,
-    file: NamedTempFile,
+    file: File,
+    /// The name that it has meanwhile.
+    name: Option<TempPath>,
     at: u64,
 }
 
 impl Output {
     pub(crate) fn create(path: &Path) -> Result<Self, ImageError> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = tempfile::Builder::new()
-            .prefix(".headstart-")
-            .suffix(".part")
-            .permissions(std::fs::Permissions::from_mode(0o644))
-            .tempfile_in(folder)
-            .map_err(ImageError::io(path, "create a file beside it"))?;
-        Ok(Self { path: path.to_owned(), file, at: 0 })
+        refuse_special(path)?;
+        let (file, name) = match unnamed(folder(path)) {
+            Ok(file) => (file, None),
+            // What file systems without O_TMPFILE and kernels before it say.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+                let (file, name) =
+                    named(path).map_err(ImageError::io(path, "create a file beside it"))?.into_parts();
+                (file, Some(name))
+            }
+            Err(error) => return Err(ImageError::io(path, "create a file beside it")(error.into())),
+        };
+        Ok(Self { path: path.to_owned(), file, name, at: 0 })
     }
 
     /// Where the next bytes go.
@@ -50,14 +61,13 @@ impl Output {
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), ImageError> {
-        self.file.as_file_mut().write_all(bytes).map_err(ImageError::io(&self.path, "write"))?;
+        self.file.write_all(bytes).map_err(ImageError::io(&self.path, "write"))?;
         self.at += bytes.len() as u64;
         Ok(())
     }
 
     pub(crate) fn seek(&mut self, offset: u64) -> Result<(), ImageError> {
-        let seeked = self.file.as_file_mut().seek(SeekFrom::Start(offset));
-        seeked.map_err(ImageError::io(&self.path, "seek"))?;
+        self.file.seek(SeekFrom::Start(offset)).map_err(ImageError::io(&self.path, "seek"))?;
         self.at = offset;
         Ok(())
     }
@@ -68,7 +78,7 @@ impl Output {
         let mut cursor = from;
         cursor.seek(SeekFrom::Start(offset)).map_err(ImageError::io(&self.path, "seek"))?;
         let mut limited = io::Read::take(from, len);
-        let copied = io::copy(&mut limited, self.file.as_file_mut())
+        let copied = io::copy(&mut limited, &mut self.file)
             .map_err(ImageError::io(&self.path, "copy the cold region"))?;
         if copied != len {
             let short = io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -80,8 +90,120 @@ impl Output {
 
     /// Makes the file durable and gives it its name.
     pub(crate) fn finish(self) -> Result<(), ImageError> {
-        self.file.as_file().sync_all().map_err(ImageError::io(&self.path, "write to disk"))?;
-        let persisted = self.file.persist(&self.path).map_err(|error| error.error);
-        persisted.map(drop).map_err(ImageError::io(&self.path, "rename"))
+        let Self { path, file, name, .. } = self;
+        file.sync_all().map_err(ImageError::io(&path, "write to disk"))?;
+        let name = match name {
+            Some(name) => name,
+            None => match give_name(&file, &path) {
+                Ok(()) => return Ok(()),
+                // Linking never replaces a file, renaming does.
+                Err(Errno::EXIST) => {
+                    link_hidden(&file, &path).map_err(ImageError::io(&path, "give it a name"))?
+                }
+                Err(error) => return Err(ImageError::io(&path, "give it its name")(error.into())),
+            },
+        };
+        name.persist(&path).map_err(|error| ImageError::io(&path, "rename")(error.error))
+    }
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A device, pipe or directory would be replaced by the rename: `-o /dev/null` must not cost the
+/// machine its null device.
+fn refuse_special(path: &Path) -> Result<(), ImageError> {
+    let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
+    let kind = match metadata.file_type() {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_block_device() || kind.is_char_device() => "a device",
+        _ => "a pipe or a socket",
+    };
+    Err(ImageError::NotAFile { path: path.to_owned(), kind })
+}
+
+fn unnamed(folder: &Path) -> Result<File, Errno> {
+    // Without /proc the file could not be given its name in the end.
+    if !Path::new("/proc/self/fd").is_dir() {
+        return Err(Errno::OPNOTSUPP);
+    }
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    rustix::fs::open(folder, flags, Mode::from_raw_mode(0o644)).map(File::from)
+}
+
+fn named(path: &Path) -> io::Result<NamedTempFile> {
+    hidden().permissions(Permissions::from_mode(0o644)).tempfile_in(folder(path))
+}
+
+fn hidden() -> tempfile::Builder<'static, 'static> {
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".headstart-").suffix(".part");
+    builder
+}
+
+/// As open(2) tells to do it without privileges.
+fn give_name(file: &File, path: &Path) -> Result<(), Errno> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, link, CWD, path, AtFlags::SYMLINK_FOLLOW)
+}
+
+/// Gives the file a hidden name beside `path`.
+fn link_hidden(file: &File, path: &Path) -> io::Result<TempPath> {
+    let made = hidden().make_in(folder(path), |name| give_name(file, name).map_err(io::Error::from))?;
+    Ok(made.into_temp_path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).expect("listed");
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// Both ways to a file: with no name meanwhile, and with a hidden one.
+    fn outputs(path: &Path) -> [Output; 2] {
+        let (file, name) = named(path).expect("created").into_parts();
+        let hidden = Output { path: path.to_owned(), file, name: Some(name), at: 0 };
+        [Output::create(path).expect("created"), hidden]
+    }
+
+    #[test]
+    fn the_name_comes_with_the_last_byte_and_replaces_what_had_it() {
+        for which in 0..2 {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("out");
+            for content in ["first", "second"] {
+                let mut output = outputs(&path).into_iter().nth(which).expect("two ways");
+                output.write(content.as_bytes()).expect("written");
+                output.finish().expect("named");
+                assert_eq!(std::fs::read_to_string(&path).expect("read"), content);
+                assert_eq!(names(folder.path()), ["out"]);
+            }
+            let mode = std::fs::metadata(&path).expect("metadata").permissions().mode();
+            assert_eq!(mode & 0o400, 0o400, "{mode:o}");
+            assert_eq!(mode & 0o111, 0, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let outputs = outputs(&folder.path().join("out"));
+        assert!(names(folder.path()).iter().all(|name| name.starts_with(".headstart-")), "the way without O_TMPFILE");
+        drop(outputs);
+        assert_eq!(names(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    fn devices_and_folders_are_not_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for path in [folder.path(), Path::new("/dev/null"), Path::new("/dev/full")] {
+            let refused = Output::create(path).err().expect("refused");
+            assert!(matches!(refused, ImageError::NotAFile { .. }), "{refused}");
+        }
     }
 }

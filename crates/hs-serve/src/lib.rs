@@ -19,6 +19,7 @@ mod prefetch;
 mod record;
 pub mod rootenv;
 mod served;
+mod usage;
 mod warm;
 
 pub use error::ServeError;
@@ -26,4 +27,5 @@ pub use image_disk::{FileDisk, ImageDisk};
 pub use prefetch::{Deliver, Driver, Running};
 pub use record::Recorder;
 pub use served::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile, ServedImage};
+pub use usage::{Observation, ObservedUsage};
 pub use warm::Warmer;

@@ -10,11 +10,17 @@
 //! would make kernel read-ahead ask for 128 KiB of neighbours that nobody recorded. Read-ahead itself
 //! stays as it is, for everything that comes after.
 //!
+//! Pages in holes of a file are read without a request, so no profile has them; but touched, they miss
+//! the cache like any other and drag in their neighbours. The holes of a hinted file are therefore
+//! asked for as well, up to [`MAX_HOLE_BYTES`].
+//!
 //! Hints are not trusted: a wrong one makes the kernel read a page that nobody needs, by the same
 //! verified way as every other.
 
+use std::collections::HashSet;
 use std::ffi::c_int;
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +30,7 @@ use std::thread::JoinHandle;
 use hs_image::Hint;
 use hs_units::BLOCK_BYTES;
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::Advice;
+use rustix::fs::{Advice, SeekFrom};
 
 use crate::ServeError;
 use crate::prefetch::{Driver, WarmerPlace};
@@ -32,6 +38,9 @@ use crate::prefetch::{Driver, WarmerPlace};
 /// How many requests may be on their way ahead of the stream. A loop device has 128 places; the
 /// rest is left for reads that somebody waits for.
 const HINTS_AHEAD: usize = 64;
+
+/// Bytes of holes that are put into the page cache for one file.
+const MAX_HOLE_BYTES: u64 = 1 << 20;
 
 /// `FILEID_INO32_GEN` of <linux/exportfs.h>: a file handle of inode number and generation.
 const FILEID_INO32_GEN: c_int = 1;
@@ -94,7 +103,7 @@ impl Warmer {
                 source,
             })
         };
-        let caches = Caches { mount: open(mount_point)?, device: open(device)?, open: None };
+        let caches = Caches { mount: open(mount_point)?, device: open(device)?, open: None, seen: HashSet::new() };
         let steps: Vec<Step> = image
             .hints()
             .map(|hint| Step { chunk: image.hot_place(hint.lba).map(|place| place.chunk), hint })
@@ -166,12 +175,13 @@ struct Caches {
     mount: File,
     device: File,
     open: Option<(u64, OwnedFd)>,
+    seen: HashSet<u64>,
 }
 
 impl Caches {
     fn ask(&mut self, hint: &Hint) {
         let offset = u64::from(hint.page) * BLOCK_BYTES;
-        let len = std::num::NonZeroU64::new(u64::from(hint.blocks) * BLOCK_BYTES);
+        let len = NonZeroU64::new(u64::from(hint.blocks) * BLOCK_BYTES);
         let asked = if hint.inode == 0 {
             rustix::fs::fadvise(&self.device, offset, len, Advice::WillNeed)
         } else {
@@ -186,12 +196,32 @@ impl Caches {
     fn file(&mut self, inode: u64) -> rustix::io::Result<&OwnedFd> {
         let known = matches!(&self.open, Some((open, _)) if *open == inode);
         if !known {
-            self.open = Some((inode, open_by_inode(&self.mount, inode)?));
+            let file = open_by_inode(&self.mount, inode)?;
+            if self.seen.insert(inode) {
+                ask_for_holes(&file);
+            }
+            self.open = Some((inode, file));
         }
         match &self.open {
             Some((_, file)) => Ok(file),
             None => Err(rustix::io::Errno::BADF),
         }
+    }
+}
+
+/// Asks for the pages of a file's holes; they need no request.
+fn ask_for_holes(file: &OwnedFd) {
+    let mut left = MAX_HOLE_BYTES;
+    let mut at = 0;
+    // The end of a file counts as a hole, which has no data after it.
+    while let Ok(hole) = rustix::fs::seek(file, SeekFrom::Hole(at)) {
+        let Ok(data) = rustix::fs::seek(file, SeekFrom::Data(hole)) else { return };
+        let Some(len) = NonZeroU64::new((data - hole).min(left)) else { return };
+        if rustix::fs::fadvise(file, hole, Some(len), Advice::WillNeed).is_err() {
+            return;
+        }
+        left -= len.get();
+        at = data;
     }
 }
 

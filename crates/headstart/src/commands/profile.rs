@@ -76,6 +76,7 @@ pub fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Pr
         grace: Some(Duration::from_secs_f64(args.grace)),
         show_output,
         watch: Some(recorder.clone()),
+        observe: false,
     };
     let started = start::start(&spec)?;
     let Some(ready) = started.ready else {

@@ -36,6 +36,7 @@ pub fn run(args: &Run) -> anyhow::Result<i32> {
         grace: None,
         show_output: true,
         watch: None,
+        observe: args.observe,
     };
     let started = start::start(&spec)?;
     if let Some(path) = &args.json {

@@ -120,3 +120,35 @@ fn the_next_request_comes_one_latency_before_the_end_of_the_last() {
     assert_eq!(prefetch.poll(Nanos::from_millis(14)), Next::WaitUntil(Nanos::from_millis(40) - EARLY));
     assert!(matches!(prefetch.poll(Nanos::from_millis(40)), Next::Request(_, run) if run.start == 10));
 }
+
+#[test]
+fn requests_stay_small_where_the_medium_overlaps_them() {
+    for (gap_ms, overlaps) in [(0, true), (10, false)] {
+        let mut prefetch = Prefetch::new(config(), vec![CHUNK; 400]);
+        let mut largest = 0;
+        // The medium is free again at this time; 25 MB/s, 10 ms of latency that overlaps or does not.
+        let mut free = Nanos::ZERO;
+        let mut now = Nanos::ZERO;
+        let mut under_way: Option<(RequestId, Range<u32>, Nanos)> = None;
+        loop {
+            match prefetch.poll(now) {
+                Next::Request(id, run) => {
+                    largest = largest.max(run.end - run.start);
+                    let first_byte = (now + Nanos::from_millis(10)).max(free + Nanos::from_millis(gap_ms));
+                    if let Some((id, run, done)) = under_way.take() {
+                        prefetch.handle_finished(done, id, Some(u64::from(run.end - run.start) * 100_000));
+                    }
+                    prefetch.handle_first_byte(first_byte, id);
+                    prefetch.handle_progress(first_byte + Nanos::from_millis(4), id, run.start);
+                    free = first_byte + Nanos(u64::from(run.end - run.start) * 4_000_000);
+                    now = first_byte + Nanos::from_millis(4);
+                    under_way = Some((id, run, free));
+                }
+                Next::WaitUntil(then) => now = then,
+                Next::Wait | Next::Done(_) => break,
+            }
+        }
+        // 40 ms at 25 MB/s are ten chunks.
+        assert_eq!(largest <= 10, overlaps, "{largest} chunks in one request");
+    }
+}

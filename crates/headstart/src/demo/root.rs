@@ -1,0 +1,173 @@
+//! The system that the demo starts from: a small Debian with Python and two large libraries.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+
+use super::cache::Cache;
+use super::tools::{self, MMDEBSTRAP, UNSHARE};
+use crate::show::Bar;
+
+/// The root's name in the cache.
+pub(super) const NAME: &str = "root";
+/// What is started in it.
+pub(super) const COMMAND: [&str; 3] = ["python3", "-c", "import pandas, sympy; print(\"ready\", flush=True)"];
+/// How its output says that it is ready.
+pub(super) const READY: &str = "^ready";
+
+const PACKAGES: &str = "python3-pandas,python3-sympy";
+/// The Debian that hosts of another distribution get.
+const DEFAULT_SUITE: &str = "bookworm";
+/// Where that comes from; a Debian host uses what mmdebstrap takes for it.
+const MIRROR: &str = "http://deb.debian.org/debian";
+/// The keys that mmdebstrap checks it with.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+/// What dpkg leaves out, which no start reads, and that it need not flush every file of a root that is
+/// thrown away when it is not complete.
+const DPKG_OPTIONS: [&str; 6] = [
+    "force-unsafe-io",
+    "path-exclude=/usr/share/man/*",
+    "path-exclude=/usr/share/doc/*",
+    "path-include=/usr/share/doc/*/copyright",
+    "path-exclude=/usr/share/locale/*",
+    "path-exclude=/usr/share/info/*",
+];
+/// What a mirror that cannot be reached makes apt say.
+const NETWORK_SIGNS: [&str; 7] = [
+    "Could not resolve",
+    "Temporary failure resolving",
+    "Could not connect",
+    "Unable to connect",
+    "Network is unreachable",
+    "Connection timed out",
+    "Failed to fetch",
+];
+
+/// The Debian to install, and from where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Suite {
+    name: String,
+    mirror: Option<&'static str>,
+}
+
+impl Suite {
+    /// The host's own Debian, or the default on another distribution, as `os_release` says.
+    fn of_host(os_release: &str) -> Self {
+        let field = |key: &str| {
+            let value = os_release.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
+            Some(value.trim_matches('"').to_owned())
+        };
+        match (field("ID").as_deref(), field("VERSION_CODENAME")) {
+            (Some("debian"), Some(name)) if !name.is_empty() => Self { name, mirror: None },
+            _ => Self { name: DEFAULT_SUITE.to_owned(), mirror: Some(MIRROR) },
+        }
+    }
+
+    fn host() -> Self {
+        Self::of_host(&std::fs::read_to_string("/etc/os-release").unwrap_or_default())
+    }
+
+    /// What says how the root is made; a change makes it again.
+    fn recipe(&self) -> String {
+        format!("debian {} minbase {PACKAGES} {}\n", self.name, DPKG_OPTIONS.join(" "))
+    }
+}
+
+/// Whether the root is there, made as it would be made now.
+pub(super) fn is_kept(cache: &Cache) -> bool {
+    let recipe = Suite::host().recipe();
+    cache.path(NAME).join("usr/bin/python3").exists()
+        && cache.stamp(NAME).is_some_and(|stamp| stamp.starts_with(&recipe))
+}
+
+/// Makes the root if it is not kept; gives its stamp, which no two roots share.
+pub(super) fn make(cache: &Cache, bar: &Bar) -> anyhow::Result<String> {
+    if is_kept(cache) && let Some(stamp) = cache.stamp(NAME) {
+        return Ok(stamp);
+    }
+    let suite = Suite::host();
+    if suite.mirror.is_some() && !Path::new(KEYRING).exists() {
+        bail!("the demo's root is a Debian, whose keys are not here: apt install debian-archive-keyring");
+    }
+    bar.spin(format!("making a Debian {} root with {PACKAGES}", suite.name));
+    let mut command = UNSHARE.command();
+    // In namespaces of its own: its mounts are not to be seen in the folder that may have to be
+    // removed, and whatever it started ends with it. It is the first process there.
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--"]).args(arguments(&suite, &cache.draft(NAME)));
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    tools::run(command, &mut |line| {
+        if let Some(step) = line.strip_prefix("I: ") {
+            bar.spin(format!("making a Debian {} root: {step}", suite.name));
+        }
+    })
+    .map_err(explain)?;
+    let python = cache.draft(NAME).join("usr/bin/python3");
+    python.symlink_metadata().with_context(|| format!("mmdebstrap left no {}", python.display()))?;
+    let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let stamp = format!("{}made at {}\n", suite.recipe(), made.as_nanos());
+    cache.keep(NAME, &stamp)?;
+    Ok(stamp)
+}
+
+/// mmdebstrap empties apt's lists and caches in the root itself.
+fn arguments(suite: &Suite, target: &Path) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec![
+        MMDEBSTRAP.program.into(),
+        "--mode=root".into(),
+        "--format=directory".into(),
+        "--variant=minbase".into(),
+        format!("--include={PACKAGES}").into(),
+    ];
+    arguments.extend(DPKG_OPTIONS.map(|option| format!("--dpkgopt={option}").into()));
+    arguments.push(suite.name.clone().into());
+    arguments.push(target.into());
+    arguments.extend(suite.mirror.map(Into::into));
+    arguments
+}
+
+fn explain(error: anyhow::Error) -> anyhow::Error {
+    let text = format!("{error:#}");
+    if NETWORK_SIGNS.iter().any(|sign| text.contains(sign)) {
+        return error.context(
+            "no Debian mirror could be reached: the first demo downloads about 60 MB; \
+             check the network, or set http_proxy",
+        );
+    }
+    if text.contains("No space left") {
+        return error.context("the cache folder is full: free some space, or give --cache on another disk");
+    }
+    error.context("the Debian root could not be made")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_debian_host_gets_its_own_release_and_others_the_default() {
+        let debian = Suite::of_host("PRETTY_NAME=\"Debian\"\nVERSION_CODENAME=trixie\nID=debian\n");
+        assert_eq!(debian, Suite { name: "trixie".to_owned(), mirror: None });
+        let default = Suite { name: DEFAULT_SUITE.to_owned(), mirror: Some(MIRROR) };
+        assert_eq!(Suite::of_host("ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n"), default);
+        assert_eq!(Suite::of_host(""), default);
+    }
+
+    #[test]
+    fn the_mirror_comes_last() {
+        let suite = Suite { name: "bookworm".to_owned(), mirror: Some(MIRROR) };
+        let arguments = arguments(&suite, Path::new("/c/root"));
+        let last: Vec<_> = arguments[arguments.len() - 3..].iter().map(|word| word.to_string_lossy()).collect();
+        assert_eq!(last, ["bookworm", "/c/root", MIRROR]);
+        assert!(arguments.contains(&OsString::from("--include=python3-pandas,python3-sympy")));
+    }
+
+    #[test]
+    fn a_network_failure_is_told_as_one() {
+        let error = anyhow::anyhow!("mmdebstrap failed; it said:\nE: Could not resolve 'deb.debian.org'");
+        assert!(format!("{:#}", explain(error)).starts_with("no Debian mirror"));
+        let error = anyhow::anyhow!("mmdebstrap failed; it said:\nE: other");
+        assert!(format!("{:#}", explain(error)).starts_with("the Debian root could not be made"));
+    }
+}

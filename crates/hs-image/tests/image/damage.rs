@@ -1,0 +1,245 @@
+//! Every byte of an image, changed, one at a time.
+//!
+//! Whoever reads gets the right bytes or an error that says where; which of the two follows from what
+//! the byte is. The image is small enough that all of its bytes take their turn, and each is met by both
+//! ways of opening: with single requests, and with one stream that goes on into the hot chunks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hs_format::Superblock;
+use hs_image::{Decompressor, HeadMessage, Image, ImageError, Reader};
+use hs_store::{Fault, FaultKind, MemoryStore, Rule, Store};
+use hs_units::{BlockRange, ByteRange, Lba, Prng};
+
+use crate::errors_log;
+use crate::sample::{BLOCK, Bench, JoinAll, as_store, fast_build, open, profile, reader, reader_with};
+
+const NAME: &str = "every-byte.hsi";
+const WINDOW_BYTES: u64 = 8192;
+
+/// What a byte of the file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// The version in the superblock: it says that the image is newer, not damaged.
+    Version,
+    Superblock,
+    HotIndex,
+    Hints,
+    HotChunk,
+    ColdChunk,
+    /// The chunk of a window whose blocks are all hot: no reader asks for it.
+    ShadowedChunk,
+    ColdIndex,
+    Mirror,
+}
+
+/// What came of reading a damaged image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Right,
+    /// Right, with an error logged.
+    RightAndSaid,
+    RefusedToOpen,
+    /// Some reads failed, the others were right.
+    SomeReadsFailed,
+}
+
+struct Subject {
+    disk: Vec<u8>,
+    store: Arc<MemoryStore>,
+    superblock: Superblock,
+    shadowed: ByteRange,
+}
+
+fn subject() -> Subject {
+    let mut prng = Prng::new(11);
+    let mut disk = vec![0; 23 * BLOCK];
+    for (window, bytes) in disk.chunks_mut(WINDOW_BYTES as usize).enumerate() {
+        match window % 5 {
+            0 => prng.fill(&mut bytes[..1700]),
+            1 => prng.fill(&mut bytes[1500..3500]),
+            2 => {}
+            3 => bytes.chunks_mut(64).for_each(|line| Prng::new(7).fill(line)),
+            _ => prng.fill(&mut bytes[..1000]),
+        }
+    }
+    let bench = Bench::new(disk);
+    bench.build("cold", &fast_build(WINDOW_BYTES, 1));
+    let image = open(&bench.path("cold"));
+    let runs = [(8, 2), (0, 1), (21, 1), (12, 1), (3, 1)].map(|(lba, count)| BlockRange::new(Lba(lba), count));
+    let mut start = profile(&image, &bench.disk, &runs);
+    let runs = vec![hs_trace::FileRun { page: 3, blocks: runs[0] }];
+    start.files = vec![hs_trace::FileUse { path: "/bin/program".to_owned(), inode: 12, runs }];
+    bench.optimize("cold", "hot", &[start]);
+    let image = open(&bench.path("hot"));
+    let Ok(hs_format::WindowRef::Chunk(chunk)) = image.window(4) else { panic!("window 4 is stored") };
+    Subject {
+        superblock: image.superblock().clone(),
+        shadowed: image.cold_range(&chunk),
+        store: Arc::new(MemoryStore::new(bench.bytes("hot")).named(NAME)),
+        disk: bench.disk,
+    }
+}
+
+impl Subject {
+    fn place(&self, at: u64) -> Place {
+        let within = |range: ByteRange| range.offset <= at && at < range.end();
+        let cold = &self.superblock.cold;
+        let hot = &self.superblock.hot[0];
+        match at {
+            8..12 => Place::Version,
+            ..4096 => Place::Superblock,
+            _ if within(hot.index) => Place::HotIndex,
+            _ if within(hot.hints) => Place::Hints,
+            _ if within(hot.chunks) => Place::HotChunk,
+            _ if within(self.shadowed) => Place::ShadowedChunk,
+            _ if within(cold.in_file(cold.chunk_space())) => Place::ColdChunk,
+            _ if within(cold.range) => Place::ColdIndex,
+            _ if within(self.superblock.mirror()) => Place::Mirror,
+            _ => panic!("byte {at} is nobody's"),
+        }
+    }
+
+    fn read(&self, at: u64, streaming: bool) -> Outcome {
+        let rule = Rule::new(FaultKind::Flip, ByteRange::new(at, 1));
+        let store = as_store(Fault::new(Arc::clone(&self.store), vec![rule], at));
+        let opened = if streaming { open_streaming(store) } else { open_plainly(store) };
+        let (reader, said) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.check_message(&error, at);
+                return Outcome::RefusedToOpen;
+            }
+        };
+        let mut failed = 0;
+        for (window, expected) in self.disk.chunks(WINDOW_BYTES as usize).enumerate() {
+            let mut found = vec![0x55; expected.len()];
+            match reader.read_at(window as u64 * WINDOW_BYTES, &mut found) {
+                Ok(()) => assert!(found == expected, "byte {at}: window {window} is wrong and was served"),
+                Err(error) => {
+                    self.check_message(&error, at);
+                    failed += 1;
+                }
+            }
+        }
+        match (failed, said || self.place(at) == Place::HotChunk) {
+            (0, false) => Outcome::Right,
+            (0, true) => Outcome::RightAndSaid,
+            _ => Outcome::SomeReadsFailed,
+        }
+    }
+
+    /// Path, offset, what was expected and what was found.
+    fn check_message(&self, error: &ImageError, at: u64) {
+        let text = error.to_string();
+        let range = match error {
+            ImageError::Format { range, .. } | ImageError::Chunk { range, .. } => *range,
+            other => panic!("byte {at}: {other:?}"),
+        };
+        assert!(range.offset <= at && at < range.end(), "byte {at} is not in {range}: {text}");
+        for word in [NAME, "expected", "found", &range.to_string()] {
+            assert!(text.contains(word), "byte {at}: no {word} in: {text}");
+        }
+        if matches!(self.place(at), Place::HotChunk | Place::ColdChunk) {
+            assert!(text.contains("chunk ") || text.contains("cold window "), "{text}");
+        }
+    }
+}
+
+fn open_plainly(store: Arc<dyn Store>) -> Result<(Reader, bool), ImageError> {
+    let image = Arc::new(Image::open(store)?);
+    Ok((reader(&image, 1, 1 << 20), image.from_mirror()))
+}
+
+fn open_streaming(store: Arc<dyn Store>) -> Result<(Reader, bool), ImageError> {
+    let (image, head) = Image::open_streaming(store, 1 << 20)?;
+    let image = Arc::new(image);
+    let reader = reader_with(&image, 1, 1 << 20, Arc::new(JoinAll));
+    let mut tools = Decompressor::new();
+    for message in head.messages {
+        if let HeadMessage::Chunk(chunk, stored) = message {
+            let _ = reader.supply_hot(chunk, &stored, &mut tools, || {});
+        }
+    }
+    reader.stream_ended();
+    Ok((reader, image.from_mirror()))
+}
+
+#[test]
+fn no_byte_can_be_wrong_unnoticed() {
+    errors_log::collect();
+    let subject = subject();
+    let next = AtomicUsize::new(0);
+    let bytes = subject.store.len() as usize;
+    let work = || {
+        let mut outcomes: BTreeMap<(Place, Outcome), usize> = BTreeMap::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            if at >= bytes {
+                return outcomes;
+            }
+            for streaming in [false, true] {
+                let outcome = subject.read(at as u64, streaming);
+                *outcomes.entry((subject.place(at as u64), outcome)).or_default() += 1;
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    let mut outcomes: BTreeMap<(Place, Outcome), usize> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            for (key, count) in thread.join().expect("no panic") {
+                *outcomes.entry(key).or_default() += count;
+            }
+        }
+    });
+    println!("{bytes} bytes, each twice: {outcomes:#?}");
+    check_outcomes(&subject, &outcomes);
+}
+
+fn check_outcomes(subject: &Subject, outcomes: &BTreeMap<(Place, Outcome), usize>) {
+    let cold = &subject.superblock.cold;
+    let hot = &subject.superblock.hot[0];
+    let shadowed = subject.shadowed.len;
+    let expected = [
+        (Place::Version, Outcome::RefusedToOpen, 4),
+        (Place::Superblock, Outcome::RightAndSaid, 4092),
+        (Place::HotIndex, Outcome::RefusedToOpen, hot.index.len),
+        (Place::Hints, Outcome::RefusedToOpen, hot.hints.len),
+        (Place::HotChunk, Outcome::RightAndSaid, hot.chunks.len),
+        (Place::ColdChunk, Outcome::SomeReadsFailed, cold.leaves_offset - shadowed),
+        (Place::ShadowedChunk, Outcome::Right, shadowed),
+        (Place::ColdIndex, Outcome::SomeReadsFailed, cold.range.len - cold.leaves_offset),
+        (Place::Mirror, Outcome::Right, 4096),
+    ];
+    let expected: BTreeMap<_, _> =
+        expected.into_iter().map(|(place, outcome, bytes)| ((place, outcome), bytes as usize * 2)).collect();
+    assert_eq!(*outcomes, expected);
+    let bodies = hot.chunks.len + cold.leaves_offset;
+    assert!(bodies >= 10_000 && hot.chunks.len >= 2_000 && hot.hints.len > 0, "{bodies} bytes of bodies");
+    // Hot chunks were served by their cold copies, and each time somebody was told.
+    let lines = errors_log::take(NAME);
+    let of_hot = lines.iter().filter(|line| line.contains("hot chunk") && line.contains("expected digest")).count();
+    assert!(of_hot >= hot.chunks.len as usize * 2, "{of_hot} lines");
+    assert!(lines.iter().filter(|line| line.contains("mirror")).count() >= 4092 * 2);
+}
+
+/// A verifier finds what readers may overlook.
+#[test]
+fn verify_finds_damage_anywhere() {
+    let subject = subject();
+    let mut prng = Prng::new(12);
+    let places = (0..600).map(|_| prng.below(subject.store.len()));
+    let of_the_mirror = (0..100).map(|number| subject.superblock.mirror().offset + number * 41);
+    let shadowed = subject.shadowed.offset..subject.shadowed.offset + 100;
+    for at in places.chain(of_the_mirror).chain(shadowed) {
+        let rule = Rule::new(FaultKind::Flip, ByteRange::new(at, 1));
+        let store = as_store(Fault::new(Arc::clone(&subject.store), vec![rule], at));
+        let verified = Image::open(store).and_then(|image| hs_image::verify(&image, None, &|_| {}));
+        let error = verified.expect_err("damage");
+        subject.check_message(&error, at);
+    }
+}

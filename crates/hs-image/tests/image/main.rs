@@ -1,0 +1,10 @@
+//! Images on disk: what is built, what damage does to it, and what is left when building fails.
+
+mod damage;
+mod determinism;
+mod errors_log;
+mod outages;
+mod sample;
+mod truncation;
+mod verifying;
+mod writing;

@@ -1,0 +1,158 @@
+//! Media that fail for a while.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hs_image::{Image, ImageError};
+use hs_store::{Fault, FaultKind, FileStore, Rule, StoreError};
+use hs_units::{BlockRange, ByteRange, Lba, Prng};
+
+use crate::errors_log;
+use crate::sample::{BLOCK, Bench, JoinAll, check_random_reads, fast_build, open, profile, reader, reader_with};
+
+const WINDOW_BYTES: usize = 16_384;
+const EVERYTHING: ByteRange = ByteRange::new(0, u64::MAX);
+
+fn bench() -> Bench {
+    let mut content = vec![0; 60 * WINDOW_BYTES];
+    Prng::new(31).fill(&mut content);
+    let bench = Bench::new(content);
+    bench.build("cold", &fast_build(WINDOW_BYTES as u64, 1));
+    let runs = [(0, 9), (100, 4), (40, 2)].map(|(lba, count)| BlockRange::new(Lba(lba), count));
+    let start = profile(&open(&bench.path("cold")), &bench.disk, &runs);
+    bench.optimize("cold", "hot", &[start]);
+    bench
+}
+
+/// The image `name` behind a fault that is off until it is asked for.
+fn faulty(bench: &Bench, name: &str, kind: FaultKind, range: ByteRange) -> (Arc<Fault<FileStore>>, Arc<Image>) {
+    let file = FileStore::open(bench.path(name)).expect("opened");
+    let fault = Arc::new(Fault::new(file, vec![Rule::new(kind, range)], 5));
+    fault.bypass(true);
+    let image = Arc::new(Image::open(fault.clone()).expect("an image"));
+    (fault, image)
+}
+
+#[test]
+fn an_outage_is_an_error_to_its_readers_and_is_over_when_it_is_over() {
+    errors_log::collect();
+    let bench = bench();
+    for kind in [FaultKind::Io, FaultKind::Short, FaultKind::Flip] {
+        for name in ["cold", "hot"] {
+            let (fault, image) = faulty(&bench, name, kind, EVERYTHING);
+            let reader = reader(&image, 2, 1 << 20);
+            let mut found = vec![0; bench.disk.len()];
+            fault.bypass(false);
+            // One window: a read of many leaves loads under way that may fail later than it.
+            let error = reader.read_at(0, &mut found[..100]).expect_err("nothing can be read");
+            match (kind, &error) {
+                (FaultKind::Io, ImageError::Store(store)) => {
+                    assert!(matches!(**store, StoreError::Read { .. }), "{error}");
+                    assert!(error.to_string().contains("Input/output error"), "{error}");
+                }
+                (FaultKind::Short, ImageError::Store(store)) => {
+                    assert!(matches!(**store, StoreError::Short { .. }), "{error}");
+                }
+                (FaultKind::Flip, ImageError::Format { .. } | ImageError::Chunk { .. }) => {}
+                _ => panic!("{kind:?}: {error}"),
+            }
+            assert!(error.to_string().contains(&bench.path(name).display().to_string()), "{error}");
+            fault.bypass(true);
+            reader.read_at(0, &mut found).expect("the outage is over");
+            assert!(found == bench.disk, "{kind:?} of {name}");
+            check_random_reads(&reader, &bench.disk, &mut Prng::new(32), 20);
+            assert!(fault.fired() > 0);
+        }
+    }
+}
+
+#[test]
+fn one_bad_chunk_is_an_error_to_its_window_only() {
+    let bench = bench();
+    let image = open(&bench.path("cold"));
+    let Ok(hs_format::WindowRef::Chunk(chunk)) = image.window(7) else { panic!("window 7 is stored") };
+    let (fault, image) = faulty(&bench, "cold", FaultKind::Io, image.cold_range(&chunk));
+    fault.bypass(false);
+    let reader = reader(&image, 2, 0);
+    for (window, expected) in bench.disk.chunks(WINDOW_BYTES).enumerate() {
+        let mut found = vec![0; expected.len()];
+        let read = reader.read_at((window * WINDOW_BYTES) as u64, &mut found);
+        assert_eq!(read.is_err(), window == 7, "window {window}");
+        assert!(window == 7 || found == expected);
+    }
+    // A read that needs it among others fails as a whole.
+    assert!(reader.read_at(6 * WINDOW_BYTES as u64, &mut vec![0; 3 * WINDOW_BYTES]).is_err());
+}
+
+#[test]
+fn all_who_wait_for_a_chunk_that_cannot_be_had_get_the_error() {
+    let bench = bench();
+    let (fault, image) = faulty(&bench, "cold", FaultKind::Io, EVERYTHING);
+    image.window(0).expect("the index is in memory");
+    let reader = reader(&image, 1, 0);
+    let (answers, errors) = crossbeam_channel::unbounded();
+    let submit = |count: u64| {
+        for number in 0..count {
+            let answers = answers.clone();
+            reader.submit(number % 8 * 512, 4096, move |result| {
+                let _ = answers.send(result.map(|_| ()).map_err(Clone::clone));
+            });
+        }
+    };
+    fault.bypass(false);
+    submit(200);
+    for _ in 0..200 {
+        assert!(errors.recv().expect("answered").is_err());
+    }
+    fault.bypass(true);
+    submit(200);
+    for _ in 0..200 {
+        errors.recv().expect("answered").expect("the outage is over");
+    }
+}
+
+/// The stream breaks off: those who waited for it fetch for themselves, from what still answers.
+#[test]
+fn a_stream_that_breaks_off_leaves_nobody_waiting() {
+    let bench = bench();
+    let (fault, image) = faulty(&bench, "hot", FaultKind::Io, EVERYTHING);
+    let reader = Arc::new(reader_with(&image, 2, 1 << 20, Arc::new(JoinAll)));
+    let (answers, results) = crossbeam_channel::unbounded();
+    for lba in [0, 3, 8, 100, 41] {
+        let answers = answers.clone();
+        reader.submit(lba * BLOCK as u64, BLOCK as u32, move |result| {
+            let _ = answers.send((lba, result.map(<[&[u8]]>::concat).map_err(Clone::clone)));
+        });
+    }
+    fault.bypass(false);
+    let streamed = image.stream_hot(0..image.hot_chunk_count(), &mut |_| std::ops::ControlFlow::Continue(()));
+    assert!(matches!(streamed, Err(ImageError::Store(_))));
+    fault.bypass(true);
+    assert!(results.is_empty());
+    reader.stream_ended();
+    for _ in 0..5 {
+        let (lba, found) = results.recv().expect("answered");
+        assert!(found.expect("fetched") == bench.disk[lba as usize * BLOCK..][..BLOCK], "block {lba}");
+    }
+}
+
+/// The opening request fails at any of its bytes: an error or a working image, and no waiting.
+#[test]
+fn the_opening_request_may_fail_anywhere() {
+    let bench = bench();
+    let hot = open(&bench.path("hot")).superblock().hot[0].range();
+    let opened = AtomicU64::new(0);
+    for block in 0..hot.end().div_ceil(4096) {
+        for kind in [FaultKind::Io, FaultKind::Short] {
+            let file = FileStore::open(bench.path("hot")).expect("opened");
+            let rule = Rule::new(kind, ByteRange::new(block * 4096, 4096)).times(1);
+            let Ok((image, head)) = Image::open_streaming(Arc::new(Fault::new(file, vec![rule], 1)), 1 << 20) else {
+                continue;
+            };
+            opened.fetch_add(1, Ordering::Relaxed);
+            drop(head);
+            check_random_reads(&reader(&Arc::new(image), 2, 0), &bench.disk, &mut Prng::new(block), 5);
+        }
+    }
+    assert!(opened.into_inner() > 2, "later faults do not keep the image from opening");
+}

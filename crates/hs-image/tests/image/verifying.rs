@@ -1,0 +1,53 @@
+//! What `verify` says about good images, and about disks that are not theirs.
+
+use hs_image::{ImageError, verify};
+use hs_units::{BlockRange, Lba, Prng};
+
+use crate::sample::{BLOCK, Bench, disk, fast_build, open, random_profile, source};
+
+#[test]
+fn the_first_block_that_differs_is_named() {
+    let mut prng = Prng::new(41);
+    let bench = Bench::new(disk(&mut prng, 200, 16_384));
+    let report = bench.build("cold", &fast_build(16_384, 1));
+    let image = open(&bench.path("cold"));
+    let verified = verify(&image, Some((&bench.source(), "disk.raw")), &|_| {}).expect("equal");
+    assert_eq!((verified.cold_chunks, verified.compared_bytes), (report.chunks, bench.disk.len() as u64));
+    for (first, count) in [(0, 1), (5, 1), (77, 3), (199, 1)] {
+        let mut other = bench.disk.clone();
+        for block in first..first + count {
+            other[block * BLOCK + 17] ^= 0x10;
+        }
+        std::fs::write(bench.path("other"), &other).expect("written");
+        let error = verify(&image, Some((&source(&bench.path("other")), "other")), &|_| {}).expect_err("different");
+        // A run is cut where its window ends.
+        let count = count.min(4 - first % 4);
+        let expected = BlockRange::new(Lba(first as u64), count as u64);
+        assert!(matches!(&error, ImageError::Differs { blocks, .. } if *blocks == expected), "{error}");
+        assert!(error.to_string().contains("other"), "{error}");
+    }
+    for bytes in [bench.disk.len() - BLOCK, bench.disk.len() + 3 * BLOCK] {
+        let mut other = bench.disk.clone();
+        other.resize(bytes, 0);
+        std::fs::write(bench.path("other"), &other).expect("written");
+        let error = verify(&image, Some((&source(&bench.path("other")), "other")), &|_| {}).expect_err("another size");
+        let first = Lba((bytes.min(bench.disk.len()) / BLOCK) as u64);
+        assert!(matches!(&error, ImageError::Differs { blocks, .. } if blocks.start == first), "{error}");
+    }
+}
+
+#[test]
+fn images_of_every_window_size_verify() {
+    for log in 12..=22 {
+        let mut prng = Prng::new(log);
+        let blocks = 1 + prng.below(2500);
+        let bench = Bench::new(disk(&mut prng, blocks, 1 << log));
+        bench.build("cold", &fast_build(1 << log, 2));
+        let profile = random_profile(&mut prng, &open(&bench.path("cold")), &bench.disk);
+        bench.optimize("cold", "hot", &[profile]);
+        for name in ["cold", "hot"] {
+            verify(&open(&bench.path(name)), Some((&bench.source(), "disk.raw")), &|_| {}).expect("verified");
+            verify(&open(&bench.path(name)), None, &|_| {}).expect("verified alone");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! What became of prefetched blocks, as the kernel saw it.
+
+use std::os::unix::fs::MetadataExt;
+
+use hs_trace::BlockSet;
+use hs_units::{BlockRange, Lba, Nanos};
+
+use crate::observe::{NotObserved, Object, Observer, Prefetched, TargetDevice, Targets, Usage, account};
+use crate::served::{MountedFs, ServedImage};
+
+/// An observation of the file system that an image was mounted as.
+pub struct Observation {
+    observer: Observer,
+}
+
+/// What was observed until [`Observation::finish`].
+#[derive(Clone, Copy, Debug)]
+pub struct ObservedUsage {
+    /// Bytes by what became of them.
+    pub usage: Usage,
+    /// Events that the kernel had no room for: above zero, something used may seem unused.
+    pub lost_events: u64,
+}
+
+impl Observation {
+    /// Begins to observe who uses what the hints of `served` bring into the caches of `mounted`.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked, saying why.
+    pub fn start(served: &ServedImage, mounted: &MountedFs) -> Result<Self, NotObserved> {
+        let reason = |error: std::io::Error| NotObserved { reason: error.to_string() };
+        let fs_dev = std::fs::metadata(mounted.target()).map_err(reason)?.dev();
+        let mut pages = BlockSet::new();
+        for hint in served.reader().image().hints().filter(|hint| hint.inode == 0) {
+            pages.insert(BlockRange::new(Lba(hint.page.into()), hint.blocks.into()), |_| {});
+        }
+        let device = Some(TargetDevice { path: mounted.device().path().to_owned(), pages });
+        let observer = Observer::start(Targets { fs_dev, device, ignore_own_process: true })?;
+        Ok(Self { observer })
+    }
+
+    /// Ends the observation and accounts for every hinted block that has arrived.
+    ///
+    /// # Errors
+    /// When the kernel's records cannot be read.
+    pub fn finish(self, served: &ServedImage) -> Result<ObservedUsage, NotObserved> {
+        let observed = self.observer.finish()?;
+        let usage = account(&observed, &prefetched(served));
+        Ok(ObservedUsage { usage, lost_events: observed.lost_events })
+    }
+}
+
+/// The hinted pages whose chunk has come, and when that was on `CLOCK_MONOTONIC`.
+fn prefetched(served: &ServedImage) -> Vec<Prefetched> {
+    let image = served.reader().image();
+    let arrivals = served.driver().arrivals();
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let now = Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
+    let began = now.saturating_sub(served.driver().started().elapsed().into());
+    image
+        .hints()
+        .filter_map(|hint| {
+            let chunk = image.hot_place(hint.lba)?.chunk;
+            let arrived = (*arrivals.get(chunk as usize)?)?;
+            let object = if hint.inode == 0 { Object::Device } else { Object::Inode(hint.inode) };
+            Some(Prefetched { object, page: hint.page.into(), pages: hint.blocks, at: began + arrived })
+        })
+        .collect()
+}
