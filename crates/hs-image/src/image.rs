@@ -264,6 +264,32 @@ impl Image {
         self.decode(&chunk, &stored, tools, at, || format!("cold window {window}")).map(Some)
     }
 
+    /// The decompressed bytes of a cold window whose stored bytes came by a request for several.
+    pub(crate) fn decode_cold(
+        &self,
+        window: u64,
+        chunk: &ChunkRef,
+        stored: &[u8],
+        tools: &mut Decompressor,
+    ) -> Result<Vec<u8>, ImageError> {
+        self.decode(chunk, stored, tools, self.cold_range(chunk), || format!("cold window {window}"))
+    }
+
+    /// Reads cold chunks that lie one after another in the file, with one request; each is handed
+    /// over, by its place in `run`, as soon as its last byte has come.
+    pub(crate) fn stream_cold(
+        &self,
+        run: &[ChunkRef],
+        sink: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ImageError> {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
+        let at = self.cold_range(first);
+        let range = ByteRange::new(at.offset, last.range.end() - first.range.offset);
+        let mut splitter = ChunkSplitter::new(0);
+        let stored_bytes = |number: u32| run[number as usize].range.len as usize;
+        Ok(self.store.stream(range, &mut |piece| splitter.push(piece, stored_bytes, sink))?)
+    }
+
     /// The decompressed bytes of a hot chunk, read with a request of their own.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 //! many reads wait for it. A read is answered when its last span is there, from whichever thread
 //! brought it, so no thread waits for the medium on behalf of a reader.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -18,11 +19,14 @@ use parking_lot::Mutex;
 use crate::policy::{DemandEvent, HotPolicy, Watch};
 use crate::{Image, ImageError};
 
+mod cluster;
+mod cold;
 mod memory;
 mod sequential;
 #[cfg(test)]
 mod tests;
 
+use cluster::Cluster;
 use memory::{Key, Memory};
 use sequential::Sequential;
 
@@ -84,13 +88,17 @@ struct Shared {
     watch: Option<Arc<dyn Watch>>,
     memory: Mutex<Memory>,
     sequential: Mutex<Sequential>,
+    cluster: Mutex<Cluster>,
     jobs: Sender<Job>,
     counters: Counters,
     started: Instant,
 }
 
 enum Job {
+    /// Somebody waits for this chunk.
     Load(Key),
+    /// Nobody waits for these windows yet.
+    Ahead(Range<u64>),
     Stop,
 }
 
@@ -138,6 +146,7 @@ impl Reader {
             watch,
             memory: Mutex::new(memory),
             sequential: Mutex::new(Sequential::new(options.read_ahead_windows)),
+            cluster: Mutex::new(Cluster::new()),
             jobs,
             counters: Counters::default(),
             started: Instant::now(),
@@ -304,14 +313,17 @@ impl Shared {
             return self.answer(pending);
         }
         let mut wanted = Vec::new();
+        let mut asked_windows = Vec::new();
         for (span, found) in pending.spans.iter().zip(&pending.found) {
             if found.is_some() {
                 continue;
             }
-            if let Key::Hot(_) = span.key {
-                pending.late_bytes += u64::from(span.len);
-            } else {
-                pending.missed = true;
+            match span.key {
+                Key::Hot(_) => pending.late_bytes += u64::from(span.len),
+                Key::Cold(window) => {
+                    pending.missed |= !memory.has_stored(window);
+                    asked_windows.push(window);
+                }
             }
             if !memory.is_loading(span.key) && !wanted.contains(&span.key) {
                 wanted.push(span.key);
@@ -333,9 +345,10 @@ impl Shared {
                 let _ = self.jobs.send(Job::Load(key));
             }
         }
-        // What the hot region holds is scattered by nature: only misses tell of a sequential reader.
-        if missed {
-            self.read_ahead(range);
+        // What the hot region holds is scattered by nature: only cold windows tell of a sequential reader.
+        for window in asked_windows {
+            self.cluster.lock().used(window);
+            self.read_ahead(window);
         }
     }
 
@@ -445,41 +458,47 @@ impl Shared {
         }
     }
 
-    fn read_ahead(&self, range: ByteRange) {
-        let window_bytes = self.image.window_bytes();
-        let first = range.offset / window_bytes;
-        let last = (range.end() - 1) / window_bytes;
-        let ahead = self.sequential.lock().observe(first, last);
-        let windows = self.image.disk_bytes().div_ceil(window_bytes);
-        for window in ahead.filter(|window| *window < windows) {
-            // Only what the index in memory knows: reading ahead must not cost an index read.
-            let stored = matches!(self.image.peek_window(window), Some(WindowRef::Chunk(_)));
-            if stored && self.memory.lock().begin_unasked(Key::Cold(window)) {
-                let _ = self.jobs.send(Job::Load(Key::Cold(window)));
-            }
+    /// A window was asked for that was not in memory: reads ahead if it continues a sequence.
+    fn read_ahead(&self, window: u64) {
+        let ahead = self.sequential.lock().observe(window, window);
+        let windows = self.image.superblock().windows();
+        let mut memory = self.memory.lock();
+        let stored = |window: &u64| matches!(self.image.peek_window(*window), Some(WindowRef::Chunk(_)));
+        let first = ahead.clone().find(|window| {
+            *window < windows && stored(window) && memory.begin_unasked(Key::Cold(*window))
+        });
+        drop(memory);
+        if let Some(first) = first {
+            let _ = self.jobs.send(Job::Ahead(first..ahead.end.min(windows)));
         }
     }
 
     fn work(&self, queue: &Receiver<Job>) {
         let mut tools = Decompressor::new();
-        while let Ok(Job::Load(key)) = queue.recv() {
-            let known = self.memory.lock().peek(key);
-            if let Some(bytes) = known {
-                self.publish(key, &bytes, false);
-                continue;
-            }
-            log::debug!("{}: reading {key:?}", self.now());
-            let loaded = match key {
-                Key::Hot(chunk) => self.image.load_hot(chunk, &mut tools).map(Some),
-                Key::Cold(window) => self.image.load_window(window, &mut tools),
-            };
-            match loaded {
-                Ok(raw) => {
-                    let bytes = raw.map_or_else(|| self.memory.lock().zeroes(), Arc::new);
-                    self.publish(key, &bytes, false);
+        for job in queue {
+            match job {
+                Job::Load(Key::Hot(chunk)) => self.load_hot(chunk, &mut tools),
+                Job::Load(Key::Cold(window)) => {
+                    let known = self.memory.lock().peek(Key::Cold(window));
+                    match known {
+                        Some(bytes) => self.publish(Key::Cold(window), &bytes, false),
+                        None => self.load_cold(window, &mut tools),
+                    }
                 }
-                Err(error) => self.failed(key, &error),
+                Job::Ahead(windows) => self.load_ahead(windows, &mut tools),
+                Job::Stop => return,
             }
+        }
+    }
+
+    /// Brings a hot chunk with a request of its own.
+    fn load_hot(&self, chunk: u32, tools: &mut Decompressor) {
+        let key = Key::Hot(chunk);
+        let known = self.memory.lock().peek(key);
+        let loaded = known.map_or_else(|| self.image.load_hot(chunk, tools).map(Arc::new), Ok);
+        match loaded {
+            Ok(bytes) => self.publish(key, &bytes, false),
+            Err(error) => self.failed(key, &error),
         }
     }
 }

@@ -79,7 +79,8 @@ fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
     asked.unwrap_or(OptimizeOptions::default().threads)
 }
 
-fn show_source(bar: &Bar, progress: SourceProgress) {
+/// Shows how far the opening of a source has come.
+pub fn show_source(bar: &Bar, progress: SourceProgress) {
     match progress {
         SourceProgress::Scanning { entries, .. } => bar.spin(format!("scanning the directory: {entries} entries")),
         SourceProgress::Writing { bytes, total_bytes } => bar.update(Progress {

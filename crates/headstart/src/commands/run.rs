@@ -8,9 +8,8 @@ use super::write_whole;
 use crate::cli::{PrefetchMode, Run, StartFlags};
 use crate::start::{self, Disk, Start};
 
-/// Runs a command in an image's root; gives the exit code.
-pub fn run(args: &Run) -> anyhow::Result<i32> {
-    hs_serve::rootenv::enter_private_mounts()?;
+/// The start that the flags describe.
+pub fn spec(args: &Run) -> anyhow::Result<Start> {
     let mode = args.prefetch.prefetch.unwrap_or(PrefetchMode::Warm);
     let disk = if args.foreign {
         Disk::Foreign { path: args.image.clone() }
@@ -19,7 +18,7 @@ pub fn run(args: &Run) -> anyhow::Result<i32> {
         let config = start::config(&args.image, prefetching, args.prefetch.budget.0)?;
         Disk::Image { path: args.image.clone(), config }
     };
-    let spec = Start {
+    Ok(Start {
         disk,
         medium: args.start.medium,
         mount: MountFsOptions {
@@ -37,8 +36,13 @@ pub fn run(args: &Run) -> anyhow::Result<i32> {
         show_output: true,
         watch: None,
         observe: args.observe,
-    };
-    let started = start::start(&spec)?;
+    })
+}
+
+/// Runs a command in an image's root; gives the exit code.
+pub fn run(args: &Run) -> anyhow::Result<i32> {
+    hs_serve::rootenv::enter_private_mounts()?;
+    let started = start::start(&spec(args)?)?;
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&started.summary)? + "\n";
         if path.as_os_str() == "/dev/stderr" {

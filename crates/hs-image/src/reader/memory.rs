@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use hs_format::WindowRef;
+use hs_format::{ChunkRef, WindowRef};
 use hs_units::BLOCK_BYTES;
 use lru::LruCache;
 
@@ -33,6 +33,9 @@ pub(super) struct Memory {
     cache: LruCache<Key, Bytes>,
     cached_bytes: u64,
     cache_bytes: u64,
+    /// Windows that came as neighbours and were not asked for yet, as they are stored.
+    stored: LruCache<u64, (ChunkRef, Vec<u8>)>,
+    stored_bytes: u64,
     zeroes: Bytes,
     bad: HashSet<u32>,
     loading: HashMap<Key, Vec<u64>>,
@@ -49,6 +52,8 @@ impl Memory {
             cache: LruCache::unbounded(),
             cached_bytes: 0,
             cache_bytes,
+            stored: LruCache::unbounded(),
+            stored_bytes: 0,
             zeroes: Arc::new(vec![0; image.window_bytes() as usize]),
             bad: HashSet::new(),
             loading: HashMap::new(),
@@ -120,11 +125,45 @@ impl Memory {
 
     /// Begins to load a chunk that nobody waits for; false when that is not needed.
     pub(super) fn begin_unasked(&mut self, key: Key) -> bool {
-        if self.has(key) || self.is_loading(key) {
+        let stored = matches!(key, Key::Cold(window) if self.has_stored(window));
+        if stored || self.has(key) || self.is_loading(key) {
             return false;
         }
         self.loading.insert(key, Vec::new());
         true
+    }
+
+    /// Whether the window came as a neighbour and only has to be decompressed.
+    pub(super) fn has_stored(&self, window: u64) -> bool {
+        self.stored.contains(&window)
+    }
+
+    /// Keeps a neighbour as it is stored; false when somebody waits for it already.
+    pub(super) fn keep_stored(&mut self, window: u64, chunk: ChunkRef, stored: &[u8]) -> bool {
+        let key = Key::Cold(window);
+        if self.loading.get(&key).is_some_and(|waiting| !waiting.is_empty()) {
+            return false;
+        }
+        self.loading.remove(&key);
+        self.stored_bytes += stored.len() as u64;
+        if let Some((_, old)) = self.stored.put(window, (chunk, stored.to_vec())) {
+            self.stored_bytes -= old.len() as u64;
+        }
+        // A quarter of the cache: compressed, that is about as many windows as the rest holds.
+        while self.stored_bytes > self.cache_bytes / 4 {
+            let Some((_, (_, old))) = self.stored.pop_lru() else { break };
+            self.stored_bytes -= old.len() as u64;
+        }
+        true
+    }
+
+    /// Takes out a neighbour that is now asked for.
+    pub(super) fn take_stored(&mut self, window: u64) -> Option<(ChunkRef, Vec<u8>)> {
+        let taken = self.stored.pop(&window);
+        if let Some((_, stored)) = &taken {
+            self.stored_bytes -= stored.len() as u64;
+        }
+        taken
     }
 
     /// The readers of `key` wait for the stream; false when it is not being loaded any more.

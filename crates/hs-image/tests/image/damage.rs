@@ -1,8 +1,9 @@
 //! Every byte of an image, changed, one at a time.
 //!
 //! Whoever reads gets the right bytes or an error that says where; which of the two follows from what
-//! the byte is. The image is small enough that all of its bytes take their turn, and each is met by both
-//! ways of opening: with single requests, and with one stream that goes on into the hot chunks.
+//! the byte is. The image is small enough that all of its bytes take their turn, and those in front of the
+//! cold region are met by both ways of opening: with single requests, and with one stream that goes on into
+//! the hot chunks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,6 +34,13 @@ enum Place {
     ShadowedChunk,
     ColdIndex,
     Mirror,
+}
+
+impl Place {
+    /// Whether the opening stream brings it.
+    fn is_streamed(self) -> bool {
+        matches!(self, Self::Version | Self::Superblock | Self::HotIndex | Self::Hints | Self::HotChunk)
+    }
 }
 
 /// What came of reading a damaged image.
@@ -180,9 +188,11 @@ fn no_byte_can_be_wrong_unnoticed() {
             if at >= bytes {
                 return outcomes;
             }
-            for streaming in [false, true] {
-                let outcome = subject.read(at as u64, streaming);
-                *outcomes.entry((subject.place(at as u64), outcome)).or_default() += 1;
+            let place = subject.place(at as u64);
+            let ways: &[bool] = if place.is_streamed() { &[false, true] } else { &[false] };
+            for streaming in ways {
+                let outcome = subject.read(at as u64, *streaming);
+                *outcomes.entry((place, outcome)).or_default() += 1;
             }
         }
     };
@@ -196,7 +206,7 @@ fn no_byte_can_be_wrong_unnoticed() {
             }
         }
     });
-    println!("{bytes} bytes, each twice: {outcomes:#?}");
+    println!("{bytes} bytes: {outcomes:?}");
     check_outcomes(&subject, &outcomes);
 }
 
@@ -215,8 +225,11 @@ fn check_outcomes(subject: &Subject, outcomes: &BTreeMap<(Place, Outcome), usize
         (Place::ColdIndex, Outcome::SomeReadsFailed, cold.range.len - cold.leaves_offset),
         (Place::Mirror, Outcome::Right, 4096),
     ];
-    let expected: BTreeMap<_, _> =
-        expected.into_iter().map(|(place, outcome, bytes)| ((place, outcome), bytes as usize * 2)).collect();
+    let times = |place: Place| if place.is_streamed() { 2 } else { 1 };
+    let expected: BTreeMap<_, _> = expected
+        .into_iter()
+        .map(|(place, outcome, bytes)| ((place, outcome), bytes as usize * times(place)))
+        .collect();
     assert_eq!(*outcomes, expected);
     let bodies = hot.chunks.len + cold.leaves_offset;
     assert!(bodies >= 10_000 && hot.chunks.len >= 2_000 && hot.hints.len > 0, "{bodies} bytes of bodies");

@@ -1,0 +1,199 @@
+"""Runs headstart, takes medians, and writes one result file for each figure.
+
+A *figure* is one dictionary: what it is called, the value, its target, whether it was met, the
+command that reproduces it, and the details behind it. Ratios come from runs that alternate, so that
+a slow minute of the machine hits both sides.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+RESULTS = HERE / "results"
+FLAT = ["flat-10ms-25mbs", "flat-10ms-25mbs-serial"]
+MEDIA = [*FLAT, "none"]
+# The two flat media deliver so many bytes a second.
+FLAT_BYTES_PER_S = 25e6
+MIB = 1 << 20
+
+
+def headstart_path():
+    """The release build, wherever cargo was told to put it."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+    return os.environ.get("HEADSTART", str(target / "release" / "headstart"))
+
+
+def headstart(*arguments, quiet=True):
+    """Runs headstart and returns its standard output; a failure shows everything and ends the run."""
+    command = [headstart_path(), *(["-q"] if quiet else []), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"failed with {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def headstart_json(*arguments):
+    """Runs a headstart command that prints one JSON object."""
+    return json.loads(headstart(*arguments))
+
+
+def start(image, command, *, medium, ready=None, flags=(), foreign=False):
+    """One cold start by `headstart run`; returns its run summary, with `output` added."""
+    summary = Path(scratch()) / "summary.json"
+    arguments = ["run", image, "--medium", medium, "--json", summary, *flags]
+    if foreign:
+        arguments.append("--foreign")
+    if ready:
+        arguments += ["--ready", ready]
+    output = headstart(*arguments, "--", *command)
+    return {**json.loads(summary.read_text()), "output": output}
+
+
+_scratch = None
+
+
+def scratch():
+    """A folder that goes when this process ends."""
+    global _scratch
+    if _scratch is None:
+        import tempfile
+
+        _scratch = tempfile.TemporaryDirectory(prefix="headstart-bench-")
+    return _scratch.name
+
+
+def alternate(cases, repeats, say=None):
+    """Runs every case once a round; returns {name: [result, …]}. `cases` is {name: function}."""
+    results = {name: [] for name in cases}
+    for number in range(repeats):
+        wait_until_quiet()
+        for name, run in cases.items():
+            result = run()
+            results[name].append(result)
+            if say:
+                progress(f"{number + 1}/{repeats} {name}: {say(result)}")
+    return results
+
+
+def spread(values, digits=3):
+    """Median, smallest and largest of some runs."""
+    values = list(values)
+    return {
+        "median": round(statistics.median(values), digits),
+        "min": round(min(values), digits),
+        "max": round(max(values), digits),
+        "runs": len(values),
+    }
+
+
+def spread_of(results, key, digits=3):
+    """The spread of one key of run summaries."""
+    return spread([result[key] for result in results], digits)
+
+
+def progress(text):
+    """Progress goes to standard error."""
+    print(f"  {text}", file=sys.stderr, flush=True)
+
+
+# --- the machine ----------------------------------------------------------------------------------
+
+
+def cpu_times():
+    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return sum(fields), fields[3] + fields[4]
+
+
+def busy_share(seconds=1.0):
+    """The share of all cores' time that is used now, by anybody."""
+    total, idle = cpu_times()
+    time.sleep(seconds)
+    total_after, idle_after = cpu_times()
+    return 1 - (idle_after - idle) / max(total_after - total, 1)
+
+
+# How busy the machine was when timing began, and whether waiting for it to be quiet was given up.
+seen_load = {"busiest_before_a_round": 0.0, "gave_up_waiting": 0}
+
+
+def wait_until_quiet():
+    """Waits until others use less than a tenth of the machine. The load average cannot tell: it
+    counts our own last minute. Gives up after BENCH_WAIT_S (300) seconds, and the results say so."""
+    patience = float(os.environ.get("BENCH_WAIT_S", "300"))
+    until = time.monotonic() + patience
+    busy = busy_share()
+    while busy > 0.1 and time.monotonic() < until:
+        busy = busy_share(2.0)
+    if busy > 0.1:
+        seen_load["gave_up_waiting"] += 1
+    seen_load["busiest_before_a_round"] = round(max(seen_load["busiest_before_a_round"], busy), 3)
+
+
+def machine():
+    """The machine in words that identify nobody."""
+    cpu = next(
+        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+         if line.startswith("model name")),
+        platform.machine(),
+    )
+    memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
+    system = {}
+    for line in Path("/etc/os-release").read_text().splitlines():
+        key, _, value = line.partition("=")
+        system[key] = value.strip('"')
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "memory_gib": round(int(memory.split()[1]) / MIB, 1),
+        "kernel": platform.release(),
+        "system": system.get("PRETTY_NAME", "unknown"),
+        "date": date.today().isoformat(),
+    }
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def figure(name, value, *, at_most=None, at_least=None, unit="", detail=None):
+    """One figure of the table; without a target it is stated, not judged."""
+    met = None
+    target = ""
+    if at_most is not None:
+        met, target = value <= at_most, f"≤ {at_most:g}"
+    if at_least is not None:
+        met, target = value >= at_least, f"≥ {at_least:g}"
+    return {"name": name, "value": round(value, 4), "unit": unit, "target": target, "met": met, "detail": detail or {}}
+
+
+def arguments(description, repeats):
+    """The arguments that every script of this folder has."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--repeats", type=int, default=repeats, help=f"runs of each kind (default {repeats})")
+    return parser
+
+
+def finish(script, figures, repeats, **more):
+    """Writes the figures of `script` to results/parts/ and prints them."""
+    command = f"bench/{script}.py --repeats {repeats}"
+    part = {
+        "script": script,
+        "command": command,
+        "load": {**seen_load, "load_average": os.getloadavg()[0]},
+        "figures": figures,
+        **more,
+    }
+    folder = RESULTS / "parts"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{script}.json").write_text(json.dumps(part, indent=2, ensure_ascii=False) + "\n")
+    for each in figures:
+        verdict = {True: "met", False: "MISSED", None: "stated"}[each["met"]]
+        print(f"{each['name']}: {each['value']:g} {each['unit']} {each['target']} {verdict}", flush=True)

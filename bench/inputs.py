@@ -1,0 +1,199 @@
+"""What is measured: roots, images, profiles and squashfs files, made once and kept.
+
+The demo's root is used when the demo has left one in its cache; everything else lies in `bench/`
+beside it. A file is made again when it is older than what it is made from.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from harness import headstart, headstart_json, headstart_path, progress, scratch
+
+LEVEL = 15
+READY = "^ready"
+# The demo's program, as in crates/headstart/src/demo/root.rs.
+COMMAND = ["python3", "-c", 'import pandas, sympy; print("ready", flush=True)']
+# Another program, whose blocks are other ones: checks packages that the start does not touch.
+OTHER_COMMAND = ["dpkg", "--verify", "libperl5.36", "perl-modules-5.36", "coreutils", "bash", "dpkg", "apt", "passwd"]
+# Another program that shares the interpreter and little else.
+NEAR_COMMAND = ["python3", "-c", "import numpy.testing, unittest, asyncio, xml.dom.minidom, sqlite3, turtledemo"]
+
+
+def cache():
+    """The demo's cache folder, where the root is kept."""
+    folder = os.environ.get("HEADSTART_CACHE")
+    return Path(folder) if folder else Path("/var/cache/headstart")
+
+
+def folder():
+    """Where the inputs of the benchmarks are kept."""
+    path = cache() / "bench"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def kept(name, sources, make):
+    """`folder()/name`, made by `make(draft)` when it is not there or older than one of `sources`."""
+    path = folder() / name
+    newest = max((source.stat().st_mtime for source in sources), default=0)
+    if path.exists() and path.stat().st_mtime >= newest:
+        return path
+    progress(f"making {name}")
+    draft = folder() / f"unfinished-{name}"
+    remove(draft)
+    remove(path)
+    began = time.monotonic()
+    make(draft)
+    seconds = time.monotonic() - began
+    draft.rename(path)
+    os.utime(path)
+    times = folder() / "made.json"
+    known = json.loads(times.read_text()) if times.exists() else {}
+    known[name] = round(seconds, 3)
+    times.write_text(json.dumps(known, indent=2) + "\n")
+    return path
+
+
+def remove(path):
+    """Removes a file or a folder, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def made_in_s(name):
+    """How long an input took to make, when that is known."""
+    times = folder() / "made.json"
+    return json.loads(times.read_text()).get(name) if times.exists() else None
+
+
+def demo_root():
+    """The Debian root of the demo."""
+    root = cache() / "root"
+    if not (root / "usr/bin/python3").is_symlink() and not (root / "usr/bin/python3").exists():
+        sys.exit(f"there is no root in {cache()}: run `make demo` first, which makes it")
+    return root
+
+
+def minbase_root():
+    """A minimal Debian root, as mmdebstrap makes it."""
+
+    def make(draft):
+        suite = "bookworm"
+        for line in Path("/etc/os-release").read_text().splitlines():
+            if line.startswith("VERSION_CODENAME=") and "ID=debian" in Path("/etc/os-release").read_text():
+                suite = line.partition("=")[2].strip('"')
+        run("mmdebstrap", "--mode=root", "--format=directory", "--variant=minbase", "--quiet", suite, draft)
+
+    return kept("minbase", [], make)
+
+
+def run(*command):
+    """Runs a tool; what it says is shown only when it fails."""
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"failed with {done.returncode}: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+
+
+def stamp(root):
+    """A file as old as a root; a folder's own time changes with what is put into it."""
+    return root / "var/lib/dpkg/status"
+
+
+def image(root, name, window="128K", level=LEVEL):
+    """The unoptimised image of a root."""
+
+    def make(draft):
+        headstart("build", root, "-o", draft, "--codec", f"zstd:{level}", "--window", window, "--scratch", folder())
+
+    return kept(f"{name}-{window}.hsi", [stamp(root)], make)
+
+
+def raw(image_path, name):
+    """The ext4 disk in an image, as a plain file: the same disk, block for block."""
+
+    def make(draft):
+        with mounted(image_path, "--prefetch", "off") as disk:
+            run("cp", "--sparse=always", disk, draft)
+
+    return kept(f"{name}.raw", [image_path], make)
+
+
+def squashfs(root, name):
+    """The same root as squashfs: zstd, 128 KiB blocks, the same level."""
+
+    def make(draft):
+        # A link would become a squashfs of a link.
+        run("mksquashfs", root.resolve(), draft, "-comp", "zstd", "-Xcompression-level", LEVEL, "-b", "128K",
+            "-noappend", "-no-progress", "-quiet")
+
+    return kept(f"{name}.sqfs", [stamp(root)], make)
+
+
+def profile(image_path, name, command, *flags, ready=None):
+    """A recorded start."""
+
+    def make(draft):
+        wanted = ["--ready", ready] if ready else []
+        headstart("profile", image_path, "-o", draft, *wanted, *flags, "--", *command)
+
+    return kept(f"{name}.hsp", [image_path], make)
+
+
+def optimized(image_path, name, profile_path):
+    """An image with the hot region of one profile."""
+
+    def make(draft):
+        headstart("optimize", image_path, "--profile", profile_path, "-o", draft)
+
+    return kept(f"{name}.hsi", [image_path, profile_path], make)
+
+
+class mounted:
+    """`with mounted(IMAGE, FLAGS…) as disk`: the image's disk as a file, while the block runs."""
+
+    def __init__(self, image_path, *flags):
+        self.directory = Path(scratch()) / f"disk-{os.urandom(4).hex()}"
+        self.directory.mkdir()
+        self.command = [headstart_path(), "-q", "mount", "--foreground", *map(str, flags), str(image_path), str(self.directory)]
+
+    def __enter__(self):
+        self.server = subprocess.Popen(self.command)
+        disk = self.directory / "disk.img"
+        while not disk.exists():
+            if self.server.poll() is not None:
+                sys.exit(f"failed: {' '.join(self.command)}")
+            time.sleep(0.01)
+        return disk
+
+    def __exit__(self, *_):
+        self.server.terminate()
+        self.server.wait()
+
+
+def demo():
+    """Everything that is made of the demo's root, by name."""
+    root = demo_root()
+    plain = image(root, "demo")
+    start = profile(plain, "demo-start", COMMAND, ready=READY)
+    return {
+        "root": root,
+        "image": plain,
+        "raw": raw(plain, "demo"),
+        "squashfs": squashfs(root, "demo"),
+        "profile": start,
+        "optimized": optimized(plain, "demo-optimized", start),
+    }
+
+
+if __name__ == "__main__":
+    for key, path in demo().items():
+        print(f"{key:10} {path}")
+    minbase = minbase_root()
+    print(f"{'minbase':10} {image(minbase, 'minbase')}")

@@ -1,0 +1,257 @@
+//! Who is timed, and how: each from a fresh loop device and mount, in turns, so that whatever else the
+//! machine does hits all alike.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::Parser;
+use hs_device::Medium;
+use hs_serve::MountFsOptions;
+use serde::Serialize;
+
+use super::root::{COMMAND, READY};
+use crate::cli::{self, Cli};
+use crate::commands;
+use crate::start::{self, Disk, Start};
+use crate::summary::Summary;
+
+/// How a contender's disk is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LoopMode {
+    /// As its command says.
+    Given,
+    /// The better of both ways, to be found out in the first round.
+    Better,
+    /// As was found out for the contender at this place.
+    As(usize),
+}
+
+/// One way to start the program.
+pub(super) struct Contender {
+    /// Its name in files and JSON.
+    pub(super) key: &'static str,
+    /// Its name for people.
+    pub(super) label: &'static str,
+    spec: Start,
+    mode: LoopMode,
+    /// Its starts so far.
+    pub(super) runs: Vec<Summary>,
+}
+
+/// The places of the contenders, in the order in which they are timed and shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Raw,
+    SquashfsSorted,
+    Squashfs,
+    Headstart,
+    Optimized,
+    Native,
+}
+
+/// Where everything lies.
+pub(super) struct Disks<'a> {
+    pub(super) root: &'a Path,
+    pub(super) raw: &'a Path,
+    pub(super) squashfs: &'a Path,
+    pub(super) squashfs_sorted: &'a Path,
+    pub(super) image: &'a Path,
+    pub(super) optimized: &'a Path,
+}
+
+/// What came out for one contender.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Result {
+    pub(super) contender: &'static str,
+    pub(super) label: &'static str,
+    /// Whether the loop device read the disk with direct I/O; `None` without one.
+    pub(super) direct_io: Option<bool>,
+    /// Start → ready of every start, in seconds.
+    pub(super) all_ready_s: Vec<f64>,
+    /// The median start.
+    #[serde(flatten)]
+    pub(super) summary: Summary,
+}
+
+impl Result {
+    /// Start → ready of the median start, in seconds.
+    pub(super) fn ready_s(&self) -> f64 {
+        self.summary.ready_s.unwrap_or_default()
+    }
+}
+
+/// All of them, at their [`Place`]s.
+pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<Vec<Contender>> {
+    let new = |key, label, spec: anyhow::Result<Start>, mode| {
+        Ok(Contender { key, label, spec: spec?, mode, runs: Vec::new() })
+    };
+    let foreign = |path| {
+        let spec = run_command(path, medium, &["--foreign"])?;
+        // As the kernel mounts them by itself.
+        let mount = MountFsOptions { warm: false, inode_readahead_blocks: None, ..spec.mount };
+        Ok(Start { mount, ..spec })
+    };
+    let image = |path| run_command(path, medium, &[]);
+    let native = image(disks.optimized)
+        .map(|spec| Start { disk: Disk::Directory { path: disks.root.to_owned() }, medium: Medium::None, ..spec });
+    let sorted = Place::SquashfsSorted as usize;
+    [
+        new("raw-ext4", "raw ext4", foreign(disks.raw), LoopMode::Better),
+        new("squashfs-sorted", "squashfs, sorted", foreign(disks.squashfs_sorted), LoopMode::Better),
+        new("squashfs", "squashfs", foreign(disks.squashfs), LoopMode::As(sorted)),
+        new("headstart", "headstart", image(disks.image), LoopMode::Given),
+        new("headstart-optimized", "headstart, optimized", image(disks.optimized), LoopMode::Given),
+        new("native-warm", "warm native", native, LoopMode::Given),
+    ]
+    .into_iter()
+    .collect()
+}
+
+/// Words of `headstart profile` for the demo's start, recorded from memory.
+pub(super) fn profile_command(image: &Path, output: &Path) -> anyhow::Result<cli::Profile> {
+    let words: [OsString; 6] =
+        ["headstart".into(), "profile".into(), image.into(), "--output".into(), output.into(), "--ready".into()];
+    match Cli::try_parse_from(with_command(words.to_vec())).context("headstart profile")?.command {
+        cli::Command::Profile(args) => Ok(args),
+        _ => bail!("headstart profile is another command"),
+    }
+}
+
+/// The start that `headstart run` would make, ended when it is ready.
+fn run_command(path: &Path, medium: Medium, flags: &[&str]) -> anyhow::Result<Start> {
+    let mut words: Vec<OsString> = vec!["headstart".into(), "run".into(), path.into()];
+    words.extend(flags.iter().map(OsString::from));
+    words.extend(["--medium".into(), medium.to_string().into(), "--ready".into()]);
+    let cli::Command::Run(args) = Cli::try_parse_from(with_command(words)).context("headstart run")?.command else {
+        bail!("headstart run is another command");
+    };
+    let spec = commands::run::spec(&args)?;
+    Ok(Start { grace: Some(Duration::ZERO), show_output: false, ..spec })
+}
+
+fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
+    words.extend([READY.into(), "--".into()]);
+    words.extend(COMMAND.map(Into::into));
+    words
+}
+
+/// Starts everyone `repeats` times, in turns. `show` hears what is being done.
+pub(super) fn time(
+    contenders: &mut [Contender],
+    repeats: usize,
+    show: &dyn Fn(String),
+) -> anyhow::Result<Vec<Result>> {
+    // Files that are still being written would be in the way.
+    rustix::fs::sync();
+    // The native start is to be warm from its first timed one on.
+    show("warming up the native start".to_owned());
+    contenders[Place::Native as usize].start()?;
+    for round in 1..=repeats {
+        for place in 0..contenders.len() {
+            show(format!("timing, round {round} of {repeats}: {}", contenders[place].label));
+            let direct_io = match contenders[place].mode {
+                LoopMode::As(other) => Some(contenders[other].spec.mount.direct_io),
+                _ => None,
+            };
+            let contender = &mut contenders[place];
+            contender.spec.mount.direct_io = direct_io.unwrap_or(contender.spec.mount.direct_io);
+            let summary = match contender.mode {
+                LoopMode::Better if round == 1 => contender.choose()?,
+                _ => contender.start()?,
+            };
+            contender.runs.push(summary);
+        }
+    }
+    Ok(contenders.iter().map(Contender::result).collect())
+}
+
+impl Contender {
+    fn start(&self) -> anyhow::Result<Summary> {
+        let started = start::start(&self.spec).with_context(|| format!("start from {}", self.label))?;
+        if started.ready.is_none() {
+            let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+            bail!("the start from {} ended with exit code {code} without being ready", self.label);
+        }
+        Ok(started.summary)
+    }
+
+    /// Starts with and without direct I/O, and stays with the quicker.
+    fn choose(&mut self) -> anyhow::Result<Summary> {
+        self.spec.mount.direct_io = true;
+        let direct = self.start()?;
+        self.spec.mount.direct_io = false;
+        let cached = self.start()?;
+        let direct_is_better = direct.ready_s <= cached.ready_s;
+        self.spec.mount.direct_io = direct_is_better;
+        Ok(if direct_is_better { direct } else { cached })
+    }
+
+    fn result(&self) -> Result {
+        let has_loop = !matches!(self.spec.disk, Disk::Directory { .. });
+        Result {
+            contender: self.key,
+            label: self.label,
+            direct_io: has_loop.then_some(self.spec.mount.direct_io),
+            all_ready_s: self.runs.iter().filter_map(|run| run.ready_s).collect(),
+            summary: median(&self.runs).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// The run with the median time; of an even number the quicker of the two in the middle.
+fn median(runs: &[Summary]) -> Option<&Summary> {
+    let mut sorted: Vec<&Summary> = runs.iter().collect();
+    let ready = |run: &Summary| run.ready_s.unwrap_or(f64::INFINITY);
+    sorted.sort_by(|a, b| ready(a).total_cmp(&ready(b)));
+    sorted.get(runs.len().checked_sub(1)? / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runs(times: &[f64]) -> Vec<Summary> {
+        times.iter().map(|&time| Summary { ready_s: Some(time), ..Summary::default() }).collect()
+    }
+
+    #[test]
+    fn the_median_run_is_the_one_in_the_middle() {
+        let median_of = |times: &[f64]| median(&runs(times)).and_then(|run| run.ready_s);
+        assert_eq!(median_of(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median_of(&[4.0, 1.0, 3.0, 2.0]), Some(2.0));
+        assert_eq!(median_of(&[5.0]), Some(5.0));
+        assert_eq!(median_of(&[]), None);
+    }
+
+    #[test]
+    fn contenders_stand_at_their_places() {
+        let paths = ["root", "raw", "sq", "sqs", "hsi", "fast"].map(|name| std::env::temp_dir().join(name));
+        let [root, raw, squashfs, squashfs_sorted, image, optimized] = &paths;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("image");
+        std::fs::write(&file, "").unwrap();
+        let disks = Disks { root, raw, squashfs, squashfs_sorted, image: &file, optimized: &file };
+        let _ = (image, optimized);
+        let all = contenders(&disks, Medium::None).unwrap();
+        let key = |place: Place| all[place as usize].key;
+        assert_eq!(key(Place::Raw), "raw-ext4");
+        assert_eq!(key(Place::SquashfsSorted), "squashfs-sorted");
+        assert_eq!(key(Place::Squashfs), "squashfs");
+        assert_eq!(key(Place::Headstart), "headstart");
+        assert_eq!(key(Place::Optimized), "headstart-optimized");
+        assert_eq!(key(Place::Native), "native-warm");
+        assert!(matches!(all[Place::Raw as usize].spec.disk, Disk::Foreign { .. }));
+        assert!(matches!(all[Place::Optimized as usize].spec.disk, Disk::Image { .. }));
+        assert!(all.iter().all(|contender| contender.spec.grace == Some(Duration::ZERO)));
+    }
+
+    #[test]
+    fn the_profile_is_recorded_from_memory() {
+        let args = profile_command(Path::new("a b.hsi"), Path::new("p.hsp")).unwrap();
+        assert_eq!(args.image, Path::new("a b.hsi"));
+        assert_eq!(args.start.medium, Medium::None);
+        assert_eq!(args.command, COMMAND.map(OsString::from));
+    }
+}

@@ -1,0 +1,51 @@
+//! The machine, described beside its figures.
+
+use std::fs;
+
+use serde::Serialize;
+
+/// What a reader of the figures wants to know of the machine.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Machine {
+    pub(super) cores: usize,
+    pub(super) cpu: String,
+    pub(super) memory_bytes: Option<u64>,
+    pub(super) kernel: String,
+}
+
+impl Machine {
+    /// This one.
+    pub(super) fn here() -> Self {
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        Self {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu: cpu(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
+            memory_bytes: memory_bytes(&meminfo),
+            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+        }
+    }
+}
+
+/// The name of the first processor; other architectures than x86 do not always give one.
+fn cpu(cpuinfo: &str) -> String {
+    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(':'));
+    name.map_or_else(|| std::env::consts::ARCH.to_owned(), |name| name.trim().to_owned())
+}
+
+fn memory_bytes(meminfo: &str) -> Option<u64> {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_and_memory_are_read() {
+        assert_eq!(cpu("processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"), "Some CPU @ 2 GHz");
+        assert_eq!(cpu("processor\t: 0\n"), std::env::consts::ARCH);
+        assert_eq!(memory_bytes("MemTotal:    2048 kB\n"), Some(2 << 20));
+        assert_eq!(memory_bytes(""), None);
+    }
+}

@@ -1,0 +1,94 @@
+//! Fetching cold windows: one that was missed, its neighbours, and windows read ahead.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use hs_format::{ChunkRef, Decompressor, WindowRef};
+
+use super::{Bytes, Shared};
+use crate::reader::memory::Key;
+
+impl Shared {
+    /// Brings a window that somebody waits for; its neighbours come with the same request when that
+    /// has paid so far.
+    pub(super) fn load_cold(&self, window: u64, tools: &mut Decompressor) {
+        let stored = self.memory.lock().take_stored(window);
+        if let Some((chunk, stored)) = stored {
+            return self.publish_stored(window, &chunk, &stored, tools);
+        }
+        match self.image.window(window) {
+            Ok(WindowRef::Zero) => {
+                let zeroes = self.memory.lock().zeroes();
+                self.publish(Key::Cold(window), &zeroes, false);
+            }
+            Ok(WindowRef::Chunk(chunk)) => {
+                let depth = self.cluster.lock().miss();
+                let run = self.extend(window, chunk, depth);
+                self.stream_run(window, &run, tools);
+            }
+            Err(error) => self.failed(Key::Cold(window), &error),
+        }
+    }
+
+    /// Brings windows that nobody waits for yet, each of which is already marked as loading.
+    pub(super) fn load_ahead(&self, windows: Range<u64>, tools: &mut Decompressor) {
+        let Some(WindowRef::Chunk(first)) = self.image.peek_window(windows.start) else {
+            // The index has forgotten it since it was asked.
+            return self.load_cold(windows.start, tools);
+        };
+        let run = self.extend(windows.start, first, windows.end - windows.start - 1);
+        self.stream_run(windows.start, &run, tools);
+    }
+
+    /// The chunk of `window` and those of up to `depth` windows after it that lie directly behind it
+    /// in the file and are not in memory; marks them as loading.
+    fn extend(&self, window: u64, chunk: ChunkRef, depth: u64) -> Vec<ChunkRef> {
+        let mut run = vec![chunk];
+        let mut end = chunk.range.end();
+        let mut memory = self.memory.lock();
+        let last = (window + depth).min(self.image.superblock().windows() - 1);
+        for next in window + 1..=last {
+            // Only what the index in memory knows: a neighbour must not cost an index read.
+            let Some(WindowRef::Chunk(chunk)) = self.image.peek_window(next) else { break };
+            if chunk.range.offset != end || !memory.begin_unasked(Key::Cold(next)) {
+                break;
+            }
+            end = chunk.range.end();
+            run.push(chunk);
+        }
+        drop(memory);
+        let mut cluster = self.cluster.lock();
+        (window + 1..window + run.len() as u64).for_each(|neighbour| cluster.brought(neighbour));
+        run
+    }
+
+    /// Reads a run of chunks with one request and hands each over when it has come.
+    fn stream_run(&self, first: u64, run: &[ChunkRef], tools: &mut Decompressor) {
+        let mut came = 0;
+        let outcome = self.image.stream_cold(run, &mut |number, stored| {
+            let window = first + u64::from(number);
+            came = u64::from(number) + 1;
+            let chunk = &run[number as usize];
+            let kept = number > 0 && self.memory.lock().keep_stored(window, *chunk, stored);
+            if !kept {
+                self.publish_stored(window, chunk, stored, tools);
+            }
+            ControlFlow::Continue(())
+        });
+        if let Err(error) = outcome {
+            for window in first + came..first + run.len() as u64 {
+                self.failed(Key::Cold(window), &error);
+            }
+        }
+    }
+
+    fn publish_stored(&self, window: u64, chunk: &ChunkRef, stored: &[u8], tools: &mut Decompressor) {
+        match self.image.decode_cold(window, chunk, stored, tools) {
+            Ok(raw) => {
+                let bytes: Bytes = Arc::new(raw);
+                self.publish(Key::Cold(window), &bytes, false);
+            }
+            Err(error) => self.failed(Key::Cold(window), &error),
+        }
+    }
+}
