@@ -1,7 +1,7 @@
 """What is measured: roots, images, profiles and squashfs files, made once and kept.
 
-The demo's root is used when the demo has left one in its cache; everything else lies in `bench/`
-beside it. A file is made again when it is older than what it is made from.
+The demo's files are taken from its cache; everything else lies in `bench/` beside them. A file is
+made again when it is older than what it is made from, and than the program that makes it.
 """
 
 import json
@@ -21,7 +21,7 @@ COMMAND = ["python3", "-c", 'import pandas, sympy; print("ready", flush=True)']
 # Another program, whose blocks are other ones: checks packages that the start does not touch.
 OTHER_COMMAND = ["dpkg", "--verify", "libperl5.36", "perl-modules-5.36", "coreutils", "bash", "dpkg", "apt", "passwd"]
 # Another program that shares the interpreter and little else.
-NEAR_COMMAND = ["python3", "-c", "import numpy.testing, unittest, asyncio, xml.dom.minidom, sqlite3, turtledemo"]
+NEAR_COMMAND = ["python3", "-c", "import numpy.testing, unittest, asyncio, xml.dom.minidom, sqlite3, email.mime.multipart"]
 
 
 def cache():
@@ -73,14 +73,6 @@ def made_in_s(name):
     return json.loads(times.read_text()).get(name) if times.exists() else None
 
 
-def demo_root():
-    """The Debian root of the demo."""
-    root = cache() / "root"
-    if not (root / "usr/bin/python3").is_symlink() and not (root / "usr/bin/python3").exists():
-        sys.exit(f"there is no root in {cache()}: run `make demo` first, which makes it")
-    return root
-
-
 def minbase_root():
     """A minimal Debian root, as mmdebstrap makes it."""
 
@@ -106,23 +98,18 @@ def stamp(root):
     return root / "var/lib/dpkg/status"
 
 
+def program():
+    """The headstart that makes images and profiles."""
+    return Path(headstart_path())
+
+
 def image(root, name, window="128K", level=LEVEL):
     """The unoptimised image of a root."""
 
     def make(draft):
         headstart("build", root, "-o", draft, "--codec", f"zstd:{level}", "--window", window, "--scratch", folder())
 
-    return kept(f"{name}-{window}.hsi", [stamp(root)], make)
-
-
-def raw(image_path, name):
-    """The ext4 disk in an image, as a plain file: the same disk, block for block."""
-
-    def make(draft):
-        with mounted(image_path, "--prefetch", "off") as disk:
-            run("cp", "--sparse=always", disk, draft)
-
-    return kept(f"{name}.raw", [image_path], make)
+    return kept(f"{name}-{window}.hsi", [stamp(root), program()], make)
 
 
 def squashfs(root, name):
@@ -143,7 +130,7 @@ def profile(image_path, name, command, *flags, ready=None):
         wanted = ["--ready", ready] if ready else []
         headstart("profile", image_path, "-o", draft, *wanted, *flags, "--", *command)
 
-    return kept(f"{name}.hsp", [image_path], make)
+    return kept(f"{name}.hsp", [image_path, program()], make)
 
 
 def optimized(image_path, name, profile_path):
@@ -152,7 +139,7 @@ def optimized(image_path, name, profile_path):
     def make(draft):
         headstart("optimize", image_path, "--profile", profile_path, "-o", draft)
 
-    return kept(f"{name}.hsi", [image_path, profile_path], make)
+    return kept(f"{name}.hsi", [image_path, profile_path, program()], make)
 
 
 class mounted:
@@ -178,22 +165,17 @@ class mounted:
 
 
 def demo():
-    """Everything that is made of the demo's root, by name."""
-    root = demo_root()
-    plain = image(root, "demo")
-    start = profile(plain, "demo-start", COMMAND, ready=READY)
-    return {
-        "root": root,
-        "image": plain,
-        "raw": raw(plain, "demo"),
-        "squashfs": squashfs(root, "demo"),
-        "profile": start,
-        "optimized": optimized(plain, "demo-optimized", start),
+    """What the demo made of its root, by name. Run `bench/start.py` or `headstart demo` first."""
+    names = {
+        "root": "root",
+        "image": "root.hsi",
+        "raw": "root.raw",
+        "squashfs": "root.sqfs",
+        "profile": "start.hsp",
+        "optimized": "fast.hsi",
     }
-
-
-if __name__ == "__main__":
-    for key, path in demo().items():
-        print(f"{key:10} {path}")
-    minbase = minbase_root()
-    print(f"{'minbase':10} {image(minbase, 'minbase')}")
+    files = {key: cache() / name for key, name in names.items()}
+    for path in files.values():
+        if not path.exists():
+            sys.exit(f"{path} is not there: run bench/start.py first, whose demo makes it")
+    return files

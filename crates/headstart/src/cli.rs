@@ -19,7 +19,7 @@ use hs_units::ByteSize;
 ///   headstart run fast.hsi -- python3 -c 'import pandas'
 #[derive(Debug, Parser)]
 #[command(name = "headstart", version, max_term_width = 100)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// Say less: no progress, no notes.
     #[arg(short, long, global = true)]
     pub quiet: bool,
@@ -33,7 +33,7 @@ pub struct Cli {
 
 /// The commands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     /// Store a disk or a directory as an image.
     Build(Build),
     /// Record what a command's start reads from an image.
@@ -63,7 +63,7 @@ pub enum Command {
 
 /// Flags of `headstart build`.
 #[derive(Debug, Args)]
-pub struct Build {
+pub(crate) struct Build {
     /// A raw disk image, a block device, or a directory (which becomes an ext4 file system).
     pub source: PathBuf,
     /// The image to write; it appears when it is complete.
@@ -94,7 +94,7 @@ pub struct Build {
 
 /// A codec and its level.
 #[derive(Clone, Copy, Debug)]
-pub struct CodecLevel {
+pub(crate) struct CodecLevel {
     /// The codec.
     pub codec: Codec,
     /// Its level.
@@ -116,7 +116,7 @@ fn parse_codec(text: &str) -> Result<CodecLevel, String> {
 
 /// The medium and the caches of a start.
 #[derive(Clone, Debug, Args)]
-pub struct StartFlags {
+pub(crate) struct StartFlags {
     /// Read the image from an emulated medium, such as flat-10ms-25mbs; `none` is the real one.
     #[arg(long, value_name = "M", default_value = "none", value_parser = parse_medium)]
     pub medium: Medium,
@@ -136,7 +136,7 @@ pub struct StartFlags {
 
 impl StartFlags {
     /// Kernel read-ahead, in KiB.
-    pub fn read_ahead_kib(&self) -> u32 {
+    pub(crate) fn read_ahead_kib(&self) -> u32 {
         self.read_ahead.unwrap_or(128)
     }
 }
@@ -147,7 +147,7 @@ fn parse_medium(text: &str) -> Result<Medium, String> {
 
 /// Flags of `headstart profile`.
 #[derive(Debug, Args)]
-pub struct Profile {
+pub(crate) struct Profile {
     /// The image.
     pub image: PathBuf,
     /// The profile to write.
@@ -172,7 +172,7 @@ pub struct Profile {
 
 /// Flags of `headstart optimize`.
 #[derive(Debug, Args)]
-pub struct Optimize {
+pub(crate) struct Optimize {
     /// The image.
     pub image: PathBuf,
     /// A recorded start; several are merged into one order.
@@ -197,7 +197,7 @@ pub struct Optimize {
 
 /// Where prefetched blocks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PrefetchMode {
+pub(crate) enum PrefetchMode {
     /// Nothing is prefetched.
     Off,
     /// Into the caches of the mounted file system, page by page as recorded.
@@ -210,7 +210,7 @@ pub enum PrefetchMode {
 
 /// How prefetch behaves.
 #[derive(Clone, Debug, Args)]
-pub struct PrefetchFlags {
+pub(crate) struct PrefetchFlags {
     /// Where prefetched blocks go.
     #[arg(long, value_enum, value_name = "WHERE")]
     pub prefetch: Option<PrefetchMode>,
@@ -221,7 +221,7 @@ pub struct PrefetchFlags {
 
 /// Flags of `headstart mount`.
 #[derive(Debug, Args)]
-pub struct Mount {
+pub(crate) struct Mount {
     /// The image.
     pub image: PathBuf,
     /// An empty directory, in which disk.img appears.
@@ -247,7 +247,7 @@ pub struct Mount {
 
 /// Flags of `headstart run`.
 #[derive(Debug, Args)]
-pub struct Run {
+pub(crate) struct Run {
     /// The image.
     pub image: PathBuf,
     /// The medium and when the command counts as ready.
@@ -272,7 +272,7 @@ pub struct Run {
 
 /// Flags of `headstart inspect`.
 #[derive(Debug, Args)]
-pub struct Inspect {
+pub(crate) struct Inspect {
     /// An image or a profile.
     pub file: PathBuf,
     /// Print a profile's reads as comma-separated values.
@@ -285,7 +285,7 @@ pub struct Inspect {
 
 /// Flags of `headstart verify`.
 #[derive(Debug, Args)]
-pub struct Verify {
+pub(crate) struct Verify {
     /// The image.
     pub image: PathBuf,
     /// Also compare every block with this raw disk.
@@ -298,14 +298,14 @@ pub struct Verify {
 
 /// Commands of `headstart lab`.
 #[derive(Debug, Subcommand)]
-pub enum Lab {
+pub(crate) enum Lab {
     /// Show FILE as DIR/NAME on an emulated medium, for any other program; the medium counts.
     Disk(LabDisk),
 }
 
 /// Flags of `headstart lab disk`.
 #[derive(Debug, Args)]
-pub struct LabDisk {
+pub(crate) struct LabDisk {
     /// The file that the medium holds.
     pub file: PathBuf,
     /// An empty directory, in which it appears under its own name.
@@ -320,7 +320,7 @@ pub struct LabDisk {
 
 /// Flags of `headstart doctor`.
 #[derive(Debug, Args)]
-pub struct Doctor {
+pub(crate) struct Doctor {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -328,7 +328,7 @@ pub struct Doctor {
 
 /// Flags of `headstart demo`.
 #[derive(Debug, Args)]
-pub struct Demo {
+pub(crate) struct Demo {
     /// Keep summaries and the profile here.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -348,7 +348,7 @@ pub struct Demo {
 
 /// Flags of `headstart docs`.
 #[derive(Debug, Args)]
-pub struct Docs {
+pub(crate) struct Docs {
     /// The folder.
     pub dir: PathBuf,
 }

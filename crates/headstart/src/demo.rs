@@ -52,7 +52,7 @@ const NEEDED_WITH_ROOT: u64 = 1_700_000_000;
 const NEEDED_WITH_ALL: u64 = 400_000_000;
 
 /// Runs it.
-pub fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
     if args.repeats == 0 {
         bail!("--repeats 0 leaves nothing to show: use 1 or more");
     }
@@ -98,7 +98,7 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
         version: env!("CARGO_PKG_VERSION"),
         machine: Machine::here(),
         medium: args.medium.to_string(),
-        command: root::COMMAND.join(" "),
+        command: root::command_line(),
         repeats: args.repeats,
         level: LEVEL,
         window_bytes: hs_image::BuildOptions::default().window_bytes,
@@ -121,7 +121,11 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
     show::line(text.trim_end());
     if !quiet {
         let fast = cache.path(disks::FAST);
-        eprintln!("{:.0} s in all; the images are kept, try: headstart run {} -- python3", outcome.demo_s, fast.display());
+        eprintln!(
+            "{:.0} s in all; the images are kept, try: headstart run {} -- python3",
+            outcome.demo_s,
+            fast.display()
+        );
     }
     Ok(())
 }

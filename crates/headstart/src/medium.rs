@@ -8,7 +8,7 @@ use hs_device::Medium;
 use hs_store::{Count, Counters, Emulate, FileStore, Store};
 
 /// A file on a medium, which counts the requests that it gets.
-pub struct OnMedium {
+pub(crate) struct OnMedium {
     /// The file, as the medium delivers it.
     pub store: Arc<dyn Store>,
     /// What the medium counts.
@@ -17,7 +17,7 @@ pub struct OnMedium {
 
 /// Opens `path` on `medium`. For an emulated medium the file is first read into the page cache, so
 /// that the time of the real one does not show.
-pub fn open(path: &Path, medium: &Medium) -> anyhow::Result<OnMedium> {
+pub(crate) fn open(path: &Path, medium: &Medium) -> anyhow::Result<OnMedium> {
     let file = FileStore::open(path).context("open")?;
     if *medium != Medium::None {
         read_into_cache(&file)?;

@@ -8,20 +8,21 @@ use hs_image::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A progress bar on standard error: on a terminal, unless told to be quiet.
-pub struct Bar(ProgressBar);
+pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
     /// A bar that shows nothing yet.
-    pub fn new(quiet: bool) -> Self {
+    pub(crate) fn new(quiet: bool) -> Self {
         let hidden = quiet || !std::io::stderr().is_terminal();
         let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         Self(ProgressBar::with_draw_target(None, target))
     }
 
     /// Shows how far a stage has come, with rate and remaining time.
-    pub fn update(&self, progress: Progress) {
+    pub(crate) fn update(&self, progress: Progress) {
         if self.0.message() != progress.stage {
-            let template = "{msg:24} {bar:32} {bytes:>10} of {total_bytes:10} {bytes_per_sec:>12} {eta:>4} left";
+            let template =
+                "{msg:24} {bar:32} {bytes:>10} of {total_bytes:10} {bytes_per_sec:>12} {eta:>4} left";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 self.0.set_style(style);
             }
@@ -33,7 +34,7 @@ impl Bar {
     }
 
     /// Shows that something of unknown length is being done.
-    pub fn spin(&self, message: impl Into<String>) {
+    pub(crate) fn spin(&self, message: impl Into<String>) {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
             self.0.set_style(style);
         }
@@ -49,7 +50,7 @@ impl Drop for Bar {
 }
 
 /// A table whose first column is text and whose others are numbers.
-pub fn table(header: &[&str]) -> Table {
+pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.to_vec());
@@ -60,7 +61,7 @@ pub fn table(header: &[&str]) -> Table {
 }
 
 /// Prints a line to standard output; a reader that went away is not an error.
-pub fn line(text: impl std::fmt::Display) {
+pub(crate) fn line(text: impl std::fmt::Display) {
     use std::io::Write;
     if let Err(error) = writeln!(std::io::stdout(), "{text}")
         && error.kind() == std::io::ErrorKind::BrokenPipe
@@ -70,7 +71,7 @@ pub fn line(text: impl std::fmt::Display) {
 }
 
 /// Prints an object as JSON.
-pub fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     line(serde_json::to_string_pretty(value)?);
     Ok(())
 }

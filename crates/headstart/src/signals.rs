@@ -3,11 +3,11 @@
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// SIGINT, SIGTERM and SIGHUP, blocked and turned into a readable descriptor.
-pub struct Ends(OwnedFd);
+pub(crate) struct Ends(OwnedFd);
 
 impl Ends {
     /// Blocks them in this thread and every thread that it starts: call it before there are any.
-    pub fn block() -> std::io::Result<Self> {
+    pub(crate) fn block() -> std::io::Result<Self> {
         // SAFETY: a signal set is plain data, initialised by sigemptyset before it is used.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: `set` is valid for writes; the signal numbers exist.

@@ -11,7 +11,9 @@ use hs_device::Medium;
 use hs_image::Watch;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
-use hs_serve::{MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedFile, ServedImage};
+use hs_serve::{
+    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedFile, ServedImage,
+};
 
 use crate::medium::{self, OnMedium};
 use crate::summary::{Summary, peak_rss_bytes, seconds};
@@ -19,7 +21,7 @@ use crate::workdir::Workdir;
 
 /// What the root lies in.
 #[derive(Clone, Debug)]
-pub enum Disk {
+pub(crate) enum Disk {
     /// A headstart image.
     Image {
         /// The file.
@@ -41,7 +43,7 @@ pub enum Disk {
 
 /// A start to be made.
 #[derive(Clone)]
-pub struct Start {
+pub(crate) struct Start {
     /// What the root lies in.
     pub disk: Disk,
     /// What the disk lies on.
@@ -65,7 +67,7 @@ pub struct Start {
 }
 
 /// How a start went.
-pub struct Started {
+pub(crate) struct Started {
     /// The figures.
     pub summary: Summary,
     /// How the command ended; `None` when it was ended after its grace time.
@@ -90,7 +92,7 @@ enum Served {
 
 /// Makes a start, from opening the disk to the end of the command. Call
 /// `hs_serve::rootenv::enter_private_mounts` once before.
-pub fn start(spec: &Start) -> anyhow::Result<Started> {
+pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     let (on_medium, disk_bytes) = match &spec.disk {
         Disk::Image { path, .. } | Disk::Foreign { path } => {
             let on_medium = medium::open(path, &spec.medium)?;
@@ -111,7 +113,8 @@ pub fn start(spec: &Start) -> anyhow::Result<Started> {
     let mut child = mounted.root.spawn(&spec.command, options)?;
     log::info!("command started after {:.1?}", began.elapsed());
     let ready = wait_ready(spec, &mut child, began)?;
-    let mut summary = Summary { medium: spec.medium.to_string(), image_bytes: disk_bytes, ..Summary::default() };
+    let mut summary =
+        Summary { medium: spec.medium.to_string(), image_bytes: disk_bytes, ..Summary::default() };
     let mut ready_at = None;
     let exit = match ready {
         Ready::Line(at) => {
@@ -170,9 +173,8 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
             let target = work.folder("fs")?;
             let file = disk.join("disk.img");
             let store = &on_medium.store;
-            let detect = |offset: u64, bytes: &mut [u8]| {
-                store.read_at(offset, bytes).map_err(std::io::Error::other)
-            };
+            let detect =
+                |offset: u64, bytes: &mut [u8]| store.read_at(offset, bytes).map_err(std::io::Error::other);
             let file_system = FileSystem::detect_with(Path::new(store.name()), detect)?;
             let fs = MountedFs::mount(&file, file_system, &target, &spec.mount)?;
             (Served::File(served), Some(fs), target)
@@ -200,7 +202,8 @@ fn wait_ready(spec: &Start, child: &mut Child, began: Instant) -> anyhow::Result
         let mut line = Vec::new();
         let mut sender = Some(sender);
         while matches!(lines.read_until(b'\n', &mut line), Ok(read) if read > 0) {
-            let matches = pattern.as_ref().is_some_and(|pattern| pattern.is_match(&String::from_utf8_lossy(&line)));
+            let matches =
+                pattern.as_ref().is_some_and(|pattern| pattern.is_match(&String::from_utf8_lossy(&line)));
             if matches && let Some(sender) = sender.take() {
                 let _ = sender.send(Instant::now());
             }
@@ -264,7 +267,10 @@ fn observe(mounted: &Mounted) -> Option<Observation> {
 
 fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
     if observed.lost_events > 0 {
-        log::warn!("not fully observed: the kernel lost {} events; unused may be too high", observed.lost_events);
+        log::warn!(
+            "not fully observed: the kernel lost {} events; unused may be too high",
+            observed.lost_events
+        );
     }
     let usage = &observed.usage;
     summary.used_prefetch_bytes = Some(usage.used_bytes + usage.late_bytes);
@@ -274,8 +280,8 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
 }
 
 /// The served image's configuration for prefetching in `mode` with `budget_bytes`.
-pub fn config(path: &Path, mode: Prefetching, budget_bytes: u64) -> anyhow::Result<Box<ServeConfig>> {
-    let source_name = path.canonicalize().context("open")?.display().to_string();
+pub(crate) fn config(path: &Path, mode: Prefetching, budget_bytes: u64) -> anyhow::Result<Box<ServeConfig>> {
+    let source_name = path.canonicalize().with_context(|| format!("open {}", path.display()))?.display().to_string();
     let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
     config.prefetch.budget_bytes = budget_bytes;
     Ok(Box::new(config))

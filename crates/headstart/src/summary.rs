@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What one start took. Bytes are bytes, times are seconds; `None` where a figure does not apply or
 /// was not observed.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     /// Start → ready.
     pub ready_s: Option<f64>,
     /// Start → end of the command.
@@ -56,12 +56,12 @@ pub struct Summary {
 }
 
 /// Seconds.
-pub fn seconds(nanos: Nanos) -> f64 {
+pub(crate) fn seconds(nanos: Nanos) -> f64 {
     nanos.as_secs_f64()
 }
 
 /// The largest resident set of this process so far.
-pub fn peak_rss_bytes() -> Option<u64> {
+pub(crate) fn peak_rss_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

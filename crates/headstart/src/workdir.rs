@@ -11,13 +11,13 @@ const PLACES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
 /// A tmpfs in this process's own mount namespace. It has no name that anybody else sees, so nothing
 /// of it is left behind, however the process ends.
-pub struct Workdir {
+pub(crate) struct Workdir {
     path: PathBuf,
 }
 
 impl Workdir {
     /// Covers a folder with a tmpfs. Only after `enter_private_mounts`.
-    pub fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let place = PLACES.iter().map(Path::new).find(|place| place.is_dir());
         let path = place.context("none of /mnt, /media, /srv and /opt exists to mount on")?.to_owned();
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
@@ -27,7 +27,7 @@ impl Workdir {
     }
 
     /// Makes a folder in it.
-    pub fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
+    pub(crate) fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.path.join(name);
         std::fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
         Ok(path)

@@ -311,6 +311,15 @@ impl Prefetch {
         self.arrived.iter().position(|arrived| !arrived).unwrap_or(self.arrived.len()) as u32
     }
 
+    /// Whether nothing is under way and nothing can be asked for until chunks are released.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.ended.is_none()
+            && self.in_flight.is_empty()
+            && (self.next as usize) < self.sizes.len()
+            && self.choose_run(self.config.first_request_bytes).is_none()
+    }
+
     /// What the medium has shown of itself.
     #[must_use]
     pub const fn estimate(&self) -> MediumEstimate {
@@ -335,7 +344,7 @@ impl Prefetch {
             // A request of its own would come after those that are under way.
             return Late::Join;
         }
-        if self.misses > TRUSTED_MISSES || chunk < self.next {
+        if self.misses > TRUSTED_MISSES || chunk < self.next || self.is_blocked() {
             return Late::Fetch;
         }
         // Both wait for the requests under way. Then the stream brings what lies between first; a
@@ -373,7 +382,7 @@ impl Prefetch {
         } else if let Some(done) = self.last_done.filter(|done| asked < *done) {
             let waited = first_byte.saturating_sub(done);
             let latency = self.estimate.latency();
-            self.overlaps = waited.0 < latency.0 / 2;
+            self.overlaps = waited.0 < latency.0 / 4 * 3;
         }
     }
 

@@ -351,5 +351,5 @@ pub(crate) fn output_name(output: &Output) -> String {
 
 pub(crate) fn format_error(path: &str) -> impl FnOnce(FormatError) -> ImageError {
     let path = path.to_owned();
-    move |fault| ImageError::Format { path, range: ByteRange::default(), fault }
+    move |fault| ImageError::Format { path, range: ByteRange::default(), fault: Box::new(fault) }
 }

@@ -158,5 +158,5 @@ pub(crate) fn read(store: &dyn Store, range: ByteRange) -> Result<Vec<u8>, Image
 
 pub(crate) fn in_file(store: &dyn Store, range: ByteRange) -> impl FnOnce(FormatError) -> ImageError {
     let path = store.name().to_owned();
-    move |fault| ImageError::Format { path, range, fault }
+    move |fault| ImageError::Format { path, range, fault: Box::new(fault) }
 }

@@ -27,7 +27,7 @@ pub enum ImageError {
         /// Where in the image file.
         range: ByteRange,
         /// What was expected and found.
-        fault: FormatError,
+        fault: Box<FormatError>,
     },
     /// A chunk is damaged.
     #[error("{path}: {chunk} at bytes {range}: {fault}")]
@@ -39,7 +39,7 @@ pub enum ImageError {
         /// Where in the image file.
         range: ByteRange,
         /// What was expected and found.
-        fault: FormatError,
+        fault: Box<FormatError>,
     },
     /// A read past the end of the disk.
     #[error("read of bytes {range} of a disk of {disk_bytes} bytes")]

@@ -156,7 +156,7 @@ impl Parser<'_> {
             return ControlFlow::Break(());
         };
         let tables = ByteRange::new(segment.index.offset, segment.chunks.offset - segment.index.offset);
-        let (tables_end, segment) = (tables.end() as usize, segment.clone());
+        let (tables_end, segment) = (tables.end() as usize, *segment);
         if self.collected.len() < tables_end {
             return ControlFlow::Continue(());
         }

@@ -72,7 +72,7 @@ impl Image {
             let bytes = read(&*store, at)?;
             let (index, hints) = Self::decode_tables(&superblock, number, &bytes)
                 .map_err(in_file(&*store, at))?;
-            hot.push(segment.clone(), index, hints);
+            hot.push(*segment, index, hints);
         }
         Ok(Self::assemble(store, superblock, from_mirror, hot))
     }
@@ -99,7 +99,7 @@ impl Image {
             Err(error) => error,
         };
         let at = ByteRange::new(0, first.len() as u64);
-        let report = |fault| ImageError::Format { path: store.name().to_owned(), range: at, fault };
+        let report = |fault| ImageError::Format { path: store.name().to_owned(), range: at, fault: Box::new(fault) };
         // A file that never was an image, or a newer one, says so; only damage is worth the mirror.
         let foreign = matches!(
             error,
@@ -326,7 +326,10 @@ impl Image {
         chunk
             .verify(stored)
             .and_then(|()| tools.decompress(chunk.codec, stored, &mut raw))
-            .map_err(|fault| ImageError::Chunk { path: self.name().to_owned(), chunk: which(), range, fault })?;
+            .map_err(|fault| {
+                let (path, fault) = (self.name().to_owned(), Box::new(fault));
+                ImageError::Chunk { path, chunk: which(), range, fault }
+            })?;
         Ok(raw)
     }
 

@@ -213,12 +213,15 @@ struct Packed {
     stored: Vec<u8>,
 }
 
+/// Takes a packed chunk, its stored bytes and what it holds.
+type WriteChunk<'a> = dyn FnMut(ChunkRef, &[u8], &PlannedChunk) -> Result<(), ImageError> + 'a;
+
 fn pack_in_order(
     image: &Image,
     plan: &LayoutPlan,
     recorded: &HashMap<Lba, BlockDigest>,
     options: &OptimizeOptions,
-    sink: &mut dyn FnMut(ChunkRef, &[u8], &PlannedChunk) -> Result<(), ImageError>,
+    sink: &mut WriteChunk<'_>,
 ) -> Result<(), ImageError> {
     let threads = options.threads.get();
     let (gathered_tx, gathered_rx) = bounded::<Gathered>(threads * 2);

@@ -239,6 +239,14 @@ impl Reader {
         }
     }
 
+    /// The stream stands still: whoever has joined it so far fetches for himself.
+    pub fn stream_pauses(&self) {
+        let waiting = self.shared.memory.lock().take_joined();
+        for key in waiting {
+            let _ = self.shared.jobs.send(Job::Load(key));
+        }
+    }
+
     /// Forgets a hot chunk that its readers have got by another way.
     pub fn release_hot(&self, chunk: u32) {
         if self.shared.memory.lock().release(chunk) {

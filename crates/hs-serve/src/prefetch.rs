@@ -131,7 +131,7 @@ impl Driver {
         }
         for number in 0..STREAMS {
             let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_tx.clone());
-            let stream = move || driver.stream(reader.image(), &stored);
+            let stream = move || driver.stream(&reader, &stored);
             running.threads.push(spawn(format!("hs-stream-{number}"), stream)?);
         }
         Ok(running)
@@ -209,8 +209,9 @@ impl Driver {
     }
 
     /// One stream: asks the engine what to read next until there is nothing more.
-    fn stream(&self, image: &Image, stored: &Sender<Stored>) {
-        while let Some((id, run)) = self.next_request() {
+    fn stream(&self, reader: &Reader, stored: &Sender<Stored>) {
+        while let Some((id, run)) = self.next_request(reader) {
+            let image = reader.image();
             log::debug!("{}: prefetching hot chunks {run:?}", self.now());
             let outcome = image.stream_hot(run, &mut |event| {
                 match event {
@@ -232,12 +233,18 @@ impl Driver {
         }
     }
 
-    fn next_request(&self) -> Option<(RequestId, std::ops::Range<u32>)> {
+    fn next_request(&self, reader: &Reader) -> Option<(RequestId, std::ops::Range<u32>)> {
         let mut engine = self.engine.lock();
         loop {
             match engine.poll(self.now()) {
                 Next::Request(id, run) => return Some((id, run)),
-                Next::Wait => self.changed.wait(&mut engine),
+                Next::Wait => {
+                    if engine.is_blocked() {
+                        // Nobody who joined the stream may wait for memory that others hold.
+                        parking_lot::MutexGuard::unlocked(&mut engine, || reader.stream_pauses());
+                    }
+                    self.changed.wait(&mut engine);
+                }
                 Next::WaitUntil(then) => {
                     let pause = then.saturating_sub(self.now());
                     let _ = self.changed.wait_for(&mut engine, pause.into());
@@ -316,7 +323,8 @@ impl HotPolicy for Driver {
         let expected = self.expected[chunk as usize].load(Relaxed);
         let comes =
             !matches!(engine.ended(), Some(EndReason::Stopped | EndReason::Failed | EndReason::Nothing));
-        let joins = engine.late(chunk) == Late::Join || (expected && comes && !engine.has_arrived(chunk));
+        let joins = engine.late(chunk) == Late::Join
+            || (expected && comes && !engine.has_arrived(chunk) && !engine.is_blocked());
         if !joins {
             let (front, now) = (engine.front(), self.now());
             log::debug!("{now}: hot chunk {chunk} is fetched out of turn; the stream is at {front}");

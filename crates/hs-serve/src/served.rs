@@ -173,7 +173,7 @@ impl ServedImage {
         let hinted = self.reader.image().hints().next().is_some();
         if options.warm && hinted && file_system == FileSystem::Ext4 {
             let device = mounted.device.path().to_owned();
-            let warmer = Warmer::start(self.reader.image(), &self.driver, target, &device)?;
+            let warmer = Warmer::start(&self.reader, &self.driver, target, &device)?;
             warmer.wait_until_it_leads();
             mounted.warmer = Some(warmer);
         }

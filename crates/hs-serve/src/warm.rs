@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use hs_image::Hint;
+use hs_image::{Hint, Reader};
 use hs_units::BLOCK_BYTES;
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Advice, SeekFrom};
@@ -39,6 +39,8 @@ use crate::prefetch::{Driver, WarmerPlace};
 /// rest is left for reads that somebody waits for.
 const HINTS_AHEAD: usize = 64;
 
+/// Chunks that are held behind the warmer for requests that are still on their way.
+const HELD_CHUNKS: u32 = 16;
 /// Bytes of holes that are put into the page cache for one file.
 const MAX_HOLE_BYTES: u64 = 1 << 20;
 
@@ -91,7 +93,7 @@ impl Warmer {
     /// # Errors
     /// When the mount or the device cannot be opened, or a thread cannot be started.
     pub fn start(
-        image: &hs_image::Image,
+        reader: &Arc<Reader>,
         driver: &Arc<Driver>,
         mount_point: &Path,
         device: &Path,
@@ -104,15 +106,17 @@ impl Warmer {
             })
         };
         let caches = Caches { mount: open(mount_point)?, device: open(device)?, open: None, seen: HashSet::new() };
+        let image = reader.image();
         let steps: Vec<Step> = image
             .hints()
             .map(|hint| Step { chunk: image.hot_place(hint.lba).map(|place| place.chunk), hint })
             .collect();
         let progress = Arc::new(Progress::default());
+        let reader = Arc::clone(reader);
         let (driver_too, progress_too) = (Arc::clone(driver), Arc::clone(&progress));
         let thread = std::thread::Builder::new()
             .name("hs-warm".to_owned())
-            .spawn(move || warm(&steps, caches, &driver_too, &progress_too))
+            .spawn(move || warm(&steps, caches, &reader, &driver_too, &progress_too))
             .map_err(|source| ServeError::Io {
                 action: "start a thread for",
                 path: "warming".into(),
@@ -147,7 +151,8 @@ impl Drop for Warmer {
     }
 }
 
-fn warm(steps: &[Step], mut caches: Caches, driver: &Driver, progress: &Progress) {
+fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, progress: &Progress) {
+    let mut released = 0;
     for (number, step) in steps.iter().enumerate() {
         // The step that is so far behind that its blocks must have come before this one is due.
         let behind = number.checked_sub(HINTS_AHEAD).and_then(|behind| steps[behind].chunk);
@@ -160,6 +165,10 @@ fn warm(steps: &[Step], mut caches: Caches, driver: &Driver, progress: &Progress
             break;
         }
         if let Some(chunk) = step.chunk {
+            // What is left of an old chunk by now is in no file, or was in a cache already.
+            let old = chunk.saturating_sub(HELD_CHUNKS);
+            (released..old).for_each(|chunk| reader.release_hot(chunk));
+            released = released.max(old);
             driver.set_warmer(WarmerPlace::Before(chunk));
             driver.expect(chunk);
         }

@@ -28,7 +28,7 @@ struct Built {
 }
 
 /// Builds an image.
-pub fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     let profiles = read_profiles(&args.profiles)?;
     let bar = Bar::new(quiet);
     let options = SourceOptions {
@@ -65,7 +65,8 @@ fn build_and_optimize(
     profiles: &[hs_trace::Profile],
     show: &(dyn Fn(Progress) + Sync),
 ) -> anyhow::Result<(BuildReport, OptimizeReport)> {
-    let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder =
+        args.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let cold_file = tempfile::Builder::new().prefix(".headstart-cold-").tempfile_in(folder);
     let cold_file = cold_file.with_context(|| format!("create a file in {}", folder.display()))?;
     let cold = hs_image::build(source, cold_file.path(), build, show)?;
@@ -80,14 +81,14 @@ fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
 }
 
 /// Shows how far the opening of a source has come.
-pub fn show_source(bar: &Bar, progress: SourceProgress) {
+pub(crate) fn show_source(bar: &Bar, progress: SourceProgress) {
     match progress {
-        SourceProgress::Scanning { entries, .. } => bar.spin(format!("scanning the directory: {entries} entries")),
-        SourceProgress::Writing { bytes, total_bytes } => bar.update(Progress {
-            stage: "making a file system",
-            done_bytes: bytes,
-            total_bytes,
-        }),
+        SourceProgress::Scanning { entries, .. } => {
+            bar.spin(format!("scanning the directory: {entries} entries"))
+        }
+        SourceProgress::Writing { bytes, total_bytes } => {
+            bar.update(Progress { stage: "making a file system", done_bytes: bytes, total_bytes })
+        }
         _ => bar.spin("normalising inodes"),
     }
 }
@@ -119,7 +120,11 @@ fn print(args: &Build, cold: &BuildReport, hot: Option<&OptimizeReport>) -> anyh
         built.shared_windows
     ));
     if hot.is_some() {
-        show::line(format_args!("hot region: {} in {}", ByteSize(built.hot_bytes), ByteSize(built.hot_compressed_bytes)));
+        show::line(format_args!(
+            "hot region: {} in {}",
+            ByteSize(built.hot_bytes),
+            ByteSize(built.hot_compressed_bytes)
+        ));
     }
     show::line(built.image_digest);
     Ok(())

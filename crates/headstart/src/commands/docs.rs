@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use crate::cli::{Cli, Docs};
 
 /// Writes them.
-pub fn run(args: &Docs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Docs) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("create {}", args.dir.display()))?;
     let write = |what: &str| format!("write {what} to {}", args.dir.display());
     clap_mangen::generate_to(Cli::command(), &args.dir).with_context(|| write("man pages"))?;

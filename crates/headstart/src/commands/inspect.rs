@@ -14,13 +14,15 @@ use crate::cli::Inspect;
 use crate::show;
 
 /// Says what a file holds.
-pub fn run(args: &Inspect) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
     let mut magic = Vec::new();
     let file = File::open(&args.file).with_context(|| format!("open {}", args.file.display()))?;
     file.take(8).read_to_end(&mut magic).with_context(|| format!("read {}", args.file.display()))?;
     match magic.as_slice() {
         b"HSPROF\0\0" => profile(args),
-        b"HSIMAGE\0" if args.csv => bail!("--csv prints the reads of a profile; {} is an image", args.file.display()),
+        b"HSIMAGE\0" if args.csv => {
+            bail!("--csv prints the reads of a profile; {} is an image", args.file.display())
+        }
         // Anything else may be an image with a damaged start, whose mirror tells.
         _ => image(&args.file, args.json),
     }

@@ -9,14 +9,19 @@ use anyhow::Context;
 use hs_serve::ServedFile;
 
 /// Shows a file on an emulated medium until it is unmounted.
-pub fn disk(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
+pub(crate) fn disk(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
     let signals = crate::signals::Ends::block()?;
     let on_medium = medium::open(&args.file, &args.medium)?;
     let name = args.file.file_name().context("the file has no name")?.to_string_lossy().into_owned();
     let served = ServedFile::start(on_medium.store, &args.dir, &name)?;
     if !quiet {
         let shown = args.dir.join(&name);
-        eprintln!("{} on {}; `umount {}` or Ctrl-C ends it", shown.display(), args.medium, args.dir.display());
+        eprintln!(
+            "{} on {}; `umount {}` or Ctrl-C ends it",
+            shown.display(),
+            args.medium,
+            args.dir.display()
+        );
     }
     wait_for_end(served.session(), None, &signals)?;
     let counted = on_medium.counters.snapshot();

@@ -1,14 +1,14 @@
 //! One file a command.
 
-pub mod build;
-pub mod docs;
-pub mod inspect;
-pub mod lab;
-pub mod mount;
-pub mod optimize;
-pub mod profile;
-pub mod run;
-pub mod verify;
+pub(crate) mod build;
+pub(crate) mod docs;
+pub(crate) mod inspect;
+pub(crate) mod lab;
+pub(crate) mod mount;
+pub(crate) mod optimize;
+pub(crate) mod profile;
+pub(crate) mod run;
+pub(crate) mod verify;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,28 +19,34 @@ use hs_store::FileStore;
 use hs_trace::Profile;
 
 /// Opens the image at `path` on its real medium.
-pub fn open_image(path: &Path) -> anyhow::Result<Image> {
+pub(crate) fn open_image(path: &Path) -> anyhow::Result<Image> {
     let store = FileStore::open(path).with_context(|| format!("open {}", path.display()))?;
     Ok(Image::open(Arc::new(store))?)
 }
 
 /// Reads the profile at `path`.
-pub fn read_profile(path: &Path) -> anyhow::Result<Profile> {
+pub(crate) fn read_profile(path: &Path) -> anyhow::Result<Profile> {
     let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
     Profile::decode(&bytes).with_context(|| format!("{} is not a usable profile", path.display()))
 }
 
 /// Reads several profiles.
-pub fn read_profiles(paths: &[PathBuf]) -> anyhow::Result<Vec<Profile>> {
+pub(crate) fn read_profiles(paths: &[PathBuf]) -> anyhow::Result<Vec<Profile>> {
     paths.iter().map(|path| read_profile(path)).collect()
 }
 
-/// Writes `bytes` to `path`, which has its old content or the new, never a part.
-pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+/// Writes `bytes` to `path`. A file has its old content or the new, never a part; a pipe or a device, such
+/// as /dev/stdout, is written to and not replaced.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     use std::io::Write;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let context = || format!("write {}", path.display());
-    let mut file = tempfile::Builder::new().prefix(".headstart-").tempfile_in(folder).with_context(context)?;
+    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        let mut special = std::fs::File::options().write(true).open(path).with_context(context)?;
+        return special.write_all(bytes).with_context(context);
+    }
+    let mut file =
+        tempfile::Builder::new().prefix(".headstart-").tempfile_in(folder).with_context(context)?;
     file.write_all(bytes).with_context(context)?;
     file.as_file().sync_all().with_context(context)?;
     let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);

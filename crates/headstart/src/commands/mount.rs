@@ -19,7 +19,7 @@ use crate::signals::Ends;
 use crate::{medium, start};
 
 /// Shows an image's disk until it is unmounted.
-pub fn run(args: &Mount, quiet: bool) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Mount, quiet: bool) -> anyhow::Result<()> {
     if !args.foreground {
         return in_background();
     }
@@ -54,11 +54,13 @@ pub fn run(args: &Mount, quiet: bool) -> anyhow::Result<()> {
 }
 
 /// Waits until the disk, or the file system in it, is unmounted, or a signal comes.
-pub fn wait_for_end(session: &Session, fs: Option<&Path>, signals: &Ends) -> anyhow::Result<()> {
+pub(crate) fn wait_for_end(session: &Session, fs: Option<&Path>, signals: &Ends) -> anyhow::Result<()> {
     let mut table = File::open("/proc/self/mountinfo").context("open /proc/self/mountinfo")?;
     loop {
         let mut text = String::new();
-        std::io::Seek::rewind(&mut table).and_then(|()| table.read_to_string(&mut text)).context("read mounts")?;
+        std::io::Seek::rewind(&mut table)
+            .and_then(|()| table.read_to_string(&mut text))
+            .context("read mounts")?;
         let mounted = |path: &Path| text.lines().any(|line| is_mount_point(line, path));
         if !mounted(session.mount_point()) || fs.is_some_and(|fs| !mounted(fs)) {
             return Ok(());
@@ -86,7 +88,9 @@ fn is_mount_point(line: &str, path: &Path) -> bool {
     while let Some(byte) = bytes.next() {
         if byte == b'\\' {
             let digits: Vec<u8> = bytes.by_ref().take(3).collect();
-            decoded.push(digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+            decoded.push(
+                digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
+            );
         } else {
             decoded.push(byte);
         }

@@ -22,10 +22,11 @@ struct Optimized {
 }
 
 /// Adds a hot region.
-pub fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     let profiles = read_profiles(&args.profiles)?;
     let image = open_image(&args.image)?;
-    let mut options = OptimizeOptions { codec: args.codec.codec, level: args.codec.level, ..OptimizeOptions::default() };
+    let mut options =
+        OptimizeOptions { codec: args.codec.codec, level: args.codec.level, ..OptimizeOptions::default() };
     options.layout.first_chunk_bytes = args.first_chunk.0;
     options.layout.max_chunk_bytes = args.max_chunk.0;
     let bar = Bar::new(quiet);

@@ -30,7 +30,7 @@ struct Recorded {
 }
 
 /// Records a start; gives the exit code of the command, or 0 when it was ended after its grace time.
-pub fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
+pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
     hs_serve::rootenv::enter_private_mounts()?;
     let (profile, started) = record(args, !args.json)?;
     write_whole(&args.output, &profile.encode()?)?;
@@ -57,12 +57,15 @@ pub fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
 }
 
 /// Records a start, and finds out which files' pages it read.
-pub fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Profile, Started)> {
+pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Profile, Started)> {
     let recorder = Arc::new(Recorder::default());
     // Off, each page that is touched is one read, and nothing else is.
     let exact = !args.keep_read_ahead && args.start.read_ahead.is_none();
     let spec = Start {
-        disk: Disk::Image { path: args.image.clone(), config: start::config(&args.image, Prefetching::Off, 0)? },
+        disk: Disk::Image {
+            path: args.image.clone(),
+            config: start::config(&args.image, Prefetching::Off, 0)?,
+        },
         medium: args.start.medium,
         mount: MountFsOptions {
             read_ahead_kib: if exact { 0 } else { args.start.read_ahead_kib() },
@@ -93,7 +96,11 @@ pub fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Pr
         disk_bytes: image.disk_bytes(),
         command: command_line(args),
         medium: args.start.medium.to_string(),
-        read_ahead: if exact { ReadAhead::Off } else { ReadAhead::Kernel { kib: args.start.read_ahead_kib() } },
+        read_ahead: if exact {
+            ReadAhead::Off
+        } else {
+            ReadAhead::Kernel { kib: args.start.read_ahead_kib() }
+        },
         ready: Some(ready.into()),
         ended: Nanos::from_secs_f64(started.summary.wall_s),
         reads,

@@ -9,7 +9,7 @@ use crate::cli::{PrefetchMode, Run, StartFlags};
 use crate::start::{self, Disk, Start};
 
 /// The start that the flags describe.
-pub fn spec(args: &Run) -> anyhow::Result<Start> {
+pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
     let mode = args.prefetch.prefetch.unwrap_or(PrefetchMode::Warm);
     let disk = if args.foreign {
         Disk::Foreign { path: args.image.clone() }
@@ -40,7 +40,7 @@ pub fn spec(args: &Run) -> anyhow::Result<Start> {
 }
 
 /// Runs a command in an image's root; gives the exit code.
-pub fn run(args: &Run) -> anyhow::Result<i32> {
+pub(crate) fn run(args: &Run) -> anyhow::Result<i32> {
     hs_serve::rootenv::enter_private_mounts()?;
     let started = start::start(&spec(args)?)?;
     if let Some(path) = &args.json {
@@ -59,7 +59,7 @@ pub fn run(args: &Run) -> anyhow::Result<i32> {
 }
 
 /// Where the server puts what it prefetches.
-pub fn prefetching(mode: PrefetchMode) -> Prefetching {
+pub(crate) fn prefetching(mode: PrefetchMode) -> Prefetching {
     match mode {
         PrefetchMode::Off => Prefetching::Off,
         PrefetchMode::Warm | PrefetchMode::Hold => Prefetching::Hold,
@@ -68,6 +68,10 @@ pub fn prefetching(mode: PrefetchMode) -> Prefetching {
 }
 
 /// What the flags say about the mount.
-pub fn mount_options(flags: &StartFlags) -> MountFsOptions {
-    MountFsOptions { read_ahead_kib: flags.read_ahead_kib(), trusted: flags.trusted, ..MountFsOptions::default() }
+pub(crate) fn mount_options(flags: &StartFlags) -> MountFsOptions {
+    MountFsOptions {
+        read_ahead_kib: flags.read_ahead_kib(),
+        trusted: flags.trusted,
+        ..MountFsOptions::default()
+    }
 }

@@ -20,10 +20,12 @@ struct Verified {
 }
 
 /// Checks an image.
-pub fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
+pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     let image = open_image(&args.image)?;
     let other = match &args.against {
-        Some(path) => Some((Source::open(path, &SourceOptions::default(), &|_| {})?, path.display().to_string())),
+        Some(path) => {
+            Some((Source::open(path, &SourceOptions::default(), &|_| {})?, path.display().to_string()))
+        }
         None => None,
     };
     let bar = Bar::new(quiet);

@@ -82,7 +82,8 @@ impl Cache {
 
     /// Bytes free for what is still to be made.
     pub(super) fn free_bytes(&self) -> anyhow::Result<u64> {
-        let found = rustix::fs::statvfs(&self.dir).with_context(|| format!("ask about {}", self.dir.display()))?;
+        let found =
+            rustix::fs::statvfs(&self.dir).with_context(|| format!("ask about {}", self.dir.display()))?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))
     }
 

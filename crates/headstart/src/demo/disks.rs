@@ -30,7 +30,8 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(super) fn stamp(root_stamp: &str) -> anyhow::Result<String> {
     let program = std::env::current_exe().context("find this program")?;
     let metadata = program.metadata().with_context(|| format!("look at {}", program.display()))?;
-    let modified = metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    let modified =
+        metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     let (bytes, nanos) = (metadata.len(), modified.as_nanos());
     Ok(format!("zstd:{LEVEL} by a headstart of {bytes} bytes and {nanos} ns\n{root_stamp}"))
 }
@@ -90,7 +91,10 @@ pub(super) fn check_cold_is_unchanged(cache: &Cache) -> anyhow::Result<()> {
         at += len as u64;
     }
     if !same_size || at < one.bytes {
-        bail!("optimising changed the cold region at byte {at}; compare {PLAIN} and {FAST} in {}", cache.dir().display());
+        bail!(
+            "optimising changed the cold region at byte {at}; compare {PLAIN} and {FAST} in {}",
+            cache.dir().display()
+        );
     }
     Ok(())
 }

@@ -33,7 +33,8 @@ impl Interrupt {
     /// Starts to watch for the signals in `ends`; when one comes, this process ends and `unfinished`
     /// is removed.
     pub(super) fn watch(ends: Ends, unfinished: PathBuf) -> anyhow::Result<Self> {
-        let (stopped, stop) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
+        let (stopped, stop) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
         let watch = move || {
             if comes_first(&ends, &stopped) {
                 give_up(&unfinished);
@@ -103,7 +104,8 @@ mod tests {
 
     #[test]
     fn children_of_any_thread_are_found() {
-        let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child =
+            std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let pid = Pid::from_child(&child);
         let found = std::thread::spawn(children).join().unwrap();
         child.kill().unwrap();

@@ -28,7 +28,8 @@ impl Machine {
 
 /// The name of the first processor; other architectures than x86 do not always give one.
 fn cpu(cpuinfo: &str) -> String {
-    let name = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(':'));
+    let name =
+        cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.trim_start().strip_prefix(':'));
     name.map_or_else(|| std::env::consts::ARCH.to_owned(), |name| name.trim().to_owned())
 }
 

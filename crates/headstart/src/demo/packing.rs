@@ -58,7 +58,8 @@ mod tests {
     fn each_piece_is_packed_by_itself() {
         let mut raw = vec![7; 2 * PIECE_BYTES];
         raw.extend_from_slice(b"a shorter piece");
-        let expected: usize = raw.chunks(PIECE_BYTES).map(|piece| zstd::bulk::compress(piece, LEVEL).unwrap().len()).sum();
+        let expected: usize =
+            raw.chunks(PIECE_BYTES).map(|piece| zstd::bulk::compress(piece, LEVEL).unwrap().len()).sum();
         assert_eq!(pack(&raw).unwrap(), expected as u64);
         assert_eq!(pack(&[]).unwrap(), 0);
     }

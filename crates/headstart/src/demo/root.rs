@@ -75,6 +75,12 @@ impl Suite {
     }
 }
 
+/// The command as a person would type it.
+pub(super) fn command_line() -> String {
+    let [program, flag, script] = COMMAND;
+    format!("{program} {flag} '{script}'")
+}
+
 /// Whether the root is there, made as it would be made now.
 pub(super) fn is_kept(cache: &Cache) -> bool {
     let recipe = Suite::host().recipe();
@@ -84,7 +90,9 @@ pub(super) fn is_kept(cache: &Cache) -> bool {
 
 /// Makes the root if it is not kept; gives its stamp, which no two roots share.
 pub(super) fn make(cache: &Cache, bar: &Bar) -> anyhow::Result<String> {
-    if is_kept(cache) && let Some(stamp) = cache.stamp(NAME) {
+    if is_kept(cache)
+        && let Some(stamp) = cache.stamp(NAME)
+    {
         return Ok(stamp);
     }
     let suite = Suite::host();
@@ -95,7 +103,9 @@ pub(super) fn make(cache: &Cache, bar: &Bar) -> anyhow::Result<String> {
     let mut command = UNSHARE.command();
     // In namespaces of its own: its mounts are not to be seen in the folder that may have to be
     // removed, and whatever it started ends with it. It is the first process there.
-    command.args(["--mount", "--pid", "--fork", "--kill-child", "--"]).args(arguments(&suite, &cache.draft(NAME)));
+    command
+        .args(["--mount", "--pid", "--fork", "--kill-child", "--"])
+        .args(arguments(&suite, &cache.draft(NAME)));
     command.env("DEBIAN_FRONTEND", "noninteractive");
     tools::run(command, &mut |line| {
         if let Some(step) = line.strip_prefix("I: ") {
@@ -131,7 +141,7 @@ fn explain(error: anyhow::Error) -> anyhow::Error {
     let text = format!("{error:#}");
     if NETWORK_SIGNS.iter().any(|sign| text.contains(sign)) {
         return error.context(
-            "no Debian mirror could be reached: the first demo downloads about 60 MB; \
+            "no Debian mirror could be reached, from which the first demo makes its root: \
              check the network, or set http_proxy",
         );
     }
@@ -158,7 +168,8 @@ mod tests {
     fn the_mirror_comes_last() {
         let suite = Suite { name: "bookworm".to_owned(), mirror: Some(MIRROR) };
         let arguments = arguments(&suite, Path::new("/c/root"));
-        let last: Vec<_> = arguments[arguments.len() - 3..].iter().map(|word| word.to_string_lossy()).collect();
+        let last: Vec<_> =
+            arguments[arguments.len() - 3..].iter().map(|word| word.to_string_lossy()).collect();
         assert_eq!(last, ["bookworm", "/c/root", MIRROR]);
         assert!(arguments.contains(&OsString::from("--include=python3-pandas,python3-sympy")));
     }

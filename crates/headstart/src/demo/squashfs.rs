@@ -29,7 +29,7 @@ pub(super) fn stamp(root_stamp: &str) -> String {
 /// As [`stamp`], for the sorted one. One start of a command is like the next to a file system that
 /// sorts whole files, so the list of a new recording is no reason to make it again.
 pub(super) fn sorted_stamp(root_stamp: &str) -> String {
-    format!("sorted by first access of: {}\n{}", root::COMMAND.join(" "), stamp(root_stamp))
+    format!("sorted by first access of: {}\n{}", root::command_line(), stamp(root_stamp))
 }
 
 /// Makes `name` from the root, sorted by the list of `profile` if there is one.

@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn missing_tools_are_named_with_their_packages() {
         assert!(check_with(&[MKFS, MKSQUASHFS], |_| true).is_ok());
-        let error = check_with(&[MMDEBSTRAP, MKFS, MKSQUASHFS], |program| program == "mkfs.ext4").unwrap_err();
+        let error =
+            check_with(&[MMDEBSTRAP, MKFS, MKSQUASHFS], |program| program == "mkfs.ext4").unwrap_err();
         assert_eq!(
             error.to_string(),
             "the demo needs mmdebstrap and mksquashfs, not found here: apt install mmdebstrap squashfs-tools"

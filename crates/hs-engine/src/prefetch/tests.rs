@@ -67,6 +67,8 @@ fn the_budget_holds_requests_back_until_chunks_are_released() {
     prefetch.handle_finished(Nanos::from_millis(5), first, Some(200_000));
     prefetch.handle_finished(Nanos::from_millis(9), second, Some(100_000));
     assert_eq!(prefetch.poll(Nanos::from_millis(9)), Next::Wait);
+    assert!(prefetch.is_blocked());
+    assert_eq!(prefetch.late(3), Late::Fetch, "a stream that stands still is not worth waiting for");
     prefetch.handle_released(0);
     assert!(matches!(prefetch.poll(Nanos::from_millis(9)), Next::Request(_, run) if run == (3..4)));
 }

@@ -180,6 +180,11 @@ impl Memory {
     /// Chunks that readers expect from a stream that has ended; none can join it any more.
     pub(super) fn orphans(&mut self) -> Vec<Key> {
         self.stream_over = true;
+        self.take_joined()
+    }
+
+    /// Chunks that readers expect from the stream; they are not expected any more.
+    pub(super) fn take_joined(&mut self) -> Vec<Key> {
         self.joined.drain().collect()
     }
 

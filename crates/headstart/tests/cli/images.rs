@@ -1,0 +1,124 @@
+//! Building, optimising, verifying and inspecting images.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use hs_trace::{BlockDigest, Profile, Read};
+use hs_units::{BlockRange, Digest, Lba, Nanos};
+use rustix::process::Signal;
+
+use crate::scene::{Running, Scene, headstart, run, wait_until};
+
+/// Writes a profile that read these blocks of the disk, one by one.
+fn write_profile(scene: &Scene, name: &str, image: &str, disk: &[u8], blocks: impl Iterator<Item = u64>) {
+    let inspected = run(["inspect", "--json", &scene.arg(image)]).ok().json();
+    let digest: Digest = inspected["disk_digest"].as_str().and_then(|text| text.parse().ok()).expect("a digest");
+    let read = |(number, lba): (usize, u64)| Read {
+        at: Nanos(number as u64),
+        blocks: BlockRange::new(Lba(lba), 1),
+        cost: Nanos(1),
+    };
+    let reads: Vec<Read> = blocks.enumerate().map(read).collect();
+    let mut profile = Profile {
+        disk_digest: digest,
+        disk_bytes: disk.len() as u64,
+        ended: Nanos(reads.len() as u64),
+        reads,
+        ..Profile::default()
+    };
+    let of_block = |lba: Lba| BlockDigest::of(&disk[lba.byte_offset() as usize..][..4096]);
+    profile.digests = profile.first_access().into_iter().map(of_block).collect();
+    fs::write(scene.path(name), profile.encode().expect("a good profile")).expect("written");
+}
+
+#[test]
+fn an_image_goes_through_its_whole_life() {
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 500, 1);
+    write_profile(&scene, "start.hsp", "cold.hsi", &disk, (0..50).map(|i| i * 7 % 500));
+    let (cold, hot, built) = (scene.arg("cold.hsi"), scene.arg("hot.hsi"), scene.arg("built.hsi"));
+    let (raw, profile) = (scene.arg("disk.raw"), scene.arg("start.hsp"));
+    let optimized = run(["optimize", &cold, "-p", &profile, "-o", &hot, "--json"]).ok().json();
+    assert_eq!(optimized["hot_bytes"], 50 * 4096);
+    run(["build", &raw, "-o", &built, "--codec", "zstd:1", "-p", &profile]).ok();
+    assert!(fs::read(&hot).expect("read") == fs::read(&built).expect("read"), "build --profile is build and optimize");
+
+    let verified = run(["verify", &hot, "--against", &raw, "--json"]).ok().json();
+    assert_eq!(verified["compared_bytes"], disk.len());
+    assert_eq!(verified["image_digest"], optimized["image_digest"]);
+    let mut other = disk.clone();
+    other[123 * 4096] ^= 1;
+    fs::write(scene.path("other.raw"), other).expect("written");
+    run(["verify", &hot, "--against", &scene.arg("other.raw")]).fails(1, &["hot.hsi", "other.raw", "123+1"]);
+
+    let mut damaged = fs::read(&hot).expect("read");
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    fs::write(scene.path("damaged.hsi"), damaged).expect("written");
+    run(["verify", &scene.arg("damaged.hsi")]).fails(1, &["damaged.hsi", "cold window", "expected digest", "found"]);
+    assert_eq!(run(["inspect", &hot, "--json"]).ok().json()["logical_bytes"], disk.len());
+    run(["inspect", &hot, "--csv"]).fails(1, &["--csv", "hot.hsi"]);
+    let names = ["built.hsi", "cold.hsi", "damaged.hsi", "disk.raw", "hot.hsi", "other.raw", "start.hsp"];
+    assert_eq!(scene.names(), names);
+}
+
+#[test]
+fn a_profile_of_another_disk_is_refused_naming_both() {
+    let (ours, other) = (Scene::new(), Scene::new());
+    ours.image("cold.hsi", 40, 2);
+    let disk = other.image("cold.hsi", 40, 3);
+    write_profile(&other, "start.hsp", "cold.hsi", &disk, 0..9);
+    let digest = |scene: &Scene| {
+        let inspected = run(["inspect", "--json", &scene.arg("cold.hsi")]).ok().json();
+        inspected["disk_digest"].as_str().expect("a digest").to_owned()
+    };
+    let (expected, found) = (digest(&ours), digest(&other));
+    let profile = other.arg("start.hsp");
+    let said = [expected.as_str(), found.as_str()];
+    run(["optimize", &ours.arg("cold.hsi"), "-p", &profile, "-o", &ours.arg("hot.hsi")]).fails(1, &said);
+    run(["build", &ours.arg("disk.raw"), "-o", &ours.arg("hot.hsi"), "-p", &profile]).fails(1, &said);
+    assert_eq!(ours.names(), ["cold.hsi", "disk.raw"]);
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 100, 4);
+    // More than a pipe holds.
+    write_profile(&scene, "start.hsp", "cold.hsi", &disk, (0..20_000).map(|i| i % 100));
+    let mut inspecting = Running::start(["inspect", "--csv", &scene.arg("start.hsp")]);
+    assert!(inspecting.printed().contains(','));
+    assert!(inspecting.hang_up().success());
+    let whole = run(["inspect", "--csv", &scene.arg("start.hsp")]).ok();
+    assert_eq!(whole.stdout.lines().count(), 20_001);
+}
+
+/// Whether the process has a file without a name open in the folder: the image that it is writing.
+fn is_writing(process: u32, folder: &Path) -> bool {
+    let Ok(files) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    let mut targets = files.flatten().filter_map(|file| fs::read_link(file.path()).ok());
+    targets.any(|target| target.starts_with(folder) && target.to_string_lossy().ends_with("(deleted)"))
+}
+
+#[test]
+fn a_build_that_is_ended_leaves_nothing() {
+    let scene = Scene::new();
+    scene.raw("disk.raw", 16_384, 5);
+    for signal in [Signal::KILL, Signal::TERM, Signal::INT] {
+        let mut building = headstart(["build", &scene.arg("disk.raw"), "-o", &scene.arg("out.hsi"), "--threads", "1"])
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        wait_until("the image is being written", || is_writing(building.id(), &scene.path("")));
+        let pid = rustix::process::Pid::from_child(&building);
+        rustix::process::kill_process(pid, signal).expect("signalled");
+        let status = building.wait().expect("ended");
+        assert!(!status.success());
+        let mut said = String::new();
+        building.stderr.take().expect("piped").read_to_string(&mut said).expect("standard error");
+        assert!(!said.contains("panicked"), "{said}");
+        assert_eq!(scene.names(), ["disk.raw"], "after {signal:?}");
+    }
+}

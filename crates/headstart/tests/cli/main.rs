@@ -1,0 +1,7 @@
+//! The built program, as people and scripts use it.
+
+mod images;
+mod mounts;
+mod scene;
+mod starts;
+mod usage;

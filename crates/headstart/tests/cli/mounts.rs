@@ -1,0 +1,157 @@
+//! Images shown as files.
+
+use std::fs;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::scene::{Running, START, Scene, machine_has, run};
+
+fn umount(path: &str) {
+    let status = Command::new("umount").arg(path).status().expect("umount starts");
+    assert!(status.success());
+}
+
+#[test]
+fn a_mounted_disk_is_the_raw_disk_and_umount_ends_its_server() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 700, 11);
+    let dir = scene.folder("dir");
+    run(["mount", &scene.arg("cold.hsi"), &dir]).ok();
+    assert!(!scene.processes().is_empty(), "a server runs in the background");
+    assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
+
+    run(["mount", &scene.arg("cold.hsi"), &dir]).fails(1, &[&dir, "already a mount point", "umount"]);
+    run(["mount", "-f", &scene.arg("cold.hsi"), &dir]).fails(1, &[&dir, "already a mount point"]);
+    assert_eq!(scene.mounts().len(), 1);
+    umount(&dir);
+    scene.wait_until_clean();
+    run(["mount", &scene.arg("cold.hsi"), &scene.arg("gone")]).fails(1, &["gone"]);
+    run(["mount", &scene.arg("cold.hsi"), &scene.arg("cold.hsi")]).fails(1, &["cold.hsi", "not a directory"]);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn signals_unmount() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 100, 12);
+    let dir = scene.folder("dir");
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let mut serving = Running::start(["mount", "-f", &scene.arg("cold.hsi"), &dir]);
+        assert!(serving.said().contains("umount"));
+        assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
+        serving.signal(signal);
+        let (status, ..) = serving.end();
+        assert!(status.success(), "{signal:?}: {status}");
+        scene.wait_until_clean();
+    }
+}
+
+#[test]
+fn a_damaged_window_is_an_error_to_who_reads_it_and_to_nobody_else() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 320, 13);
+    let mut damaged = fs::read(scene.path("cold.hsi")).expect("read");
+    // In the first of the ten windows of 128 KiB.
+    damaged[4096 + 2000] ^= 1;
+    fs::write(scene.path("cold.hsi"), damaged).expect("written");
+    let dir = scene.folder("dir");
+    let mut serving = Running::start(["mount", "-f", &scene.arg("cold.hsi"), &dir]);
+    serving.said();
+    let file = fs::File::open(scene.path("dir/disk.img")).expect("opened");
+    let mut found = vec![0; 131_072];
+    for window in 0..10 {
+        let read = std::os::unix::fs::FileExt::read_exact_at(&file, &mut found, window * 131_072);
+        if window == 0 {
+            assert_eq!(read.expect_err("damaged").raw_os_error(), Some(libc::EIO));
+        } else {
+            read.expect("whole");
+            assert!(found == disk[window as usize * 131_072..][..131_072], "window {window}");
+        }
+    }
+    drop(file);
+    serving.signal(Signal::TERM);
+    let (status, _, said) = serving.end();
+    assert!(status.success());
+    for word in ["error", "cold.hsi", "cold window 0", "expected digest", "found"] {
+        assert!(said.contains(word), "no {word} in: {said}");
+    }
+    scene.wait_until_clean();
+}
+
+#[test]
+fn the_file_system_in_it_is_mounted_and_taken_down_with_it() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
+    let mut serving = Running::start(["mount", "-f", &image, &dir, "--fs", &tree]);
+    assert!(serving.said().contains("mounted"));
+    assert_eq!(fs::read_to_string(scene.path("tree/etc/motd")).expect("read"), "hello from the image\n");
+    let busybox = fs::read(scene.path("tree/bin/busybox")).expect("read");
+    assert!(busybox == fs::read("/bin/busybox").expect("read"));
+    assert!(fs::write(scene.path("tree/new"), "").is_err(), "read-only");
+    let mounts = scene.mounts();
+    assert_eq!(mounts.len(), 2, "{mounts:?}");
+    let of_tree = mounts.iter().find(|line| line.contains("/tree ")).expect("the file system");
+    assert!(of_tree.contains("nosuid") && of_tree.contains("nodev"), "{of_tree}");
+    serving.signal(Signal::TERM);
+    let (status, _, said) = serving.end();
+    assert!(status.success(), "{said}");
+    scene.wait_until_clean();
+
+    // Unmounting the file system ends all of it as well.
+    run(["mount", &image, &dir, "--fs", &tree]).ok();
+    umount(&tree);
+    scene.wait_until_clean();
+    let loops = fs::read_dir("/sys/block").expect("devices").flatten();
+    let backing = loops.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+    let ours: Vec<String> = backing.filter(|file| file.contains(&dir)).collect();
+    assert!(ours.is_empty(), "{ours:?}");
+}
+
+#[test]
+fn a_disk_without_a_file_system_is_said_to_have_none() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("cold.hsi", 100, 14);
+    let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
+    run(["mount", &scene.arg("cold.hsi"), &dir, "--fs", &tree]).fails(1, &["file system"]);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn a_lab_disk_counts_what_others_read_from_it() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.raw("foreign.raw", 256, 15);
+    let dir = scene.folder("dir");
+    let arguments = ["lab", "disk", &scene.arg("foreign.raw"), &dir, "--medium", "flat-10ms-25mbs", "--json"];
+    let mut serving = Running::start(arguments);
+    assert!(serving.said().contains("flat-10ms-25mbs"));
+    assert!(fs::read(scene.path("dir/foreign.raw")).expect("read") == disk);
+    serving.signal(Signal::TERM);
+    let (status, printed, _) = serving.end();
+    assert!(status.success());
+    let counted: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
+    assert!(counted["store_requests"].as_u64().is_some_and(|requests| requests > 0), "{counted}");
+    assert_eq!(counted["store_bytes"], disk.len());
+    // 1 MiB at 25 MB/s, and at least one request of 10 ms.
+    assert!(counted["medium_busy_s"].as_f64().is_some_and(|busy| busy >= 0.05), "{counted}");
+    scene.wait_until_clean();
+}

@@ -1,0 +1,156 @@
+//! Commands in the root of an image.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::scene::{Ran, Running, START, Scene, machine_has, run, wait_until};
+
+fn run_in(image: &str, flags: &[&str], script: &str) -> Ran {
+    let arguments = ["run", image].into_iter().chain(flags.iter().copied());
+    run(arguments.chain(["--", "/bin/sh", "-c", script]))
+}
+
+#[test]
+fn exit_codes_and_output_pass_through() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+        assert_eq!(run_in(&image, &[], script).code, Some(code), "{script}");
+    }
+    let ran = run_in(&image, &[], "cat /etc/motd; echo to stderr >&2; echo x > /tmp/new && cat /tmp/new");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "hello from the image\nx\n"), "{ran:?}");
+    assert!(ran.stderr.contains("to stderr"));
+    // What it wrote is gone, and the image was not touched.
+    assert_eq!(run_in(&image, &[], "cat /tmp/new 2>/dev/null").code, Some(1));
+    run(["verify", &image]).ok();
+    for mode in ["off", "warm", "hold", "push"] {
+        let ran = run_in(&image, &["--prefetch", mode, "--medium", "flat-10ms-25mbs"], "cat /etc/motd");
+        assert_eq!(ran.ok().stdout, "hello from the image\n", "{mode}");
+    }
+    run(["run", &image, "--", "/bin/no-such-program"]).fails(127, &["no-such-program"]);
+    scene.wait_until_clean();
+    assert_eq!(scene.names(), ["root.hsi"]);
+}
+
+#[test]
+fn signals_reach_the_command() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let script = "trap 'exit 5' TERM; echo up; while :; do sleep 0.1; done";
+    let mut running = Running::start(["run", &image, "--", "/bin/sh", "-c", script]);
+    assert_eq!(running.printed(), "up\n");
+    running.signal(Signal::TERM);
+    let (status, _, said) = running.end();
+    assert_eq!(status.code(), Some(5), "{said}");
+    scene.wait_until_clean();
+}
+
+/// The loop device of a start, as the start's own table of mounts shows it.
+fn loop_device(process: u32) -> Option<String> {
+    let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?;
+    let at = table.find("/dev/loop")?;
+    table[at..].split_whitespace().next().map(str::to_owned)
+}
+
+fn is_attached(device: &str) -> bool {
+    let name = device.trim_start_matches("/dev/");
+    fs::exists(format!("/sys/block/{name}/loop/backing_file")).unwrap_or(false)
+}
+
+#[test]
+fn a_command_that_never_gets_ready_is_ended_and_leaves_nothing() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    // The argument is how its process is found again.
+    let mark = scene.arg("mark");
+    let arguments = ["run", &image, "--ready", "never", "--ready-timeout", "1", "--", "/bin/sh", "-c"];
+    let script = "echo up; sleep 1000";
+    let mut running = Running::start(arguments.into_iter().chain([script, "sh", &mark]));
+    assert_eq!(running.printed(), "up\n");
+    let device = loop_device(running.id()).expect("a loop device");
+    let (status, _, said) = running.end();
+    assert_eq!(status.code(), Some(1));
+    assert!(said.contains("not ready after 1 s") && said.contains("never") && said.contains("--ready-timeout"), "{said}");
+    scene.wait_until_clean();
+    wait_until("the loop device is free", || !is_attached(&device));
+
+    // One that ends without ever being ready failed, too.
+    let ran = run_in(&image, &["--ready", "never"], "echo not yet");
+    ran.fails(1, &["without being ready"]);
+    let ran = run_in(&image, &["--ready", "^up$"], "echo up; exit 3");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), "up\n"));
+    scene.wait_until_clean();
+    assert_eq!(scene.names(), ["root.hsi"]);
+}
+
+#[test]
+fn a_start_that_is_killed_takes_its_command_along() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let mark = scene.arg("mark");
+    let arguments = ["run", &image, "--", "/bin/sh", "-c", "echo up; while :; do sleep 1; done", "sh", &mark];
+    let mut running = Running::start(arguments);
+    assert_eq!(running.printed(), "up\n");
+    let device = loop_device(running.id()).expect("a loop device");
+    running.signal(Signal::KILL);
+    running.end();
+    scene.wait_until_clean();
+    wait_until("the loop device is free", || !is_attached(&device));
+}
+
+#[test]
+fn a_start_is_recorded_optimised_and_repeated() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let (profile, fast) = (scene.arg("start.hsp"), scene.arg("fast.hsi"));
+    let script = ["--", "/bin/sh", "-c", "cat /etc/motd; md5sum /bin/busybox"];
+    let record = ["profile", &image, "-o", &profile, "--grace", "0"];
+    let recorded = run(record.into_iter().chain(script)).ok();
+    assert!(recorded.stdout.starts_with("hello from the image\n"), "{recorded:?}");
+    let inspected = run(["inspect", "--json", &profile]).ok().json();
+    let busybox = fs::metadata("/bin/busybox").expect("busybox").len();
+    assert!(inspected["hot_bytes"].as_u64().is_some_and(|bytes| bytes >= busybox), "{inspected}");
+    run(["optimize", &image, "-p", &profile, "-o", &fast]).ok();
+    run(["verify", &fast]).ok();
+    let summary = scene.arg("summary.json");
+    let again = ["run", &fast, "--medium", "flat-10ms-25mbs", "--json", &summary];
+    let ran = run(again.into_iter().chain(script)).ok();
+    assert_eq!(ran.stdout, recorded.stdout);
+    let summary: serde_json::Value =
+        serde_json::from_slice(&fs::read(scene.path("summary.json")).expect("written")).expect("JSON");
+    assert!(summary["prefetch_bytes"].as_u64().is_some_and(|bytes| bytes >= busybox), "{summary}");
+    scene.wait_until_clean();
+
+    // A start that is never ready is no record.
+    let never = ["profile", &image, "-o", &scene.arg("never.hsp"), "--ready", "never", "--", "/bin/true"];
+    run(never).fails(1, &["without being ready", "nothing was recorded"]);
+    assert_eq!(scene.names(), ["fast.hsi", "root.hsi", "start.hsp", "summary.json"]);
+}
+
+#[test]
+fn a_summary_for_a_device_goes_into_it_and_does_not_replace_it() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    std::os::unix::fs::symlink("/dev/null", scene.path("sink")).expect("a link");
+    run(["run", &image, "--json", &scene.arg("sink"), "--", "/bin/true"]).ok();
+    assert!(fs::symlink_metadata(scene.path("sink")).expect("still there").is_symlink());
+}

@@ -1,0 +1,100 @@
+//! Arguments, exit codes, and what is said about missing things.
+
+use crate::scene::{Scene, headstart, run};
+
+const COMMANDS: [&[&str]; 11] = [
+    &["build"],
+    &["profile"],
+    &["optimize"],
+    &["mount"],
+    &["run"],
+    &["inspect"],
+    &["verify"],
+    &["lab"],
+    &["lab", "disk"],
+    &["doctor"],
+    &["demo"],
+];
+
+#[test]
+fn every_command_has_help() {
+    for command in COMMANDS {
+        for flag in ["--help", "-h"] {
+            let ran = run(command.iter().chain([&flag])).ok();
+            assert!(ran.stdout.contains("Usage: headstart"), "{command:?}");
+            assert!(ran.stderr.is_empty(), "{ran:?}");
+        }
+    }
+    let help = run(["--help"]).ok().stdout;
+    for command in COMMANDS {
+        assert!(help.contains(command[0]), "{command:?}");
+    }
+    assert!(run(["--version"]).ok().stdout.starts_with("headstart "));
+}
+
+#[test]
+fn wrong_usage_is_two_and_says_what_is_right() {
+    run([""; 0]).fails(2, &["Usage"]);
+    run(["bulid"]).fails(2, &["bulid", "build"]);
+    run(["build", "x"]).fails(2, &["--output"]);
+    run(["build", "x", "-o", "y", "--codec", "lzma"]).fails(2, &["lzma", "zstd:LEVEL", "store"]);
+    run(["build", "x", "-o", "y", "--codec", "zstd:99"]).fails(2, &["99", "1 to 22"]);
+    run(["build", "x", "-o", "y", "--window", "many"]).fails(2, &["many"]);
+    run(["optimize", "x", "-o", "y"]).fails(2, &["--profile"]);
+    run(["run", "x"]).fails(2, &["CMD"]);
+    run(["run", "x", "--ready", "(", "--", "true"]).fails(2, &["--ready"]);
+    run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);
+    for command in [&["run", "x", "--medium", "floppy", "--", "true"][..], &["lab", "disk", "x", "y", "--medium", "floppy"]] {
+        run(command).fails(2, &["floppy", "flat-10ms-25mbs", "flat-10ms-25mbs-serial", "none"]);
+    }
+}
+
+#[test]
+fn missing_files_are_named() {
+    let scene = Scene::new();
+    let (gone, out, folder) = (scene.arg("gone.hsi"), scene.arg("out"), scene.folder("folder"));
+    let said = ["gone.hsi", "No such file or directory"];
+    run(["build", &gone, "-o", &out]).fails(1, &said);
+    run(["verify", &gone]).fails(1, &said);
+    run(["inspect", &gone]).fails(1, &said);
+    run(["mount", "-f", &gone, &folder]).fails(1, &said);
+    run(["mount", &gone, &folder]).fails(1, &said);
+    run(["lab", "disk", &gone, &folder, "--medium", "none"]).fails(1, &said);
+    run(["optimize", &gone, "-p", &gone, "-o", &out]).fails(1, &said);
+    if rustix::process::geteuid().is_root() {
+        run(["run", &gone, "--", "true"]).fails(1, &said);
+        run(["profile", &gone, "-o", &out, "--", "true"]).fails(1, &said);
+    }
+    assert_eq!(scene.names(), ["folder"]);
+}
+
+#[test]
+fn files_that_are_something_else_are_refused() {
+    let scene = Scene::new();
+    scene.raw("noise", 30, 1);
+    std::fs::write(scene.path("empty"), "").expect("written");
+    let folder = scene.folder("folder");
+    for name in ["noise", "empty"] {
+        run(["verify", &scene.arg(name)]).fails(1, &[name, "expected"]);
+        run(["inspect", &scene.arg(name)]).fails(1, &[name, "expected"]);
+        run(["mount", "-f", &scene.arg(name), &folder]).fails(1, &[name, "expected"]);
+        run(["optimize", &scene.arg("noise"), "-p", &scene.arg(name), "-o", &scene.arg("out")]).fails(1, &[name]);
+    }
+    run(["verify", &folder]).fails(1, &["folder", "a directory"]);
+    run(["build", &scene.arg("empty"), "-o", &scene.arg("out")]).fails(1, &["empty"]);
+    run(["build", &scene.arg("noise"), "-o", "/dev/null"]).fails(1, &["/dev/null", "device"]);
+    run(["build", &scene.arg("noise"), "-o", &scene.arg("gone/out")]).fails(1, &["gone/out"]);
+    run(["build", &scene.arg("noise"), "-o", &scene.arg("out"), "--window", "5000"]).fails(1, &["5000", "power of two"]);
+    assert_eq!(scene.names(), ["empty", "folder", "noise"]);
+}
+
+#[test]
+fn a_missing_tool_is_named_with_its_package() {
+    let scene = Scene::new();
+    let (folder, nothing) = (scene.folder("root"), scene.folder("nothing"));
+    std::fs::write(scene.path("root/file"), "content").expect("written");
+    let arguments = ["build", &folder, "-o", &scene.arg("out.hsi")];
+    let ran = headstart(arguments).env("PATH", &nothing).output().expect("the program starts");
+    crate::scene::Ran::from(ran).fails(1, &["mkfs.ext4", "e2fsprogs"]);
+    assert_eq!(scene.names(), ["nothing", "root"]);
+}
