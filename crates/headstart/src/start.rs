@@ -281,7 +281,8 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
 
 /// The served image's configuration for prefetching in `mode` with `budget_bytes`.
 pub(crate) fn config(path: &Path, mode: Prefetching, budget_bytes: u64) -> anyhow::Result<Box<ServeConfig>> {
-    let source_name = path.canonicalize().with_context(|| format!("open {}", path.display()))?.display().to_string();
+    let source_name =
+        path.canonicalize().with_context(|| format!("open {}", path.display()))?.display().to_string();
     let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
     config.prefetch.budget_bytes = budget_bytes;
     Ok(Box::new(config))

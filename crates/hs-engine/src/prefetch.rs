@@ -112,7 +112,9 @@ impl InFlight {
     fn done(&self, bytes: u64, estimate: &MediumEstimate) -> Option<Nanos> {
         let first_byte = self.first_byte?;
         let transfer = match self.seen {
-            Some((at, seen)) => Nanos((at.saturating_sub(first_byte).0 as f64 / seen as f64 * bytes as f64) as u64),
+            Some((at, seen)) => {
+                Nanos((at.saturating_sub(first_byte).0 as f64 / seen as f64 * bytes as f64) as u64)
+            }
             None => estimate.transfer(bytes)?,
         };
         Some(first_byte + transfer)
@@ -371,7 +373,10 @@ impl Prefetch {
     }
 
     fn stored(&self, chunks: &Range<u32>) -> u64 {
-        self.sizes[chunks.start as usize..chunks.end as usize].iter().map(|size| u64::from(size.stored_bytes)).sum()
+        self.sizes[chunks.start as usize..chunks.end as usize]
+            .iter()
+            .map(|size| u64::from(size.stored_bytes))
+            .sum()
     }
 
     /// Whether the latency of a request that was made while another was under way passed during

@@ -48,7 +48,8 @@ fn make_and_measure(folder: &Path) -> Outcome {
     if !image.exists() {
         make(folder, &image)?;
     }
-    let status = std::process::Command::new(std::env::current_exe()?).arg("--measure").arg(&image).status()?;
+    let status =
+        std::process::Command::new(std::env::current_exe()?).arg("--measure").arg(&image).status()?;
     if status.success() { Ok(()) } else { Err(status.to_string().into()) }
 }
 
@@ -77,7 +78,8 @@ fn make(folder: &Path, output: &Path) -> Outcome {
     }
     let cold = folder.join("scale-cold.hsi");
     let source = Source::open(&raw, &SourceOptions::default(), &|_| {})?;
-    let options = BuildOptions { window_bytes: WINDOW_BYTES, codec: Codec::Zstd, level: 1, ..BuildOptions::default() };
+    let options =
+        BuildOptions { window_bytes: WINDOW_BYTES, codec: Codec::Zstd, level: 1, ..BuildOptions::default() };
     let report = build(&source, &cold, &options, &|_| {})?;
     assert_eq!(report.chunks, CHUNKS);
     let image = Image::open(Arc::new(FileStore::open(&cold)?))?;

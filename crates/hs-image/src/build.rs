@@ -87,7 +87,8 @@ pub fn build(
     let mut output = Output::create(output)?;
     output.write(&[0; SUPERBLOCK_BYTES as usize])?;
     let ranges = source.data_ranges()?;
-    let layout = Units { disk_bytes: source.bytes(), unit_bytes: window_bytes.max(DISK_DIGEST_WINDOW_BYTES as u64) };
+    let layout =
+        Units { disk_bytes: source.bytes(), unit_bytes: window_bytes.max(DISK_DIGEST_WINDOW_BYTES as u64) };
     let data_units = layout.with_data(&ranges);
     let mut writer = Writer::new(output, geometry, layout)?;
     compress_all(source, options, layout, &data_units, &mut |unit, done| {
@@ -279,7 +280,9 @@ impl Writer {
                 self.tables.push(WindowRef::Zero);
                 continue;
             };
-            if let Some(known) = self.known.get(&chunk.digest).filter(|known| known.raw_bytes == chunk.raw_bytes) {
+            if let Some(known) =
+                self.known.get(&chunk.digest).filter(|known| known.raw_bytes == chunk.raw_bytes)
+            {
                 self.report.shared_windows += 1;
                 self.tables.push(WindowRef::Chunk(*known));
                 continue;

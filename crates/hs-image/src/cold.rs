@@ -39,7 +39,10 @@ impl ColdIndex {
         let leaf_bytes = u64::from(superblock.cold.windows_per_leaf) * WINDOW_ENTRY_BYTES as u64;
         let leaves = (KEPT_INDEX_BYTES / leaf_bytes.max(SMALLEST_LEAF_BYTES)) as usize;
         let capacity = NonZeroUsize::new(leaves).unwrap_or(NonZeroUsize::MIN);
-        Self { state: Mutex::new(State { root: None, leaves: LruCache::new(capacity) }), loading: Mutex::new(()) }
+        Self {
+            state: Mutex::new(State { root: None, leaves: LruCache::new(capacity) }),
+            loading: Mutex::new(()),
+        }
     }
 
     /// Bytes of leaves in memory.
@@ -121,8 +124,7 @@ impl ColdIndex {
             let from = (at.offset - index.offset) as usize;
             &bytes[from..from + at.len as usize]
         };
-        let root =
-            Arc::new(ColdRoot::decode(piece(root_at), superblock).map_err(in_file(store, root_at))?);
+        let root = Arc::new(ColdRoot::decode(piece(root_at), superblock).map_err(in_file(store, root_at))?);
         let mut state = self.state.lock();
         for (number, leaf_ref) in root.leaves.iter().enumerate().filter(|(_, leaf)| !leaf.is_zero()) {
             let at = superblock.cold.in_file(leaf_ref.range);

@@ -71,7 +71,9 @@ impl Head {
             }
             Ok(Opened::Failed(error)) => match error {
                 ImageError::Store(_) => Err(error),
-                _ => Ok((Image::open(store)?, Self { chunks: 0, asked, first_byte: Instant::now(), messages })),
+                _ => {
+                    Ok((Image::open(store)?, Self { chunks: 0, asked, first_byte: Instant::now(), messages }))
+                }
             },
             Err(_) => Err(ImageError::Closed),
         }
@@ -164,7 +166,8 @@ impl Parser<'_> {
         let from = tables.offset as usize;
         match Image::decode_tables(superblock, 0, &self.collected[from..from + wanted]) {
             Ok((index, hints)) => {
-                let sizes: Vec<usize> = index.chunks.iter().map(|entry| entry.chunk.range.len as usize).collect();
+                let sizes: Vec<usize> =
+                    index.chunks.iter().map(|entry| entry.chunk.range.len as usize).collect();
                 let mut room = self.limit_bytes.saturating_sub(segment.chunks.offset) as usize;
                 let fits = |bytes: &&usize| room.checked_sub(**bytes).map(|rest| room = rest).is_some();
                 let end = sizes.iter().take_while(fits).count() as u32;

@@ -70,8 +70,8 @@ impl Image {
         for (number, segment) in superblock.hot.iter().enumerate() {
             let at = ByteRange::new(segment.index.offset, segment.index.len + segment.hints.len);
             let bytes = read(&*store, at)?;
-            let (index, hints) = Self::decode_tables(&superblock, number, &bytes)
-                .map_err(in_file(&*store, at))?;
+            let (index, hints) =
+                Self::decode_tables(&superblock, number, &bytes).map_err(in_file(&*store, at))?;
             hot.push(*segment, index, hints);
         }
         Ok(Self::assemble(store, superblock, from_mirror, hot))
@@ -99,12 +99,11 @@ impl Image {
             Err(error) => error,
         };
         let at = ByteRange::new(0, first.len() as u64);
-        let report = |fault| ImageError::Format { path: store.name().to_owned(), range: at, fault: Box::new(fault) };
+        let report =
+            |fault| ImageError::Format { path: store.name().to_owned(), range: at, fault: Box::new(fault) };
         // A file that never was an image, or a newer one, says so; only damage is worth the mirror.
-        let foreign = matches!(
-            error,
-            FormatError::UnsupportedVersion { .. } | FormatError::UnknownFeatures { .. }
-        );
+        let foreign =
+            matches!(error, FormatError::UnsupportedVersion { .. } | FormatError::UnknownFeatures { .. });
         if foreign || store.len() < 2 * SUPERBLOCK_BYTES {
             return Err(report(error));
         }
@@ -112,7 +111,10 @@ impl Image {
         store.read_at(store.len() - SUPERBLOCK_BYTES, &mut last)?;
         match check(&last) {
             Ok(superblock) => {
-                log::warn!("{}: the superblock is damaged ({error}); its mirror at the end is used", store.name());
+                log::warn!(
+                    "{}: the superblock is damaged ({error}); its mirror at the end is used",
+                    store.name()
+                );
                 Ok((superblock, true))
             }
             Err(_) => Err(report(error)),
@@ -127,10 +129,7 @@ impl Image {
     ) -> Result<(HotIndex, Hints), FormatError> {
         let segment = &superblock.hot[segment];
         let (index, hints) = bytes.split_at(segment.index.len as usize);
-        Ok((
-            HotIndex::decode(index, segment, superblock)?,
-            Hints::decode(hints, segment, superblock)?,
-        ))
+        Ok((HotIndex::decode(index, segment, superblock)?, Hints::decode(hints, segment, superblock)?))
     }
 
     /// Where the bytes come from.
@@ -323,13 +322,12 @@ impl Image {
         which: impl FnOnce() -> String,
     ) -> Result<Vec<u8>, ImageError> {
         let mut raw = vec![0; chunk.raw_bytes as usize];
-        chunk
-            .verify(stored)
-            .and_then(|()| tools.decompress(chunk.codec, stored, &mut raw))
-            .map_err(|fault| {
+        chunk.verify(stored).and_then(|()| tools.decompress(chunk.codec, stored, &mut raw)).map_err(
+            |fault| {
                 let (path, fault) = (self.name().to_owned(), Box::new(fault));
                 ImageError::Chunk { path, chunk: which(), range, fault }
-            })?;
+            },
+        )?;
         Ok(raw)
     }
 
@@ -356,9 +354,11 @@ impl Image {
                     return ControlFlow::Break(());
                 }
                 bytes += piece.len() as u64;
-                let flow = splitter.push(piece, |chunk| self.hot.chunk(chunk).1.len as usize, &mut |chunk, stored| {
-                    sink(StreamEvent::Chunk(chunk, stored))
-                });
+                let flow = splitter.push(
+                    piece,
+                    |chunk| self.hot.chunk(chunk).1.len as usize,
+                    &mut |chunk, stored| sink(StreamEvent::Chunk(chunk, stored)),
+                );
                 stopped = flow.is_break();
                 flow
             })?;

@@ -310,7 +310,12 @@ impl<'a> Blocks<'a> {
     pub fn new(image: &'a Image) -> Self {
         let kept = (GATHER_CACHE_BYTES / image.window_bytes()).max(1) as usize;
         let kept = NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN);
-        Self { image, tools: Decompressor::new(), windows: LruCache::new(kept), zero: [0; BLOCK_BYTES as usize] }
+        Self {
+            image,
+            tools: Decompressor::new(),
+            windows: LruCache::new(kept),
+            zero: [0; BLOCK_BYTES as usize],
+        }
     }
 
     /// The bytes of a block, verified.

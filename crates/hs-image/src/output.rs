@@ -193,7 +193,10 @@ mod tests {
     fn what_is_not_finished_leaves_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let outputs = outputs(&folder.path().join("out"));
-        assert!(names(folder.path()).iter().all(|name| name.starts_with(".headstart-")), "the way without O_TMPFILE");
+        assert!(
+            names(folder.path()).iter().all(|name| name.starts_with(".headstart-")),
+            "the way without O_TMPFILE"
+        );
         drop(outputs);
         assert_eq!(names(folder.path()), [""; 0]);
     }

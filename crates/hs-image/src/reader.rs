@@ -341,7 +341,11 @@ impl Shared {
         memory.wait(pending, &wanted);
         drop(memory);
         if missed {
-            log::debug!("{}: miss at blocks {}", self.now(), hs_units::BlockRange::covering(range.offset, range.len));
+            log::debug!(
+                "{}: miss at blocks {}",
+                self.now(),
+                hs_units::BlockRange::covering(range.offset, range.len)
+            );
             self.policy.miss();
         }
         for key in wanted {
@@ -472,9 +476,9 @@ impl Shared {
         let windows = self.image.superblock().windows();
         let mut memory = self.memory.lock();
         let stored = |window: &u64| matches!(self.image.peek_window(*window), Some(WindowRef::Chunk(_)));
-        let first = ahead.clone().find(|window| {
-            *window < windows && stored(window) && memory.begin_unasked(Key::Cold(*window))
-        });
+        let first = ahead
+            .clone()
+            .find(|window| *window < windows && stored(window) && memory.begin_unasked(Key::Cold(*window)));
         drop(memory);
         if let Some(first) = first {
             let _ = self.jobs.send(Job::Ahead(first..ahead.end.min(windows)));

@@ -40,13 +40,12 @@ pub fn verify(
     check_mirror(image)?;
     check_padding(image)?;
     check_coverage(image)?;
-    let mut report =
-        VerifyReport {
-            disk_bytes: image.disk_bytes(),
-            cold_chunks: image.superblock().cold.distinct_chunks,
-            hot_chunks: 0,
-            compared_bytes: 0,
-        };
+    let mut report = VerifyReport {
+        disk_bytes: image.disk_bytes(),
+        cold_chunks: image.superblock().cold.distinct_chunks,
+        hot_chunks: 0,
+        compared_bytes: 0,
+    };
     check_cold(image, against, &mut report, progress)?;
     check_hot(image, &mut report)?;
     Ok(report)
@@ -111,7 +110,11 @@ fn check_cold(
     let disk_bytes = image.disk_bytes();
     if let Some((other, name)) = against.filter(|(other, _)| other.bytes() != disk_bytes) {
         let shorter = Lba::containing(other.bytes().min(disk_bytes));
-        return Err(differs(image, name, BlockRange::new(shorter, other.bytes().abs_diff(disk_bytes) / BLOCK_BYTES)));
+        return Err(differs(
+            image,
+            name,
+            BlockRange::new(shorter, other.bytes().abs_diff(disk_bytes) / BLOCK_BYTES),
+        ));
     }
     let mut tools = Decompressor::new();
     let mut hasher = DiskHasher::new(disk_bytes);
@@ -175,7 +178,8 @@ fn first_difference(at: u64, ours: &[u8], theirs: &[u8]) -> Option<BlockRange> {
     let unequal = |pair: &(&[u8], &[u8])| pair.0 != pair.1;
     let block = BLOCK_BYTES as usize;
     let first = ours.chunks(block).zip(theirs.chunks(block)).position(|pair| unequal(&pair))?;
-    let run = ours[first * block..].chunks(block).zip(theirs[first * block..].chunks(block)).take_while(unequal);
+    let run =
+        ours[first * block..].chunks(block).zip(theirs[first * block..].chunks(block)).take_while(unequal);
     Some(BlockRange::new(Lba(Lba::containing(at).0 + first as u64), run.count() as u64))
 }
 

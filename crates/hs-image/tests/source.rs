@@ -138,16 +138,49 @@ const ATTRIBUTES: [(&str, &[u8]); 4] = [
 /// One way of making an entry of the test tree.
 type Make = fn(&Path, bool);
 
+fn in_order<T>(mut items: Vec<T>, backwards: bool) -> Vec<T> {
+    if backwards {
+        items.reverse();
+    }
+    items
+}
+
+/// What only root can make.
+const ROOT_PARTS: [Make; 4] = [
+    |root, _| {
+        for (name, kind, major, minor) in
+            [("null", FileType::CharacterDevice, 1, 3), ("disk", FileType::BlockDevice, 259, 70_000)]
+        {
+            let device = rustix::fs::makedev(major, minor);
+            rustix::fs::mknodat(CWD, root.join(name), kind, Mode::from(0o666), device).unwrap();
+        }
+    },
+    |root, _| {
+        let path = root.join("owned");
+        fs::write(&path, "o").unwrap();
+        std::os::unix::fs::chown(&path, Some(3_000_000_000), Some(70_000)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
+        set_xattr(&path, "security.capability", &CAPABILITY);
+    },
+    |root, backwards| {
+        let path = root.join("acl");
+        fs::create_dir(&path).unwrap();
+        let names = vec!["system.posix_acl_access", "system.posix_acl_default"];
+        for name in in_order(names, backwards) {
+            set_xattr(&path, name, &acl());
+        }
+        set_xattr(&path, "trusted.overlay.opaque", b"y");
+    },
+    |root, _| {
+        std::os::unix::fs::chown(root, Some(12), Some(34)).unwrap();
+        fs::set_permissions(root, fs::Permissions::from_mode(0o1751)).unwrap();
+    },
+];
+
 /// Makes a tree of everything that a directory can hold; `backwards` makes names and attributes in the opposite
 /// order, which changes inode numbers, `readdir` order and the order of attributes. As another user than root
 /// it leaves out what only root can make.
 fn populate(root: &Path, backwards: bool) {
-    fn in_order<T>(mut items: Vec<T>, backwards: bool) -> Vec<T> {
-        if backwards {
-            items.reverse();
-        }
-        items
-    }
     let mut parts: Vec<Make> = vec![
         |root, _| fs::create_dir_all(root.join("empty directory")).unwrap(),
         |root, _| fs::write(root.join("name with\nnewline"), "x").unwrap(),
@@ -197,36 +230,7 @@ fn populate(root: &Path, backwards: bool) {
         |root, _| drop(std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap()),
     ];
     if rustix::process::geteuid().is_root() {
-        parts.extend::<[Make; 4]>([
-            |root, _| {
-                for (name, kind, major, minor) in
-                    [("null", FileType::CharacterDevice, 1, 3), ("disk", FileType::BlockDevice, 259, 70_000)]
-                {
-                    let device = rustix::fs::makedev(major, minor);
-                    rustix::fs::mknodat(CWD, root.join(name), kind, Mode::from(0o666), device).unwrap();
-                }
-            },
-            |root, _| {
-                let path = root.join("owned");
-                fs::write(&path, "o").unwrap();
-                std::os::unix::fs::chown(&path, Some(3_000_000_000), Some(70_000)).unwrap();
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o6755)).unwrap();
-                set_xattr(&path, "security.capability", &CAPABILITY);
-            },
-            |root, backwards| {
-                let path = root.join("acl");
-                fs::create_dir(&path).unwrap();
-                let names = vec!["system.posix_acl_access", "system.posix_acl_default"];
-                for name in in_order(names, backwards) {
-                    set_xattr(&path, name, &acl());
-                }
-                set_xattr(&path, "trusted.overlay.opaque", b"y");
-            },
-            |root, _| {
-                std::os::unix::fs::chown(root, Some(12), Some(34)).unwrap();
-                fs::set_permissions(root, fs::Permissions::from_mode(0o1751)).unwrap();
-            },
-        ]);
+        parts.extend(ROOT_PARTS);
     }
     for part in in_order(parts, backwards) {
         part(root, backwards);

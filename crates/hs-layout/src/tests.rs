@@ -28,7 +28,11 @@ fn file(inode: u64, runs: &[(u64, u64, u64)]) -> FileUse {
 }
 
 fn options(first_blocks: u64, max_blocks: u64) -> LayoutOptions {
-    LayoutOptions { first_chunk_bytes: first_blocks * 4096, max_chunk_bytes: max_blocks * 4096, metadata_lead_bytes: 0 }
+    LayoutOptions {
+        first_chunk_bytes: first_blocks * 4096,
+        max_chunk_bytes: max_blocks * 4096,
+        metadata_lead_bytes: 0,
+    }
 }
 
 fn extents(plan: &LayoutPlan) -> Vec<Vec<(u64, u64)>> {

@@ -105,7 +105,8 @@ impl Warmer {
                 source,
             })
         };
-        let caches = Caches { mount: open(mount_point)?, device: open(device)?, open: None, seen: HashSet::new() };
+        let caches =
+            Caches { mount: open(mount_point)?, device: open(device)?, open: None, seen: HashSet::new() };
         let image = reader.image();
         let steps: Vec<Step> = image
             .hints()
@@ -172,7 +173,12 @@ fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, pr
             driver.set_warmer(WarmerPlace::Before(chunk));
             driver.expect(chunk);
         }
-        log::trace!("{:?}: hint {number}, chunk {:?}: {:?}", driver.started().elapsed(), step.chunk, step.hint);
+        log::trace!(
+            "{:?}: hint {number}, chunk {:?}: {:?}",
+            driver.started().elapsed(),
+            step.chunk,
+            step.hint
+        );
         caches.ask(&step.hint);
     }
     driver.set_warmer(WarmerPlace::Idle);

@@ -14,7 +14,8 @@ use crate::scene::{Running, Scene, headstart, run, wait_until};
 /// Writes a profile that read these blocks of the disk, one by one.
 fn write_profile(scene: &Scene, name: &str, image: &str, disk: &[u8], blocks: impl Iterator<Item = u64>) {
     let inspected = run(["inspect", "--json", &scene.arg(image)]).ok().json();
-    let digest: Digest = inspected["disk_digest"].as_str().and_then(|text| text.parse().ok()).expect("a digest");
+    let digest: Digest =
+        inspected["disk_digest"].as_str().and_then(|text| text.parse().ok()).expect("a digest");
     let read = |(number, lba): (usize, u64)| Read {
         at: Nanos(number as u64),
         blocks: BlockRange::new(Lba(lba), 1),
@@ -43,7 +44,10 @@ fn an_image_goes_through_its_whole_life() {
     let optimized = run(["optimize", &cold, "-p", &profile, "-o", &hot, "--json"]).ok().json();
     assert_eq!(optimized["hot_bytes"], 50 * 4096);
     run(["build", &raw, "-o", &built, "--codec", "zstd:1", "-p", &profile]).ok();
-    assert!(fs::read(&hot).expect("read") == fs::read(&built).expect("read"), "build --profile is build and optimize");
+    assert!(
+        fs::read(&hot).expect("read") == fs::read(&built).expect("read"),
+        "build --profile is build and optimize"
+    );
 
     let verified = run(["verify", &hot, "--against", &raw, "--json"]).ok().json();
     assert_eq!(verified["compared_bytes"], disk.len());
@@ -57,7 +61,8 @@ fn an_image_goes_through_its_whole_life() {
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
     fs::write(scene.path("damaged.hsi"), damaged).expect("written");
-    run(["verify", &scene.arg("damaged.hsi")]).fails(1, &["damaged.hsi", "cold window", "expected digest", "found"]);
+    run(["verify", &scene.arg("damaged.hsi")])
+        .fails(1, &["damaged.hsi", "cold window", "expected digest", "found"]);
     assert_eq!(run(["inspect", &hot, "--json"]).ok().json()["logical_bytes"], disk.len());
     run(["inspect", &hot, "--csv"]).fails(1, &["--csv", "hot.hsi"]);
     let names = ["built.hsi", "cold.hsi", "damaged.hsi", "disk.raw", "hot.hsi", "other.raw", "start.hsp"];
@@ -107,10 +112,11 @@ fn a_build_that_is_ended_leaves_nothing() {
     let scene = Scene::new();
     scene.raw("disk.raw", 16_384, 5);
     for signal in [Signal::KILL, Signal::TERM, Signal::INT] {
-        let mut building = headstart(["build", &scene.arg("disk.raw"), "-o", &scene.arg("out.hsi"), "--threads", "1"])
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
+        let mut building =
+            headstart(["build", &scene.arg("disk.raw"), "-o", &scene.arg("out.hsi"), "--threads", "1"])
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the program starts");
         wait_until("the image is being written", || is_writing(building.id(), &scene.path("")));
         let pid = rustix::process::Pid::from_child(&building);
         rustix::process::kill_process(pid, signal).expect("signalled");

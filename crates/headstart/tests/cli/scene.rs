@@ -112,8 +112,9 @@ impl Scene {
 
     pub(crate) fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).expect("listed");
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -140,7 +141,9 @@ impl Scene {
 
     /// No mount and no process of this folder is left, or will be in a moment.
     pub(crate) fn wait_until_clean(&self) {
-        wait_until("everything of the test is gone", || self.mounts().is_empty() && self.processes().is_empty());
+        wait_until("everything of the test is gone", || {
+            self.mounts().is_empty() && self.processes().is_empty()
+        });
     }
 }
 

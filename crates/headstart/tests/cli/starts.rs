@@ -18,7 +18,9 @@ fn exit_codes_and_output_pass_through() {
     }
     let scene = Scene::new();
     let image = scene.root("root.hsi");
-    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)] {
+    for (script, code) in
+        [("exit 0", 0), ("exit 7", 7), ("exit 255", 255), ("kill -9 $$", 137), ("kill -TERM $$", 143)]
+    {
         assert_eq!(run_in(&image, &[], script).code, Some(code), "{script}");
     }
     let ran = run_in(&image, &[], "cat /etc/motd; echo to stderr >&2; echo x > /tmp/new && cat /tmp/new");
@@ -80,7 +82,10 @@ fn a_command_that_never_gets_ready_is_ended_and_leaves_nothing() {
     let device = loop_device(running.id()).expect("a loop device");
     let (status, _, said) = running.end();
     assert_eq!(status.code(), Some(1));
-    assert!(said.contains("not ready after 1 s") && said.contains("never") && said.contains("--ready-timeout"), "{said}");
+    assert!(
+        said.contains("not ready after 1 s") && said.contains("never") && said.contains("--ready-timeout"),
+        "{said}"
+    );
     scene.wait_until_clean();
     wait_until("the loop device is free", || !is_attached(&device));
 

@@ -44,7 +44,10 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["run", "x"]).fails(2, &["CMD"]);
     run(["run", "x", "--ready", "(", "--", "true"]).fails(2, &["--ready"]);
     run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);
-    for command in [&["run", "x", "--medium", "floppy", "--", "true"][..], &["lab", "disk", "x", "y", "--medium", "floppy"]] {
+    for command in [
+        &["run", "x", "--medium", "floppy", "--", "true"][..],
+        &["lab", "disk", "x", "y", "--medium", "floppy"],
+    ] {
         run(command).fails(2, &["floppy", "flat-10ms-25mbs", "flat-10ms-25mbs-serial", "none"]);
     }
 }
@@ -78,13 +81,15 @@ fn files_that_are_something_else_are_refused() {
         run(["verify", &scene.arg(name)]).fails(1, &[name, "expected"]);
         run(["inspect", &scene.arg(name)]).fails(1, &[name, "expected"]);
         run(["mount", "-f", &scene.arg(name), &folder]).fails(1, &[name, "expected"]);
-        run(["optimize", &scene.arg("noise"), "-p", &scene.arg(name), "-o", &scene.arg("out")]).fails(1, &[name]);
+        run(["optimize", &scene.arg("noise"), "-p", &scene.arg(name), "-o", &scene.arg("out")])
+            .fails(1, &[name]);
     }
     run(["verify", &folder]).fails(1, &["folder", "a directory"]);
     run(["build", &scene.arg("empty"), "-o", &scene.arg("out")]).fails(1, &["empty"]);
     run(["build", &scene.arg("noise"), "-o", "/dev/null"]).fails(1, &["/dev/null", "device"]);
     run(["build", &scene.arg("noise"), "-o", &scene.arg("gone/out")]).fails(1, &["gone/out"]);
-    run(["build", &scene.arg("noise"), "-o", &scene.arg("out"), "--window", "5000"]).fails(1, &["5000", "power of two"]);
+    run(["build", &scene.arg("noise"), "-o", &scene.arg("out"), "--window", "5000"])
+        .fails(1, &["5000", "power of two"]);
     assert_eq!(scene.names(), ["empty", "folder", "noise"]);
 }
 

@@ -74,7 +74,9 @@ impl Memory {
             return Some(bytes);
         }
         match key {
-            Key::Cold(window) if matches!(image.peek_window(window), Some(WindowRef::Zero)) => Some(self.zeroes()),
+            Key::Cold(window) if matches!(image.peek_window(window), Some(WindowRef::Zero)) => {
+                Some(self.zeroes())
+            }
             _ => None,
         }
     }

@@ -9,13 +9,17 @@ use hs_units::{BlockRange, ByteRange, Lba, Prng};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
-use crate::{DemandEvent, HeadMessage, HotPolicy, Image, ImageError, Reader, ReaderOptions, StreamEvent, Watch};
+use crate::{
+    DemandEvent, HeadMessage, HotPolicy, Image, ImageError, Reader, ReaderOptions, StreamEvent, Watch,
+};
 
 // One file of samples serves these tests and those of the folder `tests`.
 #[path = "../../tests/image/sample.rs"]
 mod sample;
 
-use sample::{Bench, JoinAll, check_random_reads, disk, fast_build, open, profile, random_profile, reader, reader_with};
+use sample::{
+    Bench, JoinAll, check_random_reads, disk, fast_build, open, profile, random_profile, reader, reader_with,
+};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
@@ -179,7 +183,10 @@ fn readers_that_joined_a_stream_that_ends_fetch_for_themselves() {
     reader.stream_ended();
     for _ in &extents {
         let (extent, found) = receiver.recv().expect("answered");
-        assert!(found.expect("the bytes") == bench.disk[extent.start.byte_offset() as usize..][..extent.bytes() as usize]);
+        assert!(
+            found.expect("the bytes")
+                == bench.disk[extent.start.byte_offset() as usize..][..extent.bytes() as usize]
+        );
     }
     // Whoever comes later does not wait for a stream that is over.
     check_random_reads(&reader, &bench.disk, &mut prng, 10);
@@ -200,7 +207,10 @@ fn a_damaged_chunk_from_the_stream_is_refused_and_its_readers_get_the_cold_copie
     let mut stored = bench.bytes("hot.hsi")[at.offset as usize..at.end() as usize].to_vec();
     stored[0] ^= 1;
     let supplied = reader.supply_hot(0, &stored, &mut Decompressor::new(), || unreachable!("not verified"));
-    assert!(matches!(&supplied, Err(ImageError::Chunk { chunk, .. }) if chunk == "hot chunk 0"), "{supplied:?}");
+    assert!(
+        matches!(&supplied, Err(ImageError::Chunk { chunk, .. }) if chunk == "hot chunk 0"),
+        "{supplied:?}"
+    );
     let found = receiver.recv().expect("answered").expect("the cold copy");
     assert!(found == bench.disk[extent.start.byte_offset() as usize..][..4096]);
 }
@@ -215,7 +225,10 @@ fn what_is_asked_outside_the_disk_is_refused_and_nothing_is_nothing() {
     assert!(reader.read_at(end, &mut []).is_ok());
     for (offset, len) in [(end, 1), (end - 1, 2), (u64::MAX, 1), (u64::MAX - 4095, 4096), (end + 4096, 0)] {
         let refused = reader.read_at(offset, &mut vec![0; len]);
-        assert!(matches!(refused, Err(ImageError::OutsideDisk { disk_bytes, .. }) if disk_bytes == end), "{offset}+{len}");
+        assert!(
+            matches!(refused, Err(ImageError::OutsideDisk { disk_bytes, .. }) if disk_bytes == end),
+            "{offset}+{len}"
+        );
     }
 }
 
@@ -249,7 +262,8 @@ fn the_watch_sees_every_read_once_and_whether_it_waited() {
     let image = open(&bench.path("cold.hsi"));
     let seen = Arc::new(Seen(Mutex::default()));
     let options = ReaderOptions { demand_threads: 1, ..ReaderOptions::default() };
-    let reader = Reader::new(image, options, Arc::new(crate::NoStream), Some(seen.clone())).expect("a reader");
+    let reader =
+        Reader::new(image, options, Arc::new(crate::NoStream), Some(seen.clone())).expect("a reader");
     for offset in [8192, 8192, 12_288] {
         reader.read_at(offset, &mut [0; 4096]).expect("read");
     }
@@ -272,7 +286,8 @@ fn the_index_in_memory_stays_bounded() {
     let image = open(&bench.path("cold.hsi"));
     assert_eq!(image.superblock().leaf_count(), 96);
     assert_eq!(image.kept_index_bytes(), 0, "nothing of the cold index is read before it is needed");
-    let reads: Vec<BlockRange> = (0..2000).map(|i| BlockRange::new(Lba(i * 37 % (windows as u64 * 2)), 1)).collect();
+    let reads: Vec<BlockRange> =
+        (0..2000).map(|i| BlockRange::new(Lba(i * 37 % (windows as u64 * 2)), 1)).collect();
     bench.optimize("cold.hsi", "hot.hsi", &[profile(&image, &bench.disk, &reads)]);
     let image = open(&bench.path("hot.hsi"));
     let reader = reader(&image, 2, 1 << 20);

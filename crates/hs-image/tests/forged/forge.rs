@@ -2,8 +2,8 @@
 
 use hs_format::limits::{DISK_DIGEST_WINDOW_BYTES, SUPERBLOCK_BYTES};
 use hs_format::{
-    ChunkRef, Codec, ColdGeometry, ColdLeaf, ColdRegion, ColdRoot, Compressor, DiskHasher, Features, Hint, Hints,
-    HotIndex, HotIndexBuilder, HotSegment, LeafRef, Superblock, WindowRef, chunk_digest,
+    ChunkRef, Codec, ColdGeometry, ColdLeaf, ColdRegion, ColdRoot, Compressor, DiskHasher, Features, Hint,
+    Hints, HotIndex, HotIndexBuilder, HotSegment, LeafRef, Superblock, WindowRef, chunk_digest,
 };
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Prng};
 
@@ -49,8 +49,10 @@ impl Forge {
             windows.push(WindowRef::Chunk(chunk));
             cold_chunks.extend(stored);
         }
-        let raw: Vec<u8> =
-            extents().iter().flat_map(|run| disk[run.start.byte_offset() as usize..][..BLOCK].to_vec()).collect();
+        let raw: Vec<u8> = extents()
+            .iter()
+            .flat_map(|run| disk[run.start.byte_offset() as usize..][..BLOCK].to_vec())
+            .collect();
         let hint = Hint { lba: Lba(2), inode: 12, page: 0, blocks: 1 };
         let mut forge = Self {
             disk,

@@ -38,7 +38,8 @@ impl Reception {
 
     fn first_error(&self) -> &ImageError {
         let reads = self.reads.iter().filter_map(|read| read.as_ref().err());
-        let mut errors = self.opened.as_ref().err().into_iter().chain(reads).chain(self.verified.as_ref().err());
+        let mut errors =
+            self.opened.as_ref().err().into_iter().chain(reads).chain(self.verified.as_ref().err());
         errors.next().expect("an error somewhere")
     }
 
@@ -83,7 +84,9 @@ fn windows(image: &Image) -> impl Iterator<Item = ByteRange> + use<> {
 fn read_plainly(store: &Arc<MemoryStore>) -> Reception {
     let image = match Image::open(store.clone()) {
         Ok(image) => Arc::new(image),
-        Err(error) => return Reception { opened: Err(error.clone()), reads: Vec::new(), verified: Err(error) },
+        Err(error) => {
+            return Reception { opened: Err(error.clone()), reads: Vec::new(), verified: Err(error) };
+        }
     };
     let reader = reader(&image, 2, 1 << 20);
     let read = |range: ByteRange| {
@@ -91,7 +94,8 @@ fn read_plainly(store: &Arc<MemoryStore>) -> Reception {
         reader.read_at(range.offset, &mut found).map(|()| found)
     };
     let reads = windows(&image).map(read).collect();
-    let verified = if image.disk_bytes() <= 64 << 20 { verify(&image, None, &|_| {}).map(drop) } else { Ok(()) };
+    let verified =
+        if image.disk_bytes() <= 64 << 20 { verify(&image, None, &|_| {}).map(drop) } else { Ok(()) };
     Reception { opened: Ok(()), reads, verified }
 }
 
@@ -144,7 +148,9 @@ fn hot_extents_that_overlap_or_leave_the_disk_are_refused() {
         let fault = refused(&forge);
         let expected = matches!(
             fault,
-            FormatError::ExtentsOverlap { .. } | FormatError::OutsideDisk { .. } | FormatError::Inconsistent { .. }
+            FormatError::ExtentsOverlap { .. }
+                | FormatError::OutsideDisk { .. }
+                | FormatError::Inconsistent { .. }
         );
         assert!(expected, "{run}: {fault}");
     }
@@ -203,7 +209,7 @@ fn superblocks_with_absurd_numbers_are_refused() {
     receive(forge.seal()).verified.expect("unknown compatible features are ignored");
     // Segments that alias each other, or the cold region.
     let mut forge = Forge::new();
-    forge.change_superblock = Some(|s| s.hot.push(s.hot[0].clone()));
+    forge.change_superblock = Some(|s| s.hot.push(s.hot[0]));
     assert!(matches!(refused(&forge), FormatError::Overlap { .. }));
     let mut forge = Forge::new();
     forge.change_superblock = Some(|s| s.hot[0].chunks.offset = s.cold.range.offset);
@@ -250,7 +256,10 @@ fn cold_chunks_that_overlap_are_refused() {
         let overlap = matches!(reception.fault(), FormatError::Overlap { .. });
         assert_eq!(overlap, seen_by_reader, "{:?}", reception.first_error());
         let error = reception.verified.expect_err("overlap");
-        assert!(matches!(&error, ImageError::Format { fault, .. } if matches!(**fault, FormatError::Overlap { .. })), "{error}");
+        assert!(
+            matches!(&error, ImageError::Format { fault, .. } if matches!(**fault, FormatError::Overlap { .. })),
+            "{error}"
+        );
     }
 }
 
@@ -333,11 +342,17 @@ fn chunks_that_nobody_means_are_found_by_verify() {
     let mut forge = Forge::new();
     forge.cold_chunks.extend([7; 100]);
     let error = receive(forge.seal()).verified.expect_err("hidden bytes");
-    assert!(matches!(&error, ImageError::Format { fault, .. } if matches!(**fault, FormatError::Gap { .. })), "{error}");
+    assert!(
+        matches!(&error, ImageError::Format { fault, .. } if matches!(**fault, FormatError::Gap { .. })),
+        "{error}"
+    );
     let mut forge = Forge::new();
     forge.padding = vec![0, 0, 3];
     let error = receive(forge.seal()).verified.expect_err("hidden bytes");
-    assert!(matches!(&error, ImageError::Format { fault, .. } if matches!(**fault, FormatError::ReservedNotZero { .. })), "{error}");
+    assert!(
+        matches!(&error, ImageError::Format { fault, .. } if matches!(**fault, FormatError::ReservedNotZero { .. })),
+        "{error}"
+    );
     let mut forge = Forge::new();
     forge.padding = vec![0; 4095];
     receive(forge.seal()).verified.expect("zeros are padding");
@@ -346,15 +361,24 @@ fn chunks_that_nobody_means_are_found_by_verify() {
 #[test]
 fn absurd_hints_are_refused() {
     // A hint has 20 bytes: inode, lba, page, blocks.
-    for (lba, page, blocks) in [(23, 0, 2), (24, 0, 1), (u32::MAX, 0, 1), (0, u32::MAX, 2), (0, 0, u32::MAX), (0, 0, 0)] {
+    for (lba, page, blocks) in
+        [(23, 0, 2), (24, 0, 1), (u32::MAX, 0, 1), (0, u32::MAX, 2), (0, 0, u32::MAX), (0, 0, 0)]
+    {
         let mut forge = Forge::new();
-        forge.hints = [&u64::MAX.to_le_bytes()[..], &lba.to_le_bytes(), &page.to_le_bytes(), &blocks.to_le_bytes()].concat();
+        forge.hints =
+            [&u64::MAX.to_le_bytes()[..], &lba.to_le_bytes(), &page.to_le_bytes(), &blocks.to_le_bytes()]
+                .concat();
         refused(&forge);
     }
     // An inode that does not exist cannot be told from one that does.
     let mut forge = Forge::new();
-    forge.hints =
-        [&u64::MAX.to_le_bytes()[..], &2_u32.to_le_bytes(), &(u32::MAX - 1).to_le_bytes(), &1_u32.to_le_bytes()].concat();
+    forge.hints = [
+        &u64::MAX.to_le_bytes()[..],
+        &2_u32.to_le_bytes(),
+        &(u32::MAX - 1).to_le_bytes(),
+        &1_u32.to_le_bytes(),
+    ]
+    .concat();
     receive(forge.seal()).verified.expect("a hint that is only wrong");
     let mut forge = Forge::new();
     forge.hints.pop();

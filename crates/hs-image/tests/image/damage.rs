@@ -76,7 +76,8 @@ fn subject() -> Subject {
     let bench = Bench::new(disk);
     bench.build("cold", &fast_build(WINDOW_BYTES, 1));
     let image = open(&bench.path("cold"));
-    let runs = [(8, 2), (0, 1), (21, 1), (12, 1), (3, 1)].map(|(lba, count)| BlockRange::new(Lba(lba), count));
+    let runs =
+        [(8, 2), (0, 1), (21, 1), (12, 1), (3, 1)].map(|(lba, count)| BlockRange::new(Lba(lba), count));
     let mut start = profile(&image, &bench.disk, &runs);
     let runs = vec![hs_trace::FileRun { page: 3, blocks: runs[0] }];
     start.files = vec![hs_trace::FileUse { path: "/bin/program".to_owned(), inode: 12, runs }];
@@ -235,7 +236,8 @@ fn check_outcomes(subject: &Subject, outcomes: &BTreeMap<(Place, Outcome), usize
     assert!(bodies >= 10_000 && hot.chunks.len >= 2_000 && hot.hints.len > 0, "{bodies} bytes of bodies");
     // Hot chunks were served by their cold copies, and each time somebody was told.
     let lines = errors_log::take(NAME);
-    let of_hot = lines.iter().filter(|line| line.contains("hot chunk") && line.contains("expected digest")).count();
+    let of_hot =
+        lines.iter().filter(|line| line.contains("hot chunk") && line.contains("expected digest")).count();
     assert!(of_hot >= hot.chunks.len as usize * 2, "{of_hot} lines");
     assert!(lines.iter().filter(|line| line.contains("mirror")).count() >= 4092 * 2);
 }

@@ -124,7 +124,8 @@ fn chunk_sizes_beyond_the_format_are_refused() {
     options.layout.first_chunk_bytes = 8 << 20;
     assert!(bench.optimize_with("cold", "hot", &[profile], &options).is_err());
     for window_bytes in [0, 2048, 4097, 12_288, 8 << 20] {
-        let built = hs_image::build(&bench.source(), &bench.path("bad"), &fast_build(window_bytes, 1), &|_| {});
+        let built =
+            hs_image::build(&bench.source(), &bench.path("bad"), &fast_build(window_bytes, 1), &|_| {});
         assert!(matches!(built, Err(ImageError::Option { option: "window", .. })), "{built:?}");
     }
     assert_eq!(bench.names(), ["cold"]);
@@ -140,7 +141,9 @@ fn hints_that_do_not_fit_are_left_out() {
     let mut start = profile(&open(&bench.path("cold")), &bench.disk, &[blocks]);
     // The first chunk takes two of the four blocks, so that its hint may just fit.
     let last_page = u64::from(u32::MAX);
-    for (page, fitting) in [(7, 2), (last_page - 1, 1), (last_page, 0), (last_page + 1, 0), ((1 << 52) - 4, 0)] {
+    for (page, fitting) in
+        [(7, 2), (last_page - 1, 1), (last_page, 0), (last_page + 1, 0), ((1 << 52) - 4, 0)]
+    {
         let runs = vec![hs_trace::FileRun { page, blocks }];
         start.files = vec![hs_trace::FileUse { path: "/file".to_owned(), inode: 12, runs }];
         bench.optimize("cold", "hot", &[start.clone()]);

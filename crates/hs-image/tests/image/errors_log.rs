@@ -30,7 +30,8 @@ pub(crate) fn collect() {
 /// Takes out the lines that mention `name`; tests run side by side, so each has a name of its own.
 pub(crate) fn take(name: &str) -> Vec<String> {
     let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    let (ours, others) = std::mem::take(&mut *lines).into_iter().partition(|line: &String| line.contains(name));
+    let (ours, others) =
+        std::mem::take(&mut *lines).into_iter().partition(|line: &String| line.contains(name));
     *lines = others;
     ours
 }

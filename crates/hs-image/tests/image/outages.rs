@@ -8,7 +8,9 @@ use hs_store::{Fault, FaultKind, FileStore, Rule, StoreError};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
 use crate::errors_log;
-use crate::sample::{BLOCK, Bench, JoinAll, check_random_reads, fast_build, open, profile, reader, reader_with};
+use crate::sample::{
+    BLOCK, Bench, JoinAll, check_random_reads, fast_build, open, profile, reader, reader_with,
+};
 
 const WINDOW_BYTES: usize = 16_384;
 const EVERYTHING: ByteRange = ByteRange::new(0, u64::MAX);
@@ -25,7 +27,12 @@ fn bench() -> Bench {
 }
 
 /// The image `name` behind a fault that is off until it is asked for.
-fn faulty(bench: &Bench, name: &str, kind: FaultKind, range: ByteRange) -> (Arc<Fault<FileStore>>, Arc<Image>) {
+fn faulty(
+    bench: &Bench,
+    name: &str,
+    kind: FaultKind,
+    range: ByteRange,
+) -> (Arc<Fault<FileStore>>, Arc<Image>) {
     let file = FileStore::open(bench.path(name)).expect("opened");
     let fault = Arc::new(Fault::new(file, vec![Rule::new(kind, range)], 5));
     fault.bypass(true);
@@ -146,7 +153,8 @@ fn the_opening_request_may_fail_anywhere() {
         for kind in [FaultKind::Io, FaultKind::Short] {
             let file = FileStore::open(bench.path("hot")).expect("opened");
             let rule = Rule::new(kind, ByteRange::new(block * 4096, 4096)).times(1);
-            let Ok((image, head)) = Image::open_streaming(Arc::new(Fault::new(file, vec![rule], 1)), 1 << 20) else {
+            let Ok((image, head)) = Image::open_streaming(Arc::new(Fault::new(file, vec![rule], 1)), 1 << 20)
+            else {
                 continue;
             };
             opened.fetch_add(1, Ordering::Relaxed);

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{
-    BuildOptions, BuildReport, Codec, HotPolicy, Image, ImageError, NoStream, OptimizeOptions, OptimizeReport, Reader,
-    ReaderOptions,
+    BuildOptions, BuildReport, Codec, HotPolicy, Image, ImageError, NoStream, OptimizeOptions,
+    OptimizeReport, Reader, ReaderOptions,
 };
 use hs_store::{FileStore, Store};
 use hs_trace::{BlockDigest, FileRun, FileUse, Profile, Read};

@@ -59,16 +59,16 @@ fn what_is_no_image_is_named() {
         ImageError::Format { fault, .. } => fault,
         other => panic!("{other:?}"),
     };
-    assert!(matches!(fault(&changed(0, b'X')), FormatError::BadMagic { .. }));
-    assert!(matches!(fault(&vec![0x42; 100_000]), FormatError::BadMagic { .. }));
-    assert!(matches!(fault(&changed(8, 2)), FormatError::UnsupportedVersion { expected: 1, found: 2 }));
-    assert!(matches!(fault(&changed(100, 0xee)), FormatError::DigestMismatch { .. }));
+    assert!(matches!(*fault(&changed(0, b'X')), FormatError::BadMagic { .. }));
+    assert!(matches!(*fault(&vec![0x42; 100_000]), FormatError::BadMagic { .. }));
+    assert!(matches!(*fault(&changed(8, 2)), FormatError::UnsupportedVersion { expected: 1, found: 2 }));
+    assert!(matches!(*fault(&changed(100, 0xee)), FormatError::DigestMismatch { .. }));
     // A newer image is called newer although its mirror would do.
     let mut newer = whole.clone();
     newer[8] = 9;
     assert!(refused(&newer).to_string().contains('9'), "{}", refused(&newer));
     for len in [0, 1, 100, 4095] {
-        assert!(matches!(fault(&whole[..len]), FormatError::Size { .. }), "{len}");
+        assert!(matches!(*fault(&whole[..len]), FormatError::Size { .. }), "{len}");
     }
 }
 
@@ -95,7 +95,10 @@ fn a_file_that_is_cut_while_it_is_open_gives_errors() {
     let file = std::fs::File::options().write(true).open(bench.path("cold")).expect("opened");
     file.set_len(100_000).expect("cut");
     let error = reader.read_at(63 * 16_384, &mut [0; 4096]).expect_err("cut off");
-    assert!(matches!(&error, ImageError::Store(error) if matches!(**error, StoreError::Short { .. })), "{error}");
+    assert!(
+        matches!(&error, ImageError::Store(error) if matches!(**error, StoreError::Short { .. })),
+        "{error}"
+    );
     // What is left is still served.
     let mut found = [0; 4096];
     reader.read_at(0, &mut found).expect("still there");

@@ -19,7 +19,8 @@ fn the_first_block_that_differs_is_named() {
             other[block * BLOCK + 17] ^= 0x10;
         }
         std::fs::write(bench.path("other"), &other).expect("written");
-        let error = verify(&image, Some((&source(&bench.path("other")), "other")), &|_| {}).expect_err("different");
+        let error =
+            verify(&image, Some((&source(&bench.path("other")), "other")), &|_| {}).expect_err("different");
         // A run is cut where its window ends.
         let count = count.min(4 - first % 4);
         let expected = BlockRange::new(Lba(first as u64), count as u64);
@@ -30,7 +31,8 @@ fn the_first_block_that_differs_is_named() {
         let mut other = bench.disk.clone();
         other.resize(bytes, 0);
         std::fs::write(bench.path("other"), &other).expect("written");
-        let error = verify(&image, Some((&source(&bench.path("other")), "other")), &|_| {}).expect_err("another size");
+        let error = verify(&image, Some((&source(&bench.path("other")), "other")), &|_| {})
+            .expect_err("another size");
         let first = Lba((bytes.min(bench.disk.len()) / BLOCK) as u64);
         assert!(matches!(&error, ImageError::Differs { blocks, .. } if blocks.start == first), "{error}");
     }
