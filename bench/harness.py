@@ -6,19 +6,22 @@ a slow minute of the machine hits both sides.
 """
 
 import argparse
+import atexit
+import functools
 import json
 import os
 import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from datetime import date
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-RESULTS = HERE / "results"
+RESULTS = Path(os.environ.get("BENCH_RESULTS", HERE / "results"))
 FLAT = ["flat-10ms-25mbs", "flat-10ms-25mbs-serial"]
 MEDIA = [*FLAT, "none"]
 # The two flat media deliver so many bytes a second.
@@ -32,13 +35,18 @@ def headstart_path():
     return os.environ.get("HEADSTART", str(target / "release" / "headstart"))
 
 
-def headstart(*arguments, quiet=True):
-    """Runs headstart and returns its standard output; a failure shows everything and ends the run."""
-    command = [headstart_path(), *(["-q"] if quiet else []), *map(str, arguments)]
+def run(*command):
+    """Runs a command and returns its standard output; a failure shows everything and ends the run."""
+    command = [*map(str, command)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"failed with {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def headstart(*arguments):
+    """Runs headstart and returns its standard output."""
+    return run(headstart_path(), "-q", *arguments)
 
 
 def headstart_json(*arguments):
@@ -48,7 +56,7 @@ def headstart_json(*arguments):
 
 def start(image, command, *, medium, ready=None, flags=(), foreign=False):
     """One cold start by `headstart run`; returns its run summary, with `output` added."""
-    summary = Path(scratch()) / "summary.json"
+    summary = scratch() / "summary.json"
     arguments = ["run", image, "--medium", medium, "--json", summary, *flags]
     if foreign:
         arguments.append("--foreign")
@@ -58,17 +66,12 @@ def start(image, command, *, medium, ready=None, flags=(), foreign=False):
     return {**json.loads(summary.read_text()), "output": output}
 
 
-_scratch = None
-
-
+@functools.cache
 def scratch():
     """A folder that goes when this process ends."""
-    global _scratch
-    if _scratch is None:
-        import tempfile
-
-        _scratch = tempfile.TemporaryDirectory(prefix="headstart-bench-")
-    return _scratch.name
+    folder = tempfile.TemporaryDirectory(prefix="headstart-bench-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def alternate(cases, repeats, say=None):
@@ -113,7 +116,7 @@ def cpu_times():
     return sum(fields), fields[3] + fields[4]
 
 
-def busy_share(seconds=1.0):
+def busy_share(seconds=0.5):
     """The share of all cores' time that is used now, by anybody."""
     total, idle = cpu_times()
     time.sleep(seconds)

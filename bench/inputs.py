@@ -7,12 +7,11 @@ made again when it is older than what it is made from, and than the program that
 import json
 import os
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from harness import headstart, headstart_json, headstart_path, progress, scratch
+from harness import headstart, headstart_path, progress, run
 
 LEVEL = 15
 READY = "^ready"
@@ -86,13 +85,6 @@ def minbase_root():
     return kept("minbase", [], make)
 
 
-def run(*command):
-    """Runs a tool; what it says is shown only when it fails."""
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"failed with {done.returncode}: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
-
-
 def stamp(root):
     """A file as old as a root; a folder's own time changes with what is put into it."""
     return root / "var/lib/dpkg/status"
@@ -140,28 +132,6 @@ def optimized(image_path, name, profile_path):
         headstart("optimize", image_path, "--profile", profile_path, "-o", draft)
 
     return kept(f"{name}.hsi", [image_path, profile_path, program()], make)
-
-
-class mounted:
-    """`with mounted(IMAGE, FLAGS…) as disk`: the image's disk as a file, while the block runs."""
-
-    def __init__(self, image_path, *flags):
-        self.directory = Path(scratch()) / f"disk-{os.urandom(4).hex()}"
-        self.directory.mkdir()
-        self.command = [headstart_path(), "-q", "mount", "--foreground", *map(str, flags), str(image_path), str(self.directory)]
-
-    def __enter__(self):
-        self.server = subprocess.Popen(self.command)
-        disk = self.directory / "disk.img"
-        while not disk.exists():
-            if self.server.poll() is not None:
-                sys.exit(f"failed: {' '.join(self.command)}")
-            time.sleep(0.01)
-        return disk
-
-    def __exit__(self, *_):
-        self.server.terminate()
-        self.server.wait()
 
 
 def demo():

@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Sequential reads, after ready, of files that the start had opened, against a plain mount.
+"""Sequential reads, after ready, of files that the start had opened, against plain mounts.
 
-The plain mount is the same disk as raw ext4 on the same medium, on a loop device with the kernel's
-own read-ahead for loop devices (2560 KiB on Linux 6.18) and, stated beside it, with that of a disk
-(128 KiB).
+The plain mount is the same disk as raw ext4 on the same medium, as `mount -o loop` makes it (here
+with a disk's read-ahead of 128 KiB). Stated beside it: ext4 by a loop device with direct I/O and
+2560 KiB of read-ahead, which reach the medium in one piece; and squashfs.
 """
 
 import csv
 import io
 import json
 
-from harness import HERE, MEDIA, alternate, arguments, figure, finish, headstart, spread, start
+from harness import HERE, MEDIA, alternate, arguments, figure, finish, headstart, run, spread, start
 from inputs import READY, demo, optimized, profile
+from mounts import plain_fs
 
 LIMIT = 0.9
 SCRIPT = (HERE / "inside/sequential.py").read_text()
@@ -19,10 +20,11 @@ WAYS = ["kept", "new", "mapped"]
 # Few enough files that opening them is a small part of the start; together about 30 MB.
 FILES = 15
 ELF = b"\x7fELF"
+PLAIN = "mount -o loop"
 
 
 def command(mode, paths):
-    return ["python3", "-c", SCRIPT, mode, *paths]
+    return ["python3", "-c", SCRIPT, mode, *map(str, paths)]
 
 
 def unread_files(files):
@@ -49,22 +51,33 @@ def inputs():
     return files, paths, optimized(files["image"], "sequential-optimized", recorded)
 
 
-def measure(image, mode, paths, medium, flags=(), foreign=False):
-    """Rates in MB/s, for each way and for all of them together."""
-    summary = start(image, command(mode, paths), medium=medium, ready=READY, flags=flags, foreign=foreign)
-    found = json.loads(summary["output"].splitlines()[-1])
-    rates = {way: found[way]["bytes"] / found[way]["seconds"] / 1e6 for way in WAYS}
+def rates(output):
+    """MB/s, for each way and for all of them together."""
+    found = json.loads(output.splitlines()[-1])
+    result = {way: found[way]["bytes"] / found[way]["seconds"] / 1e6 for way in WAYS}
     total = sum(found[way]["bytes"] for way in WAYS)
-    rates["all"] = total / sum(found[way]["seconds"] for way in WAYS) / 1e6
-    libraries = found.get("libraries")
-    if libraries:
+    result["all"] = total / sum(found[way]["seconds"] for way in WAYS) / 1e6
+    if libraries := found.get("libraries"):
         absent = libraries["bytes"] - libraries["resident_bytes"]
-        rates["libraries, bytes not in memory"] = absent / libraries["seconds"] / 1e6
-    return {"rates": rates, "summary": summary}
+        result["libraries, bytes not in memory"] = absent / libraries["seconds"] / 1e6
+    return result
 
 
-def rates_of(results):
-    """Spreads of each rate over some runs."""
+def from_image(image, paths, medium, flags=()):
+    """One start from an image, and what it then read."""
+    summary = start(image, command("start", paths), medium=medium, ready=READY, flags=flags)
+    return {"rates": rates(summary["output"]), "summary": summary}
+
+
+def from_plain(file, paths, medium, **mount):
+    """The same from a plain mount, on this machine's own Python."""
+    with plain_fs(file, medium, **mount) as target:
+        inside = [target / path.lstrip("/") for path in paths]
+        return {"rates": rates(run(*command("open", inside)))}
+
+
+def spreads(results):
+    """The spread of each rate over some runs."""
     return {key: spread((result["rates"][key] for result in results), 1) for key in results[0]["rates"]}
 
 
@@ -73,29 +86,27 @@ def main():
     parser.add_argument("--media", nargs="*", default=MEDIA)
     args = parser.parse_args()
     files, paths, image = inputs()
+    raw, squashfs = files["raw"], files["squashfs"]
     figures = []
     for medium in args.media:
-        def plain(kib, medium=medium):
-            flags = ["--read-ahead", kib, "--prefetch", "off"]
-            return lambda: measure(files["raw"], "open", paths, medium, flags, foreign=True)
-
         cases = {
-            "headstart": lambda medium=medium: measure(image, "start", paths, medium),
-            "plain mount, 2560 KiB": plain(2560),
-            "plain mount, 128 KiB": plain(128),
+            "headstart": lambda: from_image(image, paths, medium),
+            PLAIN: lambda: from_plain(raw, paths, medium),
+            "2560 KiB read-ahead": lambda: from_plain(raw, paths, medium, direct_io=True, read_ahead_kib=2560),
+            "squashfs": lambda: from_plain(squashfs, paths, medium),
         }
         results = alternate(cases, args.repeats, lambda result: f"{medium} {result['rates']['all']:.1f} MB/s")
-        rates = {name: rates_of(runs) for name, runs in results.items()}
-        to = {name: {way: rates["headstart"][way]["median"] / rates[name][way]["median"] for way in [*WAYS, "all"]}
-              for name in cases if name != "headstart"}
-        detail = {
-            "mb_per_s": rates,
-            "ratios": {name: {way: round(ratio, 3) for way, ratio in ratios.items()} for name, ratios in to.items()},
-        }
-        for name, ratios in to.items():
-            limit = LIMIT if "2560" in name else None
-            title = f"sequential rate after ready ÷ {name}, {medium}"
-            figures.append(figure(title, ratios["all"], at_least=limit, detail=detail))
+        found = {name: spreads(runs) for name, runs in results.items()}
+        ours = found.pop("headstart")
+        detail = {"headstart_mb_per_s": ours, "others_mb_per_s": found}
+        for name, theirs in found.items():
+            by_way = {way: round(ours[way]["median"] / theirs[way]["median"], 3) for way in [*WAYS, "all"]}
+            figures.append(figure(
+                f"sequential rate after ready ÷ {name}, {medium}",
+                by_way["all"],
+                at_least=LIMIT if name == PLAIN else None,
+                detail={"ratio_by_way": by_way, **(detail if name == PLAIN else {})},
+            ))
     finish("sequential", figures, args.repeats)
 
 

@@ -253,7 +253,7 @@ pub(crate) struct Run {
     /// The medium and when the command counts as ready.
     #[command(flatten)]
     pub start: StartFlags,
-    /// How prefetch behaves; the default is warm.
+    /// How prefetch behaves; the default is warm, and push without root.
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
     /// The image is a plain disk of some other system (raw ext4, squashfs, erofs): mount it as it is.

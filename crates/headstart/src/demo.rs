@@ -20,6 +20,7 @@ mod squashfs;
 mod table;
 mod tools;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -76,9 +77,11 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
         std::fs::create_dir_all(out.join("runs")).with_context(|| format!("create {}", out.display()))?;
     }
     let bar = Bar::new(quiet);
-    let stamps = make_disks(cache, &bar)?;
+    let mut steps = Steps { seconds: BTreeMap::new(), ended: began };
+    let stamps = make_disks(cache, &bar, &mut steps)?;
     let profile = record(cache, &bar)?;
-    let optimized = optimize(cache, &stamps, &profile, &bar)?;
+    steps.end("record_s");
+    let packing_bytes = optimize(cache, &stamps, &profile, &bar, &mut steps)?;
     let path = |name| cache.path(name);
     let mut contenders = contenders::contenders(
         &Disks {
@@ -92,8 +95,9 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
         args.medium,
     )?;
     let runs = contenders::time(&mut contenders, args.repeats, &|doing| bar.spin(doing))?;
+    steps.end("timing_s");
     drop(bar);
-    let (limit, ratios) = outcome::judge(&runs, args.medium, optimized.packing_bytes);
+    let (limit, ratios) = outcome::judge(&runs, args.medium, packing_bytes);
     let outcome = Outcome {
         version: env!("CARGO_PKG_VERSION"),
         machine: Machine::here(),
@@ -105,10 +109,11 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
         hot_level: OptimizeOptions::default().level,
         limit,
         ratios,
-        packing_bytes: optimized.packing_bytes,
-        optimize_s: optimized.seconds,
+        packing_bytes,
+        optimize_s: steps.seconds.get("optimize_s").copied().unwrap_or_default(),
         cold_region_unchanged: true,
         runs,
+        steps: steps.seconds,
         demo_s: began.elapsed().as_secs_f64(),
     };
     let text = table::render(&outcome);
@@ -130,13 +135,28 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
     Ok(())
 }
 
+/// How long each step took, in seconds.
+struct Steps {
+    seconds: BTreeMap<&'static str, f64>,
+    ended: Instant,
+}
+
+impl Steps {
+    /// The step `name`, which began when the last one ended, has ended.
+    fn end(&mut self, name: &'static str) {
+        let now = Instant::now();
+        self.seconds.insert(name, (now - self.ended).as_secs_f64());
+        self.ended = now;
+    }
+}
+
 /// From what the disks are made.
 struct Stamps {
     root: String,
 }
 
 /// Everything that does not depend on a recorded start: root, raw disk, image, squashfs.
-fn make_disks(cache: &Cache, bar: &Bar) -> anyhow::Result<Stamps> {
+fn make_disks(cache: &Cache, bar: &Bar, steps: &mut Steps) -> anyhow::Result<Stamps> {
     let has_root = root::is_kept(cache);
     let needed_tools: &[tools::Tool] = if has_root {
         &[tools::MKSQUASHFS, tools::MKFS]
@@ -146,6 +166,7 @@ fn make_disks(cache: &Cache, bar: &Bar) -> anyhow::Result<Stamps> {
     tools::check(needed_tools)?;
     check_space(cache, if has_root { NEEDED_WITH_ALL } else { NEEDED_FROM_NOTHING })?;
     let root_stamp = root::make(cache, bar)?;
+    steps.end("root_s");
     let (disk_stamp, squashfs_stamp) = (disks::stamp(&root_stamp)?, squashfs::stamp(&root_stamp));
     let has_raw = cache.has(disks::RAW, &disk_stamp);
     if !has_raw {
@@ -173,6 +194,7 @@ fn make_disks(cache: &Cache, bar: &Bar) -> anyhow::Result<Stamps> {
         }
         image.and(join(squashfs))
     })?;
+    steps.end("disks_s");
     Ok(Stamps { root: root_stamp })
 }
 
@@ -189,27 +211,28 @@ fn record(cache: &Cache, bar: &Bar) -> anyhow::Result<Profile> {
     Ok(profile)
 }
 
-/// What optimising came to.
-struct Optimized {
-    seconds: f64,
-    packing_bytes: u64,
-}
-
-/// Everything that depends on the recorded start: optimized image, sorted squashfs, the packing that
-/// the hot region is compared with.
-fn optimize(cache: &Cache, stamps: &Stamps, profile: &Profile, bar: &Bar) -> anyhow::Result<Optimized> {
-    let began = Instant::now();
+/// Everything that depends on the recorded start: optimized image, sorted squashfs, and the packing that
+/// the hot region is compared with, whose bytes it gives.
+fn optimize(
+    cache: &Cache,
+    stamps: &Stamps,
+    profile: &Profile,
+    bar: &Bar,
+    steps: &mut Steps,
+) -> anyhow::Result<u64> {
     disks::optimize(cache, profile, bar)?;
-    let seconds = began.elapsed().as_secs_f64();
+    steps.end("optimize_s");
     disks::check_cold_is_unchanged(cache)?;
     let sorted_stamp = squashfs::sorted_stamp(&stamps.root);
     if !cache.has(squashfs::SORTED, &sorted_stamp) {
         bar.spin("making a squashfs sorted by first access");
         squashfs::make(cache, squashfs::SORTED, &sorted_stamp, Some(profile))?;
     }
+    steps.end("squashfs_sorted_s");
     bar.spin("packing the recorded blocks independently, to compare");
     let packing_bytes = packing::packed_bytes(&cache.path(disks::PLAIN), profile)?;
-    Ok(Optimized { seconds, packing_bytes })
+    steps.end("packing_s");
+    Ok(packing_bytes)
 }
 
 fn join<T>(thread: std::thread::ScopedJoinHandle<'_, anyhow::Result<T>>) -> anyhow::Result<T> {
@@ -226,9 +249,14 @@ fn keep(
 ) -> anyhow::Result<()> {
     write_whole(&out.join("demo.json"), pretty(outcome)?.as_bytes())?;
     for contender in contenders {
+        let path = |number| out.join(format!("runs/{}-{number}.json", contender.key));
         for (index, run) in contender.runs.iter().enumerate() {
-            let name = format!("runs/{}-{}.json", contender.key, index + 1);
-            write_whole(&out.join(name), pretty(run)?.as_bytes())?;
+            write_whole(&path(index + 1), pretty(run)?.as_bytes())?;
+        }
+        // Of an earlier demo with more repeats.
+        let mut number = contender.runs.len() + 1;
+        while std::fs::remove_file(path(number)).is_ok() {
+            number += 1;
         }
     }
     write_whole(&out.join(PROFILE), &profile.encode()?)?;

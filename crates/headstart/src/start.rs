@@ -202,8 +202,9 @@ fn wait_ready(spec: &Start, child: &mut Child, began: Instant) -> anyhow::Result
         let mut line = Vec::new();
         let mut sender = Some(sender);
         while matches!(lines.read_until(b'\n', &mut line), Ok(read) if read > 0) {
-            let matches =
-                pattern.as_ref().is_some_and(|pattern| pattern.is_match(&String::from_utf8_lossy(&line)));
+            // Without the line's end, in front of which `$` would not match.
+            let text = String::from_utf8_lossy(line.trim_ascii_end());
+            let matches = pattern.as_ref().is_some_and(|pattern| pattern.is_match(&text));
             if matches && let Some(sender) = sender.take() {
                 let _ = sender.send(Instant::now());
             }

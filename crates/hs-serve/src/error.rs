@@ -20,7 +20,10 @@ pub enum ServeError {
         path: PathBuf,
     },
     /// `/dev/fuse` exists but cannot be opened or used.
-    #[error("cannot use {}: {source}; run as root, or let your user open it", path.display())]
+    #[error(
+        "cannot use {}: {source}; let your user open it (the rules of the package fuse3 do), or run as root",
+        path.display()
+    )]
     FuseDevice {
         /// The device.
         path: PathBuf,
@@ -154,6 +157,33 @@ pub enum ServeError {
     /// The kernel has no driver for the file system of the disk.
     #[error("this kernel cannot mount {file_system}: load its module (modprobe {file_system})")]
     FileSystemUnsupported {
+        /// The file system.
+        file_system: FileSystem,
+    },
+    /// Not root, and the kernel refuses the user namespace in which others may mount.
+    #[error("without root this needs a user namespace, and there is none to be had: {source}; {advice}")]
+    UserNamespace {
+        /// What the kernel said.
+        source: io::Error,
+        /// What to do, by the kernel's settings.
+        advice: &'static str,
+    },
+    /// In a user namespace, and the program that mounts an ext4 there is not installed.
+    #[error(
+        "fuse2fs, which mounts an ext4 without root, was not found: install the package fuse2fs, or run as root"
+    )]
+    Fuse2fsMissing,
+    /// `fuse2fs` did not mount.
+    #[error("fuse2fs could not mount the image's ext4 on {}: {message}", target.display())]
+    Fuse2fs {
+        /// The mount point.
+        target: PathBuf,
+        /// What it said.
+        message: String,
+    },
+    /// In a user namespace, where the kernel mounts no file system of a disk.
+    #[error("without root only an ext4 can be mounted, and this disk holds {file_system}: run as root")]
+    OnlyExt4 {
         /// The file system.
         file_system: FileSystem,
     },

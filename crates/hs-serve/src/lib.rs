@@ -11,6 +11,7 @@ pub mod block_files;
 mod error;
 pub mod fsmount;
 pub mod fuse;
+mod fuse2fs;
 mod image_disk;
 pub mod loopdev;
 mod mounts;
@@ -26,6 +27,8 @@ pub use error::ServeError;
 pub use image_disk::{FileDisk, ImageDisk};
 pub use prefetch::{Deliver, Driver, Running};
 pub use record::Recorder;
-pub use served::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile, ServedImage};
+pub use served::{
+    FsDriver, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile, ServedImage,
+};
 pub use usage::{Observation, ObservedUsage};
 pub use warm::Warmer;

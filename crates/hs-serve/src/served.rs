@@ -16,6 +16,7 @@ use hs_units::{BLOCK_BYTES, BlockRange};
 use crate::ServeError;
 use crate::fsmount::{FileSystem, FsMount, FsMountOptions};
 use crate::fuse::{Disk, PushError, Pusher, Session, SessionOptions};
+use crate::fuse2fs::Fuse2fs;
 use crate::image_disk::{FileDisk, ImageDisk};
 use crate::loopdev::{LoopDevice, LoopOptions};
 use crate::prefetch::{Deliver, Driver, Running};
@@ -171,8 +172,12 @@ impl ServedImage {
         let file_system = FileSystem::detect_with(Path::new(self.reader.image().name()), detect)?;
         let mut mounted = MountedFs::mount(&file, file_system, target, options)?;
         let hinted = self.reader.image().hints().next().is_some();
-        if options.warm && hinted && file_system == FileSystem::Ext4 {
-            let device = mounted.device.path().to_owned();
+        if options.warm
+            && hinted
+            && file_system == FileSystem::Ext4
+            && let Some(device) = mounted.device()
+        {
+            let device = device.path().to_owned();
             let warmer = Warmer::start(&self.reader, &self.driver, target, &device)?;
             warmer.wait_until_it_leads();
             mounted.warmer = Some(warmer);
@@ -206,9 +211,32 @@ impl ServedFile {
     }
 }
 
+/// Who reads the file system in a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum FsDriver {
+    /// The kernel, from a loop device. Needs root.
+    #[default]
+    Kernel,
+    /// The program `fuse2fs`, from the disk file, through its page cache: only [`Prefetching::Push`]
+    /// brings it anything early. Works in a user namespace; ext4 only.
+    Fuse2fs,
+}
+
+impl FsDriver {
+    /// What this process may use: in a user namespace the kernel mounts no disks. Ask after
+    /// [`crate::rootenv::enter_private_mounts`], which may have entered one.
+    #[must_use]
+    pub fn for_this_process() -> Self {
+        if crate::rootenv::in_user_namespace() { Self::Fuse2fs } else { Self::Kernel }
+    }
+}
+
 /// How the file system in a disk is mounted.
 #[derive(Clone, Copy, Debug)]
 pub struct MountFsOptions {
+    /// Who reads it. What follows about loop devices and ext4 is for the kernel, as is `warm`; the
+    /// read-ahead counts for both, `fuse2fs` never trusts the image.
+    pub driver: FsDriver,
     /// Loop devices read the disk with direct I/O.
     pub direct_io: bool,
     /// Kernel read-ahead of the loop device, in KiB. Without being told the kernel takes twice the
@@ -225,6 +253,7 @@ pub struct MountFsOptions {
 impl Default for MountFsOptions {
     fn default() -> Self {
         Self {
+            driver: FsDriver::default(),
             direct_io: true,
             read_ahead_kib: 128,
             inode_readahead_blocks: None,
@@ -237,22 +266,35 @@ impl Default for MountFsOptions {
 /// A file system mounted from a disk file, taken down in the right order when dropped.
 pub struct MountedFs {
     warmer: Option<Warmer>,
-    mount: FsMount,
-    device: LoopDevice,
+    mount: Mount,
     file_system: FileSystem,
 }
 
+/// The fields are dropped in order: the mount goes before what it reads.
+enum Mount {
+    Kernel { mount: FsMount, device: LoopDevice },
+    Fuse2fs(Fuse2fs),
+}
+
 impl MountedFs {
-    /// Attaches `file` to a loop device and mounts the `file_system` in it at `target`.
+    /// Mounts the `file_system` in `file` at `target`: from a loop device, or with `fuse2fs`.
     ///
     /// # Errors
-    /// Not root, no loop device, or a disk that the driver refuses.
+    /// Not root, no loop device, or a disk that the driver refuses; `fuse2fs` is missing, or the disk is
+    /// none for it.
     pub fn mount(
         file: &Path,
         file_system: FileSystem,
         target: &Path,
         options: &MountFsOptions,
     ) -> Result<Self, ServeError> {
+        if options.driver == FsDriver::Fuse2fs {
+            if file_system != FileSystem::Ext4 {
+                return Err(ServeError::OnlyExt4 { file_system });
+            }
+            let mount = Mount::Fuse2fs(Fuse2fs::mount(file, target, options.read_ahead_kib)?);
+            return Ok(Self { warmer: None, mount, file_system });
+        }
         let sector_bytes = if file_system == FileSystem::Iso9660 { 512 } else { 4096 };
         let device = LoopDevice::attach(
             file,
@@ -265,19 +307,25 @@ impl MountedFs {
             allow_devices: options.trusted,
         };
         let mount = FsMount::mount(device.path(), file_system, target, mount_options)?;
-        Ok(Self { warmer: None, mount, device, file_system })
+        Ok(Self { warmer: None, mount: Mount::Kernel { mount, device }, file_system })
     }
 
     /// Where it is mounted.
     #[must_use]
     pub fn target(&self) -> PathBuf {
-        self.mount.target().to_owned()
+        match &self.mount {
+            Mount::Kernel { mount, .. } => mount.target().to_owned(),
+            Mount::Fuse2fs(mount) => mount.target().to_owned(),
+        }
     }
 
-    /// The loop device.
+    /// The loop device; `fuse2fs` needs none.
     #[must_use]
-    pub const fn device(&self) -> &LoopDevice {
-        &self.device
+    pub const fn device(&self) -> Option<&LoopDevice> {
+        match &self.mount {
+            Mount::Kernel { device, .. } => Some(device),
+            Mount::Fuse2fs(_) => None,
+        }
     }
 
     /// What is mounted.

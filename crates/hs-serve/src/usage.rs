@@ -29,12 +29,15 @@ impl Observation {
     /// When the kernel cannot be asked, saying why.
     pub fn start(served: &ServedImage, mounted: &MountedFs) -> Result<Self, NotObserved> {
         let reason = |error: std::io::Error| NotObserved { reason: error.to_string() };
+        let Some(device) = mounted.device() else {
+            return Err(NotObserved { reason: "kernel tracing needs root".to_owned() });
+        };
         let fs_dev = std::fs::metadata(mounted.target()).map_err(reason)?.dev();
         let mut pages = BlockSet::new();
         for hint in served.reader().image().hints().filter(|hint| hint.inode == 0) {
             pages.insert(BlockRange::new(Lba(hint.page.into()), hint.blocks.into()), |_| {});
         }
-        let device = Some(TargetDevice { path: mounted.device().path().to_owned(), pages });
+        let device = Some(TargetDevice { path: device.path().to_owned(), pages });
         let observer = Observer::start(Targets { fs_dev, device, ignore_own_process: true })?;
         Ok(Self { observer })
     }

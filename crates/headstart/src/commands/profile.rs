@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_image::{Blocks, Image};
-use hs_serve::{MountFsOptions, Prefetching, Recorder, ServeConfig, ServedImage};
+use hs_serve::{FsDriver, MountFsOptions, Prefetching, Recorder, ServeConfig, ServedImage};
 use hs_store::FileStore;
 use hs_trace::{BlockDigest, FileUse, ReadAhead};
 use hs_units::{ByteSize, Nanos};
@@ -61,18 +61,18 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     let recorder = Arc::new(Recorder::default());
     // Off, each page that is touched is one read, and nothing else is.
     let exact = !args.keep_read_ahead && args.start.read_ahead.is_none();
+    let mount = MountFsOptions {
+        read_ahead_kib: if exact { 0 } else { args.start.read_ahead_kib() },
+        inode_readahead_blocks: exact.then_some(1),
+        warm: false,
+        ..run::mount_options(&args.start)
+    };
+    let mut config = start::config(&args.image, Prefetching::Off, 0)?;
+    config.disk_read_ahead_kib = run::disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
     let spec = Start {
-        disk: Disk::Image {
-            path: args.image.clone(),
-            config: start::config(&args.image, Prefetching::Off, 0)?,
-        },
+        disk: Disk::Image { path: args.image.clone(), config },
         medium: args.start.medium,
-        mount: MountFsOptions {
-            read_ahead_kib: if exact { 0 } else { args.start.read_ahead_kib() },
-            inode_readahead_blocks: exact.then_some(1),
-            warm: false,
-            ..run::mount_options(&args.start)
-        },
+        mount,
         command: args.command.clone(),
         ready: args.start.ready.clone(),
         ready_timeout: Duration::from_secs_f64(args.start.ready_timeout),
@@ -108,9 +108,17 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         files: Vec::new(),
     };
     profile.digests = digests(&image, &profile)?;
-    profile.files = files(&args.image, &profile)
-        .inspect_err(|error| log::warn!("which files were read is not known: {error:#}"))
-        .unwrap_or_default();
+    profile.files = match mount.driver {
+        FsDriver::Kernel => files(&args.image, &profile)
+            .inspect_err(|error| log::warn!("which files were read is not known: {error:#}"))
+            .unwrap_or_default(),
+        FsDriver::Fuse2fs => {
+            log::warn!(
+                "which files were read is not recorded without root: images optimised by this profile are prefetched, but warm no caches"
+            );
+            Vec::new()
+        }
+    };
     Ok((profile, started))
 }
 

@@ -2,20 +2,33 @@
 
 use std::time::Duration;
 
-use hs_serve::{MountFsOptions, Prefetching};
+use hs_serve::{FsDriver, MountFsOptions, Prefetching};
 
 use super::write_whole;
 use crate::cli::{PrefetchMode, Run, StartFlags};
 use crate::start::{self, Disk, Start};
 
+/// The most that FUSE is told.
+const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
+
 /// The start that the flags describe.
 pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
-    let mode = args.prefetch.prefetch.unwrap_or(PrefetchMode::Warm);
+    let mount = mount_options(&args.start);
+    let mode = args.prefetch.prefetch.unwrap_or(match mount.driver {
+        FsDriver::Kernel => PrefetchMode::Warm,
+        FsDriver::Fuse2fs => PrefetchMode::Push,
+    });
+    if mount.driver == FsDriver::Fuse2fs && mode == PrefetchMode::Warm {
+        log::warn!(
+            "without root caches are not warmed: prefetched blocks wait in memory, as with --prefetch hold"
+        );
+    }
     let disk = if args.foreign {
         Disk::Foreign { path: args.image.clone() }
     } else {
         let prefetching = prefetching(mode);
-        let config = start::config(&args.image, prefetching, args.prefetch.budget.0)?;
+        let mut config = start::config(&args.image, prefetching, args.prefetch.budget.0)?;
+        config.disk_read_ahead_kib = disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
         Disk::Image { path: args.image.clone(), config }
     };
     Ok(Start {
@@ -27,7 +40,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
             warm: mode == PrefetchMode::Warm,
             // The neighbours of a recorded inode were not recorded: reading them ahead costs a miss each.
             inode_readahead_blocks: (mode != PrefetchMode::Off).then_some(1),
-            ..mount_options(&args.start)
+            ..mount
         },
         command: args.command.clone(),
         ready: args.start.ready.clone(),
@@ -67,9 +80,18 @@ pub(crate) fn prefetching(mode: PrefetchMode) -> Prefetching {
     }
 }
 
+/// Kernel read-ahead in disk.img, in KiB: what the file system's is, if that is read through its page cache.
+pub(crate) fn disk_read_ahead_kib(mount: &MountFsOptions, otherwise: u32) -> u32 {
+    match mount.driver {
+        FsDriver::Kernel => otherwise,
+        FsDriver::Fuse2fs => mount.read_ahead_kib.min(MAX_DISK_READ_AHEAD_KIB),
+    }
+}
+
 /// What the flags say about the mount.
 pub(crate) fn mount_options(flags: &StartFlags) -> MountFsOptions {
     MountFsOptions {
+        driver: FsDriver::for_this_process(),
         read_ahead_kib: flags.read_ahead_kib(),
         trusted: flags.trusted,
         ..MountFsOptions::default()

@@ -67,6 +67,7 @@ fn comes_first(ends: &Ends, stopped: &OwnedFd) -> bool {
 }
 
 fn give_up(unfinished: &Path) -> ! {
+    eprintln!("\nheadstart: interrupted, cleaning up");
     // Twice, for one that was being started.
     for _ in 0..2 {
         for child in children() {
@@ -81,9 +82,8 @@ fn give_up(unfinished: &Path) -> ! {
         std::thread::sleep(REMOVE_PAUSE);
         removed = cache::remove(unfinished);
     }
-    match removed {
-        Ok(()) => eprintln!("\nheadstart: interrupted; what was finished is kept for the next time"),
-        Err(error) => eprintln!("\nheadstart: interrupted; cannot remove {}: {error}", unfinished.display()),
+    if let Err(error) = removed {
+        eprintln!("headstart: cannot remove {}: {error}; the next demo does", unfinished.display());
     }
     std::process::exit(EXIT_CODE)
 }

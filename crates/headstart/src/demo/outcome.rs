@@ -1,5 +1,7 @@
 //! What the figures come to: the limit, the ratios, and whether they are what they should be.
 
+use std::collections::BTreeMap;
+
 use hs_device::Medium;
 use serde::Serialize;
 
@@ -99,6 +101,8 @@ pub(super) struct Outcome {
     pub(super) cold_region_unchanged: bool,
     /// One for each contender: its median start.
     pub(super) runs: Vec<Result>,
+    /// Seconds that each step took; of what was kept, hardly any.
+    pub(super) steps: BTreeMap<&'static str, f64>,
     /// Seconds that the whole demo took.
     pub(super) demo_s: f64,
 }

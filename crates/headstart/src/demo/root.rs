@@ -107,7 +107,7 @@ pub(super) fn make(cache: &Cache, bar: &Bar) -> anyhow::Result<String> {
         .args(["--mount", "--pid", "--fork", "--kill-child", "--"])
         .args(arguments(&suite, &cache.draft(NAME)));
     command.env("DEBIAN_FRONTEND", "noninteractive");
-    tools::run(command, &mut |line| {
+    tools::run(MMDEBSTRAP.program, command, &mut |line| {
         if let Some(step) = line.strip_prefix("I: ") {
             bar.spin(format!("making a Debian {} root: {step}", suite.name));
         }

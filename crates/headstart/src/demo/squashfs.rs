@@ -45,7 +45,8 @@ pub(super) fn make(cache: &Cache, name: &str, stamp: &str, profile: Option<&Prof
         std::fs::write(&list, text).with_context(|| format!("write {}", list.display()))?;
         command.arg("-sort").arg(list);
     }
-    tools::run(command, &mut |line| log::debug!("mksquashfs: {line}")).context("make a squashfs")?;
+    tools::run(MKSQUASHFS.program, command, &mut |line| log::debug!("mksquashfs: {line}"))
+        .context("make a squashfs")?;
     cache.keep(name, stamp)
 }
 

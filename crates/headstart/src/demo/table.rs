@@ -74,13 +74,13 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
             times(&ratios.optimized_to_squashfs_sorted, "the sorted squashfs")
         ),
         format!(
-            "Unoptimized, it takes {}; the image has {} (both zstd level {}, {kib} KiB).",
+            "Unoptimized, it takes {}; the image has {}, both at zstd level {} in {kib} KiB.",
             times(&ratios.unoptimized_to_squashfs, "the squashfs"),
             times(&ratios.image_bytes_to_squashfs, "its size"),
             outcome.level
         ),
         format!(
-            "The hot region has {} of its blocks packed independently (zstd level {}, 128 KiB); \
+            "The hot region has {} of its blocks packed independently at zstd level {} in 128 KiB; \
              adding it took {:.1} s and left the cold region as it was, byte for byte.",
             times(&ratios.hot_bytes_to_packing, "the size"),
             outcome.hot_level,
@@ -185,6 +185,7 @@ pub(super) mod tests {
             optimize_s: 9.0,
             cold_region_unchanged: true,
             runs,
+            steps: Default::default(),
             demo_s: 100.0,
         }
     }

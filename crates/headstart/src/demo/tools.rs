@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
@@ -66,13 +66,12 @@ fn check_with(tools: &[Tool], is_there: impl Fn(&str) -> bool) -> anyhow::Result
     }
     let programs: Vec<_> = missing.iter().map(|tool| tool.program).collect();
     let packages: Vec<_> = missing.iter().map(|tool| tool.package).collect();
-    bail!("the demo needs {}, not found here: apt install {}", programs.join(" and "), packages.join(" "));
+    bail!("the demo needs {}, not found here: apt install {}", programs.join(", "), packages.join(" "));
 }
 
-/// Runs `command` to its end; each line of its messages (standard error) is shown to `on_line`.
-pub(super) fn run(mut command: Command, on_line: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
-    let program = Path::new(command.get_program());
-    let name = program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned();
+/// Runs `command`, which is called `name` in errors, to its end; each line of its messages (standard
+/// error) is shown to `on_line`.
+pub(super) fn run(name: &str, mut command: Command, on_line: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().with_context(|| format!("run {name}"))?;
     let mut last = VecDeque::new();
@@ -119,7 +118,7 @@ mod tests {
             check_with(&[MMDEBSTRAP, MKFS, MKSQUASHFS], |program| program == "mkfs.ext4").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "the demo needs mmdebstrap and mksquashfs, not found here: apt install mmdebstrap squashfs-tools"
+            "the demo needs mmdebstrap, mksquashfs, not found here: apt install mmdebstrap squashfs-tools"
         );
         assert!(find("no-such-tool-anywhere", OsStr::new("")).is_none());
     }
@@ -129,7 +128,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", "echo one >&2; echo two >&2; exit 3"]);
         let mut seen = Vec::new();
-        let error = run(command, &mut |line| seen.push(line.to_owned())).unwrap_err().to_string();
+        let error = run("sh", command, &mut |line| seen.push(line.to_owned())).unwrap_err().to_string();
         assert_eq!(seen, ["one", "two"]);
         assert!(error.starts_with("sh failed") && error.ends_with("one\ntwo"), "{error}");
     }

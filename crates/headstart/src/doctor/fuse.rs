@@ -15,10 +15,7 @@ pub(super) fn checks(user: User) -> Vec<Check> {
     let mut checks = vec![device.on_main_path(true)];
     // Without the device a mount can only fail, and its error would say less than the device's.
     if works_so_far {
-        // Without root, the helper fusermount3 mounts where a user namespace does not.
-        let (state, main_path) =
-            if user.is_root() { (State::Missing, true) } else { (State::Degraded, false) };
-        checks.push(judge_mount(in_private_mounts(user, mount_once), state).on_main_path(main_path));
+        checks.push(judge_mount(in_private_mounts(user, mount_once)).on_main_path(true));
     }
     checks
 }
@@ -39,12 +36,14 @@ fn device() -> Check {
     }
 }
 
-fn judge_mount(outcome: io::Result<()>, if_refused: State) -> Check {
+fn judge_mount(outcome: io::Result<()>) -> Check {
     let name = "FUSE mount";
     match outcome {
         Ok(()) => Check::ok(name, "works (tried)", NEEDED_FOR),
-        Err(error) => Check::ok(name, format!("failed: {error}"), NEEDED_FOR)
-            .but(if_refused, "run as root; without root it needs a user namespace or fusermount3"),
+        Err(error) => Check::ok(name, format!("failed: {error}"), NEEDED_FOR).but(
+            State::Missing,
+            "run as root; without root it needs a user namespace, except for mount, which has fusermount3",
+        ),
     }
 }
 
@@ -67,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_refused_mount_is_missing() {
-        let check = judge_mount(Err(io::Error::from_raw_os_error(libc::EPERM)), State::Missing);
+        let check = judge_mount(Err(io::Error::from_raw_os_error(libc::EPERM)));
         assert_eq!(check.state, State::Missing);
         assert!(check.found.starts_with("failed"));
     }

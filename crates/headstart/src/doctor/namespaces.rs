@@ -36,7 +36,8 @@ pub(super) fn checks(user: User) -> Vec<Check> {
     }
     // Root needs no user namespace, but `run` for others on this machine does.
     let outcome = in_user_namespace(user, || Ok(()));
-    checks.push(judge("user namespace", outcome, &user_advice()).on_main_path(!user.is_root()));
+    let advice = hs_serve::rootenv::user_namespace_advice();
+    checks.push(judge("user namespace", outcome, advice).on_main_path(!user.is_root()));
     checks
 }
 
@@ -53,23 +54,6 @@ fn judge(name: &str, outcome: io::Result<()>, advice: &str) -> Check {
 
 fn root_advice() -> &'static str {
     "this root may not mount: in a container, give it CAP_SYS_ADMIN (docker run --privileged)"
-}
-
-/// Why user namespaces may be refused, from what the kernel's settings say.
-fn user_advice() -> String {
-    let reads =
-        |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).unwrap_or_default();
-    if reads("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
-        "AppArmor restricts user namespaces (Ubuntu 24.04 does): run as root, or \
-         sysctl kernel.apparmor_restrict_unprivileged_userns=0"
-            .into()
-    } else if reads("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
-        "run as root, or sysctl kernel.unprivileged_userns_clone=1".into()
-    } else if reads("/proc/sys/user/max_user_namespaces") == "0" {
-        "run as root, or sysctl user.max_user_namespaces=10000".into()
-    } else {
-        "run as root; a container's security profile may forbid it".into()
-    }
 }
 
 /// Tries `work` in a child that has mounts of its own, with a fresh tmpfs on [`PLACE`]: in a user
@@ -122,7 +106,7 @@ mod tests {
     #[test]
     fn a_refusal_is_missing_and_says_what_to_do() {
         let refused = Err(io::Error::from_raw_os_error(libc::EPERM));
-        let check = judge("user namespace", refused, &user_advice());
+        let check = judge("user namespace", refused, hs_serve::rootenv::user_namespace_advice());
         assert_eq!(check.state, State::Missing);
         assert!(check.found.contains("not permitted") && !check.advice.is_empty());
     }

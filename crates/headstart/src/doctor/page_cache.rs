@@ -55,7 +55,10 @@ fn judge_tracepoints(tracefs: Option<&Path>, is_root: bool) -> Check {
         let (found, advice) = if is_root {
             ("no tracefs", "mount -t tracefs tracefs /sys/kernel/tracing")
         } else {
-            ("tracefs is not readable", "only root sees it; used bytes are then observed in other ways")
+            (
+                "tracefs is not readable",
+                "run as root: without it, what became of prefetched bytes is not observed",
+            )
         };
         return Check::ok(name, found, needed_for).but(State::Degraded, advice);
     };

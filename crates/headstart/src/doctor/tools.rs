@@ -43,8 +43,8 @@ const TOOLS: &[Tool] = &[
         program: "fusermount3",
         package: "fuse3",
         version_flag: "--version",
-        needed_for: "mount, run, profile without root: mounts FUSE",
-        main_path: MainPath::WithoutRoot,
+        needed_for: "mount without root: mounts FUSE",
+        main_path: MainPath::Nobody,
     },
     Tool {
         program: "mmdebstrap",
@@ -88,10 +88,11 @@ fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     folders.iter().map(|folder| folder.join(program)).find(|path| path.is_file())
 }
 
-/// The version that a program says, or its path if it says none.
+/// The version that a program says, or its path if it says none. What e2fsprogs say of themselves goes to
+/// standard error, and of their libraries to standard output.
 fn version(program: &Path, flag: &str) -> String {
     let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
-    let said = output.map(|output| [output.stdout, output.stderr].concat()).unwrap_or_default();
+    let said = output.map(|output| [output.stderr, output.stdout].concat()).unwrap_or_default();
     version_in(&String::from_utf8_lossy(&said)).unwrap_or_else(|| program.display().to_string())
 }
 

@@ -2,6 +2,7 @@
 
 mod images;
 mod mounts;
+mod rootless;
 mod scene;
 mod starts;
 mod usage;

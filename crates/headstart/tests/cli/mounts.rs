@@ -5,7 +5,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::scene::{Running, START, Scene, machine_has, run};
+use crate::scene::{Running, START, Scene, machine_has, mount, run};
 
 fn umount(path: &str) {
     let status = Command::new("umount").arg(path).status().expect("umount starts");
@@ -20,17 +20,18 @@ fn a_mounted_disk_is_the_raw_disk_and_umount_ends_its_server() {
     let scene = Scene::new();
     let disk = scene.image("cold.hsi", 700, 11);
     let dir = scene.folder("dir");
-    run(["mount", &scene.arg("cold.hsi"), &dir]).ok();
+    mount(&scene, &[&scene.arg("cold.hsi"), &dir]).ok();
     assert!(!scene.processes().is_empty(), "a server runs in the background");
     assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
 
-    run(["mount", &scene.arg("cold.hsi"), &dir]).fails(1, &[&dir, "already a mount point", "umount"]);
+    mount(&scene, &[&scene.arg("cold.hsi"), &dir]).fails(1, &[&dir, "already a mount point", "umount"]);
     run(["mount", "-f", &scene.arg("cold.hsi"), &dir]).fails(1, &[&dir, "already a mount point"]);
     assert_eq!(scene.mounts().len(), 1);
     umount(&dir);
     scene.wait_until_clean();
-    run(["mount", &scene.arg("cold.hsi"), &scene.arg("gone")]).fails(1, &["gone"]);
-    run(["mount", &scene.arg("cold.hsi"), &scene.arg("cold.hsi")]).fails(1, &["cold.hsi", "not a directory"]);
+    mount(&scene, &[&scene.arg("cold.hsi"), &scene.arg("gone")]).fails(1, &["gone"]);
+    mount(&scene, &[&scene.arg("cold.hsi"), &scene.arg("cold.hsi")])
+        .fails(1, &["cold.hsi", "not a directory"]);
     scene.wait_until_clean();
 }
 
@@ -112,7 +113,7 @@ fn the_file_system_in_it_is_mounted_and_taken_down_with_it() {
     scene.wait_until_clean();
 
     // Unmounting the file system ends all of it as well.
-    run(["mount", &image, &dir, "--fs", &tree]).ok();
+    mount(&scene, &[&image, &dir, "--fs", &tree]).ok();
     umount(&tree);
     scene.wait_until_clean();
     let loops = fs::read_dir("/sys/block").expect("devices").flatten();
@@ -129,7 +130,7 @@ fn a_disk_without_a_file_system_is_said_to_have_none() {
     let scene = Scene::new();
     scene.image("cold.hsi", 100, 14);
     let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
-    run(["mount", &scene.arg("cold.hsi"), &dir, "--fs", &tree]).fails(1, &["file system"]);
+    mount(&scene, &[&scene.arg("cold.hsi"), &dir, "--fs", &tree]).fails(1, &["file system"]);
     scene.wait_until_clean();
 }
 

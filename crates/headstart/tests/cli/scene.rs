@@ -39,6 +39,17 @@ impl From<Output> for Ran {
     }
 }
 
+/// Runs `headstart mount`, which leaves a server behind: what that inherits must not be a pipe that
+/// somebody reads to its end.
+pub(crate) fn mount(scene: &Scene, arguments: &[&str]) -> Ran {
+    let said = scene.path("said");
+    let stderr = fs::File::create(&said).expect("a file");
+    let mut command = headstart(["mount"].iter().chain(arguments));
+    let status = command.stdout(Stdio::null()).stderr(stderr).status().expect("the program starts");
+    let stderr = fs::read_to_string(&said).expect("read");
+    Ran { code: status.code(), stdout: String::new(), stderr }
+}
+
 /// Runs the program to its end.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
     headstart(arguments).output().expect("the program starts").into()
@@ -222,11 +233,12 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Self {
-        let mut child = headstart(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
+        Self::start_command(headstart(arguments))
+    }
+
+    pub(crate) fn start_command(mut command: Command) -> Self {
+        let mut child =
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         Self { child, stdout, stderr }

@@ -33,7 +33,8 @@ fn exit_codes_and_output_pass_through() {
         let ran = run_in(&image, &["--prefetch", mode, "--medium", "flat-10ms-25mbs"], "cat /etc/motd");
         assert_eq!(ran.ok().stdout, "hello from the image\n", "{mode}");
     }
-    run(["run", &image, "--", "/bin/no-such-program"]).fails(127, &["no-such-program"]);
+    run(["run", &image, "--", "/bin/no-such-program"])
+        .fails(1, &["no-such-program", "No such file or directory"]);
     scene.wait_until_clean();
     assert_eq!(scene.names(), ["root.hsi"]);
 }

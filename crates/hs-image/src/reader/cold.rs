@@ -14,7 +14,11 @@ impl Shared {
     pub(super) fn load_cold(&self, window: u64, tools: &mut Decompressor) {
         let stored = self.memory.lock().take_stored(window);
         if let Some((chunk, stored)) = stored {
-            return self.publish_stored(window, &chunk, &stored, tools);
+            match self.image.decode_cold(window, &chunk, &stored, tools) {
+                Ok(raw) => return self.publish(Key::Cold(window), &Arc::new(raw), false),
+                // It came unverified, a while ago: the medium may do better now that it is asked.
+                Err(error) => log::warn!("{error}; it is read again"),
+            }
         }
         match self.image.window(window) {
             Ok(WindowRef::Zero) => {
@@ -75,9 +79,21 @@ impl Shared {
             }
             ControlFlow::Continue(())
         });
-        if let Err(error) = outcome {
-            for window in first + came..first + run.len() as u64 {
-                self.failed(Key::Cold(window), &error);
+        let Err(error) = outcome else { return };
+        for window in first + came..first + run.len() as u64 {
+            let key = Key::Cold(window);
+            if self.memory.lock().forget_unasked(key) {
+                continue;
+            }
+            // One bad place fails the request for all: those who wait get a request of their own.
+            let alone =
+                if run.len() > 1 { self.image.load_window(window, tools) } else { Err(error.clone()) };
+            match alone {
+                Ok(raw) => {
+                    let bytes = raw.map_or_else(|| self.memory.lock().zeroes(), Arc::new);
+                    self.publish(key, &bytes, false);
+                }
+                Err(error) => self.failed(key, &error),
             }
         }
     }

@@ -135,6 +135,15 @@ impl Memory {
         true
     }
 
+    /// Ends the loading of a chunk that nobody waits for; false when somebody does.
+    pub(super) fn forget_unasked(&mut self, key: Key) -> bool {
+        let unasked = self.loading.get(&key).is_none_or(Vec::is_empty);
+        if unasked {
+            self.loading.remove(&key);
+        }
+        unasked
+    }
+
     /// Whether the window came as a neighbour and only has to be decompressed.
     pub(super) fn has_stored(&self, window: u64) -> bool {
         self.stored.contains(&window)

@@ -207,7 +207,7 @@ fn no_byte_can_be_wrong_unnoticed() {
             }
         }
     });
-    println!("{bytes} bytes: {outcomes:?}");
+    eprintln!("{bytes} bytes: {outcomes:?}");
     check_outcomes(&subject, &outcomes);
 }
 

@@ -87,8 +87,37 @@ fn one_bad_chunk_is_an_error_to_its_window_only() {
         assert_eq!(read.is_err(), window == 7, "window {window}");
         assert!(window == 7 || found == expected);
     }
+    // The same when each window is met first by a reader that has read nothing else: what it would have
+    // brought along does not count.
+    for window in [0, 3, 6, 8] {
+        let mut found = vec![0; WINDOW_BYTES];
+        let at = window * WINDOW_BYTES;
+        crate::sample::reader(&image, 1, 1 << 20)
+            .read_at(at as u64, &mut found)
+            .expect("its own bytes are whole");
+        assert!(found == bench.disk[at..][..WINDOW_BYTES]);
+    }
     // A read that needs it among others fails as a whole.
     assert!(reader.read_at(6 * WINDOW_BYTES as u64, &mut vec![0; 3 * WINDOW_BYTES]).is_err());
+}
+
+/// What came along with another window is not verified until it is asked for; damage on the way costs a
+/// second request then, not an error.
+#[test]
+fn a_neighbour_that_came_damaged_is_read_again() {
+    let bench = bench();
+    let image = open(&bench.path("cold"));
+    let Ok(hs_format::WindowRef::Chunk(chunk)) = image.window(1) else { panic!("window 1 is stored") };
+    let file = FileStore::open(bench.path("cold")).expect("opened");
+    let rule = Rule::new(FaultKind::Flip, image.cold_range(&chunk)).times(1);
+    let fault = Arc::new(Fault::new(file, vec![rule], 6));
+    let reader = reader(&Arc::new(Image::open(fault.clone()).expect("an image")), 1, 1 << 20);
+    let mut found = vec![0; WINDOW_BYTES];
+    for window in 0..3 {
+        reader.read_at((window * WINDOW_BYTES) as u64, &mut found).expect("read");
+        assert!(found == bench.disk[window * WINDOW_BYTES..][..WINDOW_BYTES], "window {window}");
+    }
+    assert_eq!(fault.fired(), 1, "the neighbour came with the first window");
 }
 
 #[test]

@@ -77,10 +77,11 @@ fn enter(spec: &InitSpec) -> Result<(), (Step, Errno)> {
     rustix::process::chdir(&*spec.root).map_err(at(Step::Pivot))?;
     // pivot_root(2): with "." twice, the old root lies on top of the new one and can be taken off.
     rustix::process::pivot_root(".", ".").map_err(at(Step::Pivot))?;
-    rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(at(Step::Pivot))?;
-    rustix::process::chdir("/").map_err(at(Step::Pivot))?;
+    // Before the old root goes: a user namespace may mount a proc only as long as it sees another one.
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("proc", "/proc", "proc", flags, None).map_err(at(Step::Proc))?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(at(Step::Pivot))?;
+    rustix::process::chdir("/").map_err(at(Step::Pivot))?;
     rustix::process::chdir(&*spec.cwd).map_err(at(Step::Cwd))
 }
 

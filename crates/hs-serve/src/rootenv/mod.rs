@@ -21,6 +21,7 @@ mod report;
 mod signals;
 mod spawn;
 mod spec;
+mod user_namespace;
 
 use std::ffi::CString;
 use std::fs;
@@ -36,6 +37,7 @@ use crate::mounts::escape_option;
 
 pub use init::init_main;
 pub use spawn::{Child, Exit, SpawnOptions, Stream};
+pub use user_namespace::{advice as user_namespace_advice, is_in_one as in_user_namespace};
 
 /// The hidden first argument with which the program is started as init: the command line must then call
 /// [`init_main`] with the arguments that follow, before it does anything else.
@@ -57,16 +59,26 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 /// else and go with the last process. What the host mounts and unmounts is still followed, so that
 /// nothing of the host's is kept busy.
 ///
+/// Whoever is not root gets a user namespace as well, in which only they exist, as root: enough for FUSE
+/// (Linux 4.18), overlay (5.11), tmpfs and bind mounts, not for disks.
+///
 /// # Errors
-/// Not root (`CAP_SYS_ADMIN`).
+/// Root without `CAP_SYS_ADMIN`; others where the kernel, or a security module, refuses them a user
+/// namespace. It also refuses one to a process that has threads.
 pub fn enter_private_mounts() -> Result<(), ServeError> {
-    let failed = |source| ServeError::Namespace { what: "a mount namespace", source };
+    if !rustix::process::geteuid().is_root() {
+        return user_namespace::enter().and_then(|()| own_mounts()).map_err(user_namespace::refused);
+    }
+    own_mounts().map_err(|source| ServeError::Namespace { what: "a mount namespace", source })
+}
+
+fn own_mounts() -> std::io::Result<()> {
     // SAFETY: CLONE_NEWNS changes this thread's view of mounts only; no descriptor or memory is affected.
     if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
-        return Err(failed(std::io::Error::last_os_error()));
+        return Err(std::io::Error::last_os_error());
     }
     let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", flags).map_err(|errno| failed(errno.into()))
+    Ok(rustix::mount::mount_change("/", flags)?)
 }
 
 /// A root to run commands in: a read-only file system with a throw-away layer for writes above it.
@@ -109,6 +121,10 @@ impl RootEnv {
         data.extend(escape_option(&upper, b""));
         data.extend(b",workdir=");
         data.extend(escape_option(&work, b""));
+        if in_user_namespace() {
+            // There, overlay must keep its notes where users may write.
+            data.extend(b",userxattr");
+        }
         mount_at(&env.root, "overlay", flags, &data)?;
         env.furnish()?;
         Ok(env)
@@ -141,7 +157,13 @@ impl RootEnv {
         drop(directory_in(&root, "proc")?);
 
         let sys = directory_in(&root, "sys")?;
-        rustix::mount::mount_bind("/sys", path_of(&sys)).map_err(io("bind /sys in"))?;
+        let bound = if in_user_namespace() {
+            // What the host has mounted below must not be uncovered.
+            rustix::mount::mount_bind_recursive("/sys", path_of(&sys))
+        } else {
+            rustix::mount::mount_bind("/sys", path_of(&sys))
+        };
+        bound.map_err(io("bind /sys in"))?;
         // Opened again, the path leads to the mount and no longer below it.
         let sys = directory_in(&root, "sys")?;
         let read_only = MountFlags::BIND
@@ -186,9 +208,12 @@ fn furnish_dev(dev: &OwnedFd) -> Result<(), ServeError> {
     for (name, target) in DEVICE_LINKS {
         rustix::fs::symlinkat(target, dev, name).map_err(ServeError::io("make the link", name))?;
     }
-    for (name, kind, data) in
-        [("pts", "devpts", &b"newinstance,ptmxmode=0666,mode=620,gid=5"[..]), ("shm", "tmpfs", b"mode=1777")]
-    {
+    // In a user namespace the group tty (5) does not exist.
+    let terminals = match in_user_namespace() {
+        true => &b"newinstance,ptmxmode=0666,mode=620"[..],
+        false => b"newinstance,ptmxmode=0666,mode=620,gid=5",
+    };
+    for (name, kind, data) in [("pts", "devpts", terminals), ("shm", "tmpfs", b"mode=1777")] {
         rustix::fs::mkdirat(dev, name, Mode::from_raw_mode(0o755)).map_err(ServeError::io("make", name))?;
         mount_at(&base.join(name), kind, MountFlags::NOSUID | MountFlags::NOEXEC, data)?;
     }
