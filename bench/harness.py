@@ -35,18 +35,46 @@ def headstart_path():
     return os.environ.get("HEADSTART", str(target / "release" / "headstart"))
 
 
-def run(*command):
-    """Runs a command and returns its standard output; a failure shows everything and ends the run."""
+def run(*command, patience_s=300):
+    """Runs a command and returns its standard output; a failure shows everything and ends the run, as
+    does one that takes longer than `patience_s`."""
     command = [*map(str, command)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"failed with {done.returncode}: {' '.join(command)}\n{done.stdout}{done.stderr}")
-    return done.stdout
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        output, errors = process.communicate(timeout=patience_s)
+    except subprocess.TimeoutExpired:
+        abort_fuse(process.pid)
+        process.kill()
+        output, errors = process.communicate()
+        errors += f"\nhung for {patience_s} s, and was ended"
+    if process.returncode != 0:
+        sys.exit(f"failed with {process.returncode}: {' '.join(command)}\n{output}{errors}")
+    return output
 
 
-def headstart(*arguments):
+def abort_fuse(pid):
+    """Ends the FUSE connections that only this process or only this benchmark has mounted: a thread
+    that waits for one of their pages is beyond any signal."""
+    control = scratch() / "fusectl"
+    control.mkdir()
+    subprocess.run(["mount", "-t", "fusectl", "fusectl", control], check=True)
+    of_others = {fields[4] for fields in mounts_of("self") if not fields[4].startswith(str(scratch()))}
+    for fields in mounts_of(pid):
+        abort = control / fields[2].partition(":")[2] / "abort"
+        if "fuse.headstart" in fields and fields[4] not in of_others and abort.exists():
+            abort.write_text("1")
+    subprocess.run(["umount", control], check=True)
+    control.rmdir()
+
+
+def mounts_of(pid):
+    """The fields of each line of a process's mountinfo."""
+    return [line.split() for line in Path(f"/proc/{pid}/mountinfo").read_text().splitlines()]
+
+
+def headstart(*arguments, patience_s=600):
     """Runs headstart and returns its standard output."""
-    return run(headstart_path(), "-q", *arguments)
+    return run(headstart_path(), "-q", *arguments, patience_s=patience_s)
 
 
 def headstart_json(*arguments):
@@ -62,7 +90,7 @@ def start(image, command, *, medium, ready=None, flags=(), foreign=False):
         arguments.append("--foreign")
     if ready:
         arguments += ["--ready", ready]
-    output = headstart(*arguments, "--", *command)
+    output = headstart(*arguments, "--", *command, patience_s=120)
     return {**json.loads(summary.read_text()), "output": output}
 
 
@@ -101,6 +129,12 @@ def spread(values, digits=3):
 def spread_of(results, key, digits=3):
     """The spread of one key of run summaries."""
     return spread([result[key] for result in results], digits)
+
+
+def ratio_range(ours, theirs):
+    """Smallest and largest ratio of the runs of one round: the noise of a ratio."""
+    ratios = [one / other for one, other in zip(ours, theirs)]
+    return [round(min(ratios), 3), round(max(ratios), 3)]
 
 
 def progress(text):
@@ -166,15 +200,24 @@ def machine():
 # --- figures --------------------------------------------------------------------------------------
 
 
-def figure(name, value, *, at_most=None, at_least=None, unit="", detail=None):
-    """One figure of the table; without a target it is stated, not judged."""
+def figure(name, value, *, at_most=None, at_least=None, unit="", noise=None, detail=None):
+    """One figure of the table; without a target it is stated, not judged. `noise` is the smallest and
+    the largest that a single run gave."""
     met = None
     target = ""
     if at_most is not None:
         met, target = value <= at_most, f"≤ {at_most:g}"
     if at_least is not None:
         met, target = value >= at_least, f"≥ {at_least:g}"
-    return {"name": name, "value": round(value, 4), "unit": unit, "target": target, "met": met, "detail": detail or {}}
+    return {
+        "name": name,
+        "value": round(value, 4),
+        "range": noise,
+        "unit": unit,
+        "target": target,
+        "met": met,
+        "detail": detail or {},
+    }
 
 
 def arguments(description, repeats):

@@ -19,7 +19,8 @@ def new_folder(name):
 
 @contextmanager
 def server(arguments, appears):
-    """A headstart that serves while the block runs; it is ready when `appears()` is true."""
+    """A headstart that serves while the block runs; it is ready when `appears()` is true. The last of
+    the arguments is the folder that it mounts."""
     command = [headstart_path(), "-q", *map(str, arguments)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
@@ -31,6 +32,10 @@ def server(arguments, appears):
     finally:
         process.terminate()
         process.wait()
+        # A connection that had to be aborted leaves its mount behind.
+        folder = str(arguments[-1])
+        if folder in Path("/proc/self/mounts").read_text():
+            subprocess.run(["umount", "--lazy", folder], check=False)
 
 
 @contextmanager
@@ -60,7 +65,7 @@ def plain_fs(path, medium, *, direct_io=False, read_ahead_kib=None):
     direct I/O and with the kernel's read-ahead this is what `mount -o loop` makes."""
     folder, target = new_folder("disk"), new_folder("fs")
     file = folder / Path(path).name
-    with server(["lab", "disk", path, folder, "--medium", medium], file.exists):
+    with server(["lab", "disk", "--medium", medium, path, folder], file.exists):
         direct = "on" if direct_io else "off"
         device = run("losetup", "--read-only", "--find", "--show", f"--direct-io={direct}", "--sector-size", 4096, file).strip()
         try:

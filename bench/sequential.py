@@ -10,7 +10,7 @@ import csv
 import io
 import json
 
-from harness import HERE, MEDIA, alternate, arguments, figure, finish, headstart, run, spread, start
+from harness import HERE, MEDIA, alternate, arguments, figure, finish, headstart, ratio_range, run, spread, start
 from inputs import READY, demo, optimized, profile
 from mounts import plain_fs
 
@@ -101,9 +101,11 @@ def main():
         detail = {"headstart_mb_per_s": ours, "others_mb_per_s": found}
         for name, theirs in found.items():
             by_way = {way: round(ours[way]["median"] / theirs[way]["median"], 3) for way in [*WAYS, "all"]}
+            noise = ratio_range(*([run["rates"]["all"] for run in results[who]] for who in ("headstart", name)))
             figures.append(figure(
                 f"sequential rate after ready ÷ {name}, {medium}",
                 by_way["all"],
+                noise=noise,
                 at_least=LIMIT if name == PLAIN else None,
                 detail={"ratio_by_way": by_way, **(detail if name == PLAIN else {})},
             ))

@@ -6,7 +6,7 @@ another Python program; not optimised. Each starts the demo's program on every m
 squashfs (zstd, 128 KiB) of the same root on the same medium.
 """
 
-from harness import MEDIA, alternate, arguments, figure, finish, spread_of, start
+from harness import MEDIA, alternate, arguments, figure, finish, ratio_range, spread_of, start
 from inputs import COMMAND, NEAR_COMMAND, OTHER_COMMAND, READY, demo, optimized, profile
 
 LIMIT = 1.1
@@ -46,7 +46,8 @@ def main():
                 "squashfs_store_bytes": spread_of(results["squashfs"], "store_bytes", 0),
             }
             ratio = ready[name]["median"] / ready["squashfs"]["median"]
-            figures.append(figure(f"{name} ÷ squashfs, {medium}", ratio, at_most=LIMIT, detail=detail))
+            noise = ratio_range(*([run["ready_s"] for run in results[who]] for who in (name, "squashfs")))
+            figures.append(figure(f"{name} ÷ squashfs, {medium}", ratio, at_most=LIMIT, noise=noise, detail=detail))
     finish("wrong_profile", figures, args.repeats)
 
 

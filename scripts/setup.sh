@@ -1,10 +1,11 @@
 #!/bin/sh
 # Installs what building, testing and demonstrating headstart needs: Debian packages and Rust.
 #
-#   scripts/setup.sh [--yes] [--check]
+#   scripts/setup.sh [--yes] [--check] [--bench]
 #
 #   --yes     install without asking
 #   --check   only say what is missing; exit 1 if something is
+#   --bench   also what `make bench` needs
 #
 # It asks once before it installs, on a person's terminal; it asks nothing under CI or without a
 # terminal. When everything is there it says nothing and takes a fraction of a second.
@@ -15,6 +16,7 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 minimum=$(minimum_rust "$root")
 yes=false
 check=false
+bench=false
 
 # One line a package: its name, and why it is needed.
 packages() {
@@ -33,6 +35,9 @@ mmdebstrap          makes the Debian root that the demo starts a program from
 uidmap              lets mmdebstrap make that root without being root
 gpg                 lets mmdebstrap find the key that signs the Debian archive
 LIST
+    if $bench; then
+        echo "python3             runs the scripts of bench/"
+    fi
     # Debian has its own keys; elsewhere mmdebstrap needs them to check what it downloads.
     if [ "$distribution" != debian ]; then
         echo "debian-archive-keyring  the keys that the demo's Debian root is checked against"
@@ -44,6 +49,7 @@ main() {
         case $argument in
         --yes) yes=true ;;
         --check) check=true ;;
+        --bench) bench=true ;;
         -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
         *) echo "setup: unknown argument $argument (see --help)" >&2; exit 2 ;;
         esac

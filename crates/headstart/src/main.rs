@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod demo;
 mod doctor;
+mod log_output;
 mod medium;
 mod show;
 mod signals;
@@ -24,7 +25,7 @@ fn main() -> ExitCode {
     }
     allocate_kindly();
     let cli = Cli::parse();
-    log_to_stderr(&cli);
+    log_output::start(cli.quiet, cli.verbose);
     match run(&cli) {
         Ok(code) => code,
         Err(error) => {
@@ -64,29 +65,5 @@ fn allocate_kindly() {
         libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
         libc::mallopt(libc::M_TRIM_THRESHOLD, 32 << 20);
         libc::mallopt(libc::M_ARENA_MAX, 2);
-    }
-}
-
-/// Messages of the libraries, on standard error.
-fn log_to_stderr(cli: &Cli) {
-    struct Stderr;
-    impl log::Log for Stderr {
-        fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-            true
-        }
-        fn log(&self, record: &log::Record<'_>) {
-            eprintln!("headstart: {}: {}", record.level().as_str().to_lowercase(), record.args());
-        }
-        fn flush(&self) {}
-    }
-    let level = match (cli.quiet, cli.verbose) {
-        (true, _) => log::LevelFilter::Error,
-        (false, 0) => log::LevelFilter::Warn,
-        (false, 1) => log::LevelFilter::Info,
-        (false, 2) => log::LevelFilter::Debug,
-        (false, _) => log::LevelFilter::Trace,
-    };
-    if log::set_logger(&Stderr).is_ok() {
-        log::set_max_level(level);
     }
 }

@@ -4,9 +4,9 @@
 //! cargo run --release -p hs-serve --example pipeline -- IMAGE [ROUNDS]
 //! ```
 //!
-//! Measures on one thread what a byte of the image's hot region costs to read, to verify, to decompress
-//! and to push into the page cache of `disk.img`, each alone; then the real prefetch in push mode, from
-//! opening the image to the last pushed byte. With all cores busy and nothing else to do, the pipeline
+//! Measures what the image's hot region costs one thread to read, to verify, to decompress and to push
+//! into the page cache of `disk.img`; then the real prefetch in push mode, from opening the image to the
+//! last pushed byte. With all cores busy and nothing else to do, the pipeline
 //! would deliver cores ÷ (sum of the costs) bytes a second; the ratio is what it does deliver of that.
 //! IMAGE should have a hot region of hundreds of megabytes. Needs FUSE.
 
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hs_image::{Decompressor, Image, StreamEvent};
+use hs_serve::fuse::Pusher;
 use hs_serve::{Prefetching, ServeConfig, ServedImage};
 use hs_store::FileStore;
 use hs_units::BLOCK_BYTES;
@@ -51,63 +52,65 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Every stage by itself, on this thread.
+/// Every stage on this thread, chunk after chunk, with a buffer for each as the pipeline has.
 fn alone(path: &Path, round: &mut Round) -> Result<()> {
-    let image = Image::open(Arc::new(FileStore::open(path)?))?;
-    let chunks = image.hot_chunk_count();
-    if chunks == 0 {
-        return Err(format!("{} has no hot region", path.display()).into());
-    }
-    let mut stored = Vec::with_capacity(chunks as usize);
-    round.read_s = timed(|| {
-        image.stream_hot(0..chunks, &mut |event| {
-            if let StreamEvent::Chunk(_, bytes) = event {
-                stored.push(bytes.to_vec());
-            }
-            ControlFlow::Continue(())
-        })?;
-        Ok(())
-    })?;
-    let entries: Vec<_> = (0..chunks).map(|chunk| image.hot_chunk(chunk).0).collect();
-    round.bytes = entries.iter().map(|entry| u64::from(entry.raw_bytes)).sum();
-    round.verify_s = timed(|| {
-        entries.iter().zip(&stored).try_for_each(|(entry, stored)| entry.verify(stored))?;
-        Ok(())
-    })?;
-    let mut tools = Decompressor::new();
-    let mut raw = Vec::with_capacity(stored.len());
-    round.decompress_s = timed(|| {
-        for (entry, stored) in entries.iter().zip(&stored) {
-            let mut bytes = vec![0; entry.raw_bytes as usize];
-            tools.decompress(entry.codec, stored, &mut bytes)?;
-            raw.push(bytes);
-        }
-        Ok(())
-    })?;
-    drop(stored);
-    round.push_s = push(path, &image, &raw)?;
-    Ok(())
-}
-
-/// Seconds to push the chunks, extent by extent, into a disk that prefetches nothing itself.
-fn push(path: &Path, image: &Image, raw: &[Vec<u8>]) -> Result<f64> {
     let folder = tempfile::tempdir()?;
     let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
     let served = ServedImage::start(Arc::new(FileStore::open(path)?), folder.path(), &config, None)?;
     // The kernel takes pages only for a file that it has looked up.
     std::fs::metadata(folder.path().join("disk.img"))?;
+    let image = served.reader().image();
+    let chunks = image.hot_chunk_count();
+    if chunks == 0 {
+        return Err(format!("{} has no hot region", path.display()).into());
+    }
+    let mut tools = Decompressor::new();
     let pusher = served.session().pusher();
-    timed(|| {
-        for (chunk, raw) in raw.iter().enumerate() {
-            let mut rest = raw.as_slice();
-            for extent in image.hot_extents(chunk as u32) {
-                let (bytes, after) = rest.split_at((extent.count * BLOCK_BYTES) as usize);
-                rest = after;
-                pusher.push(extent.start.byte_offset(), &[bytes])?;
+    let mut failure = None;
+    let began = Instant::now();
+    image.stream_hot(0..chunks, &mut |event| {
+        let StreamEvent::Chunk(chunk, bytes) = event else { return ControlFlow::Continue(()) };
+        let stored = bytes.to_vec();
+        match stages(image, chunk, &stored, &mut tools, &pusher, round) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failure = Some(error);
+                ControlFlow::Break(())
             }
         }
-        Ok(())
-    })
+    })?;
+    // What is left of the whole is reading.
+    round.read_s = began.elapsed().as_secs_f64() - round.verify_s - round.decompress_s - round.push_s;
+    failure.map_or(Ok(()), Err)
+}
+
+/// The stages of one chunk after it was read.
+fn stages(
+    image: &Image,
+    chunk: u32,
+    stored: &[u8],
+    tools: &mut Decompressor,
+    pusher: &Pusher,
+    round: &mut Round,
+) -> Result<()> {
+    let (entry, _) = image.hot_chunk(chunk);
+    let began = Instant::now();
+    entry.verify(stored)?;
+    let verified = Instant::now();
+    let mut raw = vec![0; entry.raw_bytes as usize];
+    tools.decompress(entry.codec, stored, &mut raw)?;
+    let decompressed = Instant::now();
+    let mut rest = raw.as_slice();
+    for extent in image.hot_extents(chunk) {
+        let (bytes, after) = rest.split_at((extent.count * BLOCK_BYTES) as usize);
+        rest = after;
+        pusher.push(extent.start.byte_offset(), &[bytes])?;
+    }
+    round.push_s += decompressed.elapsed().as_secs_f64();
+    round.verify_s += (verified - began).as_secs_f64();
+    round.decompress_s += (decompressed - verified).as_secs_f64();
+    round.bytes += u64::from(entry.raw_bytes);
+    Ok(())
 }
 
 /// Everything together, as `headstart mount --prefetch push` does it.
@@ -124,12 +127,6 @@ fn pipeline(path: &Path, round: &mut Round) -> Result<()> {
         return Err(format!("{pushed} bytes were prefetched, not {}", round.bytes).into());
     }
     Ok(())
-}
-
-fn timed(work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let began = Instant::now();
-    work()?;
-    Ok(began.elapsed().as_secs_f64())
 }
 
 /// One line a round.

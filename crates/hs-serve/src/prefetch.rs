@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use hs_engine::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};
 use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, Reader, StreamEvent};
 use hs_units::{BlockRange, Nanos};
@@ -68,6 +68,12 @@ struct Stored {
     bytes: Vec<u8>,
 }
 
+/// One decompressed chunk on its way into the kernel.
+struct Decoded {
+    chunk: u32,
+    raw: Arc<Vec<u8>>,
+}
+
 /// The threads of a prefetch. Dropping it stops them.
 pub struct Running {
     driver: Arc<Driver>,
@@ -115,10 +121,14 @@ impl Driver {
             threads: Vec::new(),
             decoders: Vec::new(),
         };
+        let push = match deliver {
+            Some(deliver) => Some(running.start_pusher(reader, deliver)?),
+            None => None,
+        };
         for number in 0..cores {
             let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_rx.clone());
-            let deliver = deliver.clone();
-            let decode = move || driver.decode(&reader, &stored, deliver.as_deref());
+            let push = push.clone();
+            let decode = move || driver.decode(&reader, &stored, push.as_ref());
             running.decoders.push(spawn(format!("hs-decode-{number}"), decode)?);
         }
         if let Some(head) = head.filter(|head| head.chunks > 0 && self.is_enabled()) {
@@ -290,14 +300,14 @@ impl Driver {
         self.finished(id, Some(0));
     }
 
-    fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, deliver: Option<&dyn Deliver>) {
+    fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, push: Option<&Sender<Decoded>>) {
         let mut tools = Decompressor::new();
         for Stored { chunk, bytes } in stored {
             match reader.supply_hot(chunk, &bytes, &mut tools, || self.wait_for_warmer(chunk)) {
                 Ok(Some(raw)) => {
-                    let extents = reader.image().hot_extents(chunk);
-                    if deliver.is_some_and(|deliver| deliver.deliver(extents, &raw)) {
-                        reader.release_hot(chunk);
+                    if let Some(push) = push {
+                        // When the pushing thread is gone the chunk waits for its readers in memory.
+                        let _ = push.send(Decoded { chunk, raw });
                     }
                 }
                 // A demand read had it already, or it is damaged and its readers get cold copies:
@@ -355,6 +365,27 @@ impl HotPolicy for Driver {
 }
 
 impl Running {
+    /// A thread that gives chunks to the kernel. It may have to wait for a page that some reader holds
+    /// until its last chunk has come, so it is never a thread that brings chunks. What waits for it
+    /// counts against the prefetch's budget.
+    fn start_pusher(
+        &mut self,
+        reader: &Arc<Reader>,
+        deliver: Arc<dyn Deliver>,
+    ) -> Result<Sender<Decoded>, ServeError> {
+        let (sender, chunks) = unbounded::<Decoded>();
+        let reader = Arc::clone(reader);
+        let push = move || {
+            for Decoded { chunk, raw } in chunks {
+                if deliver.deliver(reader.image().hot_extents(chunk), &raw) {
+                    reader.release_hot(chunk);
+                }
+            }
+        };
+        self.decoders.push(spawn("hs-push".to_owned(), push)?);
+        Ok(sender)
+    }
+
     /// Waits until everything that the engine wanted has been read and decompressed.
     pub fn wait(&mut self) {
         for thread in self.threads.drain(..).chain(self.decoders.drain(..)) {

@@ -46,6 +46,7 @@ pub(crate) fn run(args: &Mount, quiet: bool) -> anyhow::Result<()> {
         // SAFETY: the parent, this program too, passed the descriptor for this alone.
         let mut ready = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         ready.write_all(b"1").context("tell the parent")?;
+        crate::log_output::go_to_background().context("go to the background")?;
     } else if !quiet {
         eprintln!("{} mounted; `umount {}` or Ctrl-C ends it", args.image.display(), args.dir.display());
     }

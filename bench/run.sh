@@ -1,0 +1,24 @@
+#!/bin/sh
+# Measures headstart against other tools: every figure with the script that reproduces it.
+#
+#   bench/run.sh [SCRIPT]...     the scripts to run, without .py; all of them when none is given
+#
+# Needs root, a release build (`make release`) and the packages of `scripts/setup.sh --bench`. Writes
+# bench/results/. HEADSTART_CACHE is where the demo keeps its files (/var/cache/headstart).
+set -eu
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+if [ "$(id -u)" -ne 0 ]; then
+    echo "bench: needs root, to mount: run it with sudo" >&2
+    exit 1
+fi
+"$here/../scripts/setup.sh" --bench
+if [ $# -eq 0 ]; then
+    set -- start wrong_profile size random_reads sequential pipeline memory scale read_ahead
+fi
+began=$(date +%s)
+for script in "$@"; do
+    echo "== $script, after $(($(date +%s) - began)) s" >&2
+    python3 "$here/$script.py"
+done
+python3 "$here/table.py" >/dev/null
+echo "$(($(date +%s) - began)) s in all; see bench/results/issue-1-first-image.md" >&2

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Puts the figures of all scripts into one JSON file and one short table."""
+
+import json
+import sys
+
+from harness import RESULTS, machine
+
+SCRIPTS = ["start", "wrong_profile", "size", "random_reads", "sequential", "pipeline", "memory", "scale", "read_ahead"]
+VERDICT = {True: "met", False: "**missed**", None: ""}
+
+
+def range_of(each):
+    """The noise behind a figure."""
+    return f"{each['range'][0]:.3g}–{each['range'][1]:.3g}" if each["range"] else ""
+
+
+def main():
+    name = sys.argv[1] if len(sys.argv) > 1 else "issue-1-first-image"
+    parts = [RESULTS / "parts" / f"{script}.json" for script in SCRIPTS]
+    parts = [json.loads(path.read_text()) for path in parts if path.exists()]
+    here = machine()
+    (RESULTS / f"{name}.json").write_text(json.dumps({"machine": here, "parts": parts}, indent=2, ensure_ascii=False) + "\n")
+    lines = [
+        f"# {name}",
+        "",
+        f"{here['cpu']}, {here['cores']} cores, {here['memory_gib']} GiB; Linux {here['kernel']}; {here['system']}; {here['date']}.",
+        "Written by `make bench`. Every figure is a ratio or a size from one run; its details, with smallest and",
+        f"largest values, are in {name}.json.",
+    ]
+    for part in parts:
+        if not part["figures"]:
+            continue
+        load = part["load"]
+        lines += ["", f"## `{part['command']}`", ""]
+        if load["gave_up_waiting"]:
+            lines += [f"Others used up to {load['busiest_before_a_round']:.0%} of the machine meanwhile: not to be relied on.", ""]
+        lines += ["| figure | value | runs' range | target | |", "| --- | ---: | ---: | ---: | --- |"]
+        for each in part["figures"]:
+            value = f"{each['value']:.3g} {each['unit']}".strip()
+            lines.append(f"| {each['name']} | {value} | {range_of(each)} | {each['target']} | {VERDICT[each['met']]} |")
+        for medium, table in part.get("tables", {}).items():
+            lines += ["", f"`headstart demo --medium {medium}`:", "", "```text", *table, "```"]
+    (RESULTS / f"{name}.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
