@@ -35,6 +35,10 @@ def headstart_path():
     return os.environ.get("HEADSTART", str(target / "release" / "headstart"))
 
 
+class Hung(SystemExit):
+    """A command that did not come to its end."""
+
+
 def run(*command, patience_s=300):
     """Runs a command and returns its standard output; a failure shows everything and ends the run, as
     does one that takes longer than `patience_s`."""
@@ -46,10 +50,15 @@ def run(*command, patience_s=300):
         abort_fuse(process.pid)
         process.kill()
         output, errors = process.communicate()
-        errors += f"\nhung for {patience_s} s, and was ended"
+        raise Hung(f"hung for {patience_s} s, and was ended: {shown(command)}\n{output}{errors}") from None
     if process.returncode != 0:
-        sys.exit(f"failed with {process.returncode}: {' '.join(command)}\n{output}{errors}")
+        sys.exit(f"failed with {process.returncode}: {shown(command)}\n{output}{errors}")
     return output
+
+
+def shown(command):
+    """A command for an error message, without the scripts that it carries."""
+    return " ".join(word if len(word) < 200 else f"'{word[:40]}…'" for word in command)
 
 
 def abort_fuse(pid):
@@ -82,7 +91,7 @@ def headstart_json(*arguments):
     return json.loads(headstart(*arguments))
 
 
-def start(image, command, *, medium, ready=None, flags=(), foreign=False):
+def start(image, command, *, medium, ready=None, flags=(), foreign=False, patience_s=120):
     """One cold start by `headstart run`; returns its run summary, with `output` added."""
     summary = scratch() / "summary.json"
     arguments = ["run", image, "--medium", medium, "--json", summary, *flags]
@@ -90,7 +99,7 @@ def start(image, command, *, medium, ready=None, flags=(), foreign=False):
         arguments.append("--foreign")
     if ready:
         arguments += ["--ready", ready]
-    output = headstart(*arguments, "--", *command, patience_s=120)
+    output = headstart(*arguments, "--", *command, patience_s=patience_s)
     return {**json.loads(summary.read_text()), "output": output}
 
 

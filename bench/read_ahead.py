@@ -3,7 +3,7 @@
 sequential reads are like afterwards. Writes results/readahead.md.
 """
 
-from harness import FLAT, RESULTS, alternate, arguments, finish, spread, spread_of
+from harness import FLAT, RESULTS, Hung, alternate, arguments, finish, progress, spread, spread_of
 from inputs import optimized, profile
 from inputs import READY
 from sequential import command, from_image, inputs
@@ -57,6 +57,8 @@ def images(files, paths, exact):
 
 def summarize(variant, results):
     recorded, kib, mode = variant
+    if None in results:
+        return {"recorded": recorded, "read_ahead_kib": kib, "prefetch": mode, "hung": results.count(None)}
     summaries = [result["summary"] for result in results]
     return {
         "recorded": recorded,
@@ -71,6 +73,10 @@ def summarize(variant, results):
     }
 
 
+def show(result):
+    return f"{result['summary']['ready_s']:.2f} s" if result else "hung"
+
+
 def table(medium, rows):
     lines = [
         f"## {medium}",
@@ -80,7 +86,8 @@ def table(medium, rows):
     ]
     for row in rows:
         cells = [row["recorded"], f"{row['read_ahead_kib']} KiB", row["prefetch"]]
-        lines.append("| " + " | ".join([*cells, *(show(row) for show in COLUMNS.values())]) + " |")
+        figures = ["hung"] + [""] * (len(COLUMNS) - 1) if "hung" in row else [of(row) for of in COLUMNS.values()]
+        lines.append("| " + " | ".join([*cells, *figures]) + " |")
     return "\n".join([*lines, ""])
 
 
@@ -105,10 +112,18 @@ def main():
         def case(variant, medium=medium):
             recorded, kib, mode = variant
             flags = ["--read-ahead", kib, "--prefetch", mode]
-            return lambda: from_image(found[recorded], paths, medium, flags)
+
+            def run():
+                try:
+                    return from_image(found[recorded], paths, medium, flags)
+                except Hung as hung:
+                    progress(str(hung).splitlines()[0])
+                    return None
+
+            return run
 
         cases = {variant: case(variant) for variant in VARIANTS}
-        results = alternate(cases, args.repeats, lambda result: f"{result['summary']['ready_s']:.2f} s")
+        results = alternate(cases, args.repeats, show)
         rows[medium] = [summarize(variant, runs) for variant, runs in results.items()]
         tables.append(table(medium, rows[medium]))
     RESULTS.mkdir(parents=True, exist_ok=True)

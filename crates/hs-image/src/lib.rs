@@ -2,8 +2,8 @@
 //!
 //! Reading: [`Image`] knows where everything lies and fetches single chunks, verified; [`Reader`]
 //! answers reads of the disk from any number of threads, fetching and decompressing in parallel.
-//! Writing: [`build`] stores a disk in cold windows, [`optimize`] adds a hot region that a profile
-//! ordered, [`verify`] proves what an image holds.
+//! Writing: [`build()`] stores a disk in cold windows, [`optimize()`] adds a hot region that a profile
+//! ordered, [`verify()`] proves what an image holds.
 
 // The samples of the tests in `tests` serve those in `src` too, under the crate's own name.
 #[cfg(test)]

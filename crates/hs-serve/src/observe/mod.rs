@@ -2,7 +2,7 @@
 //!
 //! Pages that prefetching put into the page cache of the upper file system are read there, and our
 //! server never hears of it. The [`Observer`] therefore asks the kernel: trace events of a tracefs
-//! instance of its own, and, for metadata, the accessed marks of cached pages. [`account`] then says
+//! instance of its own, and, for metadata, the accessed marks of cached pages. [`account()`] then says
 //! what was used, late and unused.
 //!
 //! # What is seen (tried on Linux 6.18, ext4 on a loop device)
