@@ -242,6 +242,7 @@ def finish(script, figures, repeats, **more):
     part = {
         "script": script,
         "command": command,
+        "machine": machine(),
         "load": {**seen_load, "load_average": os.getloadavg()[0]},
         "figures": figures,
         **more,

@@ -12,7 +12,7 @@ VERDICT = {True: "met", False: "**missed**", None: ""}
 
 def range_of(each):
     """The noise behind a figure."""
-    return f"{each['range'][0]:.3g}–{each['range'][1]:.3g}" if each["range"] else ""
+    return f"{each['range'][0]:.3g}–{each['range'][1]:.3g}" if each.get("range") else ""
 
 
 def main():

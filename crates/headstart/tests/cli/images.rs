@@ -12,7 +12,13 @@ use rustix::process::Signal;
 use crate::scene::{Running, Scene, headstart, run, wait_until};
 
 /// Writes a profile that read these blocks of the disk, one by one.
-fn write_profile(scene: &Scene, name: &str, image: &str, disk: &[u8], blocks: impl Iterator<Item = u64>) {
+pub(crate) fn write_profile(
+    scene: &Scene,
+    name: &str,
+    image: &str,
+    disk: &[u8],
+    blocks: impl Iterator<Item = u64>,
+) {
     let inspected = run(["inspect", "--json", &scene.arg(image)]).ok().json();
     let digest: Digest =
         inspected["disk_digest"].as_str().and_then(|text| text.parse().ok()).expect("a digest");

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
+use crate::images::write_profile;
 use crate::scene::{Running, START, Scene, machine_has, mount, run};
 
 fn umount(path: &str) {
@@ -33,6 +34,35 @@ fn a_mounted_disk_is_the_raw_disk_and_umount_ends_its_server() {
     mount(&scene, &[&scene.arg("cold.hsi"), &scene.arg("cold.hsi")])
         .fails(1, &["cold.hsi", "not a directory"]);
     scene.wait_until_clean();
+}
+
+/// A pushed page may be locked by a reader that waits for a chunk which comes later: whoever pushes must
+/// not be whom that chunk needs. The profile's order scatters every read over all chunks, and the
+/// medium is slow enough for the disk to be read while they come.
+#[test]
+fn a_disk_can_be_read_while_it_is_pushed() {
+    if !machine_has(&[]) {
+        return;
+    }
+    const BLOCKS: usize = 2_000;
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", BLOCKS, 21);
+    let scattered = (0..BLOCKS as u64).map(|number| number * 7 % BLOCKS as u64);
+    write_profile(&scene, "all.hsp", "cold.hsi", &disk, scattered);
+    let profile = scene.arg("all.hsp");
+    run(["optimize", &scene.arg("cold.hsi"), "--profile", &profile, "-o", &scene.arg("hot.hsi")]).ok();
+    let dir = scene.folder("dir");
+    for _ in 0..3 {
+        mount(&scene, &[&scene.arg("hot.hsi"), &dir, "--prefetch", "push", "--medium", "flat-10ms-5mbs"])
+            .ok();
+        let path = scene.path("dir/disk.img");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(fs::read(path).expect("read")));
+        let read = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("the reader goes on");
+        assert!(read == disk);
+        umount(&dir);
+        scene.wait_until_clean();
+    }
 }
 
 #[test]
