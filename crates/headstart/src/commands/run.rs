@@ -39,7 +39,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
             direct_io: mode != PrefetchMode::Push && !args.foreign,
             warm: mode == PrefetchMode::Warm,
             // The neighbours of a recorded inode were not recorded: reading them ahead costs a miss each.
-            inode_readahead_blocks: (mode != PrefetchMode::Off).then_some(1),
+            inode_readahead_blocks: (mode != PrefetchMode::Off && !args.foreign).then_some(1),
             ..mount
         },
         command: args.command.clone(),

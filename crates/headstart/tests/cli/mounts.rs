@@ -44,7 +44,7 @@ fn a_disk_can_be_read_while_it_is_pushed() {
     if !machine_has(&[]) {
         return;
     }
-    const BLOCKS: usize = 2_000;
+    const BLOCKS: usize = 5_000;
     let scene = Scene::new();
     let disk = scene.image("cold.hsi", BLOCKS, 21);
     let scattered = (0..BLOCKS as u64).map(|number| number * 7 % BLOCKS as u64);
@@ -53,8 +53,7 @@ fn a_disk_can_be_read_while_it_is_pushed() {
     run(["optimize", &scene.arg("cold.hsi"), "--profile", &profile, "-o", &scene.arg("hot.hsi")]).ok();
     let dir = scene.folder("dir");
     for _ in 0..3 {
-        mount(&scene, &[&scene.arg("hot.hsi"), &dir, "--prefetch", "push", "--medium", "flat-10ms-5mbs"])
-            .ok();
+        mount(&scene, &[&scene.arg("hot.hsi"), &dir, "--prefetch", "push"]).ok();
         let path = scene.path("dir/disk.img");
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || sender.send(fs::read(path).expect("read")));
