@@ -271,7 +271,6 @@ impl Prefetch {
                 self.last_done = Some(now);
                 let first_byte = request.first_byte.unwrap_or(now);
                 self.estimate.observe(request.asked, first_byte, now, bytes);
-                self.request_bytes = (self.request_bytes * 2).min(self.config.max_request_bytes);
             }
             None => self.ended = Some(EndReason::Failed),
         }
@@ -422,6 +421,7 @@ impl Prefetch {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.next = chunks.end;
+        self.request_bytes = (self.stored(&chunks) * 2).min(self.config.max_request_bytes);
         self.in_flight_raw_bytes += self.sizes[chunks.start as usize..chunks.end as usize]
             .iter()
             .map(|size| u64::from(size.raw_bytes))

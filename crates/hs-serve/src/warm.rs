@@ -38,6 +38,11 @@ use crate::prefetch::{Driver, WarmerPlace};
 /// How many requests may be on their way ahead of the stream. A loop device has 128 places; the
 /// rest is left for reads that somebody waits for.
 const HINTS_AHEAD: usize = 64;
+/// Where files are touched page by page, so many requests are not even one chunk: there it may be more,
+/// as long as they do not reach further ahead than [`CHUNKS_AHEAD`].
+const MAX_HINTS_AHEAD: usize = 112;
+/// See [`MAX_HINTS_AHEAD`].
+const CHUNKS_AHEAD: u32 = 3;
 
 /// Chunks that are held behind the warmer for requests that are still on their way.
 const HELD_CHUNKS: u32 = 16;
@@ -155,9 +160,7 @@ impl Drop for Warmer {
 fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, progress: &Progress) {
     let mut released = 0;
     for (number, step) in steps.iter().enumerate() {
-        // The step that is so far behind that its blocks must have come before this one is due.
-        let behind = number.checked_sub(HINTS_AHEAD).and_then(|behind| steps[behind].chunk);
-        if let Some(behind) = behind.filter(|behind| !driver.has_arrived(*behind)) {
+        if let Some(behind) = due_after(steps, number).filter(|behind| !driver.has_arrived(*behind)) {
             driver.set_warmer(WarmerPlace::Idle);
             progress.set_leads();
             driver.wait_until(|engine| progress.stop.load(Relaxed) || engine.has_arrived(behind));
@@ -183,6 +186,14 @@ fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, pr
     }
     driver.set_warmer(WarmerPlace::Idle);
     progress.set_leads();
+}
+
+/// The chunk that must have come before the step with this number is due.
+fn due_after(steps: &[Step], number: usize) -> Option<u32> {
+    let chunk_of = |hints: usize| steps[number.checked_sub(hints)?].chunk;
+    let by_chunks = steps[number].chunk.and_then(|chunk| chunk.checked_sub(CHUNKS_AHEAD));
+    let dense = chunk_of(MAX_HINTS_AHEAD).max(by_chunks);
+    chunk_of(HINTS_AHEAD).min(dense)
 }
 
 /// The page caches, and the file that was asked last.
