@@ -200,7 +200,7 @@ impl Prefetch {
             }
             return Next::Wait;
         }
-        let doubted = self.misses > TRUSTED_MISSES;
+        let doubted = self.is_doubted();
         if doubted {
             if self.demand_under_way > 0 || !self.in_flight.is_empty() {
                 return Next::Wait;
@@ -312,6 +312,19 @@ impl Prefetch {
         self.arrived.iter().position(|arrived| !arrived).unwrap_or(self.arrived.len()) as u32
     }
 
+    /// Whether so much was needed that the profile does not have that prefetch only fills pauses.
+    #[must_use]
+    pub const fn is_doubted(&self) -> bool {
+        self.misses > TRUSTED_MISSES
+    }
+
+    /// Whether nothing is under way, and nobody can say when something will be: chunks must be released
+    /// first, or the profile is doubted and there must be a pause.
+    #[must_use]
+    pub fn stands_still(&self) -> bool {
+        self.is_blocked() || (self.is_doubted() && self.ended.is_none() && self.in_flight.is_empty())
+    }
+
     /// Whether nothing is under way and nothing can be asked for until chunks are released.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
@@ -345,7 +358,7 @@ impl Prefetch {
             // A request of its own would come after those that are under way.
             return Late::Join;
         }
-        if self.misses > TRUSTED_MISSES || chunk < self.next || self.is_blocked() {
+        if self.is_doubted() || chunk < self.next || self.is_blocked() {
             return Late::Fetch;
         }
         // Both wait for the requests under way. Then the stream brings what lies between first; a

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use hs_format::{Decompressor, WindowRef};
+use hs_format::Decompressor;
 use hs_units::{BLOCK_BYTES, ByteRange, Lba, Nanos};
 use parking_lot::Mutex;
 
@@ -36,6 +36,9 @@ pub(crate) type Bytes = Arc<Vec<u8>>;
 /// Called once with the bytes asked for, in order, in any number of pieces.
 type Answer = Box<dyn FnOnce(Result<&[&[u8]], &ImageError>) + Send>;
 
+/// Windows that are decompressed ahead of a sequential reader, for each core.
+const DECODED_AHEAD: usize = 2;
+
 /// How a [`Reader`] uses the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderOptions {
@@ -43,13 +46,13 @@ pub struct ReaderOptions {
     pub demand_threads: usize,
     /// Decompressed chunks kept because they may be read again.
     pub cache_bytes: u64,
-    /// Windows read ahead of a sequential reader, at most.
-    pub read_ahead_windows: u64,
+    /// Bytes of the disk read ahead of a sequential reader, at most; they wait compressed.
+    pub read_ahead_bytes: u64,
 }
 
 impl Default for ReaderOptions {
     fn default() -> Self {
-        Self { demand_threads: 8, cache_bytes: 32 << 20, read_ahead_windows: 8 }
+        Self { demand_threads: 8, cache_bytes: 32 << 20, read_ahead_bytes: 8 << 20 }
     }
 }
 
@@ -110,11 +113,24 @@ struct Span {
     len: u32,
 }
 
+/// The windows that a read touches outside the hot region.
+fn cold_windows(spans: &[Span]) -> impl Iterator<Item = u64> + use<> {
+    let cold = |span: &Span| match span.key {
+        Key::Cold(window) => Some(window),
+        Key::Hot(_) => None,
+    };
+    let first = spans.iter().find_map(cold);
+    let last = spans.iter().rev().find_map(cold);
+    first.zip(last).into_iter().flat_map(|(first, last)| first..=last)
+}
+
 /// A read that has not been answered yet.
 struct Pending {
     spans: Vec<Span>,
     found: Vec<Option<Bytes>>,
     missing: usize,
+    /// Of these, spans outside the hot region.
+    missing_cold: usize,
     at: Nanos,
     range: ByteRange,
     late_bytes: u64,
@@ -140,12 +156,17 @@ impl Reader {
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Self, ImageError> {
         let (jobs, queue) = unbounded();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let decode_ahead = (cores * DECODED_AHEAD) as u64;
         let memory = Memory::new(&image, options.cache_bytes);
         let shared = Arc::new(Shared {
             policy,
             watch,
             memory: Mutex::new(memory),
-            sequential: Mutex::new(Sequential::new(options.read_ahead_windows)),
+            sequential: Mutex::new(Sequential::new(
+                options.read_ahead_bytes / image.window_bytes(),
+                decode_ahead,
+            )),
             cluster: Mutex::new(Cluster::new()),
             jobs,
             counters: Counters::default(),
@@ -307,6 +328,7 @@ impl Shared {
         let mut pending = Pending {
             found: spans.iter().map(|span| memory.get(span.key, &self.image)).collect(),
             missing: 0,
+            missing_cold: 0,
             at: since.unwrap_or_else(|| self.now()),
             range,
             late_bytes: 0,
@@ -315,13 +337,15 @@ impl Shared {
             answer,
         };
         pending.missing = pending.found.iter().filter(|found| found.is_none()).count();
+        // What the hot region holds is scattered by nature: only cold windows tell of a sequential reader.
+        let windows = cold_windows(&pending.spans);
         if pending.missing == 0 {
             self.mark_served(&mut memory, &pending);
             drop(memory);
-            return self.answer(pending);
+            self.answer(pending);
+            return windows.for_each(|window| self.read_ahead(window));
         }
         let mut wanted = Vec::new();
-        let mut asked_windows = Vec::new();
         for (span, found) in pending.spans.iter().zip(&pending.found) {
             if found.is_some() {
                 continue;
@@ -329,8 +353,9 @@ impl Shared {
             match span.key {
                 Key::Hot(_) => pending.late_bytes += u64::from(span.len),
                 Key::Cold(window) => {
-                    pending.missed |= !memory.has_stored(window);
-                    asked_windows.push(window);
+                    pending.missing_cold += 1;
+                    pending.missed |= !memory.has_come(window);
+                    self.cluster.lock().used(window);
                 }
             }
             if !memory.is_loading(span.key) && !wanted.contains(&span.key) {
@@ -349,19 +374,22 @@ impl Shared {
             self.policy.miss();
         }
         for key in wanted {
-            let joins = matches!(key, Key::Hot(chunk) if self.policy.join(chunk));
-            if !joins {
-                let _ = self.jobs.send(Job::Load(key));
-            } else if !self.memory.lock().joined(key) {
-                // The chunk came, or the stream ended, in between.
+            if !matches!(key, Key::Hot(chunk) if self.join(chunk)) {
                 let _ = self.jobs.send(Job::Load(key));
             }
         }
-        // What the hot region holds is scattered by nature: only cold windows tell of a sequential reader.
-        for window in asked_windows {
-            self.cluster.lock().used(window);
-            self.read_ahead(window);
+        windows.for_each(|window| self.read_ahead(window));
+    }
+
+    /// Lets the readers of a hot chunk wait for the stream; false when they must fetch it.
+    fn join(&self, chunk: u32) -> bool {
+        let key = Key::Hot(chunk);
+        if !self.policy.join(chunk) || !self.memory.lock().joined(key) {
+            return false;
         }
+        // The stream may have come to a stand before the memory knew of this reader, who would then
+        // be forgotten: so it is asked again now that it is known.
+        self.policy.join(chunk) || !self.memory.lock().leave(key)
     }
 
     /// Cuts a read into spans of chunks, hot where the hot region has the block.
@@ -436,15 +464,13 @@ impl Shared {
         if arrived && let Key::Hot(chunk) = key {
             self.policy.arrived(chunk);
         }
-        let ready = memory.deliver(key, bytes);
+        let (ready, misses_over) = memory.deliver(key, bytes);
         for pending in &ready {
             self.mark_served(&mut memory, pending);
         }
         drop(memory);
+        (0..misses_over).for_each(|_| self.policy.miss_answered());
         for pending in ready {
-            if pending.missed {
-                self.policy.miss_answered();
-            }
             self.answer(pending);
         }
     }
@@ -460,7 +486,7 @@ impl Shared {
             memory.fail(key)
         };
         for pending in waiting {
-            if pending.missed {
+            if pending.missed && pending.missing_cold > 0 {
                 self.policy.miss_answered();
             }
             match key {
@@ -470,18 +496,21 @@ impl Shared {
         }
     }
 
-    /// A window was asked for that was not in memory: reads ahead if it continues a sequence.
+    /// A window was asked for: if it continues a sequence, fetches and decompresses ahead of it.
     fn read_ahead(&self, window: u64) {
-        let ahead = self.sequential.lock().observe(window, window);
-        let windows = self.image.superblock().windows();
+        let ahead = self.sequential.lock().observe(window);
+        if ahead.fetch.is_empty() && ahead.decode.is_empty() {
+            return;
+        }
         let mut memory = self.memory.lock();
-        let stored = |window: &u64| matches!(self.image.peek_window(*window), Some(WindowRef::Chunk(_)));
-        let first = ahead
-            .clone()
-            .find(|window| *window < windows && stored(window) && memory.begin_unasked(Key::Cold(*window)));
+        let fetch = self.begin_next(&mut memory, &ahead.fetch);
+        let decode: Vec<u64> = ahead.decode.filter(|window| memory.begin_decoding(*window)).collect();
         drop(memory);
-        if let Some(first) = first {
-            let _ = self.jobs.send(Job::Ahead(first..ahead.end.min(windows)));
+        for window in decode {
+            let _ = self.jobs.send(Job::Load(Key::Cold(window)));
+        }
+        if let Some(first) = fetch {
+            let _ = self.jobs.send(Job::Ahead(first..ahead.fetch.end));
         }
     }
 

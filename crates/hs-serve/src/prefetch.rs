@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use hs_engine::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};
 use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, Reader, StreamEvent};
 use hs_units::{BlockRange, Nanos};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::ServeError;
 
@@ -184,11 +184,11 @@ impl Driver {
         self.changed.notify_all();
     }
 
-    /// Whether the chunk has come, or will not come any more.
+    /// Whether `condition` holds of the engine or the prefetch has ended.
     #[must_use]
-    pub fn has_arrived(&self, chunk: u32) -> bool {
+    pub fn is(&self, condition: impl Fn(&Prefetch) -> bool) -> bool {
         let engine = self.engine.lock();
-        engine.ended().is_some() || engine.has_arrived(chunk)
+        engine.ended().is_some() || condition(&engine)
     }
 
     /// Why the prefetch ended, once it has.
@@ -245,26 +245,33 @@ impl Driver {
 
     fn next_request(&self, reader: &Reader) -> Option<(RequestId, std::ops::Range<u32>)> {
         let mut engine = self.engine.lock();
+        let mut told = false;
         loop {
-            match engine.poll(self.now()) {
+            let then = match engine.poll(self.now()) {
                 Next::Request(id, run) => return Some((id, run)),
-                Next::Wait => {
-                    if engine.is_blocked() {
-                        // Nobody who joined the stream may wait for memory that others hold.
-                        parking_lot::MutexGuard::unlocked(&mut engine, || reader.stream_pauses());
-                    }
-                    self.changed.wait(&mut engine);
-                }
-                Next::WaitUntil(then) => {
-                    let pause = then.saturating_sub(self.now());
-                    let _ = self.changed.wait_for(&mut engine, pause.into());
-                }
+                Next::Wait => None,
+                Next::WaitUntil(then) => Some(then),
                 Next::Done(reason) => {
                     log::info!("{}: prefetch ended: {}", self.now(), reason.as_str());
                     self.changed.notify_all();
                     return None;
                 }
+            };
+            if engine.stands_still() && !told {
+                // Nobody who joined the stream may wait for memory that others hold, or for a pause that
+                // others do not leave. The engine may change meanwhile, so it is polled again.
+                MutexGuard::unlocked(&mut engine, || reader.stream_pauses());
+                told = true;
+                continue;
             }
+            match then {
+                None => self.changed.wait(&mut engine),
+                Some(then) => {
+                    let pause = then.saturating_sub(self.now());
+                    let _ = self.changed.wait_for(&mut engine, pause.into());
+                }
+            }
+            told = false;
         }
     }
 
@@ -334,7 +341,7 @@ impl HotPolicy for Driver {
         let comes =
             !matches!(engine.ended(), Some(EndReason::Stopped | EndReason::Failed | EndReason::Nothing));
         let joins = engine.late(chunk) == Late::Join
-            || (expected && comes && !engine.has_arrived(chunk) && !engine.is_blocked());
+            || (expected && comes && !engine.has_arrived(chunk) && !engine.stands_still());
         if !joins {
             let (front, now) = (engine.front(), self.now());
             log::debug!("{now}: hot chunk {chunk} is fetched out of turn; the stream is at {front}");

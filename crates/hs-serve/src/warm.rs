@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
+use hs_engine::Prefetch;
 use hs_image::{Hint, Reader};
 use hs_units::BLOCK_BYTES;
 use parking_lot::{Condvar, Mutex};
@@ -160,10 +161,15 @@ impl Drop for Warmer {
 fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, progress: &Progress) {
     let mut released = 0;
     for (number, step) in steps.iter().enumerate() {
-        if let Some(behind) = due_after(steps, number).filter(|behind| !driver.has_arrived(*behind)) {
+        // Pages that a doubted profile promises may come late: nobody should find them locked.
+        let due = |engine: &Prefetch| {
+            let after = if engine.is_doubted() { step.chunk } else { due_after(steps, number) };
+            after.is_none_or(|chunk| engine.has_arrived(chunk))
+        };
+        if !driver.is(due) {
             driver.set_warmer(WarmerPlace::Idle);
             progress.set_leads();
-            driver.wait_until(|engine| progress.stop.load(Relaxed) || engine.has_arrived(behind));
+            driver.wait_until(|engine| progress.stop.load(Relaxed) || due(engine));
         }
         if progress.stop.load(Relaxed) {
             break;

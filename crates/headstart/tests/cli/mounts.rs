@@ -36,24 +36,20 @@ fn a_mounted_disk_is_the_raw_disk_and_umount_ends_its_server() {
     scene.wait_until_clean();
 }
 
-/// A pushed page may be locked by a reader that waits for a chunk which comes later: whoever pushes must
-/// not be whom that chunk needs. The profile's order scatters every read over all chunks, and the
-/// medium is slow enough for the disk to be read while they come.
-#[test]
-fn a_disk_can_be_read_while_it_is_pushed() {
-    if !machine_has(&[]) {
-        return;
-    }
+/// A disk that is read while its prefetch goes on: the profile's order scatters every read over all chunks.
+/// `recorded` says which of its blocks the profile has.
+fn read_while_prefetching(recorded: impl Fn(&u64) -> bool, flags: &[&str]) {
     const BLOCKS: usize = 5_000;
     let scene = Scene::new();
     let disk = scene.image("cold.hsi", BLOCKS, 21);
-    let scattered = (0..BLOCKS as u64).map(|number| number * 7 % BLOCKS as u64);
-    write_profile(&scene, "all.hsp", "cold.hsi", &disk, scattered);
-    let profile = scene.arg("all.hsp");
+    let scattered = (0..BLOCKS as u64).map(|number| number * 7 % BLOCKS as u64).filter(recorded);
+    write_profile(&scene, "some.hsp", "cold.hsi", &disk, scattered);
+    let profile = scene.arg("some.hsp");
     run(["optimize", &scene.arg("cold.hsi"), "--profile", &profile, "-o", &scene.arg("hot.hsi")]).ok();
     let dir = scene.folder("dir");
     for _ in 0..3 {
-        mount(&scene, &[&scene.arg("hot.hsi"), &dir, "--prefetch", "push"]).ok();
+        let image = scene.arg("hot.hsi");
+        mount(&scene, &[&[image.as_str(), &dir], flags].concat()).ok();
         let path = scene.path("dir/disk.img");
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || sender.send(fs::read(path).expect("read")));
@@ -61,6 +57,26 @@ fn a_disk_can_be_read_while_it_is_pushed() {
         assert!(read == disk);
         umount(&dir);
         scene.wait_until_clean();
+    }
+}
+
+/// A pushed page may be locked by a reader that waits for a chunk which comes later: whoever pushes must
+/// not be whom that chunk needs.
+#[test]
+fn a_disk_can_be_read_while_it_is_pushed() {
+    if machine_has(&[]) {
+        read_while_prefetching(|_| true, &["--prefetch", "push"]);
+    }
+}
+
+/// Here the prefetch stands still again and again, because its budget is full and because so much is
+/// read that the profile does not have; nobody may wait for it then.
+#[test]
+fn a_disk_can_be_read_while_its_prefetch_stands_still() {
+    if machine_has(&[]) {
+        for mode in ["hold", "push"] {
+            read_while_prefetching(|block| block % 64 < 40, &["--prefetch", mode, "--budget", "1M"]);
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use hs_format::{ChunkRef, Decompressor, WindowRef};
 
-use super::{Bytes, Shared};
-use crate::reader::memory::Key;
+use super::{Bytes, Job, Shared};
+use crate::reader::memory::{Key, Memory};
 
 impl Shared {
     /// Brings a window that somebody waits for; its neighbours come with the same request when that
@@ -34,14 +34,31 @@ impl Shared {
         }
     }
 
-    /// Brings windows that nobody waits for yet, each of which is already marked as loading.
-    pub(super) fn load_ahead(&self, windows: Range<u64>, tools: &mut Decompressor) {
-        let Some(WindowRef::Chunk(first)) = self.image.peek_window(windows.start) else {
-            // The index has forgotten it since it was asked.
-            return self.load_cold(windows.start, tools);
-        };
-        let run = self.extend(windows.start, first, windows.end - windows.start - 1);
-        self.stream_run(windows.start, &run, tools);
+    /// Brings windows that nobody waits for yet; the first is already marked as loading.
+    pub(super) fn load_ahead(&self, mut windows: Range<u64>, tools: &mut Decompressor) {
+        loop {
+            let Some(WindowRef::Chunk(first)) = self.image.peek_window(windows.start) else {
+                // The index has forgotten it since it was asked.
+                return self.load_cold(windows.start, tools);
+            };
+            let run = self.extend(windows.start, first, windows.end - windows.start - 1);
+            self.stream_run(windows.start, &run, tools);
+            let rest = windows.start + run.len() as u64..windows.end;
+            match self.begin_next(&mut self.memory.lock(), &rest) {
+                Some(next) => windows.start = next,
+                None => return,
+            }
+        }
+    }
+
+    /// The first of these windows that has to be fetched, marked as loading. Only what the index in
+    /// memory knows: reading ahead must not cost an index read.
+    pub(super) fn begin_next(&self, memory: &mut Memory, windows: &Range<u64>) -> Option<u64> {
+        let end = windows.end.min(self.image.superblock().windows());
+        (windows.start..end).find(|window| {
+            matches!(self.image.peek_window(*window), Some(WindowRef::Chunk(_)))
+                && memory.begin_unasked(Key::Cold(*window))
+        })
     }
 
     /// The chunk of `window` and those of up to `depth` windows after it that lie directly behind it
@@ -73,8 +90,7 @@ impl Shared {
             let window = first + u64::from(number);
             came = u64::from(number) + 1;
             let chunk = &run[number as usize];
-            let kept = number > 0 && self.memory.lock().keep_stored(window, *chunk, stored);
-            if !kept {
+            if !self.keep(window, chunk, stored) {
                 self.publish_stored(window, chunk, stored, tools);
             }
             ControlFlow::Continue(())
@@ -96,6 +112,18 @@ impl Shared {
                 Err(error) => self.failed(key, &error),
             }
         }
+    }
+
+    /// Keeps a window that nobody waits for as it is stored; false when somebody does by now. One that a
+    /// sequential reader is about to ask for is decompressed by another thread.
+    fn keep(&self, window: u64, chunk: &ChunkRef, stored: &[u8]) -> bool {
+        let near = self.sequential.lock().is_near(window);
+        let mut memory = self.memory.lock();
+        let kept = memory.keep_stored(window, *chunk, stored);
+        if kept && near && memory.begin_decoding(window) {
+            let _ = self.jobs.send(Job::Load(Key::Cold(window)));
+        }
+        kept
     }
 
     fn publish_stored(&self, window: u64, chunk: &ChunkRef, stored: &[u8], tools: &mut Decompressor) {

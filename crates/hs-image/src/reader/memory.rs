@@ -36,6 +36,8 @@ pub(super) struct Memory {
     /// Windows that came as neighbours and were not asked for yet, as they are stored.
     stored: LruCache<u64, (ChunkRef, Vec<u8>)>,
     stored_bytes: u64,
+    /// Windows that have come and are being decompressed.
+    decoding: HashSet<u64>,
     zeroes: Bytes,
     bad: HashSet<u32>,
     loading: HashMap<Key, Vec<u64>>,
@@ -54,6 +56,7 @@ impl Memory {
             cache_bytes,
             stored: LruCache::unbounded(),
             stored_bytes: 0,
+            decoding: HashSet::new(),
             zeroes: Arc::new(vec![0; image.window_bytes() as usize]),
             bad: HashSet::new(),
             loading: HashMap::new(),
@@ -127,8 +130,8 @@ impl Memory {
 
     /// Begins to load a chunk that nobody waits for; false when that is not needed.
     pub(super) fn begin_unasked(&mut self, key: Key) -> bool {
-        let stored = matches!(key, Key::Cold(window) if self.has_stored(window));
-        if stored || self.has(key) || self.is_loading(key) {
+        let come = matches!(key, Key::Cold(window) if self.has_come(window));
+        if come || self.has(key) || self.is_loading(key) {
             return false;
         }
         self.loading.insert(key, Vec::new());
@@ -144,9 +147,20 @@ impl Memory {
         unasked
     }
 
-    /// Whether the window came as a neighbour and only has to be decompressed.
-    pub(super) fn has_stored(&self, window: u64) -> bool {
-        self.stored.contains(&window)
+    /// Whether the window came before it was asked for and only has to be decompressed.
+    pub(super) fn has_come(&self, window: u64) -> bool {
+        self.stored.contains(&window) || self.decoding.contains(&window)
+    }
+
+    /// Begins to decompress a window that has come and that nobody waits for yet; false when there is no
+    /// need to.
+    pub(super) fn begin_decoding(&mut self, window: u64) -> bool {
+        let key = Key::Cold(window);
+        if !self.stored.contains(&window) || self.is_loading(key) || self.has(key) {
+            return false;
+        }
+        self.loading.insert(key, Vec::new());
+        true
     }
 
     /// Keeps a neighbour as it is stored; false when somebody waits for it already.
@@ -168,13 +182,20 @@ impl Memory {
         true
     }
 
-    /// Takes out a neighbour that is now asked for.
+    /// Takes out a window that came early, to be decompressed now.
     pub(super) fn take_stored(&mut self, window: u64) -> Option<(ChunkRef, Vec<u8>)> {
         let taken = self.stored.pop(&window);
         if let Some((_, stored)) = &taken {
             self.stored_bytes -= stored.len() as u64;
+            self.decoding.insert(window);
         }
         taken
+    }
+
+    fn end_decoding(&mut self, key: Key) {
+        if let Key::Cold(window) = key {
+            self.decoding.remove(&window);
+        }
     }
 
     /// The readers of `key` wait for the stream; false when it is not being loaded any more.
@@ -186,6 +207,11 @@ impl Memory {
             self.joined.insert(key);
             true
         }
+    }
+
+    /// The readers of `key` wait for the stream no longer; false when they did not.
+    pub(super) fn leave(&mut self, key: Key) -> bool {
+        self.joined.remove(&key)
     }
 
     /// Chunks that readers expect from a stream that has ended; none can join it any more.
@@ -221,27 +247,34 @@ impl Memory {
         }
     }
 
-    /// Hands a chunk to all who wait for it; returns the reads that now have everything.
-    pub(super) fn deliver(&mut self, key: Key, bytes: &Bytes) -> Vec<Pending> {
+    /// Hands a chunk to all who wait for it; returns the reads that now have everything, and how many
+    /// reads that had missed wait for the medium on account of the hot region at most.
+    pub(super) fn deliver(&mut self, key: Key, bytes: &Bytes) -> (Vec<Pending>, usize) {
         let mut ready = Vec::new();
+        let mut misses_over = 0;
+        let is_cold = matches!(key, Key::Cold(_));
+        self.end_decoding(key);
         for id in self.loading.remove(&key).unwrap_or_default() {
             let Some(pending) = self.pending.get_mut(&id) else { continue };
             for (span, found) in pending.spans.iter().zip(&mut pending.found) {
                 if span.key == key && found.is_none() {
                     *found = Some(Arc::clone(bytes));
                     pending.missing -= 1;
+                    pending.missing_cold -= usize::from(is_cold);
                 }
             }
+            misses_over += usize::from(is_cold && pending.missed && pending.missing_cold == 0);
             if pending.missing == 0 {
                 ready.extend(self.pending.remove(&id));
             }
         }
-        ready
+        (ready, misses_over)
     }
 
     /// Takes out the reads that wait for a chunk that cannot be had.
     pub(super) fn fail(&mut self, key: Key) -> Vec<Pending> {
         self.joined.remove(&key);
+        self.end_decoding(key);
         let waiting = self.loading.remove(&key).unwrap_or_default();
         waiting.into_iter().filter_map(|id| self.pending.remove(&id)).collect()
     }

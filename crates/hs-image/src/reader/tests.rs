@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hs_format::Decompressor;
 use hs_store::{Fault, FaultKind, FileStore, Rule};
-use hs_units::{BlockRange, ByteRange, Lba, Prng};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Prng};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
@@ -162,6 +162,37 @@ fn a_reader_that_joined_is_served_by_the_stream_and_by_nothing_else() {
     assert_eq!(counters.snapshot().requests, before, "nothing was read for it");
     let late = reader.stats().late_bytes;
     assert_eq!(late, extent.bytes());
+}
+
+/// Doubted prefetch waits until no miss is under way: one that in turn waits for the prefetch must be over
+/// as soon as the medium has given what only the medium has.
+#[test]
+fn a_miss_is_over_when_the_rest_of_its_read_waits_for_the_stream() {
+    let mut prng = Prng::new(6);
+    let bench = sample_with_hot(&mut prng);
+    let image = open(&bench.path("hot.hsi"));
+    let policy = Arc::new(Books::default());
+    let reader = reader_with(&image, 2, 1 << 20, policy.clone());
+    // A hot extent of a chunk that is joined, and the cold block behind it.
+    let is_cold = |lba: Lba| image.hot_place(lba).is_none() && lba.byte_offset() < image.disk_bytes();
+    let end = |extent: &BlockRange| Lba(extent.start.0 + extent.count);
+    let extent = (0..image.hot_chunk_count())
+        .step_by(2)
+        .flat_map(|chunk| image.hot_extents(chunk).to_vec())
+        .find(|extent| is_cold(end(extent)))
+        .expect("a hot extent with a cold neighbour");
+    let (sender, receiver) = crossbeam_channel::bounded(1);
+    reader.submit(extent.start.byte_offset(), (extent.bytes() + BLOCK_BYTES) as u32, move |result| {
+        let _ = sender.send(result.is_ok());
+    });
+    while policy.answered.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!(policy.misses.load(Ordering::SeqCst), 1);
+    assert!(receiver.try_recv().is_err(), "it still waits for the stream");
+    reader.stream_ended();
+    assert!(receiver.recv().expect("answered"));
+    assert_eq!(policy.answered.load(Ordering::SeqCst), 1);
 }
 
 #[test]
