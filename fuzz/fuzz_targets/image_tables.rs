@@ -135,10 +135,10 @@ fn hints(shape: &Shape, bytes: &[u8]) {
 }
 
 fn chunk(shape: &Shape, bytes: &[u8]) {
-    let mut raw = vec![0; shape.window_blocks as usize * BLOCK_BYTES as usize];
+    let raw_bytes = shape.window_blocks as u32 * BLOCK_BYTES as u32;
     let mut decompressor = Decompressor::new();
-    let _ = decompressor.decompress(Codec::Zstd, bytes, &mut raw);
+    let _ = decompressor.decompress(Codec::Zstd, bytes, raw_bytes);
     // With the prescribed start, so that the fuzzer gets to the blocks.
     let framed = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0x58], bytes].concat();
-    let _ = decompressor.decompress(Codec::Zstd, &framed, &mut raw);
+    let _ = decompressor.decompress(Codec::Zstd, &framed, raw_bytes);
 }

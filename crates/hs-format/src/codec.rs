@@ -121,27 +121,30 @@ impl Decompressor {
     #[must_use]
     pub fn new() -> Self {
         let mut zstd = DCtx::create();
-        // Decoding goes straight into the caller's buffer, so a frame can never claim more memory
-        // than that; the parameter guards against a later change to streaming.
+        // Decoding goes straight into a buffer of the expected size, so a frame can never claim more
+        // memory than that; the parameter guards against a later change to streaming.
         zstd.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG)).expect("zstd knows its own parameters");
         Self { zstd }
     }
 
-    /// Decodes `stored`, which must fill `raw` exactly. Memory is bounded by `raw` and the context;
-    /// on an error the content of `raw` is unspecified and must not be served.
+    /// Decodes `stored`, which must give exactly `raw_bytes`. Memory is bounded by these and the context.
     ///
     /// # Errors
-    /// [`FormatError::RawSize`] when it is shorter or longer, [`FormatError::FrameHeader`] when the
+    /// [`FormatError::RawSize`] when it gives less or more, [`FormatError::FrameHeader`] when the
     /// frame is not of the prescribed shape, [`FormatError::Decompress`] when it is damaged.
-    pub fn decompress(&mut self, codec: Codec, stored: &[u8], raw: &mut [u8]) -> Result<(), FormatError> {
-        let expected = raw.len() as u64;
-        let found = match codec {
-            Codec::Store => {
-                if stored.len() == raw.len() {
-                    raw.copy_from_slice(stored);
-                }
-                stored.len()
-            }
+    pub fn decompress(
+        &mut self,
+        codec: Codec,
+        stored: &[u8],
+        raw_bytes: u32,
+    ) -> Result<Vec<u8>, FormatError> {
+        let expected = u64::from(raw_bytes);
+        let size_is = |found: usize| {
+            let found = found as u64;
+            if found == expected { Ok(()) } else { Err(FormatError::RawSize { codec, expected, found }) }
+        };
+        match codec {
+            Codec::Store => size_is(stored.len()).map(|()| stored.to_vec()),
             Codec::Zstd => {
                 check_frame_header(stored)?;
                 let damaged = |code| FormatError::Decompress {
@@ -154,10 +157,12 @@ impl Decompressor {
                     let reason = "bytes after the frame";
                     return Err(FormatError::Decompress { codec, expected_bytes: expected, reason });
                 }
-                self.zstd.decompress(raw, stored).map_err(damaged)?
+                // Decoded into memory that nobody has cleared first: zstd says how much of it is filled.
+                let mut raw = Vec::with_capacity(raw_bytes as usize);
+                self.zstd.decompress(&mut raw, stored).map_err(damaged)?;
+                size_is(raw.len()).map(|()| raw)
             }
-        } as u64;
-        if found == expected { Ok(()) } else { Err(FormatError::RawSize { codec, expected, found }) }
+        }
     }
 }
 

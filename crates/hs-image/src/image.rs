@@ -321,14 +321,11 @@ impl Image {
         range: ByteRange,
         which: impl FnOnce() -> String,
     ) -> Result<Vec<u8>, ImageError> {
-        let mut raw = vec![0; chunk.raw_bytes as usize];
-        chunk.verify(stored).and_then(|()| tools.decompress(chunk.codec, stored, &mut raw)).map_err(
-            |fault| {
-                let (path, fault) = (self.name().to_owned(), Box::new(fault));
-                ImageError::Chunk { path, chunk: which(), range, fault }
-            },
-        )?;
-        Ok(raw)
+        let verified = chunk.verify(stored);
+        verified.and_then(|()| tools.decompress(chunk.codec, stored, chunk.raw_bytes)).map_err(|fault| {
+            let (path, fault) = (self.name().to_owned(), Box::new(fault));
+            ImageError::Chunk { path, chunk: which(), range, fault }
+        })
     }
 
     /// Reads these hot chunks in order, with one request for each contiguous run; each is handed

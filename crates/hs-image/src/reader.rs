@@ -268,7 +268,14 @@ impl Reader {
         }
     }
 
-    /// Forgets a hot chunk that its readers have got by another way.
+    /// Forgets a hot chunk that lies where its readers look for it first.
+    pub fn forget_hot(&self, chunk: u32) {
+        if self.shared.memory.lock().forget(chunk) {
+            self.shared.policy.released(chunk);
+        }
+    }
+
+    /// Lets a hot chunk go to the cache: its readers probably have what they need of it.
     pub fn release_hot(&self, chunk: u32) {
         if self.shared.memory.lock().release(chunk) {
             self.shared.policy.released(chunk);

@@ -97,8 +97,7 @@ fn stages(
     let began = Instant::now();
     entry.verify(stored)?;
     let verified = Instant::now();
-    let mut raw = vec![0; entry.raw_bytes as usize];
-    tools.decompress(entry.codec, stored, &mut raw)?;
+    let raw = tools.decompress(entry.codec, stored, entry.raw_bytes)?;
     let decompressed = Instant::now();
     let mut rest = raw.as_slice();
     for extent in image.hot_extents(chunk) {

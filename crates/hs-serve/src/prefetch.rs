@@ -8,13 +8,14 @@
 //!
 //! While one request is under way the chunks of the last are verified and decompressed.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_engine::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};
 use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, Reader, StreamEvent};
 use hs_units::{BlockRange, Nanos};
@@ -74,12 +75,59 @@ struct Decoded {
     raw: Arc<Vec<u8>>,
 }
 
+/// Decompressed chunks that wait to be pushed.
+#[derive(Default)]
+struct PushQueue {
+    chunks: Mutex<PushChunks>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct PushChunks {
+    waiting: VecDeque<Decoded>,
+    ended: bool,
+}
+
+impl PushQueue {
+    /// Chunks in the queue beyond which decoding should wait, so that a chunk is pushed while it still lies
+    /// in the processor's cache, in memory that the next one uses again.
+    const ENOUGH: usize = 4;
+    /// But no longer than this: pushing may itself wait for a chunk that has not been decoded yet.
+    const PATIENCE: Duration = Duration::from_millis(5);
+
+    fn put(&self, chunk: Decoded) {
+        let mut chunks = self.chunks.lock();
+        let full = |chunks: &mut PushChunks| chunks.waiting.len() >= Self::ENOUGH;
+        let _ = self.changed.wait_while_for(&mut chunks, full, Self::PATIENCE);
+        chunks.waiting.push_back(chunk);
+        drop(chunks);
+        self.changed.notify_all();
+    }
+
+    /// The next chunk; `None` when there will be no more.
+    fn take(&self) -> Option<Decoded> {
+        let mut chunks = self.chunks.lock();
+        self.changed.wait_while(&mut chunks, |chunks| chunks.waiting.is_empty() && !chunks.ended);
+        let chunk = chunks.waiting.pop_front();
+        drop(chunks);
+        self.changed.notify_all();
+        chunk
+    }
+
+    fn end(&self) {
+        self.chunks.lock().ended = true;
+        self.changed.notify_all();
+    }
+}
+
 /// The threads of a prefetch. Dropping it stops them.
 pub struct Running {
     driver: Arc<Driver>,
     reader: Arc<Reader>,
     threads: Vec<JoinHandle<()>>,
     decoders: Vec<JoinHandle<()>>,
+    pushers: Vec<JoinHandle<()>>,
+    push_queue: Option<Arc<PushQueue>>,
 }
 
 impl Driver {
@@ -120,15 +168,17 @@ impl Driver {
             reader: Arc::clone(reader),
             threads: Vec::new(),
             decoders: Vec::new(),
+            pushers: Vec::new(),
+            push_queue: None,
         };
         let push = match deliver {
-            Some(deliver) => Some(running.start_pusher(reader, deliver)?),
+            Some(deliver) => Some(running.start_pushers(reader, &deliver, cores)?),
             None => None,
         };
         for number in 0..cores {
             let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_rx.clone());
             let push = push.clone();
-            let decode = move || driver.decode(&reader, &stored, push.as_ref());
+            let decode = move || driver.decode(&reader, &stored, push.as_deref());
             running.decoders.push(spawn(format!("hs-decode-{number}"), decode)?);
         }
         if let Some(head) = head.filter(|head| head.chunks > 0 && self.is_enabled()) {
@@ -307,14 +357,13 @@ impl Driver {
         self.finished(id, Some(0));
     }
 
-    fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, push: Option<&Sender<Decoded>>) {
+    fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, push: Option<&PushQueue>) {
         let mut tools = Decompressor::new();
         for Stored { chunk, bytes } in stored {
             match reader.supply_hot(chunk, &bytes, &mut tools, || self.wait_for_warmer(chunk)) {
                 Ok(Some(raw)) => {
                     if let Some(push) = push {
-                        // When the pushing thread is gone the chunk waits for its readers in memory.
-                        let _ = push.send(Decoded { chunk, raw });
+                        push.put(Decoded { chunk, raw });
                     }
                 }
                 // A demand read had it already, or it is damaged and its readers get cold copies:
@@ -372,30 +421,40 @@ impl HotPolicy for Driver {
 }
 
 impl Running {
-    /// A thread that gives chunks to the kernel. It may have to wait for a page that some reader holds
-    /// until its last chunk has come, so it is never a thread that brings chunks. What waits for it
-    /// counts against the prefetch's budget.
-    fn start_pusher(
+    /// Threads that give chunks to the kernel. They may have to wait for a page that some reader holds
+    /// until its last chunk has come, so they never bring chunks. What waits for them counts against the
+    /// prefetch's budget.
+    fn start_pushers(
         &mut self,
         reader: &Arc<Reader>,
-        deliver: Arc<dyn Deliver>,
-    ) -> Result<Sender<Decoded>, ServeError> {
-        let (sender, chunks) = unbounded::<Decoded>();
-        let reader = Arc::clone(reader);
-        let push = move || {
-            for Decoded { chunk, raw } in chunks {
-                if deliver.deliver(reader.image().hot_extents(chunk), &raw) {
-                    reader.release_hot(chunk);
+        deliver: &Arc<dyn Deliver>,
+        threads: usize,
+    ) -> Result<Arc<PushQueue>, ServeError> {
+        let queue = Arc::new(PushQueue::default());
+        for number in 0..threads {
+            let (reader, deliver, queue) = (Arc::clone(reader), Arc::clone(deliver), Arc::clone(&queue));
+            let push = move || {
+                while let Some(Decoded { chunk, raw }) = queue.take() {
+                    if deliver.deliver(reader.image().hot_extents(chunk), &raw) {
+                        reader.forget_hot(chunk);
+                    }
                 }
-            }
-        };
-        self.decoders.push(spawn("hs-push".to_owned(), push)?);
-        Ok(sender)
+            };
+            self.pushers.push(spawn(format!("hs-push-{number}"), push)?);
+        }
+        self.push_queue = Some(Arc::clone(&queue));
+        Ok(queue)
     }
 
     /// Waits until everything that the engine wanted has been read and decompressed.
     pub fn wait(&mut self) {
         for thread in self.threads.drain(..).chain(self.decoders.drain(..)) {
+            let _ = thread.join();
+        }
+        if let Some(queue) = &self.push_queue {
+            queue.end();
+        }
+        for thread in self.pushers.drain(..) {
             let _ = thread.join();
         }
         self.reader.stream_ended();

@@ -19,9 +19,7 @@ fn decode_chunk(
 ) -> Result<Vec<u8>, FormatError> {
     let stored = slice(image, place)?;
     chunk.verify(stored)?;
-    let mut raw = vec![0; chunk.raw_bytes as usize];
-    decompressor.decompress(chunk.codec, stored, &mut raw)?;
-    Ok(raw)
+    decompressor.decompress(chunk.codec, stored, chunk.raw_bytes)
 }
 
 /// The whole disk, from the cold region; then every hot block must be the same as there.

@@ -302,6 +302,11 @@ impl Memory {
         true
     }
 
+    /// Drops a held chunk.
+    pub(super) fn forget(&mut self, chunk: u32) -> bool {
+        self.held.remove(&chunk).is_some()
+    }
+
     /// Held bytes that nobody asked for.
     pub(super) fn unserved_bytes(&self) -> u64 {
         self.held.values().map(|held| u64::from(held.unserved) * BLOCK_BYTES).sum()
