@@ -183,6 +183,9 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
         (_, None) => bail!("a disk without a medium"),
     };
     let root = RootEnv::prepare(&lower, &work.folder("root")?)?;
+    if let Some(fs) = &fs {
+        fs.wait_until_warming_leads();
+    }
     Ok(Mounted { root, fs, served, _work: work })
 }
 

@@ -156,7 +156,8 @@ impl ServedImage {
         self.running.wait();
     }
 
-    /// Mounts the file system in the disk at `target`, and warms its caches from the prefetch.
+    /// Mounts the file system in the disk at `target`, and begins to warm its caches from the prefetch: see
+    /// [`MountedFs::wait_until_warming_leads`].
     ///
     /// # Errors
     /// When there is no file system that the kernel knows, or it cannot be mounted.
@@ -178,9 +179,7 @@ impl ServedImage {
             && let Some(device) = mounted.device()
         {
             let device = device.path().to_owned();
-            let warmer = Warmer::start(&self.reader, &self.driver, target, &device)?;
-            warmer.wait_until_it_leads();
-            mounted.warmer = Some(warmer);
+            mounted.warmer = Some(Warmer::start(&self.reader, &self.driver, target, &device)?);
         }
         Ok(mounted)
     }
@@ -332,6 +331,14 @@ impl MountedFs {
     #[must_use]
     pub const fn file_system(&self) -> FileSystem {
         self.file_system
+    }
+
+    /// Waits until the pages that a start needs first are on their way. Whoever reads earlier asks for pages
+    /// that are not, and so for their neighbours.
+    pub fn wait_until_warming_leads(&self) {
+        if let Some(warmer) = &self.warmer {
+            warmer.wait_until_it_leads();
+        }
     }
 
     /// Whether the caches have been warmed with everything that was hinted.

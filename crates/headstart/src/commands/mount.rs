@@ -42,6 +42,9 @@ pub(crate) fn run(args: &Mount, quiet: bool) -> anyhow::Result<()> {
         )?),
         None => None,
     };
+    if let Some(mounted) = &mounted {
+        mounted.wait_until_warming_leads();
+    }
     if let Some(fd) = args.ready_fd {
         // SAFETY: the parent, this program too, passed the descriptor for this alone.
         let mut ready = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
