@@ -16,18 +16,17 @@ pub struct MediumEstimate {
 const MIN_RATE_SAMPLE_BYTES: u64 = 64 * 1024;
 
 impl MediumEstimate {
-    /// Learns from one answered request: when it was asked, when its first byte came, when its last.
-    pub fn observe(&mut self, asked: Nanos, first_byte: Nanos, done: Nanos, bytes: u64) {
+    /// Learns from a request that found the medium idle: when it was asked, when its first byte came.
+    pub fn observe_latency(&mut self, asked: Nanos, first_byte: Nanos) {
         blend(&mut self.latency_ns, first_byte.saturating_sub(asked).0 as f64);
+    }
+
+    /// Learns from an answered request: when its first byte came, when its last.
+    pub fn observe_rate(&mut self, first_byte: Nanos, done: Nanos, bytes: u64) {
         let transfer = done.saturating_sub(first_byte);
         if bytes >= MIN_RATE_SAMPLE_BYTES && transfer > Nanos::ZERO {
             blend(&mut self.bytes_per_ns, bytes as f64 / transfer.0 as f64);
         }
-    }
-
-    /// Learns the latency from a request that is still under way, when nothing else is known.
-    pub fn observe_latency(&mut self, asked: Nanos, first_byte: Nanos) {
-        self.latency_ns.get_or_insert(first_byte.saturating_sub(asked).0 as f64);
     }
 
     /// Time from asking to the first byte; zero before the first observation.
@@ -62,7 +61,8 @@ mod tests {
         let mut estimate = MediumEstimate::default();
         assert_eq!(estimate.transfer(1), None);
         for _ in 0..3 {
-            estimate.observe(Nanos(0), Nanos::from_millis(10), Nanos::from_millis(50), 1_000_000);
+            estimate.observe_latency(Nanos(0), Nanos::from_millis(10));
+            estimate.observe_rate(Nanos::from_millis(10), Nanos::from_millis(50), 1_000_000);
         }
         assert_eq!(estimate.latency(), Nanos::from_millis(10));
         assert_eq!(estimate.transfer(25_000_000), Some(Nanos::from_millis(1000)));

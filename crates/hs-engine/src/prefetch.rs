@@ -28,8 +28,9 @@ pub struct PrefetchConfig {
     /// No request may occupy the medium for longer than this, by the estimate so far: it is what a
     /// demand read may have to wait for on a medium that serves one request at a time.
     pub max_occupancy: Nanos,
-    /// The same for a medium that overlaps requests: there small requests cost nothing.
-    pub max_occupancy_overlapping: Nanos,
+    /// The same for a medium that overlaps requests, where small requests cost nothing, and while somebody
+    /// needs what the profile does not have.
+    pub max_occupancy_contended: Nanos,
 }
 
 impl Default for PrefetchConfig {
@@ -38,9 +39,9 @@ impl Default for PrefetchConfig {
             budget_bytes: 256 << 20,
             first_request_bytes: 512 << 10,
             max_request_bytes: 8 << 20,
-            // A sixth of a second keeps the price of one 10 ms latency a request below 6%.
-            max_occupancy: Nanos::from_millis(170),
-            max_occupancy_overlapping: Nanos::from_millis(40),
+            // A quarter of a second keeps the price of one 10 ms latency a request at 4%.
+            max_occupancy: Nanos::from_millis(250),
+            max_occupancy_contended: Nanos::from_millis(40),
         }
     }
 }
@@ -101,16 +102,22 @@ pub enum Late {
 struct InFlight {
     id: RequestId,
     chunks: Range<u32>,
+    /// Bytes that it brings before those of the chunks.
+    bytes_before: u64,
     asked: Nanos,
+    /// Asked while another was under way: its first byte says nothing of the medium's latency.
+    queued: bool,
     first_byte: Option<Nanos>,
     /// When so many stored bytes of it had come.
     seen: Option<(Nanos, u64)>,
 }
 
 impl InFlight {
-    /// When its last byte will come, by its own rate so far, else by that of the requests before it.
-    fn done(&self, bytes: u64, estimate: &MediumEstimate) -> Option<Nanos> {
+    /// When the last byte of its chunks, which are so many, will come: by its own rate so far, else by that of
+    /// the requests before it.
+    fn done(&self, chunk_bytes: u64, estimate: &MediumEstimate) -> Option<Nanos> {
         let first_byte = self.first_byte?;
+        let bytes = self.bytes_before + chunk_bytes;
         let transfer = match self.seen {
             Some((at, seen)) => {
                 Nanos((at.saturating_sub(first_byte).0 as f64 / seen as f64 * bytes as f64) as u64)
@@ -133,6 +140,8 @@ const TRUSTED_MISSES: u64 = 24;
 /// How much earlier than one latency before its end a request is followed by the next: waking takes
 /// time, and a medium that waits is lost for good.
 const EARLY: Nanos = Nanos::from_millis(2);
+/// For so long after a miss another is expected, and requests are kept short.
+const RECENT: Nanos = Nanos::from_millis(200);
 /// How long the medium must have been free of demand before doubted prefetch goes on.
 const PAUSE: Nanos = Nanos::from_millis(20);
 
@@ -182,10 +191,11 @@ impl Prefetch {
         }
     }
 
-    /// The opening request already asks for the first `chunks` chunks: counts it as a request.
-    pub fn handle_head(&mut self, asked: Nanos, chunks: u32) -> RequestId {
+    /// The opening request already asks for the first `chunks` chunks, after `bytes_before` other bytes: counts
+    /// it as a request.
+    pub fn handle_head(&mut self, asked: Nanos, chunks: u32, bytes_before: u64) -> RequestId {
         assert!(self.next == 0, "the opening request comes first");
-        self.start(asked, 0..chunks)
+        self.start(asked, 0..chunks, bytes_before)
     }
 
     /// Whatever may be asked for now.
@@ -216,9 +226,9 @@ impl Prefetch {
             Turn::At(then) => return Next::WaitUntil(then),
             Turn::Unknown => return Next::Wait,
         }
-        let limit = if doubted { self.config.first_request_bytes } else { self.request_limit() };
+        let limit = if doubted { self.config.first_request_bytes } else { self.request_limit(now) };
         match self.choose_run(limit) {
-            Some(run) => Next::Request(self.start(now, run.clone()), run),
+            Some(run) => Next::Request(self.start(now, run.clone(), 0), run),
             None => Next::Wait,
         }
     }
@@ -228,8 +238,12 @@ impl Prefetch {
         let Some(request) = self.in_flight.iter_mut().find(|request| request.id == id) else { return };
         if request.first_byte.is_none() {
             request.first_byte = Some(now);
-            let asked = request.asked;
-            self.observe_overlap(now, asked);
+            let (asked, queued) = (request.asked, request.queued);
+            if queued {
+                self.observe_overlap(now, asked);
+            } else {
+                self.estimate.observe_latency(asked, now);
+            }
         }
     }
 
@@ -237,12 +251,8 @@ impl Prefetch {
     pub fn handle_progress(&mut self, now: Nanos, id: RequestId, chunk: u32) {
         let Some(position) = self.in_flight.iter().position(|request| request.id == id) else { return };
         let request = &self.in_flight[position];
-        if let Some(first_byte) = request.first_byte {
-            if request.seen.is_none() {
-                // Later requests observe it when they end; the first must not wait for that.
-                self.estimate.observe_latency(request.asked, first_byte);
-            }
-            let bytes = self.stored(&(request.chunks.start..chunk + 1));
+        if request.first_byte.is_some() {
+            let bytes = request.bytes_before + self.stored(&(request.chunks.start..chunk + 1));
             self.in_flight[position].seen = Some((now, bytes));
         }
     }
@@ -270,7 +280,7 @@ impl Prefetch {
             Some(bytes) => {
                 self.last_done = Some(now);
                 let first_byte = request.first_byte.unwrap_or(now);
-                self.estimate.observe(request.asked, first_byte, now, bytes);
+                self.estimate.observe_rate(first_byte, now, bytes);
             }
             None => self.ended = Some(EndReason::Failed),
         }
@@ -399,13 +409,15 @@ impl Prefetch {
         } else if let Some(done) = self.last_done.filter(|done| asked < *done) {
             let waited = first_byte.saturating_sub(done);
             let latency = self.estimate.latency();
-            self.overlaps = waited.0 < latency.0 / 4 * 3;
+            self.overlaps = waited.0 < latency.0 / 2;
         }
     }
 
-    fn request_limit(&self) -> u64 {
+    fn request_limit(&self, now: Nanos) -> u64 {
+        let missing = self.misses > 0 && now < self.last_demand + RECENT;
+        let contended = self.overlaps || missing;
         let occupancy =
-            if self.overlaps { self.config.max_occupancy_overlapping } else { self.config.max_occupancy };
+            if contended { self.config.max_occupancy_contended } else { self.config.max_occupancy };
         let by_occupancy = self.estimate.bytes_in(occupancy).unwrap_or(u64::MAX);
         self.request_bytes.min(by_occupancy).max(self.config.first_request_bytes)
     }
@@ -413,6 +425,9 @@ impl Prefetch {
     /// The longest run from `next` within `limit` stored bytes and the memory budget; a first chunk
     /// is always allowed when nothing is resident, or a chunk larger than the budget would block.
     fn choose_run(&self, limit: u64) -> Option<Range<u32>> {
+        // A last request for a little more would cost a whole latency.
+        let rest = self.stored(&(self.next..self.sizes.len() as u32));
+        let limit = if rest <= limit + limit / 4 { rest } else { limit };
         let occupied = self.resident_bytes + self.in_flight_raw_bytes;
         let mut stored_bytes = 0;
         let mut raw_bytes = 0;
@@ -430,7 +445,7 @@ impl Prefetch {
         (end > self.next).then_some(self.next..end)
     }
 
-    fn start(&mut self, asked: Nanos, chunks: Range<u32>) -> RequestId {
+    fn start(&mut self, asked: Nanos, chunks: Range<u32>, bytes_before: u64) -> RequestId {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.next = chunks.end;
@@ -439,7 +454,16 @@ impl Prefetch {
             .iter()
             .map(|size| u64::from(size.raw_bytes))
             .sum::<u64>();
-        self.in_flight.push_back(InFlight { id, chunks, asked, first_byte: None, seen: None });
+        let queued = !self.in_flight.is_empty();
+        self.in_flight.push_back(InFlight {
+            id,
+            chunks,
+            bytes_before,
+            asked,
+            queued,
+            first_byte: None,
+            seen: None,
+        });
         id
     }
 }

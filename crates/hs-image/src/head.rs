@@ -30,8 +30,10 @@ pub struct Head {
     pub chunks: u32,
     /// When the request was made.
     pub asked: Instant,
-    /// When the first byte of the chunks came.
+    /// When its first bytes came.
     pub first_byte: Instant,
+    /// Bytes that it brings before those of the chunks.
+    pub bytes_before: u64,
     /// What the request still brings, in order; ends with [`HeadMessage::Finished`].
     pub messages: Receiver<HeadMessage>,
 }
@@ -62,17 +64,20 @@ impl Head {
             .map_err(ImageError::io(store.name(), "start a thread"))?;
         match opened_rx.recv() {
             Ok(Opened::Tables { superblock, hot: Some(hot), chunks, first_byte }) => {
-                let head = Self { chunks, asked, first_byte, messages };
+                let bytes_before = superblock.hot.first().map_or(0, |segment| segment.chunks.offset);
+                let head = Self { chunks, asked, first_byte, bytes_before, messages };
                 Ok((Image::assemble(store, *superblock, false, hot), head))
             }
             Ok(Opened::Tables { superblock, hot: None, first_byte, .. }) => {
-                let head = Self { chunks: 0, asked, first_byte, messages };
+                let head = Self { chunks: 0, asked, first_byte, bytes_before: 0, messages };
                 Ok((Image::with_superblock(store, *superblock, false)?, head))
             }
             Ok(Opened::Failed(error)) => match error {
                 ImageError::Store(_) => Err(error),
                 _ => {
-                    Ok((Image::open(store)?, Self { chunks: 0, asked, first_byte: Instant::now(), messages }))
+                    let first_byte = Instant::now();
+                    let head = Self { chunks: 0, asked, first_byte, bytes_before: 0, messages };
+                    Ok((Image::open(store)?, head))
                 }
             },
             Err(_) => Err(ImageError::Closed),
@@ -96,6 +101,7 @@ struct Parser<'a> {
     collected: Vec<u8>,
     superblock: Option<Superblock>,
     stage: Stage,
+    first_byte: Option<Instant>,
     bytes: u64,
 }
 
@@ -109,6 +115,7 @@ fn request(store: &dyn Store, limit_bytes: u64, opened: &Sender<Opened>, message
         collected: Vec::new(),
         superblock: None,
         stage: Stage::Tables,
+        first_byte: None,
         bytes: 0,
     };
     let outcome = store.stream(range, &mut |piece| parser.push(piece));
@@ -124,6 +131,7 @@ fn request(store: &dyn Store, limit_bytes: u64, opened: &Sender<Opened>, message
 
 impl Parser<'_> {
     fn push(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        self.first_byte.get_or_insert_with(Instant::now);
         self.bytes += piece.len() as u64;
         match &mut self.stage {
             Stage::Chunks { .. } => self.push_chunks(piece),
@@ -199,7 +207,7 @@ impl Parser<'_> {
 
     fn announce(&mut self, hot: Option<HotMap>, chunks: u32) {
         let superblock = Box::new(self.superblock.clone().expect("the superblock comes before its tables"));
-        let first_byte = Instant::now();
+        let first_byte = self.first_byte.unwrap_or_else(Instant::now);
         let _ = self.opened.send(Opened::Tables { superblock, hot, chunks, first_byte });
     }
 

@@ -131,9 +131,10 @@ pub struct Running {
 }
 
 impl Driver {
-    /// A prefetch of the hot chunks of `image`, or of none when `enabled` is false.
+    /// A prefetch of the hot chunks of `image`, or of none when `enabled` is false. `began` is when the image
+    /// was asked for: the opening request is the first that tells of the medium.
     #[must_use]
-    pub fn new(image: &Image, config: PrefetchConfig, enabled: bool) -> Arc<Self> {
+    pub fn new(image: &Image, config: PrefetchConfig, enabled: bool, began: Instant) -> Arc<Self> {
         let chunks = if enabled { image.hot_chunk_count() } else { 0 };
         let size = |chunk| {
             let (chunk, _) = image.hot_chunk(chunk);
@@ -147,7 +148,7 @@ impl Driver {
             changed: Condvar::new(),
             warmer: Mutex::default(),
             warmer_moved: Condvar::new(),
-            started: Instant::now(),
+            started: began,
         })
     }
 
@@ -183,7 +184,7 @@ impl Driver {
         }
         if let Some(head) = head.filter(|head| head.chunks > 0 && self.is_enabled()) {
             let mut engine = self.engine.lock();
-            let id = engine.handle_head(self.at(head.asked), head.chunks);
+            let id = engine.handle_head(self.at(head.asked), head.chunks, head.bytes_before);
             engine.handle_first_byte(self.at(head.first_byte), id);
             drop(engine);
             let (driver, stored) = (Arc::clone(self), stored_tx.clone());

@@ -7,6 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use hs_engine::PrefetchConfig;
 use hs_image::{Image, ImageError, Reader, ReaderOptions, Watch};
@@ -103,7 +104,8 @@ impl ServedImage {
             (Image::open(store)?, None)
         };
         let image = Arc::new(image);
-        let driver = Driver::new(&image, config.prefetch, enabled);
+        let began = head.as_ref().map_or_else(Instant::now, |head| head.asked);
+        let driver = Driver::new(&image, config.prefetch, enabled, began);
         let reader = Arc::new(Reader::new(Arc::clone(&image), config.reader, driver.clone(), watch)?);
         let push = config.prefetching == Prefetching::Push;
         // What is held needs no kernel to go to, so the stream need not wait for the mount.

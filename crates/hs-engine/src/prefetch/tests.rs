@@ -114,7 +114,7 @@ fn a_failure_ends_it_and_an_empty_region_never_starts() {
 #[test]
 fn the_next_request_comes_one_latency_before_the_end_of_the_last() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
-    let head = prefetch.handle_head(Nanos::ZERO, 10);
+    let head = prefetch.handle_head(Nanos::ZERO, 10, 0);
     assert_eq!(prefetch.poll(Nanos::ZERO), Next::Wait, "nothing is known of the medium");
     prefetch.handle_first_byte(Nanos::from_millis(10), head);
     prefetch.handle_progress(Nanos::from_millis(14), head, 0);
