@@ -39,8 +39,8 @@ impl Default for PrefetchConfig {
             budget_bytes: 256 << 20,
             first_request_bytes: 512 << 10,
             max_request_bytes: 8 << 20,
-            // A quarter of a second keeps the price of one 10 ms latency a request at 4%.
-            max_occupancy: Nanos::from_millis(250),
+            // Three tenths of a second keep the price of one 10 ms latency a request near 3%.
+            max_occupancy: Nanos::from_millis(300),
             max_occupancy_contended: Nanos::from_millis(40),
         }
     }
