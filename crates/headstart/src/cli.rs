@@ -44,6 +44,9 @@ pub(crate) enum Command {
     /// Show an image's disk as DIR/disk.img, and its file system with --fs.
     Mount(Mount),
     /// Run a command in an image's root, with a throw-away layer for what it writes.
+    ///
+    /// Ends with the command's exit code (128 and the signal's number when a signal ended it), with 127 when
+    /// the image has no such command, 126 when it cannot be run, and with 1 when something else failed.
     Run(Run),
     /// Say what an image or a profile holds.
     Inspect(Inspect),

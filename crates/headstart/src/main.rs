@@ -15,6 +15,7 @@ mod workdir;
 use std::process::ExitCode;
 
 use clap::Parser;
+use hs_serve::ServeError;
 
 use crate::cli::{Cli, Command, Lab};
 
@@ -23,15 +24,39 @@ fn main() -> ExitCode {
     if arguments.next().is_some_and(|first| first == hs_serve::rootenv::INIT_ARGUMENT) {
         hs_serve::rootenv::init_main(arguments);
     }
-    allocate_kindly();
+    hs_serve::allocate_kindly();
     let cli = Cli::parse();
     log_output::start(cli.quiet, cli.verbose);
     match run(&cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("headstart: {error:#}");
-            ExitCode::from(1)
+            eprintln!("headstart: {}", chain(&error));
+            failure_code(&error)
         }
+    }
+}
+
+/// The error and its causes, without those that it has said itself.
+fn chain(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// 1, or what shells say of a command that is not there (127) or cannot be run (126).
+fn failure_code(error: &anyhow::Error) -> ExitCode {
+    match error.downcast_ref::<ServeError>() {
+        Some(ServeError::Command { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+            ExitCode::from(127)
+        }
+        Some(ServeError::Command { .. }) => ExitCode::from(126),
+        _ => ExitCode::from(1),
     }
 }
 
@@ -55,15 +80,4 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
 
 fn exit_code(code: i32) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
-}
-
-/// Chunks are allocated and freed all the time. By default each would be mapped and unmapped, which
-/// costs a page fault for every 4 KiB; and each thread would keep a heap of its own.
-fn allocate_kindly() {
-    // SAFETY: mallopt only sets parameters of the allocator, before there are threads.
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 32 << 20);
-        libc::mallopt(libc::M_ARENA_MAX, 2);
-    }
 }

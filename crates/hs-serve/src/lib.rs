@@ -7,6 +7,7 @@
 //! - [`block_files`]: which file pages the blocks of a recording are.
 //! - [`observe`]: what programs really did with pages that were prefetched.
 
+mod allocator;
 pub mod block_files;
 mod error;
 pub mod fsmount;
@@ -23,6 +24,7 @@ mod served;
 mod usage;
 mod warm;
 
+pub use allocator::allocate_kindly;
 pub use error::ServeError;
 pub use image_disk::{FileDisk, ImageDisk};
 pub use prefetch::{Deliver, Driver, Running};

@@ -34,7 +34,7 @@ fn exit_codes_and_output_pass_through() {
         assert_eq!(ran.ok().stdout, "hello from the image\n", "{mode}");
     }
     run(["run", &image, "--", "/bin/no-such-program"])
-        .fails(1, &["no-such-program", "No such file or directory"]);
+        .fails(127, &["no-such-program", "No such file or directory"]);
     scene.wait_until_clean();
     assert_eq!(scene.names(), ["root.hsi"]);
 }
