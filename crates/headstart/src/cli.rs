@@ -75,6 +75,9 @@ pub(crate) struct Build {
     /// Also add a hot region for the start that this profile recorded, as `optimize` would.
     #[arg(short, long = "profile", value_name = "P")]
     pub profiles: Vec<PathBuf>,
+    /// The profiles are of different starts: what they share comes first, then what each has alone.
+    #[arg(long, requires = "profiles")]
+    pub variants: bool,
     /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22) or `store`.
     #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
     pub codec: CodecLevel,
@@ -178,9 +181,12 @@ pub(crate) struct Profile {
 pub(crate) struct Optimize {
     /// The image.
     pub image: PathBuf,
-    /// A recorded start; several are merged into one order.
+    /// A recorded start; several recordings of one start are merged into one order.
     #[arg(short, long = "profile", value_name = "P", required = true)]
     pub profiles: Vec<PathBuf>,
+    /// The profiles are of different starts: what they share comes first, then what each has alone.
+    #[arg(long)]
+    pub variants: bool,
     /// The image to write.
     #[arg(short, long, value_name = "IMAGE2")]
     pub output: PathBuf,

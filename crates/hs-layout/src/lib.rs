@@ -5,6 +5,7 @@
 //! matters only inside a chunk, which arrives as a unit.
 
 mod chunks;
+mod coverage;
 mod hints;
 mod lead;
 mod order;
@@ -13,4 +14,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{LayoutError, LayoutOptions, LayoutPlan, LayoutStats, PlannedChunk, PlannedHint, plan};
+pub use coverage::{Coverage, Covered, coverage};
+pub use plan::{
+    Combine, LayoutError, LayoutOptions, LayoutPlan, LayoutStats, PlannedChunk, PlannedHint, plan,
+};

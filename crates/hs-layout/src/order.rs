@@ -6,10 +6,30 @@ use hs_units::BlockRange;
 /// Blocks that are wanted together, in the order in which they are wanted; no block is in two segments.
 pub(crate) type Segment = Vec<BlockRange>;
 
+/// Recordings of one start as one order: each block comes as early as any of them wants it, by how much that
+/// one had read before. So a block that only some runs read lies where those runs read it, and nothing
+/// depends on the order in which the profiles are given.
+pub(crate) fn merged(profiles: &[Profile]) -> Segment {
+    let mut runs = Vec::new();
+    for profile in profiles {
+        let mut blocks_before = 0;
+        for run in profile.first_access_runs() {
+            runs.push((blocks_before, run.start, run));
+            blocks_before += run.count;
+        }
+    }
+    runs.sort_unstable_by_key(|(blocks_before, start, run)| (*blocks_before, *start, run.count));
+    let (mut order, mut placed) = (Segment::new(), BlockSet::new());
+    for (_, _, run) in runs {
+        placed.insert(run, |piece| order.push(piece));
+    }
+    order
+}
+
 /// The blocks common to all profiles in the first profile's order of first access; then, for each
 /// profile, those of its blocks that no segment has yet, in its own order (DESIGN decision 6). A start
 /// of any of the recorded kinds then finds its common part in one run in front.
-pub(crate) fn segments(profiles: &[Profile]) -> Vec<Segment> {
+pub(crate) fn variants(profiles: &[Profile]) -> Vec<Segment> {
     let Some((first, others)) = profiles.split_first() else { return Vec::new() };
     let common =
         others.iter().fold(first.block_set(), |common, other| common.intersection(&other.block_set()));

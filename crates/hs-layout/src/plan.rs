@@ -5,7 +5,17 @@ use hs_units::{BLOCK_BYTES, BlockRange, Digest};
 
 use crate::{chunks, hints, lead, order};
 
-/// How chunks are sized.
+/// What several profiles are of each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Combine {
+    /// Recordings of one start, which varies from run to run: they make one order, one segment.
+    #[default]
+    Runs,
+    /// Different starts from one disk: what they share first, then a segment for each.
+    Variants,
+}
+
+/// How the hot region is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LayoutOptions {
     /// Uncompressed bytes of the first chunk; a positive multiple of the block size.
@@ -14,6 +24,8 @@ pub struct LayoutOptions {
     pub max_chunk_bytes: u64,
     /// How far metadata is moved forward, in uncompressed bytes of hot data.
     pub metadata_lead_bytes: u64,
+    /// What several profiles are of each other.
+    pub combine: Combine,
 }
 
 impl Default for LayoutOptions {
@@ -21,7 +33,12 @@ impl Default for LayoutOptions {
     /// uncompressed, below any request's fixed cost; beyond 256 KiB zstd gains little. Metadata leads by
     /// three of the largest chunks: one in which it arrives, one in which it is used, one in between.
     fn default() -> Self {
-        Self { first_chunk_bytes: 32 << 10, max_chunk_bytes: 256 << 10, metadata_lead_bytes: 768 << 10 }
+        Self {
+            first_chunk_bytes: 32 << 10,
+            max_chunk_bytes: 256 << 10,
+            metadata_lead_bytes: 768 << 10,
+            combine: Combine::default(),
+        }
     }
 }
 
@@ -126,7 +143,11 @@ pub fn plan(profiles: &[Profile], options: &LayoutOptions) -> Result<LayoutPlan,
     check_disks(profiles)?;
     let files = FileMap::new(profiles.iter().flat_map(|profile| &profile.files));
     let led = |segment| lead::advance(segment, &files, options.metadata_lead_bytes);
-    let segments: Vec<_> = order::segments(profiles).into_iter().map(led).collect();
+    let segments = match options.combine {
+        Combine::Runs => vec![order::merged(profiles)],
+        Combine::Variants => order::variants(profiles),
+    };
+    let segments: Vec<_> = segments.into_iter().map(led).collect();
     let chunks = chunks::cut(&segments, options);
     let hints = hints::hints(profiles, &chunks);
     let blocks = chunks.iter().map(PlannedChunk::blocks).sum();

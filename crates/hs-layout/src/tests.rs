@@ -6,7 +6,7 @@ use hs_trace::{FileRun, FileUse, Profile, Read};
 use hs_units::{BlockRange, Digest, Lba, Nanos};
 use proptest::prelude::*;
 
-use crate::{LayoutError, LayoutOptions, LayoutPlan, LayoutStats, PlannedHint, plan};
+use crate::{Combine, LayoutError, LayoutOptions, LayoutPlan, LayoutStats, PlannedHint, plan};
 
 fn run(start: u64, count: u64) -> BlockRange {
     BlockRange::new(Lba(start), count)
@@ -32,6 +32,7 @@ fn options(first_blocks: u64, max_blocks: u64) -> LayoutOptions {
         first_chunk_bytes: first_blocks * 4096,
         max_chunk_bytes: max_blocks * 4096,
         metadata_lead_bytes: 0,
+        combine: Combine::Variants,
     }
 }
 
@@ -141,6 +142,40 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn merging_has_every_block_once_whatever_the_order_of_the_profiles(
+        profiles in prop::collection::vec(any_profile(), 1..4),
+        rotation in 0..4_usize,
+    ) {
+        let options = LayoutOptions { combine: Combine::Runs, ..options(1, 1) };
+        let order = |profiles: &[Profile]| -> Vec<Lba> {
+            let plan = plan(profiles, &options).expect("one disk");
+            plan.chunks.iter().flat_map(|chunk| &chunk.extents).flat_map(|extent| extent.blocks()).collect()
+        };
+        let merged = order(&profiles);
+        let mut sorted = merged.clone();
+        sorted.sort_unstable();
+        let recorded: BTreeSet<Lba> = profiles.iter().flat_map(Profile::first_access).collect();
+        prop_assert_eq!(sorted, recorded.into_iter().collect::<Vec<_>>());
+        let mut rotated = profiles.clone();
+        rotated.rotate_left(rotation % profiles.len());
+        prop_assert_eq!(order(&rotated), merged);
+        // A profile merged with itself is itself.
+        let first = &profiles[0];
+        prop_assert_eq!(order(&[first.clone(), first.clone()]), first.first_access());
+    }
+}
+
+#[test]
+fn merging_puts_a_block_where_its_own_run_read_it() {
+    let profiles = [profile(&[(0, 4), (10, 4), (20, 4)]), profile(&[(0, 4), (50, 1), (10, 4), (20, 4)])];
+    let options = LayoutOptions { combine: Combine::Runs, ..options(1, 1) };
+    let plan = plan(&profiles, &options).expect("one disk");
+    let order: Vec<u64> = extents(&plan).concat().iter().map(|(start, _)| *start).collect();
+    assert_eq!(order, [0, 1, 2, 3, 10, 11, 12, 13, 50, 20, 21, 22, 23]);
+}
+
 #[test]
 fn chunks_grow_and_sort_their_blocks() {
     // First access: 100..103, then 50, then 103..120.
@@ -193,7 +228,7 @@ fn profiles_of_two_disks_are_refused() {
 fn chunk_sizes_that_cannot_be_are_refused() {
     for (first_chunk_bytes, max_chunk_bytes) in [(0, 4096), (4095, 8192), (8192, 4096), (4096, 5000), (0, 0)]
     {
-        let options = LayoutOptions { first_chunk_bytes, max_chunk_bytes, metadata_lead_bytes: 0 };
+        let options = LayoutOptions { first_chunk_bytes, max_chunk_bytes, ..LayoutOptions::default() };
         let refused = LayoutError::ChunkSizes { first_chunk_bytes, max_chunk_bytes };
         assert_eq!(plan(&[], &options), Err(refused));
     }

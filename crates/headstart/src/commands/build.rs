@@ -71,7 +71,8 @@ fn build_and_optimize(
     let cold_file = cold_file.with_context(|| format!("create a file in {}", folder.display()))?;
     let cold = hs_image::build(source, cold_file.path(), build, show)?;
     let image = open_image(cold_file.path())?;
-    let options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
+    let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
+    options.layout.combine = super::optimize::combine(args.variants);
     let hot = hs_image::optimize(&image, cold_file.path(), profiles, &args.output, &options, show)?;
     Ok((cold, hot))
 }

@@ -1,6 +1,10 @@
 //! `headstart optimize`
 
+use std::path::PathBuf;
+
 use hs_image::OptimizeOptions;
+use hs_layout::Combine;
+use hs_trace::Profile;
 use hs_units::ByteSize;
 use serde::Serialize;
 
@@ -19,6 +23,66 @@ struct Optimized {
     extents: u64,
     disk_digest: String,
     image_digest: String,
+    /// Only of several profiles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profiles: Option<Compared>,
+}
+
+/// What the profiles have in common.
+#[derive(Serialize)]
+pub(crate) struct Compared {
+    common_blocks: u64,
+    all_blocks: u64,
+    each: Vec<ComparedProfile>,
+}
+
+/// One profile against the others.
+#[derive(Serialize)]
+struct ComparedProfile {
+    profile: String,
+    blocks: u64,
+    in_others: u64,
+}
+
+impl Compared {
+    /// Compares several profiles, read from these files; nothing when there is but one.
+    pub(crate) fn new(paths: &[PathBuf], profiles: &[Profile]) -> Option<Self> {
+        if profiles.len() < 2 {
+            return None;
+        }
+        let found = hs_layout::coverage(profiles);
+        let each = paths.iter().zip(&found.profiles).map(|(path, covered)| ComparedProfile {
+            profile: path.display().to_string(),
+            blocks: covered.blocks,
+            in_others: covered.in_others,
+        });
+        let (common_blocks, all_blocks) = (found.common_blocks, found.all_blocks);
+        Some(Self { common_blocks, all_blocks, each: each.collect() })
+    }
+
+    /// For people.
+    pub(crate) fn print(&self) {
+        show::line(format_args!(
+            "{} profiles: {} blocks in all of them, {} in any",
+            self.each.len(),
+            self.common_blocks,
+            self.all_blocks
+        ));
+        for one in &self.each {
+            let missed = one.blocks - one.in_others;
+            show::line(format_args!(
+                "  {}: {} blocks; by the others alone, {missed} of them ({:.1}%) would be missed",
+                one.profile,
+                one.blocks,
+                missed as f64 * 100.0 / one.blocks.max(1) as f64
+            ));
+        }
+    }
+}
+
+/// What `--variants` says of several profiles.
+pub(crate) fn combine(variants: bool) -> Combine {
+    if variants { Combine::Variants } else { Combine::Runs }
 }
 
 /// Adds a hot region.
@@ -29,6 +93,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         OptimizeOptions { codec: args.codec.codec, level: args.codec.level, ..OptimizeOptions::default() };
     options.layout.first_chunk_bytes = args.first_chunk.0;
     options.layout.max_chunk_bytes = args.max_chunk.0;
+    options.layout.combine = combine(args.variants);
     let bar = Bar::new(quiet);
     let report = hs_image::optimize(&image, &args.image, &profiles, &args.output, &options, &|progress| {
         bar.update(progress);
@@ -44,6 +109,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         extents: report.extents,
         disk_digest: report.disk_digest.to_string(),
         image_digest: report.image_digest.to_string(),
+        profiles: Compared::new(&args.profiles, &profiles),
     };
     if args.json {
         return show::json(&optimized);
@@ -57,6 +123,9 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         report.extents,
         ByteSize(report.image_bytes)
     ));
+    if let Some(compared) = &optimized.profiles {
+        compared.print();
+    }
     show::line(optimized.image_digest);
     Ok(())
 }

@@ -76,6 +76,38 @@ fn an_image_goes_through_its_whole_life() {
 }
 
 #[test]
+fn several_recordings_of_a_start_become_one_order_and_say_what_each_adds() {
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 500, 8);
+    write_profile(&scene, "a.hsp", "cold.hsi", &disk, 0..100);
+    write_profile(&scene, "b.hsp", "cold.hsi", &disk, (0..60).chain(300..310).chain(60..100));
+    let (cold, a, b) = (scene.arg("cold.hsi"), scene.arg("a.hsp"), scene.arg("b.hsp"));
+    let optimize = |first: &str, second: &str, more: &[&str]| {
+        let image = scene.arg("hot.hsi");
+        let flags = ["optimize", &cold, "-p", first, "-p", second, "-o", &image, "--json"];
+        let found = run([&flags, more].concat()).ok().json();
+        run(["verify", &image, "--against", &scene.arg("disk.raw")]).ok();
+        found
+    };
+    let merged = optimize(&a, &b, &[]);
+    assert_eq!(
+        (&merged["profiles"]["common_blocks"], &merged["profiles"]["all_blocks"]),
+        (&100.into(), &110.into())
+    );
+    assert_eq!(merged["profiles"]["each"][0]["in_others"], 100);
+    let other = &merged["profiles"]["each"][1];
+    assert_eq!((&other["blocks"], &other["in_others"]), (&110.into(), &100.into()));
+    assert_eq!(
+        optimize(&b, &a, &[])["image_digest"],
+        merged["image_digest"],
+        "in whatever order they are given"
+    );
+    assert_ne!(optimize(&a, &b, &["--variants"])["image_digest"], merged["image_digest"]);
+    let said = run(["optimize", &cold, "-p", &a, "-p", &b, "-o", &scene.arg("hot.hsi")]).ok().stdout;
+    assert!(said.contains("10 of them (9.1%) would be missed"), "{said}");
+}
+
+#[test]
 fn a_profile_of_another_disk_is_refused_naming_both() {
     let (ours, other) = (Scene::new(), Scene::new());
     ours.image("cold.hsi", 40, 2);
