@@ -78,6 +78,10 @@ pub(crate) struct Build {
     /// The profiles are of different starts: what they share comes first, then what each has alone.
     #[arg(long, requires = "profiles")]
     pub variants: bool,
+    /// A profile of another disk is used for what this one has of it, but not with less than so many per
+    /// cent of its blocks.
+    #[arg(long, requires = "profiles", value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
+    pub min_match: u8,
     /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22) or `store`.
     #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
     pub codec: CodecLevel,
@@ -187,6 +191,10 @@ pub(crate) struct Optimize {
     /// The profiles are of different starts: what they share comes first, then what each has alone.
     #[arg(long)]
     pub variants: bool,
+    /// A profile of another disk is used for what this one has of it, but not with less than so many per
+    /// cent of its blocks.
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
+    pub min_match: u8,
     /// The image to write.
     #[arg(short, long, value_name = "IMAGE2")]
     pub output: PathBuf,

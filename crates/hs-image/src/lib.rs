@@ -14,6 +14,7 @@ pub mod source;
 mod build;
 mod cold;
 mod error;
+mod find;
 mod head;
 mod hot_map;
 mod image;
@@ -25,6 +26,7 @@ mod verify;
 
 pub use build::{BuildOptions, BuildReport, build};
 pub use error::ImageError;
+pub use find::find_blocks;
 pub use head::{Head, HeadMessage};
 pub use hot_map::HotPlace;
 pub use hs_format::{Codec, Decompressor, Hint, ImageDigest};

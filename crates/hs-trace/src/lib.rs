@@ -15,6 +15,7 @@ mod file_map;
 mod header;
 pub mod limits;
 mod profile;
+mod remap;
 mod varint;
 
 #[cfg(test)]
@@ -24,3 +25,4 @@ pub use block_set::BlockSet;
 pub use error::{FileFault, Limit, ReadFault, Section, Syntax, TraceError};
 pub use file_map::{FileMap, FilePiece};
 pub use profile::{BlockDigest, FileRun, FileUse, Profile, Read, ReadAhead};
+pub use remap::{Places, Remapped};

@@ -8,6 +8,7 @@ use hs_image::source::{Source, SourceOptions, SourceProgress};
 use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Progress};
 use serde::Serialize;
 
+use super::fit::{Fitted, fit};
 use super::{open_image, read_profiles};
 use crate::cli::Build;
 use crate::show::{self, Bar};
@@ -25,6 +26,9 @@ struct Built {
     hot_compressed_bytes: u64,
     disk_digest: String,
     image_digest: String,
+    /// Only of profiles that were recorded on another disk.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fitted: Vec<Fitted>,
 }
 
 /// Builds an image.
@@ -49,12 +53,12 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     let report = if profiles.is_empty() {
         hs_image::build(&source, &args.output, &build, &show)?
     } else {
-        let (cold, hot) = build_and_optimize(&source, args, &build, &profiles, &show)?;
+        let (cold, hot, fitted) = build_and_optimize(&source, args, &build, profiles, &show)?;
         drop(bar);
-        return print(args, &cold, Some(&hot));
+        return print(args, &cold, Some(&hot), fitted);
     };
     drop(bar);
-    print(args, &report, None)
+    print(args, &report, None, Vec::new())
 }
 
 /// The image of `build` followed by `optimize`, by way of a file that has no name afterwards.
@@ -62,19 +66,20 @@ fn build_and_optimize(
     source: &Source,
     args: &Build,
     build: &BuildOptions,
-    profiles: &[hs_trace::Profile],
+    mut profiles: Vec<hs_trace::Profile>,
     show: &(dyn Fn(Progress) + Sync),
-) -> anyhow::Result<(BuildReport, OptimizeReport)> {
+) -> anyhow::Result<(BuildReport, OptimizeReport, Vec<Fitted>)> {
     let folder =
         args.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let cold_file = tempfile::Builder::new().prefix(".headstart-cold-").tempfile_in(folder);
     let cold_file = cold_file.with_context(|| format!("create a file in {}", folder.display()))?;
     let cold = hs_image::build(source, cold_file.path(), build, show)?;
     let image = open_image(cold_file.path())?;
+    let fitted = fit(&image, &args.profiles, &mut profiles, args.min_match, true)?;
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
     options.layout.combine = super::optimize::combine(args.variants);
-    let hot = hs_image::optimize(&image, cold_file.path(), profiles, &args.output, &options, show)?;
-    Ok((cold, hot))
+    let hot = hs_image::optimize(&image, cold_file.path(), &profiles, &args.output, &options, show)?;
+    Ok((cold, hot, fitted))
 }
 
 fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
@@ -94,7 +99,12 @@ pub(crate) fn show_source(bar: &Bar, progress: SourceProgress) {
     }
 }
 
-fn print(args: &Build, cold: &BuildReport, hot: Option<&OptimizeReport>) -> anyhow::Result<()> {
+fn print(
+    args: &Build,
+    cold: &BuildReport,
+    hot: Option<&OptimizeReport>,
+    fitted: Vec<Fitted>,
+) -> anyhow::Result<()> {
     let built = Built {
         image: args.output.display().to_string(),
         disk_bytes: cold.disk_bytes,
@@ -106,6 +116,7 @@ fn print(args: &Build, cold: &BuildReport, hot: Option<&OptimizeReport>) -> anyh
         hot_compressed_bytes: hot.map_or(0, |hot| hot.hot_compressed_bytes),
         disk_digest: cold.disk_digest.to_string(),
         image_digest: hot.map_or(cold.image_digest, |hot| hot.image_digest).to_string(),
+        fitted,
     };
     if args.json {
         return show::json(&built);
@@ -127,6 +138,7 @@ fn print(args: &Build, cold: &BuildReport, hot: Option<&OptimizeReport>) -> anyh
             ByteSize(built.hot_compressed_bytes)
         ));
     }
+    built.fitted.iter().for_each(Fitted::print);
     show::line(built.image_digest);
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod build;
 pub(crate) mod docs;
+pub(crate) mod fit;
 pub(crate) mod inspect;
 pub(crate) mod lab;
 pub(crate) mod mount;

@@ -8,6 +8,7 @@ use hs_trace::Profile;
 use hs_units::ByteSize;
 use serde::Serialize;
 
+use super::fit::{Fitted, fit};
 use super::{open_image, read_profiles};
 use crate::cli::Optimize;
 use crate::show::{self, Bar};
@@ -26,6 +27,9 @@ struct Optimized {
     /// Only of several profiles.
     #[serde(skip_serializing_if = "Option::is_none")]
     profiles: Option<Compared>,
+    /// Only of profiles that were recorded on another disk.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fitted: Vec<Fitted>,
 }
 
 /// What the profiles have in common.
@@ -87,8 +91,9 @@ pub(crate) fn combine(variants: bool) -> Combine {
 
 /// Adds a hot region.
 pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
-    let profiles = read_profiles(&args.profiles)?;
+    let mut profiles = read_profiles(&args.profiles)?;
     let image = open_image(&args.image)?;
+    let fitted = fit(&image, &args.profiles, &mut profiles, args.min_match, quiet)?;
     let mut options =
         OptimizeOptions { codec: args.codec.codec, level: args.codec.level, ..OptimizeOptions::default() };
     options.layout.first_chunk_bytes = args.first_chunk.0;
@@ -110,6 +115,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         disk_digest: report.disk_digest.to_string(),
         image_digest: report.image_digest.to_string(),
         profiles: Compared::new(&args.profiles, &profiles),
+        fitted,
     };
     if args.json {
         return show::json(&optimized);
@@ -123,6 +129,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         report.extents,
         ByteSize(report.image_bytes)
     ));
+    optimized.fitted.iter().for_each(Fitted::print);
     if let Some(compared) = &optimized.profiles {
         compared.print();
     }

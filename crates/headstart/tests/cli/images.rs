@@ -125,6 +125,36 @@ fn a_profile_of_another_disk_is_refused_naming_both() {
     assert_eq!(ours.names(), ["cold.hsi", "disk.raw"]);
 }
 
+/// Another build of the same root: some blocks are elsewhere, some are gone.
+#[test]
+fn a_profile_of_a_similar_disk_is_used_for_what_the_disk_has_of_it() {
+    let (old, new) = (Scene::new(), Scene::new());
+    let disk = old.image("cold.hsi", 500, 9);
+    write_profile(&old, "start.hsp", "cold.hsi", &disk, 100..200);
+    let mut changed = disk.clone();
+    changed[150 * 4096..].rotate_right(3 * 4096);
+    changed[110 * 4096..120 * 4096].fill(0x77);
+    fs::write(new.path("disk.raw"), &changed).expect("written");
+    let (cold, hot, profile) = (new.arg("cold.hsi"), new.arg("hot.hsi"), old.arg("start.hsp"));
+    run(["build", &new.arg("disk.raw"), "-o", &cold]).ok();
+    let made = run(["optimize", &cold, "-p", &profile, "-o", &hot, "--json"]).ok().json();
+    let fitted = &made["fitted"][0];
+    let zeroes = |disk: &[u8], blocks: std::ops::Range<usize>| {
+        blocks.filter(|lba| disk[lba * 4096..][..4096].iter().all(|byte| *byte == 0)).count() as u64
+    };
+    let matched = fitted["matched_blocks"].as_u64().expect("a number");
+    assert_eq!(fitted["blocks"], 100);
+    // Blocks of zeros are found only where they lay; the random disk has few or none.
+    assert!(matched <= 90 && matched + zeroes(&disk, 100..200) >= 90, "{made}");
+    assert!(fitted["moved_blocks"].as_u64().is_some_and(|moved| (1..=50).contains(&moved)), "{made}");
+    run(["verify", &hot, "--against", &new.arg("disk.raw")]).ok();
+    let strict = ["optimize", &cold, "-p", &profile, "-o", &hot, "--min-match", "95"];
+    run(strict).fails(1, &["start.hsp", "less than the 95%", "--min-match"]);
+    let built = new.arg("built.hsi");
+    let said = run(["build", &new.arg("disk.raw"), "-o", &built, "-p", &profile]).ok().stdout;
+    assert!(said.contains("was recorded on another disk"), "{said}");
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let scene = Scene::new();

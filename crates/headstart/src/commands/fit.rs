@@ -1,0 +1,75 @@
+//! Profiles made to fit a disk that is not quite the one that they were recorded on.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use hs_image::Image;
+use hs_trace::Profile;
+use serde::Serialize;
+
+use crate::show::{self, Bar};
+
+/// How much of a profile another disk has.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Fitted {
+    profile: String,
+    blocks: u64,
+    matched_blocks: u64,
+    moved_blocks: u64,
+}
+
+impl Fitted {
+    /// For people.
+    pub(crate) fn print(&self) {
+        show::line(format_args!(
+            "{} was recorded on another disk: this one has {} of its {} blocks ({:.1}%), {} of them elsewhere; \
+             it says nothing of files any more, so no file system's caches are warmed by it",
+            self.profile,
+            self.matched_blocks,
+            self.blocks,
+            self.matched_blocks as f64 * 100.0 / self.blocks.max(1) as f64,
+            self.moved_blocks,
+        ));
+    }
+}
+
+/// Looks up the blocks of those profiles that are of another disk than `image`, and puts in their place what it
+/// has of them. Says of each how much that is; refuses one of which it has less than `min_match` per cent.
+pub(crate) fn fit(
+    image: &Image,
+    paths: &[PathBuf],
+    profiles: &mut [Profile],
+    min_match: u8,
+    quiet: bool,
+) -> anyhow::Result<Vec<Fitted>> {
+    let mut fitted = Vec::new();
+    for (path, profile) in paths.iter().zip(profiles) {
+        if profile.disk_digest == image.disk_digest() {
+            continue;
+        }
+        let bar = Bar::new(quiet);
+        let places = hs_image::find_blocks(image, profile, &|progress| bar.update(progress))?;
+        drop(bar);
+        let remapped = profile.remap(image.disk_digest(), image.disk_bytes(), &places);
+        if remapped.matched * 100 < u64::from(min_match) * remapped.blocks {
+            bail!(
+                "{} was recorded on disk {}; {} is disk {} and has only {} of its {} blocks, less than the {min_match}% \
+                 that --min-match asks for",
+                path.display(),
+                profile.disk_digest,
+                image.name(),
+                image.disk_digest(),
+                remapped.matched,
+                remapped.blocks,
+            );
+        }
+        fitted.push(Fitted {
+            profile: path.display().to_string(),
+            blocks: remapped.blocks,
+            matched_blocks: remapped.matched,
+            moved_blocks: remapped.moved,
+        });
+        *profile = remapped.profile;
+    }
+    Ok(fitted)
+}

@@ -1,0 +1,164 @@
+//! Carrying a profile over to another disk, by what its blocks hold.
+
+use std::collections::{HashMap, HashSet};
+
+use hs_units::{BLOCK_BYTES, BlockRange, Digest, Lba};
+
+use crate::{BlockDigest, BlockSet, Profile, Read};
+
+/// Where the blocks of a profile lie on another disk.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// Addresses at which both disks hold the same block.
+    pub same: HashSet<Lba>,
+    /// Addresses of each block on the other disk, ascending; of many only some.
+    pub elsewhere: HashMap<BlockDigest, Vec<Lba>>,
+}
+
+/// A profile on another disk.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Remapped {
+    /// The profile. It says nothing of files: their inode numbers are those of the first disk.
+    pub profile: Profile,
+    /// Distinct blocks of the first profile.
+    pub blocks: u64,
+    /// Of these, blocks that the other disk has.
+    pub matched: u64,
+    /// Of these, blocks that it has at another address.
+    pub moved: u64,
+}
+
+impl Profile {
+    /// This profile for the disk with `digest` and size, which has its blocks at `places`. Of its reads those
+    /// stay that were the first of a block.
+    ///
+    /// A block that lies where it lay stays there. Of several other addresses the one is taken that is as
+    /// far from the last block that was found as it was before, or nearest to that: files move as
+    /// wholes. A block of zeros is found only where it lay, since it could be anybody's.
+    #[must_use]
+    pub fn remap(&self, digest: Digest, disk_bytes: u64, places: &Places) -> Remapped {
+        let zeroes = BlockDigest::of(&[]);
+        let disk_blocks = disk_bytes.div_ceil(BLOCK_BYTES);
+        let mut found: HashMap<Lba, (Lba, BlockDigest)> = HashMap::with_capacity(self.digests.len());
+        let mut moved = 0;
+        let mut last: Option<(Lba, Lba)> = None;
+        for (old, digest) in self.first_access().into_iter().zip(&self.digests) {
+            let new = if places.same.contains(&old) {
+                Some(old)
+            } else {
+                let expected = last.map_or(old.0, |(old_last, new_last)| {
+                    new_last.0.saturating_add(old.0).saturating_sub(old_last.0)
+                });
+                let candidates = places.elsewhere.get(digest).filter(|_| *digest != zeroes);
+                candidates.and_then(|all| all.iter().min_by_key(|lba| lba.0.abs_diff(expected))).copied()
+            };
+            let Some(new) = new.filter(|new| new.0 < disk_blocks) else { continue };
+            moved += u64::from(new != old);
+            last = Some((old, new));
+            found.insert(old, (new, *digest));
+        }
+        let mut seen = BlockSet::new();
+        let mut reads = Vec::new();
+        for read in &self.reads {
+            seen.insert(read.blocks, |first| remap_run(read, first, &found, &mut reads));
+        }
+        let mut profile = Self {
+            disk_digest: digest,
+            disk_bytes,
+            command: self.command.clone(),
+            medium: self.medium.clone(),
+            reads,
+            digests: Vec::new(),
+            files: Vec::new(),
+            ..*self
+        };
+        let digests: HashMap<Lba, BlockDigest> = found.values().copied().collect();
+        profile.digests = profile.first_access().iter().map(|lba| digests[lba]).collect();
+        Remapped { profile, blocks: self.digests.len() as u64, matched: found.len() as u64, moved }
+    }
+}
+
+/// Adds what was found of `run`, which `read` was the first to read.
+fn remap_run(read: &Read, run: BlockRange, found: &HashMap<Lba, (Lba, BlockDigest)>, reads: &mut Vec<Read>) {
+    let mut piece: Option<BlockRange> = None;
+    for (lba, _) in run.blocks().filter_map(|old| found.get(&old)) {
+        match &mut piece {
+            Some(piece) if piece.end() == *lba => piece.count += 1,
+            _ => {
+                let whole = piece.replace(BlockRange::new(*lba, 1));
+                reads.extend(whole.map(|blocks| Read { blocks, ..*read }));
+            }
+        }
+    }
+    reads.extend(piece.map(|blocks| Read { blocks, ..*read }));
+}
+
+#[cfg(test)]
+mod tests {
+    use hs_units::Nanos;
+
+    use super::*;
+
+    fn block(content: u8) -> BlockDigest {
+        BlockDigest::of(&[content])
+    }
+
+    /// A profile that read these runs of a disk whose blocks hold their own address, modulo 100.
+    fn profile(runs: &[(u64, u64)]) -> Profile {
+        let read = |&(start, count): &(u64, u64)| Read {
+            at: Nanos(start),
+            blocks: BlockRange::new(Lba(start), count),
+            cost: Nanos(1),
+        };
+        let mut reads: Vec<Read> = runs.iter().map(read).collect();
+        reads.sort_by_key(|read| read.at);
+        let mut profile =
+            Profile { disk_bytes: 1000 * BLOCK_BYTES, ended: Nanos(2000), reads, ..Profile::default() };
+        profile.digests = profile.first_access().iter().map(|lba| block((lba.0 % 100) as u8)).collect();
+        profile.validate().expect("a good profile");
+        profile
+    }
+
+    fn places(same: &[u64], elsewhere: &[(u8, &[u64])]) -> Places {
+        let lbas = |all: &[u64]| all.iter().map(|lba| Lba(*lba)).collect::<Vec<_>>();
+        Places {
+            same: lbas(same).into_iter().collect(),
+            elsewhere: elsewhere.iter().map(|(content, all)| (block(*content), lbas(all))).collect(),
+        }
+    }
+
+    fn runs(remapped: &Remapped) -> Vec<(u64, u64)> {
+        remapped.profile.reads.iter().map(|read| (read.blocks.start.0, read.blocks.count)).collect()
+    }
+
+    #[test]
+    fn blocks_stay_or_move_with_their_neighbours_or_are_lost() {
+        let profile = profile(&[(10, 3), (20, 2), (30, 1)]);
+        let found = places(&[10, 11, 12], &[(20, &[5, 120]), (21, &[6, 121, 400])]);
+        let remapped = profile.remap(Digest([9; 32]), 500 * BLOCK_BYTES, &found);
+        // From 12 to 20 is eight blocks on; 5 and 120 are elsewhere, 5 is nearer to 20.
+        assert_eq!(runs(&remapped), [(10, 3), (5, 2)]);
+        assert_eq!((remapped.blocks, remapped.matched, remapped.moved), (6, 5, 2));
+        remapped.profile.validate().expect("a good profile");
+        assert_eq!(remapped.profile.disk_digest, Digest([9; 32]));
+        assert_eq!(remapped.profile.digests, [10, 11, 12, 20, 21].map(block));
+    }
+
+    #[test]
+    fn zeroes_and_places_outside_the_disk_are_not_found() {
+        let profile = profile(&[(100, 1), (150, 1)]);
+        let everywhere = places(&[], &[(0, &[1, 2, 3]), (50, &[600])]);
+        let remapped = profile.remap(Digest::default(), 500 * BLOCK_BYTES, &everywhere);
+        assert_eq!((remapped.matched, runs(&remapped).len()), (0, 0));
+        remapped.profile.validate().expect("a good profile");
+    }
+
+    #[test]
+    fn two_blocks_that_became_one_are_one() {
+        let profile = profile(&[(1, 2), (101, 2)]);
+        let remapped =
+            profile.remap(Digest::default(), 500 * BLOCK_BYTES, &places(&[], &[(1, &[7]), (2, &[8])]));
+        assert_eq!(runs(&remapped), [(7, 2), (7, 2)]);
+        remapped.profile.validate().expect("a good profile");
+    }
+}
