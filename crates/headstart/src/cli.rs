@@ -117,7 +117,8 @@ fn parse_codec(text: &str) -> Result<CodecLevel, String> {
 /// The medium and the caches of a start.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StartFlags {
-    /// Read the image from an emulated medium, such as flat-10ms-25mbs; `none` is the real one.
+    /// Read the image from an emulated medium: cd-24x-cav, hdd-7200, flat-10ms-25mbs[-serial] or the like; `none`
+    /// is the real one.
     #[arg(long, value_name = "M", default_value = "none", value_parser = parse_medium)]
     pub medium: Medium,
     /// Ready when a line of the command's output matches; when not given, when the command ends.

@@ -19,15 +19,18 @@ pub(crate) struct OnMedium {
 /// that the time of the real one does not show.
 pub(crate) fn open(path: &Path, medium: &Medium) -> anyhow::Result<OnMedium> {
     let file = FileStore::open(path).context("open")?;
+    let file = Emulate::new(file, medium)?;
     if *medium != Medium::None {
+        file.bypass(true);
         read_into_cache(&file)?;
+        file.bypass(false);
     }
-    let counted = Count::new(Emulate::new(file, medium));
+    let counted = Count::new(file);
     let counters = counted.counters();
     Ok(OnMedium { store: Arc::new(counted), counters })
 }
 
-fn read_into_cache(file: &FileStore) -> anyhow::Result<()> {
+fn read_into_cache(file: &impl Store) -> anyhow::Result<()> {
     let whole = hs_units::ByteRange::new(0, file.len());
     file.stream(whole, &mut |_| std::ops::ControlFlow::Continue(()))?;
     Ok(())

@@ -45,7 +45,7 @@ struct Bench<S> {
 fn bench<S: Store>(medium: &str, inner: S) -> Bench<S> {
     let asked = Arc::default();
     let clock = Arc::new(Virtual::default());
-    let model = Medium::parse(medium).expect("known").device().expect("modelled");
+    let model = Medium::parse(medium).expect("known").device(1 << 20).expect("fits").expect("modelled");
     let device = Box::new(Recording { model, asked: Arc::clone(&asked) });
     Bench { store: Emulate::with_device(inner, device, clock.clone()), clock, asked }
 }
@@ -57,7 +57,7 @@ fn memory(len: u64) -> MemoryStore {
 #[test]
 fn an_emulated_store_keeps_the_contract() {
     contract::check(|bytes| bench("flat-10ms-25mbs", MemoryStore::new(bytes)).store, 600_000);
-    contract::check(|bytes| Emulate::new(MemoryStore::new(bytes), &Medium::None), 600_000);
+    contract::check(|bytes| Emulate::new(MemoryStore::new(bytes), &Medium::None).expect("fits"), 600_000);
 }
 
 #[test]
@@ -175,7 +175,11 @@ fn a_failed_request_gives_the_medium_back() {
 fn threads_wait_on_the_real_clock() {
     let asked = Arc::default();
     let clock = Arc::new(Monotonic::new());
-    let model = Medium::parse("flat-1ms-100mbs-serial").expect("known").device().expect("modelled");
+    let model = Medium::parse("flat-1ms-100mbs-serial")
+        .expect("known")
+        .device(1 << 20)
+        .expect("fits")
+        .expect("modelled");
     let device = Box::new(Recording { model, asked: Arc::clone(&asked) });
     let store = Emulate::with_device(memory(1 << 20), device, clock.clone());
     thread::scope(|scope| {
