@@ -163,7 +163,7 @@ impl<S: Surface> Drive<S> {
         }
         if sectors.offset <= position {
             self.read_on(now, sectors.end());
-            return now;
+            return if sectors.offset < position { now } else { now.max(self.head.since) };
         }
         let before = self.head;
         let reading_on = self.passes(sectors.offset);

@@ -120,7 +120,7 @@ fn scattered_references_take_as_long_as_in_the_paper() {
     for seed in 1..=8 {
         let order = scattered(seed, REFERENCES);
         let took = replay(think(), places(&order));
-        println!(
+        eprintln!(
             "scattered, seed {seed}: {took:.1} s, without thinking {:.1} s",
             replay(Nanos::ZERO, places(&order))
         );
@@ -134,7 +134,7 @@ fn ordered_references_take_as_long_as_in_the_paper() {
     let first = FILE_BYTES - REFERRED_BYTES;
     let len = REFERRED_BYTES / REFERENCES;
     let took = replay(Nanos::ZERO, (0..REFERENCES).map(|number| ByteRange::new(first + number * len, len)));
-    println!("ordered: {took:.1} s");
+    eprintln!("ordered: {took:.1} s");
     within(0.20, took, ORDERED_S);
 }
 
@@ -145,15 +145,15 @@ fn references_without_locality_would_take_three_times_as_long() {
     let mut prng = Prng::new(1);
     let order: Vec<u64> = (0..REFERENCES).map(|_| prng.below(BLOCKS)).collect();
     let took = replay(think(), places(&order));
-    println!("uniformly random: {took:.1} s");
+    eprintln!("uniformly random: {took:.1} s");
     assert!(took > 3.0 * SCATTERED_S, "{took}");
     // 59 % of the references of table 1 are to blocks not referred to before.
     let order = scattered(1, REFERENCES * 2_172 / 3_668);
     let took = replay(think(), places(&order));
-    println!("repeated references from memory: {took:.1} s");
+    eprintln!("repeated references from memory: {took:.1} s");
     let mut sorted = scattered(1, REFERENCES);
     sorted.sort_unstable();
     let took = replay(think(), places(&sorted));
-    println!("scattered, but sorted: {took:.1} s");
+    eprintln!("scattered, but sorted: {took:.1} s");
     assert!(took < SCATTERED_S, "{took}");
 }

@@ -205,3 +205,16 @@ fn requests_that_cannot_be_do_no_harm() {
         }
     }
 }
+
+/// What [`Service`] says of bytes within a request of the disc.
+#[test]
+fn bytes_come_nearly_evenly() {
+    for (len, bound) in [(900_000, 0.000_2), (40_000_000, 0.02), (FILE_BYTES, 0.10)] {
+        let whole = device(Medium::Cd24xCav).submit(Nanos::ZERO, ByteRange::new(0, len));
+        let half = device(Medium::Cd24xCav).submit(Nanos::ZERO, ByteRange::new(0, len / 2));
+        let early = half.done.as_secs_f64() - whole.arrival(len / 2, len).as_secs_f64();
+        let share = early / (whole.done - whole.first_byte).as_secs_f64();
+        // A sector's worth, which is read whole, and no more than said.
+        assert!((-0.000_1..bound + 0.002_1 * 900_000.0 / len as f64).contains(&share), "{len}: {share}");
+    }
+}
