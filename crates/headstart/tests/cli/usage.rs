@@ -31,6 +31,12 @@ fn every_command_has_help() {
     for command in COMMANDS {
         assert!(help.contains(command[0]), "{command:?}");
     }
+    for command in [&["run"][..], &["profile"], &["mount"], &["demo"], &["lab", "disk"]] {
+        let help = run(command.iter().chain([&"--help"])).ok().stdout;
+        for medium in hs_device::Medium::names() {
+            assert!(help.contains(medium), "{command:?}: {medium}");
+        }
+    }
     assert!(run(["--version"]).ok().stdout.starts_with("headstart "));
 }
 

@@ -203,3 +203,27 @@ fn threads_wait_on_the_real_clock() {
     assert_eq!(times.len(), 12);
     assert!(times.is_sorted());
 }
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    /// Has a size and no bytes.
+    struct Large;
+    impl Store for Large {
+        fn len(&self) -> u64 {
+            737_280_001
+        }
+        fn name(&self) -> &str {
+            "large"
+        }
+        fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), StoreError> {
+            unreachable!("nobody reads")
+        }
+        fn stream(&self, _: ByteRange, _: &mut Sink<'_>) -> Result<(), StoreError> {
+            unreachable!("nobody reads")
+        }
+    }
+    let cd = Medium::parse("cd-24x-cav").expect("known");
+    let refused = Emulate::new(Large, &cd).map(|_| ());
+    assert!(matches!(&refused, Err(StoreError::Medium { path, .. }) if path == "large"), "{refused:?}");
+    assert!(Emulate::new(Large, &Medium::parse("hdd-7200").expect("known")).is_ok());
+}
