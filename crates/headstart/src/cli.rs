@@ -8,6 +8,8 @@ use hs_device::Medium;
 use hs_image::Codec;
 use hs_units::ByteSize;
 
+use crate::medium::MediumParser;
+
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
 /// headstart records what a start really reads, stores those blocks once more in that order, and
@@ -127,8 +129,8 @@ fn parse_codec(text: &str) -> Result<CodecLevel, String> {
 /// The medium and the caches of a start.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StartFlags {
-    /// Read the image from an emulated medium, such as flat-10ms-25mbs; `none` is the real one.
-    #[arg(long, value_name = "M", default_value = "none", value_parser = parse_medium)]
+    /// Read the image from an emulated medium; `none` is the real one, and flat-<N>ms-<M>mbs[-serial] makes others.
+    #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
     /// Ready when a line of the command's output matches; when not given, when the command ends.
     #[arg(long, value_name = "REGEX")]
@@ -149,10 +151,6 @@ impl StartFlags {
     pub(crate) fn read_ahead_kib(&self) -> u32 {
         self.read_ahead.unwrap_or(128)
     }
-}
-
-fn parse_medium(text: &str) -> Result<Medium, String> {
-    Medium::parse(text).map_err(|error| error.to_string())
 }
 
 /// Flags of `headstart profile`.
@@ -253,7 +251,7 @@ pub(crate) struct Mount {
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
     /// Read the image from an emulated medium.
-    #[arg(long, value_name = "M", default_value = "none", value_parser = parse_medium)]
+    #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
     /// Honour set-user-id programs and device nodes in the image.
     #[arg(long)]
@@ -328,7 +326,7 @@ pub(crate) struct LabDisk {
     /// An empty directory, in which it appears under its own name.
     pub dir: PathBuf,
     /// The medium.
-    #[arg(long, value_name = "M", value_parser = parse_medium)]
+    #[arg(long, value_name = "M", value_parser = MediumParser)]
     pub medium: Medium,
     /// Print what the medium counted, as one JSON object, at the end.
     #[arg(long)]
@@ -353,7 +351,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
     /// The emulated medium.
-    #[arg(long, value_name = "M", default_value = "flat-10ms-25mbs", value_parser = parse_medium)]
+    #[arg(long, value_name = "M", default_value = "flat-10ms-25mbs", value_parser = MediumParser)]
     pub medium: Medium,
     /// Starts of each kind; the table shows their medians.
     #[arg(long, value_name = "N", default_value_t = 3)]

@@ -5,11 +5,20 @@
 //! emulate layer of `hs-store`, which really sleeps. A [`Medium`] is the written name of a model,
 //! such as `flat-10ms-25mbs`, and makes fresh devices of it.
 //!
-//! One model a file: [`flat`](Flat) is a latency and a rate, nothing else.
+//! One model a file: [`flat`](Flat) is a latency and a rate, nothing else. `cd` and `hdd` are the figures of
+//! two drives, over one `drive` (head and buffer) on two surfaces, `spiral` and `zones`; docs/MEDIA.md names
+//! their sources.
 
+mod cd;
+mod drive;
 mod flat;
+mod hdd;
 mod medium;
+mod seek;
 mod service;
+mod spiral;
+mod surface;
+mod zones;
 
 pub use flat::{Flat, FlatSpec};
 pub use medium::{Medium, MediumError};

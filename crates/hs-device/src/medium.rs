@@ -5,7 +5,7 @@ use core::str::FromStr;
 
 use hs_units::Nanos;
 
-use crate::{Device, Flat, FlatSpec};
+use crate::{Device, Flat, FlatSpec, cd, hdd};
 
 /// A medium that a user can name: `none` for the real one, whatever it is, or the model of another.
 ///
@@ -19,9 +19,13 @@ pub enum Medium {
     None,
     /// A latency and a rate, the same everywhere.
     Flat(FlatSpec),
+    /// A filled disc of 700 MB in a drive of 24× at the outer edge, at a constant angular velocity.
+    Cd24xCav,
+    /// A hard disk of 7200 turns a minute.
+    Hdd7200,
 }
 
-/// Why a text names no medium.
+/// Why a text names no medium, or a file does not fit on one.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MediumError {
@@ -35,7 +39,25 @@ pub enum MediumError {
         /// What was written.
         name: String,
     },
+    /// The medium is smaller than the file.
+    #[error(
+        "{file_bytes} bytes do not fit on {medium}, which holds {capacity_bytes}: choose another medium, or make \
+         the file smaller"
+    )]
+    TooLarge {
+        /// The medium.
+        medium: Medium,
+        /// Size of the file.
+        file_bytes: u64,
+        /// Most bytes that a file on the medium can have.
+        capacity_bytes: u64,
+    },
 }
+
+/// Name of [`Medium::Cd24xCav`].
+const CD: &str = "cd-24x-cav";
+/// Name of [`Medium::Hdd7200`].
+const HDD: &str = "hdd-7200";
 
 impl Medium {
     /// The medium called `name`.
@@ -43,16 +65,20 @@ impl Medium {
     /// # Errors
     /// [`MediumError::Unknown`], which lists the known names, when there is none.
     pub fn parse(name: &str) -> Result<Self, MediumError> {
-        if name == "none" {
-            return Ok(Self::None);
+        match name {
+            "none" => Ok(Self::None),
+            CD => Ok(Self::Cd24xCav),
+            HDD => Ok(Self::Hdd7200),
+            _ => FlatSpec::parse(name)
+                .map(Self::Flat)
+                .ok_or_else(|| MediumError::Unknown { name: name.to_owned() }),
         }
-        FlatSpec::parse(name).map(Self::Flat).ok_or_else(|| MediumError::Unknown { name: name.to_owned() })
     }
 
     /// Names that [`parse`](Self::parse) accepts as they stand, for help texts.
     #[must_use]
     pub fn names() -> &'static [&'static str] {
-        &["none", "flat-10ms-25mbs", "flat-10ms-25mbs-serial"]
+        &["none", CD, HDD, "flat-10ms-25mbs", "flat-10ms-25mbs-serial"]
     }
 
     /// Shapes of further names, for help texts.
@@ -61,30 +87,55 @@ impl Medium {
         &FlatSpec::GRAMMAR
     }
 
-    /// A fresh, idle device of this medium; nothing when nothing is to be emulated.
+    /// Most bytes that a file on this medium can have; nothing where there is no limit.
     #[must_use]
-    pub fn device(&self) -> Option<Box<dyn Device>> {
+    pub fn capacity_bytes(&self) -> Option<u64> {
         match self {
-            Self::None => None,
-            Self::Flat(spec) => Some(Box::new(Flat::new(*spec))),
+            Self::None | Self::Flat(_) => None,
+            Self::Cd24xCav => Some(cd::CAPACITY),
+            Self::Hdd7200 => Some(hdd::CAPACITY),
         }
     }
 
-    /// Bytes a second of one long sequential read; nothing when the medium is not modelled.
+    /// A fresh, idle device of this medium that holds a file of `file_bytes`; nothing when nothing is to be
+    /// emulated. Requests are ranges of the file, wherever it lies: on a CD it ends at the outer edge, on a
+    /// hard disk it begins there.
+    ///
+    /// # Errors
+    /// [`MediumError::TooLarge`] when the file does not fit.
+    pub fn device(&self, file_bytes: u64) -> Result<Option<Box<dyn Device>>, MediumError> {
+        if let Some(capacity_bytes) = self.capacity_bytes().filter(|capacity| *capacity < file_bytes) {
+            return Err(MediumError::TooLarge { medium: *self, file_bytes, capacity_bytes });
+        }
+        Ok(match self {
+            Self::None => None,
+            Self::Flat(spec) => Some(Box::new(Flat::new(*spec))),
+            Self::Cd24xCav => Some(cd::device(file_bytes)),
+            Self::Hdd7200 => Some(hdd::device()),
+        })
+    }
+
+    /// Bytes a second of a long sequential read when it comes to byte `offset` of a file of `file_bytes`, nothing
+    /// when the medium is not modelled.
     #[must_use]
-    pub fn rate_bytes_per_second(&self) -> Option<u64> {
+    pub fn rate_bytes_per_second(&self, file_bytes: u64, offset: u64) -> Option<u64> {
         match self {
             Self::None => None,
             Self::Flat(spec) => Some(spec.rate_bytes_per_second.get()),
+            Self::Cd24xCav => Some(cd::rate(file_bytes, offset) as u64),
+            Self::Hdd7200 => Some(hdd::rate(offset) as u64),
         }
     }
 
-    /// Time from the start of a request to its first byte; zero when the medium is not modelled.
+    /// Time from the start of a request to its first byte, a typical one where it depends on the place;
+    /// zero when the medium is not modelled.
     #[must_use]
     pub fn latency(&self) -> Nanos {
         match self {
             Self::None => Nanos::ZERO,
             Self::Flat(spec) => spec.latency,
+            Self::Cd24xCav => cd::latency(),
+            Self::Hdd7200 => hdd::latency(),
         }
     }
 
@@ -94,6 +145,7 @@ impl Medium {
         match self {
             Self::None => true,
             Self::Flat(spec) => !spec.serial,
+            Self::Cd24xCav | Self::Hdd7200 => false,
         }
     }
 }
@@ -103,6 +155,8 @@ impl fmt::Display for Medium {
         match self {
             Self::None => f.write_str("none"),
             Self::Flat(spec) => spec.fmt(f),
+            Self::Cd24xCav => f.write_str(CD),
+            Self::Hdd7200 => f.write_str(HDD),
         }
     }
 }
@@ -126,7 +180,7 @@ mod tests {
         for name in Medium::names() {
             let medium = Medium::parse(name).expect(name);
             assert_eq!(medium.to_string(), *name);
-            assert_eq!(medium.device().is_none(), *name == "none");
+            assert_eq!(medium.device(1 << 20).expect("fits").is_none(), *name == "none");
         }
         let odd = Medium::parse("flat-250us-400mbs-serial").expect("of the grammar");
         assert_eq!(odd.to_string(), "flat-250us-400mbs-serial");
@@ -136,10 +190,11 @@ mod tests {
     #[test]
     fn a_name_says_what_its_device_does() {
         let medium = Medium::parse("flat-10ms-25mbs").expect("known");
-        assert_eq!(medium.rate_bytes_per_second(), Some(25_000_000));
+        assert_eq!(medium.rate_bytes_per_second(1 << 30, 7), Some(25_000_000));
         assert!(medium.overlaps());
         assert!(!Medium::parse("flat-10ms-25mbs-serial").expect("known").overlaps());
-        let service = medium.device().expect("modelled").submit(Nanos::ZERO, ByteRange::new(0, 25_000_000));
+        let mut device = medium.device(1 << 30).expect("fits").expect("modelled");
+        let service = device.submit(Nanos::ZERO, ByteRange::new(0, 25_000_000));
         assert_eq!(service.first_byte, medium.latency());
         assert_eq!(service.done, Nanos::from_millis(1_010));
     }
@@ -149,6 +204,10 @@ mod tests {
         for name in [
             "",
             "cd",
+            "cd-24x",
+            "cd-52x-cav",
+            "hdd",
+            "hdd-7200-",
             "flat",
             "flat-",
             "flat-10ms",
@@ -169,5 +228,36 @@ mod tests {
             let error = Medium::parse(name).expect_err(name);
             assert!(error.to_string().contains("flat-10ms-25mbs-serial"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_file_larger_than_the_medium_is_refused() {
+        for (name, capacity) in [(CD, 737_280_000), (HDD, 20_000_000_000)] {
+            let medium = Medium::parse(name).expect("known");
+            assert_eq!(medium.capacity_bytes(), Some(capacity));
+            assert!(medium.device(0).expect("fits").is_some());
+            assert!(medium.device(capacity).expect("fits").is_some());
+            for file_bytes in [capacity + 1, u64::MAX] {
+                let error = medium.device(file_bytes).map(|_| ()).expect_err("too large");
+                let text = error.to_string();
+                assert!(text.starts_with(&format!("{file_bytes} bytes do not fit on {name}")), "{text}");
+            }
+        }
+        assert!(Medium::parse("flat-10ms-25mbs").expect("known").device(u64::MAX).is_ok());
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_place() {
+        let rate = |name, file_bytes, offset| {
+            Medium::parse(name).expect("known").rate_bytes_per_second(file_bytes, offset).expect("modelled")
+                as f64
+        };
+        let disc = 737_280_000;
+        // 24 and 24 · 25 / 58 times 150 KiB/s.
+        assert!((rate(CD, disc, disc) / 3_686_400.0 - 1.0).abs() < 1e-3);
+        assert!((rate(CD, disc, 0) / 1_588_966.0 - 1.0).abs() < 1e-3);
+        // Whoever is half as long begins half as far from the edge, which both share.
+        assert_eq!(rate(CD, disc / 2, 0), rate(CD, disc, disc / 2));
+        assert!((rate(HDD, disc, 0) / 64_800_000.0 - 1.0).abs() < 1e-3);
     }
 }

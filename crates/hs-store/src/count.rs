@@ -269,7 +269,11 @@ mod tests {
     #[test]
     fn busy_is_the_emulated_mediums_time() {
         let clock = Arc::new(Virtual::default());
-        let device = Medium::parse("flat-10ms-25mbs").expect("known").device().expect("modelled");
+        let device = Medium::parse("flat-10ms-25mbs")
+            .expect("known")
+            .device(1 << 20)
+            .expect("fits")
+            .expect("modelled");
         let emulate = Emulate::with_device(memory(1 << 20), device, clock.clone());
         let store = Count::with_clock(emulate, clock.clone());
         store.read_at(0, &mut [0; 25_000]).expect("read");

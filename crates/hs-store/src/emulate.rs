@@ -43,9 +43,14 @@ impl<S: Store> Emulate<S> {
     const PIECE_BYTES: usize = 64 << 10;
 
     /// `inner` as if it lay on a fresh, idle `medium`; for `none` the layer passes everything on.
-    #[must_use]
-    pub fn new(inner: S, medium: &Medium) -> Self {
-        Self::build(inner, medium.device(), Arc::new(Monotonic::new()))
+    ///
+    /// # Errors
+    /// [`StoreError::Medium`] when the medium is too small for `inner`.
+    pub fn new(inner: S, medium: &Medium) -> Result<Self, StoreError> {
+        let device = medium
+            .device(inner.len())
+            .map_err(|source| StoreError::Medium { path: inner.name().to_owned(), source })?;
+        Ok(Self::build(inner, device, Arc::new(Monotonic::new())))
     }
 
     /// `inner` as if it lay on `device`, on a clock of the caller's.

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use hs_device::MediumError;
 use hs_units::ByteRange;
 
 use crate::Store;
@@ -27,6 +28,15 @@ pub enum StoreError {
         path: String,
         /// What it is, with its article.
         kind: &'static str,
+    },
+
+    /// The store cannot lie on the medium that was to be emulated.
+    #[error("cannot put {path} on the emulated medium")]
+    Medium {
+        /// The store.
+        path: String,
+        /// Why it cannot.
+        source: MediumError,
     },
 
     /// Bytes were asked for that the store does not have.

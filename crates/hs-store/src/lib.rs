@@ -12,7 +12,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = std::env::current_exe()?;
 //! let medium = Medium::parse("none")?;
-//! let count = Count::new(Emulate::new(FileStore::open(&path)?, &medium));
+//! let count = Count::new(Emulate::new(FileStore::open(&path)?, &medium)?);
 //! let counters = count.counters();
 //! let store: Arc<dyn Store> = Arc::new(count);
 //!

@@ -82,7 +82,7 @@ proptest! {
         let medium = Medium::parse(name).expect("known");
         let spec = FlatSpec::parse(name).expect("known");
         let clock = Arc::new(Virtual::default());
-        let device = medium.device().expect("modelled");
+        let device = medium.device(1 << 20).expect("fits").expect("modelled");
         let emulate = Emulate::with_device(MemoryStore::new(model.clone()), device, clock.clone());
         let store = Count::with_clock(emulate, clock.clone());
 

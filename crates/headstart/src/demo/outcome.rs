@@ -111,8 +111,10 @@ pub(super) struct Outcome {
 pub(super) fn judge(runs: &[Result], medium: Medium, packing_bytes: u64) -> (Limit, Ratios) {
     let run = |place: Place| &runs[place as usize];
     let time = |place| run(place).ready_s();
-    let hot_bytes = run(Place::Optimized).summary.hot_compressed_bytes;
-    let limit = Limit::new(time(Place::Native), hot_bytes, medium.rate_bytes_per_second());
+    let optimized = &run(Place::Optimized).summary;
+    let (hot_bytes, image_bytes) = (optimized.hot_compressed_bytes, optimized.image_bytes);
+    // The hot region is the front of the image.
+    let limit = Limit::new(time(Place::Native), hot_bytes, medium.rate_bytes_per_second(image_bytes, 0));
     let size = |place| run(place).summary.image_bytes as f64;
     let optimized = time(Place::Optimized);
     let ratios = Ratios {

@@ -31,6 +31,12 @@ fn every_command_has_help() {
     for command in COMMANDS {
         assert!(help.contains(command[0]), "{command:?}");
     }
+    for command in [&["run"][..], &["profile"], &["mount"], &["demo"], &["lab", "disk"]] {
+        let help = run(command.iter().chain([&"--help"])).ok().stdout;
+        for medium in hs_device::Medium::names() {
+            assert!(help.contains(medium), "{command:?}: {medium}");
+        }
+    }
     assert!(run(["--version"]).ok().stdout.starts_with("headstart "));
 }
 
@@ -50,7 +56,10 @@ fn wrong_usage_is_two_and_says_what_is_right() {
         &["run", "x", "--medium", "floppy", "--", "true"][..],
         &["lab", "disk", "x", "y", "--medium", "floppy"],
     ] {
-        run(command).fails(2, &["floppy", "flat-10ms-25mbs", "flat-10ms-25mbs-serial", "none"]);
+        run(command).fails(
+            2,
+            &["floppy", "cd-24x-cav", "hdd-7200", "flat-10ms-25mbs", "flat-10ms-25mbs-serial", "none"],
+        );
     }
 }
 
@@ -93,6 +102,16 @@ fn files_that_are_something_else_are_refused() {
     run(["build", &scene.arg("noise"), "-o", &scene.arg("out"), "--window", "5000"])
         .fails(1, &["5000", "power of two"]);
     assert_eq!(scene.names(), ["empty", "folder", "noise"]);
+}
+
+#[test]
+fn a_file_larger_than_the_medium_is_refused() {
+    let scene = Scene::new();
+    let folder = scene.folder("folder");
+    let large = std::fs::File::create(scene.path("large")).expect("created");
+    large.set_len(737_280_001).expect("a hole");
+    run(["lab", "disk", &scene.arg("large"), &folder, "--medium", "cd-24x-cav"])
+        .fails(1, &["large", "737280001 bytes do not fit on cd-24x-cav", "holds 737280000"]);
 }
 
 /// mkfs.ext4 is looked for beyond PATH, so its folders are covered, in a mount namespace of the test's own.

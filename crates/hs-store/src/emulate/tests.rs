@@ -45,7 +45,7 @@ struct Bench<S> {
 fn bench<S: Store>(medium: &str, inner: S) -> Bench<S> {
     let asked = Arc::default();
     let clock = Arc::new(Virtual::default());
-    let model = Medium::parse(medium).expect("known").device().expect("modelled");
+    let model = Medium::parse(medium).expect("known").device(1 << 20).expect("fits").expect("modelled");
     let device = Box::new(Recording { model, asked: Arc::clone(&asked) });
     Bench { store: Emulate::with_device(inner, device, clock.clone()), clock, asked }
 }
@@ -57,7 +57,7 @@ fn memory(len: u64) -> MemoryStore {
 #[test]
 fn an_emulated_store_keeps_the_contract() {
     contract::check(|bytes| bench("flat-10ms-25mbs", MemoryStore::new(bytes)).store, 600_000);
-    contract::check(|bytes| Emulate::new(MemoryStore::new(bytes), &Medium::None), 600_000);
+    contract::check(|bytes| Emulate::new(MemoryStore::new(bytes), &Medium::None).expect("fits"), 600_000);
 }
 
 #[test]
@@ -175,7 +175,11 @@ fn a_failed_request_gives_the_medium_back() {
 fn threads_wait_on_the_real_clock() {
     let asked = Arc::default();
     let clock = Arc::new(Monotonic::new());
-    let model = Medium::parse("flat-1ms-100mbs-serial").expect("known").device().expect("modelled");
+    let model = Medium::parse("flat-1ms-100mbs-serial")
+        .expect("known")
+        .device(1 << 20)
+        .expect("fits")
+        .expect("modelled");
     let device = Box::new(Recording { model, asked: Arc::clone(&asked) });
     let store = Emulate::with_device(memory(1 << 20), device, clock.clone());
     thread::scope(|scope| {
@@ -198,4 +202,28 @@ fn threads_wait_on_the_real_clock() {
         .collect();
     assert_eq!(times.len(), 12);
     assert!(times.is_sorted());
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    /// Has a size and no bytes.
+    struct Large;
+    impl Store for Large {
+        fn len(&self) -> u64 {
+            737_280_001
+        }
+        fn name(&self) -> &str {
+            "large"
+        }
+        fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), StoreError> {
+            unreachable!("nobody reads")
+        }
+        fn stream(&self, _: ByteRange, _: &mut Sink<'_>) -> Result<(), StoreError> {
+            unreachable!("nobody reads")
+        }
+    }
+    let cd = Medium::parse("cd-24x-cav").expect("known");
+    let refused = Emulate::new(Large, &cd).map(|_| ());
+    assert!(matches!(&refused, Err(StoreError::Medium { path, .. }) if path == "large"), "{refused:?}");
+    assert!(Emulate::new(Large, &Medium::parse("hdd-7200").expect("known")).is_ok());
 }
