@@ -3,9 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -131,13 +132,34 @@ fn mount(arguments: &Arguments, cli: &Cli, words: &[OsString]) -> anyhow::Result
     if let Some(namespace) = &arguments.namespace {
         enter(namespace).with_context(|| format!("enter the namespace {}", namespace.display()))?;
     }
-    match &cli.command {
-        Command::Mount(args) => commands::mount::run(args, words, cli.quiet),
-        other => unreachable!("{other:?} is not what the words say"),
+    let Command::Mount(args) = &cli.command else { bail!("the words of another command: {words:?}") };
+    let code = commands::mount::run(args, words, cli.quiet)?;
+    if let (0, Some(fs), false) = (code, &args.fs, arguments.no_mtab) {
+        make_umount_ask(&args.dir, fs);
+    }
+    Ok(code)
+}
+
+/// Makes umount(8) ask its helper when it is to unmount `dir`, which the file system in it keeps busy.
+///
+/// As root it looks for the helper only when it knows the type, and it only looks that up for a mount of
+/// which its own notes hold an option (`x-…`). It makes such a note itself when a mount is changed; nothing else
+/// of it changes here. Without the note `umount` of the file system still ends both.
+fn make_umount_ask(dir: &Path, fs: &Path) {
+    let mut options = OsString::from("remount,bind,ro,nosuid,nodev,x-headstart.fs=\"");
+    options.push(fs);
+    options.push("\"");
+    let ran = Process::new("mount").arg("-o").arg(options).arg(dir).stdin(Stdio::null()).output();
+    match ran {
+        Ok(ran) if ran.status.success() => {}
+        Ok(ran) => {
+            log::info!("unmount {} and not its disk: {}", fs.display(), String::from_utf8_lossy(&ran.stderr))
+        }
+        Err(error) => log::info!("unmount {} and not its disk: mount: {error}", fs.display()),
     }
 }
 
-fn enter(namespace: &std::path::Path) -> std::io::Result<()> {
+fn enter(namespace: &Path) -> std::io::Result<()> {
     let number = namespace.to_str().and_then(|text| text.parse::<u32>().ok());
     let path = number.map_or_else(|| namespace.to_owned(), |number| format!("/proc/{number}/ns/mnt").into());
     let file = File::open(path)?;
