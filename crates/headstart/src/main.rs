@@ -5,9 +5,9 @@ mod commands;
 mod demo;
 mod doctor;
 mod examples;
-mod helpers;
 mod log_output;
 mod medium;
+mod mount8;
 mod service;
 mod show;
 mod signals;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         hs_serve::rootenv::init_main(arguments);
     }
     allocate_kindly();
-    if let Some(helper) = helpers::Helper::of_this_process() {
+    if let Some(helper) = mount8::Helper::of_this_process() {
         return helper.run();
     }
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();

@@ -4,7 +4,7 @@ use anyhow::Context;
 use clap_complete::Shell;
 
 use crate::cli::Docs;
-use crate::{examples, helpers};
+use crate::{examples, mount8};
 
 /// Writes them.
 pub(crate) fn run(args: &Docs) -> anyhow::Result<()> {
@@ -12,7 +12,7 @@ pub(crate) fn run(args: &Docs) -> anyhow::Result<()> {
     let write = |what: &str| format!("write {what} to {}", args.dir.display());
     clap_mangen::generate_to(examples::command(), &args.dir).with_context(|| write("man pages"))?;
     let mut page = Vec::new();
-    let helper = clap_mangen::Man::new(helpers::mount::command()).section("8");
+    let helper = clap_mangen::Man::new(mount8::mount::command()).section("8");
     helper.render(&mut page).with_context(|| write("man pages"))?;
     std::fs::write(args.dir.join("mount.headstart.8"), page).with_context(|| write("man pages"))?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {

@@ -1,8 +1,8 @@
 //! The built program, as people and scripts use it.
 
-mod helpers;
 mod images;
 mod install;
+mod mount8;
 mod mounts;
 mod rootless;
 mod scene;

@@ -25,7 +25,7 @@ fn every_command_has_help() {
         for flag in ["--help", "-h"] {
             let ran = run(command.iter().chain([&flag])).ok();
             assert!(ran.stdout.contains("Usage: headstart"), "{command:?}");
-            let group = command == &["lab"];
+            let group = command == ["lab"];
             assert!(group || ran.stdout.contains("Examples:\n  headstart "), "{command:?}");
             assert!(ran.stderr.is_empty(), "{ran:?}");
         }
