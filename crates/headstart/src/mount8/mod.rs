@@ -4,9 +4,13 @@ pub(crate) mod mount;
 mod umount;
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Exit codes of mount(8).
 const WRONG_USAGE: u8 = 1;
@@ -45,6 +49,14 @@ impl Helper {
         };
         ExitCode::from(code)
     }
+}
+
+/// Enters a mount namespace, by its file or the id of a process in it.
+fn enter(namespace: &Path) -> std::io::Result<()> {
+    let number = namespace.to_str().and_then(|text| text.parse::<u32>().ok());
+    let path = number.map_or_else(|| namespace.to_owned(), |number| format!("/proc/{number}/ns/mnt").into());
+    let file = File::open(path)?;
+    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Mount))?)
 }
 
 #[cfg(test)]

@@ -1,16 +1,13 @@
 //! `/sbin/mount.headstart`: mount(8)'s words for `headstart mount`.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 
 use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::{FAILED, WRONG_USAGE};
+use super::{FAILED, WRONG_USAGE, enter};
 use crate::cli::{Cli, Command};
 use crate::{commands, log_output};
 
@@ -157,13 +154,6 @@ fn make_umount_ask(dir: &Path, fs: &Path) {
         }
         Err(error) => log::info!("unmount {} and not its disk: mount: {error}", fs.display()),
     }
-}
-
-fn enter(namespace: &Path) -> std::io::Result<()> {
-    let number = namespace.to_str().and_then(|text| text.parse::<u32>().ok());
-    let path = number.map_or_else(|| namespace.to_owned(), |number| format!("/proc/{number}/ns/mnt").into());
-    let file = File::open(path)?;
-    Ok(move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Mount))?)
 }
 
 impl Arguments {

@@ -10,7 +10,7 @@ use clap::Parser;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::{FAILED, WRONG_USAGE};
+use super::{FAILED, WRONG_USAGE, enter};
 use crate::commands::{mount, status};
 use crate::log_output;
 use crate::service::careful::resolve;
@@ -39,6 +39,9 @@ struct Arguments {
     /// Say more.
     #[arg(short = 'v')]
     verbose: bool,
+    /// Unmount in this mount namespace: a file, or a process id.
+    #[arg(short = 'N', value_name = "NS")]
+    namespace: Option<PathBuf>,
     /// Accepted; there is one type.
     #[arg(short = 't', value_name = "TYPE")]
     kind: Option<String>,
@@ -65,11 +68,16 @@ pub(super) fn run(arguments: &[OsString]) -> u8 {
 }
 
 fn unmount(arguments: &Arguments) -> anyhow::Result<()> {
+    // Before another namespace is entered, in which the run folder may be another.
+    let servers = status::servers()?;
+    if let Some(namespace) = &arguments.namespace {
+        enter(namespace).with_context(|| format!("enter the namespace {}", namespace.display()))?;
+    }
     let dir = resolve(&arguments.dir);
     let mut flags = UnmountFlags::NOFOLLOW;
     flags.set(UnmountFlags::FORCE, arguments.force);
     flags.set(UnmountFlags::DETACH, arguments.lazy);
-    let server = status::servers()?.into_iter().find(|status| status.dir == dir);
+    let server = servers.into_iter().find(|status| status.dir == dir && shares_mounts(status.pid));
     let target = server.as_ref().and_then(|server| server.fs.as_ref()).unwrap_or(&dir);
     match rustix::mount::unmount(target, flags) {
         Ok(()) => {}
@@ -81,4 +89,10 @@ fn unmount(arguments: &Arguments) -> anyhow::Result<()> {
         mount::wait_until_gone(&dir, PATIENCE)?;
     }
     Ok(())
+}
+
+/// Whether the process is in our mount namespace: others may have a mount of the same name.
+fn shares_mounts(process: u32) -> bool {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    namespace(&process.to_string()).is_some_and(|theirs| Some(theirs) == namespace("self"))
 }

@@ -108,3 +108,28 @@ fn what_mount_cannot_have_is_named() {
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     scene.wait_until_clean();
 }
+
+#[test]
+fn another_mount_namespace_can_be_meant() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let (image, dir, tree) = (scene.root("root.hsi"), scene.folder("dir"), scene.folder("tree"));
+    // A process in a namespace of its own, which ends when its standard input does.
+    let text = "mkfifo \"$4\"
+        unshare --mount sh -c 'echo $$ >\"$0.id\"; read end' \"$4\" <\"$4\" &
+        exec 3>\"$4\"
+        while ! [ -s \"$4.id\" ]; do :; done
+        other=$(cat \"$4.id\")
+        mount -N \"$other\" -t headstart \"$1\" \"$2\" -o fs=\"$3\"
+        ! grep \"$2\" /proc/self/mountinfo
+        cat \"/proc/$other/root$3/etc/motd\"
+        umount -N \"$other\" \"$2\"
+        ! grep \"$2\" \"/proc/$other/mountinfo\"
+        echo unmounted";
+    let ended = script(&scene, text, &[&image, &dir, &tree, &scene.arg("other")]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.printed, ended.said);
+    assert_eq!(ended.printed, "hello from the image\nunmounted\n", "{}", ended.said);
+    scene.wait_until_clean();
+}
