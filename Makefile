@@ -13,9 +13,20 @@ LOCKED := $(if $(IN_CI),--locked)
 # Where cargo leaves its results; cargo itself reads the same variable.
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
 
+# Where things are installed, and which program.
+PROGRAM ?= $(TARGET)/release/headstart
+BINDIR ?= $(PREFIX)/bin
+SHAREDIR ?= $(PREFIX)/share
+MANDIR ?= $(SHAREDIR)/man
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SBINDIR ?= /sbin
+HELPERS := mount.headstart umount.fuse.headstart
+# Not below the target folder, where root would leave files that its owner cannot remove.
+DOCS = $(DESTDIR)$(SHAREDIR)/headstart-docs
+
 # Cargo uses all cores itself, and two cargos would only wait for each other.
 .NOTPARALLEL:
-.PHONY: help setup release demo test fmt-check clippy tidy unit doc deny bench fuzz install clean
+.PHONY: help setup release demo test fmt-check clippy tidy unit doc deny bench fuzz install uninstall clean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -75,8 +86,30 @@ fuzz: setup ## Fuzz each parser for FUZZ_SECONDS (600); needs cargo-fuzz and a n
 	    $(CARGO) +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS); done
 
 # Builds only if nothing was built: `make release && sudo make install` compiles nothing as root.
-install: $(TARGET)/release/headstart ## Install the program below PREFIX (/usr/local)
-	install -D -m 755 $< $(DESTDIR)$(PREFIX)/bin/headstart
+# mount(8) looks for its helpers in /sbin, whatever PREFIX is.
+install: $(PROGRAM) ## Install program, man pages, completions, mount helper and unit (PREFIX=/usr/local, DESTDIR)
+	install -D -m 755 $< $(DESTDIR)$(BINDIR)/headstart
+	rm -rf $(DOCS) && $< docs $(DOCS)
+	install -d $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8
+	install -m 644 $(DOCS)/*.1 $(DESTDIR)$(MANDIR)/man1
+	install -m 644 $(DOCS)/*.8 $(DESTDIR)$(MANDIR)/man8
+	install -D -m 644 $(DOCS)/headstart.bash $(DESTDIR)$(SHAREDIR)/bash-completion/completions/headstart
+	install -D -m 644 $(DOCS)/_headstart $(DESTDIR)$(SHAREDIR)/zsh/site-functions/_headstart
+	install -D -m 644 $(DOCS)/headstart.fish $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/headstart.fish
+	rm -rf $(DOCS)
+	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(UNITDIR)
+	set -e; for helper in $(HELPERS); do ln -sfn $(BINDIR)/headstart $(DESTDIR)$(SBINDIR)/$$helper; done
+	sed 's|/usr/local/bin|$(BINDIR)|' dist/systemd/headstart@.service >$(DESTDIR)$(UNITDIR)/headstart@.service
+	chmod 644 $(DESTDIR)$(UNITDIR)/headstart@.service
+
+uninstall: ## Remove what install has installed
+	rm -f $(DESTDIR)$(BINDIR)/headstart $(DESTDIR)$(UNITDIR)/headstart@.service
+	rm -f $(DESTDIR)$(MANDIR)/man1/headstart.1 $(DESTDIR)$(MANDIR)/man1/headstart-*.1
+	rm -f $(DESTDIR)$(MANDIR)/man8/mount.headstart.8
+	rm -f $(DESTDIR)$(SHAREDIR)/bash-completion/completions/headstart
+	rm -f $(DESTDIR)$(SHAREDIR)/zsh/site-functions/_headstart
+	rm -f $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/headstart.fish
+	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(HELPERS))
 
 $(TARGET)/release/headstart:
 	$(MAKE) release

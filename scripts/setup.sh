@@ -30,6 +30,7 @@ util-linux          mount, umount, unshare and losetup, for the tests on real mo
 fuse3               fusermount3 mounts an image without root; its rules open /dev/fuse to users
 fuse2fs             mounts the ext4 inside an image without root and without a loop device
 busybox-static      the tiny root in which the tests of the command line run commands
+systemd             systemd-analyze checks the unit of systemd that make install installs
 squashfs-tools      mksquashfs makes the squashfs that the demo compares with
 mmdebstrap          makes the Debian root that the demo starts a program from
 uidmap              lets mmdebstrap make that root without being root

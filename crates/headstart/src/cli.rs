@@ -45,6 +45,8 @@ pub(crate) enum Command {
     Optimize(Optimize),
     /// Show an image's disk as DIR/disk.img, and its file system with --fs.
     Mount(Mount),
+    /// Say how every mount that is served now does: prefetch, reads, memory, errors.
+    Status(Status),
     /// Run a command in an image's root, with a throw-away layer for what it writes.
     ///
     /// Ends with the command's exit code (128 and the signal's number when a signal ended it), with 127 when
@@ -256,8 +258,22 @@ pub(crate) struct Mount {
     /// Honour set-user-id programs and device nodes in the image.
     #[arg(long)]
     pub trusted: bool,
+    /// First clear away what a server that died has left at DIR and DIR2.
+    #[arg(long)]
+    pub clear_dead: bool,
     #[arg(long, hide = true)]
     pub(crate) ready_fd: Option<i32>,
+}
+
+/// Flags of `headstart status`.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Only mounts of this image, or at this directory.
+    #[arg(value_name = "DIR|IMAGE")]
+    pub of: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `headstart run`.

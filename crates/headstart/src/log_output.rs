@@ -1,12 +1,36 @@
-//! Where the libraries' messages go: standard error, or the system's log once nobody reads that.
+//! Where messages go: to standard error; with their levels, where that leads to the journal; and to the
+//! system's log once nobody reads standard error.
 
-use std::ffi::CString;
 use std::fs::File;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::sync::{PoisonError, RwLock};
 
 use log::{Level, LevelFilter};
 
-static IN_BACKGROUND: AtomicBool = AtomicBool::new(false);
+/// The system's log: syslog(3).
+const SYSLOG: &str = "/dev/log";
+/// `LOG_DAEMON`, as the protocol has it.
+const DAEMON: u8 = 3 << 3;
+/// A message is cut here, so that it fits into a datagram of any log.
+const MAX_MESSAGE_BYTES: usize = 2000;
+/// A file of messages grows no further: it may lie in memory.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Where messages go.
+enum Sink {
+    /// A person.
+    Stderr,
+    /// Standard error, which the journal reads: a line's level stands before it, as sd-daemon(3) says.
+    Journal,
+    /// The system's log.
+    Syslog(UnixDatagram),
+    /// Where there is neither.
+    File(File),
+}
+
+static SINK: RwLock<Sink> = RwLock::new(Sink::Stderr);
 
 struct Messages;
 
@@ -16,26 +40,55 @@ impl log::Log for Messages {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        if IN_BACKGROUND.load(Relaxed) {
-            to_syslog(record);
-        } else {
-            eprintln!("headstart: {}: {}", record.level().as_str().to_lowercase(), record.args());
+        let level = record.level();
+        match &*SINK.read().unwrap_or_else(PoisonError::into_inner) {
+            Sink::Stderr => eprintln!("headstart: {}: {}", level.as_str().to_lowercase(), record.args()),
+            Sink::Journal => eprint!("{}", for_journal(level, &record.args().to_string())),
+            Sink::Syslog(socket) => to_syslog(socket, level, &record.args().to_string()),
+            Sink::File(file) => to_file(file, level, &record.args().to_string()),
         }
     }
 
     fn flush(&self) {}
 }
 
-fn to_syslog(record: &log::Record<'_>) {
-    let priority = match record.level() {
-        Level::Error => libc::LOG_ERR,
-        Level::Warn => libc::LOG_WARNING,
-        Level::Info => libc::LOG_INFO,
-        Level::Debug | Level::Trace => libc::LOG_DEBUG,
-    };
-    let Ok(text) = CString::new(record.args().to_string()) else { return };
-    // SAFETY: both strings end with a zero byte, and the format takes exactly the one argument.
-    unsafe { libc::syslog(libc::LOG_DAEMON | priority, c"headstart: %s".as_ptr(), text.as_ptr()) };
+/// The number of a level, the same for all logs.
+fn severity(level: Level) -> u8 {
+    match level {
+        Level::Error => 3,
+        Level::Warn => 4,
+        Level::Info => 6,
+        Level::Debug | Level::Trace => 7,
+    }
+}
+
+fn for_journal(level: Level, text: &str) -> String {
+    text.lines().map(|line| format!("<{}>{line}\n", severity(level))).collect()
+}
+
+/// Without the time, which every log adds: finding it would mean to open a file of time zones, perhaps on
+/// the very root that cannot be read.
+fn for_syslog(level: Level, text: &str) -> String {
+    let mut message = format!("<{}>headstart[{}]: ", DAEMON | severity(level), std::process::id());
+    message.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
+    let fits = |&end: &usize| message.is_char_boundary(end);
+    let end = (0..=MAX_MESSAGE_BYTES.min(message.len())).rev().find(fits).unwrap_or(0);
+    message.truncate(end);
+    message
+}
+
+fn to_syslog(socket: &UnixDatagram, level: Level, text: &str) {
+    let message = for_syslog(level, text);
+    if socket.send(message.as_bytes()).is_err() && socket.connect(SYSLOG).is_ok() {
+        // It had been started again. If it is gone for good there is nobody to tell.
+        let _ = socket.send(message.as_bytes());
+    }
+}
+
+fn to_file(mut file: &File, level: Level, text: &str) {
+    if file.metadata().is_ok_and(|file| file.len() < MAX_FILE_BYTES) {
+        let _ = writeln!(file, "{}: {text}", level.as_str().to_lowercase());
+    }
 }
 
 /// Starts to show messages; `verbose` counts the times that it was asked for.
@@ -47,15 +100,84 @@ pub(crate) fn start(quiet: bool, verbose: u8) {
         (false, 2) => LevelFilter::Debug,
         (false, _) => LevelFilter::Trace,
     };
+    if journal_reads_stderr() {
+        set(Sink::Journal);
+    }
     if log::set_logger(&Messages).is_ok() {
         log::set_max_level(level);
     }
 }
 
-/// From now on messages go to the system's log, and standard error is given back to whoever waits
-/// for its end.
-pub(crate) fn go_to_background() -> std::io::Result<()> {
+fn set(sink: Sink) {
+    *SINK.write().unwrap_or_else(PoisonError::into_inner) = sink;
+}
+
+/// Whether standard error is the stream that systemd connected to its journal: systemd.exec(5).
+fn journal_reads_stderr() -> bool {
+    let Some(named) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    let Ok(stderr) = std::fs::metadata("/proc/self/fd/2") else { return false };
+    named.to_str() == Some(&format!("{}:{}", stderr.dev(), stderr.ino()))
+}
+
+/// Tells why the program fails, to whoever can be told.
+pub(crate) fn failure(text: &str) {
+    if matches!(*SINK.read().unwrap_or_else(PoisonError::into_inner), Sink::Stderr) {
+        eprintln!("headstart: {text}");
+    } else {
+        log::error!("{text}");
+    }
+}
+
+/// The name of where messages go, for `headstart status`.
+pub(crate) fn place() -> &'static str {
+    match *SINK.read().unwrap_or_else(PoisonError::into_inner) {
+        Sink::Stderr => "standard error",
+        Sink::Journal => "journal",
+        Sink::Syslog(_) => "syslog",
+        Sink::File(_) => "file",
+    }
+}
+
+/// From now on messages go to the system's log, or to the file that `otherwise` gives where there is
+/// none, and standard error is given back to whoever waits for its end. The journal waits for nothing,
+/// so what leads to it stays.
+pub(crate) fn go_to_background(otherwise: impl FnOnce() -> Option<File>) -> io::Result<()> {
+    std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
+    if journal_reads_stderr() {
+        return Ok(());
+    }
     let null = File::options().write(true).open("/dev/null")?;
-    IN_BACKGROUND.store(true, Relaxed);
-    Ok(rustix::stdio::dup2_stderr(null)?)
+    let syslog = UnixDatagram::unbound().and_then(|socket| {
+        // A log that does not read must not hold the server.
+        socket.set_nonblocking(true)?;
+        socket.connect(SYSLOG).map(|()| socket)
+    });
+    match (syslog, otherwise) {
+        (Ok(socket), _) => set(Sink::Syslog(socket)),
+        (Err(error), otherwise) => match otherwise() {
+            Some(file) => set(Sink::File(file)),
+            None => log::warn!("{SYSLOG}: {error}: from now on messages go nowhere"),
+        },
+    }
+    rustix::stdio::dup2_stderr(null)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_stand_before_every_line_for_the_journal() {
+        assert_eq!(for_journal(Level::Error, "a\nb"), "<3>a\n<3>b\n");
+        assert_eq!(for_journal(Level::Info, "a"), "<6>a\n");
+    }
+
+    #[test]
+    fn syslog_messages_are_one_line_of_bounded_length() {
+        let process = std::process::id();
+        assert_eq!(for_syslog(Level::Warn, "a\nb"), format!("<28>headstart[{process}]: a b"));
+        let long = for_syslog(Level::Error, &"ä".repeat(5000));
+        assert!(long.len() <= MAX_MESSAGE_BYTES && long.len() > MAX_MESSAGE_BYTES - 4);
+    }
 }

@@ -4,17 +4,21 @@ mod cli;
 mod commands;
 mod demo;
 mod doctor;
+mod examples;
 mod log_output;
 mod medium;
+mod mount8;
+mod service;
 mod show;
 mod signals;
 mod start;
 mod summary;
 mod workdir;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::FromArgMatches;
 use hs_serve::ServeError;
 
 use crate::cli::{Cli, Command, Lab};
@@ -25,15 +29,16 @@ fn main() -> ExitCode {
         hs_serve::rootenv::init_main(arguments);
     }
     hs_serve::allocate_kindly();
-    let cli = Cli::parse();
-    log_output::start(cli.quiet, cli.verbose);
-    match run(&cli) {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("headstart: {}", chain(&error));
-            failure_code(&error)
-        }
+    if let Some(helper) = mount8::Helper::of_this_process() {
+        return helper.run();
     }
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let cli = parse(&arguments).unwrap_or_else(|error| error.exit());
+    log_output::start(cli.quiet, cli.verbose);
+    run(&cli, &arguments).unwrap_or_else(|error| {
+        log_output::failure(&chain(&error));
+        failure_code(&error)
+    })
 }
 
 /// The error and its causes, without those that it has said itself.
@@ -60,14 +65,22 @@ fn failure_code(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+/// Arguments without the program's name.
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let program = OsString::from("headstart");
+    let matches = examples::command().try_get_matches_from(std::iter::once(&program).chain(arguments))?;
+    Cli::from_arg_matches(&matches)
+}
+
+fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let quiet = cli.quiet;
     match &cli.command {
         Command::Build(args) => commands::build::run(args, quiet)?,
         Command::Optimize(args) => commands::optimize::run(args, quiet)?,
         Command::Verify(args) => commands::verify::run(args, quiet)?,
         Command::Inspect(args) => commands::inspect::run(args)?,
-        Command::Mount(args) => commands::mount::run(args, quiet)?,
+        Command::Status(args) => commands::status::run(args)?,
+        Command::Mount(args) => return commands::mount::run(args, arguments, quiet).map(exit_code),
         Command::Lab(Lab::Disk(args)) => commands::lab::disk(args, quiet)?,
         Command::Demo(args) => demo::run(args, quiet)?,
         Command::Docs(args) => commands::docs::run(args)?,

@@ -111,6 +111,8 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     };
     log::info!("mounted after {:.1?}", began.elapsed());
     let mut child = mounted.root.spawn(&spec.command, options)?;
+    // Only now, so that the command has the score that this process was given.
+    crate::service::careful::survive_low_memory();
     log::info!("command started after {:.1?}", began.elapsed());
     let ready = wait_ready(spec, &mut child, began)?;
     let mut summary =

@@ -62,8 +62,13 @@ pub(crate) fn seconds(nanos: Nanos) -> f64 {
 
 /// The largest resident set of this process so far.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
+    memory_bytes("VmHWM")
+}
+
+/// A figure about this process's memory, by its name in proc_pid_status(5).
+pub(crate) fn memory_bytes(name: &str) -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }

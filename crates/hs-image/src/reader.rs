@@ -73,6 +73,8 @@ pub struct ReaderStats {
     pub prefetch_bytes: u64,
     /// Of these, bytes that were never asked for.
     pub unserved_prefetch_bytes: u64,
+    /// Times that a chunk could not be had, because it is damaged or the medium failed.
+    pub chunk_errors: u64,
 }
 
 #[derive(Default)]
@@ -83,6 +85,7 @@ struct Counters {
     wait_ns: AtomicU64,
     late_bytes: AtomicU64,
     prefetch_bytes: AtomicU64,
+    chunk_errors: AtomicU64,
 }
 
 struct Shared {
@@ -301,6 +304,7 @@ impl Reader {
             late_bytes: counters.late_bytes.load(Relaxed),
             prefetch_bytes: counters.prefetch_bytes.load(Relaxed),
             unserved_prefetch_bytes: memory.unserved_bytes(),
+            chunk_errors: counters.chunk_errors.load(Relaxed),
         }
     }
 }
@@ -485,6 +489,7 @@ impl Shared {
     /// A chunk cannot be had. Readers of a damaged hot chunk get the cold copies of its blocks.
     fn failed(&self, key: Key, error: &ImageError) {
         log::error!("{error}");
+        self.counters.chunk_errors.fetch_add(1, Relaxed);
         let waiting = {
             let mut memory = self.memory.lock();
             if let Key::Hot(chunk) = key {

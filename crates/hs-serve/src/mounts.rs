@@ -68,6 +68,51 @@ pub(crate) fn check_mount_point(directory: &Path) -> Result<PathBuf, ServeError>
     }
 }
 
+/// Takes down what a server that was killed has left: the disk at `dir`, if nobody answers for it any more,
+/// and, before it, the file system at `fs`, if a loop device reads it from there. True when there was
+/// something. Whatever else is mounted there stays.
+///
+/// # Errors
+/// When the table of mounts cannot be read, or the kernel keeps them (only root may).
+pub fn clear_dead(dir: &Path, fs: Option<&Path>) -> Result<bool, ServeError> {
+    let dead = fs::metadata(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
+    if !dead {
+        return Ok(false);
+    }
+    let absolute = |path: &Path| {
+        let failed = |source| ServeError::Io { action: "look at", path: path.into(), source };
+        let path = std::path::absolute(path).map_err(failed)?;
+        // Not the whole path: a dead mount answers no question about itself.
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) => Ok(fs::canonicalize(parent).map_err(failed)?.join(name)),
+            _ => Ok(path),
+        }
+    };
+    let dir = absolute(dir)?;
+    if mounted_at(&dir)?.is_none_or(|entry| entry.kind != "fuse.headstart") {
+        return Ok(false);
+    }
+    if let Some(fs) = fs {
+        let fs = absolute(fs)?;
+        if mounted_at(&fs)?.is_some_and(|entry| reads_from(&entry, &dir)) {
+            detach(&fs)?;
+        }
+    }
+    detach(&dir)?;
+    Ok(true)
+}
+
+/// Whether `entry` lies on a loop device that reads a file in `dir`.
+fn reads_from(entry: &MountEntry, dir: &Path) -> bool {
+    let file = format!("/sys/dev/block/{}:{}/loop/backing_file", entry.major, entry.minor);
+    fs::read(file).is_ok_and(|file| Path::new(std::ffi::OsStr::from_bytes(&file)).starts_with(dir))
+}
+
+fn detach(target: &Path) -> Result<(), ServeError> {
+    rustix::mount::unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+        .map_err(|errno| ServeError::Unmount { target: target.into(), source: errno.into() })
+}
+
 /// How a file system went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unmounted {

@@ -242,6 +242,13 @@ impl Driver {
         engine.ended().is_some() || condition(&engine)
     }
 
+    /// Hot chunks that have come, and how many there are to come in all.
+    #[must_use]
+    pub fn progress(&self) -> (u32, u32) {
+        let arrived_at = self.arrived_at.lock();
+        (arrived_at.iter().flatten().count() as u32, arrived_at.len() as u32)
+    }
+
     /// Why the prefetch ended, once it has.
     #[must_use]
     pub fn ended(&self) -> Option<EndReason> {

@@ -1,18 +1,22 @@
 //! `headstart docs`: man pages and completions from the definitions of the flags.
 
 use anyhow::Context;
-use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::cli::{Cli, Docs};
+use crate::cli::Docs;
+use crate::{examples, mount8};
 
 /// Writes them.
 pub(crate) fn run(args: &Docs) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("create {}", args.dir.display()))?;
     let write = |what: &str| format!("write {what} to {}", args.dir.display());
-    clap_mangen::generate_to(Cli::command(), &args.dir).with_context(|| write("man pages"))?;
+    clap_mangen::generate_to(examples::command(), &args.dir).with_context(|| write("man pages"))?;
+    let mut page = Vec::new();
+    let helper = clap_mangen::Man::new(mount8::mount::command()).section("8");
+    helper.render(&mut page).with_context(|| write("man pages"))?;
+    std::fs::write(args.dir.join("mount.headstart.8"), page).with_context(|| write("man pages"))?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut Cli::command(), "headstart", &args.dir)
+        clap_complete::generate_to(shell, &mut examples::command(), "headstart", &args.dir)
             .with_context(|| write("completions"))?;
     }
     Ok(())

@@ -23,7 +23,7 @@ pub(crate) fn disk(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
             args.dir.display()
         );
     }
-    wait_for_end(served.session(), None, &signals)?;
+    wait_for_end(served.session(), None, &signals, None)?;
     let counted = on_medium.counters.snapshot();
     let object = json!({
         "medium": args.medium.to_string(),

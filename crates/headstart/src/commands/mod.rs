@@ -9,6 +9,7 @@ pub(crate) mod mount;
 pub(crate) mod optimize;
 pub(crate) mod profile;
 pub(crate) mod run;
+pub(crate) mod status;
 pub(crate) mod verify;
 
 use std::path::{Path, PathBuf};

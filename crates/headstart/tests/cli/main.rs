@@ -1,8 +1,11 @@
 //! The built program, as people and scripts use it.
 
 mod images;
+mod install;
+mod mount8;
 mod mounts;
 mod rootless;
 mod scene;
+mod service;
 mod starts;
 mod usage;

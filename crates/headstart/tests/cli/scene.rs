@@ -221,6 +221,16 @@ pub(crate) fn machine_has(files: &[&str]) -> bool {
     false
 }
 
+/// True when all of these programs are on PATH; otherwise as [`machine_has`].
+pub(crate) fn has_tools(names: &[&str]) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let has = |name: &str| std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
+    let Some(lack) = names.iter().find(|name| !has(name)) else { return true };
+    assert!(std::env::var_os("CI").is_none(), "cannot run this test in CI: {lack} is missing");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {lack} is missing");
+    false
+}
+
 /// What a start in the tiny root needs.
 pub(crate) const START: &[&str] = &["/bin/busybox", "/dev/loop-control"];
 

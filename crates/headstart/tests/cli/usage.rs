@@ -4,11 +4,12 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 12] = [
     &["build"],
     &["profile"],
     &["optimize"],
     &["mount"],
+    &["status"],
     &["run"],
     &["inspect"],
     &["verify"],
@@ -24,6 +25,8 @@ fn every_command_has_help() {
         for flag in ["--help", "-h"] {
             let ran = run(command.iter().chain([&flag])).ok();
             assert!(ran.stdout.contains("Usage: headstart"), "{command:?}");
+            let group = command == ["lab"];
+            assert!(group || ran.stdout.contains("Examples:\n  headstart "), "{command:?}");
             assert!(ran.stderr.is_empty(), "{ran:?}");
         }
     }

@@ -1,0 +1,127 @@
+//! `headstart status`
+
+use std::path::Path;
+
+use anyhow::bail;
+use hs_units::ByteSize;
+use serde_json::json;
+
+use crate::cli;
+use crate::service::careful::resolve;
+use crate::service::run_folder::RunFolder;
+use crate::service::status::{self, Status};
+use crate::show;
+
+/// Shows how every mount does that this user's servers serve.
+pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
+    let mut found = servers()?;
+    if let Some(path) = &args.of {
+        let path = resolve(path);
+        found.retain(|status| status.is_of(&path));
+        if found.is_empty() {
+            bail!("nothing serves {} now", path.display());
+        }
+    }
+    if args.json {
+        return show::json(&json!({ "mounts": found }));
+    }
+    if found.is_empty() {
+        show::line("no image is mounted by headstart");
+    }
+    for status in &found {
+        show(status);
+    }
+    Ok(())
+}
+
+/// What every server of this user says; one that does not answer is warned about.
+pub(crate) fn servers() -> anyhow::Result<Vec<Status>> {
+    let Some(folder) = RunFolder::existing()? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for (process, answer) in folder.ask_all()? {
+        let status = answer.map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice(&text)?));
+        match status {
+            Ok(status) => found.push(status),
+            Err(error) => {
+                log::warn!("the server with process id {process} does not say how it is: {error:#}")
+            }
+        }
+    }
+    Ok(found)
+}
+
+impl Status {
+    /// Whether it is of this image, or at this directory.
+    pub(crate) fn is_of(&self, path: &Path) -> bool {
+        self.image == path || self.dir == path || self.fs.as_deref() == Some(path)
+    }
+}
+
+fn show(status: &Status) {
+    let size = |bytes: u64| ByteSize(bytes).to_string();
+    let memory = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), size);
+    let on = status.fs.as_ref().map(|fs| format!(" and its file system at {}", fs.display()));
+    show::line(format_args!(
+        "{} at {}{}",
+        status.image.display(),
+        status.dir.display(),
+        on.unwrap_or_default()
+    ));
+    let seconds = (status::unix_now() - status.since).max(0.0);
+    show::line(format_args!(
+        "  process   {}, for {}, on medium {}, messages to {}",
+        status.pid,
+        duration(seconds as u64),
+        status.medium,
+        status.log
+    ));
+    let prefetch = &status.prefetch;
+    show::line(format_args!(
+        "  prefetch  {}: {} of {} chunks, {} of {}; {}",
+        prefetch.mode,
+        prefetch.chunks,
+        prefetch.chunks_total,
+        size(prefetch.bytes),
+        size(prefetch.bytes_total),
+        prefetch.end_reason.as_deref().unwrap_or("going on")
+    ));
+    show::line(format_args!(
+        "  reads     {} for {}, {} waited {:.2} s in all, {:.1}% did not wait",
+        status.demand_requests,
+        size(status.demand_bytes),
+        status.waited_requests,
+        status.demand_wait_s,
+        status.cache_hit_ratio * 100.0
+    ));
+    show::line(format_args!("  medium    {} requests, {}", status.store_requests, size(status.store_bytes)));
+    show::line(format_args!(
+        "  memory    {}, at most {}; {} locked",
+        memory(status.rss_bytes),
+        memory(status.peak_rss_bytes),
+        memory(status.locked_bytes)
+    ));
+    let log = if status.errors == 0 { "" } else { ": the messages say which" };
+    show::line(format_args!("  errors    {} chunks could not be had{log}", status.errors));
+}
+
+fn duration(seconds: u64) -> String {
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, seconds) => format!("{seconds} s"),
+        (0, 0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (0, hours, minutes, _) => format!("{hours} h {minutes} min"),
+        (days, hours, ..) => format!("{days} d {hours} h"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_short() {
+        assert_eq!(duration(59), "59 s");
+        assert_eq!(duration(61), "1 min 1 s");
+        assert_eq!(duration(3660), "1 h 1 min");
+        assert_eq!(duration(90_000), "1 d 1 h");
+    }
+}

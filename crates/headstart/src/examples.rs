@@ -1,0 +1,112 @@
+//! Examples for the end of every command's help and man page.
+
+use clap::{Command, CommandFactory};
+
+use crate::cli::Cli;
+
+/// What is typed, by command.
+const EXAMPLES: &[(&str, &[&str])] = &[
+    (
+        "build",
+        &[
+            "headstart build /srv/root -o root.hsi",
+            "headstart build disk.raw -o disk.hsi --codec zstd:3 --window 256K",
+            "headstart build /srv/root -o fast.hsi --profile start.hsp",
+        ],
+    ),
+    (
+        "profile",
+        &[
+            "headstart profile root.hsi -o start.hsp --ready listening -- /usr/sbin/server",
+            "headstart profile root.hsi -o start.hsp -- python3 -c 'import pandas'",
+        ],
+    ),
+    (
+        "optimize",
+        &[
+            "headstart optimize root.hsi --profile start.hsp -o fast.hsi",
+            "headstart optimize root.hsi -p first.hsp -p second.hsp -o fast.hsi",
+        ],
+    ),
+    (
+        "mount",
+        &[
+            "headstart mount fast.hsi /mnt/disk                  # the disk is /mnt/disk/disk.img",
+            "headstart mount fast.hsi /mnt/disk --fs /mnt/root   # umount /mnt/root ends both",
+            "headstart mount fast.hsi /mnt/disk --foreground --clear-dead",
+            "mount -t headstart fast.hsi /mnt/disk -o fs=/mnt/root",
+        ],
+    ),
+    ("status", &["headstart status", "headstart status /mnt/root", "headstart status fast.hsi --json"]),
+    (
+        "run",
+        &[
+            "headstart run fast.hsi -- python3 -c 'import pandas'",
+            "headstart run fast.hsi --medium flat-10ms-25mbs --json summary.json -- /bin/true",
+        ],
+    ),
+    ("inspect", &["headstart inspect fast.hsi", "headstart inspect start.hsp --csv >reads.csv"]),
+    ("verify", &["headstart verify fast.hsi", "headstart verify disk.hsi --against disk.raw"]),
+    ("disk", &["headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json"]),
+    ("doctor", &["headstart doctor", "headstart doctor --json"]),
+    ("demo", &["headstart demo", "headstart demo --repeats 1 --out demo-out"]),
+];
+
+/// The definitions of all commands, with their examples.
+pub(crate) fn command() -> Command {
+    with_examples(Cli::command())
+}
+
+fn with_examples(command: Command) -> Command {
+    let command = command.mut_subcommands(with_examples);
+    match examples(command.get_name()) {
+        Some(lines) => {
+            let text = lines.iter().map(|line| format!("\n  {line}")).collect::<String>();
+            command.after_help(format!("Examples:{text}"))
+        }
+        None => command,
+    }
+}
+
+fn examples(name: &str) -> Option<&'static [&'static str]> {
+    EXAMPLES.iter().find(|(known, _)| *known == name).map(|(_, lines)| *lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaves(command: &Command, found: &mut Vec<String>) {
+        if command.is_hide_set() {
+            return;
+        }
+        if !command.has_subcommands() {
+            found.push(command.get_name().to_owned());
+        }
+        command.get_subcommands().for_each(|inner| leaves(inner, found));
+    }
+
+    #[test]
+    fn every_command_has_examples_and_no_examples_are_left_over() {
+        let mut found = Vec::new();
+        leaves(&Cli::command(), &mut found);
+        for name in &found {
+            assert!(examples(name).is_some(), "{name} has no examples");
+        }
+        for (name, _) in EXAMPLES {
+            assert!(found.iter().any(|found| found == name), "there is no command {name}");
+        }
+    }
+
+    /// Those that call this program are usable as they stand.
+    #[test]
+    fn examples_parse() {
+        for line in EXAMPLES.iter().flat_map(|(_, lines)| *lines) {
+            let line = line.split(['#', '>']).next().unwrap_or(line).replace("'import pandas'", "import");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            if words[0] == "headstart" {
+                assert!(command().try_get_matches_from(&words).is_ok(), "{line}");
+            }
+        }
+    }
+}

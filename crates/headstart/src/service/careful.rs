@@ -1,0 +1,133 @@
+//! A server that holds a root is careful with itself (docs/SERVICE.md): its code stays in memory, it is
+//! not the kernel's choice when memory runs out, and it does not lie on what it serves.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+/// What the out-of-memory killer adds to this process: nearly never chosen, but not beyond all others.
+const OOM_SCORE: i32 = -900;
+
+/// Keeps the program and its libraries in memory.
+///
+/// Pages of files are what can be lost: the kernel drops them at any time and reads them again from
+/// where they lie, which may be a file system that waits for this very process. Anonymous memory only
+/// ever goes to swap space, which no image holds; it is left alone, and so nothing of the prefetch's
+/// budget is pinned. Gives the bytes that were locked.
+///
+/// # Errors
+/// When the table of mappings cannot be read, or the limit of locked memory (`ulimit -l`) is reached.
+pub(crate) fn stay_in_memory() -> std::io::Result<u64> {
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let mut locked = 0;
+    for (start, length) in maps.lines().filter_map(readable_file_mapping) {
+        // SAFETY: mlock changes no memory, only whether it may be dropped; the kernel refuses what is not mapped.
+        if unsafe { libc::mlock(start as *const libc::c_void, length) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        locked += length as u64;
+    }
+    Ok(locked)
+}
+
+/// Start and length of a mapping of a file that can be read: proc_pid_maps(5).
+fn readable_file_mapping(line: &str) -> Option<(usize, usize)> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let (start, end) = (usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?);
+    let readable = fields.next()?.starts_with('r');
+    let inode = fields.nth(2)?;
+    (readable && inode != "0").then(|| Some((start, end.checked_sub(start)?)))?
+}
+
+/// Makes this process an unlikely choice of the out-of-memory killer; only root may. What it has started
+/// before keeps its own score. A lower score that somebody has set stays.
+pub(crate) fn survive_low_memory() {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let now = std::fs::read_to_string(FILE).ok().and_then(|text| text.trim().parse::<i32>().ok());
+    if now.is_some_and(|now| now > OOM_SCORE)
+        && let Err(error) = std::fs::write(FILE, OOM_SCORE.to_string())
+    {
+        log::info!("{FILE}: {error}: this server is as likely to be killed for memory as any process");
+    }
+}
+
+/// Refuses to cover with a mount what the server needs when it is started again: its program, the
+/// image, and its run folder.
+pub(crate) fn refuse_to_cover_itself(
+    image: &Path,
+    run_folder: Option<&Path>,
+    targets: &[&Path],
+) -> anyhow::Result<()> {
+    let program = std::fs::read_link("/proc/self/exe").context("find this program")?;
+    let image = image.canonicalize().with_context(|| format!("open {}", image.display()))?;
+    for target in targets {
+        // One that cannot be resolved is refused with a better reason by whoever mounts there.
+        let Ok(target) = target.canonicalize() else { continue };
+        let own =
+            [("the image", Some(&*image)), ("this program", Some(&program)), ("the run folder", run_folder)];
+        if let Some((what, path)) = covered(&target, &own) {
+            bail!(
+                "{what} {} lies in {}, which the mount would cover: a server must not lie on the root that \
+                 it serves; choose another directory, or move it",
+                path.display(),
+                target.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The first of these that lies in `target`. What is mounted *on* is a directory, so an equal path of
+/// a file cannot be meant.
+fn covered<'a>(target: &Path, own: &[(&'static str, Option<&'a Path>)]) -> Option<(&'static str, &'a Path)> {
+    own.iter()
+        .filter_map(|(what, path)| Some((*what, (*path)?)))
+        .find(|(_, path)| path.starts_with(target) && *path != target)
+}
+
+/// The path without links, also of a mount whose server is dead, which answers no question about itself.
+pub(crate) fn resolve(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    match (absolute.parent().and_then(|parent| parent.canonicalize().ok()), absolute.file_name()) {
+        (Some(parent), Some(name)) => parent.join(name),
+        _ => absolute,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_of_files_are_found_and_others_are_not() {
+        let line = "55d0c0000000-55d0c0003000 r-xp 00001000 08:01 1234   /usr/bin/headstart";
+        assert_eq!(readable_file_mapping(line), Some((0x55d0_c000_0000, 0x3000)));
+        for other in [
+            "55d0c0000000-55d0c0003000 ---p 00001000 08:01 1234   /usr/bin/headstart",
+            "7f0000000000-7f0000001000 rw-p 00000000 00:00 0      [heap]",
+            "7f0000000000-7f0000001000 rw-p 00000000 00:00 0",
+            "7f0000001000-7f0000000000 r--p 00000000 08:01 1234   /x",
+            "nonsense",
+            "",
+        ] {
+            assert_eq!(readable_file_mapping(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_the_mount_would_cover_is_found() {
+        let image = Path::new("/srv/images/a.hsi");
+        let own = [("the image", Some(image)), ("the run folder", None)];
+        assert_eq!(covered(Path::new("/srv"), &own), Some(("the image", image)));
+        assert_eq!(covered(Path::new("/srv/images"), &own), Some(("the image", image)));
+        assert_eq!(covered(Path::new("/srv/image"), &own), None);
+        assert_eq!(covered(Path::new("/mnt"), &own), None);
+    }
+}

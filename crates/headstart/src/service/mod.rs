@@ -1,0 +1,6 @@
+//! Life as a service: what a server tells the system, and how careful it is with itself.
+
+pub(crate) mod careful;
+pub(crate) mod notify;
+pub(crate) mod run_folder;
+pub(crate) mod status;

@@ -1,0 +1,233 @@
+//! The private folder in which the servers of one user can be found: a socket each.
+
+use std::fs;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+/// How long a server may take to say how it is.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// More than any server says.
+const MAX_ANSWER_BYTES: u64 = 1 << 20;
+/// Clients answered before the server looks at its other events again.
+const AT_ONCE: usize = 16;
+
+/// `/run/headstart`, or a user's own.
+pub(crate) struct RunFolder(PathBuf);
+
+impl RunFolder {
+    /// Where it is, whether it exists or not. Users have one where `XDG_RUNTIME_DIR` is set.
+    pub(crate) fn place() -> Option<PathBuf> {
+        if rustix::process::geteuid().is_root() {
+            return Some("/run/headstart".into());
+        }
+        let base = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
+        base.is_absolute().then(|| base.join("headstart"))
+    }
+
+    /// Makes it where it does not exist.
+    ///
+    /// # Errors
+    /// When there is no place for it, it cannot be made, or others may write in it.
+    pub(crate) fn create() -> anyhow::Result<Self> {
+        let path = Self::place().context("XDG_RUNTIME_DIR is not set")?;
+        match fs::DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+                Err(error).with_context(|| format!("create {}", path.display()))
+            }
+            _ => Self::checked(path),
+        }
+    }
+
+    /// The folder, if any server has ever made it.
+    ///
+    /// # Errors
+    /// As [`RunFolder::create`].
+    pub(crate) fn existing() -> anyhow::Result<Option<Self>> {
+        match Self::place() {
+            Some(path) if path.symlink_metadata().is_ok() => Self::checked(path).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whoever can write here could answer for a server.
+    fn checked(path: PathBuf) -> anyhow::Result<Self> {
+        let found = path.symlink_metadata().with_context(|| format!("look at {}", path.display()))?;
+        let own = rustix::process::geteuid().as_raw();
+        if !found.is_dir() || found.uid() != own || found.mode() & 0o077 != 0 {
+            bail!(
+                "{} is not a folder of user {own} that is closed to others (mode 0700): remove it",
+                path.display()
+            );
+        }
+        Ok(Self(path))
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Asks every server how it is, in the order of their process ids. The sockets of dead ones are removed.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
+    pub(crate) fn ask_all(&self) -> anyhow::Result<Vec<(u32, io::Result<Vec<u8>>)>> {
+        let entries = fs::read_dir(&self.0).with_context(|| format!("list {}", self.0.display()))?;
+        let mut sockets: Vec<(u32, PathBuf)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name();
+                Some((name.to_str()?.strip_suffix(".sock")?.parse().ok()?, entry.path()))
+            })
+            .collect();
+        sockets.sort_unstable();
+        let mut answers = Vec::new();
+        for (process, path) in sockets {
+            match ask(&path) {
+                // Nobody listens any more: a socket listens before it gets this name.
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                    let _ = fs::remove_file(&path);
+                }
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                answer => answers.push((process, answer)),
+            }
+        }
+        Ok(answers)
+    }
+}
+
+fn ask(path: &Path) -> io::Result<Vec<u8>> {
+    // Not UnixStream::connect, which waits for ever for a server that stands still.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut answer = Vec::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
+    Ok(answer)
+}
+
+/// The socket on which a server says how it is: one JSON object for each connection. Dropping it removes it.
+pub(crate) struct StatusSocket {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl StatusSocket {
+    /// Listens in `folder` under this process's id.
+    ///
+    /// # Errors
+    /// When the socket cannot be made.
+    pub(crate) fn listen(folder: &RunFolder) -> io::Result<Self> {
+        let number = std::process::id();
+        let path = folder.path().join(format!("{number}.sock"));
+        let hidden = folder.path().join(format!(".{number}"));
+        let _ = fs::remove_file(&hidden);
+        let listener = UnixListener::bind(&hidden)?;
+        listener.set_nonblocking(true)?;
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600))?;
+        // It appears when it listens, and replaces what a dead process of the same id has left.
+        fs::rename(&hidden, &path)?;
+        Ok(Self { listener, path })
+    }
+
+    /// What becomes readable when somebody asks.
+    pub(crate) fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// Answers those who ask now, and waits for none of them: an answer that does not fit into the socket's
+    /// buffer, which is larger than any answer, is cut off.
+    pub(crate) fn answer(&self, say: impl FnOnce() -> Vec<u8>) {
+        let mut asking = Vec::new();
+        while asking.len() < AT_ONCE
+            && let Ok((stream, _)) = self.listener.accept()
+        {
+            asking.push(stream);
+        }
+        if asking.is_empty() {
+            return;
+        }
+        let text = say();
+        for mut stream in asking {
+            if stream.set_nonblocking(true).is_ok() {
+                let _ = stream.write(&text);
+            }
+        }
+    }
+}
+
+impl Drop for StatusSocket {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, RunFolder) {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("closed");
+        let run = RunFolder::checked(folder.path().to_owned()).expect("usable");
+        (folder, run)
+    }
+
+    #[test]
+    fn a_server_answers_and_a_dead_ones_socket_goes() {
+        let (_keep, run) = folder();
+        let dead = run.path().join("1.sock");
+        drop(UnixListener::bind(&dead).expect("bound"));
+        let socket = StatusSocket::listen(&run).expect("listens");
+        let mode = fs::metadata(&socket.path).expect("there").mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let answers = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| run.ask_all().expect("listed"));
+            let mut events =
+                [rustix::event::PollFd::from_borrowed_fd(socket.as_fd(), rustix::event::PollFlags::IN)];
+            rustix::event::poll(&mut events, None).expect("somebody asks");
+            socket.answer(|| b"{}".to_vec());
+            asking.join().expect("asked")
+        });
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].0, std::process::id());
+        assert_eq!(answers[0].1.as_deref().expect("answered"), b"{}");
+        assert!(!dead.exists(), "the dead server's socket is removed");
+        drop(socket);
+        assert_eq!(fs::read_dir(run.path()).expect("listed").count(), 0);
+    }
+
+    /// Clients that never read hold nobody: each answer is written at once or cut off.
+    #[test]
+    fn slow_clients_do_not_hold_the_server() {
+        let (_keep, run) = folder();
+        let socket = StatusSocket::listen(&run).expect("listens");
+        let slow: Vec<UnixStream> =
+            (0..20).map(|_| UnixStream::connect(&socket.path).expect("connected")).collect();
+        for _ in 0..3 {
+            socket.answer(|| vec![b' '; 8 << 20]);
+        }
+        drop(slow);
+    }
+
+    #[test]
+    fn folders_that_others_may_enter_are_refused() {
+        let (keep, _) = folder();
+        fs::set_permissions(keep.path(), fs::Permissions::from_mode(0o755)).expect("opened");
+        let refused = RunFolder::checked(keep.path().to_owned()).err().expect("refused").to_string();
+        assert!(refused.contains("0700"), "{refused}");
+        let file = keep.path().join("file");
+        fs::write(&file, "").expect("written");
+        assert!(RunFolder::checked(file).is_err());
+    }
+}

@@ -1,0 +1,131 @@
+//! How a server is, as it tells whoever asks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use hs_serve::ServedImage;
+use hs_store::Counters;
+use serde::{Deserialize, Serialize};
+
+use crate::summary::{memory_bytes, peak_rss_bytes};
+
+/// One served mount. Bytes are bytes, times are seconds. A field that another version does not know
+/// has its default.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Status {
+    /// The server's process.
+    pub pid: u32,
+    /// The server's version.
+    pub version: String,
+    /// The image file.
+    pub image: PathBuf,
+    /// Where disk.img is shown.
+    pub dir: PathBuf,
+    /// Where its file system is mounted.
+    pub fs: Option<PathBuf>,
+    /// When it was mounted, in seconds since 1970.
+    pub since: f64,
+    /// The medium.
+    pub medium: String,
+    /// Where messages go.
+    pub log: String,
+    /// The prefetch.
+    pub prefetch: PrefetchStatus,
+    /// Reads that the kernel asked for.
+    pub demand_requests: u64,
+    /// Bytes that these asked for.
+    pub demand_bytes: u64,
+    /// Of these reads, how many waited for the medium.
+    pub waited_requests: u64,
+    /// Sum of the times that they waited.
+    pub demand_wait_s: f64,
+    /// Share of the reads that did not wait.
+    pub cache_hit_ratio: f64,
+    /// Requests to the medium.
+    pub store_requests: u64,
+    /// Bytes that it delivered.
+    pub store_bytes: u64,
+    /// Memory of the server now.
+    pub rss_bytes: Option<u64>,
+    /// The most that it had.
+    pub peak_rss_bytes: Option<u64>,
+    /// Memory that cannot leave: the program and its libraries.
+    pub locked_bytes: Option<u64>,
+    /// Times that a chunk could not be had, damaged or unreadable.
+    pub errors: u64,
+}
+
+/// How far the prefetch is.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct PrefetchStatus {
+    /// Where its blocks go: off, warm, hold or push.
+    pub mode: String,
+    /// Hot chunks that have come.
+    pub chunks: u32,
+    /// Hot chunks there are.
+    pub chunks_total: u32,
+    /// Uncompressed bytes that have come.
+    pub bytes: u64,
+    /// Uncompressed bytes there are.
+    pub bytes_total: u64,
+    /// Why it ended; none while it goes on.
+    pub end_reason: Option<String>,
+}
+
+/// What does not change while the mount lasts, and where the rest is asked for.
+pub(crate) struct Subject<'a> {
+    /// What does not change.
+    pub fixed: Status,
+    /// The server.
+    pub served: &'a ServedImage,
+    /// What the medium counts.
+    pub counters: Arc<Counters>,
+}
+
+impl Subject<'_> {
+    /// How it is now.
+    pub(crate) fn now(&self) -> Status {
+        let reader = self.served.reader();
+        let stats = reader.stats();
+        let driver = self.served.driver();
+        let (chunks, chunks_total) = driver.progress();
+        let counted = self.counters.snapshot();
+        let hot_blocks: u64 = reader.image().superblock().hot.iter().map(|segment| segment.blocks).sum();
+        Status {
+            prefetch: PrefetchStatus {
+                mode: self.fixed.prefetch.mode.clone(),
+                chunks,
+                chunks_total,
+                bytes: stats.prefetch_bytes,
+                bytes_total: hot_blocks * hs_units::BLOCK_BYTES,
+                end_reason: driver.ended().map(|reason| reason.as_str().to_owned()),
+            },
+            demand_requests: stats.demand_requests,
+            demand_bytes: stats.demand_bytes,
+            waited_requests: stats.waited_requests,
+            demand_wait_s: stats.demand_wait.as_secs_f64(),
+            cache_hit_ratio: 1.0 - stats.waited_requests as f64 / stats.demand_requests.max(1) as f64,
+            store_requests: counted.requests,
+            store_bytes: counted.bytes,
+            rss_bytes: memory_bytes("VmRSS"),
+            peak_rss_bytes: peak_rss_bytes(),
+            locked_bytes: memory_bytes("VmLck"),
+            errors: stats.chunk_errors,
+            ..self.fixed.clone()
+        }
+    }
+
+    /// As one JSON object.
+    pub(crate) fn json(&self) -> Vec<u8> {
+        // A path that is no UTF-8 has no JSON; whoever asks then gets nothing.
+        serde_json::to_vec(&self.now()).unwrap_or_default()
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_now() -> f64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
