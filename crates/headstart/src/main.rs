@@ -1,5 +1,6 @@
 //! The headstart command line.
 
+mod boot;
 mod cli;
 mod commands;
 mod demo;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let quiet = cli.quiet;
     match &cli.command {
+        Command::Boot(args) => commands::boot::run(args, quiet)?,
         Command::Build(args) => commands::build::run(args, quiet)?,
         Command::Optimize(args) => commands::optimize::run(args, quiet)?,
         Command::Verify(args) => commands::verify::run(args, quiet)?,
