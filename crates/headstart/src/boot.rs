@@ -20,6 +20,7 @@ use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError};
 use hs_image::Watch;
 use hs_serve::{ServeConfig, ServedFile, ServedImage};
+use hs_store::Snapshot;
 use hs_units::ByteSize;
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
@@ -112,6 +113,7 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         read_whole(&uml.disk)?;
         began = Instant::now();
     }
+    let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
     let mut guest = Guest::start(&uml, Console::new(spec.ready.clone()), log.writer())?;
     log::info!("guest started after {:.1?}", began.elapsed());
     let mut summary = Summary {
@@ -124,7 +126,8 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         let patience = spec.ready_timeout.saturating_sub(began.elapsed());
         let mut look = || check_scratch(&uml.scratch, spec.scratch);
         let ready = guest.wait_ready(patience, spec.ready.as_str(), &mut look)? - began;
-        served.fill(&mut summary, &on_medium);
+        start::fill_medium(&mut summary, &on_medium.counters.snapshot().since(&before));
+        served.fill(&mut summary);
         guest.go_on(spec.grace)?;
         Ok(ready)
     })();
@@ -160,8 +163,7 @@ impl Served {
         }
     }
 
-    fn fill(&self, summary: &mut Summary, on_medium: &OnMedium) {
-        start::fill_medium(summary, on_medium);
+    fn fill(&self, summary: &mut Summary) {
         if let Self::Image(served) = self {
             start::fill_image(summary, served);
         }

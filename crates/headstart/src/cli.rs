@@ -415,6 +415,9 @@ pub(crate) struct Demo {
     /// Print one JSON object instead of the table.
     #[arg(long)]
     pub json: bool,
+    /// Only make the Debian root that boots, unless it is kept, and print where it is.
+    #[arg(long, hide = true)]
+    pub boot_root: bool,
 }
 
 /// Flags of `headstart docs`.

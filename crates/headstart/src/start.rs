@@ -15,6 +15,8 @@ use hs_serve::{
     MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedFile, ServedImage,
 };
 
+use hs_store::Snapshot;
+
 use crate::medium::{self, OnMedium};
 use crate::summary::{Summary, peak_rss_bytes, seconds};
 use crate::workdir::Workdir;
@@ -239,7 +241,7 @@ fn wait_ready(spec: &Start, child: &mut Child, began: Instant) -> anyhow::Result
 /// The figures as they are now.
 fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) {
     if let Some(on_medium) = on_medium {
-        fill_medium(summary, on_medium);
+        fill_medium(summary, &on_medium.counters.snapshot());
         summary.logical_bytes = on_medium.store.len();
     }
     if let Served::Image(served) = &mounted.served {
@@ -247,9 +249,8 @@ fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) 
     }
 }
 
-/// What the medium has counted until now.
-pub(crate) fn fill_medium(summary: &mut Summary, on_medium: &OnMedium) {
-    let counted = on_medium.counters.snapshot();
+/// What the medium has counted.
+pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot) {
     summary.store_requests = counted.requests;
     summary.store_bytes = counted.bytes;
     summary.seeks = counted.seeks;

@@ -38,6 +38,8 @@ pub struct Console {
     ready: Option<Regex>,
     line: Vec<u8>,
     tail: VecDeque<String>,
+    /// A kernel that gives up prints a page about where it was, which would push out what led to it.
+    gave_up: bool,
 }
 
 impl Console {
@@ -45,7 +47,7 @@ impl Console {
     /// not ended yet, as a prompt is, is matched as far as it has come.
     #[must_use]
     pub fn new(ready: Regex) -> Self {
-        Self { ready: Some(ready), line: Vec::new(), tail: VecDeque::new() }
+        Self { ready: Some(ready), line: Vec::new(), tail: VecDeque::new(), gave_up: false }
     }
 
     /// Takes what the guest printed; gives the signs in it, in order. Ready is told once.
@@ -57,7 +59,13 @@ impl Console {
             self.extend(piece);
             let text = self.text();
             self.line.clear();
+            if self.gave_up {
+                continue;
+            }
             self.judge(&text, true, &mut signs);
+            if text.trim().is_empty() {
+                continue;
+            }
             if self.tail.len() == TAIL_LINES {
                 self.tail.pop_front();
             }
@@ -71,12 +79,12 @@ impl Console {
         signs
     }
 
-    /// The last lines, oldest first, without escape sequences and empty ones.
+    /// The last lines, oldest first, without escape sequences and empty ones; up to the one with which the kernel
+    /// gave up, if it did.
     #[must_use]
     pub fn tail(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.tail.iter().cloned().chain([self.text()]).collect();
-        lines.retain(|line| !line.trim().is_empty());
-        lines
+        let unfinished = Some(self.text()).filter(|line| !self.gave_up && !line.trim().is_empty());
+        self.tail.iter().cloned().chain(unfinished).collect()
     }
 
     fn extend(&mut self, piece: &[u8]) {
@@ -95,6 +103,7 @@ impl Console {
         }
         // Why it gave up stands at the end of the line.
         if is_whole && line.contains(PANIC) {
+            self.gave_up = true;
             signs.push(Sign::Panic(line.trim().to_owned()));
         }
         if is_whole && EMERGENCY.iter().any(|sign| line.contains(sign)) {
@@ -152,7 +161,7 @@ mod tests {
             let mut signs = console.feed(&text.as_bytes()[..cut]);
             signs.extend(console.feed(&text.as_bytes()[cut..]));
             assert_eq!(signs, [Sign::Panic("Kernel panic - not syncing: VFS: no root".to_owned())], "{cut}");
-            assert_eq!(console.tail(), ["one", "Kernel panic - not syncing: VFS: no root", "end"]);
+            assert_eq!(console.tail(), ["one", "Kernel panic - not syncing: VFS: no root"]);
         }
     }
 
@@ -170,7 +179,7 @@ mod tests {
         }
         assert_eq!(console.tail()[0].len(), LINE_BYTES);
         console.feed(&b"\nline\n".repeat(1000));
-        assert_eq!(console.tail().len(), TAIL_LINES / 2);
+        assert_eq!(console.tail().len(), TAIL_LINES);
         console.feed(&[0x1b, b'[', 0xff, 0xfe, b'\n', 0x1b]);
     }
 }

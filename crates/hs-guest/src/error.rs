@@ -33,7 +33,7 @@ pub enum GuestError {
     #[error("cannot read the guest's console: {0}")]
     Console(io::Error),
     /// The kernel gave up.
-    #[error("the guest's kernel panicked: {line}")]
+    #[error("the guest's kernel gave up: {line}")]
     Panic {
         /// What it said.
         line: String,

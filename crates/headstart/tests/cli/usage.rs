@@ -4,12 +4,13 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 11] = [
+const COMMANDS: [&[&str]; 12] = [
     &["build"],
     &["profile"],
     &["optimize"],
     &["mount"],
     &["run"],
+    &["boot"],
     &["inspect"],
     &["verify"],
     &["lab"],
@@ -45,9 +46,13 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["optimize", "x", "-o", "y"]).fails(2, &["--profile"]);
     run(["run", "x"]).fails(2, &["CMD"]);
     run(["run", "x", "--ready", "(", "--", "true"]).fails(2, &["--ready"]);
+    run(["boot", "x", "--vmm", "bochs"]).fails(2, &["bochs", "uml"]);
+    run(["boot", "x", "--ready-timeout", "soon"]).fails(2, &["soon", "seconds"]);
+    run(["boot", "x", "--warm", "--medium", "flat-10ms-25mbs"]).fails(2, &["--warm", "--medium"]);
     run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);
     for command in [
-        &["run", "x", "--medium", "floppy", "--", "true"][..],
+        &["boot", "x", "--medium", "floppy"][..],
+        &["run", "x", "--medium", "floppy", "--", "true"],
         &["lab", "disk", "x", "y", "--medium", "floppy"],
     ] {
         run(command).fails(2, &["floppy", "flat-10ms-25mbs", "flat-10ms-25mbs-serial", "none"]);
