@@ -46,6 +46,9 @@ pub(crate) enum Command {
     /// Run a command in an image's root, with a throw-away layer for what it writes.
     Run(Run),
     /// Boot a guest from the system in an image or a raw disk.
+    ///
+    /// What the guest writes goes to memory (--scratch) and is thrown away; the disk stays as it is. An image of a
+    /// directory needs some free space (`build --free 64M`), or the guest's services find their disk full.
     Boot(Boot),
     /// Say what an image or a profile holds.
     Inspect(Inspect),
