@@ -33,6 +33,7 @@ busybox-static      the tiny root in which the tests of the command line run com
 systemd             systemd-analyze checks the unit of systemd that make install installs
 squashfs-tools      mksquashfs makes the squashfs that the demo compares with
 mmdebstrap          makes the Debian root that the demo starts a program from
+user-mode-linux     linux.uml is the guest that 'headstart boot' and its tests boot images in
 uidmap              lets mmdebstrap make that root without being root
 gpg                 lets mmdebstrap find the key that signs the Debian archive
 LIST

@@ -52,6 +52,11 @@ pub(crate) enum Command {
     /// Ends with the command's exit code (128 and the signal's number when a signal ended it), with 127 when
     /// the image has no such command, 126 when it cannot be run, and with 1 when something else failed.
     Run(Run),
+    /// Boot a guest from the system in an image or a raw disk.
+    ///
+    /// What the guest writes goes to memory (--scratch) and is thrown away; the disk stays as it is. An image of a
+    /// directory needs some free space (`build --free 64M`), or the guest's services find their disk full.
+    Boot(Boot),
     /// Say what an image or a profile holds.
     Inspect(Inspect),
     /// Check every byte of an image, alone or against the disk that it was built from.
@@ -301,6 +306,75 @@ pub(crate) struct Run {
     pub command: Vec<OsString>,
 }
 
+/// What runs the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Vmm {
+    /// User-mode Linux, from the package user-mode-linux.
+    Uml,
+}
+
+/// Flags of `headstart boot`.
+#[derive(Debug, Args)]
+pub(crate) struct Boot {
+    /// An image, or a raw disk of one file system without partitions.
+    pub disk: PathBuf,
+    /// What runs the guest.
+    #[arg(long, value_enum, value_name = "VMM", default_value = "uml")]
+    pub vmm: Vmm,
+    /// Read the disk from an emulated medium, such as flat-10ms-25mbs-serial; `none` is the real one.
+    #[arg(long, value_name = "M", default_value = "none", value_parser = parse_medium)]
+    pub medium: Medium,
+    /// Bring the whole disk into the page cache before the clock starts: the limit for any medium.
+    #[arg(long, conflicts_with_all = ["medium", "record"])]
+    pub warm: bool,
+    /// Ready when a line of the console matches, without its colours.
+    #[arg(long, value_name = "REGEX", default_value = hs_guest::console::READY)]
+    pub ready: regex::Regex,
+    /// Give up when the guest is not ready after so many seconds.
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = parse_seconds)]
+    pub ready_timeout: std::time::Duration,
+    /// Let the guest go on for so many seconds after ready, then end it.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
+    pub grace: std::time::Duration,
+    /// The guest's memory.
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    pub memory: ByteSize,
+    /// Memory for what the guest writes to its disk, which is thrown away.
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub scratch: ByteSize,
+    /// The guest's kernel; `linux.uml` from PATH when not given.
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+    /// The guest's first program, instead of the usual init.
+    #[arg(long, value_name = "PROGRAM")]
+    pub init: Option<String>,
+    /// A further word for the kernel's command line; it can be given several times.
+    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    pub append: Vec<String>,
+    /// Keep what the console said in FILE; of a failed boot it is kept in any case.
+    #[arg(long, value_name = "FILE")]
+    pub console: Option<PathBuf>,
+    /// Record the boot from the kernel's first read until the end of the grace time; nothing is prefetched then.
+    #[arg(long, value_name = "P")]
+    pub record: Option<PathBuf>,
+    /// Prefetch nothing.
+    #[arg(long)]
+    pub no_prefetch: bool,
+    /// Memory for prefetched blocks that wait for their readers.
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub budget: ByteSize,
+    /// Print the run summary as one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
+    let seconds = text.parse::<f64>().ok();
+    seconds
+        .and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| format!("'{text}' is not a number of seconds"))
+}
+
 /// Flags of `headstart inspect`.
 #[derive(Debug, Args)]
 pub(crate) struct Inspect {
@@ -375,6 +449,9 @@ pub(crate) struct Demo {
     /// Print one JSON object instead of the table.
     #[arg(long)]
     pub json: bool,
+    /// Only make the Debian root that boots, unless it is kept, and print where it is.
+    #[arg(long, hide = true)]
+    pub boot_root: bool,
 }
 
 /// Flags of `headstart docs`.

@@ -1,5 +1,6 @@
 //! The headstart command line.
 
+mod boot;
 mod cli;
 mod commands;
 mod demo;
@@ -75,6 +76,7 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let quiet = cli.quiet;
     match &cli.command {
+        Command::Boot(args) => commands::boot::run(args, quiet)?,
         Command::Build(args) => commands::build::run(args, quiet)?,
         Command::Optimize(args) => commands::optimize::run(args, quiet)?,
         Command::Verify(args) => commands::verify::run(args, quiet)?,

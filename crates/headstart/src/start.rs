@@ -15,6 +15,8 @@ use hs_serve::{
     MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedFile, ServedImage,
 };
 
+use hs_store::Snapshot;
+
 use crate::medium::{self, OnMedium};
 use crate::summary::{Summary, peak_rss_bytes, seconds};
 use crate::workdir::Workdir;
@@ -241,27 +243,36 @@ fn wait_ready(spec: &Start, child: &mut Child, began: Instant) -> anyhow::Result
 /// The figures as they are now.
 fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) {
     if let Some(on_medium) = on_medium {
-        let counted = on_medium.counters.snapshot();
-        summary.store_requests = counted.requests;
-        summary.store_bytes = counted.bytes;
-        summary.seeks = counted.seeks;
-        summary.medium_busy_s = seconds(counted.busy);
+        fill_medium(summary, &on_medium.counters.snapshot());
         summary.logical_bytes = on_medium.store.len();
     }
     if let Served::Image(served) = &mounted.served {
-        let image = served.reader().image();
-        let stats = served.reader().stats();
-        summary.logical_bytes = image.disk_bytes();
-        let hot = &image.superblock().hot;
-        summary.hot_bytes = hot.iter().map(|segment| segment.blocks * hs_units::BLOCK_BYTES).sum();
-        summary.hot_compressed_bytes = hot.iter().map(|segment| segment.range().len).sum();
-        summary.demand_requests = Some(stats.demand_requests);
-        summary.demand_bytes = Some(stats.demand_bytes);
-        summary.demand_wait_s = Some(seconds(stats.demand_wait));
-        summary.prefetch_bytes = Some(stats.prefetch_bytes);
-        let waited = stats.waited_requests as f64 / stats.demand_requests.max(1) as f64;
-        summary.cache_hit_ratio = Some(1.0 - waited);
+        fill_image(summary, served);
     }
+}
+
+/// What the medium has counted.
+pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot) {
+    summary.store_requests = counted.requests;
+    summary.store_bytes = counted.bytes;
+    summary.seeks = counted.seeks;
+    summary.medium_busy_s = seconds(counted.busy);
+}
+
+/// What an image holds, and what was asked of it until now.
+pub(crate) fn fill_image(summary: &mut Summary, served: &ServedImage) {
+    let image = served.reader().image();
+    let stats = served.reader().stats();
+    summary.logical_bytes = image.disk_bytes();
+    let hot = &image.superblock().hot;
+    summary.hot_bytes = hot.iter().map(|segment| segment.blocks * hs_units::BLOCK_BYTES).sum();
+    summary.hot_compressed_bytes = hot.iter().map(|segment| segment.range().len).sum();
+    summary.demand_requests = Some(stats.demand_requests);
+    summary.demand_bytes = Some(stats.demand_bytes);
+    summary.demand_wait_s = Some(seconds(stats.demand_wait));
+    summary.prefetch_bytes = Some(stats.prefetch_bytes);
+    let waited = stats.waited_requests as f64 / stats.demand_requests.max(1) as f64;
+    summary.cache_hit_ratio = Some(1.0 - waited);
 }
 
 fn observe(mounted: &Mounted) -> Option<Observation> {

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod boot;
 pub(crate) mod build;
 pub(crate) mod docs;
 pub(crate) mod fit;

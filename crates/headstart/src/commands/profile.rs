@@ -126,7 +126,8 @@ fn command_line(args: &Profile) -> String {
     args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn digests(image: &Image, profile: &hs_trace::Profile) -> anyhow::Result<Vec<BlockDigest>> {
+/// The digest of each block that `profile` has read, in first-access order.
+pub(crate) fn digests(image: &Image, profile: &hs_trace::Profile) -> anyhow::Result<Vec<BlockDigest>> {
     let mut blocks = Blocks::new(image);
     profile.first_access().into_iter().map(|lba| Ok(BlockDigest::of(blocks.block(lba)?))).collect()
 }

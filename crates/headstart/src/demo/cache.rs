@@ -66,7 +66,7 @@ impl Cache {
 
     /// From what and how `name` was made; `None` when it is not known.
     pub(super) fn stamp(&self, name: &str) -> Option<String> {
-        fs::read_to_string(self.stamp_path(name)).ok()
+        stamp_in(&self.dir, name)
     }
 
     /// Moves the complete draft of `name` to its place, where it replaces an older one.
@@ -98,6 +98,11 @@ impl Drop for Cache {
             log::warn!("cannot remove {}: {error}", self.unfinished().display());
         }
     }
+}
+
+/// As [`Cache::stamp`], of a cache in `dir` that may be held by somebody else.
+pub(super) fn stamp_in(dir: &Path, name: &str) -> Option<String> {
+    fs::read_to_string(dir.join(format!("{name}.stamp"))).ok()
 }
 
 /// Removes a file or a whole folder; one that is not there is removed already.

@@ -1,4 +1,4 @@
-//! The system that the demo starts from: a small Debian with Python and two large libraries.
+//! The systems that the demo starts from: a small Debian with Python and two large libraries, and one that boots.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 
-use super::cache::Cache;
+use super::cache::{self, Cache};
 use super::tools::{self, MMDEBSTRAP, UNSHARE};
 use crate::show::Bar;
 
@@ -17,7 +17,24 @@ pub(super) const COMMAND: [&str; 3] = ["python3", "-c", "import pandas, sympy; p
 /// How its output says that it is ready.
 pub(super) const READY: &str = "^ready";
 
-const PACKAGES: &str = "python3-pandas,python3-sympy";
+/// A Debian root that is made once and kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Root {
+    /// Its name in the cache.
+    pub(super) name: &'static str,
+    /// What it has beside the smallest Debian.
+    packages: &'static str,
+    /// A file that every complete one has.
+    proof: &'static str,
+}
+
+/// The root whose program is started.
+pub(super) const PROGRAM: Root =
+    Root { name: NAME, packages: "python3-pandas,python3-sympy", proof: "usr/bin/python3" };
+/// The root that boots, with systemd, as a guest.
+pub(super) const BOOT: Root =
+    Root { name: "boot-root", packages: "systemd,systemd-sysv,udev,dbus", proof: "usr/lib/systemd/systemd" };
+
 /// The Debian that hosts of another distribution get.
 const DEFAULT_SUITE: &str = "bookworm";
 /// Where that comes from; a Debian host uses what mmdebstrap takes for it.
@@ -69,9 +86,9 @@ impl Suite {
         Self::of_host(&std::fs::read_to_string("/etc/os-release").unwrap_or_default())
     }
 
-    /// What says how the root is made; a change makes it again.
-    fn recipe(&self) -> String {
-        format!("debian {} minbase {PACKAGES} {}\n", self.name, DPKG_OPTIONS.join(" "))
+    /// What says how a root is made; a change makes it again.
+    fn recipe(&self, root: &Root) -> String {
+        format!("debian {} minbase {} {}\n", self.name, root.packages, DPKG_OPTIONS.join(" "))
     }
 }
 
@@ -81,54 +98,66 @@ pub(super) fn command_line() -> String {
     format!("{program} {flag} '{script}'")
 }
 
-/// Whether the root is there, made as it would be made now.
-pub(super) fn is_kept(cache: &Cache) -> bool {
-    let recipe = Suite::host().recipe();
-    cache.path(NAME).join("usr/bin/python3").exists()
-        && cache.stamp(NAME).is_some_and(|stamp| stamp.starts_with(&recipe))
-}
+impl Root {
+    /// Whether it is in `cache`, made as it would be made now.
+    pub(super) fn is_kept(&self, cache: &Cache) -> bool {
+        self.is_kept_in(cache.dir())
+    }
 
-/// Makes the root if it is not kept; gives its stamp, which no two roots share.
-pub(super) fn make(cache: &Cache, bar: &Bar) -> anyhow::Result<String> {
-    if is_kept(cache)
-        && let Some(stamp) = cache.stamp(NAME)
-    {
-        return Ok(stamp);
+    /// As [`Root::is_kept`], for a cache that is not held. What is kept is replaced only when it is not as it
+    /// would be made now.
+    pub(super) fn is_kept_in(&self, dir: &Path) -> bool {
+        let recipe = Suite::host().recipe(self);
+        // Not followed: a link in the root is meant for the root.
+        dir.join(self.name).join(self.proof).symlink_metadata().is_ok()
+            && cache::stamp_in(dir, self.name).is_some_and(|stamp| stamp.starts_with(&recipe))
     }
-    let suite = Suite::host();
-    if suite.mirror.is_some() && !Path::new(KEYRING).exists() {
-        bail!("the demo's root is a Debian, whose keys are not here: apt install debian-archive-keyring");
-    }
-    bar.spin(format!("making a Debian {} root with {PACKAGES}", suite.name));
-    let mut command = UNSHARE.command();
-    // In namespaces of its own: its mounts are not to be seen in the folder that may have to be
-    // removed, and whatever it started ends with it. It is the first process there.
-    command
-        .args(["--mount", "--pid", "--fork", "--kill-child", "--"])
-        .args(arguments(&suite, &cache.draft(NAME)));
-    command.env("DEBIAN_FRONTEND", "noninteractive");
-    tools::run(MMDEBSTRAP.program, command, &mut |line| {
-        if let Some(step) = line.strip_prefix("I: ") {
-            bar.spin(format!("making a Debian {} root: {step}", suite.name));
+
+    /// Makes it if it is not kept; gives its stamp, which no two roots share.
+    pub(super) fn make(&self, cache: &Cache, bar: &Bar) -> anyhow::Result<String> {
+        if self.is_kept(cache)
+            && let Some(stamp) = cache.stamp(self.name)
+        {
+            return Ok(stamp);
         }
-    })
-    .map_err(explain)?;
-    let python = cache.draft(NAME).join("usr/bin/python3");
-    python.symlink_metadata().with_context(|| format!("mmdebstrap left no {}", python.display()))?;
-    let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let stamp = format!("{}made at {}\n", suite.recipe(), made.as_nanos());
-    cache.keep(NAME, &stamp)?;
-    Ok(stamp)
+        let suite = Suite::host();
+        if suite.mirror.is_some() && !Path::new(KEYRING).exists() {
+            bail!("the demo's root is a Debian, whose keys are not here: apt install debian-archive-keyring");
+        }
+        bar.spin(format!("making a Debian {} root with {}", suite.name, self.packages));
+        let draft = cache.draft(self.name);
+        let mut command = UNSHARE.command();
+        // In namespaces of its own: its mounts are not to be seen in the folder that may have to be
+        // removed, and whatever it started ends with it. It is the first process there.
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "--"]).args(arguments(
+            &suite,
+            self.packages,
+            &draft,
+        ));
+        command.env("DEBIAN_FRONTEND", "noninteractive");
+        tools::run(MMDEBSTRAP.program, command, &mut |line| {
+            if let Some(step) = line.strip_prefix("I: ") {
+                bar.spin(format!("making a Debian {} root: {step}", suite.name));
+            }
+        })
+        .map_err(explain)?;
+        let proof = draft.join(self.proof);
+        proof.symlink_metadata().with_context(|| format!("mmdebstrap left no {}", proof.display()))?;
+        let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let stamp = format!("{}made at {}\n", suite.recipe(self), made.as_nanos());
+        cache.keep(self.name, &stamp)?;
+        Ok(stamp)
+    }
 }
 
 /// mmdebstrap empties apt's lists and caches in the root itself.
-fn arguments(suite: &Suite, target: &Path) -> Vec<OsString> {
+fn arguments(suite: &Suite, packages: &str, target: &Path) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec![
         MMDEBSTRAP.program.into(),
         "--mode=root".into(),
         "--format=directory".into(),
         "--variant=minbase".into(),
-        format!("--include={PACKAGES}").into(),
+        format!("--include={packages}").into(),
     ];
     arguments.extend(DPKG_OPTIONS.map(|option| format!("--dpkgopt={option}").into()));
     arguments.push(suite.name.clone().into());
@@ -167,7 +196,7 @@ mod tests {
     #[test]
     fn the_mirror_comes_last() {
         let suite = Suite { name: "bookworm".to_owned(), mirror: Some(MIRROR) };
-        let arguments = arguments(&suite, Path::new("/c/root"));
+        let arguments = arguments(&suite, PROGRAM.packages, Path::new("/c/root"));
         let last: Vec<_> =
             arguments[arguments.len() - 3..].iter().map(|word| word.to_string_lossy()).collect();
         assert_eq!(last, ["bookworm", "/c/root", MIRROR]);

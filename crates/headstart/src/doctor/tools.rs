@@ -60,6 +60,13 @@ const TOOLS: &[Tool] = &[
         needed_for: "demo: makes the squashfs that it compares with",
         main_path: MainPath::Nobody,
     },
+    Tool {
+        program: "linux.uml",
+        package: "user-mode-linux",
+        version_flag: "--version",
+        needed_for: "boot: the guest that boots an image",
+        main_path: MainPath::Nobody,
+    },
 ];
 
 pub(super) fn checks(user: User) -> Vec<Check> {

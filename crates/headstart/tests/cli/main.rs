@@ -1,5 +1,6 @@
 //! The built program, as people and scripts use it.
 
+mod boots;
 mod images;
 mod install;
 mod mount8;

@@ -11,6 +11,7 @@ const COMMANDS: [&[&str]; 12] = [
     &["mount"],
     &["status"],
     &["run"],
+    &["boot"],
     &["inspect"],
     &["verify"],
     &["lab"],
@@ -54,9 +55,13 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["optimize", "x", "-o", "y"]).fails(2, &["--profile"]);
     run(["run", "x"]).fails(2, &["CMD"]);
     run(["run", "x", "--ready", "(", "--", "true"]).fails(2, &["--ready"]);
+    run(["boot", "x", "--vmm", "bochs"]).fails(2, &["bochs", "uml"]);
+    run(["boot", "x", "--ready-timeout", "soon"]).fails(2, &["soon", "seconds"]);
+    run(["boot", "x", "--warm", "--medium", "flat-10ms-25mbs"]).fails(2, &["--warm", "--medium"]);
     run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);
     for command in [
-        &["run", "x", "--medium", "floppy", "--", "true"][..],
+        &["boot", "x", "--medium", "floppy"][..],
+        &["run", "x", "--medium", "floppy", "--", "true"],
         &["lab", "disk", "x", "y", "--medium", "floppy"],
     ] {
         run(command).fails(

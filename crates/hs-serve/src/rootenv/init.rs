@@ -68,17 +68,22 @@ fn run(spec: &InitSpec, report: &OwnedFd, liveness: &OwnedFd) -> Result<(), (Ste
     Ok(())
 }
 
-/// Makes the prepared root the root of this process, and the old one unreachable.
+/// Makes the prepared root the root of this process, and the old one unreachable. A root that is the host's own
+/// stays as it is, but for a `/proc` that shows the new PID namespace.
 fn enter(spec: &InitSpec) -> Result<(), (Step, Errno)> {
     let at = |step| move |errno| (step, errno);
     // In this namespace, which is a copy: whatever is taken off here must not go from the host.
     let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", downstream).map_err(at(Step::Pivot))?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    if spec.root == "/" {
+        rustix::mount::mount("proc", "/proc", "proc", flags, None).map_err(at(Step::Proc))?;
+        return rustix::process::chdir(&*spec.cwd).map_err(at(Step::Cwd));
+    }
     rustix::process::chdir(&*spec.root).map_err(at(Step::Pivot))?;
     // pivot_root(2): with "." twice, the old root lies on top of the new one and can be taken off.
     rustix::process::pivot_root(".", ".").map_err(at(Step::Pivot))?;
     // Before the old root goes: a user namespace may mount a proc only as long as it sees another one.
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount("proc", "/proc", "proc", flags, None).map_err(at(Step::Proc))?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(at(Step::Pivot))?;
     rustix::process::chdir("/").map_err(at(Step::Pivot))?;

@@ -81,6 +81,20 @@ fn own_mounts() -> std::io::Result<()> {
     Ok(rustix::mount::mount_change("/", flags)?)
 }
 
+/// Starts `argv` in this process's own root, with its own mounts, but in a PID namespace that ends with the command and
+/// with this process: whatever it starts, nothing stays. Call [`enter_private_mounts`] first. Returns
+/// when it is running.
+///
+/// # Errors
+/// As for [`RootEnv::spawn`].
+///
+/// # Panics
+/// When `argv` is empty.
+pub fn spawn_contained(argv: &[std::ffi::OsString], options: SpawnOptions) -> Result<Child, ServeError> {
+    assert!(!argv.is_empty(), "a command has at least a name");
+    spawn::spawn(Path::new("/"), argv, options)
+}
+
 /// A root to run commands in: a read-only file system with a throw-away layer for writes above it.
 /// Dropping it takes its mounts down.
 #[derive(Debug)]

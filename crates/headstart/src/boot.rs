@@ -1,0 +1,303 @@
+//! One boot: a guest from an image, or from a raw disk, on some medium, timed.
+//!
+//! ```text
+//! medium ─► ServedImage | ServedFile ─► disk.img (FUSE; hot blocks are pushed into its page cache)
+//!                                          ▲ reads
+//!                              guest ──────┤
+//!                                          ▼ writes
+//!                                       scratch (tmpfs in a mount namespace of our own)
+//! ```
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hs_device::Medium;
+use hs_guest::console::Console;
+use hs_guest::uml::{self, Uml};
+use hs_guest::{Guest, GuestError};
+use hs_image::Watch;
+use hs_serve::{ServeConfig, ServedFile, ServedImage};
+use hs_store::Snapshot;
+use hs_units::ByteSize;
+use parking_lot::Mutex;
+use rustix::mount::MountFlags;
+
+use crate::medium::{self, OnMedium};
+use crate::start;
+use crate::summary::{Summary, peak_rss_bytes};
+use crate::workdir::Workdir;
+
+/// What is kept of a console that nobody asked to keep, should the boot fail.
+const KEPT_CONSOLE_BYTES: usize = 4 << 20;
+/// What User-mode Linux needs beside the guest's memory in the same place, generously.
+const MEMORY_SLACK_BYTES: u64 = 16 << 20;
+
+/// The disk of a guest.
+#[derive(Clone, Debug)]
+pub(crate) enum BootDisk {
+    /// A headstart image, and how it is served.
+    Image(PathBuf, Box<ServeConfig>),
+    /// A plain disk.
+    Raw(PathBuf),
+}
+
+/// A boot to be made.
+#[derive(Clone)]
+pub(crate) struct BootSpec {
+    /// What the guest boots from.
+    pub disk: BootDisk,
+    /// What that lies on.
+    pub medium: Medium,
+    /// Bring the whole disk into the page cache before the clock starts.
+    pub warm: bool,
+    /// The guest's kernel.
+    pub kernel: PathBuf,
+    /// Its memory.
+    pub memory: ByteSize,
+    /// Memory for what it writes.
+    pub scratch: ByteSize,
+    /// Its first program, when not the usual one.
+    pub init: Option<String>,
+    /// Further words for its kernel.
+    pub append: Vec<String>,
+    /// Ready when a line of its console matches.
+    pub ready: regex::Regex,
+    /// How long to wait for that.
+    pub ready_timeout: Duration,
+    /// How long it goes on afterwards.
+    pub grace: Duration,
+    /// Where its console is kept.
+    pub console: Option<PathBuf>,
+    /// Sees every read that the server answers.
+    pub watch: Option<Arc<dyn Watch>>,
+}
+
+/// How a boot went that got ready.
+pub(crate) struct Booted {
+    /// The figures.
+    pub summary: Summary,
+    /// Start → ready.
+    pub ready: Duration,
+}
+
+/// Makes a boot, and takes everything down again. Call `hs_serve::rootenv::enter_private_mounts` once before.
+pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
+    let path = match &spec.disk {
+        BootDisk::Image(path, _) | BootDisk::Raw(path) => path,
+    };
+    let on_medium = medium::open(path, &spec.medium)?;
+    // Opened before anything is mounted over the folder that it may lie in.
+    let log = Log::open(spec.console.as_deref())?;
+    let work = Workdir::new()?;
+    let (scratch, memory_folder) = (work.folder("scratch")?, work.folder("memory")?);
+    mount_memory(&scratch, spec.scratch.0)?;
+    mount_memory(&memory_folder, spec.memory.0 + MEMORY_SLACK_BYTES)?;
+    let folder = work.folder("disk")?;
+    let uml = Uml {
+        kernel: spec.kernel.clone(),
+        disk: folder.join("disk.img"),
+        scratch,
+        memory_folder,
+        memory: spec.memory,
+        init: spec.init.clone(),
+        append: spec.append.clone(),
+    };
+    let mut began = Instant::now();
+    let served = Served::start(spec, &on_medium, &folder)?;
+    let disk_bytes = served.disk_bytes(&on_medium);
+    check_room(spec, disk_bytes)?;
+    if spec.warm {
+        read_whole(&uml.disk)?;
+        began = Instant::now();
+    }
+    let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
+    let mut guest = Guest::start(&uml, Console::new(spec.ready.clone()), log.writer())?;
+    log::info!("guest started after {:.1?}", began.elapsed());
+    let mut summary = Summary {
+        medium: spec.medium.to_string(),
+        image_bytes: on_medium.store.len(),
+        logical_bytes: disk_bytes,
+        ..Summary::default()
+    };
+    let went = (|| {
+        let patience = spec.ready_timeout.saturating_sub(began.elapsed());
+        let mut look = || check_scratch(&uml.scratch, spec.scratch);
+        let ready = guest.wait_ready(patience, spec.ready.as_str(), &mut look)? - began;
+        start::fill_medium(&mut summary, &on_medium.counters.snapshot().since(&before));
+        served.fill(&mut summary);
+        guest.go_on(spec.grace)?;
+        Ok(ready)
+    })();
+    guest.end();
+    let ready = went.map_err(|error| explain(error, &guest, &log))?;
+    summary.ready_s = Some(ready.as_secs_f64());
+    summary.wall_s = began.elapsed().as_secs_f64();
+    summary.peak_rss_bytes = peak_rss_bytes();
+    summary.end_reason = served.end_reason();
+    Ok(Booted { summary, ready })
+}
+
+enum Served {
+    Image(Box<ServedImage>),
+    Raw(#[expect(dead_code, reason = "held for its mount")] ServedFile),
+}
+
+impl Served {
+    fn start(spec: &BootSpec, on_medium: &OnMedium, folder: &Path) -> anyhow::Result<Self> {
+        let store = Arc::clone(&on_medium.store);
+        Ok(match &spec.disk {
+            BootDisk::Image(_, config) => {
+                Self::Image(Box::new(ServedImage::start(store, folder, config, spec.watch.clone())?))
+            }
+            BootDisk::Raw(_) => Self::Raw(ServedFile::start(store, folder, "disk.img")?),
+        })
+    }
+
+    fn disk_bytes(&self, on_medium: &OnMedium) -> u64 {
+        match self {
+            Self::Image(served) => served.reader().image().disk_bytes(),
+            Self::Raw(_) => on_medium.store.len(),
+        }
+    }
+
+    fn fill(&self, summary: &mut Summary) {
+        if let Self::Image(served) = self {
+            start::fill_image(summary, served);
+        }
+    }
+
+    fn end_reason(&self) -> Option<String> {
+        match self {
+            Self::Image(served) => served.driver().ended().map(|reason| reason.as_str().to_owned()),
+            Self::Raw(_) => None,
+        }
+    }
+}
+
+/// A tmpfs of so many bytes, from which User-mode Linux may execute its guest's memory.
+fn mount_memory(target: &Path, bytes: u64) -> anyhow::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let data = std::ffi::CString::new(format!("size={bytes},mode=700"))?;
+    rustix::mount::mount("headstart", target, "tmpfs", flags, data.as_c_str())
+        .with_context(|| format!("mount {} of memory at {}", ByteSize(bytes), target.display()))
+}
+
+/// Fails when the guest cannot even begin with what it has been given, or this machine does not have it.
+fn check_room(spec: &BootSpec, disk_bytes: u64) -> anyhow::Result<()> {
+    let least = uml::least_scratch_bytes(disk_bytes);
+    if spec.scratch.0 < least {
+        bail!(
+            "{} of scratch is not enough for what a guest writes to a disk of {}: give --scratch {} or more",
+            spec.scratch,
+            ByteSize(disk_bytes),
+            ByteSize(least)
+        );
+    }
+    let needed = spec.memory.0.saturating_add(least);
+    match available_memory_bytes() {
+        Some(available) if available < needed => bail!(
+            "the guest needs {} of memory, and this machine has {} to spare: give a smaller --memory",
+            ByteSize(needed),
+            ByteSize(available)
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn available_memory_bytes() -> Option<u64> {
+    let table = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = table.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn check_scratch(folder: &Path, scratch: ByteSize) -> Result<(), GuestError> {
+    match rustix::fs::statvfs(folder) {
+        Ok(found) if found.f_bavail == 0 => Err(GuestError::ScratchFull { scratch }),
+        _ => Ok(()),
+    }
+}
+
+fn read_whole(path: &Path) -> anyhow::Result<()> {
+    let context = || format!("read {}", path.display());
+    let mut file = std::fs::File::open(path).with_context(context)?;
+    std::io::copy(&mut file, &mut std::io::sink()).with_context(context)?;
+    Ok(())
+}
+
+/// What went wrong, what the guest said last, and where all of it is.
+fn explain(error: GuestError, guest: &Guest, log: &Log) -> anyhow::Error {
+    let tail = guest.tail();
+    if tail.is_empty() {
+        return anyhow::anyhow!("{error}; its console said nothing");
+    }
+    let kept = match log.keep() {
+        Ok(path) => format!("all of it is in {}", path.display()),
+        Err(error) => format!("the rest could not be kept: {error:#}"),
+    };
+    anyhow::anyhow!("{error}; the last lines of its console ({kept}):\n  {}", tail.join("\n  "))
+}
+
+/// Where the console goes: to the file that was asked for as it comes, else into memory.
+enum Log {
+    File(PathBuf, std::fs::File),
+    Memory(Arc<Mutex<Vec<u8>>>),
+}
+
+impl Log {
+    fn open(path: Option<&Path>) -> anyhow::Result<Self> {
+        Ok(match path {
+            Some(path) => {
+                let file =
+                    std::fs::File::create(path).with_context(|| format!("write {}", path.display()))?;
+                Self::File(path.to_owned(), file)
+            }
+            None => Self::Memory(Arc::default()),
+        })
+    }
+
+    fn writer(&self) -> Box<dyn Write + Send> {
+        match self {
+            Self::File(path, file) => match file.try_clone() {
+                Ok(file) => Box::new(file),
+                Err(error) => {
+                    log::warn!("the console is not kept in {}: {error}", path.display());
+                    Box::new(std::io::sink())
+                }
+            },
+            Self::Memory(kept) => Box::new(InMemory(Arc::clone(kept))),
+        }
+    }
+
+    /// Where all of it can be read from now on.
+    fn keep(&self) -> anyhow::Result<PathBuf> {
+        match self {
+            Self::File(path, _) => Ok(path.clone()),
+            Self::Memory(kept) => {
+                let mut file =
+                    tempfile::Builder::new().prefix("headstart-console-").suffix(".log").tempfile()?;
+                file.write_all(&kept.lock())?;
+                Ok(file.keep()?.1)
+            }
+        }
+    }
+}
+
+/// Keeps the first bytes, up to a limit.
+struct InMemory(Arc<Mutex<Vec<u8>>>);
+
+impl Write for InMemory {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let mut kept = self.0.lock();
+        let room = KEPT_CONSOLE_BYTES - kept.len();
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,164 @@
+//! `headstart boot`
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use hs_guest::uml;
+use hs_image::{Blocks, Image};
+use hs_serve::fsmount::FileSystem;
+use hs_serve::{Prefetching, Recorder};
+use hs_trace::{Profile, ReadAhead};
+use hs_units::{BLOCK_BYTES, ByteSize, Lba, Nanos};
+use serde::Serialize;
+
+use super::{open_image, profile, write_whole};
+use crate::boot::{self, BootDisk, BootSpec, Booted};
+use crate::cli::{Boot, Vmm};
+use crate::show;
+use crate::start;
+use crate::summary::Summary;
+
+/// What every image begins with.
+const IMAGE_MAGIC: &[u8] = b"HSIMAGE\0";
+
+#[derive(Serialize)]
+struct Shown {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<String>,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
+/// Boots a guest; done when it was ready and has been ended.
+pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
+    hs_serve::rootenv::enter_private_mounts()?;
+    let booted = match &args.record {
+        None => boot::boot(&spec(args, None)?)?,
+        Some(output) => {
+            let (profile, booted) = record(args)?;
+            write_whole(output, &profile.encode()?)?;
+            booted
+        }
+    };
+    let profile = args.record.as_ref().map(|output| output.display().to_string());
+    if args.json {
+        return show::json(&Shown { profile, summary: booted.summary });
+    }
+    if !quiet {
+        let Summary { store_requests, store_bytes, .. } = booted.summary;
+        eprintln!(
+            "ready after {:.2} s; the medium answered {store_requests} requests with {}",
+            booted.ready.as_secs_f64(),
+            ByteSize(store_bytes)
+        );
+    }
+    Ok(())
+}
+
+/// Records a boot. Which files its blocks belong to is not known: the guest's file system is the guest's.
+pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
+    let recorder = Arc::new(Recorder::default());
+    let spec = spec(args, Some(Arc::clone(&recorder)))?;
+    let BootDisk::Image(path, _) = &spec.disk else {
+        bail!(
+            "{} is a raw disk: a boot is recorded from an image, build one of it first",
+            args.disk.display()
+        );
+    };
+    let booted = boot::boot(&spec)?;
+    let (reads, dropped) = recorder.take();
+    if dropped > 0 {
+        log::warn!("{dropped} reads beyond the limit of a profile were not recorded");
+    }
+    let image = open_image(path)?;
+    let mut recorded = Profile {
+        disk_digest: image.disk_digest(),
+        disk_bytes: image.disk_bytes(),
+        command: "boot --vmm uml".to_owned(),
+        medium: args.medium.to_string(),
+        // Of disk.img. What the guest's own kernel reads ahead it will ask for the next time as well.
+        read_ahead: ReadAhead::Off,
+        ready: Some(booted.ready.into()),
+        ended: Nanos::from_secs_f64(booted.summary.wall_s),
+        reads,
+        digests: Vec::new(),
+        files: Vec::new(),
+    };
+    recorded.digests = profile::digests(&image, &recorded)?;
+    Ok((recorded, booted))
+}
+
+/// The boot that the flags describe, recorded if there is a recorder.
+pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Result<BootSpec> {
+    let Vmm::Uml = args.vmm;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let kernel = uml::find_kernel(args.kernel.as_deref(), &path)?;
+    let disk = if is_image(&args.disk)? {
+        let mode = if args.no_prefetch || recorder.is_some() { Prefetching::Off } else { Prefetching::Push };
+        let mut config = start::config(&args.disk, mode, args.budget.0)?;
+        if recorder.is_some() {
+            config.disk_read_ahead_kib = 0;
+        }
+        BootDisk::Image(args.disk.clone(), config)
+    } else {
+        BootDisk::Raw(args.disk.clone())
+    };
+    check_file_system(&disk, args.kernel.is_some())?;
+    Ok(BootSpec {
+        disk,
+        medium: args.medium,
+        warm: args.warm,
+        kernel,
+        memory: args.memory,
+        scratch: args.scratch,
+        init: args.init.clone(),
+        append: args.append.clone(),
+        ready: args.ready.clone(),
+        ready_timeout: args.ready_timeout,
+        grace: args.grace,
+        console: args.console.clone(),
+        watch: recorder.map(|recorder| recorder as Arc<dyn hs_image::Watch>),
+    })
+}
+
+fn is_image(path: &Path) -> anyhow::Result<bool> {
+    let mut magic = Vec::new();
+    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let length = IMAGE_MAGIC.len() as u64;
+    file.take(length).read_to_end(&mut magic).with_context(|| format!("read {}", path.display()))?;
+    Ok(magic == IMAGE_MAGIC)
+}
+
+/// Fails for a disk that no guest's kernel could mount as its root; of the usual kernel it is known what it can.
+fn check_file_system(disk: &BootDisk, has_own_kernel: bool) -> anyhow::Result<()> {
+    let (path, file_system) = match disk {
+        BootDisk::Raw(path) => (path, FileSystem::detect(path)?),
+        BootDisk::Image(path, _) => (path, file_system_in(&open_image(path)?, path)?),
+    };
+    if file_system != FileSystem::Ext4 && !has_own_kernel {
+        bail!(
+            "{} holds {file_system}, and linux.uml can boot only from ext4: give another --kernel",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+fn file_system_in(image: &Image, path: &Path) -> anyhow::Result<FileSystem> {
+    let mut blocks = Blocks::new(image);
+    // What tells one file system from another never crosses a block.
+    let found = FileSystem::detect_with(path, |offset, bytes| {
+        let at = (offset % BLOCK_BYTES) as usize;
+        if offset + bytes.len() as u64 > image.disk_bytes() {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let block = blocks.block(Lba(offset / BLOCK_BYTES)).map_err(std::io::Error::other)?;
+        let found = block.get(at..at + bytes.len()).ok_or(std::io::ErrorKind::UnexpectedEof)?;
+        bytes.copy_from_slice(found);
+        Ok(())
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,265 @@
+//! Guests that boot, and guests that do not.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::scene::{Ran, Running, Scene, headstart, machine_has, run, wait_until};
+
+/// What a guest needs.
+const GUEST: &[&str] = &["/usr/bin/linux.uml", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
+
+/// The first program of the little guest; words of the kernel's command line are in its environment.
+const INIT: &str = "#!/bin/sh
+cat /written 2>/dev/null
+echo was here >/written
+sync
+echo up
+case \"$then\" in
+exit) exit 3 ;;
+halt) poweroff -f ;;
+fill) dd if=/dev/urandom of=/filled bs=65536; sync; echo not full ;;
+esac
+while :; do sleep 1000; done
+";
+
+/// A scene with an image of a guest that comes up in a moment, and a folder for temporary files.
+fn little_guest() -> (Scene, String) {
+    let scene = Scene::new();
+    scene.folder("tmp");
+    scene.folder("root");
+    for name in ["bin", "sbin", "dev", "proc", "sys"] {
+        scene.folder(&format!("root/{name}"));
+    }
+    fs::copy("/bin/busybox", scene.path("root/bin/busybox")).expect("busybox");
+    for name in ["sh", "cat", "dd", "echo", "poweroff", "sleep", "sync"] {
+        symlink("busybox", scene.path("root/bin").join(name)).expect("a link");
+    }
+    fs::write(scene.path("root/sbin/init"), INIT).expect("written");
+    fs::set_permissions(scene.path("root/sbin/init"), fs::Permissions::from_mode(0o755)).expect("executable");
+    let image = scene.arg("guest.hsi");
+    run(["build", &scene.arg("root"), "-o", &image, "--free", "64M", "--codec", "zstd:1"]).ok();
+    (scene, image)
+}
+
+const SMALL: [&str; 4] = ["--memory", "64M", "--ready", "^up$"];
+
+/// `headstart boot`, with its temporary files in the scene.
+fn boot(scene: &Scene, disk: &str, flags: &[&str]) -> Ran {
+    let arguments = ["boot", disk].into_iter().chain(flags.iter().copied());
+    let output = headstart(arguments).env("TMPDIR", scene.path("tmp")).output();
+    output.expect("the program starts").into()
+}
+
+/// The console of a failed boot was kept in a file in `tmp`; it goes.
+fn kept_console(scene: &Scene, ran: &Ran) -> String {
+    let entries: Vec<_> = fs::read_dir(scene.path("tmp")).expect("listed").flatten().collect();
+    let [kept] = &entries[..] else { panic!("one file expected, not {entries:?}: {ran:?}") };
+    assert!(ran.stderr.contains(&kept.path().display().to_string()), "{ran:?}");
+    let text = fs::read_to_string(kept.path()).expect("the console");
+    fs::remove_file(kept.path()).expect("removed");
+    text
+}
+
+fn assert_nothing_is_in_tmp(scene: &Scene) {
+    assert_eq!(fs::read_dir(scene.path("tmp")).expect("listed").count(), 0);
+}
+
+#[test]
+fn a_guest_that_is_ready_is_ended_and_its_writes_are_gone() {
+    if !machine_has(GUEST) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    let before = fs::read(&image).expect("the image");
+    let console = scene.arg("console");
+    for _ in 0..2 {
+        let ran = boot(&scene, &image, &[&SMALL[..], &["--json", "--console", &console]].concat()).ok();
+        assert!(ran.json()["ready_s"].as_f64().is_some_and(|ready| ready > 0.0), "{ran:?}");
+        let said = fs::read_to_string(scene.path("console")).expect("the console");
+        assert!(said.contains("up") && !said.contains("was here"), "{said}");
+    }
+    assert_eq!(fs::read(&image).expect("the image"), before);
+    scene.wait_until_clean();
+    assert_nothing_is_in_tmp(&scene);
+
+    // From memory alone, and from an unoptimised disk of another kind.
+    let raw = scene.arg("guest.raw");
+    fs::File::create(&raw).and_then(|file| file.set_len(32 << 20)).expect("a file");
+    let made = Command::new("mkfs.ext4")
+        .args(["-q", "-F", "-d", &scene.arg("root"), &raw])
+        .stdin(Stdio::null())
+        .status()
+        .expect("mkfs.ext4 starts");
+    assert!(made.success());
+    let before = fs::read(&raw).expect("the disk");
+    boot(&scene, &raw, &[&SMALL[..], &["--warm"]].concat()).ok();
+    let ran = boot(&scene, &raw, &[&SMALL[..], &["--medium", "flat-10ms-25mbs", "--json"]].concat()).ok();
+    assert!(ran.json()["store_requests"].as_u64().is_some_and(|requests| requests > 0), "{ran:?}");
+    assert_eq!(fs::read(&raw).expect("the disk"), before);
+    boot(&scene, &raw, &[&SMALL[..], &["--record", &scene.arg("x.hsp")]].concat())
+        .fails(1, &["raw disk", "build"]);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn a_guest_that_fails_says_why() {
+    if !machine_has(GUEST) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    let with = |flags: &[&str]| boot(&scene, &image, &[&["--memory", "64M"], flags].concat());
+
+    let ran = with(&["--ready", "never", "--append", "then=exit"]);
+    ran.fails(1, &["kernel gave up", "Attempted to kill init", "last lines of its console", "up"]);
+    assert!(kept_console(&scene, &ran).contains("Kernel panic"));
+
+    let ran = with(&["--init", "/bin/no-such-program"]);
+    ran.fails(1, &["kernel gave up", "no-such-program"]);
+    kept_console(&scene, &ran);
+
+    let ran = with(&["--ready", "never", "--append", "then=halt"]);
+    ran.fails(1, &["ended before it was ready"]);
+    kept_console(&scene, &ran);
+
+    let ran = with(&["--ready", "never", "--ready-timeout", "3"]);
+    ran.fails(1, &["not ready after 3 s", "never", "--ready-timeout"]);
+    kept_console(&scene, &ran);
+
+    let ran = with(&["--ready", "not full", "--append", "then=fill", "--scratch", "8M"]);
+    ran.fails(1, &["filled its 8.0 MiB of scratch", "--scratch"]);
+    kept_console(&scene, &ran);
+
+    let ran = with(&["--kernel", "/bin/true"]);
+    ran.fails(1, &["ended before it was ready", "said nothing"]);
+
+    // One that is recorded and never ready is no record; a console that was asked for is kept where it was asked.
+    let (profile, console) = (scene.arg("never.hsp"), scene.arg("console"));
+    let flags = ["--record", &profile, "--console", &console, "--append", "then=exit", "--ready", "never"];
+    with(&flags).fails(1, &["kernel gave up", &console]);
+    assert!(!scene.path("never.hsp").exists() && scene.path("console").exists());
+    assert_nothing_is_in_tmp(&scene);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn what_cannot_boot_is_refused_at_once() {
+    if !machine_has(GUEST) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    let refused = |disk: &str, flags: &[&str], words: &[&str]| boot(&scene, disk, flags).fails(1, words);
+    refused(&scene.arg("gone"), &[], &["gone", "No such file"]);
+    scene.raw("noise", 30, 1);
+    refused(&scene.arg("noise"), &[], &["noise", "no file system"]);
+    fs::write(scene.path("squash"), b"hsqs".repeat(40_000)).expect("written");
+    refused(&scene.arg("squash"), &[], &["squash", "squashfs", "ext4", "--kernel"]);
+    let mut table = vec![0; 70_000];
+    table[510..512].copy_from_slice(&[0x55, 0xaa]);
+    fs::write(scene.path("parted"), table).expect("written");
+    refused(&scene.arg("parted"), &[], &["parted", "MBR partition table"]);
+    refused(&image, &["--scratch", "64K"], &["64.0 KiB of scratch is not enough", "--scratch"]);
+    refused(&image, &["--memory", "1000T"], &["memory", "--memory"]);
+    refused(&image, &["--kernel", &scene.arg("vmlinux")], &["vmlinux", "--kernel"]);
+    let ran =
+        headstart(["boot", &image]).env("PATH", scene.path("tmp")).output().expect("the program starts");
+    Ran::from(ran).fails(1, &["linux.uml was not found", "user-mode-linux"]);
+    assert_nothing_is_in_tmp(&scene);
+    scene.wait_until_clean();
+}
+
+/// A process, and when it started: numbers are used again.
+type Process = (u32, String);
+
+fn processes() -> Vec<(Process, u32)> {
+    let entries = fs::read_dir("/proc").expect("processes").flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers
+        .filter_map(|number| {
+            let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+            // The name, in parentheses, may hold anything.
+            let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+            Some(((number, (*fields.get(19)?).to_owned()), fields.get(1)?.parse().ok()?))
+        })
+        .collect()
+}
+
+/// Everything that `parent` has started, and what that has.
+fn descendants(parent: u32) -> BTreeSet<Process> {
+    let all = processes();
+    let (mut found, mut parents) = (BTreeSet::new(), vec![parent]);
+    while let Some(parent) = parents.pop() {
+        for (process, _) in all.iter().filter(|(_, its_parent)| *its_parent == parent) {
+            parents.push(process.0);
+            found.insert(process.clone());
+        }
+    }
+    found
+}
+
+fn wait_until_up(console: &Path) {
+    wait_until("the guest is up", || {
+        fs::read_to_string(console).is_ok_and(|said| said.lines().any(|line| line.trim() == "up"))
+    });
+}
+
+#[test]
+fn however_a_boot_ends_nothing_of_it_is_left() {
+    if !machine_has(GUEST) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let console = scene.arg("console");
+        let mut command =
+            headstart(["boot", &image, "--memory", "64M", "--ready", "never", "--console", &console]);
+        command.env("TMPDIR", scene.path("tmp"));
+        let running = Running::start_command(command);
+        wait_until_up(&scene.path("console"));
+        let started = descendants(running.id());
+        // Init, User-mode Linux, its helpers, and a process for each of the guest's.
+        assert!(started.len() > 3, "{started:?}");
+        running.signal(signal);
+        let (status, _, said) = running.end();
+        assert!(!status.success(), "{said}");
+        wait_until("all of its processes are gone", || {
+            let left: BTreeSet<Process> = processes().into_iter().map(|(process, _)| process).collect();
+            started.is_disjoint(&left)
+        });
+        scene.wait_until_clean();
+        assert_nothing_is_in_tmp(&scene);
+        fs::remove_file(scene.path("console")).expect("removed");
+    }
+    assert_eq!(scene.names(), ["guest.hsi", "root", "tmp"]);
+}
+
+#[test]
+fn a_debian_boots_is_recorded_optimised_and_asks_for_less() {
+    if !machine_has(&[GUEST, &["/usr/bin/mmdebstrap"]].concat()) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.folder("tmp");
+    // Made once for this machine, in the demo's cache.
+    let made = run(["demo", "--boot-root"]).ok();
+    let (image, profile, fast) = (scene.arg("debian.hsi"), scene.arg("boot.hsp"), scene.arg("fast.hsi"));
+    // On a full disk, systemd's services cannot make their folders.
+    run(["build", made.stdout.trim(), "-o", &image, "--codec", "zstd:1", "--free", "64M"]).ok();
+    let recorded = boot(&scene, &image, &["--record", &profile, "--json"]).ok();
+    assert_eq!(recorded.json()["profile"], profile.as_str());
+    run(["optimize", &image, "-p", &profile, "-o", &fast, "--codec", "zstd:3"]).ok();
+    let requests = |image: &str| {
+        let ran = boot(&scene, image, &["--medium", "flat-10ms-25mbs-serial", "--json"]).ok();
+        let summary = ran.json();
+        assert!(summary["ready_s"].as_f64().is_some_and(|ready| ready > 0.0), "{summary}");
+        summary["store_requests"].as_u64().expect("counted")
+    };
+    let (plain, optimised) = (requests(&image), requests(&fast));
+    assert!(optimised * 3 < plain, "{plain} requests, optimised {optimised}");
+    scene.wait_until_clean();
+    assert_nothing_is_in_tmp(&scene);
+}

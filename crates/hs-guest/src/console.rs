@@ -1,0 +1,185 @@
+//! What a guest's console says about how far it has come.
+//!
+//! Bytes in, signs out: it reads nothing itself and keeps a bounded number of lines.
+
+use std::collections::VecDeque;
+
+use regex::Regex;
+
+/// A pattern that fits a systemd that has reached what it boots to, under the names that its versions give that,
+/// and a login prompt.
+pub const READY: &str =
+    r"Reached target .*([Mm]ulti-[Uu]ser|[Gg]raphical)|Startup finished in |(^|[ -~])login: ?$";
+
+/// Lines kept for whoever wants to know what the guest said last.
+const TAIL_LINES: usize = 20;
+/// What is kept of a line: a guest may print without ever ending one.
+const LINE_BYTES: usize = 4096;
+/// What a kernel says when it gives up.
+const PANIC: &str = "Kernel panic - not syncing";
+/// What systemd and the shells of Debian's initramfs say when they wait for a person.
+const EMERGENCY: [&str; 3] =
+    ["You are in emergency mode", "Cannot open access to console, the root account is locked", "(initramfs)"];
+
+/// Something that the console said and that decides about the start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// The pattern for ready matched.
+    Ready,
+    /// The kernel gave up, in this line.
+    Panic(String),
+    /// Init gave up, in this line.
+    Emergency(String),
+}
+
+/// Watches a console.
+#[derive(Debug)]
+pub struct Console {
+    ready: Option<Regex>,
+    line: Vec<u8>,
+    tail: VecDeque<String>,
+    /// A kernel that gives up prints a page about where it was, which would push out what led to it.
+    gave_up: bool,
+}
+
+impl Console {
+    /// Watches for a line that matches `ready`. Lines are matched without their escape sequences; one that is
+    /// not ended yet, as a prompt is, is matched as far as it has come.
+    #[must_use]
+    pub fn new(ready: Regex) -> Self {
+        Self { ready: Some(ready), line: Vec::new(), tail: VecDeque::new(), gave_up: false }
+    }
+
+    /// Takes what the guest printed; gives the signs in it, in order. Ready is told once.
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Sign> {
+        let mut signs = Vec::new();
+        let mut pieces = bytes.split(|&byte| byte == b'\n');
+        let rest = pieces.next_back().unwrap_or_default();
+        for piece in pieces {
+            self.extend(piece);
+            let text = self.text();
+            self.line.clear();
+            if self.gave_up {
+                continue;
+            }
+            self.judge(&text, true, &mut signs);
+            if text.trim().is_empty() {
+                continue;
+            }
+            if self.tail.len() == TAIL_LINES {
+                self.tail.pop_front();
+            }
+            self.tail.push_back(text);
+        }
+        if !rest.is_empty() {
+            self.extend(rest);
+            let text = self.text();
+            self.judge(&text, false, &mut signs);
+        }
+        signs
+    }
+
+    /// The last lines, oldest first, without escape sequences and empty ones; up to the one with which the kernel
+    /// gave up, if it did.
+    #[must_use]
+    pub fn tail(&self) -> Vec<String> {
+        let unfinished = Some(self.text()).filter(|line| !self.gave_up && !line.trim().is_empty());
+        self.tail.iter().cloned().chain(unfinished).collect()
+    }
+
+    fn extend(&mut self, piece: &[u8]) {
+        let room = LINE_BYTES - self.line.len();
+        self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+    }
+
+    fn text(&self) -> String {
+        plain(&String::from_utf8_lossy(&self.line))
+    }
+
+    fn judge(&mut self, line: &str, is_whole: bool, signs: &mut Vec<Sign>) {
+        if self.ready.as_ref().is_some_and(|ready| ready.is_match(line)) {
+            self.ready = None;
+            signs.push(Sign::Ready);
+        }
+        // Why it gave up stands at the end of the line.
+        if is_whole && line.contains(PANIC) {
+            self.gave_up = true;
+            signs.push(Sign::Panic(line.trim().to_owned()));
+        }
+        if is_whole && EMERGENCY.iter().any(|sign| line.contains(sign)) {
+            signs.push(Sign::Emergency(line.trim().to_owned()));
+        }
+    }
+}
+
+/// `text` without escape sequences (ECMA-48: `ESC [`, parameters, one final letter; or `ESC` and one character)
+/// and other control characters.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character == '\u{1b}' {
+            if characters.next() == Some('[') {
+                characters.by_ref().find(|character| ('@'..='~').contains(character));
+            }
+        } else if character == '\t' || !character.is_control() {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn console() -> Console {
+        Console::new(Regex::new(READY).unwrap())
+    }
+
+    #[test]
+    fn systemd_and_login_prompts_are_ready_once() {
+        for text in [
+            "[\u{1b}[0;32m  OK  \u{1b}[0m] Reached target \u{1b}[0;1;39mmulti-user.target\u{1b}[0m - Multi-User System.\r\n",
+            "[  OK  ] Reached target Graphical Interface.\n",
+            "\r\nDebian GNU/Linux 12 guest tty0\r\n\r\nguest login: ",
+        ] {
+            let mut console = console();
+            assert_eq!(console.feed(text.as_bytes()), [Sign::Ready], "{text}");
+            assert_eq!(console.feed(text.as_bytes()), [], "{text}");
+        }
+        for text in ["Starting getty: login: tty1 is next\n", "Reached target Local File Systems\n"] {
+            assert_eq!(console().feed(text.as_bytes()), [], "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_may_come_in_any_pieces() {
+        let text = "\u{1b}[1mone\u{1b}[0m\nKernel panic - not syncing: VFS: \u{1b}[0mno root\n\nend";
+        for cut in 0..text.len() {
+            let mut console = console();
+            let mut signs = console.feed(&text.as_bytes()[..cut]);
+            signs.extend(console.feed(&text.as_bytes()[cut..]));
+            assert_eq!(signs, [Sign::Panic("Kernel panic - not syncing: VFS: no root".to_owned())], "{cut}");
+            assert_eq!(console.tail(), ["one", "Kernel panic - not syncing: VFS: no root"]);
+        }
+    }
+
+    #[test]
+    fn an_init_that_gives_up_is_heard() {
+        let signs = console().feed(b"You are in emergency mode. After logging in, type\n");
+        assert!(matches!(&signs[..], [Sign::Emergency(line)] if line.starts_with("You are")), "{signs:?}");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let mut console = console();
+        for _ in 0..100 {
+            console.feed(&[b'x'; 1000]);
+        }
+        assert_eq!(console.tail()[0].len(), LINE_BYTES);
+        console.feed(&b"\nline\n".repeat(1000));
+        assert_eq!(console.tail().len(), TAIL_LINES);
+        console.feed(&[0x1b, b'[', 0xff, 0xfe, b'\n', 0x1b]);
+    }
+}

@@ -1,0 +1,77 @@
+//! Everything that can go wrong with a guest, as one type.
+
+use std::io;
+use std::path::PathBuf;
+
+use hs_serve::ServeError;
+use hs_serve::rootenv::Exit;
+use hs_units::ByteSize;
+
+/// What failed and what to try. Variants carry the data; the message is for a person.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuestError {
+    /// User-mode Linux is not installed.
+    #[error("linux.uml was not found: install the package user-mode-linux, or give --kernel FILE")]
+    UmlMissing,
+    /// The kernel that was named is no file.
+    #[error("there is no kernel at {}: give --kernel the path of a User-mode Linux program", path.display())]
+    KernelMissing {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// A path that the guest's command line cannot hold.
+    #[error("User-mode Linux cannot be told about {}: its path holds a space or a comma", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The guest's processes could not be started.
+    #[error("cannot start the guest: {0}")]
+    Start(#[from] ServeError),
+    /// The thread that reads the console could not be started.
+    #[error("cannot read the guest's console: {0}")]
+    Console(io::Error),
+    /// The kernel gave up.
+    #[error("the guest's kernel gave up: {line}")]
+    Panic {
+        /// What it said.
+        line: String,
+    },
+    /// The guest's init gave up and asks for a person.
+    #[error("the guest did not come up and asks for a person: {line}")]
+    Emergency {
+        /// What it said.
+        line: String,
+    },
+    /// It ended before it was ready.
+    #[error("the guest ended before it was ready ({})", describe(*exit))]
+    Ended {
+        /// How.
+        exit: Exit,
+    },
+    /// It was not ready in time.
+    #[error(
+        "the guest was not ready after {seconds:.0} s: no line of its console matched '{pattern}'; \
+         give another --ready or a longer --ready-timeout"
+    )]
+    NotReady {
+        /// How long was waited.
+        seconds: f64,
+        /// What was looked for.
+        pattern: String,
+    },
+    /// What the guest wrote has filled the place for it.
+    #[error("the guest has filled its {scratch} of scratch: give a larger --scratch")]
+    ScratchFull {
+        /// The bytes that it had.
+        scratch: ByteSize,
+    },
+}
+
+fn describe(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit code {code}"),
+        Exit::Signal(signal) => format!("signal {signal}"),
+    }
+}

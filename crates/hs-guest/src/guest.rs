@@ -1,0 +1,158 @@
+//! A guest that runs.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use hs_serve::rootenv::{self, Child, SpawnOptions, Stream};
+use parking_lot::Mutex;
+
+use crate::GuestError;
+use crate::console::{Console, Sign};
+use crate::uml::Uml;
+
+/// How often the caller may look at other things while it waits for the guest.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// A running guest: a tree of processes in a PID namespace of its own. Dropped, it is ended, with all of
+/// them; should this process die, the kernel does the same.
+pub struct Guest {
+    child: Option<Child>,
+    signs: Receiver<(Instant, Sign)>,
+    console: Arc<Mutex<Console>>,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Guest {
+    /// Starts the guest. Everything that its console says is written to `log` as it comes.
+    ///
+    /// # Errors
+    /// When its processes cannot be started, or its command line cannot name its files.
+    pub fn start(uml: &Uml, console: Console, log: impl Write + Send + 'static) -> Result<Self, GuestError> {
+        let options = SpawnOptions {
+            stdin: Stream::Null,
+            stdout: Stream::Pipe,
+            env: Some(uml.environment()),
+            // A signal for this process is for this process, and takes the guest along.
+            forward_signals: false,
+            ..SpawnOptions::default()
+        };
+        // User-mode Linux complains on standard error, which belongs between the lines of the console.
+        let mut command: Vec<OsString> = ["/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1"].map(Into::into).into();
+        command.extend(uml.command()?);
+        let mut child = rootenv::spawn_contained(&command, options)?;
+        let console = Arc::new(Mutex::new(console));
+        let (sender, signs) = unbounded();
+        let output = child.stdout.take();
+        let watched = Arc::clone(&console);
+        let reader = std::thread::Builder::new()
+            .name("hs-console".to_owned())
+            .spawn(move || {
+                if let Some(output) = output {
+                    watch(output, &watched, &sender, log);
+                }
+            })
+            .map_err(GuestError::Console)?;
+        Ok(Self { child: Some(child), signs, console, reader: Some(reader) })
+    }
+
+    /// Waits until the guest is ready; gives the time when it was. `look` is called several times a second, to look
+    /// at whatever else may go wrong.
+    ///
+    /// # Errors
+    /// At once when the guest gives up or ends, when `look` fails, and after `patience`.
+    pub fn wait_ready(
+        &mut self,
+        patience: Duration,
+        pattern: &str,
+        look: &mut dyn FnMut() -> Result<(), GuestError>,
+    ) -> Result<Instant, GuestError> {
+        let began = Instant::now();
+        loop {
+            let left = patience.saturating_sub(began.elapsed());
+            match self.signs.recv_timeout(left.min(LOOK_EVERY)) {
+                Ok((at, Sign::Ready)) => return Ok(at),
+                Ok((_, Sign::Panic(line))) => return Err(GuestError::Panic { line }),
+                Ok((_, Sign::Emergency(line))) => return Err(GuestError::Emergency { line }),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
+                Err(RecvTimeoutError::Timeout) => look()?,
+            }
+            if began.elapsed() >= patience {
+                let (seconds, pattern) = (patience.as_secs_f64(), pattern.to_owned());
+                return Err(GuestError::NotReady { seconds, pattern });
+            }
+        }
+    }
+
+    /// Lets the guest go on for `grace`.
+    ///
+    /// # Errors
+    /// When its kernel gives up meanwhile. A guest that ends by itself is fine.
+    pub fn go_on(&mut self, grace: Duration) -> Result<(), GuestError> {
+        let began = Instant::now();
+        loop {
+            match self.signs.recv_timeout(grace.saturating_sub(began.elapsed())) {
+                Ok((_, Sign::Panic(line))) => return Err(GuestError::Panic { line }),
+                Ok(_) => {}
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// The last lines of its console.
+    #[must_use]
+    pub fn tail(&self) -> Vec<String> {
+        self.console.lock().tail()
+    }
+
+    /// Ends it; everything that it printed is in the log when this returns.
+    pub fn end(&mut self) {
+        drop(self.child.take());
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+
+    fn ended(&mut self) -> GuestError {
+        match self.child.take().map(Child::wait) {
+            Some(Ok(exit)) => GuestError::Ended { exit },
+            Some(Err(error)) => error.into(),
+            None => GuestError::Ended { exit: rootenv::Exit::Code(0) },
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Until the guest's output ends, which it does with its last process.
+fn watch(mut output: File, console: &Mutex<Console>, signs: &Sender<(Instant, Sign)>, mut log: impl Write) {
+    let mut buffer = [0; 4096];
+    let mut logged = true;
+    loop {
+        let read = match output.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                log::warn!("the guest's console cannot be read any more: {error}");
+                break;
+            }
+        };
+        let now = Instant::now();
+        for sign in console.lock().feed(&buffer[..read]) {
+            let _ = signs.send((now, sign));
+        }
+        if logged && let Err(error) = log.write_all(&buffer[..read]).and_then(|()| log.flush()) {
+            log::warn!("the guest's console is not kept any more: {error}");
+            logged = false;
+        }
+    }
+}

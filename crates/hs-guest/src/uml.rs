@@ -1,0 +1,153 @@
+//! How User-mode Linux is told what to boot from.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use hs_units::ByteSize;
+
+use crate::GuestError;
+
+/// The program, as Debian calls it.
+pub const PROGRAM: &str = "linux.uml";
+
+/// Bits of a copy-on-write file's bitmap lie before its data, one for each sector of 512 bytes.
+const BLOCKS_A_BITMAP_BYTE: u64 = 8 * 512;
+/// Header, rounding, and the first things that any system writes.
+const SCRATCH_SLACK_BYTES: u64 = 1 << 20;
+
+/// A guest to be started.
+#[derive(Clone, Debug)]
+pub struct Uml {
+    /// The program.
+    pub kernel: PathBuf,
+    /// The disk that it boots from and never writes to: one file system, without partitions.
+    pub disk: PathBuf,
+    /// An empty folder for what it writes to the disk, and for its control socket.
+    pub scratch: PathBuf,
+    /// An empty folder on a tmpfs that holds the guest's memory and may be executed from.
+    pub memory_folder: PathBuf,
+    /// The guest's memory.
+    pub memory: ByteSize,
+    /// Its first program, when it is not the usual one.
+    pub init: Option<String>,
+    /// Further words for its kernel's command line.
+    pub append: Vec<String>,
+}
+
+impl Uml {
+    /// The command that starts it. Its console is the command's standard output.
+    ///
+    /// The words about consoles: `con0` reads from nowhere and writes to descriptor 1, no other console opens a
+    /// terminal window, as it would by default. The disk is a copy-on-write pair, so that the guest may
+    /// write while the disk stays as it is.
+    ///
+    /// # Errors
+    /// [`GuestError::Path`] when a path holds what the command line uses to separate things.
+    pub fn command(&self) -> Result<Vec<OsString>, GuestError> {
+        let mut disk = word("ubd0=", &self.scratch.join("written"))?;
+        disk.push(",");
+        disk.push(word("", &self.disk)?);
+        let mut folder = word("uml_dir=", &self.scratch)?;
+        folder.push("/");
+        let mut command = vec![
+            self.kernel.clone().into_os_string(),
+            format!("mem={}M", self.memory.0.div_ceil(1 << 20)).into(),
+            disk,
+            folder,
+            "umid=guest".into(),
+        ];
+        let words = "root=/dev/ubda rw con0=null,fd:1 con=null ssl=null console=tty0 systemd.show_status=1";
+        command.extend(words.split(' ').map(OsString::from));
+        command.extend(self.init.iter().map(|init| format!("init={init}").into()));
+        command.extend(self.append.iter().map(OsString::from));
+        Ok(command)
+    }
+
+    /// Its environment: User-mode Linux keeps the guest's memory in a file in `TMPDIR`.
+    #[must_use]
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        vec![
+            ("TMPDIR".into(), self.memory_folder.clone().into()),
+            ("HOME".into(), self.scratch.clone().into()),
+            ("PATH".into(), path),
+        ]
+    }
+}
+
+/// The least scratch with which a guest can begin, for a disk of so many bytes.
+#[must_use]
+pub const fn least_scratch_bytes(disk_bytes: u64) -> u64 {
+    disk_bytes / BLOCKS_A_BITMAP_BYTE + SCRATCH_SLACK_BYTES
+}
+
+/// Finds the kernel: the one that was named, or [`PROGRAM`] in the folders of `path`.
+///
+/// # Errors
+/// When it is not there, saying which package has it.
+pub fn find_kernel(named: Option<&Path>, path: &OsStr) -> Result<PathBuf, GuestError> {
+    if let Some(kernel) = named {
+        let missing = || GuestError::KernelMissing { path: kernel.to_owned() };
+        return match kernel.canonicalize() {
+            Ok(found) if found.is_file() => Ok(found),
+            _ => Err(missing()),
+        };
+    }
+    std::env::split_paths(path)
+        .map(|folder| folder.join(PROGRAM))
+        .find(|candidate| candidate.is_file())
+        .ok_or(GuestError::UmlMissing)
+}
+
+fn word(key: &str, path: &Path) -> Result<OsString, GuestError> {
+    let bytes = path.as_os_str().as_bytes();
+    if bytes.iter().any(|byte| byte.is_ascii_whitespace() || *byte == b',' || *byte == b':') {
+        return Err(GuestError::Path { path: path.to_owned() });
+    }
+    let mut word = OsString::from(key);
+    word.push(path);
+    Ok(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uml() -> Uml {
+        Uml {
+            kernel: "/usr/bin/linux.uml".into(),
+            disk: "/mnt/disk/disk.img".into(),
+            scratch: "/mnt/scratch".into(),
+            memory_folder: "/mnt/memory".into(),
+            memory: ByteSize(256 << 20),
+            init: Some("/bin/sh".to_owned()),
+            append: vec!["quiet".to_owned()],
+        }
+    }
+
+    #[test]
+    fn the_disk_is_a_pair_and_the_user_has_the_last_word() {
+        let command = uml().command().unwrap();
+        assert!(command.contains(&"ubd0=/mnt/scratch/written,/mnt/disk/disk.img".into()));
+        assert!(command.contains(&"mem=256M".into()));
+        assert_eq!(command[command.len() - 2..], ["init=/bin/sh", "quiet"]);
+    }
+
+    #[test]
+    fn paths_that_would_be_read_otherwise_are_refused() {
+        let guest = Uml { disk: "/mnt/a,b".into(), ..uml() };
+        assert!(matches!(guest.command(), Err(GuestError::Path { .. })));
+    }
+
+    #[test]
+    fn a_missing_kernel_names_its_package() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = find_kernel(None, folder.path().as_os_str()).unwrap_err().to_string();
+        assert!(error.contains("install the package user-mode-linux"), "{error}");
+        let error = find_kernel(Some(&folder.path().join("vmlinux")), OsStr::new("")).unwrap_err();
+        assert!(matches!(error, GuestError::KernelMissing { .. }));
+        std::fs::write(folder.path().join(PROGRAM), "").unwrap();
+        assert!(find_kernel(None, folder.path().as_os_str()).is_ok());
+    }
+}
