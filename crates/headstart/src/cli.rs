@@ -72,7 +72,8 @@ pub(crate) struct Build {
     /// Also add a hot region for the start that this profile recorded, as `optimize` would.
     #[arg(short, long = "profile", value_name = "P")]
     pub profiles: Vec<PathBuf>,
-    /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22) or `store`.
+    /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22), `lz4:LEVEL` (0 to 12), `zlib:LEVEL`
+    /// (1 to 9) or `store`.
     #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
     pub codec: CodecLevel,
     /// Bytes of a cold window: what one read of one block costs against how well it compresses.
@@ -103,15 +104,29 @@ pub(crate) struct CodecLevel {
 
 fn parse_codec(text: &str) -> Result<CodecLevel, String> {
     let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
-    match (name, level) {
-        ("store", None) => Ok(CodecLevel { codec: Codec::Store, level: 0 }),
-        ("zstd", None) => Ok(CodecLevel { codec: Codec::Zstd, level: 19 }),
-        ("zstd", Some(level)) => match level.parse() {
-            Ok(level @ 1..=22) => Ok(CodecLevel { codec: Codec::Zstd, level }),
-            _ => Err(format!("'{level}' is not a zstd level: use 1 to 22")),
+    let (codec, usual, levels) = match name {
+        "store" if level.is_none() => (Codec::Store, 0, 0..=0),
+        "zstd" => (Codec::Zstd, 19, 1..=22),
+        // 0 is LZ4's fast compressor, 9 the usual level of its high one.
+        "lz4" => (Codec::Lz4, 9, 0..=12),
+        "zlib" => (Codec::Zlib, 9, 1..=9),
+        _ => {
+            return Err(format!(
+                "'{text}' is not a codec: use zstd:LEVEL, lz4:LEVEL, zlib:LEVEL or store"
+            ));
+        }
+    };
+    let level = match level {
+        None => usual,
+        Some(level) => match level.parse() {
+            Ok(level) if levels.contains(&level) => level,
+            _ => {
+                let (low, high) = levels.into_inner();
+                return Err(format!("'{level}' is not a {name} level: use {low} to {high}"));
+            }
         },
-        _ => Err(format!("'{text}' is not a codec: use zstd:LEVEL or store")),
-    }
+    };
+    Ok(CodecLevel { codec, level })
 }
 
 /// The medium and the caches of a start.
@@ -181,7 +196,7 @@ pub(crate) struct Optimize {
     /// The image to write.
     #[arg(short, long, value_name = "IMAGE2")]
     pub output: PathBuf,
-    /// Codec and level of the hot region.
+    /// Codec and level of the hot region, as for `build`.
     #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
     pub codec: CodecLevel,
     /// Bytes of the first hot chunk, which should come soon.
@@ -367,7 +382,10 @@ mod tests {
     fn codecs_parse() {
         assert!(matches!(parse_codec("zstd:3"), Ok(CodecLevel { codec: Codec::Zstd, level: 3 })));
         assert!(parse_codec("store").is_ok() && parse_codec("zstd").is_ok());
-        for wrong in ["zstd:0", "zstd:23", "store:1", "lzma", ""] {
+        assert!(matches!(parse_codec("lz4"), Ok(CodecLevel { codec: Codec::Lz4, level: 9 })));
+        assert!(matches!(parse_codec("lz4:0"), Ok(CodecLevel { codec: Codec::Lz4, level: 0 })));
+        assert!(matches!(parse_codec("zlib:9"), Ok(CodecLevel { codec: Codec::Zlib, level: 9 })));
+        for wrong in ["zstd:0", "zstd:23", "store:1", "lzma", "", "lz4:13", "lz4:-1", "zlib:0", "zlib:10", "zlib:"] {
             assert!(parse_codec(wrong).is_err(), "{wrong}");
         }
     }
