@@ -31,6 +31,8 @@ fuse3               fusermount3 mounts an image without root; its rules open /de
 fuse2fs             mounts the ext4 inside an image without root and without a loop device
 busybox-static      the tiny root in which the tests of the command line run commands
 squashfs-tools      mksquashfs makes the squashfs that the demo compares with
+cloop-utils         the tests make cloop files with it to import, and extract exported ones
+qemu-utils          qemu-img reads and checks the cloop and qcow2 files that the tests export
 mmdebstrap          makes the Debian root that the demo starts a program from
 uidmap              lets mmdebstrap make that root without being root
 gpg                 lets mmdebstrap find the key that signs the Debian archive

@@ -36,6 +36,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Store a disk or a directory as an image.
     Build(Build),
+    /// Store the disk in a cloop file, or a raw disk, as an image.
+    Import(Import),
+    /// Write the disk of an image as a raw disk, a cloop or a qcow2 file.
+    Export(Export),
     /// Record what a command's start reads from an image.
     Profile(Profile),
     /// Add a hot region, ordered by profiles, to an image; nothing else in it changes.
@@ -93,6 +97,61 @@ pub(crate) struct Build {
     pub json: bool,
 }
 
+/// Flags of `headstart import`.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// A cloop file of version 2 or 3, or a raw disk image.
+    pub file: PathBuf,
+    /// The image to write; it appears when it is complete.
+    #[arg(short, long, value_name = "IMAGE")]
+    pub output: PathBuf,
+    /// Codec and level, as for `build`.
+    #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
+    pub codec: CodecLevel,
+    /// Bytes of a cold window, as for `build`.
+    #[arg(long, default_value = "128K")]
+    pub window: ByteSize,
+    /// Threads that compress; one for each core when not given.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroUsize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `headstart export` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiskFormat {
+    /// The disk, byte for byte, with holes where it is zero.
+    Raw,
+    /// cloop version 2: blocks of 64 KiB by zlib; the disk is filled up to a whole block.
+    Cloop,
+    /// qcow2 version 3, for QEMU.
+    Qcow2,
+}
+
+/// Flags of `headstart export`.
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// The image.
+    pub image: PathBuf,
+    /// The file to write; it appears when it is complete.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Its format.
+    #[arg(long, value_enum)]
+    pub format: DiskFormat,
+    /// Compress the clusters of a qcow2 file, with zstd; QEMU reads them from version 5.1 on.
+    #[arg(long)]
+    pub compress: bool,
+    /// Threads that decompress and compress; one for each core when not given.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroUsize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// A codec and its level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodecLevel {
@@ -111,9 +170,7 @@ fn parse_codec(text: &str) -> Result<CodecLevel, String> {
         "lz4" => (Codec::Lz4, 9, 0..=12),
         "zlib" => (Codec::Zlib, 9, 1..=9),
         _ => {
-            return Err(format!(
-                "'{text}' is not a codec: use zstd:LEVEL, lz4:LEVEL, zlib:LEVEL or store"
-            ));
+            return Err(format!("'{text}' is not a codec: use zstd:LEVEL, lz4:LEVEL, zlib:LEVEL or store"));
         }
     };
     let level = match level {
@@ -385,7 +442,9 @@ mod tests {
         assert!(matches!(parse_codec("lz4"), Ok(CodecLevel { codec: Codec::Lz4, level: 9 })));
         assert!(matches!(parse_codec("lz4:0"), Ok(CodecLevel { codec: Codec::Lz4, level: 0 })));
         assert!(matches!(parse_codec("zlib:9"), Ok(CodecLevel { codec: Codec::Zlib, level: 9 })));
-        for wrong in ["zstd:0", "zstd:23", "store:1", "lzma", "", "lz4:13", "lz4:-1", "zlib:0", "zlib:10", "zlib:"] {
+        for wrong in
+            ["zstd:0", "zstd:23", "store:1", "lzma", "", "lz4:13", "lz4:-1", "zlib:0", "zlib:10", "zlib:"]
+        {
             assert!(parse_codec(wrong).is_err(), "{wrong}");
         }
     }

@@ -39,6 +39,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let quiet = cli.quiet;
     match &cli.command {
         Command::Build(args) => commands::build::run(args, quiet)?,
+        Command::Import(args) => commands::import::run(args, quiet)?,
+        Command::Export(args) => commands::export::run(args, quiet)?,
         Command::Optimize(args) => commands::optimize::run(args, quiet)?,
         Command::Verify(args) => commands::verify::run(args, quiet)?,
         Command::Inspect(args) => commands::inspect::run(args)?,

@@ -212,7 +212,8 @@ impl Decompressor {
                 size_is(raw.len()).map(|()| raw)
             }
             Codec::Lz4 => {
-                let room = i32::try_from(raw_bytes).map_err(|_| damaged("more than an LZ4 block can hold"))?;
+                let room =
+                    i32::try_from(raw_bytes).map_err(|_| damaged("more than an LZ4 block can hold"))?;
                 let mut raw = vec![0; raw_bytes as usize];
                 // It takes all of `stored` or fails, so nothing can follow the block.
                 let found = decompress_to_buffer(stored, Some(room), &mut raw)

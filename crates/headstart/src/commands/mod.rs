@@ -2,6 +2,8 @@
 
 pub(crate) mod build;
 pub(crate) mod docs;
+pub(crate) mod export;
+pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod lab;
 pub(crate) mod mount;

@@ -1,5 +1,6 @@
 //! The built program, as people and scripts use it.
 
+mod formats;
 mod images;
 mod mounts;
 mod rootless;
