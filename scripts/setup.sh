@@ -32,6 +32,8 @@ fuse2fs             mounts the ext4 inside an image without root and without a l
 busybox-static      the tiny root in which the tests of the command line run commands
 systemd             systemd-analyze checks the unit of systemd that make install installs
 squashfs-tools      mksquashfs makes the squashfs that the demo compares with
+cloop-utils         the tests make cloop files with it to import, and extract exported ones
+qemu-utils          qemu-img reads and checks the cloop and qcow2 files that the tests export
 mmdebstrap          makes the Debian root that the demo starts a program from
 user-mode-linux     linux.uml is the guest that 'headstart boot' and its tests boot images in
 uidmap              lets mmdebstrap make that root without being root

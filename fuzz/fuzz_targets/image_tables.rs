@@ -137,7 +137,14 @@ fn hints(shape: &Shape, bytes: &[u8]) {
 fn chunk(shape: &Shape, bytes: &[u8]) {
     let raw_bytes = shape.window_blocks as u32 * BLOCK_BYTES as u32;
     let mut decompressor = Decompressor::new();
-    let _ = decompressor.decompress(Codec::Zstd, bytes, raw_bytes);
+    for codec in [Codec::Zstd, Codec::Lz4, Codec::Zlib] {
+        if let Ok(raw) = decompressor.decompress(codec, bytes, raw_bytes) {
+            assert_eq!(raw.len(), raw_bytes as usize);
+        }
+    }
+    // With a zlib header; the Adler-32 sum will be wrong, but the inflater works until then.
+    let stream = [&[0x78, 0xda], bytes].concat();
+    let _ = decompressor.decompress(Codec::Zlib, &stream, raw_bytes);
     // With the prescribed start, so that the fuzzer gets to the blocks.
     let framed = [&[0x28, 0xb5, 0x2f, 0xfd, 0, 0x58], bytes].concat();
     let _ = decompressor.decompress(Codec::Zstd, &framed, raw_bytes);

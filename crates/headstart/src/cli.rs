@@ -38,6 +38,10 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Store a disk or a directory as an image.
     Build(Build),
+    /// Store the disk in a cloop file, or a raw disk, as an image.
+    Import(Import),
+    /// Write the disk of an image as a raw disk, a cloop or a qcow2 file.
+    Export(Export),
     /// Record what a command's start reads from an image.
     Profile(Profile),
     /// Add a hot region, ordered by profiles, to an image; nothing else in it changes.
@@ -91,7 +95,8 @@ pub(crate) struct Build {
     /// cent of its blocks.
     #[arg(long, requires = "profiles", value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
     pub min_match: u8,
-    /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22) or `store`.
+    /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22), `lz4:LEVEL` (0 to 12), `zlib:LEVEL`
+    /// (1 to 9) or `store`.
     #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
     pub codec: CodecLevel,
     /// Bytes of a cold window: what one read of one block costs against how well it compresses.
@@ -111,6 +116,61 @@ pub(crate) struct Build {
     pub json: bool,
 }
 
+/// Flags of `headstart import`.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    /// A cloop file of version 2 or 3, or a raw disk image.
+    pub file: PathBuf,
+    /// The image to write; it appears when it is complete.
+    #[arg(short, long, value_name = "IMAGE")]
+    pub output: PathBuf,
+    /// Codec and level, as for `build`.
+    #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
+    pub codec: CodecLevel,
+    /// Bytes of a cold window, as for `build`.
+    #[arg(long, default_value = "128K")]
+    pub window: ByteSize,
+    /// Threads that compress; one for each core when not given.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroUsize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `headstart export` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiskFormat {
+    /// The disk, byte for byte, with holes where it is zero.
+    Raw,
+    /// cloop version 2: blocks of 64 KiB by zlib; the disk is filled up to a whole block.
+    Cloop,
+    /// qcow2 version 3, for QEMU.
+    Qcow2,
+}
+
+/// Flags of `headstart export`.
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    /// The image.
+    pub image: PathBuf,
+    /// The file to write; it appears when it is complete.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Its format.
+    #[arg(long, value_enum)]
+    pub format: DiskFormat,
+    /// Compress the clusters of a qcow2 file, with zstd; QEMU reads them from version 5.1 on.
+    #[arg(long)]
+    pub compress: bool,
+    /// Threads that decompress and compress; one for each core when not given.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<std::num::NonZeroUsize>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// A codec and its level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodecLevel {
@@ -122,15 +182,27 @@ pub(crate) struct CodecLevel {
 
 fn parse_codec(text: &str) -> Result<CodecLevel, String> {
     let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
-    match (name, level) {
-        ("store", None) => Ok(CodecLevel { codec: Codec::Store, level: 0 }),
-        ("zstd", None) => Ok(CodecLevel { codec: Codec::Zstd, level: 19 }),
-        ("zstd", Some(level)) => match level.parse() {
-            Ok(level @ 1..=22) => Ok(CodecLevel { codec: Codec::Zstd, level }),
-            _ => Err(format!("'{level}' is not a zstd level: use 1 to 22")),
+    let (codec, usual, levels) = match name {
+        "store" if level.is_none() => (Codec::Store, 0, 0..=0),
+        "zstd" => (Codec::Zstd, 19, 1..=22),
+        // 0 is LZ4's fast compressor, 9 the usual level of its high one.
+        "lz4" => (Codec::Lz4, 9, 0..=12),
+        "zlib" => (Codec::Zlib, 9, 1..=9),
+        _ => {
+            return Err(format!("'{text}' is not a codec: use zstd:LEVEL, lz4:LEVEL, zlib:LEVEL or store"));
+        }
+    };
+    let level = match level {
+        None => usual,
+        Some(level) => match level.parse() {
+            Ok(level) if levels.contains(&level) => level,
+            _ => {
+                let (low, high) = levels.into_inner();
+                return Err(format!("'{level}' is not a {name} level: use {low} to {high}"));
+            }
         },
-        _ => Err(format!("'{text}' is not a codec: use zstd:LEVEL or store")),
-    }
+    };
+    Ok(CodecLevel { codec, level })
 }
 
 /// The medium and the caches of a start.
@@ -203,7 +275,7 @@ pub(crate) struct Optimize {
     /// The image to write.
     #[arg(short, long, value_name = "IMAGE2")]
     pub output: PathBuf,
-    /// Codec and level of the hot region.
+    /// Codec and level of the hot region, as for `build`.
     #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
     pub codec: CodecLevel,
     /// Bytes of the first hot chunk, which should come soon.
@@ -322,7 +394,7 @@ pub(crate) struct Boot {
     #[arg(long, value_enum, value_name = "VMM", default_value = "uml")]
     pub vmm: Vmm,
     /// Read the disk from an emulated medium, such as flat-10ms-25mbs-serial; `none` is the real one.
-    #[arg(long, value_name = "M", default_value = "none", value_parser = parse_medium)]
+    #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
     /// Bring the whole disk into the page cache before the clock starts: the limit for any medium.
     #[arg(long, conflicts_with_all = ["medium", "record"])]
@@ -475,7 +547,12 @@ mod tests {
     fn codecs_parse() {
         assert!(matches!(parse_codec("zstd:3"), Ok(CodecLevel { codec: Codec::Zstd, level: 3 })));
         assert!(parse_codec("store").is_ok() && parse_codec("zstd").is_ok());
-        for wrong in ["zstd:0", "zstd:23", "store:1", "lzma", ""] {
+        assert!(matches!(parse_codec("lz4"), Ok(CodecLevel { codec: Codec::Lz4, level: 9 })));
+        assert!(matches!(parse_codec("lz4:0"), Ok(CodecLevel { codec: Codec::Lz4, level: 0 })));
+        assert!(matches!(parse_codec("zlib:9"), Ok(CodecLevel { codec: Codec::Zlib, level: 9 })));
+        for wrong in
+            ["zstd:0", "zstd:23", "store:1", "lzma", "", "lz4:13", "lz4:-1", "zlib:0", "zlib:10", "zlib:"]
+        {
             assert!(parse_codec(wrong).is_err(), "{wrong}");
         }
     }

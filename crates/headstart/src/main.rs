@@ -78,6 +78,8 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     match &cli.command {
         Command::Boot(args) => commands::boot::run(args, quiet)?,
         Command::Build(args) => commands::build::run(args, quiet)?,
+        Command::Import(args) => commands::import::run(args, quiet)?,
+        Command::Export(args) => commands::export::run(args, quiet)?,
         Command::Optimize(args) => commands::optimize::run(args, quiet)?,
         Command::Verify(args) => commands::verify::run(args, quiet)?,
         Command::Inspect(args) => commands::inspect::run(args)?,

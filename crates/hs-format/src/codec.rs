@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use lz4::block::{CompressionMode, compress_bound, compress_to_buffer, decompress_to_buffer};
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter};
 
 use crate::error::{FormatError, Part};
@@ -22,6 +24,10 @@ pub enum Codec {
     Store = 1,
     /// One zstd frame (RFC 8878) of the shape that docs/FORMAT.md prescribes.
     Zstd = 2,
+    /// One LZ4 block, without a frame around it.
+    Lz4 = 3,
+    /// One zlib stream (RFC 1950).
+    Zlib = 4,
 }
 
 impl Codec {
@@ -39,6 +45,8 @@ impl Codec {
         match number {
             1 => Ok(Self::Store),
             2 => Ok(Self::Zstd),
+            3 => Ok(Self::Lz4),
+            4 => Ok(Self::Zlib),
             found => Err(FormatError::UnknownCodec { part, found }),
         }
     }
@@ -49,37 +57,41 @@ impl fmt::Display for Codec {
         f.write_str(match self {
             Self::Store => "store",
             Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::Zlib => "zlib",
         })
     }
 }
 
 /// Compresses chunks, one after another, with one reused context.
 pub struct Compressor {
-    zstd: Option<CCtx<'static>>,
+    context: Context,
+}
+
+enum Context {
+    Store,
+    Zstd(CCtx<'static>),
+    Lz4(CompressionMode),
+    Zlib(Compress),
 }
 
 impl Compressor {
-    /// A compressor for `codec`; `level` is zstd's (negative is faster, up to 22) and is clamped to
-    /// what zstd has. The same input, level and zstd version always give the same output.
+    /// A compressor for `codec` at `level`, which is clamped to what the codec has: of zstd up to 22
+    /// (negative is faster), of LZ4 0 for its fast compressor and 1 to 12 for its high compressor, of zlib 0
+    /// to 9. The same input, level and library version always give the same output.
     #[must_use]
     pub fn new(codec: Codec, level: i32) -> Self {
-        let zstd = match codec {
-            Codec::Store => None,
-            Codec::Zstd => {
-                let mut context = CCtx::create();
-                for parameter in [
-                    CParameter::CompressionLevel(level),
-                    CParameter::ContentSizeFlag(false),
-                    CParameter::ChecksumFlag(false),
-                    CParameter::DictIdFlag(false),
-                ] {
-                    // These parameters exist in every zstd that the crate links, and a level is clamped.
-                    context.set_parameter(parameter).expect("zstd knows its own parameters");
-                }
-                Some(context)
+        let context = match codec {
+            Codec::Store => Context::Store,
+            Codec::Zstd => Context::Zstd(zstd_context(level)),
+            Codec::Lz4 if level <= 0 => Context::Lz4(CompressionMode::DEFAULT),
+            Codec::Lz4 => Context::Lz4(CompressionMode::HIGHCOMPRESSION(level.min(12))),
+            Codec::Zlib => {
+                let level = Compression::new(level.clamp(0, 9).cast_unsigned());
+                Context::Zlib(Compress::new(level, true))
             }
         };
-        Self { zstd }
+        Self { context }
     }
 
     /// Replaces `out` by the stored form of `raw` and tells the codec that it took: [`Codec::Store`]
@@ -90,15 +102,19 @@ impl Compressor {
     pub fn compress(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Codec {
         assert!(raw.len() <= MAX_CHUNK_RAW_BYTES as usize, "a chunk of {} bytes is too large", raw.len());
         out.clear();
-        if let Some(context) = &mut self.zstd {
-            out.reserve(zstd_safe::compress_bound(raw.len()));
-            if let Ok(stored_bytes) = context.compress2(out, raw)
-                && stored_bytes < raw.len()
-            {
-                return Codec::Zstd;
+        let (codec, is_whole) = match &mut self.context {
+            Context::Store => (Codec::Store, false),
+            Context::Zstd(context) => {
+                out.reserve(zstd_safe::compress_bound(raw.len()));
+                (Codec::Zstd, context.compress2(out, raw).is_ok())
             }
-            out.clear();
+            Context::Lz4(mode) => (Codec::Lz4, compress_lz4(*mode, raw, out)),
+            Context::Zlib(context) => (Codec::Zlib, compress_zlib(context, raw, out)),
+        };
+        if is_whole && out.len() < raw.len() {
+            return codec;
         }
+        out.clear();
         out.extend_from_slice(raw);
         Codec::Store
     }
@@ -106,14 +122,51 @@ impl Compressor {
 
 impl fmt::Debug for Compressor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Compressor").field("zstd", &self.zstd.is_some()).finish()
+        let codec = match self.context {
+            Context::Store => Codec::Store,
+            Context::Zstd(_) => Codec::Zstd,
+            Context::Lz4(_) => Codec::Lz4,
+            Context::Zlib(_) => Codec::Zlib,
+        };
+        f.debug_struct("Compressor").field("codec", &codec).finish()
     }
+}
+
+fn zstd_context(level: i32) -> CCtx<'static> {
+    let mut context = CCtx::create();
+    for parameter in [
+        CParameter::CompressionLevel(level),
+        CParameter::ContentSizeFlag(false),
+        CParameter::ChecksumFlag(false),
+        CParameter::DictIdFlag(false),
+    ] {
+        // These parameters exist in every zstd that the crate links, and a level is clamped.
+        context.set_parameter(parameter).expect("zstd knows its own parameters");
+    }
+    context
+}
+
+/// Whether all of `raw` is in `out` now.
+fn compress_lz4(mode: CompressionMode, raw: &[u8], out: &mut Vec<u8>) -> bool {
+    let Ok(bound) = compress_bound(raw.len()) else { return false };
+    out.resize(bound, 0);
+    let stored_bytes = compress_to_buffer(raw, Some(mode), false, out);
+    out.truncate(*stored_bytes.as_ref().unwrap_or(&0));
+    stored_bytes.is_ok()
+}
+
+/// Whether all of `raw` is in `out` now. It has room for as much as `raw`: more would not be kept.
+fn compress_zlib(context: &mut Compress, raw: &[u8], out: &mut Vec<u8>) -> bool {
+    context.reset();
+    out.reserve(raw.len());
+    matches!(context.compress_vec(raw, out, FlushCompress::Finish), Ok(Status::StreamEnd))
 }
 
 /// Decompresses chunks, one after another, with one reused context. Give it only bytes whose digest
 /// was verified: a decoder is a large surface.
 pub struct Decompressor {
     zstd: DCtx<'static>,
+    zlib: Decompress,
 }
 
 impl Decompressor {
@@ -124,7 +177,7 @@ impl Decompressor {
         // Decoding goes straight into a buffer of the expected size, so a frame can never claim more
         // memory than that; the parameter guards against a later change to streaming.
         zstd.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG)).expect("zstd knows its own parameters");
-        Self { zstd }
+        Self { zstd, zlib: Decompress::new(true) }
     }
 
     /// Decodes `stored`, which must give exactly `raw_bytes`. Memory is bounded by these and the context.
@@ -143,24 +196,42 @@ impl Decompressor {
             let found = found as u64;
             if found == expected { Ok(()) } else { Err(FormatError::RawSize { codec, expected, found }) }
         };
+        let damaged =
+            |reason: &'static str| FormatError::Decompress { codec, expected_bytes: expected, reason };
         match codec {
             Codec::Store => size_is(stored.len()).map(|()| stored.to_vec()),
             Codec::Zstd => {
                 check_frame_header(stored)?;
-                let damaged = |code| FormatError::Decompress {
-                    codec,
-                    expected_bytes: expected,
-                    reason: zstd_safe::get_error_name(code),
-                };
-                let frame_bytes = zstd_safe::find_frame_compressed_size(stored).map_err(damaged)?;
-                if frame_bytes != stored.len() {
-                    let reason = "bytes after the frame";
-                    return Err(FormatError::Decompress { codec, expected_bytes: expected, reason });
+                let named = |code| damaged(zstd_safe::get_error_name(code));
+                if zstd_safe::find_frame_compressed_size(stored).map_err(named)? != stored.len() {
+                    return Err(damaged("bytes after the frame"));
                 }
                 // Decoded into memory that nobody has cleared first: zstd says how much of it is filled.
                 let mut raw = Vec::with_capacity(raw_bytes as usize);
-                self.zstd.decompress(&mut raw, stored).map_err(damaged)?;
+                self.zstd.decompress(&mut raw, stored).map_err(named)?;
                 size_is(raw.len()).map(|()| raw)
+            }
+            Codec::Lz4 => {
+                let room =
+                    i32::try_from(raw_bytes).map_err(|_| damaged("more than an LZ4 block can hold"))?;
+                let mut raw = vec![0; raw_bytes as usize];
+                // It takes all of `stored` or fails, so nothing can follow the block.
+                let found = decompress_to_buffer(stored, Some(room), &mut raw)
+                    .map_err(|_| damaged("not one LZ4 block of at most this size"))?;
+                size_is(found).map(|()| raw)
+            }
+            Codec::Zlib => {
+                self.zlib.reset(true);
+                let mut raw = Vec::with_capacity(raw_bytes as usize);
+                match self.zlib.decompress_vec(stored, &mut raw, FlushDecompress::Finish) {
+                    Ok(Status::StreamEnd) if self.zlib.total_in() != stored.len() as u64 => {
+                        Err(damaged("bytes after the stream"))
+                    }
+                    Ok(Status::StreamEnd) => size_is(raw.len()).map(|()| raw),
+                    Ok(_) if raw.len() < raw_bytes as usize => Err(damaged("the stream is cut short")),
+                    Ok(_) => Err(damaged("a longer or an unfinished stream")),
+                    Err(_) => Err(damaged("not a zlib stream without a dictionary")),
+                }
             }
         }
     }

@@ -3,10 +3,16 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn zstd(raw: &[u8]) -> Vec<u8> {
+const COMPRESSING: [Codec; 3] = [Codec::Zstd, Codec::Lz4, Codec::Zlib];
+
+fn compressed(codec: Codec, raw: &[u8]) -> Vec<u8> {
     let mut stored = Vec::new();
-    assert_eq!(Compressor::new(Codec::Zstd, 3).compress(raw, &mut stored), Codec::Zstd);
+    assert_eq!(Compressor::new(codec, 3).compress(raw, &mut stored), codec);
     stored
+}
+
+fn zstd(raw: &[u8]) -> Vec<u8> {
+    compressed(Codec::Zstd, raw)
 }
 
 /// A frame made by the library's own defaults, so with a content size.
@@ -18,12 +24,12 @@ fn foreign_frame(raw: &[u8]) -> Vec<u8> {
 
 proptest! {
     #[test]
-    fn round_trip(seed: u64, blocks in 1_usize..20, repeat in 1_usize..64, level in -5..19_i32) {
+    fn round_trip(seed: u64, blocks in 1_usize..20, repeat in 1_usize..64, level in -5..19_i32, codec in 0_usize..3) {
         let mut raw = vec![0; blocks * 4096];
         for piece in raw.chunks_mut(repeat * 16) {
             Prng::new(seed % 7).fill(piece);
         }
-        let (mut compressor, mut stored) = (Compressor::new(Codec::Zstd, level), vec![9; 3]);
+        let (mut compressor, mut stored) = (Compressor::new(COMPRESSING[codec], level), vec![9; 3]);
         let codec = compressor.compress(&raw, &mut stored);
         prop_assert!(stored.len() <= raw.len());
         prop_assert_eq!(codec == Codec::Store, stored.len() == raw.len());
@@ -37,14 +43,16 @@ proptest! {
     /// Damage that got past the digest (it cannot, but the decoder must not rely on it) is an error or other
     /// bytes, never a panic.
     #[test]
-    fn damaged_frames_do_not_panic(at in 0_usize..4000, value: u8, cut in 0_usize..4000) {
+    fn damaged_frames_do_not_panic(
+        at in 0_usize..4000, value: u8, cut in 0_usize..4000, codec in 0_usize..3,
+    ) {
         let mut raw = vec![0; 16_384];
         Prng::new(1).fill(&mut raw[..3000]);
-        let mut stored = zstd(&raw);
+        let mut stored = compressed(COMPRESSING[codec], &raw);
         let at = at % stored.len();
         stored[at] = value;
         stored.truncate(stored.len() - cut % stored.len());
-        let _ = Decompressor::new().decompress(Codec::Zstd, &stored, raw.len() as u32);
+        let _ = Decompressor::new().decompress(COMPRESSING[codec], &stored, raw.len() as u32);
     }
 }
 
@@ -69,6 +77,64 @@ fn a_bomb_stays_in_the_buffer() {
     let short = decompressor.decompress(Codec::Zstd, &stored, 2 * MAX_CHUNK_RAW_BYTES);
     let (expected, found) = (u64::from(2 * MAX_CHUNK_RAW_BYTES), u64::from(MAX_CHUNK_RAW_BYTES));
     assert_eq!(short, Err(FormatError::RawSize { codec: Codec::Zstd, expected, found }));
+}
+
+#[test]
+fn bombs_of_every_codec_stay_in_the_buffer() {
+    let raw = vec![0; MAX_CHUNK_RAW_BYTES as usize];
+    for codec in [Codec::Lz4, Codec::Zlib] {
+        let stored = compressed(codec, &raw);
+        assert!(stored.len() < 40_000, "{codec}: {}", stored.len());
+        let mut decompressor = Decompressor::new();
+        let bomb = decompressor.decompress(codec, &stored, 4096);
+        assert!(matches!(bomb, Err(FormatError::Decompress { expected_bytes: 4096, .. })), "{bomb:?}");
+        let short = decompressor.decompress(codec, &stored, 2 * MAX_CHUNK_RAW_BYTES);
+        let (expected, found) = (u64::from(2 * MAX_CHUNK_RAW_BYTES), raw.len() as u64);
+        assert_eq!(short, Err(FormatError::RawSize { codec, expected, found }));
+        let back = decompressor.decompress(codec, &stored, MAX_CHUNK_RAW_BYTES);
+        assert!(back == Ok(raw.clone()), "{codec}: after errors the decompressor still works");
+    }
+}
+
+#[test]
+fn lz4_and_zlib_chunks_of_another_shape_are_refused() {
+    let mut raw = vec![0; 8192];
+    Prng::new(3).fill(&mut raw[..3000]);
+    for codec in [Codec::Lz4, Codec::Zlib] {
+        let good = compressed(codec, &raw);
+        let refuse = |stored: &[u8]| {
+            let refused = Decompressor::new().decompress(codec, stored, raw.len() as u32);
+            assert!(refused.is_err(), "{codec}");
+        };
+        refuse(&[]);
+        refuse(&good[..good.len() - 1]);
+        refuse(&[&good[..], &[0]].concat());
+        refuse(&[&good[..], &good].concat());
+    }
+    let good = compressed(Codec::Zlib, &raw);
+    // The wrapper is checked, and so is the Adler-32 sum at the end.
+    for at in [0, 1, good.len() - 4, good.len() - 1] {
+        let mut wrong = good.clone();
+        wrong[at] ^= 0x20;
+        let refused = Decompressor::new().decompress(Codec::Zlib, &wrong, raw.len() as u32);
+        assert!(matches!(refused, Err(FormatError::Decompress { .. })), "{at}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_higher_level_is_not_larger() {
+    let mut raw = vec![0; 128 << 10];
+    for (i, piece) in raw.chunks_mut(64).enumerate() {
+        Prng::new((i * i % 97) as u64).fill(piece);
+    }
+    for (codec, low, high) in [(Codec::Lz4, 0, 12), (Codec::Zlib, 1, 9)] {
+        let size = |level| {
+            let mut stored = Vec::new();
+            assert_eq!(Compressor::new(codec, level).compress(&raw, &mut stored), codec);
+            stored.len()
+        };
+        assert!(size(high) <= size(low), "{codec}: {} and {}", size(high), size(low));
+    }
 }
 
 #[test]
@@ -105,9 +171,11 @@ fn frames_of_another_shape_are_refused() {
 
 #[test]
 fn unknown_codecs_are_named() {
-    for number in [0, 3, u16::MAX] {
+    for number in [0, 5, u16::MAX] {
         let error = Codec::from_u16(number, Part::ColdRoot).expect_err("unknown");
         assert!(error.to_string().contains(&format!("found {number}")), "{error}");
     }
-    assert_eq!(Codec::from_u16(Codec::Zstd.to_u16(), Part::ColdRoot), Ok(Codec::Zstd));
+    for codec in [Codec::Store, Codec::Zstd, Codec::Lz4, Codec::Zlib] {
+        assert_eq!(Codec::from_u16(codec.to_u16(), Part::ColdRoot), Ok(codec));
+    }
 }

@@ -192,7 +192,7 @@ pub enum FormatError {
         run: BlockRange,
     },
     /// A codec number that this crate does not know.
-    #[error("{part}: expected codec 1 (store) or 2 (zstd), found {found}")]
+    #[error("{part}: expected codec 1 (store), 2 (zstd), 3 (lz4) or 4 (zlib), found {found}")]
     UnknownCodec {
         /// Where it is stated.
         part: Part,

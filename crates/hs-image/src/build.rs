@@ -214,7 +214,7 @@ fn pack_units(options: &BuildOptions, units: &Receiver<Read>, out: &Sender<Packe
 }
 
 /// Whether every byte is zero.
-fn is_zero(bytes: &[u8]) -> bool {
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     let (words, tail) = bytes.as_chunks::<16>();
     words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && tail.iter().all(|&byte| byte == 0)
 }

@@ -3,12 +3,14 @@
 //! Reading: [`Image`] knows where everything lies and fetches single chunks, verified; [`Reader`]
 //! answers reads of the disk from any number of threads, fetching and decompressing in parallel.
 //! Writing: [`build()`] stores a disk in cold windows, [`optimize()`] adds a hot region that a profile
-//! ordered, [`verify()`] proves what an image holds.
+//! ordered, [`verify()`] proves what an image holds, [`export::export()`] writes its disk for other programs.
 
 // The samples of the tests in `tests` serve those in `src` too, under the crate's own name.
 #[cfg(test)]
 extern crate self as hs_image;
 
+pub mod cloop;
+pub mod export;
 pub mod source;
 
 mod build;
@@ -24,6 +26,7 @@ mod policy;
 mod reader;
 mod verify;
 
+pub(crate) use build::is_zero;
 pub use build::{BuildOptions, BuildReport, build};
 pub use error::ImageError;
 pub use find::find_blocks;

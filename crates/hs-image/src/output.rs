@@ -3,7 +3,7 @@
 use std::fs::{File, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -64,6 +64,16 @@ impl Output {
         self.file.write_all(bytes).map_err(ImageError::io(&self.path, "write"))?;
         self.at += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Writes `bytes` at `offset`, wherever the current position is. What is never written reads as zeros.
+    pub(crate) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), ImageError> {
+        self.file.write_all_at(bytes, offset).map_err(ImageError::io(&self.path, "write"))
+    }
+
+    /// Makes the file so long: what was not written up to there is a hole.
+    pub(crate) fn set_len(&mut self, bytes: u64) -> Result<(), ImageError> {
+        self.file.set_len(bytes).map_err(ImageError::io(&self.path, "set its length"))
     }
 
     pub(crate) fn seek(&mut self, offset: u64) -> Result<(), ImageError> {

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::Context;
-use hs_image::source::{Source, SourceOptions, SourceProgress};
+use hs_image::source::{DiskContent, Source, SourceOptions, SourceProgress};
 use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Progress};
 use serde::Serialize;
 
@@ -44,7 +44,12 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     let source = Source::open(&args.source, &options, &|progress| show_source(&bar, progress))?;
     if source.content().is_wrapped() {
         let content = source.content();
-        log::warn!("{} looks like {content}, and is taken as a raw disk as it is", args.source.display());
+        let hint =
+            if content == DiskContent::Cloop { " (`headstart import` takes the disk out of it)" } else { "" };
+        log::warn!(
+            "{} looks like {content}, and is taken as a raw disk as it is{hint}",
+            args.source.display()
+        );
     }
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
     (build.codec, build.level) = (args.codec.codec, args.codec.level);
@@ -55,10 +60,10 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     } else {
         let (cold, hot, fitted) = build_and_optimize(&source, args, &build, profiles, &show)?;
         drop(bar);
-        return print(args, &cold, Some(&hot), fitted);
+        return print(&args.output, args.json, &cold, Some(&hot), fitted);
     };
     drop(bar);
-    print(args, &report, None, Vec::new())
+    print(&args.output, args.json, &report, None, Vec::new())
 }
 
 /// The image of `build` followed by `optimize`, by way of a file that has no name afterwards.
@@ -99,14 +104,16 @@ pub(crate) fn show_source(bar: &Bar, progress: SourceProgress) {
     }
 }
 
-fn print(
-    args: &Build,
+/// Says what was built.
+pub(crate) fn print(
+    image: &Path,
+    as_json: bool,
     cold: &BuildReport,
     hot: Option<&OptimizeReport>,
     fitted: Vec<Fitted>,
 ) -> anyhow::Result<()> {
     let built = Built {
-        image: args.output.display().to_string(),
+        image: image.display().to_string(),
         disk_bytes: cold.disk_bytes,
         image_bytes: hot.map_or(cold.image_bytes, |hot| hot.image_bytes),
         chunks: cold.chunks,
@@ -118,7 +125,7 @@ fn print(
         image_digest: hot.map_or(cold.image_digest, |hot| hot.image_digest).to_string(),
         fitted,
     };
-    if args.json {
+    if as_json {
         return show::json(&built);
     }
     use hs_units::ByteSize;

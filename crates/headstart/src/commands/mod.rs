@@ -3,7 +3,9 @@
 pub(crate) mod boot;
 pub(crate) mod build;
 pub(crate) mod docs;
+pub(crate) mod export;
 pub(crate) mod fit;
+pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod lab;
 pub(crate) mod mount;

@@ -67,6 +67,20 @@ const TOOLS: &[Tool] = &[
         needed_for: "boot: the guest that boots an image",
         main_path: MainPath::Nobody,
     },
+    Tool {
+        program: "extract_compressed_fs",
+        package: "cloop-utils",
+        version_flag: "-h",
+        needed_for: "tests of import and export: another program's word on cloop files",
+        main_path: MainPath::Nobody,
+    },
+    Tool {
+        program: "qemu-img",
+        package: "qemu-utils",
+        version_flag: "--version",
+        needed_for: "tests of export: reads and checks cloop and qcow2 files",
+        main_path: MainPath::Nobody,
+    },
 ];
 
 pub(super) fn checks(user: User) -> Vec<Check> {

@@ -4,8 +4,10 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 12] = [
+const COMMANDS: [&[&str]; 15] = [
     &["build"],
+    &["import"],
+    &["export"],
     &["profile"],
     &["optimize"],
     &["mount"],
@@ -52,6 +54,9 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["build", "x", "-o", "y", "--codec", "lzma"]).fails(2, &["lzma", "zstd:LEVEL", "store"]);
     run(["build", "x", "-o", "y", "--codec", "zstd:99"]).fails(2, &["99", "1 to 22"]);
     run(["build", "x", "-o", "y", "--window", "many"]).fails(2, &["many"]);
+    run(["build", "x", "-o", "y", "--codec", "lz4:13"]).fails(2, &["13", "lz4", "0 to 12"]);
+    run(["export", "x", "-o", "y"]).fails(2, &["--format"]);
+    run(["export", "x", "-o", "y", "--format", "vdi"]).fails(2, &["vdi", "raw", "cloop", "qcow2"]);
     run(["optimize", "x", "-o", "y"]).fails(2, &["--profile"]);
     run(["run", "x"]).fails(2, &["CMD"]);
     run(["run", "x", "--ready", "(", "--", "true"]).fails(2, &["--ready"]);

@@ -99,7 +99,7 @@ fn leaves() {
     refuses!(decode_leaf(&patch(good, 8, &u32::MAX.to_le_bytes()), 0), Limit, "stored bytes");
     refuses!(decode_leaf(&patch(good, 12, &[1]), 0), Inconsistent, "stored bytes of codec store");
     refuses!(decode_leaf(&patch(good, 12, &[0]), 0), UnknownCodec);
-    refuses!(decode_leaf(&patch(good, 12, &[3]), 0), UnknownCodec);
+    refuses!(decode_leaf(&patch(good, 12, &[5]), 0), UnknownCodec);
     refuses!(decode_leaf(&patch(good, 14, &[1]), 0), ReservedNotZero);
     refuses!(decode_leaf(&patch(good, 96, &[1]), 0), ReservedNotZero);
     refuses!(decode_leaf(&patch(good, 96 + 47, &[1]), 0), ReservedNotZero);

@@ -27,6 +27,8 @@ pub enum DiskContent {
     Qcow2,
     /// A VMDK, VDI or VHDX file, that is, a container of a disk and no raw disk.
     VirtualDisk,
+    /// A cloop file, that is, a container of a disk and no raw disk.
+    Cloop,
     /// A gzip, xz, bzip2 or zstd file.
     Compressed,
     /// Nothing known.
@@ -35,8 +37,9 @@ pub enum DiskContent {
 
 /// Offset, magic bytes and what they mean; the first that fits counts. From the on-disk documentation of
 /// each format; ISO 9660 comes before the partition table because hybrid images have both.
-const MAGICS: [(usize, &[u8], DiskContent); 16] = [
+const MAGICS: [(usize, &[u8], DiskContent); 17] = [
     (0, b"QFI\xfb", DiskContent::Qcow2),
+    (0, b"#!/bin/sh\n#V", DiskContent::Cloop),
     (0, b"KDMV", DiskContent::VirtualDisk),
     (0, b"vhdxfile", DiskContent::VirtualDisk),
     (0x40, &[0x7f, 0x10, 0xda, 0xbe], DiskContent::VirtualDisk),
@@ -67,7 +70,7 @@ impl DiskContent {
     /// probably a mistake that the user should hear of.
     #[must_use]
     pub const fn is_wrapped(self) -> bool {
-        matches!(self, Self::Qcow2 | Self::VirtualDisk | Self::Compressed)
+        matches!(self, Self::Qcow2 | Self::Cloop | Self::VirtualDisk | Self::Compressed)
     }
 }
 
@@ -82,6 +85,7 @@ impl fmt::Display for DiskContent {
             Self::Iso9660 => "iso9660",
             Self::Partitioned => "partition table",
             Self::Qcow2 => "qcow2",
+            Self::Cloop => "cloop",
             Self::VirtualDisk => "virtual disk container",
             Self::Compressed => "compressed file",
             Self::Unknown => "unknown",

@@ -3,7 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use hs_store::StoreError;
 use hs_units::ByteSize;
+
+use crate::cloop::CloopFault;
 
 /// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
 /// and what to try.
@@ -45,6 +48,24 @@ pub enum SourceError {
         /// Why.
         #[source]
         error: io::Error,
+    },
+    /// A cloop file is not one, or is damaged.
+    #[error("{}: {fault}", path.display())]
+    Cloop {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and where.
+        #[source]
+        fault: Box<CloopFault>,
+    },
+    /// The bytes of a cloop file could not be had.
+    #[error("{}: cannot read it: {error}", path.display())]
+    CloopRead {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        error: Box<StoreError>,
     },
     /// A read was asked for that does not lie within the disk.
     #[error("{}: a read of {len} bytes at {offset} goes past the end of the disk, {bytes}", path.display())]

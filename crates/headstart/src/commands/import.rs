@@ -1,0 +1,47 @@
+//! `headstart import`
+
+use anyhow::{Context, bail};
+use hs_image::cloop::Header;
+use hs_image::source::{DiskContent, Source, SourceOptions};
+use hs_image::{BuildOptions, Progress};
+use hs_store::{FileStore, Store};
+
+use super::build;
+use crate::cli::Import;
+use crate::show::Bar;
+
+/// Builds an image of the disk in another format's file.
+pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
+    let source = open(args)?;
+    let mut options = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
+    (options.codec, options.level) = (args.codec.codec, args.codec.level);
+    options.threads = args.threads.unwrap_or(options.threads);
+    let bar = Bar::new(quiet);
+    let report =
+        hs_image::build(&source, &args.output, &options, &|progress: Progress| bar.update(progress))?;
+    drop(bar);
+    build::print(&args.output, args.json, &report, None, Vec::new())
+}
+
+/// What a file is shows at its start, whatever its name.
+fn open(args: &Import) -> anyhow::Result<Source> {
+    let path = args.file.display();
+    let file = FileStore::open(&args.file).with_context(|| format!("open {path}"))?;
+    let mut start = vec![0; file.len().min(64) as usize];
+    file.read_at(0, &mut start)?;
+    if Header::is_cloop(&start) || args.file.extension().is_some_and(|extension| extension == "cloop") {
+        return Ok(Source::open_cloop(Box::new(file))?);
+    }
+    drop(file);
+    let source = Source::open(&args.file, &SourceOptions::default(), &|_| {})?;
+    match source.content() {
+        content @ (DiskContent::Qcow2 | DiskContent::VirtualDisk) => bail!(
+            "{path}: this is a {content}, which import does not read: make a raw disk of it with \
+             `qemu-img convert -O raw {path} disk.raw`"
+        ),
+        content if content.is_wrapped() => {
+            bail!("{path}: this is a {content}: unpack it, then import the disk in it")
+        }
+        _ => Ok(source),
+    }
+}
