@@ -129,7 +129,7 @@ impl ImageError {
 }
 
 /// A store's error followed by what the system said.
-fn with_causes(error: &StoreError) -> String {
+pub(crate) fn with_causes(error: &StoreError) -> String {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

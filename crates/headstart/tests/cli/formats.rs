@@ -12,7 +12,7 @@ const QEMU_IMG: &str = "/usr/bin/qemu-img";
 const CREATE: &str = "/usr/bin/create_compressed_fs";
 const EXTRACT: &str = "/usr/bin/extract_compressed_fs";
 
-/// Cloop's tools divide by the number of blocks over ten or so, and crash on fewer; so disks have 20 and more.
+/// `extract_compressed_fs` divides by zero on a file of eight blocks; so disks have 20 and more.
 const BLOCKS: usize = 20 * 16;
 
 /// Runs a program that is not ours, which must succeed.
@@ -169,7 +169,7 @@ fn damaged_cloop_files_are_refused_and_leave_nothing() {
     import(&good[..good.len() - 1], &["bad.cloop", "block 19", "expected it in bytes"]);
     import(&patched(12, b"4"), &["bad.cloop", "version 4", "expected version 2 or 3"]);
     import(&patched(128, &[0xff]), &["bad.cloop", "bytes of a block", "found 4278255616"]);
-    import(&patched(132, &[0x7f]), &["bad.cloop", "expected at least", "found"]);
+    import(&patched(133, &[0x7f]), &["bad.cloop", "expected at least", "found"]);
     import(&patched(144, &[0xff; 8]), &["bad.cloop", "block 0", "expected it in bytes"]);
     import(&patched(good.len() - 2, &[1, 2]), &["bad.cloop", "block 19", "expected", "65536", "found"]);
     assert_eq!(scene.names(), ["bad.cloop", "cloop", "disk.hsi", "disk.raw"]);

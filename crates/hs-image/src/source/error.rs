@@ -7,6 +7,7 @@ use hs_store::StoreError;
 use hs_units::ByteSize;
 
 use crate::cloop::CloopFault;
+use crate::error::with_causes;
 
 /// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
 /// and what to try.
@@ -55,16 +56,14 @@ pub enum SourceError {
         /// The file.
         path: PathBuf,
         /// What is wrong with it, and where.
-        #[source]
         fault: Box<CloopFault>,
     },
     /// The bytes of a cloop file could not be had.
-    #[error("{}: cannot read it: {error}", path.display())]
+    #[error("{}: cannot read it: {}", path.display(), with_causes(error))]
     CloopRead {
         /// The file.
         path: PathBuf,
         /// Why.
-        #[source]
         error: Box<StoreError>,
     },
     /// A read was asked for that does not lie within the disk.
