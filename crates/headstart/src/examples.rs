@@ -26,6 +26,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "headstart optimize root.hsi --profile start.hsp -o fast.hsi",
             "headstart optimize root.hsi -p first.hsp -p second.hsp -o fast.hsi",
+            "headstart optimize newer.hsi -p start.hsp -o fast.hsi       # of another build of the root",
         ],
     ),
     (
@@ -43,6 +44,22 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "headstart run fast.hsi -- python3 -c 'import pandas'",
             "headstart run fast.hsi --medium flat-10ms-25mbs --json summary.json -- /bin/true",
+        ],
+    ),
+    (
+        "boot",
+        &[
+            "headstart boot root.hsi --medium flat-10ms-25mbs-serial",
+            "headstart boot root.hsi --record boot.hsp",
+            "headstart boot disk.raw --warm --console console.log",
+        ],
+    ),
+    ("import", &["headstart import KNOPPIX.cloop -o knoppix.hsi"]),
+    (
+        "export",
+        &[
+            "headstart export fast.hsi -o disk.raw --format raw",
+            "headstart export fast.hsi -o disk.qcow2 --format qcow2 --compress",
         ],
     ),
     ("inspect", &["headstart inspect fast.hsi", "headstart inspect start.hsp --csv >reads.csv"]),

@@ -15,7 +15,7 @@ use rustix::fs::FlockOperation;
 pub(super) struct Cache {
     dir: PathBuf,
     /// Locked as long as it is open, and freed by the kernel however this process ends.
-    _lock: File,
+    lock: File,
 }
 
 impl Cache {
@@ -32,7 +32,7 @@ impl Cache {
             }
             Err(error) => return Err(error).with_context(|| format!("lock {}", path.display())),
         }
-        let cache = Self { dir, _lock: lock };
+        let cache = Self { dir, lock };
         let unfinished = cache.unfinished();
         remove(&unfinished).with_context(|| format!("remove {}", unfinished.display()))?;
         fs::create_dir(&unfinished).with_context(|| format!("create {}", unfinished.display()))?;
@@ -97,6 +97,8 @@ impl Drop for Cache {
         if let Err(error) = remove(&self.unfinished()) {
             log::warn!("cannot remove {}: {error}", self.unfinished().display());
         }
+        // Closing alone would leave it to any child that is between its fork and its exec.
+        let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
