@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 
 use regex::Regex;
 
-/// A pattern that fits a systemd that has reached what it boots to, under the names that its versions give that,
-/// and a login prompt.
+/// A pattern that fits a systemd that offers login prompts or has reached what it boots to, under the names that its
+/// versions give that, and a login prompt itself.
 pub const READY: &str =
-    r"Reached target .*([Mm]ulti-[Uu]ser|[Gg]raphical)|Startup finished in |(^|[ -~])login: ?$";
+    r"Reached target .*([Mm]ulti-[Uu]ser|[Gg]raphical|Login Prompts)|Startup finished in |(^|[ -~])login: ?$";
 
 /// Lines kept for whoever wants to know what the guest said last.
 const TAIL_LINES: usize = 20;
