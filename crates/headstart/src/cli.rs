@@ -208,7 +208,7 @@ fn parse_codec(text: &str) -> Result<CodecLevel, String> {
 /// The medium and the caches of a start.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StartFlags {
-    /// Read the image from an emulated medium; `none` is the real one, and flat-<N>ms-<M>mbs[-serial] makes others.
+    /// Read the image from an emulated medium; `none` is the real one, and `flat-<N>ms-<M>mbs[-serial]` makes others.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
     /// Ready when a line of the command's output matches; when not given, when the command ends.
