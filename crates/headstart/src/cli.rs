@@ -77,6 +77,18 @@ pub(crate) enum Command {
     Docs(Docs),
 }
 
+/// How profiles are used.
+#[derive(Debug, Args)]
+pub(crate) struct ProfileUse {
+    /// The profiles are of different starts: what they share comes first, then what each has alone.
+    #[arg(long, requires = "profiles")]
+    pub variants: bool,
+    /// A profile of another disk is used for what this one has of it, but not with less than so many per
+    /// cent of its blocks.
+    #[arg(long, requires = "profiles", value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
+    pub min_match: u8,
+}
+
 /// Flags of `headstart build`.
 #[derive(Debug, Args)]
 pub(crate) struct Build {
@@ -88,13 +100,8 @@ pub(crate) struct Build {
     /// Also add a hot region for the start that this profile recorded, as `optimize` would.
     #[arg(short, long = "profile", value_name = "P")]
     pub profiles: Vec<PathBuf>,
-    /// The profiles are of different starts: what they share comes first, then what each has alone.
-    #[arg(long, requires = "profiles")]
-    pub variants: bool,
-    /// A profile of another disk is used for what this one has of it, but not with less than so many per
-    /// cent of its blocks.
-    #[arg(long, requires = "profiles", value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
-    pub min_match: u8,
+    #[command(flatten)]
+    pub use_of: ProfileUse,
     /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22), `lz4:LEVEL` (0 to 12), `zlib:LEVEL`
     /// (1 to 9) or `store`.
     #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
@@ -265,13 +272,8 @@ pub(crate) struct Optimize {
     /// A recorded start; several recordings of one start are merged into one order.
     #[arg(short, long = "profile", value_name = "P", required = true)]
     pub profiles: Vec<PathBuf>,
-    /// The profiles are of different starts: what they share comes first, then what each has alone.
-    #[arg(long)]
-    pub variants: bool,
-    /// A profile of another disk is used for what this one has of it, but not with less than so many per
-    /// cent of its blocks.
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
-    pub min_match: u8,
+    #[command(flatten)]
+    pub use_of: ProfileUse,
     /// The image to write.
     #[arg(short, long, value_name = "IMAGE2")]
     pub output: PathBuf,

@@ -8,7 +8,7 @@ use hs_image::source::{DiskContent, Source, SourceOptions, SourceProgress};
 use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Progress};
 use serde::Serialize;
 
-use super::fit::{Fitted, fit};
+use super::fit::{Fitted, combine, fit};
 use super::{open_image, read_profiles};
 use crate::cli::Build;
 use crate::show::{self, Bar};
@@ -80,9 +80,9 @@ fn build_and_optimize(
     let cold_file = cold_file.with_context(|| format!("create a file in {}", folder.display()))?;
     let cold = hs_image::build(source, cold_file.path(), build, show)?;
     let image = open_image(cold_file.path())?;
-    let fitted = fit(&image, &args.profiles, &mut profiles, args.min_match, true)?;
+    let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, true)?;
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
-    options.layout.combine = super::optimize::combine(args.variants);
+    options.layout.combine = combine(&args.use_of);
     let hot = hs_image::optimize(&image, cold_file.path(), &profiles, &args.output, &options, show)?;
     Ok((cold, hot, fitted))
 }

@@ -1,13 +1,20 @@
-//! Profiles made to fit a disk that is not quite the one that they were recorded on.
+//! How profiles are used: together, and on a disk that is not quite the one that they were recorded on.
 
 use std::path::PathBuf;
 
 use anyhow::bail;
 use hs_image::Image;
+use hs_layout::Combine;
 use hs_trace::Profile;
 use serde::Serialize;
 
+use crate::cli::ProfileUse;
 use crate::show::{self, Bar};
+
+/// What several profiles are of each other.
+pub(crate) const fn combine(use_of: &ProfileUse) -> Combine {
+    if use_of.variants { Combine::Variants } else { Combine::Runs }
+}
 
 /// How much of a profile another disk has.
 #[derive(Clone, Debug, Serialize)]

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use hs_image::OptimizeOptions;
-use hs_layout::Combine;
 use hs_trace::Profile;
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::fit::{Fitted, fit};
+use super::fit::{Fitted, combine, fit};
 use super::{open_image, read_profiles};
 use crate::cli::Optimize;
 use crate::show::{self, Bar};
@@ -34,7 +33,7 @@ struct Optimized {
 
 /// What the profiles have in common.
 #[derive(Serialize)]
-pub(crate) struct Compared {
+struct Compared {
     common_blocks: u64,
     all_blocks: u64,
     each: Vec<ComparedProfile>,
@@ -50,7 +49,7 @@ struct ComparedProfile {
 
 impl Compared {
     /// Compares several profiles, read from these files; nothing when there is but one.
-    pub(crate) fn new(paths: &[PathBuf], profiles: &[Profile]) -> Option<Self> {
+    fn new(paths: &[PathBuf], profiles: &[Profile]) -> Option<Self> {
         if profiles.len() < 2 {
             return None;
         }
@@ -65,7 +64,7 @@ impl Compared {
     }
 
     /// For people.
-    pub(crate) fn print(&self) {
+    fn print(&self) {
         show::line(format_args!(
             "{} profiles: {} blocks in all of them, {} in any",
             self.each.len(),
@@ -84,21 +83,16 @@ impl Compared {
     }
 }
 
-/// What `--variants` says of several profiles.
-pub(crate) fn combine(variants: bool) -> Combine {
-    if variants { Combine::Variants } else { Combine::Runs }
-}
-
 /// Adds a hot region.
 pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     let mut profiles = read_profiles(&args.profiles)?;
     let image = open_image(&args.image)?;
-    let fitted = fit(&image, &args.profiles, &mut profiles, args.min_match, quiet)?;
+    let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, quiet)?;
     let mut options =
         OptimizeOptions { codec: args.codec.codec, level: args.codec.level, ..OptimizeOptions::default() };
     options.layout.first_chunk_bytes = args.first_chunk.0;
     options.layout.max_chunk_bytes = args.max_chunk.0;
-    options.layout.combine = combine(args.variants);
+    options.layout.combine = combine(&args.use_of);
     let bar = Bar::new(quiet);
     let report = hs_image::optimize(&image, &args.image, &profiles, &args.output, &options, &|progress| {
         bar.update(progress);

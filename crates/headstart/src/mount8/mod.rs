@@ -51,6 +51,15 @@ impl Helper {
     }
 }
 
+/// The arguments of `program`; else its exit code, after what there is to say.
+fn parse<A: clap::Parser>(program: &str, arguments: &[OsString]) -> Result<A, u8> {
+    let program = OsString::from(program);
+    A::try_parse_from(std::iter::once(&program).chain(arguments)).map_err(|error| {
+        let _ = error.print();
+        if error.use_stderr() { WRONG_USAGE } else { 0 }
+    })
+}
+
 /// Enters a mount namespace, by its file or the id of a process in it.
 fn enter(namespace: &Path) -> std::io::Result<()> {
     let number = namespace.to_str().and_then(|text| text.parse::<u32>().ok());

@@ -88,13 +88,9 @@ pub(crate) fn command() -> clap::Command {
 
 /// Mounts; gives mount(8)'s exit code.
 pub(super) fn run(arguments: &[OsString]) -> u8 {
-    let program = OsString::from("mount.headstart");
-    let arguments = match Arguments::try_parse_from(std::iter::once(&program).chain(arguments)) {
+    let arguments: Arguments = match super::parse("mount.headstart", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() { WRONG_USAGE } else { 0 };
-        }
+        Err(code) => return code,
     };
     log_output::start(false, u8::from(arguments.verbose));
     let words = match arguments.words() {

@@ -10,7 +10,7 @@ use clap::Parser;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::{FAILED, WRONG_USAGE, enter};
+use super::{FAILED, enter};
 use crate::commands::{mount, status};
 use crate::log_output;
 use crate::service::careful::resolve;
@@ -49,13 +49,9 @@ struct Arguments {
 
 /// Unmounts; gives umount(8)'s exit code.
 pub(super) fn run(arguments: &[OsString]) -> u8 {
-    let program = OsString::from("umount.fuse.headstart");
-    let arguments = match Arguments::try_parse_from(std::iter::once(&program).chain(arguments)) {
+    let arguments: Arguments = match super::parse("umount.fuse.headstart", arguments) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let _ = error.print();
-            return if error.use_stderr() { WRONG_USAGE } else { 0 };
-        }
+        Err(code) => return code,
     };
     log_output::start(false, u8::from(arguments.verbose));
     match unmount(&arguments) {
