@@ -87,6 +87,9 @@ pub(crate) struct ProfileUse {
     /// cent of its blocks.
     #[arg(long, requires = "profiles", value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
     pub min_match: u8,
+    /// The medium that the image will lie on: the hot region goes where this delivers it soonest.
+    #[arg(long, requires = "profiles", value_name = "M", default_value = "none", value_parser = MediumParser)]
+    pub medium: Medium,
 }
 
 /// Flags of `headstart build`.
