@@ -307,15 +307,36 @@ pub(crate) enum PrefetchMode {
     Push,
 }
 
+/// What a reader does who needs a hot block that has not come yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LateMode {
+    /// What costs less: the time until the stream comes to it, or a seek there and back.
+    ByCost,
+    /// Always wait for the stream.
+    Join,
+    /// Always fetch it out of turn.
+    Fetch,
+}
+
+/// Limits and rules of the prefetch.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PrefetchLimits {
+    /// Memory for prefetched blocks that wait for their readers.
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub budget: ByteSize,
+    /// What a reader does who needs a hot block that has not come yet; for experiments.
+    #[arg(long, value_enum, value_name = "HOW", default_value = "by-cost", hide_short_help = true)]
+    pub late: LateMode,
+}
+
 /// How prefetch behaves.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PrefetchFlags {
     /// Where prefetched blocks go.
     #[arg(long, value_enum, value_name = "WHERE")]
     pub prefetch: Option<PrefetchMode>,
-    /// Memory for prefetched blocks that wait for their readers.
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub budget: ByteSize,
+    #[command(flatten)]
+    pub limits: PrefetchLimits,
 }
 
 /// Flags of `headstart mount`.
@@ -437,9 +458,8 @@ pub(crate) struct Boot {
     /// Prefetch nothing.
     #[arg(long)]
     pub no_prefetch: bool,
-    /// Memory for prefetched blocks that wait for their readers.
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub budget: ByteSize,
+    #[command(flatten)]
+    pub limits: PrefetchLimits,
     /// Print the run summary as one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -2,6 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::Instant;
 
 use hs_format::{ChunkRef, Decompressor, WindowRef};
 
@@ -86,7 +87,11 @@ impl Shared {
     /// Reads a run of chunks with one request and hands each over when it has come.
     fn stream_run(&self, first: u64, run: &[ChunkRef], tools: &mut Decompressor) {
         let mut came = 0;
+        let asked = Instant::now();
         let outcome = self.image.stream_cold(run, &mut |number, stored| {
+            if number == 0 {
+                self.policy.fetched(asked, Instant::now(), stored.len() as u64);
+            }
             let window = first + u64::from(number);
             came = u64::from(number) + 1;
             let chunk = &run[number as usize];
