@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut order: Vec<(u64, _)> =
         (0_u64..).zip(&profile.reads).map(|(place, read)| (place + random.below(reach + 1), *read)).collect();
     order.sort_by_key(|(place, _)| *place);
-    profile.reads = order.into_iter().zip(times).map(|((_, read), at)| hs_trace::Read { at, ..read }).collect();
+    profile.reads =
+        order.into_iter().zip(times).map(|((_, read), at)| hs_trace::Read { at, ..read }).collect();
     profile.digests = profile.first_access().iter().map(|lba| digests[lba]).collect();
     std::fs::write(to, profile.encode()?)?;
     Ok(())
