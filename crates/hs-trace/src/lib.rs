@@ -25,4 +25,4 @@ pub use block_set::BlockSet;
 pub use error::{FileFault, Limit, ReadFault, Section, Syntax, TraceError};
 pub use file_map::{FileMap, FilePiece};
 pub use profile::{BlockDigest, FileRun, FileUse, Profile, Read, ReadAhead};
-pub use remap::{Places, Remapped};
+pub use remap::{FoundFile, Places, Remapped};

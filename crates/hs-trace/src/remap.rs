@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use hs_units::{BLOCK_BYTES, BlockRange, Digest, Lba};
 
-use crate::{BlockDigest, BlockSet, FileRun, FileUse, Profile, Read};
+use crate::{BlockDigest, BlockSet, FileMap, FileRun, FileUse, Profile, Read};
 
 /// Where the blocks of a profile lie on another disk.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,15 @@ pub struct Places {
     pub same: HashSet<Lba>,
     /// Addresses of each block on the other disk, ascending; of many only some.
     pub elsewhere: HashMap<BlockDigest, Vec<Lba>>,
+}
+
+/// A file of the other disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundFile {
+    /// Its inode number there.
+    pub inode: u64,
+    /// Blocks of metadata that looking it up and opening it reads, beyond those of files before it.
+    pub lookup: Vec<(Lba, BlockDigest)>,
 }
 
 /// A profile on another disk.
@@ -40,14 +49,15 @@ impl Profile {
     /// far from the last block that was found as it was before, or nearest to that: files move as
     /// wholes. A block of zeros is found only where it lay, since it could be anybody's.
     ///
-    /// `inodes` are the inode numbers that the other disk's file system has for the paths of this profile's files.
+    /// `files` are those that the other disk has under the paths of this profile's. Their metadata comes along, before
+    /// their first block: inode tables and directories are not the same blocks once inode numbers differ.
     #[must_use]
     pub fn remap(
         &self,
         digest: Digest,
         disk_bytes: u64,
         places: &Places,
-        inodes: &HashMap<&str, u64>,
+        files: &HashMap<&str, FoundFile>,
     ) -> Remapped {
         let zeroes = BlockDigest::of(&[]);
         let disk_blocks = disk_bytes.div_ceil(BLOCK_BYTES);
@@ -69,10 +79,15 @@ impl Profile {
             last = Some((old, new));
             found.insert(old, (new, *digest));
         }
+        let mut metadata =
+            Metadata { owners: FileMap::new(&self.files), files: files.clone(), added: HashMap::new() };
         let mut seen = BlockSet::new();
         let mut reads = Vec::new();
         for read in &self.reads {
-            seen.insert(read.blocks, |first| remap_run(read, first, &found, &mut reads));
+            seen.insert(read.blocks, |first| {
+                metadata.add(read, first, disk_blocks, &mut reads);
+                remap_run(read, first, &found, &mut reads);
+            });
         }
         let mut profile = Self {
             disk_digest: digest,
@@ -81,10 +96,10 @@ impl Profile {
             medium: self.medium.clone(),
             reads,
             digests: Vec::new(),
-            files: self.files.iter().filter_map(|file| remap_file(file, &found, inodes)).collect(),
+            files: self.files.iter().filter_map(|file| remap_file(file, &found, files)).collect(),
             ..*self
         };
-        let digests: HashMap<Lba, BlockDigest> = found.values().copied().collect();
+        let digests: HashMap<Lba, BlockDigest> = found.values().copied().chain(metadata.added).collect();
         profile.digests = profile.first_access().iter().map(|lba| digests[lba]).collect();
         Remapped {
             blocks: self.digests.len() as u64,
@@ -93,6 +108,29 @@ impl Profile {
             files: self.files.len() as u64,
             matched_files: profile.files.len() as u64,
             profile,
+        }
+    }
+}
+
+/// Metadata of the other disk that the reads of this one do not name.
+struct Metadata<'a> {
+    owners: FileMap<'a>,
+    /// Files whose lookups have not been added.
+    files: HashMap<&'a str, FoundFile>,
+    added: HashMap<Lba, BlockDigest>,
+}
+
+impl Metadata<'_> {
+    /// Adds the lookups of the files that `run` is the first to read of.
+    fn add(&mut self, read: &Read, run: BlockRange, disk_blocks: u64, reads: &mut Vec<Read>) {
+        for lba in run.blocks() {
+            let Some((owner, _)) = self.owners.locate(lba) else { continue };
+            let Some(file) = self.files.remove(owner.path.as_str()) else { continue };
+            for (lba, digest) in file.lookup.into_iter().filter(|(lba, _)| lba.0 < disk_blocks) {
+                if self.added.insert(lba, digest).is_none() {
+                    reads.push(Read { blocks: BlockRange::new(lba, 1), ..*read });
+                }
+            }
         }
     }
 }
@@ -116,9 +154,9 @@ fn remap_run(read: &Read, run: BlockRange, found: &HashMap<Lba, (Lba, BlockDiges
 fn remap_file(
     file: &FileUse,
     found: &HashMap<Lba, (Lba, BlockDigest)>,
-    inodes: &HashMap<&str, u64>,
+    files: &HashMap<&str, FoundFile>,
 ) -> Option<FileUse> {
-    let inode = *inodes.get(file.path.as_str())?;
+    let inode = files.get(file.path.as_str())?.inode;
     let mut runs: Vec<FileRun> = Vec::new();
     for run in &file.runs {
         for (page, old) in (run.page..).zip(run.blocks.blocks()) {
@@ -203,8 +241,11 @@ mod tests {
             vec![file("/a", 12, vec![run(0, 10, 3), run(7, 20, 1)]), file("/gone", 13, vec![run(0, 21, 1)])];
         profile.validate().expect("a good profile");
         let moved = places(&[10], &[(12, &[300]), (20, &[301]), (21, &[302])]);
-        let remapped =
-            profile.remap(Digest::default(), 500 * BLOCK_BYTES, &moved, &HashMap::from([("/a", 77)]));
+        let metadata = |lba| (Lba(lba), block(lba as u8));
+        let files = HashMap::from([("/a", FoundFile { inode: 77, lookup: vec![metadata(3), metadata(4)] })]);
+        let remapped = profile.remap(Digest::default(), 500 * BLOCK_BYTES, &moved, &files);
+        assert_eq!(runs(&remapped), [(3, 1), (4, 1), (10, 1), (300, 1), (301, 2)]);
+        assert_eq!(remapped.profile.digests, [3, 4, 10, 12, 20, 21].map(block));
         assert_eq!((remapped.files, remapped.matched_files), (2, 1));
         // Blocks 300 and 301 follow one another on the disk, but not in the file.
         assert_eq!(

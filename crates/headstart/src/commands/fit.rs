@@ -61,8 +61,8 @@ pub(crate) fn fit(
         let bar = Bar::new(quiet);
         let places = hs_image::find_blocks(image, profile, &|progress| bar.update(progress))?;
         drop(bar);
-        let inodes = hs_image::find_inodes(image, profile.files.iter().map(|file| file.path.as_str()));
-        let remapped = profile.remap(image.disk_digest(), image.disk_bytes(), &places, &inodes);
+        let files = hs_image::find_files(image, profile.files.iter().map(|file| file.path.as_str()));
+        let remapped = profile.remap(image.disk_digest(), image.disk_bytes(), &places, &files);
         if remapped.matched * 100 < u64::from(min_match) * remapped.blocks {
             bail!(
                 "{} was recorded on disk {}; {} is disk {} and has only {} of its {} blocks, less than the {min_match}% \
