@@ -72,14 +72,13 @@ impl Head {
                 let head = Self { chunks: 0, asked, first_byte, bytes_before: 0, messages };
                 Ok((Image::with_superblock(store, *superblock, false)?, head))
             }
-            Ok(Opened::Failed(error)) => match error {
-                ImageError::Store(_) => Err(error),
-                _ => {
-                    let first_byte = Instant::now();
-                    let head = Self { chunks: 0, asked, first_byte, bytes_before: 0, messages };
-                    Ok((Image::open(store)?, head))
-                }
-            },
+            // Piece by piece more of it may be had: the superblock has a mirror, and it goes without a hot region.
+            Ok(Opened::Failed(error)) => {
+                log::debug!("{error}; it is read piece by piece");
+                let first_byte = Instant::now();
+                let head = Self { chunks: 0, asked, first_byte, bytes_before: 0, messages };
+                Ok((Image::open(store)?, head))
+            }
             Err(_) => Err(ImageError::Closed),
         }
     }

@@ -75,6 +75,8 @@ pub struct ReaderStats {
     pub unserved_prefetch_bytes: u64,
     /// Times that a chunk could not be had, because it is damaged or the medium failed.
     pub chunk_errors: u64,
+    /// Reads that were answered with an error for that.
+    pub failed_requests: u64,
 }
 
 #[derive(Default)]
@@ -86,6 +88,7 @@ struct Counters {
     late_bytes: AtomicU64,
     prefetch_bytes: AtomicU64,
     chunk_errors: AtomicU64,
+    failed_requests: AtomicU64,
 }
 
 struct Shared {
@@ -255,6 +258,13 @@ impl Reader {
         }
     }
 
+    /// The stream goes on without a hot chunk that it could not read: its readers get the cold copies.
+    pub fn fail_hot(&self, chunk: u32, error: &ImageError) {
+        if !self.shared.memory.lock().has(Key::Hot(chunk)) {
+            self.shared.failed(Key::Hot(chunk), error);
+        }
+    }
+
     /// The stream ends without having brought everything: whoever joined it fetches for himself.
     pub fn stream_ended(&self) {
         let orphans = self.shared.memory.lock().orphans();
@@ -305,6 +315,7 @@ impl Reader {
             prefetch_bytes: counters.prefetch_bytes.load(Relaxed),
             unserved_prefetch_bytes: memory.unserved_bytes(),
             chunk_errors: counters.chunk_errors.load(Relaxed),
+            failed_requests: counters.failed_requests.load(Relaxed),
         }
     }
 }
@@ -488,24 +499,47 @@ impl Shared {
 
     /// A chunk cannot be had. Readers of a damaged hot chunk get the cold copies of its blocks.
     fn failed(&self, key: Key, error: &ImageError) {
-        log::error!("{error}");
         self.counters.chunk_errors.fetch_add(1, Relaxed);
-        let waiting = {
+        let (waiting, is_news) = {
             let mut memory = self.memory.lock();
-            if let Key::Hot(chunk) = key {
-                memory.set_bad(chunk);
+            match key {
+                Key::Hot(chunk) => memory.set_bad(chunk),
+                // There is nothing better left than the hot copies: they get another chance the next time.
+                Key::Cold(window) => self.hot_chunks_of(window).for_each(|chunk| memory.unset_bad(chunk)),
             }
-            memory.fail(key)
+            (memory.fail(key), memory.tell(key))
         };
+        // Whoever needs a bad place asks for it again and again; one line says it.
+        let level = if is_news { log::Level::Error } else { log::Level::Debug };
+        match key {
+            Key::Hot(chunk) => {
+                log::log!(level, "{error}; the blocks of hot chunk {chunk} are read elsewhere")
+            }
+            Key::Cold(window) => {
+                let bytes = self.image.window_bytes();
+                let blocks = hs_units::BlockRange::covering(window * bytes, bytes);
+                log::log!(level, "{error}; blocks {blocks} of the disk cannot be read, but for hot ones");
+            }
+        }
         for pending in waiting {
             if pending.missed && pending.missing_cold > 0 {
                 self.policy.miss_answered();
             }
             match key {
                 Key::Hot(_) => self.submit(pending.range, pending.answer, Some(pending.at)),
-                Key::Cold(_) => (pending.answer)(Err(error)),
+                Key::Cold(_) => {
+                    self.counters.failed_requests.fetch_add(1, Relaxed);
+                    (pending.answer)(Err(error));
+                }
             }
         }
+    }
+
+    /// The hot chunks that have blocks of a window.
+    fn hot_chunks_of(&self, window: u64) -> impl Iterator<Item = u32> {
+        let bytes = self.image.window_bytes();
+        let blocks = hs_units::BlockRange::covering(window * bytes, bytes).blocks();
+        blocks.filter_map(|lba| self.image.hot_place(lba)).map(|place| place.chunk)
     }
 
     /// A window was asked for: if it continues a sequence, fetches and decompresses ahead of it.

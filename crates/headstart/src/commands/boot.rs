@@ -48,9 +48,11 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
         return show::json(&Shown { profile, summary: booted.summary });
     }
     if !quiet {
-        let Summary { store_requests, store_bytes, .. } = booted.summary;
+        let Summary { store_requests, store_bytes, store_errors, .. } = booted.summary;
+        let failed =
+            if store_errors == 0 { String::new() } else { format!("; {store_errors} could not be served") };
         eprintln!(
-            "ready after {:.2} s; the medium answered {store_requests} requests with {}",
+            "ready after {:.2} s; the medium answered {store_requests} requests with {}{failed}",
             booted.ready.as_secs_f64(),
             ByteSize(store_bytes)
         );
@@ -110,6 +112,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     Ok(BootSpec {
         disk,
         medium: args.medium,
+        damage: args.damage.clone(),
         warm: args.warm,
         kernel,
         memory: args.memory,
