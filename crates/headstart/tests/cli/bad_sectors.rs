@@ -54,16 +54,27 @@ fn check_blocks(file: &Path, disk: &[u8], is_lost: impl Fn(usize) -> bool) {
     }
 }
 
+/// What the program says until it has mounted.
+fn until_mounted(serving: &mut Running) -> String {
+    let mut said = String::new();
+    while !said.contains("umount") {
+        let line = serving.said();
+        assert!(!line.is_empty(), "it did not mount: {said}");
+        said += &line;
+    }
+    said
+}
+
 /// Serves what these arguments say until its disk has been looked at; what it said.
 fn serving(scene: &Scene, arguments: &[&str], look: impl FnOnce()) -> String {
     let mut serving = Running::start(arguments);
-    assert!(serving.said().contains("umount"));
+    let before = until_mounted(&mut serving);
     look();
     serving.signal(Signal::TERM);
     let (status, _, said) = serving.end();
     assert!(status.success(), "{said}");
     scene.wait_until_clean();
-    said
+    before + &said
 }
 
 #[test]
@@ -93,9 +104,8 @@ fn unreadable_hot_chunks_are_read_from_their_cold_copies() {
                     "{status}"
                 );
             });
-            // Opening has said it of the index before; of the chunks, once for each.
             let lines = said.lines().filter(|line| line.contains(words)).count();
-            assert!(bad.len() == 1 || lines == bad.len(), "{prefetch}: {said}");
+            assert_eq!(lines, bad.len(), "{prefetch}: {said}");
         }
     }
 }
@@ -152,8 +162,10 @@ fn a_real_medium_with_unreadable_sectors_is_no_different() {
     }
     let (scene, disk) = optimised();
     let hot = image(&scene.path("hot.hsi"));
-    // One hot chunk, one cold window, and the superblock.
-    let bad = [ByteRange::new(0, 4096), hot.hot_chunk(3).1, cold_chunk(&hot, 7)]
+    // One hot chunk, one cold window, and the superblock. The kernel reads whole pages, so what shares one with a
+    // bad place is lost with it.
+    let inside = cold_chunk(&hot, 7).offset.next_multiple_of(4096);
+    let bad = [ByteRange::new(0, 4096), hot.hot_chunk(3).1, ByteRange::new(inside, 1)]
         .map(|range| format!("--bad-sectors={range}"));
     let (medium, dir, path) = (scene.folder("medium"), scene.folder("dir"), scene.arg("hot.hsi"));
     let disk_arguments = ["lab", "disk", &path, &medium, "--medium", "none", "--json"];
@@ -163,11 +175,11 @@ fn a_real_medium_with_unreadable_sectors_is_no_different() {
     run(["verify", &shown]).fails(1, &["hot.hsi", "Input/output error"]);
     let said = {
         let mut serving = Running::start(["mount", "-f", &shown, &dir]);
-        assert!(serving.said().contains("mirror"));
-        assert!(serving.said().contains("umount"));
+        let before = until_mounted(&mut serving);
+        assert!(before.contains("mirror"), "{before}");
         check_blocks(&scene.path("dir/disk.img"), &disk, |lba| lba * BLOCK / WINDOW == 7);
         serving.signal(Signal::TERM);
-        serving.end().2
+        before + &serving.end().2
     };
     assert!(said.contains("blocks 224+32 of the disk"), "{said}");
     lab.signal(Signal::TERM);

@@ -251,6 +251,24 @@ fn a_guest_sees_unreadable_sectors_as_its_own_errors() {
     }
 }
 
+#[test]
+fn a_guest_boots_from_a_real_medium_whose_first_sectors_cannot_be_read() {
+    if !machine_has(GUEST) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    let medium = scene.folder("medium");
+    let arguments = ["lab", "disk", &image, &medium, "--medium", "none", "--bad-sectors", "0+4K"];
+    let mut lab = Running::start(arguments);
+    assert!(lab.said().contains("umount"));
+    let ran = boot(&scene, &scene.arg("medium/guest.hsi"), &[&SMALL[..], &["--json"]].concat()).ok();
+    assert!(ran.stderr.contains("mirror"), "{ran:?}");
+    assert!(ran.json()["store_errors"].as_u64().is_some_and(|errors| errors > 0), "{ran:?}");
+    lab.signal(Signal::TERM);
+    assert!(lab.end().0.success());
+    scene.wait_until_clean();
+}
+
 /// A process, and when it started: numbers are used again.
 type Process = (u32, String);
 
