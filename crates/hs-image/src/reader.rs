@@ -25,10 +25,12 @@ mod memory;
 mod sequential;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 use cluster::Cluster;
 use memory::{Key, Memory};
 use sequential::Sequential;
+use unreadable::Unreadable;
 
 /// A chunk's decompressed, verified bytes, shared by all who serve from it.
 pub(crate) type Bytes = Arc<Vec<u8>>;
@@ -98,6 +100,7 @@ struct Shared {
     memory: Mutex<Memory>,
     sequential: Mutex<Sequential>,
     cluster: Mutex<Cluster>,
+    unreadable: Mutex<Unreadable>,
     jobs: Sender<Job>,
     counters: Counters,
     started: Instant,
@@ -174,6 +177,7 @@ impl Reader {
                 decode_ahead,
             )),
             cluster: Mutex::new(Cluster::new()),
+            unreadable: Mutex::default(),
             jobs,
             counters: Counters::default(),
             started: Instant::now(),
@@ -502,10 +506,8 @@ impl Shared {
         self.counters.chunk_errors.fetch_add(1, Relaxed);
         let (waiting, is_news) = {
             let mut memory = self.memory.lock();
-            match key {
-                Key::Hot(chunk) => memory.set_bad(chunk),
-                // There is nothing better left than the hot copies: they get another chance the next time.
-                Key::Cold(window) => self.hot_chunks_of(window).for_each(|chunk| memory.unset_bad(chunk)),
+            if let Key::Hot(chunk) = key {
+                memory.set_bad(chunk);
             }
             (memory.fail(key), memory.tell(key))
         };
@@ -533,13 +535,6 @@ impl Shared {
                 }
             }
         }
-    }
-
-    /// The hot chunks that have blocks of a window.
-    fn hot_chunks_of(&self, window: u64) -> impl Iterator<Item = u32> {
-        let bytes = self.image.window_bytes();
-        let blocks = hs_units::BlockRange::covering(window * bytes, bytes).blocks();
-        blocks.filter_map(|lba| self.image.hot_place(lba)).map(|place| place.chunk)
     }
 
     /// A window was asked for: if it continues a sequence, fetches and decompresses ahead of it.
