@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import headstart, headstart_path, progress, run
+from harness import boot, headstart, headstart_path, progress, run
 
 LEVEL = 15
 READY = "^ready"
@@ -115,6 +115,35 @@ def squashfs(root, name):
     return kept(f"{name}.sqfs", [stamp(root)], make)
 
 
+def boot_root():
+    """The Debian with systemd that boots as a guest, from the demo's cache."""
+    return Path(headstart("demo", "--boot-root", "--cache", cache(), patience_s=900).strip())
+
+
+def boot_image():
+    """Its unoptimised image, with room for what a guest writes."""
+    root = boot_root()
+
+    def make(draft):
+        headstart("build", root, "-o", draft, "--free", "64M", "--codec", f"zstd:{LEVEL}", "--scratch", folder())
+
+    return kept("boot.hsi", [stamp(root), program()], make)
+
+
+def boot_profile(image_path, name, *flags):
+    """A recorded boot."""
+
+    def make(draft):
+        boot(image_path, flags=["--record", draft, *flags])
+
+    return kept(f"{name}.hsp", [image_path, program()], make)
+
+
+def raw(image_path, name):
+    """The plain disk of an image."""
+    return kept(f"{name}.raw", [image_path], lambda draft: headstart("export", image_path, "--format", "raw", "-o", draft))
+
+
 def profile(image_path, name, command, *flags, ready=None):
     """A recorded start."""
 
@@ -125,13 +154,14 @@ def profile(image_path, name, command, *flags, ready=None):
     return kept(f"{name}.hsp", [image_path, program()], make)
 
 
-def optimized(image_path, name, profile_path):
-    """An image with the hot region of one profile."""
+def optimized(image_path, name, *profile_paths, flags=()):
+    """An image with the hot region of these profiles."""
 
     def make(draft):
-        headstart("optimize", image_path, "--profile", profile_path, "-o", draft)
+        profiles = [word for path in profile_paths for word in ("--profile", path)]
+        headstart("optimize", image_path, *profiles, *flags, "-o", draft)
 
-    return kept(f"{name}.hsi", [image_path, profile_path, program()], make)
+    return kept(f"{name}.hsi", [image_path, *profile_paths, program()], make)
 
 
 def demo():

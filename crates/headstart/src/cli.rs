@@ -87,6 +87,9 @@ pub(crate) struct ProfileUse {
     /// cent of its blocks.
     #[arg(long, requires = "profiles", value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
     pub min_match: u8,
+    /// The medium that the image will lie on: the hot region goes where this delivers it soonest.
+    #[arg(long, requires = "profiles", value_name = "M", default_value = "none", value_parser = MediumParser)]
+    pub medium: Medium,
 }
 
 /// Flags of `headstart build`.
@@ -306,15 +309,36 @@ pub(crate) enum PrefetchMode {
     Push,
 }
 
+/// What a reader does who needs a hot block that has not come yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LateMode {
+    /// What costs less: the time until the stream comes to it, or a seek there and back.
+    ByCost,
+    /// Always wait for the stream.
+    Join,
+    /// Always fetch it out of turn.
+    Fetch,
+}
+
+/// Limits and rules of the prefetch.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PrefetchLimits {
+    /// Memory for prefetched blocks that wait for their readers.
+    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    pub budget: ByteSize,
+    /// What a reader does who needs a hot block that has not come yet; for experiments.
+    #[arg(long, value_enum, value_name = "HOW", default_value = "by-cost", hide_short_help = true)]
+    pub late: LateMode,
+}
+
 /// How prefetch behaves.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PrefetchFlags {
     /// Where prefetched blocks go.
     #[arg(long, value_enum, value_name = "WHERE")]
     pub prefetch: Option<PrefetchMode>,
-    /// Memory for prefetched blocks that wait for their readers.
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub budget: ByteSize,
+    #[command(flatten)]
+    pub limits: PrefetchLimits,
 }
 
 /// Flags of `headstart mount`.
@@ -440,9 +464,8 @@ pub(crate) struct Boot {
     /// Prefetch nothing.
     #[arg(long)]
     pub no_prefetch: bool,
-    /// Memory for prefetched blocks that wait for their readers.
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
-    pub budget: ByteSize,
+    #[command(flatten)]
+    pub limits: PrefetchLimits,
     /// Print the run summary as one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
+use hs_engine::LateRule;
 use hs_image::Watch;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
@@ -17,6 +18,7 @@ use hs_serve::{
 
 use hs_store::{RetrySnapshot, Snapshot};
 
+use crate::cli::{LateMode, PrefetchLimits};
 use crate::medium::{self, Damage, OnMedium};
 use crate::summary::{Summary, peak_rss_bytes, seconds};
 use crate::workdir::Workdir;
@@ -301,11 +303,22 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
     summary.unused_prefetch_bytes = Some(usage.unused_bytes);
 }
 
-/// The served image's configuration for prefetching in `mode` with `budget_bytes`.
-pub(crate) fn config(path: &Path, mode: Prefetching, budget_bytes: u64) -> anyhow::Result<Box<ServeConfig>> {
+/// The served image's configuration for prefetching in `mode`, within `limits` where it is prefetched at all.
+pub(crate) fn config(
+    path: &Path,
+    mode: Prefetching,
+    limits: Option<PrefetchLimits>,
+) -> anyhow::Result<Box<ServeConfig>> {
     let source_name =
         path.canonicalize().with_context(|| format!("open {}", path.display()))?.display().to_string();
     let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
-    config.prefetch.budget_bytes = budget_bytes;
+    if let Some(limits) = limits {
+        config.prefetch.budget_bytes = limits.budget.0;
+        config.prefetch.late = match limits.late {
+            LateMode::ByCost => LateRule::ByCost,
+            LateMode::Join => LateRule::Join,
+            LateMode::Fetch => LateRule::Fetch,
+        };
+    }
     Ok(Box::new(config))
 }

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use hs_units::Nanos;
+use hs_units::{ByteRange, Nanos};
 
 use crate::{Device, Flat, FlatSpec, cd, hdd};
 
@@ -127,6 +127,17 @@ impl Medium {
         }
     }
 
+    /// How long a fresh device takes to deliver `ranges` of a file of `file_bytes`, one after the other; nothing when
+    /// nothing is to be emulated.
+    ///
+    /// # Errors
+    /// [`MediumError::TooLarge`] when the file does not fit.
+    pub fn delivery(&self, file_bytes: u64, ranges: &[ByteRange]) -> Result<Option<Nanos>, MediumError> {
+        let Some(mut device) = self.device(file_bytes)? else { return Ok(None) };
+        let one_more = |now, range: &ByteRange| device.submit(now, *range).done;
+        Ok(Some(ranges.iter().fold(Nanos::ZERO, one_more)))
+    }
+
     /// Time from the start of a request to its first byte, a typical one where it depends on the place;
     /// zero when the medium is not modelled.
     #[must_use]
@@ -171,8 +182,6 @@ impl FromStr for Medium {
 
 #[cfg(test)]
 mod tests {
-    use hs_units::ByteRange;
-
     use super::*;
 
     #[test]
@@ -197,6 +206,15 @@ mod tests {
         let service = device.submit(Nanos::ZERO, ByteRange::new(0, 25_000_000));
         assert_eq!(service.first_byte, medium.latency());
         assert_eq!(service.done, Nanos::from_millis(1_010));
+    }
+
+    #[test]
+    fn delivery_is_one_request_after_the_other() {
+        let medium = Medium::parse("flat-10ms-25mbs").expect("known");
+        let range = ByteRange::new(0, 25_000_000);
+        assert_eq!(medium.delivery(1 << 30, &[range, range]), Ok(Some(Nanos::from_millis(2_020))));
+        assert_eq!(medium.delivery(1 << 30, &[]), Ok(Some(Nanos::ZERO)));
+        assert_eq!(Medium::None.delivery(1 << 30, &[range]), Ok(None));
     }
 
     #[test]

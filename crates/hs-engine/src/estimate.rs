@@ -2,7 +2,7 @@
 
 use hs_units::Nanos;
 
-/// Latency and rate of a medium, estimated from the requests that it answered.
+/// Latency, rate and seek time of a medium, estimated from the requests that it answered.
 ///
 /// Each new observation counts a quarter, so that a change shows after a few requests and a single
 /// outlier does not.
@@ -10,6 +10,7 @@ use hs_units::Nanos;
 pub struct MediumEstimate {
     latency_ns: Option<f64>,
     bytes_per_ns: Option<f64>,
+    jump_ns: Option<f64>,
 }
 
 /// Requests shorter than this say nothing certain about the rate.
@@ -27,6 +28,20 @@ impl MediumEstimate {
         if bytes >= MIN_RATE_SAMPLE_BYTES && transfer > Nanos::ZERO {
             blend(&mut self.bytes_per_ns, bytes as f64 / transfer.0 as f64);
         }
+    }
+
+    /// Learns from a request that went elsewhere, away from the stream: how long the medium worked on it beyond
+    /// the transfer of its `bytes`.
+    pub fn observe_jump(&mut self, worked: Nanos, bytes: u64) {
+        let Some(transfer) = self.transfer(bytes) else { return };
+        blend(&mut self.jump_ns, worked.saturating_sub(transfer).0 as f64);
+    }
+
+    /// Time from asking for something elsewhere to its first byte: a seek, where the medium seeks. Before the first
+    /// observation that of any request.
+    #[must_use]
+    pub fn jump(&self) -> Nanos {
+        self.jump_ns.map_or_else(|| self.latency(), |jump| Nanos(jump as u64))
     }
 
     /// Time from asking to the first byte; zero before the first observation.
@@ -66,5 +81,8 @@ mod tests {
         }
         assert_eq!(estimate.latency(), Nanos::from_millis(10));
         assert_eq!(estimate.transfer(25_000_000), Some(Nanos::from_millis(1000)));
+        assert_eq!(estimate.jump(), estimate.latency(), "nothing better is known");
+        estimate.observe_jump(Nanos::from_millis(94), 100_000);
+        assert_eq!(estimate.jump(), Nanos::from_millis(90));
     }
 }

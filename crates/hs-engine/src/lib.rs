@@ -9,4 +9,4 @@ mod estimate;
 mod prefetch;
 
 pub use estimate::MediumEstimate;
-pub use prefetch::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};
+pub use prefetch::{ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, RequestId};

@@ -31,6 +31,20 @@ pub struct PrefetchConfig {
     /// The same for a medium that overlaps requests, where small requests cost nothing, and while somebody
     /// needs what the profile does not have.
     pub max_occupancy_contended: Nanos,
+    /// What somebody does who needs a hot chunk that has not been asked for yet.
+    pub late: LateRule,
+}
+
+/// What somebody does who needs a hot chunk that has not been asked for yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LateRule {
+    /// Whatever costs less, by what the medium has shown of itself.
+    #[default]
+    ByCost,
+    /// Always wait for the stream.
+    Join,
+    /// Always ask for it out of turn.
+    Fetch,
 }
 
 impl Default for PrefetchConfig {
@@ -42,6 +56,7 @@ impl Default for PrefetchConfig {
             // Three tenths of a second keep the price of one 10 ms latency a request near 3%.
             max_occupancy: Nanos::from_millis(300),
             max_occupancy_contended: Nanos::from_millis(40),
+            late: LateRule::ByCost,
         }
     }
 }
@@ -142,6 +157,10 @@ const TRUSTED_MISSES: u64 = 24;
 const EARLY: Nanos = Nanos::from_millis(2);
 /// For so long after a miss another is expected, and requests are kept short.
 const RECENT: Nanos = Nanos::from_millis(200);
+/// How many answered requests are remembered: those that another may have waited for.
+const ANSWERED: usize = 8;
+/// Leaving the stream costs a jump, and coming back another.
+const THERE_AND_BACK: u64 = 2;
 /// How long the medium must have been free of demand before doubted prefetch goes on.
 const PAUSE: Nanos = Nanos::from_millis(20);
 
@@ -162,6 +181,8 @@ pub struct Prefetch {
     last_demand: Nanos,
     estimate: MediumEstimate,
     last_done: Option<Nanos>,
+    /// The latest requests that were answered: when they were made, and when answered.
+    answered: VecDeque<(Nanos, Nanos)>,
     overlaps: bool,
     ended: Option<EndReason>,
 }
@@ -186,6 +207,7 @@ impl Prefetch {
             last_demand: Nanos::ZERO,
             estimate: MediumEstimate::default(),
             last_done: None,
+            answered: VecDeque::with_capacity(ANSWERED),
             overlaps: false,
             ended,
         }
@@ -281,9 +303,24 @@ impl Prefetch {
                 self.last_done = Some(now);
                 let first_byte = request.first_byte.unwrap_or(now);
                 self.estimate.observe_rate(first_byte, now, bytes);
+                self.remember(request.asked, now);
             }
             None => self.ended = Some(EndReason::Failed),
         }
+    }
+
+    /// A read's own request, made at `asked`, had brought its first `bytes` at `now`. It waited for those made before it,
+    /// unless the medium overlaps.
+    pub fn handle_fetched(&mut self, asked: Nanos, now: Nanos, bytes: u64) {
+        let before = |(made, answered): &&(Nanos, Nanos)| *made <= asked && *answered < now;
+        let waited_until = self.answered.iter().filter(before).map(|(_, answered)| *answered).max();
+        let began = if self.overlaps { asked } else { waited_until.map_or(asked, |then| then.max(asked)) };
+        // Others that were asked for before it and have not come may have been served first, or not.
+        let certain = self.overlaps || self.in_flight.iter().all(|request| request.asked >= asked);
+        if certain {
+            self.estimate.observe_jump(now.saturating_sub(began), bytes);
+        }
+        self.remember(asked, now);
     }
 
     /// Somebody waits for the medium for something that the hot region does not hold.
@@ -351,8 +388,8 @@ impl Prefetch {
     }
 
     /// Whether a demand for a hot chunk that has not come should wait for the stream (DESIGN
-    /// decision 8: by cost, the time until the stream delivers it against one latency and its own
-    /// transfer).
+    /// decision 8: by cost, the time until the stream comes to it against the jumps that a request of its own
+    /// costs).
     #[must_use]
     pub fn late(&self, chunk: u32) -> Late {
         let index = chunk as usize;
@@ -371,12 +408,22 @@ impl Prefetch {
         if self.is_doubted() || chunk < self.next || self.is_blocked() {
             return Late::Fetch;
         }
-        // Both wait for the requests under way. Then the stream brings what lies between first; a
-        // request of its own costs the medium one more latency.
-        match self.estimate.transfer(self.stored(&(self.next..chunk))) {
-            Some(between) if between <= self.estimate.latency() => Late::Join,
+        // Both wait for the requests under way. Then the stream brings what lies between first; a request of its own
+        // costs a jump, and another one back to the stream unless the medium overlaps them.
+        let jumps = if self.overlaps { 1 } else { THERE_AND_BACK };
+        let patience = Nanos(self.estimate.jump().0.saturating_mul(jumps));
+        match (self.config.late, self.estimate.transfer(self.stored(&(self.next..chunk)))) {
+            (LateRule::Join, _) => Late::Join,
+            (LateRule::ByCost, Some(between)) if between <= patience => Late::Join,
             _ => Late::Fetch,
         }
+    }
+
+    fn remember(&mut self, asked: Nanos, now: Nanos) {
+        if self.answered.len() == ANSWERED {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((asked, now));
     }
 
     /// A second request is made one latency before the first is done: early enough that a medium

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use hs_device::MediumError;
 use hs_format::FormatError;
 use hs_layout::LayoutError;
 use hs_store::StoreError;
@@ -41,6 +42,9 @@ pub enum ImageError {
         /// What was expected and found.
         fault: Box<FormatError>,
     },
+    /// The image does not fit on the medium that it is made for.
+    #[error("{0}")]
+    Medium(MediumError),
     /// A read past the end of the disk.
     #[error("read of bytes {range} of a disk of {disk_bytes} bytes")]
     OutsideDisk {

@@ -3,7 +3,8 @@
 //! Superblock, hot tables and hot chunks lie one after another (DESIGN decision 4). One request
 //! from byte 0 brings them all: as soon as the tables have come the image is open, while the same
 //! request goes on with the chunks. An image without a hot region ends the request after its
-//! superblock.
+//! superblock; one whose hot region lies elsewhere, because its medium is faster there, goes on with a
+//! second request.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -47,8 +48,29 @@ pub enum HeadMessage {
     Finished(Result<u64, ImageError>),
 }
 
+/// The request that goes on when the tables have come.
+#[derive(Clone, Copy)]
+struct Begun {
+    chunks: u32,
+    asked: Instant,
+    first_byte: Instant,
+    bytes_before: u64,
+}
+
+impl Begun {
+    /// One that brings no chunks.
+    fn nothing(asked: Instant) -> Self {
+        Self { chunks: 0, asked, first_byte: Instant::now(), bytes_before: 0 }
+    }
+
+    fn head(self, messages: Receiver<HeadMessage>) -> Head {
+        let Self { chunks, asked, first_byte, bytes_before } = self;
+        Head { chunks, asked, first_byte, bytes_before, messages }
+    }
+}
+
 enum Opened {
-    Tables { superblock: Box<Superblock>, hot: Option<HotMap>, chunks: u32, first_byte: Instant },
+    Tables { superblock: Box<Superblock>, hot: Option<HotMap>, head: Begun },
     Failed(ImageError),
 }
 
@@ -60,24 +82,19 @@ impl Head {
         let asked = Instant::now();
         thread::Builder::new()
             .name("hs-open".to_owned())
-            .spawn(move || request(&*medium, limit_bytes, &opened_tx, &message_tx))
+            .spawn(move || request(&*medium, asked, limit_bytes, &opened_tx, &message_tx))
             .map_err(ImageError::io(store.name(), "start a thread"))?;
         match opened_rx.recv() {
-            Ok(Opened::Tables { superblock, hot: Some(hot), chunks, first_byte }) => {
-                let bytes_before = superblock.hot.first().map_or(0, |segment| segment.chunks.offset);
-                let head = Self { chunks, asked, first_byte, bytes_before, messages };
-                Ok((Image::assemble(store, *superblock, false, hot), head))
+            Ok(Opened::Tables { superblock, hot: Some(hot), head }) => {
+                Ok((Image::assemble(store, *superblock, false, hot), head.head(messages)))
             }
-            Ok(Opened::Tables { superblock, hot: None, first_byte, .. }) => {
-                let head = Self { chunks: 0, asked, first_byte, bytes_before: 0, messages };
-                Ok((Image::with_superblock(store, *superblock, false)?, head))
+            Ok(Opened::Tables { superblock, hot: None, head }) => {
+                Ok((Image::with_superblock(store, *superblock, false)?, head.head(messages)))
             }
             // Piece by piece more of it may be had: the superblock has a mirror, and it goes without a hot region.
             Ok(Opened::Failed(error)) => {
                 log::debug!("{error}; it is read piece by piece");
-                let first_byte = Instant::now();
-                let head = Self { chunks: 0, asked, first_byte, bytes_before: 0, messages };
-                Ok((Image::open(store)?, head))
+                Ok((Image::open(store)?, Begun::nothing(asked).head(messages)))
             }
             Err(_) => Err(ImageError::Closed),
         }
@@ -88,6 +105,8 @@ impl Head {
 enum Stage {
     /// Collecting superblock and tables.
     Tables,
+    /// The tables lie at this place, which this request does not come to.
+    Elsewhere(u64),
     /// Cutting chunks; stops before this one.
     Chunks { splitter: ChunkSplitter, sizes: Vec<usize>, end: u32 },
 }
@@ -97,27 +116,43 @@ struct Parser<'a> {
     limit_bytes: u64,
     opened: &'a Sender<Opened>,
     messages: &'a Sender<HeadMessage>,
+    /// Bytes of the request so far, until the tables are complete.
     collected: Vec<u8>,
     superblock: Option<Superblock>,
     stage: Stage,
+    /// Where in the file the request began.
+    origin: u64,
+    asked: Instant,
     first_byte: Option<Instant>,
     bytes: u64,
 }
 
-fn request(store: &dyn Store, limit_bytes: u64, opened: &Sender<Opened>, messages: &Sender<HeadMessage>) {
-    let range = ByteRange::new(0, limit_bytes.max(SUPERBLOCK_BYTES).min(store.len()));
+fn request(
+    store: &dyn Store,
+    asked: Instant,
+    limit_bytes: u64,
+    opened: &Sender<Opened>,
+    messages: &Sender<HeadMessage>,
+) {
     let mut parser = Parser {
         store,
-        limit_bytes,
+        limit_bytes: limit_bytes.max(SUPERBLOCK_BYTES),
         opened,
         messages,
         collected: Vec::new(),
         superblock: None,
         stage: Stage::Tables,
+        origin: 0,
+        asked,
         first_byte: None,
         bytes: 0,
     };
-    let outcome = store.stream(range, &mut |piece| parser.push(piece));
+    let mut outcome = parser.stream();
+    if let (Ok(()), Stage::Elsewhere(origin)) = (&outcome, &parser.stage) {
+        let origin = *origin;
+        parser.begin_again(origin);
+        outcome = parser.stream();
+    }
     let bytes = parser.bytes;
     parser.ended(outcome.as_ref().err().map(|_| ()));
     let outcome = outcome.map(|()| bytes).map_err(ImageError::from);
@@ -129,10 +164,33 @@ fn request(store: &dyn Store, limit_bytes: u64, opened: &Sender<Opened>, message
 }
 
 impl Parser<'_> {
+    /// Where in the file the request ends at the latest.
+    const fn limit(&self) -> u64 {
+        self.origin.saturating_add(self.limit_bytes)
+    }
+
+    fn stream(&mut self) -> Result<(), hs_store::StoreError> {
+        let end = self.limit().min(self.store.len());
+        let range = ByteRange::new(self.origin, end.saturating_sub(self.origin));
+        let store = self.store;
+        store.stream(range, &mut |piece| self.push(piece))
+    }
+
+    /// The next request is for the tables, which lie at `origin`.
+    fn begin_again(&mut self, origin: u64) {
+        self.collected.clear();
+        self.stage = Stage::Tables;
+        self.origin = origin;
+        self.asked = Instant::now();
+        self.first_byte = None;
+        self.bytes = 0;
+    }
+
     fn push(&mut self, piece: &[u8]) -> ControlFlow<()> {
         self.first_byte.get_or_insert_with(Instant::now);
         self.bytes += piece.len() as u64;
         match &mut self.stage {
+            Stage::Elsewhere(_) => ControlFlow::Break(()),
             Stage::Chunks { .. } => self.push_chunks(piece),
             Stage::Tables => {
                 self.collected.extend_from_slice(piece);
@@ -157,30 +215,35 @@ impl Parser<'_> {
             }
         }
         let superblock = self.superblock.as_ref().expect("set above");
-        let in_front = superblock.hot.first().filter(|segment| {
-            segment.index.offset == SUPERBLOCK_BYTES && segment.chunks.offset < self.limit_bytes
-        });
-        let Some(segment) = in_front.filter(|_| superblock.hot.len() == 1) else {
-            self.announce(None, 0);
+        let [segment] = superblock.hot[..] else {
+            self.announce(None, 0, 0);
             return ControlFlow::Break(());
         };
         let tables = ByteRange::new(segment.index.offset, segment.chunks.offset - segment.index.offset);
-        let (tables_end, segment) = (tables.end() as usize, *segment);
+        let follows = if self.origin == 0 { SUPERBLOCK_BYTES } else { self.origin };
+        if tables.offset != follows {
+            self.stage = Stage::Elsewhere(tables.offset);
+            return ControlFlow::Break(());
+        }
+        if tables.end() >= self.limit() {
+            self.announce(None, 0, 0);
+            return ControlFlow::Break(());
+        }
+        let (from, tables_end) = ((follows - self.origin) as usize, (tables.end() - self.origin) as usize);
         if self.collected.len() < tables_end {
             return ControlFlow::Continue(());
         }
         let wanted = (segment.index.len + segment.hints.len) as usize;
-        let from = tables.offset as usize;
         match Image::decode_tables(superblock, 0, &self.collected[from..from + wanted]) {
             Ok((index, hints)) => {
                 let sizes: Vec<usize> =
                     index.chunks.iter().map(|entry| entry.chunk.range.len as usize).collect();
-                let mut room = self.limit_bytes.saturating_sub(segment.chunks.offset) as usize;
+                let mut room = self.limit().saturating_sub(segment.chunks.offset) as usize;
                 let fits = |bytes: &&usize| room.checked_sub(**bytes).map(|rest| room = rest).is_some();
                 let end = sizes.iter().take_while(fits).count() as u32;
                 let mut hot = HotMap::default();
                 hot.push(segment, index, hints);
-                self.announce(Some(hot), end);
+                self.announce(Some(hot), end, tables_end as u64);
                 self.stage = Stage::Chunks { splitter: ChunkSplitter::new(0), sizes, end };
             }
             Err(error) => return self.fail(in_file(self.store, tables)(error)),
@@ -204,10 +267,11 @@ impl Parser<'_> {
         })
     }
 
-    fn announce(&mut self, hot: Option<HotMap>, chunks: u32) {
+    fn announce(&mut self, hot: Option<HotMap>, chunks: u32, bytes_before: u64) {
         let superblock = Box::new(self.superblock.clone().expect("the superblock comes before its tables"));
         let first_byte = self.first_byte.unwrap_or_else(Instant::now);
-        let _ = self.opened.send(Opened::Tables { superblock, hot, chunks, first_byte });
+        let head = Begun { chunks, asked: self.asked, first_byte, bytes_before };
+        let _ = self.opened.send(Opened::Tables { superblock, hot, head });
     }
 
     fn fail(&mut self, error: ImageError) -> ControlFlow<()> {
@@ -218,7 +282,7 @@ impl Parser<'_> {
     /// The request is over: whoever waits for the tables must not wait for ever.
     fn ended(&mut self, failed: Option<()>) {
         if failed.is_none() && matches!(self.stage, Stage::Tables) {
-            let range = ByteRange::new(0, self.bytes);
+            let range = ByteRange::new(self.origin, self.bytes);
             let found = self.collected.len() as u64;
             let error = hs_format::FormatError::Size {
                 part: hs_format::Part::File,

@@ -34,7 +34,7 @@ pub use head::{Head, HeadMessage};
 pub use hot_map::HotPlace;
 pub use hs_format::{Codec, Decompressor, Hint, ImageDigest};
 pub use image::{Image, StreamEvent};
-pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, optimize};
+pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, Place, optimize};
 pub use output::Progress;
 pub use policy::{DemandEvent, HotPolicy, NoStream, Watch};
 pub use reader::{Reader, ReaderOptions, ReaderStats};

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use hs_device::Medium;
 use hs_format::limits::MAX_HINTS_BYTES;
 use hs_format::{
     ChunkRef, Codec, Compressor, Decompressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
 };
-use hs_layout::{LayoutOptions, LayoutPlan, PlannedChunk, plan};
+use hs_layout::{LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
 use hs_trace::{BlockDigest, Profile};
 use hs_units::{BLOCK_BYTES, Digest, Lba};
 use lru::LruCache;
@@ -32,11 +33,22 @@ const MOST_HINTS: usize = MAX_HINTS_BYTES as usize / HINT_BYTES;
 /// Bytes of a hint in the file (docs/FORMAT.md).
 const HINT_BYTES: usize = 20;
 
+/// Where the hot region lies in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// There.
+    At(Placement),
+    /// Where this medium delivers it soonest, by its model; in front if it has none.
+    FastestOn(Medium),
+}
+
 /// How to store the hot region.
 #[derive(Clone, Copy, Debug)]
 pub struct OptimizeOptions {
     /// How hot chunks are sized.
     pub layout: LayoutOptions,
+    /// Where the hot region lies.
+    pub place: Place,
     /// How hot chunks are stored.
     pub codec: Codec,
     /// The codec's level.
@@ -49,6 +61,7 @@ impl Default for OptimizeOptions {
     fn default() -> Self {
         Self {
             layout: LayoutOptions::default(),
+            place: Place::At(Placement::Front),
             codec: Codec::Zstd,
             level: 19,
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
@@ -65,6 +78,10 @@ pub struct OptimizeReport {
     pub hot_bytes: u64,
     /// Bytes of the hot region in the file: index, hints and chunks.
     pub hot_compressed_bytes: u64,
+    /// Where the hot region begins in the file.
+    pub hot_offset: u64,
+    /// What its place costs, by an estimate of its size, where the medium is modelled.
+    pub placement: Option<PlacementCosts>,
     /// Of these, index and hints.
     pub hot_table_bytes: u64,
     /// Hot chunks.
@@ -104,33 +121,58 @@ pub fn optimize(
         image_bytes: 0,
         hot_bytes: plan.blocks * BLOCK_BYTES,
         hot_compressed_bytes: 0,
+        hot_offset: 0,
+        placement: None,
         hot_table_bytes: 0,
         chunks: plan.chunks.len() as u32,
         extents: plan.stats().extents,
         disk_digest: superblock.disk_digest,
         image_digest: superblock.image_digest(),
     };
+    let placement = match options.place {
+        Place::At(placement) => placement,
+        Place::FastestOn(medium) => {
+            report.placement = costs(image, &plan, medium)?;
+            report.placement.map_or(Placement::Front, |costs| costs.best())
+        }
+    };
+    if placement == Placement::End {
+        copy_cold(path, &mut superblock, &mut output)?;
+    }
     if !plan.chunks.is_empty() {
         let segment = write_hot(image, &plan, profiles, &mut output, options, progress)?;
         report.hot_compressed_bytes = segment.range().len;
+        report.hot_offset = segment.index.offset;
         report.hot_table_bytes = segment.index.len + segment.hints.len;
         superblock.hot.push(segment);
     }
-    copy_cold(path, &mut superblock, &mut output)?;
+    if placement == Placement::Front {
+        copy_cold(path, &mut superblock, &mut output)?;
+    }
+    superblock.image_bytes = output.position() + SUPERBLOCK_BYTES;
+    write_superblock(&mut output, &superblock)?;
     report.image_bytes = superblock.image_bytes;
     report.image_digest = superblock.image_digest();
     output.finish()?;
     Ok(report)
 }
 
-/// Copies the cold region and closes the file with its superblocks.
+/// What the places of the plan's hot region cost. Its size is an estimate, since it is not packed yet: that
+/// it compresses as the cold region does.
+fn costs(image: &Image, plan: &LayoutPlan, medium: Medium) -> Result<Option<PlacementCosts>, ImageError> {
+    let cold = &image.superblock().cold;
+    let raw_bytes = cold.distinct_chunks * image.window_bytes();
+    let ratio = if raw_bytes == 0 { 1.0 } else { (cold.range.len as f64 / raw_bytes as f64).min(1.0) };
+    let hot_bytes = ((plan.blocks * BLOCK_BYTES) as f64 * ratio) as u64;
+    PlacementCosts::new(medium, SUPERBLOCK_BYTES, hot_bytes, cold.range.len).map_err(ImageError::Medium)
+}
+
+/// Copies the cold region to the current position.
 fn copy_cold(path: &Path, superblock: &mut Superblock, output: &mut Output) -> Result<(), ImageError> {
     let old = superblock.cold.range;
     let file = File::open(path).map_err(ImageError::io(path, "open"))?;
     superblock.cold.range.offset = output.position();
-    output.copy_from(&file, old.offset, old.len)?;
-    superblock.image_bytes = output.position() + SUPERBLOCK_BYTES;
-    write_superblock(output, superblock)
+    output.copy_from(&file, old.offset, old.len)
 }
 
 /// Writes index, hints and chunks at the current position.

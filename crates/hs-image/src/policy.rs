@@ -1,5 +1,7 @@
 //! What a [`Reader`](crate::Reader) asks of the policy that prefetches, and tells its observers.
 
+use std::time::Instant;
+
 use hs_units::{ByteRange, Nanos};
 
 /// The prefetch policy as the reader sees it. Hot chunks are numbered through all hot segments.
@@ -11,6 +13,9 @@ pub trait HotPolicy: Send + Sync {
     fn miss(&self);
     /// The wait that [`HotPolicy::miss`] announced is over.
     fn miss_answered(&self);
+    /// A read's own request, made at `asked`, had brought its first `bytes` at `came`: what it costs to leave
+    /// the stream.
+    fn fetched(&self, _asked: Instant, _came: Instant, _bytes: u64) {}
     /// The hot chunk has been verified and decompressed, and now waits in memory.
     fn arrived(&self, chunk: u32);
     /// The hot chunk left memory.

@@ -577,8 +577,16 @@ impl Shared {
     fn load_hot(&self, chunk: u32, tools: &mut Decompressor) {
         let key = Key::Hot(chunk);
         let known = self.memory.lock().peek(key);
-        let loaded = known.map_or_else(|| self.image.load_hot(chunk, tools).map(Arc::new), Ok);
-        match loaded {
+        let load = || {
+            let asked = Instant::now();
+            let loaded = self.image.load_hot(chunk, tools).map(Arc::new);
+            // What a failure costs says nothing of the medium elsewhere.
+            if loaded.is_ok() {
+                self.policy.fetched(asked, Instant::now(), self.image.hot_chunk(chunk).0.range.len);
+            }
+            loaded
+        };
+        match known.map_or_else(load, Ok) {
             Ok(bytes) => self.publish(key, &bytes, false),
             Err(error) => self.failed(key, &error),
         }

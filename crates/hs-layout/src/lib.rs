@@ -9,12 +9,14 @@ mod coverage;
 mod hints;
 mod lead;
 mod order;
+mod placement;
 mod plan;
 
 #[cfg(test)]
 mod tests;
 
 pub use coverage::{Coverage, Covered, coverage};
+pub use placement::{Placement, PlacementCosts};
 pub use plan::{
     Combine, LayoutError, LayoutOptions, LayoutPlan, LayoutStats, PlannedChunk, PlannedHint, plan,
 };

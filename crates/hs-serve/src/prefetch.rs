@@ -468,6 +468,10 @@ impl HotPolicy for Driver {
         self.changed.notify_all();
     }
 
+    fn fetched(&self, asked: Instant, came: Instant, bytes: u64) {
+        self.engine.lock().handle_fetched(self.at(asked), self.at(came), bytes);
+    }
+
     fn arrived(&self, chunk: u32) {
         let now = self.now();
         self.arrived_at.lock()[chunk as usize] = Some(now);

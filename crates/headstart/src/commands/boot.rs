@@ -100,7 +100,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     let kernel = uml::find_kernel(args.kernel.as_deref(), &path)?;
     let disk = if is_image(&args.disk)? {
         let mode = if args.no_prefetch || recorder.is_some() { Prefetching::Off } else { Prefetching::Push };
-        let mut config = start::config(&args.disk, mode, args.budget.0)?;
+        let mut config = start::config(&args.disk, mode, Some(args.limits))?;
         if recorder.is_some() {
             config.disk_read_ahead_kib = 0;
         }

@@ -5,10 +5,11 @@ use std::path::Path;
 
 use anyhow::Context;
 use hs_image::source::{DiskContent, Source, SourceOptions, SourceProgress};
-use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Progress};
+use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Place, Progress};
 use serde::Serialize;
 
 use super::fit::{Fitted, combine, fit};
+use super::optimize::Placed;
 use super::{open_image, read_profiles};
 use crate::cli::Build;
 use crate::show::{self, Bar};
@@ -24,6 +25,9 @@ struct Built {
     shared_windows: u64,
     hot_bytes: u64,
     hot_compressed_bytes: u64,
+    /// Only for a medium that is modelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<Placed>,
     disk_digest: String,
     image_digest: String,
     /// Only of profiles that were recorded on another disk.
@@ -60,7 +64,8 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     } else {
         let (cold, hot, fitted) = build_and_optimize(&source, args, &build, profiles, &show)?;
         drop(bar);
-        return print(&args.output, args.json, &cold, Some(&hot), fitted);
+        let placed = Placed::new(args.use_of.medium, &hot);
+        return print(&args.output, args.json, &cold, Some((&hot, placed)), fitted);
     };
     drop(bar);
     print(&args.output, args.json, &report, None, Vec::new())
@@ -83,6 +88,7 @@ fn build_and_optimize(
     let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, true)?;
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
     options.layout.combine = combine(&args.use_of);
+    options.place = Place::FastestOn(args.use_of.medium);
     let hot = hs_image::optimize(&image, cold_file.path(), &profiles, &args.output, &options, show)?;
     Ok((cold, hot, fitted))
 }
@@ -109,9 +115,10 @@ pub(crate) fn print(
     image: &Path,
     as_json: bool,
     cold: &BuildReport,
-    hot: Option<&OptimizeReport>,
+    hot: Option<(&OptimizeReport, Option<Placed>)>,
     fitted: Vec<Fitted>,
 ) -> anyhow::Result<()> {
+    let (hot, placement) = hot.map_or((None, None), |(hot, placed)| (Some(hot), placed));
     let built = Built {
         image: image.display().to_string(),
         disk_bytes: cold.disk_bytes,
@@ -121,6 +128,7 @@ pub(crate) fn print(
         shared_windows: cold.shared_windows,
         hot_bytes: hot.map_or(0, |hot| hot.hot_bytes),
         hot_compressed_bytes: hot.map_or(0, |hot| hot.hot_compressed_bytes),
+        placement,
         disk_digest: cold.disk_digest.to_string(),
         image_digest: hot.map_or(cold.image_digest, |hot| hot.image_digest).to_string(),
         fitted,
@@ -145,6 +153,7 @@ pub(crate) fn print(
             ByteSize(built.hot_compressed_bytes)
         ));
     }
+    built.placement.iter().for_each(Placed::print);
     built.fitted.iter().for_each(Fitted::print);
     show::line(built.image_digest);
     Ok(())

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use hs_image::OptimizeOptions;
+use hs_device::Medium;
+use hs_image::{OptimizeOptions, OptimizeReport, Place};
+use hs_layout::Placement;
 use hs_trace::Profile;
 use hs_units::ByteSize;
 use serde::Serialize;
@@ -19,6 +21,10 @@ struct Optimized {
     hot_bytes: u64,
     hot_compressed_bytes: u64,
     hot_table_bytes: u64,
+    hot_offset: u64,
+    /// Only for a medium that is modelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<Placed>,
     chunks: u32,
     extents: u64,
     disk_digest: String,
@@ -29,6 +35,35 @@ struct Optimized {
     /// Only of profiles that were recorded on another disk.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     fitted: Vec<Fitted>,
+}
+
+/// Where the hot region was put, and what each place costs by the model of the medium.
+#[derive(Serialize)]
+pub(crate) struct Placed {
+    medium: String,
+    place: &'static str,
+    front_s: f64,
+    end_s: f64,
+}
+
+impl Placed {
+    pub(crate) fn new(medium: Medium, report: &OptimizeReport) -> Option<Self> {
+        let costs = report.placement?;
+        let place = match costs.best() {
+            Placement::Front => "front",
+            Placement::End => "end",
+        };
+        let (front_s, end_s) = (costs.front.as_secs_f64(), costs.end.as_secs_f64());
+        Some(Self { medium: medium.to_string(), place, front_s, end_s })
+    }
+
+    /// For people.
+    pub(crate) fn print(&self) {
+        let Self { medium, place, front_s, end_s } = self;
+        show::line(format_args!(
+            "hot region at the {place}: on {medium} about {front_s:.2} s in front, {end_s:.2} s at the end"
+        ));
+    }
 }
 
 /// What the profiles have in common.
@@ -93,6 +128,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     options.layout.first_chunk_bytes = args.first_chunk.0;
     options.layout.max_chunk_bytes = args.max_chunk.0;
     options.layout.combine = combine(&args.use_of);
+    options.place = Place::FastestOn(args.use_of.medium);
     let bar = Bar::new(quiet);
     let report = hs_image::optimize(&image, &args.image, &profiles, &args.output, &options, &|progress| {
         bar.update(progress);
@@ -104,6 +140,8 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         hot_bytes: report.hot_bytes,
         hot_compressed_bytes: report.hot_compressed_bytes,
         hot_table_bytes: report.hot_table_bytes,
+        hot_offset: report.hot_offset,
+        placement: Placed::new(args.use_of.medium, &report),
         chunks: report.chunks,
         extents: report.extents,
         disk_digest: report.disk_digest.to_string(),
@@ -123,6 +161,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         report.extents,
         ByteSize(report.image_bytes)
     ));
+    optimized.placement.iter().for_each(Placed::print);
     optimized.fitted.iter().for_each(Fitted::print);
     if let Some(compared) = &optimized.profiles {
         compared.print();

@@ -99,6 +99,30 @@ fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
     assert_eq!(prefetch.late(4), Late::Join);
     assert_eq!(prefetch.late(40), Late::Fetch);
     assert_eq!(prefetch.late(0), Late::Fetch, "what came and went must be asked for again");
+    // Somebody left the stream: 100,000 bytes took 94 ms, of which 90 are a seek.
+    prefetch.handle_fetched(Nanos::from_millis(20), Nanos::from_millis(114), 100_000);
+    assert_eq!(prefetch.late(40), Late::Join, "38 chunks before it, 152 ms, are sooner than two seeks");
+    assert_eq!(prefetch.late(60), Late::Fetch);
+    for (rule, late) in [(LateRule::Join, Late::Join), (LateRule::Fetch, Late::Fetch)] {
+        prefetch.config.late = rule;
+        assert_eq!((prefetch.late(4), prefetch.late(60)), (late, late));
+    }
+}
+
+#[test]
+fn a_seek_is_told_from_waiting_for_the_medium() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
+    let Next::Request(first, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    prefetch.handle_first_byte(Nanos::from_millis(10), first);
+    prefetch.handle_finished(Nanos::from_millis(18), first, Some(200_000));
+    let Next::Request(second, _) = prefetch.poll(Nanos::from_millis(18)) else { panic!("a request") };
+    prefetch.handle_first_byte(Nanos::from_millis(28), second);
+    prefetch.handle_finished(Nanos::from_millis(44), second, Some(400_000));
+    // Two fetches, asked for while the second request was under way: one after the other, 50 ms each.
+    prefetch.handle_fetched(Nanos::from_millis(20), Nanos::from_millis(94), 25_000);
+    assert_eq!(prefetch.estimate().jump(), Nanos::from_millis(49));
+    prefetch.handle_fetched(Nanos::from_millis(21), Nanos::from_millis(144), 25_000);
+    assert_eq!(prefetch.estimate().jump(), Nanos::from_millis(49));
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::Instant;
 
 use hs_format::{ChunkRef, Decompressor, WindowRef};
-use hs_units::{BlockRange, Nanos};
+use hs_units::BlockRange;
 
 use super::{Bytes, Job, Shared};
 use crate::ImageError;
@@ -14,7 +15,7 @@ impl Shared {
     /// Brings a window that somebody waits for; its neighbours come with the same request when that
     /// has paid so far.
     pub(super) fn load_cold(&self, window: u64, tools: &mut Decompressor) {
-        let asked = self.now();
+        let asked = Instant::now();
         let stored = self.memory.lock().take_stored(window);
         if let Some((chunk, stored)) = stored {
             match self.image.decode_cold(window, &chunk, &stored, tools) {
@@ -23,7 +24,7 @@ impl Shared {
                 Err(error) => log::warn!("{error}; it is read again"),
             }
         }
-        let known = self.unreadable.lock().still(window, asked).cloned();
+        let known = self.unreadable.lock().still(window, self.now()).cloned();
         if let Some(error) = known {
             return self.failed(Key::Cold(window), &error);
         }
@@ -96,9 +97,12 @@ impl Shared {
 
     /// Reads a run of chunks with one request and hands each over when it has come.
     fn stream_run(&self, first: u64, run: &[ChunkRef], tools: &mut Decompressor) {
-        let mut asked = self.now();
         let mut came = 0;
+        let mut asked = Instant::now();
         let outcome = self.image.stream_cold(run, &mut |number, stored| {
+            if number == 0 {
+                self.policy.fetched(asked, Instant::now(), stored.len() as u64);
+            }
             let window = first + u64::from(number);
             came = u64::from(number) + 1;
             let chunk = &run[number as usize];
@@ -115,7 +119,7 @@ impl Shared {
             }
             // One bad place fails the request for all: those who wait get a request of their own.
             let alone = if run.len() > 1 {
-                asked = self.now();
+                asked = Instant::now();
                 self.image.load_window(window, tools)
             } else {
                 Err(error.clone())
@@ -131,8 +135,8 @@ impl Shared {
     }
 
     /// A window that was asked for when it was `asked` cannot be had.
-    fn lost(&self, window: u64, asked: Nanos, error: &ImageError) {
-        self.unreadable.lock().failed(window, asked, self.now(), error);
+    fn lost(&self, window: u64, asked: Instant, error: &ImageError) {
+        self.unreadable.lock().failed(window, asked.elapsed().into(), self.now(), error);
         // There is nothing better left than the hot copies of its blocks: they get another chance the next time.
         let bytes = self.image.window_bytes();
         let blocks = BlockRange::covering(window * bytes, bytes).blocks();
@@ -167,7 +171,7 @@ impl Shared {
                 let bytes: Bytes = Arc::new(raw);
                 self.publish(Key::Cold(window), &bytes, false);
             }
-            Err(error) => self.lost(window, self.now(), &error),
+            Err(error) => self.lost(window, Instant::now(), &error),
         }
     }
 }

@@ -28,10 +28,9 @@ pub(super) struct Unreadable {
 }
 
 impl Unreadable {
-    /// A window that was asked for when it was `asked` could not be had.
-    pub(super) fn failed(&mut self, window: u64, asked: Nanos, now: Nanos, error: &ImageError) {
+    /// A window could not be had, which took so long to find out.
+    pub(super) fn failed(&mut self, window: u64, took: Nanos, now: Nanos, error: &ImageError) {
         self.windows.retain(|_, (until, _)| *until > now);
-        let took = now.saturating_sub(asked);
         if took >= QUICK && self.windows.len() < MAX_WINDOWS {
             let rest = Nanos(took.0.saturating_mul(REST)).min(LONGEST_REST);
             self.windows.insert(window, (now + rest, error.clone()));
@@ -61,7 +60,7 @@ mod tests {
 
         // Hours of waiting are no reason to wait for days.
         let hours = Nanos(second.0 * 10_000);
-        unreadable.failed(9, Nanos::ZERO, hours, &ImageError::Closed);
+        unreadable.failed(9, hours, hours, &ImageError::Closed);
         assert!(unreadable.still(9, hours + LONGEST_REST).is_none());
         assert_eq!(unreadable.windows.len(), 1, "what is over is forgotten");
     }
@@ -69,7 +68,7 @@ mod tests {
     #[test]
     fn what_fails_at_once_may_be_asked_for_at_once() {
         let mut unreadable = Unreadable::default();
-        unreadable.failed(7, Nanos(5), Nanos(4) + QUICK, &ImageError::Closed);
-        assert!(unreadable.still(7, Nanos(4) + QUICK).is_none());
+        unreadable.failed(7, QUICK.saturating_sub(Nanos(1)), Nanos(5), &ImageError::Closed);
+        assert!(unreadable.still(7, Nanos(5)).is_none());
     }
 }

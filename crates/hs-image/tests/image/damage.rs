@@ -1,7 +1,7 @@
 //! Every byte of an image, changed, one at a time.
 //!
 //! Whoever reads gets the right bytes or an error that says where; which of the two follows from what
-//! the byte is. The image is small enough that all of its bytes take their turn, and those in front of the
+//! the byte is, wherever the hot region lies. The image is small enough that all of its bytes take their turn, and those in front of the
 //! cold region are met by both ways of opening: with single requests, and with one stream that goes on into
 //! the hot chunks.
 
@@ -10,12 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hs_format::Superblock;
-use hs_image::{Decompressor, HeadMessage, Image, ImageError, Reader};
+use hs_image::{Decompressor, HeadMessage, Image, ImageError, OptimizeOptions, Reader};
+use hs_layout::Placement;
 use hs_store::{Fault, FaultKind, MemoryStore, Rule, Store};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
 use crate::errors_log;
-use crate::sample::{BLOCK, Bench, JoinAll, as_store, fast_build, open, profile, reader, reader_with};
+use crate::sample::{
+    BLOCK, Bench, JoinAll, as_store, fast_build, hot_options, open, profile, reader, reader_with,
+};
 
 const NAME: &str = "every-byte.hsi";
 const WINDOW_BYTES: u64 = 8192;
@@ -61,7 +64,7 @@ struct Subject {
     shadowed: ByteRange,
 }
 
-fn subject() -> Subject {
+fn subject(placement: Placement) -> Subject {
     let mut prng = Prng::new(11);
     let mut disk = vec![0; 23 * BLOCK];
     for (window, bytes) in disk.chunks_mut(WINDOW_BYTES as usize).enumerate() {
@@ -81,7 +84,8 @@ fn subject() -> Subject {
     let mut start = profile(&image, &bench.disk, &runs);
     let runs = vec![hs_trace::FileRun { page: 3, blocks: runs[0] }];
     start.files = vec![hs_trace::FileUse { path: "/bin/program".to_owned(), inode: 12, runs }];
-    bench.optimize("cold", "hot", &[start]);
+    let options = OptimizeOptions { place: hs_image::Place::At(placement), ..hot_options(2) };
+    bench.optimize_with("cold", "hot", &[start], &options).expect("optimised");
     let image = open(&bench.path("hot"));
     let Ok(hs_format::WindowRef::Chunk(chunk)) = image.window(4) else { panic!("window 4 is stored") };
     Subject {
@@ -182,7 +186,12 @@ fn open_streaming(store: Arc<dyn Store>) -> Result<(Reader, bool), ImageError> {
 #[test]
 fn no_byte_can_be_wrong_unnoticed() {
     errors_log::collect();
-    let subject = subject();
+    for placement in [Placement::Front, Placement::End] {
+        flip_each(&subject(placement));
+    }
+}
+
+fn flip_each(subject: &Subject) {
     let next = AtomicUsize::new(0);
     let bytes = subject.store.len() as usize;
     let work = || {
@@ -211,7 +220,7 @@ fn no_byte_can_be_wrong_unnoticed() {
         }
     });
     eprintln!("{bytes} bytes: {outcomes:?}");
-    check_outcomes(&subject, &outcomes);
+    check_outcomes(subject, &outcomes);
 }
 
 fn check_outcomes(subject: &Subject, outcomes: &BTreeMap<(Place, Outcome), usize>) {
@@ -248,7 +257,7 @@ fn check_outcomes(subject: &Subject, outcomes: &BTreeMap<(Place, Outcome), usize
 /// A verifier finds what readers may overlook.
 #[test]
 fn verify_finds_damage_anywhere() {
-    let subject = subject();
+    let subject = subject(Placement::Front);
     let mut prng = Prng::new(12);
     let places = (0..600).map(|_| prng.below(subject.store.len()));
     let of_the_mirror = (0..100).map(|number| subject.superblock.mirror().offset + number * 41);

@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""A boot that is not quite the recorded one: how much of the gain it loses.
+
+Two kinds of variation: another run of the same boot (what differs by chance), and a boot that starts services
+which the recorded one did not (masked while recording). The gain is what a profile with everything in it saves
+against the unoptimised image.
+"""
+
+import json
+
+from harness import DRIVES, alternate, arguments, boot, figure, finish, headstart, spread_of
+from inputs import boot_image, boot_profile, optimized
+
+LIMIT = 0.10
+# Services that the other boot has and this profile has not.
+MASKED = ["dbus.service", "dbus.socket", "systemd-logind.service", "systemd-timesyncd.service", "e2scrub_reap.service"]
+
+
+def coverage(image, *profiles):
+    """What `optimize` says that several profiles share."""
+    words = [word for path in profiles for word in ("--profile", path)]
+    return json.loads(headstart("optimize", image, *words, "-o", image.parent / "unfinished-coverage.hsi", "--json"))["profiles"]
+
+
+def main():
+    args = arguments(__doc__, repeats=3).parse_args()
+    image = boot_image()
+    runs = [boot_profile(image, name) for name in ("boot", "boot-2", "boot-3")]
+    less = boot_profile(image, "boot-less", *[f"--append=systemd.mask={unit}" for unit in MASKED])
+    contenders = {
+        "unoptimised": image,
+        "everything": optimized(image, "boot-all", *runs),
+        "one other run": optimized(image, "boot-one", runs[0]),
+        "fewer services": optimized(image, "boot-less", less),
+    }
+    shared = coverage(image, runs[1], runs[0], less)
+    (image.parent / "unfinished-coverage.hsi").unlink(missing_ok=True)
+    figures = []
+    for medium in DRIVES:
+        cases = {name: lambda path=path: boot(path, medium=medium) for name, path in contenders.items()}
+        results = alternate(
+            cases, args.repeats,
+            lambda s: f"{medium} {s['ready_s']:.2f} s, {s['store_requests']} requests, {s['seeks']} seeks")
+        ready = {name: spread_of(results[name], "ready_s") for name in contenders}
+        gain = ready["unoptimised"]["median"] - ready["everything"]["median"]
+        detail = {
+            "ready_s": ready,
+            "gain_s": round(gain, 3),
+            "store_requests": {name: spread_of(results[name], "store_requests", 0) for name in contenders},
+            "demand_wait_s": {name: spread_of(results[name], "demand_wait_s") for name in contenders},
+            "shared": shared,
+        }
+        for name in ("one other run", "fewer services"):
+            loss = (ready[name]["median"] - ready["everything"]["median"]) / gain if gain > 0 else float("nan")
+            figures.append(figure(f"gain lost, profile of {name}, {medium}", loss, at_most=LIMIT, detail=detail))
+            detail = {}
+    finish("boot_variation", figures, args.repeats)
+
+
+if __name__ == "__main__":
+    main()
