@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use hs_engine::{EndReason, PrefetchConfig};
 use hs_format::WindowRef;
-use hs_image::{Image, Reader, ReaderOptions};
+use hs_image::{Image, OptimizeOptions, Place, Reader, ReaderOptions};
+use hs_layout::Placement;
 use hs_serve::{Driver, Running};
 use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Store};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 use proptest::prelude::*;
 
-use sample::{BLOCK, Bench, fast_build, open, profile};
+use sample::{BLOCK, Bench, fast_build, hot_options, open, profile};
 
 const WINDOW_BYTES: u64 = 16_384;
 const BLOCKS: u64 = 900;
@@ -22,16 +23,17 @@ const BLOCKS: u64 = 900;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A disk whose blocks repeat a little, and two thirds of which are hot, in an order of their own.
-fn bench() -> &'static Bench {
-    static BENCH: OnceLock<Bench> = OnceLock::new();
-    BENCH.get_or_init(|| {
+fn bench(placement: Placement) -> &'static Bench {
+    static BENCHES: [OnceLock<Bench>; 2] = [OnceLock::new(), OnceLock::new()];
+    BENCHES[usize::from(placement == Placement::End)].get_or_init(|| {
         let mut prng = Prng::new(77);
         let bench = Bench::new(sample::disk(&mut prng, BLOCKS, WINDOW_BYTES));
         bench.build("cold", &fast_build(WINDOW_BYTES, 2));
         let reads: Vec<BlockRange> =
             (0..BLOCKS / 3).map(|number| BlockRange::new(Lba(number * 7 % (BLOCKS / 3) * 3), 2)).collect();
         let start = profile(&open(&bench.path("cold")), &bench.disk, &reads);
-        bench.optimize("cold", "hot", &[start]);
+        let options = OptimizeOptions { place: Place::At(placement), ..hot_options(2) };
+        bench.optimize_with("cold", "hot", &[start], &options).expect("optimised");
         bench
     })
 }
@@ -130,9 +132,9 @@ proptest! {
     /// when one of its chunks can, and else not.
     #[test]
     fn a_block_is_readable_when_one_of_its_chunks_is(
-        places in places(), flips in proptest::collection::vec(0.0..1.0, 0..3), seed: u64, tight: bool,
+        places in places(), flips in proptest::collection::vec(0.0..1.0, 0..3), seed: u64, tight: bool, at_end: bool,
     ) {
-        let bench = bench();
+        let bench = bench(if at_end { Placement::End } else { Placement::Front });
         let whole = open(&bench.path("hot"));
         let bytes = bench.bytes("hot");
         let at = |share: &f64| (bytes.len() as f64 * share) as u64;
@@ -194,7 +196,7 @@ proptest! {
 /// Every third hot chunk is unreadable: the others come by the stream, which goes on to its end.
 #[test]
 fn the_stream_goes_on_behind_what_it_cannot_read() {
-    let bench = bench();
+    let bench = bench(Placement::Front);
     let whole = open(&bench.path("hot"));
     let bad: Vec<u32> = (0..whole.hot_chunk_count()).filter(|chunk| chunk % 3 == 1).collect();
     assert!(bad.len() > 5);
@@ -217,7 +219,7 @@ fn the_stream_goes_on_behind_what_it_cannot_read() {
 /// The medium is gone after the image was opened: the prefetch ends soon, and who waits for it is told.
 #[test]
 fn a_medium_that_is_gone_ends_the_prefetch_and_leaves_nobody_waiting() {
-    let bench = bench();
+    let bench = bench(Placement::Front);
     let whole = open(&bench.path("hot"));
     let first = whole.hot_chunk(2).1.offset;
     let gone = Rule::new(FaultKind::Io, ByteRange::new(first, u64::MAX));

@@ -4,25 +4,32 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hs_format::WindowRef;
-use hs_image::{Image, ImageError, Reader};
+use hs_image::{Image, ImageError, OptimizeOptions, Place, Reader};
+use hs_layout::Placement;
 use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Store};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
 use crate::errors_log;
-use crate::sample::{BLOCK, Bench, fast_build, open, profile, reader};
+use crate::sample::{BLOCK, Bench, fast_build, hot_options, open, profile, reader};
 
 const WINDOW_BYTES: usize = 16_384;
 const WINDOW_BLOCKS: u64 = 4;
 
 /// Sixty windows, each with a chunk of its own; blocks 0 to 8, 40, 41 and 100 to 103 are hot.
 fn bench() -> Bench {
+    bench_with(Placement::Front)
+}
+
+/// The same, with the hot region at this place.
+fn bench_with(placement: Placement) -> Bench {
     let mut content = vec![0; 60 * WINDOW_BYTES];
     Prng::new(31).fill(&mut content);
     let bench = Bench::new(content);
     bench.build("cold", &fast_build(WINDOW_BYTES as u64, 1));
     let runs = [(0, 9), (100, 4), (40, 2)].map(|(lba, count)| BlockRange::new(Lba(lba), count));
     let start = profile(&open(&bench.path("cold")), &bench.disk, &runs);
-    bench.optimize("cold", "hot", &[start]);
+    let options = OptimizeOptions { place: Place::At(placement), ..hot_options(2) };
+    bench.optimize_with("cold", "hot", &[start], &options).expect("optimised");
     bench
 }
 
@@ -58,13 +65,18 @@ fn cold_chunk(image: &Image, window: u64) -> ByteRange {
 #[test]
 fn an_unreadable_superblock_is_replaced_by_its_mirror() {
     errors_log::collect();
-    let bench = bench();
+    for placement in [Placement::Front, Placement::End] {
+        check_mirror(&bench_with(placement));
+    }
+}
+
+fn check_mirror(bench: &Bench) {
     let name = "no-superblock.hsi";
-    let store = damaged(&bench, name, &[ByteRange::new(2_048, 2_048)]);
+    let store = damaged(bench, name, &[ByteRange::new(2_048, 2_048)]);
     for image in opened(&store) {
         let image = Arc::new(image.expect("an image"));
         assert!(image.from_mirror() && image.hot_fault().is_none() && image.hot_chunk_count() > 0);
-        check_blocks(&bench, &reader(&image, 2, 1 << 20), |_| false);
+        check_blocks(bench, &reader(&image, 2, 1 << 20), |_| false);
     }
     let lines = errors_log::take(name);
     assert!(
@@ -73,7 +85,7 @@ fn an_unreadable_superblock_is_replaced_by_its_mirror() {
     );
 
     let end = store.len();
-    let both = damaged(&bench, name, &[ByteRange::new(0, 1), ByteRange::new(end - 1, 1)]);
+    let both = damaged(bench, name, &[ByteRange::new(0, 1), ByteRange::new(end - 1, 1)]);
     for image in opened(&both) {
         assert!(matches!(image, Err(ImageError::Store(_))), "{image:?}");
     }
@@ -82,16 +94,21 @@ fn an_unreadable_superblock_is_replaced_by_its_mirror() {
 #[test]
 fn an_unreadable_hot_index_costs_the_hot_region_and_nothing_else() {
     errors_log::collect();
-    let bench = bench();
+    for placement in [Placement::Front, Placement::End] {
+        check_without_hot_region(&bench_with(placement));
+    }
+}
+
+fn check_without_hot_region(bench: &Bench) {
     let name = "no-hot-index.hsi";
     let segment = open(&bench.path("hot")).superblock().hot[0];
     for at in [segment.index.offset, segment.index.end() - 1, segment.hints.end() - 1] {
-        for image in opened(&damaged(&bench, name, &[ByteRange::new(at, 1)])) {
+        for image in opened(&damaged(bench, name, &[ByteRange::new(at, 1)])) {
             let image = Arc::new(image.expect("an image"));
             assert!(
                 image.hot_fault().is_some() && image.hot_chunk_count() == 0 && image.hints().count() == 0
             );
-            check_blocks(&bench, &reader(&image, 2, 1 << 20), |_| false);
+            check_blocks(bench, &reader(&image, 2, 1 << 20), |_| false);
             let verified = hs_image::verify(&image, None, &|_| {});
             assert!(matches!(verified, Err(ImageError::Store(_))), "{verified:?}");
         }
