@@ -28,6 +28,8 @@ use crate::{Sink, Store, StoreError};
 
 /// Places that are remembered, at most: beyond them a disc is not one that anybody goes on reading.
 const MAX_PLACES: usize = 1 << 16;
+/// Places that could be read in the end, of which it is said; nobody reads a longer list.
+const MAX_TOLD: usize = 256;
 
 /// What a [`Retry`] layer had to do, up to some moment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -89,7 +91,7 @@ impl RetryCounters {
     /// A place was read at last; true when it is the first time.
     fn recovered(&self, at: u64) -> bool {
         let mut places = self.places.lock();
-        places.told.len() < MAX_PLACES && places.told.insert(at / BLOCK_BYTES)
+        places.told.len() < MAX_TOLD && places.told.insert(at / BLOCK_BYTES)
     }
 
     /// A request failed for good, at this byte if that is known.
