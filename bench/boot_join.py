@@ -5,9 +5,6 @@ The reads of a recorded boot are shuffled, each by up to so many places, before 
 same boot waits for the stream, fetches out of turn, or does what costs less.
 """
 
-import os
-import subprocess
-
 from harness import DRIVES, ROOT, alternate, arguments, boot, figure, finish, run, spread_of
 from inputs import boot_image, boot_profile, kept, optimized
 
@@ -19,7 +16,7 @@ def shuffled(profile, reach):
     """The profile with its reads moved by up to `reach` places."""
 
     def make(draft):
-        run("cargo", "run", "--release", "-q", "--manifest-path", ROOT / "Cargo.toml", "-p", "hs-trace", "--example", "shuffle",
+        run("cargo", "run", "--release", "-q", "--manifest-path", ROOT / "Cargo.toml", "-p", "hs-image", "--example", "shuffle",
             "--", profile, draft, reach, 1, patience_s=900)
 
     return kept(f"boot-shuffled-{reach}.hsp", [profile], make)

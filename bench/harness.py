@@ -106,16 +106,8 @@ def start(image, command, *, medium, ready=None, flags=(), foreign=False, patien
 
 
 def boot(disk, *, medium="none", flags=(), patience_s=400):
-    """One boot under User-mode Linux; returns its run summary. Its kernel hangs now and then under load, also
-    without headstart (docs/TESTING.md), so a boot that never gets ready is tried once more, and said."""
-    command = ["boot", disk, "--medium", medium, "--json", "--ready-timeout", "120", *flags]
-    process = subprocess.run(
-        [headstart_path(), "-q", *map(str, command)], capture_output=True, text=True, timeout=patience_s)
-    if process.returncode != 0:
-        progress(f"a boot failed and is tried again: {process.stderr.strip().splitlines()[:1]}")
-        seen_load["boots_tried_again"] = seen_load.get("boots_tried_again", 0) + 1
-        return json.loads(headstart(*command, patience_s=patience_s))
-    return json.loads(process.stdout)
+    """One boot under User-mode Linux; returns its run summary."""
+    return json.loads(headstart("boot", disk, "--medium", medium, "--json", *flags, patience_s=patience_s))
 
 
 @functools.cache

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use hs_units::{BLOCK_BYTES, BlockRange, Digest, Lba};
 
-use crate::{BlockDigest, BlockSet, Profile, Read};
+use crate::{BlockDigest, BlockSet, FileRun, FileUse, Profile, Read};
 
 /// Where the blocks of a profile lie on another disk.
 #[derive(Clone, Debug, Default)]
@@ -18,7 +18,7 @@ pub struct Places {
 /// A profile on another disk.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Remapped {
-    /// The profile. It says nothing of files: their inode numbers are those of the first disk.
+    /// The profile. Of its files those stay that the other disk has too.
     pub profile: Profile,
     /// Distinct blocks of the first profile.
     pub blocks: u64,
@@ -26,6 +26,10 @@ pub struct Remapped {
     pub matched: u64,
     /// Of these, blocks that it has at another address.
     pub moved: u64,
+    /// Files of the first profile.
+    pub files: u64,
+    /// Of these, files that the other disk has under the same path.
+    pub matched_files: u64,
 }
 
 impl Profile {
@@ -35,8 +39,16 @@ impl Profile {
     /// A block that lies where it lay stays there. Of several other addresses the one is taken that is as
     /// far from the last block that was found as it was before, or nearest to that: files move as
     /// wholes. A block of zeros is found only where it lay, since it could be anybody's.
+    ///
+    /// `inodes` are the inode numbers that the other disk's file system has for the paths of this profile's files.
     #[must_use]
-    pub fn remap(&self, digest: Digest, disk_bytes: u64, places: &Places) -> Remapped {
+    pub fn remap(
+        &self,
+        digest: Digest,
+        disk_bytes: u64,
+        places: &Places,
+        inodes: &HashMap<&str, u64>,
+    ) -> Remapped {
         let zeroes = BlockDigest::of(&[]);
         let disk_blocks = disk_bytes.div_ceil(BLOCK_BYTES);
         let mut found: HashMap<Lba, (Lba, BlockDigest)> = HashMap::with_capacity(self.digests.len());
@@ -69,12 +81,19 @@ impl Profile {
             medium: self.medium.clone(),
             reads,
             digests: Vec::new(),
-            files: Vec::new(),
+            files: self.files.iter().filter_map(|file| remap_file(file, &found, inodes)).collect(),
             ..*self
         };
         let digests: HashMap<Lba, BlockDigest> = found.values().copied().collect();
         profile.digests = profile.first_access().iter().map(|lba| digests[lba]).collect();
-        Remapped { profile, blocks: self.digests.len() as u64, matched: found.len() as u64, moved }
+        Remapped {
+            blocks: self.digests.len() as u64,
+            matched: found.len() as u64,
+            moved,
+            files: self.files.len() as u64,
+            matched_files: profile.files.len() as u64,
+            profile,
+        }
     }
 }
 
@@ -91,6 +110,28 @@ fn remap_run(read: &Read, run: BlockRange, found: &HashMap<Lba, (Lba, BlockDiges
         }
     }
     reads.extend(piece.map(|blocks| Read { blocks, ..*read }));
+}
+
+/// The file as the other disk has it: the pages whose blocks were found there, under its inode number there.
+fn remap_file(
+    file: &FileUse,
+    found: &HashMap<Lba, (Lba, BlockDigest)>,
+    inodes: &HashMap<&str, u64>,
+) -> Option<FileUse> {
+    let inode = *inodes.get(file.path.as_str())?;
+    let mut runs: Vec<FileRun> = Vec::new();
+    for run in &file.runs {
+        for (page, old) in (run.page..).zip(run.blocks.blocks()) {
+            let Some((new, _)) = found.get(&old) else { continue };
+            match runs.last_mut() {
+                Some(last) if last.blocks.end() == *new && last.page + last.blocks.count == page => {
+                    last.blocks.count += 1;
+                }
+                _ => runs.push(FileRun { page, blocks: BlockRange::new(*new, 1) }),
+            }
+        }
+    }
+    (!runs.is_empty()).then(|| FileUse { path: file.path.clone(), inode, runs })
 }
 
 #[cfg(test)]
@@ -135,7 +176,7 @@ mod tests {
     fn blocks_stay_or_move_with_their_neighbours_or_are_lost() {
         let profile = profile(&[(10, 3), (20, 2), (30, 1)]);
         let found = places(&[10, 11, 12], &[(20, &[5, 120]), (21, &[6, 121, 400])]);
-        let remapped = profile.remap(Digest([9; 32]), 500 * BLOCK_BYTES, &found);
+        let remapped = profile.remap(Digest([9; 32]), 500 * BLOCK_BYTES, &found, &HashMap::new());
         // From 12 to 20 is eight blocks on; 5 and 120 are elsewhere, 5 is nearer to 20.
         assert_eq!(runs(&remapped), [(10, 3), (5, 2)]);
         assert_eq!((remapped.blocks, remapped.matched, remapped.moved), (6, 5, 2));
@@ -148,16 +189,36 @@ mod tests {
     fn zeroes_and_places_outside_the_disk_are_not_found() {
         let profile = profile(&[(100, 1), (150, 1)]);
         let everywhere = places(&[], &[(0, &[1, 2, 3]), (50, &[600])]);
-        let remapped = profile.remap(Digest::default(), 500 * BLOCK_BYTES, &everywhere);
+        let remapped = profile.remap(Digest::default(), 500 * BLOCK_BYTES, &everywhere, &HashMap::new());
         assert_eq!((remapped.matched, runs(&remapped).len()), (0, 0));
+        remapped.profile.validate().expect("a good profile");
+    }
+
+    #[test]
+    fn files_keep_the_pages_that_were_found_under_their_new_inode() {
+        let mut profile = profile(&[(10, 3), (20, 2)]);
+        let run = |page, start, count| FileRun { page, blocks: BlockRange::new(Lba(start), count) };
+        let file = |path: &str, inode, runs| FileUse { path: path.to_owned(), inode, runs };
+        profile.files =
+            vec![file("/a", 12, vec![run(0, 10, 3), run(7, 20, 1)]), file("/gone", 13, vec![run(0, 21, 1)])];
+        profile.validate().expect("a good profile");
+        let moved = places(&[10], &[(12, &[300]), (20, &[301]), (21, &[302])]);
+        let remapped =
+            profile.remap(Digest::default(), 500 * BLOCK_BYTES, &moved, &HashMap::from([("/a", 77)]));
+        assert_eq!((remapped.files, remapped.matched_files), (2, 1));
+        // Blocks 300 and 301 follow one another on the disk, but not in the file.
+        assert_eq!(
+            remapped.profile.files,
+            [file("/a", 77, vec![run(0, 10, 1), run(2, 300, 1), run(7, 301, 1)])]
+        );
         remapped.profile.validate().expect("a good profile");
     }
 
     #[test]
     fn two_blocks_that_became_one_are_one() {
         let profile = profile(&[(1, 2), (101, 2)]);
-        let remapped =
-            profile.remap(Digest::default(), 500 * BLOCK_BYTES, &places(&[], &[(1, &[7]), (2, &[8])]));
+        let moved = places(&[], &[(1, &[7]), (2, &[8])]);
+        let remapped = profile.remap(Digest::default(), 500 * BLOCK_BYTES, &moved, &HashMap::new());
         assert_eq!(runs(&remapped), [(7, 2), (7, 2)]);
         remapped.profile.validate().expect("a good profile");
     }

@@ -23,6 +23,8 @@ pub(crate) struct Fitted {
     blocks: u64,
     matched_blocks: u64,
     moved_blocks: u64,
+    files: u64,
+    matched_files: u64,
 }
 
 impl Fitted {
@@ -30,12 +32,14 @@ impl Fitted {
     pub(crate) fn print(&self) {
         show::line(format_args!(
             "{} was recorded on another disk: this one has {} of its {} blocks ({:.1}%), {} of them elsewhere; \
-             it says nothing of files any more, so no file system's caches are warmed by it",
+             and {} of its {} files",
             self.profile,
             self.matched_blocks,
             self.blocks,
             self.matched_blocks as f64 * 100.0 / self.blocks.max(1) as f64,
             self.moved_blocks,
+            self.matched_files,
+            self.files,
         ));
     }
 }
@@ -57,7 +61,8 @@ pub(crate) fn fit(
         let bar = Bar::new(quiet);
         let places = hs_image::find_blocks(image, profile, &|progress| bar.update(progress))?;
         drop(bar);
-        let remapped = profile.remap(image.disk_digest(), image.disk_bytes(), &places);
+        let inodes = hs_image::find_inodes(image, profile.files.iter().map(|file| file.path.as_str()));
+        let remapped = profile.remap(image.disk_digest(), image.disk_bytes(), &places, &inodes);
         if remapped.matched * 100 < u64::from(min_match) * remapped.blocks {
             bail!(
                 "{} was recorded on disk {}; {} is disk {} and has only {} of its {} blocks, less than the {min_match}% \
@@ -75,6 +80,8 @@ pub(crate) fn fit(
             blocks: remapped.blocks,
             matched_blocks: remapped.matched,
             moved_blocks: remapped.moved,
+            files: remapped.files,
+            matched_files: remapped.matched_files,
         });
         *profile = remapped.profile;
     }
