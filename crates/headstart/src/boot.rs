@@ -25,7 +25,7 @@ use hs_units::ByteSize;
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
-use crate::medium::{self, OnMedium};
+use crate::medium::{self, Damage, OnMedium};
 use crate::start;
 use crate::summary::{Summary, peak_rss_bytes};
 use crate::workdir::Workdir;
@@ -51,6 +51,8 @@ pub(crate) struct BootSpec {
     pub disk: BootDisk,
     /// What that lies on.
     pub medium: Medium,
+    /// What is wrong with that.
+    pub damage: Damage,
     /// Bring the whole disk into the page cache before the clock starts.
     pub warm: bool,
     /// The guest's kernel.
@@ -88,7 +90,7 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let path = match &spec.disk {
         BootDisk::Image(path, _) | BootDisk::Raw(path) => path,
     };
-    let on_medium = medium::open(path, &spec.medium)?;
+    let on_medium = medium::open(path, &spec.medium, &spec.damage)?;
     // Opened before anything is mounted over the folder that it may lie in.
     let log = Log::open(spec.console.as_deref())?;
     let work = Workdir::new()?;
@@ -126,13 +128,14 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         let patience = spec.ready_timeout.saturating_sub(began.elapsed());
         let mut look = || check_scratch(&uml.scratch, spec.scratch);
         let ready = guest.wait_ready(patience, spec.ready.as_str(), &mut look)? - began;
-        start::fill_medium(&mut summary, &on_medium.counters.snapshot().since(&before));
+        let counted = on_medium.counters.snapshot().since(&before);
+        start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
         served.fill(&mut summary);
         guest.go_on(spec.grace)?;
         Ok(ready)
     })();
     guest.end();
-    let ready = went.map_err(|error| explain(error, &guest, &log))?;
+    let ready = went.map_err(|error| explain(&error, on_medium.trouble(), &guest, &log))?;
     summary.ready_s = Some(ready.as_secs_f64());
     summary.wall_s = began.elapsed().as_secs_f64();
     summary.peak_rss_bytes = peak_rss_bytes();
@@ -228,17 +231,18 @@ fn read_whole(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What went wrong, what the guest said last, and where all of it is.
-fn explain(error: GuestError, guest: &Guest, log: &Log) -> anyhow::Error {
+/// What went wrong, also with the medium, what the guest said last, and where all of it is.
+fn explain(error: &GuestError, trouble: Option<String>, guest: &Guest, log: &Log) -> anyhow::Error {
     let tail = guest.tail();
+    let trouble = trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();
     if tail.is_empty() {
-        return anyhow::anyhow!("{error}; its console said nothing");
+        return anyhow::anyhow!("{error}; its console said nothing{trouble}");
     }
     let kept = match log.keep() {
         Ok(path) => format!("all of it is in {}", path.display()),
         Err(error) => format!("the rest could not be kept: {error:#}"),
     };
-    anyhow::anyhow!("{error}; the last lines of its console ({kept}):\n  {}", tail.join("\n  "))
+    anyhow::anyhow!("{error}{trouble}; the last lines of its console ({kept}):\n  {}", tail.join("\n  "))
 }
 
 /// Where the console goes: to the file that was asked for as it comes, else into memory.

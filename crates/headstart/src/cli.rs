@@ -8,7 +8,7 @@ use hs_device::Medium;
 use hs_image::Codec;
 use hs_units::ByteSize;
 
-use crate::medium::MediumParser;
+use crate::medium::{Damage, MediumParser};
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
@@ -221,6 +221,8 @@ pub(crate) struct StartFlags {
     /// Read the image from an emulated medium; `none` is the real one, and `flat-<N>ms-<M>mbs[-serial]` makes others.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
+    #[command(flatten)]
+    pub damage: Damage,
     /// Ready when a line of the command's output matches; when not given, when the command ends.
     #[arg(long, value_name = "REGEX")]
     pub ready: Option<regex::Regex>,
@@ -358,6 +360,8 @@ pub(crate) struct Mount {
     /// Read the image from an emulated medium.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
+    #[command(flatten)]
+    pub damage: Damage,
     /// Honour set-user-id programs and device nodes in the image.
     #[arg(long)]
     pub trusted: bool,
@@ -422,8 +426,10 @@ pub(crate) struct Boot {
     /// Read the disk from an emulated medium, such as flat-10ms-25mbs-serial; `none` is the real one.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
+    #[command(flatten)]
+    pub damage: Damage,
     /// Bring the whole disk into the page cache before the clock starts: the limit for any medium.
-    #[arg(long, conflicts_with_all = ["medium", "record"])]
+    #[arg(long, conflicts_with_all = ["medium", "bad_sectors", "record"])]
     pub warm: bool,
     /// Ready when a line of the console matches, without its colours.
     #[arg(long, value_name = "REGEX", default_value = hs_guest::console::READY)]
@@ -515,6 +521,8 @@ pub(crate) struct LabDisk {
     /// The medium.
     #[arg(long, value_name = "M", value_parser = MediumParser)]
     pub medium: Medium,
+    #[command(flatten)]
+    pub damage: Damage,
     /// Print what the medium counted, as one JSON object, at the end.
     #[arg(long)]
     pub json: bool,

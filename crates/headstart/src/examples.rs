@@ -52,6 +52,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart boot root.hsi --medium flat-10ms-25mbs-serial",
             "headstart boot root.hsi --record boot.hsp",
             "headstart boot disk.raw --warm --console console.log",
+            "headstart boot root.hsi --bad-sectors 10M+64K --bad-sectors 30M+2Kx2   # see what a bad disc does",
         ],
     ),
     ("import", &["headstart import KNOPPIX.cloop -o knoppix.hsi"]),

@@ -1,5 +1,6 @@
 //! The headstart command line.
 
+mod bad_sectors;
 mod boot;
 mod cli;
 mod commands;

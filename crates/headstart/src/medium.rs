@@ -4,10 +4,13 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use clap::Args;
 use clap::builder::{PossibleValue, TypedValueParser};
 use hs_device::Medium;
-use hs_store::{Count, Counters, Emulate, FileStore, Store};
+use hs_store::{Count, Counters, Emulate, Fault, FileStore, Retry, RetryCounters, RetrySnapshot, Store};
+
+use crate::bad_sectors::BadSectors;
 
 /// Takes any name of a medium, and tells help texts and shells those that stand for themselves.
 #[derive(Clone)]
@@ -31,27 +34,57 @@ impl TypedValueParser for MediumParser {
     }
 }
 
+/// What is wrong with a medium, on purpose.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Damage {
+    /// Bytes of the file that cannot be read, such as 10M+64K; with xTIMES behind it, so many requests fail before
+    /// they can. Can be given several times.
+    #[arg(long, value_name = "OFFSET+LEN[xTIMES]")]
+    pub bad_sectors: Vec<BadSectors>,
+}
+
 /// A file on a medium, which counts the requests that it gets.
 pub(crate) struct OnMedium {
     /// The file, as the medium delivers it.
     pub store: Arc<dyn Store>,
     /// What the medium counts.
     pub counters: Arc<Counters>,
+    /// What had to be asked for again.
+    pub retries: Arc<RetryCounters>,
+}
+
+impl OnMedium {
+    /// What is to be said of a medium that failed; nothing of one that did not.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        let RetrySnapshot { errors, first_error, .. } = self.retries.snapshot();
+        let first = first_error?;
+        Some(format!("{errors} reads of the medium failed, the first: {first}"))
+    }
 }
 
 /// Opens `path` on `medium`. For an emulated medium the file is first read into the page cache, so
 /// that the time of the real one does not show.
-pub(crate) fn open(path: &Path, medium: &Medium) -> anyhow::Result<OnMedium> {
-    let file = FileStore::open(path).context("open")?;
-    let file = Emulate::new(file, medium)?;
-    if *medium != Medium::None {
-        file.bypass(true);
-        read_into_cache(&file)?;
-        file.bypass(false);
+///
+/// From the inside out: the file, the damage of its surface, the time that the medium takes, what that counts, and
+/// further tries for what it could not read.
+pub(crate) fn open(path: &Path, medium: &Medium, damage: &Damage) -> anyhow::Result<OnMedium> {
+    let file = Arc::new(FileStore::open(path).context("open")?);
+    for bad in &damage.bad_sectors {
+        if !bad.range.fits_in(file.len()) {
+            bail!("{} has {} bytes: there are no sectors {bad} that could be bad", file.name(), file.len());
+        }
     }
-    let counted = Count::new(file);
+    // What is spoiled follows from the rules alone, so any seed does.
+    let surface = Fault::new(Arc::clone(&file), damage.bad_sectors.iter().map(BadSectors::rule).collect(), 0);
+    let emulated = Emulate::new(surface, medium)?;
+    if *medium != Medium::None {
+        read_into_cache(&file)?;
+    }
+    let counted = Count::new(emulated);
     let counters = counted.counters();
-    Ok(OnMedium { store: Arc::new(counted), counters })
+    let retry = Retry::new(counted);
+    let retries = retry.counters();
+    Ok(OnMedium { store: Arc::new(retry), counters, retries })
 }
 
 fn read_into_cache(file: &impl Store) -> anyhow::Result<()> {

@@ -16,10 +16,10 @@ use hs_serve::{
     MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedFile, ServedImage,
 };
 
-use hs_store::Snapshot;
+use hs_store::{RetrySnapshot, Snapshot};
 
 use crate::cli::{LateMode, PrefetchLimits};
-use crate::medium::{self, OnMedium};
+use crate::medium::{self, Damage, OnMedium};
 use crate::summary::{Summary, peak_rss_bytes, seconds};
 use crate::workdir::Workdir;
 
@@ -52,6 +52,8 @@ pub(crate) struct Start {
     pub disk: Disk,
     /// What the disk lies on.
     pub medium: Medium,
+    /// What is wrong with that.
+    pub damage: Damage,
     /// How the file system is mounted.
     pub mount: MountFsOptions,
     /// The command.
@@ -99,7 +101,7 @@ enum Served {
 pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     let (on_medium, disk_bytes) = match &spec.disk {
         Disk::Image { path, .. } | Disk::Foreign { path } => {
-            let on_medium = medium::open(path, &spec.medium)?;
+            let on_medium = medium::open(path, &spec.medium, &spec.damage)?;
             let bytes = on_medium.store.len();
             (Some(on_medium), bytes)
         }
@@ -245,7 +247,7 @@ fn wait_ready(spec: &Start, child: &mut Child, began: Instant) -> anyhow::Result
 /// The figures as they are now.
 fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) {
     if let Some(on_medium) = on_medium {
-        fill_medium(summary, &on_medium.counters.snapshot());
+        fill_medium(summary, &on_medium.counters.snapshot(), &on_medium.retries.snapshot());
         summary.logical_bytes = on_medium.store.len();
     }
     if let Served::Image(served) = &mounted.served {
@@ -254,11 +256,13 @@ fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) 
 }
 
 /// What the medium has counted.
-pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot) {
+pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot, again: &RetrySnapshot) {
     summary.store_requests = counted.requests;
     summary.store_bytes = counted.bytes;
     summary.seeks = counted.seeks;
     summary.medium_busy_s = seconds(counted.busy);
+    summary.store_retries = again.retries;
+    summary.store_errors = again.errors;
 }
 
 /// What an image holds, and what was asked of it until now.
@@ -273,6 +277,7 @@ pub(crate) fn fill_image(summary: &mut Summary, served: &ServedImage) {
     summary.demand_bytes = Some(stats.demand_bytes);
     summary.demand_wait_s = Some(seconds(stats.demand_wait));
     summary.prefetch_bytes = Some(stats.prefetch_bytes);
+    summary.failed_requests = Some(stats.failed_requests);
     let waited = stats.waited_requests as f64 / stats.demand_requests.max(1) as f64;
     summary.cache_hit_ratio = Some(1.0 - waited);
 }

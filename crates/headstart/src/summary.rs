@@ -47,6 +47,12 @@ pub(crate) struct Summary {
     pub seeks: u64,
     /// Time during which it had a request in service.
     pub medium_busy_s: f64,
+    /// Requests that were made because one before them failed.
+    pub store_retries: u64,
+    /// Requests that failed for good.
+    pub store_errors: u64,
+    /// Reads of the kernel that were answered with an error.
+    pub failed_requests: Option<u64>,
     /// Share of the kernel's reads that did not have to wait for the medium.
     pub cache_hit_ratio: Option<f64>,
     /// Peak memory of the server.

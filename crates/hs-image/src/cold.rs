@@ -86,7 +86,11 @@ impl ColdIndex {
         // One thread loads; the others find the result when it is their turn.
         let _turn = self.loading.lock();
         if self.state.lock().root.is_none() && index_range(superblock).len <= WHOLE_INDEX_BYTES {
-            self.load_whole(store, superblock)?;
+            match self.load_whole(store, superblock) {
+                // One place of the index that cannot be read must not take the rest with it.
+                Err(ImageError::Store(error)) => log::debug!("{}", error.with_causes()),
+                loaded => loaded?,
+            }
         }
         let root = self.root(store, superblock)?;
         let leaf_ref = root.leaves[leaf as usize];

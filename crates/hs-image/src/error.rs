@@ -18,7 +18,7 @@ use crate::source::SourceError;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ImageError {
     /// The bytes could not be had.
-    #[error("{}", with_causes(.0))]
+    #[error("{}", .0.with_causes())]
     Store(Arc<StoreError>),
     /// The bytes are not what the format or a digest says.
     #[error("{path}: bytes {range}: {fault}")]
@@ -126,16 +126,21 @@ pub enum ImageError {
 }
 
 impl ImageError {
+    /// Whether bytes could not be had, or are not those that were written; not that they break a rule.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Store(_) => true,
+            Self::Format { fault, .. } | Self::Chunk { fault, .. } => {
+                matches!(**fault, FormatError::DigestMismatch { .. })
+            }
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Io { path, what, cause: Arc::new(cause) }
     }
-}
-
-/// A store's error followed by what the system said.
-pub(crate) fn with_causes(error: &StoreError) -> String {
-    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl From<StoreError> for ImageError {

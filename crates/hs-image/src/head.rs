@@ -91,10 +91,11 @@ impl Head {
             Ok(Opened::Tables { superblock, hot: None, head }) => {
                 Ok((Image::with_superblock(store, *superblock, false)?, head.head(messages)))
             }
-            Ok(Opened::Failed(error)) => match error {
-                ImageError::Store(_) => Err(error),
-                _ => Ok((Image::open(store)?, Begun::nothing(asked).head(messages))),
-            },
+            // Piece by piece more of it may be had: the superblock has a mirror, and it goes without a hot region.
+            Ok(Opened::Failed(error)) => {
+                log::debug!("{error}; it is read piece by piece");
+                Ok((Image::open(store)?, Begun::nothing(asked).head(messages)))
+            }
             Err(_) => Err(ImageError::Closed),
         }
     }

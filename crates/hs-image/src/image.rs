@@ -31,6 +31,8 @@ pub struct Image {
     superblock: Superblock,
     from_mirror: bool,
     hot: HotMap,
+    /// Why a part of the hot region is not used.
+    hot_fault: Option<ImageError>,
     cold: ColdIndex,
 }
 
@@ -41,15 +43,18 @@ impl std::fmt::Debug for Image {
 }
 
 impl Image {
-    /// Opens the image in `store`: reads the superblock, or its mirror when it is damaged, and the
-    /// tables of every hot segment. The cold index is read when it is first needed.
+    /// Opens the image in `store`: reads the superblock, or its mirror when it is damaged or unreadable, and the
+    /// tables of every hot segment. A segment whose tables are damaged or unreadable is left out, with a warning:
+    /// all that it holds has a cold copy. The cold index is read when it is first needed.
     ///
     /// # Errors
-    /// When the store fails, or neither superblock is one, or a table is not what its digest says.
+    /// When neither superblock is one, or a table breaks a rule of the format.
     pub fn open(store: Arc<dyn Store>) -> Result<Self, ImageError> {
         let first = ByteRange::new(0, SUPERBLOCK_BYTES.min(store.len()));
-        let bytes = read(&*store, first)?;
-        let (superblock, from_mirror) = Self::read_superblock(&*store, &bytes)?;
+        let (superblock, from_mirror) = match read(&*store, first) {
+            Ok(bytes) => Self::read_superblock(&*store, &bytes)?,
+            Err(error) => (Self::read_mirror(&*store, &error)?.ok_or(error)?, true),
+        };
         Self::with_superblock(store, superblock, from_mirror)
     }
 
@@ -67,14 +72,22 @@ impl Image {
         from_mirror: bool,
     ) -> Result<Self, ImageError> {
         let mut hot = HotMap::default();
+        let mut hot_fault = None;
         for (number, segment) in superblock.hot.iter().enumerate() {
             let at = ByteRange::new(segment.index.offset, segment.index.len + segment.hints.len);
-            let bytes = read(&*store, at)?;
-            let (index, hints) =
-                Self::decode_tables(&superblock, number, &bytes).map_err(in_file(&*store, at))?;
-            hot.push(*segment, index, hints);
+            let tables = read(&*store, at).and_then(|bytes| {
+                Self::decode_tables(&superblock, number, &bytes).map_err(in_file(&*store, at))
+            });
+            match tables {
+                Ok((index, hints)) => hot.push(*segment, index, hints),
+                Err(error) if error.is_damage() => {
+                    log::warn!("{error}; the image is used without its hot region");
+                    hot_fault.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(Self::assemble(store, superblock, from_mirror, hot))
+        Ok(Self { hot_fault, ..Self::assemble(store, superblock, from_mirror, hot) })
     }
 
     pub(crate) fn assemble(
@@ -84,17 +97,12 @@ impl Image {
         hot: HotMap,
     ) -> Self {
         let cold = ColdIndex::new(&superblock);
-        Self { store, superblock, from_mirror, hot, cold }
+        Self { store, superblock, from_mirror, hot, hot_fault: None, cold }
     }
 
     /// The superblock that `first` holds, else the mirror at the end of the file.
     pub(crate) fn read_superblock(store: &dyn Store, first: &[u8]) -> Result<(Superblock, bool), ImageError> {
-        let check = |bytes: &[u8]| {
-            let superblock = Superblock::decode(bytes)?;
-            superblock.check_file(store.len())?;
-            Ok::<_, FormatError>(superblock)
-        };
-        let error = match check(first) {
+        let error = match check_superblock(store, first) {
             Ok(superblock) => return Ok((superblock, false)),
             Err(error) => error,
         };
@@ -104,21 +112,32 @@ impl Image {
         // A file that never was an image, or a newer one, says so; only damage is worth the mirror.
         let foreign =
             matches!(error, FormatError::UnsupportedVersion { .. } | FormatError::UnknownFeatures { .. });
-        if foreign || store.len() < 2 * SUPERBLOCK_BYTES {
+        if foreign {
             return Err(report(error));
         }
-        let mut last = vec![0; SUPERBLOCK_BYTES as usize];
-        store.read_at(store.len() - SUPERBLOCK_BYTES, &mut last)?;
-        match check(&last) {
-            Ok(superblock) => {
-                log::warn!(
-                    "{}: the superblock is damaged ({error}); its mirror at the end is used",
-                    store.name()
-                );
-                Ok((superblock, true))
-            }
-            Err(_) => Err(report(error)),
+        match Self::read_mirror(store, &error)? {
+            Some(superblock) => Ok((superblock, true)),
+            None => Err(report(error)),
         }
+    }
+
+    /// The superblock's mirror at the end of the file, if it is one, in place of one that cannot be used.
+    fn read_mirror(
+        store: &dyn Store,
+        reason: &dyn std::fmt::Display,
+    ) -> Result<Option<Superblock>, ImageError> {
+        if store.len() < 2 * SUPERBLOCK_BYTES {
+            return Ok(None);
+        }
+        let last = read(store, ByteRange::new(store.len() - SUPERBLOCK_BYTES, SUPERBLOCK_BYTES))?;
+        let mirror = check_superblock(store, &last).ok();
+        if mirror.is_some() {
+            log::warn!(
+                "{}: the superblock is damaged ({reason}); its mirror at the end is used",
+                store.name()
+            );
+        }
+        Ok(mirror)
     }
 
     /// Index and hints of segment number `segment` from the bytes of both.
@@ -154,6 +173,12 @@ impl Image {
     #[must_use]
     pub const fn from_mirror(&self) -> bool {
         self.from_mirror
+    }
+
+    /// Why a part of the hot region is not used, if it is not.
+    #[must_use]
+    pub const fn hot_fault(&self) -> Option<&ImageError> {
+        self.hot_fault.as_ref()
     }
 
     /// Bytes of the disk.
@@ -370,6 +395,12 @@ impl Image {
         let last = self.hot.chunk(chunks.end - 1).1;
         ByteRange::new(first.offset, last.end() - first.offset)
     }
+}
+
+fn check_superblock(store: &dyn Store, bytes: &[u8]) -> Result<Superblock, FormatError> {
+    let superblock = Superblock::decode(bytes)?;
+    superblock.check_file(store.len())?;
+    Ok(superblock)
 }
 
 /// Cuts a stream of bytes into the chunks that it holds.

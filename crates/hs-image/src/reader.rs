@@ -25,10 +25,12 @@ mod memory;
 mod sequential;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 use cluster::Cluster;
 use memory::{Key, Memory};
 use sequential::Sequential;
+use unreadable::Unreadable;
 
 /// A chunk's decompressed, verified bytes, shared by all who serve from it.
 pub(crate) type Bytes = Arc<Vec<u8>>;
@@ -75,6 +77,8 @@ pub struct ReaderStats {
     pub unserved_prefetch_bytes: u64,
     /// Times that a chunk could not be had, because it is damaged or the medium failed.
     pub chunk_errors: u64,
+    /// Reads that were answered with an error for that.
+    pub failed_requests: u64,
 }
 
 #[derive(Default)]
@@ -86,6 +90,7 @@ struct Counters {
     late_bytes: AtomicU64,
     prefetch_bytes: AtomicU64,
     chunk_errors: AtomicU64,
+    failed_requests: AtomicU64,
 }
 
 struct Shared {
@@ -95,6 +100,7 @@ struct Shared {
     memory: Mutex<Memory>,
     sequential: Mutex<Sequential>,
     cluster: Mutex<Cluster>,
+    unreadable: Mutex<Unreadable>,
     jobs: Sender<Job>,
     counters: Counters,
     started: Instant,
@@ -171,6 +177,7 @@ impl Reader {
                 decode_ahead,
             )),
             cluster: Mutex::new(Cluster::new()),
+            unreadable: Mutex::default(),
             jobs,
             counters: Counters::default(),
             started: Instant::now(),
@@ -255,6 +262,13 @@ impl Reader {
         }
     }
 
+    /// The stream goes on without a hot chunk that it could not read: its readers get the cold copies.
+    pub fn fail_hot(&self, chunk: u32, error: &ImageError) {
+        if !self.shared.memory.lock().has(Key::Hot(chunk)) {
+            self.shared.failed(Key::Hot(chunk), error);
+        }
+    }
+
     /// The stream ends without having brought everything: whoever joined it fetches for himself.
     pub fn stream_ended(&self) {
         let orphans = self.shared.memory.lock().orphans();
@@ -305,6 +319,7 @@ impl Reader {
             prefetch_bytes: counters.prefetch_bytes.load(Relaxed),
             unserved_prefetch_bytes: memory.unserved_bytes(),
             chunk_errors: counters.chunk_errors.load(Relaxed),
+            failed_requests: counters.failed_requests.load(Relaxed),
         }
     }
 }
@@ -488,22 +503,36 @@ impl Shared {
 
     /// A chunk cannot be had. Readers of a damaged hot chunk get the cold copies of its blocks.
     fn failed(&self, key: Key, error: &ImageError) {
-        log::error!("{error}");
         self.counters.chunk_errors.fetch_add(1, Relaxed);
-        let waiting = {
+        let (waiting, is_news) = {
             let mut memory = self.memory.lock();
             if let Key::Hot(chunk) = key {
                 memory.set_bad(chunk);
             }
-            memory.fail(key)
+            (memory.fail(key), memory.tell(key))
         };
+        // Whoever needs a bad place asks for it again and again; one line says it.
+        let level = if is_news { log::Level::Error } else { log::Level::Debug };
+        match key {
+            Key::Hot(chunk) => {
+                log::log!(level, "{error}; the blocks of hot chunk {chunk} are read elsewhere")
+            }
+            Key::Cold(window) => {
+                let bytes = self.image.window_bytes();
+                let blocks = hs_units::BlockRange::covering(window * bytes, bytes);
+                log::log!(level, "{error}; blocks {blocks} of the disk cannot be read, but for hot ones");
+            }
+        }
         for pending in waiting {
             if pending.missed && pending.missing_cold > 0 {
                 self.policy.miss_answered();
             }
             match key {
                 Key::Hot(_) => self.submit(pending.range, pending.answer, Some(pending.at)),
-                Key::Cold(_) => (pending.answer)(Err(error)),
+                Key::Cold(_) => {
+                    self.counters.failed_requests.fetch_add(1, Relaxed);
+                    (pending.answer)(Err(error));
+                }
             }
         }
     }
@@ -551,7 +580,10 @@ impl Shared {
         let load = || {
             let asked = Instant::now();
             let loaded = self.image.load_hot(chunk, tools).map(Arc::new);
-            self.policy.fetched(asked, Instant::now(), self.image.hot_chunk(chunk).0.range.len);
+            // What a failure costs says nothing of the medium elsewhere.
+            if loaded.is_ok() {
+                self.policy.fetched(asked, Instant::now(), self.image.hot_chunk(chunk).0.range.len);
+            }
             loaded
         };
         match known.map_or_else(load, Ok) {

@@ -38,6 +38,9 @@ pub fn verify(
     progress: &dyn Fn(Progress),
 ) -> Result<VerifyReport, ImageError> {
     check_mirror(image)?;
+    if let Some(fault) = image.hot_fault() {
+        return Err(fault.clone());
+    }
     check_padding(image)?;
     check_coverage(image)?;
     let mut report = VerifyReport {

@@ -1,11 +1,13 @@
 //! Disks for the front ends: an image through its reader, and a plain file through its store.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use hs_image::{ImageError, Reader};
 use hs_store::Store;
+use parking_lot::Mutex;
 
 use crate::ServeError;
 use crate::fuse::{Disk, Reply};
@@ -48,6 +50,8 @@ fn errno(error: &ImageError) -> i32 {
 
 /// Requests that a plain file's medium sees at once, at most.
 const FILE_THREADS: usize = 32;
+/// Places that cannot be read, of which it is said; nobody reads a longer list.
+const MAX_TOLD: usize = 4096;
 
 struct FileRead {
     offset: u64,
@@ -69,12 +73,13 @@ impl FileDisk {
     /// When a thread cannot be started.
     pub fn new(store: Arc<dyn Store>) -> Result<Self, ServeError> {
         let (queue, requests) = unbounded();
+        let told = Arc::new(Mutex::new(HashSet::new()));
         let mut disk = Self { bytes: store.len(), queue: Some(queue), threads: Vec::new() };
         for number in 0..FILE_THREADS {
-            let (store, requests) = (Arc::clone(&store), requests.clone());
+            let (store, requests, told) = (Arc::clone(&store), requests.clone(), Arc::clone(&told));
             let thread = std::thread::Builder::new()
                 .name(format!("hs-file-{number}"))
-                .spawn(move || answer(&*store, &requests))
+                .spawn(move || answer(&*store, &requests, &told))
                 .map_err(|source| ServeError::Io {
                     action: "start a thread for",
                     path: "the disk".into(),
@@ -86,14 +91,19 @@ impl FileDisk {
     }
 }
 
-fn answer(store: &dyn Store, requests: &Receiver<FileRead>) {
+fn answer(store: &dyn Store, requests: &Receiver<FileRead>, told: &Mutex<HashSet<u64>>) {
     let mut buffer = Vec::new();
     for FileRead { offset, len, reply } in requests {
         buffer.resize(len as usize, 0);
         match store.read_at(offset, &mut buffer) {
             Ok(()) => reply.data(&[&buffer]),
             Err(error) => {
-                log::error!("{error}");
+                // Whoever needs a bad place asks for it again and again; one line says it.
+                let mut told = told.lock();
+                let is_news = told.len() < MAX_TOLD && told.insert(offset);
+                drop(told);
+                let level = if is_news { log::Level::Error } else { log::Level::Debug };
+                log::log!(level, "{}", error.with_causes());
                 reply.error(libc::EIO);
             }
         }

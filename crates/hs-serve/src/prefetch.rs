@@ -9,15 +9,15 @@
 //! While one request is under way the chunks of the last are verified and decompressed.
 
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_engine::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};
-use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, Reader, StreamEvent};
+use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, ImageError, Reader, StreamEvent};
 use hs_units::{BlockRange, Nanos};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -27,6 +27,10 @@ use crate::ServeError;
 const STREAMS: usize = 2;
 /// Chunks that may wait for a decoding thread, for each of these.
 const QUEUED_CHUNKS: usize = 16;
+
+/// Hot chunks in a row that cannot be read before the prefetch gives up: a stream that goes on behind each bad
+/// place must not go on for hours where the medium is gone. Twice as many places as `hs_store::Retry` tries hard.
+const UNREADABLE_IN_A_ROW: u32 = 16;
 
 /// What is done with hot blocks beyond keeping them in memory for their first reader.
 pub trait Deliver: Send + Sync {
@@ -43,6 +47,7 @@ pub struct Driver {
     /// Chunks whose blocks somebody asks for only because they are to come: see [`Driver::expect`].
     expected: Vec<AtomicBool>,
     arrived_at: Mutex<Vec<Option<Nanos>>>,
+    unreadable_in_a_row: AtomicU32,
     warmer: Mutex<WarmerPlace>,
     warmer_moved: Condvar,
 }
@@ -146,6 +151,7 @@ impl Driver {
             arrived_at: Mutex::new(vec![None; sizes.len()]),
             engine: Mutex::new(Prefetch::new(config, sizes)),
             changed: Condvar::new(),
+            unreadable_in_a_row: AtomicU32::new(0),
             warmer: Mutex::default(),
             warmer_moved: Condvar::new(),
             started: began,
@@ -187,8 +193,9 @@ impl Driver {
             let id = engine.handle_head(self.at(head.asked), head.chunks, head.bytes_before);
             engine.handle_first_byte(self.at(head.first_byte), id);
             drop(engine);
-            let (driver, stored) = (Arc::clone(self), stored_tx.clone());
-            running.threads.push(spawn("hs-head".to_owned(), move || driver.take_head(id, &head, &stored))?);
+            let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_tx.clone());
+            let take = move || driver.take_head(id, &head, &reader, &stored);
+            running.threads.push(spawn("hs-head".to_owned(), take)?);
         }
         for number in 0..STREAMS {
             let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_tx.clone());
@@ -279,29 +286,76 @@ impl Driver {
     /// One stream: asks the engine what to read next until there is nothing more.
     fn stream(&self, reader: &Reader, stored: &Sender<Stored>) {
         while let Some((id, run)) = self.next_request(reader) {
-            let image = reader.image();
             log::debug!("{}: prefetching hot chunks {run:?}", self.now());
-            let outcome = image.stream_hot(run, &mut |event| {
+            let bytes = self.bring(id, run, reader, stored);
+            self.finished(id, bytes);
+        }
+        if self.ended() == Some(EndReason::Failed) {
+            reader.stream_ended();
+        }
+    }
+
+    /// Reads a run of chunks, and goes on behind each one that cannot be read. Returns the bytes that came, or
+    /// nothing when so much is unreadable that the prefetch is to end.
+    fn bring(
+        &self,
+        id: RequestId,
+        mut run: Range<u32>,
+        reader: &Reader,
+        stored: &Sender<Stored>,
+    ) -> Option<u64> {
+        let mut bytes_before = 0;
+        while !run.is_empty() {
+            let mut next = run.start;
+            let mut bytes = 0;
+            let outcome = reader.image().stream_hot(run.clone(), &mut |event| {
                 match event {
                     StreamEvent::FirstByte => self.engine.lock().handle_first_byte(self.now(), id),
-                    StreamEvent::Chunk(chunk, bytes) => {
+                    StreamEvent::Chunk(chunk, piece) => {
+                        next = chunk + 1;
+                        bytes += piece.len() as u64;
                         self.progressed(id, chunk);
-                        let bytes = bytes.to_vec();
-                        if stored.send(Stored { chunk, bytes }).is_err() {
+                        if stored.send(Stored { chunk, bytes: piece.to_vec() }).is_err() {
                             return ControlFlow::Break(());
                         }
                     }
                 }
                 if self.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
-            if let Err(error) = &outcome {
-                log::error!("prefetch ends: {error}");
+            match outcome {
+                Ok(bytes) => return Some(bytes_before + bytes),
+                Err(error) => run = self.skip(next..run.end, reader, &error)?,
             }
-            self.finished(id, outcome.ok());
+            bytes_before += bytes;
         }
+        Some(bytes_before)
     }
 
-    fn next_request(&self, reader: &Reader) -> Option<(RequestId, std::ops::Range<u32>)> {
+    /// The first chunk of `rest` cannot be read: its readers get cold copies. Returns what is behind it, or nothing
+    /// when it is one too many.
+    fn skip(&self, rest: Range<u32>, reader: &Reader, error: &ImageError) -> Option<Range<u32>> {
+        if rest.is_empty() {
+            return Some(rest);
+        }
+        reader.fail_hot(rest.start, error);
+        self.passed(rest.start);
+        if self.unreadable_in_a_row.fetch_add(1, Relaxed) + 1 >= UNREADABLE_IN_A_ROW {
+            log::error!("prefetch ends: {UNREADABLE_IN_A_ROW} hot chunks in a row cannot be read");
+            return None;
+        }
+        Some(rest.start + 1..rest.end)
+    }
+
+    /// The stream is past a chunk that it has not brought.
+    fn passed(&self, chunk: u32) {
+        let mut engine = self.engine.lock();
+        engine.handle_arrived(chunk);
+        engine.handle_released(chunk);
+        drop(engine);
+        self.changed.notify_all();
+    }
+
+    fn next_request(&self, reader: &Reader) -> Option<(RequestId, Range<u32>)> {
         let mut engine = self.engine.lock();
         let mut told = false;
         loop {
@@ -339,6 +393,7 @@ impl Driver {
     }
 
     fn progressed(&self, id: RequestId, chunk: u32) {
+        self.unreadable_in_a_row.store(0, Relaxed);
         self.engine.lock().handle_progress(self.now(), id, chunk);
         self.changed.notify_all();
     }
@@ -347,18 +402,22 @@ impl Driver {
         matches!(self.engine.lock().ended(), Some(EndReason::Stopped | EndReason::Failed))
     }
 
-    fn take_head(&self, id: RequestId, head: &Head, stored: &Sender<Stored>) {
+    fn take_head(&self, id: RequestId, head: &Head, reader: &Reader, stored: &Sender<Stored>) {
+        let mut next = 0;
         for message in &head.messages {
             match message {
                 HeadMessage::Chunk(chunk, bytes) => {
+                    next = chunk + 1;
                     self.progressed(id, chunk);
                     if stored.send(Stored { chunk, bytes }).is_err() || self.stopped() {
                         break;
                     }
                 }
-                HeadMessage::Finished(outcome) => {
-                    self.finished(id, outcome.ok());
-                    return;
+                HeadMessage::Finished(Ok(bytes)) => return self.finished(id, Some(bytes)),
+                HeadMessage::Finished(Err(error)) => {
+                    let rest = self.skip(next..head.chunks, reader, &error);
+                    let bytes = rest.and_then(|rest| self.bring(id, rest, reader, stored));
+                    return self.finished(id, bytes);
                 }
             }
         }
@@ -376,13 +435,7 @@ impl Driver {
                 }
                 // A demand read had it already, or it is damaged and its readers get cold copies:
                 // either way the stream is past it.
-                Ok(None) | Err(_) => {
-                    let mut engine = self.engine.lock();
-                    engine.handle_arrived(chunk);
-                    engine.handle_released(chunk);
-                    drop(engine);
-                    self.changed.notify_all();
-                }
+                Ok(None) | Err(_) => self.passed(chunk),
             }
         }
     }

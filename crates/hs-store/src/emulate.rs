@@ -9,6 +9,8 @@
 //! - A `stream` is one request. Its pieces of at most 64 KiB are handed out as they arrive; when the
 //!   sink breaks, the request is abandoned and the medium is free for others. A sink that is slower
 //!   than the medium does not slow the medium down: the bytes wait for it, as in a read-ahead buffer.
+//! - A request that fails ([`StoreError::Read`]) takes as long as if it had not: a `read_at` until its last byte
+//!   would have come, a stream until the first sector that did not. A drive's own tries are not modelled.
 //! - A request is submitted when it is made and keeps the place that it got. One that was made
 //!   while a stream was under way waits for that stream's end, even if the stream is abandoned
 //!   meanwhile: abandon first, then ask.
@@ -41,6 +43,8 @@ impl<S: Store> Emulate<S> {
     /// Most bytes of a stream handed out at once: 2.6 ms at 25 MB/s, little enough that an
     /// abandoned stream gives the medium back soon, large enough that sleeping costs nothing.
     const PIECE_BYTES: usize = 64 << 10;
+    /// What must pass under the head before a medium can say that it is unreadable.
+    const SECTOR_BYTES: u64 = 2048;
 
     /// `inner` as if it lay on a fresh, idle `medium`; for `none` the layer passes everything on.
     ///
@@ -104,12 +108,12 @@ impl<S: Store> Store for Emulate<S> {
             return self.inner.read_at(offset, buf);
         };
         let service = self.submit(device, range);
-        if let Err(error) = self.inner.read_at(offset, buf) {
-            self.abandon(device, service);
-            return Err(error);
+        let result = self.inner.read_at(offset, buf);
+        match &result {
+            Ok(()) | Err(StoreError::Read { .. }) => self.clock.sleep_until(service.done),
+            Err(_) => self.abandon(device, service),
         }
-        self.clock.sleep_until(service.done);
-        Ok(())
+        result
     }
 
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
@@ -131,6 +135,9 @@ impl<S: Store> Store for Emulate<S> {
             }
             ControlFlow::Continue(())
         });
+        if matches!(result, Err(StoreError::Read { .. })) {
+            self.clock.sleep_until(service.arrival(arrived + Self::SECTOR_BYTES, range.len));
+        }
         if broken || result.is_err() {
             self.abandon(device, service);
         }

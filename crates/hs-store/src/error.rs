@@ -76,6 +76,13 @@ impl StoreError {
         if range.fits_in(store.len()) { Ok(()) } else { Err(Self::short(store.name(), range, store.len())) }
     }
 
+    /// The text, followed by what the system said.
+    #[must_use]
+    pub fn with_causes(&self) -> String {
+        let causes = std::iter::successors(std::error::Error::source(self), |cause| cause.source());
+        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+    }
+
     /// `range` of the store called `name`, which ends after `available` bytes.
     #[must_use]
     pub fn short(name: &str, range: ByteRange, available: u64) -> Self {

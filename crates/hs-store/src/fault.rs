@@ -6,8 +6,9 @@
 //! met by every run, however its threads interleave, and a failure replays from its seed. Only
 //! [`Rule::times`] has a memory: a fault that goes away when the request is repeated.
 //!
-//! Faults of reading are put around [`Count`](crate::Count) and [`Emulate`](crate::Emulate), or under
-//! them to see what they do with a failing medium.
+//! Bad sectors belong to the surface, so `Fault` lies *under* [`Emulate`](crate::Emulate) and
+//! [`Count`](crate::Count): the medium takes its time to reach them and counts the request. Around these two it spoils
+//! what a healthy medium has delivered, as a bad cable does.
 
 use std::io;
 use std::ops::ControlFlow;

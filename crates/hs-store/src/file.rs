@@ -55,16 +55,23 @@ impl FileStore {
         Ok(Self { name, len, random, sequential })
     }
 
-    fn fill(&self, file: &File, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
-        file.read_exact_at(buf, offset).map_err(|source| {
-            let range = ByteRange::new(offset, buf.len() as u64);
-            if source.kind() == ErrorKind::UnexpectedEof {
+    /// Fills `buf`; when that fails, with how many bytes have come before.
+    fn fill(&self, file: &File, offset: u64, buf: &mut [u8]) -> Result<(), (usize, StoreError)> {
+        let range = ByteRange::new(offset, buf.len() as u64);
+        let mut filled = 0;
+        while filled < buf.len() {
+            match file.read_at(&mut buf[filled..], offset + filled as u64) {
                 // It was longer when it was opened: somebody cut it.
-                StoreError::short(&self.name, range, measure(file).unwrap_or(offset))
-            } else {
-                StoreError::read(&self.name, range, source)
+                Ok(0) => {
+                    let available = measure(file).unwrap_or(offset);
+                    return Err((filled, StoreError::short(&self.name, range, available)));
+                }
+                Ok(bytes) => filled += bytes,
+                Err(source) if source.kind() == ErrorKind::Interrupted => {}
+                Err(source) => return Err((filled, StoreError::read(&self.name, range, source))),
             }
-        })
+        }
+        Ok(())
     }
 }
 
@@ -103,7 +110,7 @@ impl Store for FileStore {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         StoreError::check_range(self, ByteRange::new(offset, buf.len() as u64))?;
-        self.fill(&self.random, offset, buf)
+        self.fill(&self.random, offset, buf).map_err(|(_, error)| error)
     }
 
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
@@ -113,7 +120,11 @@ impl Store for FileStore {
         while offset < range.end() {
             let piece_bytes = (range.end() - offset).min(buf.len() as u64);
             let piece = &mut buf[..piece_bytes as usize];
-            self.fill(&self.sequential, offset, piece)?;
+            if let Err((filled, error)) = self.fill(&self.sequential, offset, piece) {
+                // What lies before an unreadable sector is whole.
+                let broken = filled > 0 && sink(&piece[..filled]).is_break();
+                return if broken { Ok(()) } else { Err(error) };
+            }
             if let ControlFlow::Break(()) = sink(piece) {
                 break;
             }

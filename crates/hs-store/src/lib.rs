@@ -7,14 +7,14 @@
 //! ```
 //! use std::sync::Arc;
 //! use hs_device::Medium;
-//! use hs_store::{Count, Emulate, FileStore, Store};
+//! use hs_store::{Count, Emulate, FileStore, Retry, Store};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let path = std::env::current_exe()?;
 //! let medium = Medium::parse("none")?;
 //! let count = Count::new(Emulate::new(FileStore::open(&path)?, &medium)?);
 //! let counters = count.counters();
-//! let store: Arc<dyn Store> = Arc::new(count);
+//! let store: Arc<dyn Store> = Arc::new(Retry::new(count));
 //!
 //! let mut magic = [0; 4];
 //! store.read_at(0, &mut magic)?;
@@ -28,6 +28,7 @@
 //! | [`MemoryStore`] | backend | a vector of bytes |
 //! | [`Emulate`] | layer | takes as long as another medium would |
 //! | [`Count`] | layer | counts requests, bytes, seeks and busy time |
+//! | [`Retry`] | layer | asks again for what the medium could not read |
 //! | [`Fault`] | layer | damages, fails or delays chosen places |
 
 mod clock;
@@ -37,6 +38,7 @@ mod error;
 mod fault;
 mod file;
 mod memory;
+mod retry;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -50,6 +52,7 @@ pub use error::StoreError;
 pub use fault::{Fault, FaultKind, Rule};
 pub use file::FileStore;
 pub use memory::MemoryStore;
+pub use retry::{Retry, RetryCounters, RetrySnapshot};
 
 /// Takes the pieces of a stream, in order; `Break` asks for no more.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + 'a;

@@ -1,15 +1,15 @@
 //! `headstart boot`
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use hs_format::limits::SUPERBLOCK_BYTES;
 use hs_guest::uml;
 use hs_image::{Blocks, Image};
 use hs_serve::fsmount::FileSystem;
 use hs_serve::{Prefetching, Recorder};
+use hs_store::{FileStore, Retry, Store};
 use hs_trace::{Profile, ReadAhead};
 use hs_units::{BLOCK_BYTES, ByteSize, Lba, Nanos};
 use serde::Serialize;
@@ -48,9 +48,11 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
         return show::json(&Shown { profile, summary: booted.summary });
     }
     if !quiet {
-        let Summary { store_requests, store_bytes, .. } = booted.summary;
+        let Summary { store_requests, store_bytes, store_errors, .. } = booted.summary;
+        let failed =
+            if store_errors == 0 { String::new() } else { format!("; {store_errors} could not be served") };
         eprintln!(
-            "ready after {:.2} s; the medium answered {store_requests} requests with {}",
+            "ready after {:.2} s; the medium answered {store_requests} requests with {}{failed}",
             booted.ready.as_secs_f64(),
             ByteSize(store_bytes)
         );
@@ -110,6 +112,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     Ok(BootSpec {
         disk,
         medium: args.medium,
+        damage: args.damage.clone(),
         warm: args.warm,
         kernel,
         memory: args.memory,
@@ -124,12 +127,15 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     })
 }
 
+/// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the same once more.
 fn is_image(path: &Path) -> anyhow::Result<bool> {
-    let mut magic = Vec::new();
-    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-    let length = IMAGE_MAGIC.len() as u64;
-    file.take(length).read_to_end(&mut magic).with_context(|| format!("read {}", path.display()))?;
-    Ok(magic == IMAGE_MAGIC)
+    let store = Retry::new(FileStore::open(path)?);
+    let Some(mirror) = store.len().checked_sub(SUPERBLOCK_BYTES as u64) else { return Ok(false) };
+    let mut magic = [0; IMAGE_MAGIC.len()];
+    if store.read_at(0, &mut magic).is_err() {
+        store.read_at(mirror, &mut magic)?;
+    }
+    Ok(magic == *IMAGE_MAGIC)
 }
 
 /// Fails for a disk that no guest's kernel could mount as its root; of the usual kernel it is known what it can.

@@ -11,7 +11,7 @@ use hs_serve::ServedFile;
 /// Shows a file on an emulated medium until it is unmounted.
 pub(crate) fn disk(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
     let signals = crate::signals::Ends::block()?;
-    let on_medium = medium::open(&args.file, &args.medium)?;
+    let on_medium = medium::open(&args.file, &args.medium, &args.damage)?;
     let name = args.file.file_name().context("the file has no name")?.to_string_lossy().into_owned();
     let served = ServedFile::start(on_medium.store, &args.dir, &name)?;
     if !quiet {
@@ -24,13 +24,15 @@ pub(crate) fn disk(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
         );
     }
     wait_for_end(served.session(), None, &signals, None)?;
-    let counted = on_medium.counters.snapshot();
+    let (counted, again) = (on_medium.counters.snapshot(), on_medium.retries.snapshot());
     let object = json!({
         "medium": args.medium.to_string(),
         "store_requests": counted.requests,
         "store_bytes": counted.bytes,
         "seeks": counted.seeks,
         "medium_busy_s": counted.busy.as_secs_f64(),
+        "store_retries": again.retries,
+        "store_errors": again.errors,
     });
     if args.json {
         return show::json(&object);

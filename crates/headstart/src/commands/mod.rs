@@ -20,13 +20,13 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hs_image::Image;
-use hs_store::FileStore;
+use hs_store::{FileStore, Retry};
 use hs_trace::Profile;
 
 /// Opens the image at `path` on its real medium.
 pub(crate) fn open_image(path: &Path) -> anyhow::Result<Image> {
     let store = FileStore::open(path).with_context(|| format!("open {}", path.display()))?;
-    Ok(Image::open(Arc::new(store))?)
+    Ok(Image::open(Arc::new(Retry::new(store)))?)
 }
 
 /// Reads the profile at `path`.

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
     let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
     let mode = args.prefetch.prefetch.unwrap_or(default);
     let config = start::config(&args.image, prefetching(mode), Some(args.prefetch.limits))?;
-    let on_medium = medium::open(&args.image, &args.medium)?;
+    let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
     let served = ServedImage::start(Arc::clone(&on_medium.store), &args.dir, &config, None)?;
     let mounted = match &args.fs {
         Some(target) => Some(mount_fs(args, &served, target, mode, config.prefetching)?),
@@ -126,6 +126,7 @@ fn serve(
         },
         served,
         counters: Arc::clone(&on_medium.counters),
+        retries: Arc::clone(&on_medium.retries),
     };
     // A background server has told its parent already; whoever manages that one was not this one's.
     let manager = if args.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() };

@@ -72,6 +72,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     let spec = Start {
         disk: Disk::Image { path: args.image.clone(), config },
         medium: args.start.medium,
+        damage: args.start.damage.clone(),
         mount,
         command: args.command.clone(),
         ready: args.start.ready.clone(),

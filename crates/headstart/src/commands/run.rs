@@ -34,6 +34,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
     Ok(Start {
         disk,
         medium: args.start.medium,
+        damage: args.start.damage.clone(),
         mount: MountFsOptions {
             // What is pushed lies in the page cache of disk.img, which direct I/O would pass by.
             direct_io: mode != PrefetchMode::Push && !args.foreign,

@@ -93,7 +93,13 @@ fn show(status: &Status) {
         status.demand_wait_s,
         status.cache_hit_ratio * 100.0
     ));
-    show::line(format_args!("  medium    {} requests, {}", status.store_requests, size(status.store_bytes)));
+    show::line(format_args!(
+        "  medium    {} requests, {}; {} made again, {} failed",
+        status.store_requests,
+        size(status.store_bytes),
+        status.store_retries,
+        status.store_errors
+    ));
     show::line(format_args!(
         "  memory    {}, at most {}; {} locked",
         memory(status.rss_bytes),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use hs_serve::ServedImage;
-use hs_store::Counters;
+use hs_store::{Counters, RetryCounters};
 use serde::{Deserialize, Serialize};
 
 use crate::summary::{memory_bytes, peak_rss_bytes};
@@ -47,6 +47,10 @@ pub(crate) struct Status {
     pub store_requests: u64,
     /// Bytes that it delivered.
     pub store_bytes: u64,
+    /// Requests that were made because one before them failed.
+    pub store_retries: u64,
+    /// Requests that failed for good.
+    pub store_errors: u64,
     /// Memory of the server now.
     pub rss_bytes: Option<u64>,
     /// The most that it had.
@@ -83,6 +87,8 @@ pub(crate) struct Subject<'a> {
     pub served: &'a ServedImage,
     /// What the medium counts.
     pub counters: Arc<Counters>,
+    /// What had to be asked for again.
+    pub retries: Arc<RetryCounters>,
 }
 
 impl Subject<'_> {
@@ -93,6 +99,7 @@ impl Subject<'_> {
         let driver = self.served.driver();
         let (chunks, chunks_total) = driver.progress();
         let counted = self.counters.snapshot();
+        let again = self.retries.snapshot();
         let hot_blocks: u64 = reader.image().superblock().hot.iter().map(|segment| segment.blocks).sum();
         Status {
             prefetch: PrefetchStatus {
@@ -110,6 +117,8 @@ impl Subject<'_> {
             cache_hit_ratio: 1.0 - stats.waited_requests as f64 / stats.demand_requests.max(1) as f64,
             store_requests: counted.requests,
             store_bytes: counted.bytes,
+            store_retries: again.retries,
+            store_errors: again.errors,
             rss_bytes: memory_bytes("VmRSS"),
             peak_rss_bytes: peak_rss_bytes(),
             locked_bytes: memory_bytes("VmLck"),

@@ -22,6 +22,8 @@ echo up
 case \"$then\" in
 exit) exit 3 ;;
 halt) poweroff -f ;;
+read) cat /fine >/dev/null && echo fine is fine; cat /lost >/dev/null || echo lost is lost; echo has read ;;
+need) cat /lost >/dev/null || exit 4 ;;
 fill) dd if=/dev/urandom of=/filled bs=65536; sync; echo not full ;;
 esac
 while :; do sleep 1000; done
@@ -169,6 +171,101 @@ fn what_cannot_boot_is_refused_at_once() {
         headstart(["boot", &image]).env("PATH", scene.path("tmp")).output().expect("the program starts");
     Ran::from(ran).fails(1, &["linux.uml was not found", "user-mode-linux"]);
     assert_nothing_is_in_tmp(&scene);
+    scene.wait_until_clean();
+}
+
+/// The little guest with two more files, and the flags that make the middle of one of them unreadable in `disk`.
+fn with_lost_file(make: impl FnOnce(&Scene) -> String) -> (Scene, String, String) {
+    let (scene, _) = little_guest();
+    let mut content = vec![0; 2 << 20];
+    hs_units::Prng::new(61).fill(&mut content);
+    fs::write(scene.path("root/lost"), &content).expect("written");
+    fs::write(scene.path("root/fine"), "all is well\n".repeat(10_000)).expect("written");
+    let disk = make(&scene);
+    // What does not compress is stored as it is.
+    let stored = fs::read(&disk).expect("the disk");
+    let needle = &content[1 << 20..][..64];
+    let at = stored.windows(64).position(|bytes| bytes == needle).expect("the file is in the disk");
+    (scene, disk, format!("--bad-sectors={at}+4096"))
+}
+
+fn image_of_root(scene: &Scene) -> String {
+    let image = scene.arg("lost.hsi");
+    run(["build", &scene.arg("root"), "-o", &image, "--free", "64M", "--codec", "zstd:1"]).ok();
+    image
+}
+
+#[test]
+fn a_guest_sees_unreadable_sectors_as_its_own_errors() {
+    if !machine_has(GUEST) {
+        return;
+    }
+    let raw_of_root = |scene: &Scene| {
+        run(["export", &image_of_root(scene), "-o", &scene.arg("lost.raw"), "--format", "raw"]).ok();
+        scene.arg("lost.raw")
+    };
+    let makers: [&dyn Fn(&Scene) -> String; 2] = [&image_of_root, &raw_of_root];
+    for make in makers {
+        let (scene, disk, bad) = with_lost_file(make);
+        let console = scene.arg("console");
+        let flags = [
+            "--memory",
+            "64M",
+            "--append",
+            "then=read",
+            "--ready",
+            "^has read$",
+            "--json",
+            "--console",
+            &console,
+        ];
+        let ran = boot(&scene, &disk, &[&flags[..], &[&bad]].concat()).ok();
+        let summary = ran.json();
+        assert!(summary["store_errors"].as_u64().is_some_and(|errors| errors > 0), "{summary}");
+        assert!(summary["store_retries"].as_u64().is_some_and(|retries| retries >= 3), "{summary}");
+        assert!(summary["failed_requests"].as_u64().is_none_or(|failed| failed > 0), "{summary}");
+        let said = fs::read_to_string(scene.path("console")).expect("the console");
+        for words in ["fine is fine", "lost is lost", "I/O error, dev ubd", "Input/output error"] {
+            assert!(said.contains(words), "no {words} in: {said}");
+        }
+        assert!(ran.stderr.contains(&disk) && ran.stderr.contains("Input/output error"), "{ran:?}");
+
+        // Readable at the third try, it is as if nothing had been.
+        let ran = boot(&scene, &disk, &[&flags[..], &[&format!("{bad}x2")]].concat()).ok();
+        let summary = ran.json();
+        assert_eq!(
+            (&summary["store_errors"], &summary["store_retries"]),
+            (&0.into(), &2.into()),
+            "{summary}"
+        );
+        let said = fs::read_to_string(scene.path("console")).expect("the console");
+        assert!(said.contains("fine is fine") && !said.contains("lost is lost"), "{said}");
+        assert!(!said.contains("I/O error"), "{said}");
+
+        // What the guest cannot do without.
+        let ran =
+            boot(&scene, &disk, &["--memory", "64M", "--append", "then=need", "--ready", "never", &bad]);
+        ran.fails(1, &["kernel gave up", "reads of the medium failed", &disk, "Input/output error"]);
+        assert!(kept_console(&scene, &ran).contains("I/O error, dev ubd"));
+        scene.wait_until_clean();
+    }
+}
+
+#[test]
+fn a_guest_boots_from_a_real_medium_whose_first_sectors_cannot_be_read() {
+    if !machine_has(GUEST) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    let medium = scene.folder("medium");
+    let arguments = ["lab", "disk", &image, &medium, "--medium", "none", "--bad-sectors", "0+4K"];
+    let mut lab = Running::start(arguments);
+    assert!(lab.said().contains("umount"));
+    let ran = boot(&scene, &scene.arg("medium/guest.hsi"), &[&SMALL[..], &["--json"]].concat()).ok();
+    assert!(ran.stderr.contains("mirror"), "{ran:?}");
+    assert!(ran.json()["store_errors"].as_u64().is_some_and(|errors| errors > 0), "{ran:?}");
+    lab.signal(Signal::TERM);
+    assert!(lab.end().0.success());
     scene.wait_until_clean();
 }
 

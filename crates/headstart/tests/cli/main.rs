@@ -1,5 +1,6 @@
 //! The built program, as people and scripts use it.
 
+mod bad_sectors;
 mod boots;
 mod formats;
 mod images;

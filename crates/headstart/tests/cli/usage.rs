@@ -43,6 +43,10 @@ fn every_command_has_help() {
             assert!(help.contains(medium), "{command:?}: {medium}");
         }
     }
+    for command in [&["run"][..], &["profile"], &["mount"], &["boot"], &["lab", "disk"]] {
+        let help = run(command.iter().chain([&"--help"])).ok().stdout;
+        assert!(help.contains("--bad-sectors <OFFSET+LEN[xTIMES]>"), "{command:?}");
+    }
     assert!(run(["--version"]).ok().stdout.starts_with("headstart "));
 }
 

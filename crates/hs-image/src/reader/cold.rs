@@ -5,14 +5,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hs_format::{ChunkRef, Decompressor, WindowRef};
+use hs_units::BlockRange;
 
 use super::{Bytes, Job, Shared};
+use crate::ImageError;
 use crate::reader::memory::{Key, Memory};
 
 impl Shared {
     /// Brings a window that somebody waits for; its neighbours come with the same request when that
     /// has paid so far.
     pub(super) fn load_cold(&self, window: u64, tools: &mut Decompressor) {
+        let asked = Instant::now();
         let stored = self.memory.lock().take_stored(window);
         if let Some((chunk, stored)) = stored {
             match self.image.decode_cold(window, &chunk, &stored, tools) {
@@ -20,6 +23,10 @@ impl Shared {
                 // It came unverified, a while ago: the medium may do better now that it is asked.
                 Err(error) => log::warn!("{error}; it is read again"),
             }
+        }
+        let known = self.unreadable.lock().still(window, self.now()).cloned();
+        if let Some(error) = known {
+            return self.failed(Key::Cold(window), &error);
         }
         match self.image.window(window) {
             Ok(WindowRef::Zero) => {
@@ -31,7 +38,7 @@ impl Shared {
                 let run = self.extend(window, chunk, depth);
                 self.stream_run(window, &run, tools);
             }
-            Err(error) => self.failed(Key::Cold(window), &error),
+            Err(error) => self.lost(window, asked, &error),
         }
     }
 
@@ -58,6 +65,7 @@ impl Shared {
         let end = windows.end.min(self.image.superblock().windows());
         (windows.start..end).find(|window| {
             matches!(self.image.peek_window(*window), Some(WindowRef::Chunk(_)))
+                && self.may_be_readable(*window)
                 && memory.begin_unasked(Key::Cold(*window))
         })
     }
@@ -72,7 +80,10 @@ impl Shared {
         for next in window + 1..=last {
             // Only what the index in memory knows: a neighbour must not cost an index read.
             let Some(WindowRef::Chunk(chunk)) = self.image.peek_window(next) else { break };
-            if chunk.range.offset != end || !memory.begin_unasked(Key::Cold(next)) {
+            if chunk.range.offset != end
+                || !self.may_be_readable(next)
+                || !memory.begin_unasked(Key::Cold(next))
+            {
                 break;
             }
             end = chunk.range.end();
@@ -87,7 +98,7 @@ impl Shared {
     /// Reads a run of chunks with one request and hands each over when it has come.
     fn stream_run(&self, first: u64, run: &[ChunkRef], tools: &mut Decompressor) {
         let mut came = 0;
-        let asked = Instant::now();
+        let mut asked = Instant::now();
         let outcome = self.image.stream_cold(run, &mut |number, stored| {
             if number == 0 {
                 self.policy.fetched(asked, Instant::now(), stored.len() as u64);
@@ -107,16 +118,39 @@ impl Shared {
                 continue;
             }
             // One bad place fails the request for all: those who wait get a request of their own.
-            let alone =
-                if run.len() > 1 { self.image.load_window(window, tools) } else { Err(error.clone()) };
+            let alone = if run.len() > 1 {
+                asked = Instant::now();
+                self.image.load_window(window, tools)
+            } else {
+                Err(error.clone())
+            };
             match alone {
                 Ok(raw) => {
                     let bytes = raw.map_or_else(|| self.memory.lock().zeroes(), Arc::new);
                     self.publish(key, &bytes, false);
                 }
-                Err(error) => self.failed(key, &error),
+                Err(error) => self.lost(window, asked, &error),
             }
         }
+    }
+
+    /// A window that was asked for when it was `asked` cannot be had.
+    fn lost(&self, window: u64, asked: Instant, error: &ImageError) {
+        self.unreadable.lock().failed(window, asked.elapsed().into(), self.now(), error);
+        // There is nothing better left than the hot copies of its blocks: they get another chance the next time.
+        let bytes = self.image.window_bytes();
+        let blocks = BlockRange::covering(window * bytes, bytes).blocks();
+        let mut memory = self.memory.lock();
+        for place in blocks.filter_map(|lba| self.image.hot_place(lba)) {
+            memory.unset_bad(place.chunk);
+        }
+        drop(memory);
+        self.failed(Key::Cold(window), error);
+    }
+
+    /// Whether it may be worth to read this window although nobody asks for it.
+    fn may_be_readable(&self, window: u64) -> bool {
+        self.unreadable.lock().still(window, self.now()).is_none()
     }
 
     /// Keeps a window that nobody waits for as it is stored; false when somebody does by now. One that a
@@ -137,7 +171,7 @@ impl Shared {
                 let bytes: Bytes = Arc::new(raw);
                 self.publish(Key::Cold(window), &bytes, false);
             }
-            Err(error) => self.failed(Key::Cold(window), &error),
+            Err(error) => self.lost(window, Instant::now(), &error),
         }
     }
 }

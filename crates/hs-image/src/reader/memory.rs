@@ -10,6 +10,9 @@ use lru::LruCache;
 use super::{Bytes, Pending};
 use crate::Image;
 
+/// Chunks that cannot be had, of which it is said; nobody reads a longer list.
+const MAX_TOLD: usize = 4096;
+
 /// Names a chunk: hot ones by their number through all segments, cold ones by their window.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Key {
@@ -40,6 +43,8 @@ pub(super) struct Memory {
     decoding: HashSet<u64>,
     zeroes: Bytes,
     bad: HashSet<u32>,
+    /// Chunks that could not be had, of which that was said.
+    told: HashSet<Key>,
     loading: HashMap<Key, Vec<u64>>,
     joined: HashSet<Key>,
     stream_over: bool,
@@ -59,6 +64,7 @@ impl Memory {
             decoding: HashSet::new(),
             zeroes: Arc::new(vec![0; image.window_bytes() as usize]),
             bad: HashSet::new(),
+            told: HashSet::new(),
             loading: HashMap::new(),
             joined: HashSet::new(),
             stream_over: false,
@@ -104,6 +110,15 @@ impl Memory {
 
     pub(super) fn set_bad(&mut self, chunk: u32) {
         self.bad.insert(chunk);
+    }
+
+    pub(super) fn unset_bad(&mut self, chunk: u32) {
+        self.bad.remove(&chunk);
+    }
+
+    /// Whether it is news that this chunk cannot be had.
+    pub(super) fn tell(&mut self, key: Key) -> bool {
+        self.told.len() < MAX_TOLD && self.told.insert(key)
     }
 
     pub(super) fn is_loading(&self, key: Key) -> bool {

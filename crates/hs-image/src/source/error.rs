@@ -7,7 +7,6 @@ use hs_store::StoreError;
 use hs_units::ByteSize;
 
 use crate::cloop::CloopFault;
-use crate::error::with_causes;
 
 /// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
 /// and what to try.
@@ -59,7 +58,7 @@ pub enum SourceError {
         fault: Box<CloopFault>,
     },
     /// The bytes of a cloop file could not be had.
-    #[error("{}: cannot read it: {}", path.display(), with_causes(error))]
+    #[error("{}: cannot read it: {}", path.display(), error.with_causes())]
     CloopRead {
         /// The file.
         path: PathBuf,

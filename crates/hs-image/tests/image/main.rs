@@ -1,4 +1,4 @@
-//! Images on disk: what is built, what damage does to it, and what is left when building fails.
+//! Images on disk: what is built, what damage and bad sectors do to it, and what is left when building fails.
 
 mod damage;
 mod determinism;
@@ -6,5 +6,6 @@ mod errors_log;
 mod outages;
 mod sample;
 mod truncation;
+mod unreadable;
 mod verifying;
 mod writing;

@@ -160,13 +160,24 @@ fn bypassed_and_impossible_requests_never_reach_the_medium() {
 }
 
 #[test]
-fn a_failed_request_gives_the_medium_back() {
+fn a_failed_request_takes_its_time_and_gives_the_medium_back() {
     let broken = Rule::new(FaultKind::Io, ByteRange::new(2 * PIECE, 1));
-    let Bench { store, asked, .. } = bench("flat-10ms-25mbs", Fault::new(memory(1 << 20), vec![broken], 0));
-    store.read_at(2 * PIECE, &mut [0; 8]).expect_err("a bad place");
+    let Bench { store, asked, clock, .. } =
+        bench("flat-10ms-25mbs", Fault::new(memory(1 << 20), vec![broken], 0));
+    store.read_at(2 * PIECE, &mut [0; 5_000]).expect_err("a bad place");
+    let alone = Nanos::from_millis(10) + Nanos(5_000 * 40);
+    assert_eq!(clock.now(), alone, "as long as one that succeeds");
     contract::collect(&store, ByteRange::new(0, 1 << 20)).expect_err("a bad place");
+    let until_there = Nanos::from_millis(10) + Nanos((2 * PIECE + 2_048) * 40);
+    assert_eq!(clock.now(), alone + until_there, "until the bad sector has passed");
     let abandoned = asked.lock().iter().filter(|asked| matches!(asked, Asked::Abandon(..))).count();
-    assert_eq!(abandoned, 2);
+    assert_eq!(abandoned, 1);
+
+    // One that cannot be served at all was never under way.
+    let cut = Rule::new(FaultKind::Short, ByteRange::new(5_000, u64::MAX));
+    let Bench { store, clock, .. } = bench("flat-10ms-25mbs", Fault::new(memory(1 << 20), vec![cut], 0));
+    store.read_at(6_000, &mut [0; 8]).expect_err("cut");
+    assert_eq!(clock.now(), Nanos::ZERO);
 }
 
 /// With real threads and the real clock: the device sees every request, on a time that does not
