@@ -21,7 +21,8 @@ use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, Reader, Stream
 use hs_units::{BlockRange, Nanos};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::ServeError;
+use crate::streamed::StreamLog;
+use crate::{ServeError, Streamed};
 
 /// Threads that read: the engine has at most two requests under way.
 const STREAMS: usize = 2;
@@ -43,6 +44,7 @@ pub struct Driver {
     /// Chunks whose blocks somebody asks for only because they are to come: see [`Driver::expect`].
     expected: Vec<AtomicBool>,
     arrived_at: Mutex<Vec<Option<Nanos>>>,
+    stream_log: Mutex<StreamLog>,
     warmer: Mutex<WarmerPlace>,
     warmer_moved: Condvar,
 }
@@ -144,6 +146,7 @@ impl Driver {
         Arc::new(Self {
             expected: sizes.iter().map(|_| AtomicBool::new(false)).collect(),
             arrived_at: Mutex::new(vec![None; sizes.len()]),
+            stream_log: Mutex::default(),
             engine: Mutex::new(Prefetch::new(config, sizes)),
             changed: Condvar::new(),
             warmer: Mutex::default(),
@@ -262,6 +265,12 @@ impl Driver {
         self.arrived_at.lock().clone()
     }
 
+    /// How fast the hot chunks came from the medium until now.
+    #[must_use]
+    pub fn streamed(&self) -> Streamed {
+        self.stream_log.lock().streamed()
+    }
+
     /// The start of the driver's clock.
     #[must_use]
     pub const fn started(&self) -> Instant {
@@ -285,7 +294,7 @@ impl Driver {
                 match event {
                     StreamEvent::FirstByte => self.engine.lock().handle_first_byte(self.now(), id),
                     StreamEvent::Chunk(chunk, bytes) => {
-                        self.progressed(id, chunk);
+                        self.progressed(id, chunk, bytes);
                         let bytes = bytes.to_vec();
                         if stored.send(Stored { chunk, bytes }).is_err() {
                             return ControlFlow::Break(());
@@ -338,8 +347,10 @@ impl Driver {
         self.changed.notify_all();
     }
 
-    fn progressed(&self, id: RequestId, chunk: u32) {
-        self.engine.lock().handle_progress(self.now(), id, chunk);
+    fn progressed(&self, id: RequestId, chunk: u32, stored: &[u8]) {
+        let now = self.now();
+        self.stream_log.lock().note(now, stored.len() as u64);
+        self.engine.lock().handle_progress(now, id, chunk);
         self.changed.notify_all();
     }
 
@@ -351,7 +362,7 @@ impl Driver {
         for message in &head.messages {
             match message {
                 HeadMessage::Chunk(chunk, bytes) => {
-                    self.progressed(id, chunk);
+                    self.progressed(id, chunk, &bytes);
                     if stored.send(Stored { chunk, bytes }).is_err() || self.stopped() {
                         break;
                     }

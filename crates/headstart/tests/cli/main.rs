@@ -1,6 +1,7 @@
 //! The built program, as people and scripts use it.
 
 mod boots;
+mod demo;
 mod formats;
 mod images;
 mod install;
