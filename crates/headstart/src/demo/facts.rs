@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use super::machine::Machine;
 
+/// From this load on a machine is not quiet enough for figures that anybody should quote.
+const BUSY: f64 = 0.5;
+
 /// On what, with what, and how often.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Facts {
@@ -25,8 +28,14 @@ impl Facts {
                 format!("medians of {repeats} {noun}s in turns{fewer}")
             }
         };
-        let Machine { cores, cpu, kernel, .. } = &self.machine;
-        format!("{runs}; {cores} cores of {cpu}, Linux {kernel}")
+        let Machine { cores, cpu, kernel, load_before, .. } = &self.machine;
+        let busy = match load_before {
+            Some(load) if *load >= BUSY => {
+                format!("; it did other things when the demo began (load {load:.1})")
+            }
+            _ => String::new(),
+        };
+        format!("{runs}; {cores} cores of {cpu}, Linux {kernel}{busy}")
     }
 }
 
@@ -36,8 +45,13 @@ pub(super) mod tests {
 
     /// Of a machine for tests.
     pub(crate) fn facts(repeats: usize) -> Facts {
-        let machine =
-            Machine { cores: 2, cpu: "CPU".to_owned(), memory_bytes: None, kernel: "6.1".to_owned() };
+        let machine = Machine {
+            cores: 2,
+            cpu: "CPU".to_owned(),
+            memory_bytes: None,
+            kernel: "6.1".to_owned(),
+            load_before: Some(0.2),
+        };
         Facts { version: "0", machine, repeats }
     }
 
@@ -47,6 +61,12 @@ pub(super) mod tests {
         assert_eq!(
             facts(3).line("start", counts.into_iter()),
             "medians of 3 starts in turns, raw ext4 of 1; 2 cores of CPU, Linux 6.1"
+        );
+        let mut busy = facts(1);
+        busy.machine.load_before = Some(3.25);
+        assert!(
+            busy.line("boot", counts.into_iter())
+                .ends_with("Linux 6.1; it did other things when the demo began (load 3.2)")
         );
         assert_eq!(facts(1).line("boot", counts.into_iter()), "one boot each; 2 cores of CPU, Linux 6.1");
     }

@@ -11,17 +11,25 @@ pub(super) struct Spread {
     pub(super) least: f64,
     /// The most of any run.
     pub(super) most: f64,
+    /// Of so many runs; of one, nobody knows how it varies.
+    pub(super) runs: usize,
 }
 
 impl Spread {
     /// The figure `median` among those of all runs.
     pub(super) fn new(median: f64, all: impl IntoIterator<Item = f64>) -> Self {
-        let exact = Self { median, least: median, most: median };
-        all.into_iter().fold(exact, |spread, value| Self {
+        let none = Self { median, least: median, most: median, runs: 0 };
+        all.into_iter().fold(none, |spread, value| Self {
+            median,
             least: spread.least.min(value),
             most: spread.most.max(value),
-            ..spread
+            runs: spread.runs + 1,
         })
+    }
+
+    /// A figure that does not vary.
+    pub(super) const fn exact(value: f64) -> Self {
+        Self { median: value, least: value, most: value, runs: usize::MAX }
     }
 
     /// The difference to `other`, between any two runs.
@@ -30,12 +38,18 @@ impl Spread {
             median: self.median - other.median,
             least: self.least - other.most,
             most: self.most - other.least,
+            runs: self.runs.min(other.runs),
         }
     }
 
     /// The same, but at least so much.
     pub(super) fn at_least(self, floor: f64) -> Self {
-        Self { median: self.median.max(floor), least: self.least.max(floor), most: self.most.max(floor) }
+        Self {
+            median: self.median.max(floor),
+            least: self.least.max(floor),
+            most: self.most.max(floor),
+            runs: self.runs,
+        }
     }
 
     /// Whether this is about `value`, as far as the runs can tell.
@@ -75,13 +89,13 @@ impl Serialize for Goal {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Ratio {
     pub(super) ratio: f64,
-    /// The least and the most that any of the runs could give; nothing where each was run but once, or is a size.
+    /// The least and the most that any of the runs could give; nothing where one was run but once, or is a size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) range: Option<(f64, f64)>,
     /// Nothing where nobody has set one.
     pub(super) goal: Option<Goal>,
     pub(super) met: Option<bool>,
-    /// Whether all runs agree on that.
+    /// Whether all runs agree on that, if there were several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) sure: Option<bool>,
 }
@@ -108,9 +122,12 @@ impl Ratio {
             // Some run of the second was as quick as nothing: the ratio may be anything.
             (f64::NEG_INFINITY, f64::INFINITY)
         };
+        let range = (value.runs.min(of.runs) > 1).then_some((low, high));
         let met = |ratio| goal.map(|goal| goal.is_met_by(ratio));
-        let sure = met(ratio).map(|verdict| met(low) == Some(verdict) && met(high) == Some(verdict));
-        Some(Self { ratio, range: Some((low, high)), goal, met: met(ratio), sure })
+        let sure = met(ratio)
+            .zip(range)
+            .map(|(verdict, (low, high))| met(low) == Some(verdict) && met(high) == Some(verdict));
+        Some(Self { ratio, range, goal, met: met(ratio), sure })
     }
 
     /// The ratio to something, with its range, and whether it is what it should be, in words.
@@ -140,15 +157,15 @@ mod tests {
     use super::*;
 
     fn spread(least: f64, median: f64, most: f64) -> Spread {
-        Spread::new(median, [least, most])
+        Spread::new(median, [least, median, most])
     }
 
     #[test]
     fn differences_take_the_worst_of_both() {
         let wait = spread(9.0, 10.0, 12.0).minus(spread(8.0, 9.0, 10.0));
-        assert_eq!(wait, Spread { median: 1.0, least: -1.0, most: 4.0 });
+        assert_eq!(wait, Spread { median: 1.0, least: -1.0, most: 4.0, runs: 3 });
         assert!(wait.holds(0.0) && !wait.holds(4.5));
-        assert_eq!(wait.at_least(0.5), Spread { median: 1.0, least: 0.5, most: 4.0 });
+        assert_eq!(wait.at_least(0.5), Spread { least: 0.5, ..wait });
     }
 
     #[test]
@@ -178,6 +195,17 @@ mod tests {
         assert!(vague.times("that").contains("it may be anything"));
         let free = Ratio::of_runs(value, value, None).unwrap();
         assert_eq!((free.met, free.times("that")), (None, "1.000 [1.000 to 1.000] × that".to_owned()));
+    }
+
+    #[test]
+    fn one_run_does_not_tell_how_it_varies() {
+        let once = Spread::new(1.0, [1.0]);
+        let ratio = Ratio::of_runs(once, spread(1.0, 2.0, 3.0), Some(Goal::AtMost(0.6))).unwrap();
+        assert_eq!((ratio.range, ratio.met, ratio.sure), (None, Some(true), None));
+        assert_eq!(ratio.times("that"), "0.500 × that (goal ≤ 0.60: met)");
+        // What is exact is no run.
+        let ratio = Ratio::of_runs(spread(1.0, 2.0, 3.0), Spread::exact(2.0), None).unwrap();
+        assert_eq!(ratio.range, Some((0.5, 1.5)));
     }
 
     #[test]

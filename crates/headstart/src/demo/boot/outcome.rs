@@ -121,7 +121,7 @@ pub(super) fn judge(
         ),
         prefetch_rate_to_medium: delivery.and_then(|delivery| {
             let rate = spread(optimised, |run| prefetch_rate(run).unwrap_or_default());
-            Ratio::of_runs(rate, Spread::new(delivery.bytes_per_second, []), Some(GOAL_RATE))
+            Ratio::of_runs(rate, Spread::exact(delivery.bytes_per_second), Some(GOAL_RATE))
         }),
     };
     let timed = |(place, tally): (usize, &Tally)| {
@@ -183,6 +183,7 @@ pub(super) mod tests {
         let optimised = Summary {
             hot_bytes: 36_000_000,
             hot_compressed_bytes: 10_000_000,
+            demand_wait_s: Some(0.25),
             prefetch_stream_bytes: Some(9_900_000),
             prefetch_stream_s: Some(3.0),
             ..read(7, 1, 10, 3.0, 110_000_000)

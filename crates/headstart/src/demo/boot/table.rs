@@ -20,14 +20,14 @@ pub(super) fn render(facts: &Facts, outcome: &Outcome, tallies: &[Tally]) -> Str
         "requests",
         "seeks",
         "MB read",
-        "KB/s busy",
+        "KB/s",
         "image MB",
     ]);
     for (timed, tally) in outcome.contenders.iter().zip(tallies) {
         table.add_row(row(timed, tally));
     }
     let mut text = format!("{}\n{}\n\n", heading(facts, outcome), table.trim_fmt());
-    for sentence in sentences(outcome) {
+    for sentence in sentences(outcome, tallies) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{sentence}");
     }
@@ -60,11 +60,14 @@ fn row(timed: &Timed, tally: &Tally) -> [String; 10] {
 }
 
 fn range(spread: Spread) -> String {
-    format!("{:.2} to {:.2}", spread.least, spread.most)
+    if spread.runs == 1 {
+        return "–".to_owned();
+    }
+    format!("{:.2}–{:.2}", spread.least, spread.most)
 }
 
 /// What the table means, each in one line.
-fn sentences(outcome: &Outcome) -> Vec<String> {
+fn sentences(outcome: &Outcome, tallies: &[Tally]) -> Vec<String> {
     let ratios = &outcome.ratios;
     let cloop = outcome.cloop_like;
     let mut sentences = vec![
@@ -76,8 +79,8 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
             outcome.window_bytes / 1024,
             outcome.level
         ),
-        "wait is what the medium costs: seconds less those of the boots from memory, median from median. [least \
-         to most that any two boots give]"
+        "wait is what the medium costs: seconds less those of the boots from memory, median from median. KB/s are \
+         of the time in which the medium was busy. [least to most that any two boots give]"
             .to_owned(),
         limit_sentence(outcome),
         format!("Optimised, the boot takes {}.", times(ratios.ready_to_limit, "the limit")),
@@ -92,10 +95,11 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
             times(ratios.prefetch_rate_to_medium, "the medium's rate where the hot region lies")
         ),
     ];
+    sentences.push(waited_sentence(tallies));
     let cannot_tell = outcome
         .contenders
         .iter()
-        .filter(|timed| timed.storage_wait_s.is_some_and(|wait| wait.holds(0.0)))
+        .filter(|timed| timed.storage_wait_s.is_some_and(|wait| wait.runs > 1 && wait.holds(0.0)))
         .map(|timed| timed.label);
     let cannot_tell: Vec<&str> = cannot_tell.collect();
     if !cannot_tell.is_empty() {
@@ -105,6 +109,16 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
         ));
     }
     sentences
+}
+
+/// What the server of an image saw itself, which the rest of the machine does not change.
+fn waited_sentence(tallies: &[Tally]) -> String {
+    let waited = tallies.iter().filter_map(|tally| {
+        let waited_s = tally.median()?.demand_wait_s?;
+        Some(format!("{} {waited_s:.2} s", tally.label))
+    });
+    let waited: Vec<String> = waited.collect();
+    format!("As the server saw it, readers waited for the medium: {} (median boots).", waited.join(", "))
 }
 
 fn limit_sentence(outcome: &Outcome) -> String {
@@ -160,7 +174,8 @@ mod tests {
     }
 
     fn fields(text: &str, label: &str) -> String {
-        let line = text.lines().find(|line| line.contains(label)).unwrap_or_default();
+        let row = format!("│ {label}");
+        let line = text.lines().find(|line| line.starts_with(&row)).unwrap_or_default();
         let line = line.replace(['│', '║'], " ").replace(label, "");
         line.split_whitespace().collect::<Vec<_>>().join(" ")
     }
@@ -168,9 +183,9 @@ mod tests {
     #[test]
     fn every_row_says_how_often_it_was_booted() {
         let text = text("cd-24x-cav", 3);
-        assert_eq!(fields(&text, "raw ext4 "), "1 30.00 30.00 to 30.00 20.00 812 413 40.0 2000 400.0");
-        assert_eq!(fields(&text, "headstart, optimised "), "3 10.30 10.20 to 10.40 0.30 7 1 10.0 3333 110.0");
-        assert_eq!(fields(&text, "all in memory "), "3 10.00 9.90 to 10.10 – – – – – –");
+        assert_eq!(fields(&text, "raw ext4 "), "1 30.00 – 20.00 812 413 40.0 2000 400.0");
+        assert_eq!(fields(&text, "headstart, optimised "), "3 10.30 10.20–10.40 0.30 7 1 10.0 3333 110.0");
+        assert_eq!(fields(&text, "all in memory "), "3 10.00 9.90–10.10 – – – – – –");
         assert!(text.contains("medians of 3 boots in turns, raw ext4 of 1;"), "{text}");
     }
 
@@ -179,9 +194,10 @@ mod tests {
         let text = text("cd-24x-cav", 3);
         assert!(text.contains("It waits 0.038 [") && text.contains("(goal ≤ 0.10: met)"), "{text}");
         assert!(text.contains("The limit is the guest itself: 10.00 s"), "{text}");
+        assert!(text.contains("waited for the medium: headstart, optimised 0.25 s (median"), "{text}");
         assert!(!text.contains("cannot be told"), "{text}");
         let (mut outcome, tallies) = outcome("cd-24x-cav", 3);
-        outcome.contenders[3].storage_wait_s = Some(Spread::new(0.1, [-0.1, 0.3]));
+        outcome.contenders[3].storage_wait_s = Some(Spread::new(0.1, [-0.1, 0.1, 0.3]));
         let text = render(&facts(3), &outcome, &tallies);
         assert!(text.contains("than the wait from: headstart, optimised. It cannot"), "{text}");
     }
