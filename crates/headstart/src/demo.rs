@@ -63,9 +63,9 @@ const START: Needs = Needs {
 const BOOT: Needs = Needs {
     files: &disks::BOOT,
     tools: &[tools::UML, tools::MKFS],
-    from_nothing_bytes: 1_600_000_000,
-    with_root_bytes: 1_100_000_000,
-    with_all_bytes: 300_000_000,
+    from_nothing_bytes: 1_300_000_000,
+    with_root_bytes: 1_000_000_000,
+    with_all_bytes: 200_000_000,
 };
 
 /// Runs it.
