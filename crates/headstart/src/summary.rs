@@ -51,9 +51,10 @@ pub(crate) struct Summary {
     pub cache_hit_ratio: Option<f64>,
     /// Peak memory of the server.
     pub peak_rss_bytes: Option<u64>,
-    /// Stored bytes of the hot chunks that the prefetch's requests brought after the first one, until ready.
+    /// Stored bytes of hot chunks that the prefetch's requests brought until ready, without those that came with the
+    /// first byte.
     pub prefetch_stream_bytes: Option<u64>,
-    /// The time from the first hot chunk to the last of these, every pause between included, as observed.
+    /// The time from the first byte to the last of these chunks, every pause between included, as observed.
     pub prefetch_stream_s: Option<f64>,
     /// Why the prefetch ended.
     pub end_reason: Option<String>,

@@ -189,6 +189,7 @@ impl Driver {
             let mut engine = self.engine.lock();
             let id = engine.handle_head(self.at(head.asked), head.chunks, head.bytes_before);
             engine.handle_first_byte(self.at(head.first_byte), id);
+            self.stream_log.lock().begin(self.at(head.first_byte));
             drop(engine);
             let (driver, stored) = (Arc::clone(self), stored_tx.clone());
             running.threads.push(spawn("hs-head".to_owned(), move || driver.take_head(id, &head, &stored))?);
@@ -292,7 +293,11 @@ impl Driver {
             log::debug!("{}: prefetching hot chunks {run:?}", self.now());
             let outcome = image.stream_hot(run, &mut |event| {
                 match event {
-                    StreamEvent::FirstByte => self.engine.lock().handle_first_byte(self.now(), id),
+                    StreamEvent::FirstByte => {
+                        let now = self.now();
+                        self.stream_log.lock().begin(now);
+                        self.engine.lock().handle_first_byte(now, id);
+                    }
                     StreamEvent::Chunk(chunk, bytes) => {
                         self.progressed(id, chunk, bytes);
                         let bytes = bytes.to_vec();
