@@ -38,7 +38,7 @@ setup: ## Install what the other targets need (Debian packages, Rust), saying wh
 release: setup ## Build the program: target/release/headstart
 	$(CARGO) build --release $(LOCKED) -p headstart
 
-demo: release ## Show the whole story on this machine, with a before/after table
+demo: release ## Tell both stories on this machine: a program starts, a system boots, before and after
 	$(TARGET)/release/headstart demo --out $(DEMO_OUT)
 
 test: setup fmt-check clippy tidy unit doc deny ## Check everything: style, rules, tests, documentation

@@ -23,8 +23,8 @@ def main():
         progress(f"headstart demo on {medium}")
         wait_until_quiet()
         out = scratch() / medium
-        words = ["demo", "--json", "--medium", medium, "--repeats", args.repeats, "--out", out, "--cache", cache()]
-        demo = json.loads(headstart(*words, patience_s=3600))
+        words = ["demo", "--story", "start", "--json", "--medium", medium, "--repeats", args.repeats]
+        demo = json.loads(headstart(*words, "--out", out, "--cache", cache(), patience_s=3600))["start"]
         detail = {
             "limit": demo["limit"],
             "packing_bytes": demo["packing_bytes"],

@@ -34,8 +34,8 @@ systemd             systemd-analyze checks the unit of systemd that make install
 squashfs-tools      mksquashfs makes the squashfs that the demo compares with
 cloop-utils         the tests make cloop files with it to import, and extract exported ones
 qemu-utils          qemu-img reads and checks the cloop and qcow2 files that the tests export
-mmdebstrap          makes the Debian root that the demo starts a program from
-user-mode-linux     linux.uml is the guest that 'headstart boot' and its tests boot images in
+mmdebstrap          makes the Debian roots that the demo starts a program from and boots
+user-mode-linux     linux.uml is the guest that 'headstart boot', its tests and the demo boot images in
 uidmap              lets mmdebstrap make that root without being root
 gpg                 lets mmdebstrap find the key that signs the Debian archive
 LIST
@@ -44,7 +44,7 @@ LIST
     fi
     # Debian has its own keys; elsewhere mmdebstrap needs them to check what it downloads.
     if [ "$distribution" != debian ]; then
-        echo "debian-archive-keyring  the keys that the demo's Debian root is checked against"
+        echo "debian-archive-keyring  the keys that the demo's Debian roots are checked against"
     fi
 }
 

@@ -67,7 +67,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("verify", &["headstart verify fast.hsi", "headstart verify disk.hsi --against disk.raw"]),
     ("disk", &["headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json"]),
     ("doctor", &["headstart doctor", "headstart doctor --json"]),
-    ("demo", &["headstart demo", "headstart demo --repeats 1 --out demo-out"]),
+    (
+        "demo",
+        &[
+            "headstart demo --out demo-out",
+            "headstart demo --story start --repeats 1",
+            "headstart demo --story boot --boot-medium hdd-7200",
+        ],
+    ),
 ];
 
 /// The definitions of all commands, with their examples.

@@ -41,6 +41,11 @@ impl Bar {
         self.0.set_message(message.into());
         self.0.enable_steady_tick(Duration::from_millis(120));
     }
+
+    /// Prints a line to standard output, and goes on below it.
+    pub(crate) fn print(&self, text: impl std::fmt::Display) {
+        self.0.suspend(|| line(text));
+    }
 }
 
 impl Drop for Bar {
@@ -58,6 +63,11 @@ pub(crate) fn table(header: &[&str]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
+}
+
+/// Bytes as MB, which are millions here and in the names of media.
+pub(crate) fn megabytes(bytes: u64) -> String {
+    format!("{:.1}", bytes as f64 / 1e6)
 }
 
 /// Prints a line to standard output; a reader that went away is not an error.

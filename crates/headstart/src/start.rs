@@ -278,6 +278,9 @@ pub(crate) fn fill_image(summary: &mut Summary, served: &ServedImage) {
     summary.demand_wait_s = Some(seconds(stats.demand_wait));
     summary.prefetch_bytes = Some(stats.prefetch_bytes);
     summary.failed_requests = Some(stats.failed_requests);
+    let streamed = served.driver().streamed();
+    summary.prefetch_stream_bytes = Some(streamed.bytes);
+    summary.prefetch_stream_s = Some(seconds(streamed.time));
     let waited = stats.waited_requests as f64 / stats.demand_requests.max(1) as f64;
     summary.cache_hit_ratio = Some(1.0 - waited);
 }

@@ -57,6 +57,11 @@ pub(crate) struct Summary {
     pub cache_hit_ratio: Option<f64>,
     /// Peak memory of the server.
     pub peak_rss_bytes: Option<u64>,
+    /// Stored bytes of hot chunks that the prefetch's requests brought until ready, without those that came with the
+    /// first byte.
+    pub prefetch_stream_bytes: Option<u64>,
+    /// The time from the first byte to the last of these chunks, every pause between included, as observed.
+    pub prefetch_stream_s: Option<f64>,
     /// Why the prefetch ended.
     pub end_reason: Option<String>,
 }
@@ -69,6 +74,12 @@ pub(crate) fn seconds(nanos: Nanos) -> f64 {
 /// The largest resident set of this process so far.
 pub(crate) fn peak_rss_bytes() -> Option<u64> {
     memory_bytes("VmHWM")
+}
+
+/// Forgets the largest resident set so far, so that a later one is that of what comes now.
+pub(crate) fn reset_peak_rss() {
+    // See proc_pid_clear_refs(5). Where it is not allowed the peak is that of the whole process.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
 /// A figure about this process's memory, by its name in proc_pid_status(5).

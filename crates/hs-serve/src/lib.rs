@@ -21,6 +21,7 @@ mod prefetch;
 mod record;
 pub mod rootenv;
 mod served;
+mod streamed;
 mod usage;
 mod warm;
 
@@ -33,5 +34,6 @@ pub use record::Recorder;
 pub use served::{
     FsDriver, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile, ServedImage,
 };
+pub use streamed::Streamed;
 pub use usage::{Observation, ObservedUsage};
 pub use warm::Warmer;

@@ -21,7 +21,8 @@ use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, ImageError, Re
 use hs_units::{BlockRange, Nanos};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::ServeError;
+use crate::streamed::StreamLog;
+use crate::{ServeError, Streamed};
 
 /// Threads that read: the engine has at most two requests under way.
 const STREAMS: usize = 2;
@@ -48,6 +49,7 @@ pub struct Driver {
     expected: Vec<AtomicBool>,
     arrived_at: Mutex<Vec<Option<Nanos>>>,
     unreadable_in_a_row: AtomicU32,
+    stream_log: Mutex<StreamLog>,
     warmer: Mutex<WarmerPlace>,
     warmer_moved: Condvar,
 }
@@ -149,6 +151,7 @@ impl Driver {
         Arc::new(Self {
             expected: sizes.iter().map(|_| AtomicBool::new(false)).collect(),
             arrived_at: Mutex::new(vec![None; sizes.len()]),
+            stream_log: Mutex::default(),
             engine: Mutex::new(Prefetch::new(config, sizes)),
             changed: Condvar::new(),
             unreadable_in_a_row: AtomicU32::new(0),
@@ -192,6 +195,7 @@ impl Driver {
             let mut engine = self.engine.lock();
             let id = engine.handle_head(self.at(head.asked), head.chunks, head.bytes_before);
             engine.handle_first_byte(self.at(head.first_byte), id);
+            self.stream_log.lock().begin(self.at(head.first_byte));
             drop(engine);
             let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_tx.clone());
             let take = move || driver.take_head(id, &head, &reader, &stored);
@@ -269,6 +273,12 @@ impl Driver {
         self.arrived_at.lock().clone()
     }
 
+    /// How fast the hot chunks came from the medium until now.
+    #[must_use]
+    pub fn streamed(&self) -> Streamed {
+        self.stream_log.lock().streamed()
+    }
+
     /// The start of the driver's clock.
     #[must_use]
     pub const fn started(&self) -> Instant {
@@ -310,11 +320,15 @@ impl Driver {
             let mut bytes = 0;
             let outcome = reader.image().stream_hot(run.clone(), &mut |event| {
                 match event {
-                    StreamEvent::FirstByte => self.engine.lock().handle_first_byte(self.now(), id),
+                    StreamEvent::FirstByte => {
+                        let now = self.now();
+                        self.stream_log.lock().begin(now);
+                        self.engine.lock().handle_first_byte(now, id);
+                    }
                     StreamEvent::Chunk(chunk, piece) => {
                         next = chunk + 1;
                         bytes += piece.len() as u64;
-                        self.progressed(id, chunk);
+                        self.progressed(id, chunk, piece);
                         if stored.send(Stored { chunk, bytes: piece.to_vec() }).is_err() {
                             return ControlFlow::Break(());
                         }
@@ -392,9 +406,11 @@ impl Driver {
         self.changed.notify_all();
     }
 
-    fn progressed(&self, id: RequestId, chunk: u32) {
+    fn progressed(&self, id: RequestId, chunk: u32, stored: &[u8]) {
+        let now = self.now();
         self.unreadable_in_a_row.store(0, Relaxed);
-        self.engine.lock().handle_progress(self.now(), id, chunk);
+        self.stream_log.lock().note(now, stored.len() as u64);
+        self.engine.lock().handle_progress(now, id, chunk);
         self.changed.notify_all();
     }
 
@@ -408,7 +424,7 @@ impl Driver {
             match message {
                 HeadMessage::Chunk(chunk, bytes) => {
                     next = chunk + 1;
-                    self.progressed(id, chunk);
+                    self.progressed(id, chunk, &bytes);
                     if stored.send(Stored { chunk, bytes }).is_err() || self.stopped() {
                         break;
                     }

@@ -76,7 +76,8 @@ impl Cache {
         // Without its stamp the old one does not count any more, wherever this stops.
         remove(&stamp_path).and_then(|()| remove(&path)).with_context(context)?;
         fs::rename(self.draft(name), &path).with_context(context)?;
-        let draft = self.draft("stamp");
+        // Others may be kept at the same time.
+        let draft = self.draft(&format!("{name}.stamp"));
         fs::write(&draft, stamp).and_then(|()| fs::rename(&draft, stamp_path)).with_context(context)
     }
 

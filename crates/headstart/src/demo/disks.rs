@@ -1,4 +1,4 @@
-//! The disk that all contenders hold, and the headstart images of it.
+//! The disk that all contenders of a story hold, and the headstart images of it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,38 +11,76 @@ use hs_image::{BuildOptions, OptimizeOptions, OptimizeReport};
 use hs_trace::Profile;
 
 use super::cache::Cache;
-use super::{LEVEL, root};
+use super::root::{BOOT as BOOT_ROOT, PROGRAM, Root};
 use crate::commands::open_image;
 use crate::show::Bar;
 
-/// The root as an ext4 file system.
-pub(super) const RAW: &str = "root.raw";
-/// The image without a hot region.
-pub(super) const PLAIN: &str = "root.hsi";
-/// The image with one.
-pub(super) const FAST: &str = "fast.hsi";
-
+/// squashfs's default zstd level, used for the images as well, so that sizes compare.
+pub(super) const LEVEL: i32 = 15;
 /// Bytes copied or compared at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What says how raw disk and image are made of the root with `root_stamp`: by this very program, since
+/// The files of a story's disk, by their names in the cache.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Files {
+    /// What it is made from.
+    pub(super) root: &'static Root,
+    /// Free space in its file system.
+    pub(super) free_bytes: u64,
+    /// The root as an ext4 file system.
+    pub(super) raw: &'static str,
+    /// The image without a hot region.
+    pub(super) plain: &'static str,
+    /// The image with one.
+    pub(super) fast: &'static str,
+}
+
+/// Of the program that starts.
+pub(super) const START: Files =
+    Files { root: &PROGRAM, free_bytes: 0, raw: "root.raw", plain: "root.hsi", fast: "fast.hsi" };
+/// Of the system that boots, whose services would find a disk without free space full.
+pub(super) const BOOT: Files = Files {
+    root: &BOOT_ROOT,
+    free_bytes: 64 << 20,
+    raw: "boot.raw",
+    plain: "boot.hsi",
+    fast: "boot-fast.hsi",
+};
+
+/// How the image without a hot region is made.
+pub(super) fn plain_options() -> BuildOptions {
+    BuildOptions { level: LEVEL, ..BuildOptions::default() }
+}
+
+/// What says how the disk `files` is made of the root with `root_stamp`: by this very program, since
 /// another build of it may make others.
-pub(super) fn stamp(root_stamp: &str) -> anyhow::Result<String> {
+pub(super) fn stamp(files: &Files, root_stamp: &str) -> anyhow::Result<String> {
     let program = std::env::current_exe().context("find this program")?;
     let metadata = program.metadata().with_context(|| format!("look at {}", program.display()))?;
     let modified =
         metadata.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     let (bytes, nanos) = (metadata.len(), modified.as_nanos());
-    Ok(format!("zstd:{LEVEL} by a headstart of {bytes} bytes and {nanos} ns\n{root_stamp}"))
+    let free_bytes = files.free_bytes;
+    Ok(format!("{free_bytes} bytes free, by a headstart of {bytes} bytes and {nanos} ns\n{root_stamp}"))
+}
+
+/// As [`stamp`], for an image of that disk.
+pub(super) fn image_stamp(disk_stamp: &str, options: &BuildOptions) -> String {
+    let BuildOptions { codec, level, window_bytes, .. } = options;
+    format!("{codec:?}:{level} in {window_bytes}\n{disk_stamp}")
 }
 
 /// Makes the raw disk from the root, by the source that `build` uses, so that all contenders hold the
 /// same bytes.
-pub(super) fn make_raw(cache: &Cache, stamp: &str, bar: &Bar) -> anyhow::Result<()> {
-    let options = SourceOptions { scratch_dir: Some(cache.unfinished()), ..SourceOptions::default() };
+pub(super) fn make_raw(cache: &Cache, files: &Files, stamp: &str, bar: &Bar) -> anyhow::Result<()> {
+    let options = SourceOptions {
+        free_bytes: files.free_bytes,
+        scratch_dir: Some(cache.unfinished()),
+        ..SourceOptions::default()
+    };
     let show = |progress| crate::commands::build::show_source(bar, progress);
-    let source = Source::open(&cache.path(root::NAME), &options, &show)?;
-    let draft = cache.draft(RAW);
+    let source = Source::open(&cache.path(files.root.name), &options, &show)?;
+    let draft = cache.draft(files.raw);
     let context = || format!("write {}", draft.display());
     let raw = File::create(&draft).with_context(context)?;
     raw.set_len(source.bytes()).with_context(context)?;
@@ -54,33 +92,49 @@ pub(super) fn make_raw(cache: &Cache, stamp: &str, bar: &Bar) -> anyhow::Result<
             raw.write_all_at(piece, offset).with_context(context)?;
         }
     }
-    cache.keep(RAW, stamp)
+    cache.keep(files.raw, stamp)
 }
 
-/// Makes the image from the raw disk.
-pub(super) fn make_image(cache: &Cache, stamp: &str, bar: &Bar) -> anyhow::Result<()> {
-    let source = Source::open(&cache.path(RAW), &SourceOptions::default(), &|_| {})?;
-    let options = BuildOptions { level: LEVEL, ..BuildOptions::default() };
-    hs_image::build(&source, &cache.draft(PLAIN), &options, &|progress| bar.update(progress))?;
-    cache.keep(PLAIN, stamp)
+/// Makes the image `name` from the raw disk of `files`, unless it is kept.
+pub(super) fn make_image(
+    cache: &Cache,
+    files: &Files,
+    name: &str,
+    stamp: &str,
+    options: &BuildOptions,
+    bar: &Bar,
+) -> anyhow::Result<()> {
+    let stamp = image_stamp(stamp, options);
+    if cache.has(name, &stamp) {
+        return Ok(());
+    }
+    let source = Source::open(&cache.path(files.raw), &SourceOptions::default(), &|_| {})?;
+    hs_image::build(&source, &cache.draft(name), options, &|progress| bar.update(progress))?;
+    cache.keep(name, &stamp)
 }
 
 /// Adds the hot region that `profile` asks for.
-pub(super) fn optimize(cache: &Cache, profile: &Profile, bar: &Bar) -> anyhow::Result<OptimizeReport> {
-    let path = cache.path(PLAIN);
+pub(super) fn optimize(
+    cache: &Cache,
+    files: &Files,
+    profile: &Profile,
+    bar: &Bar,
+) -> anyhow::Result<OptimizeReport> {
+    let path = cache.path(files.plain);
     let image = open_image(&path)?;
     let profiles = std::slice::from_ref(profile);
     let options = OptimizeOptions::default();
-    let draft = cache.draft(FAST);
+    let draft = cache.draft(files.fast);
     let report =
         hs_image::optimize(&image, &path, profiles, &draft, &options, &|progress| bar.update(progress))?;
-    cache.keep(FAST, &report.image_digest.to_string())?;
+    cache.keep(files.fast, &report.image_digest.to_string())?;
     Ok(report)
 }
 
 /// Fails unless the cold regions of the image with and without a hot region are the same bytes.
-pub(super) fn check_cold_is_unchanged(cache: &Cache) -> anyhow::Result<()> {
-    let (mut one, mut other) = (ColdRegion::open(cache.path(PLAIN))?, ColdRegion::open(cache.path(FAST))?);
+pub(super) fn check_cold_is_unchanged(cache: &Cache, files: &Files) -> anyhow::Result<()> {
+    let (plain, fast) = (files.plain, files.fast);
+    let (mut one, mut other) = (ColdRegion::open(cache.path(plain))?, ColdRegion::open(cache.path(fast))?);
     let same_size = one.bytes == other.bytes;
     let mut at = 0;
     while same_size && at < one.bytes {
@@ -92,7 +146,7 @@ pub(super) fn check_cold_is_unchanged(cache: &Cache) -> anyhow::Result<()> {
     }
     if !same_size || at < one.bytes {
         bail!(
-            "optimising changed the cold region at byte {at}; compare {PLAIN} and {FAST} in {}",
+            "optimising changed the cold region at byte {at}; compare {plain} and {fast} in {}",
             cache.dir().display()
         );
     }

@@ -11,6 +11,8 @@ pub(super) struct Machine {
     pub(super) cpu: String,
     pub(super) memory_bytes: Option<u64>,
     pub(super) kernel: String,
+    /// What else it did when the demo began: processes that ran or waited for a disk, over the last minute.
+    pub(super) load_before: Option<f64>,
 }
 
 impl Machine {
@@ -22,8 +24,13 @@ impl Machine {
             cpu: cpu(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
             memory_bytes: memory_bytes(&meminfo),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            load_before: load(&fs::read_to_string("/proc/loadavg").unwrap_or_default()),
         }
     }
+}
+
+fn load(loadavg: &str) -> Option<f64> {
+    loadavg.split(' ').next()?.parse().ok()
 }
 
 /// The name of the first processor; other architectures than x86 do not always give one.
@@ -48,5 +55,7 @@ mod tests {
         assert_eq!(cpu("processor\t: 0\n"), std::env::consts::ARCH);
         assert_eq!(memory_bytes("MemTotal:    2048 kB\n"), Some(2 << 20));
         assert_eq!(memory_bytes(""), None);
+        assert_eq!(load("10.25 9.00 8.00 3/400 77\n"), Some(10.25));
+        assert_eq!(load(""), None);
     }
 }

@@ -30,6 +30,9 @@ pub(super) const MKSQUASHFS: Tool = Tool { program: "mksquashfs", package: "squa
 /// Makes the ext4 file system.
 pub(super) const MKFS: Tool = Tool { program: "mkfs.ext4", package: "e2fsprogs" };
 
+/// Boots the guest.
+pub(super) const UML: Tool = Tool { program: hs_guest::uml::PROGRAM, package: "user-mode-linux" };
+
 impl Tool {
     /// A command that runs it, alone in a process group, and that ends with this process.
     pub(super) fn command(self) -> Command {

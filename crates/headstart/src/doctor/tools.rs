@@ -50,7 +50,7 @@ const TOOLS: &[Tool] = &[
         program: "mmdebstrap",
         package: "mmdebstrap",
         version_flag: "--version",
-        needed_for: "demo: makes the Debian root that it starts from",
+        needed_for: "demo: makes the Debian roots that it starts from and boots",
         main_path: MainPath::Nobody,
     },
     Tool {
@@ -64,7 +64,7 @@ const TOOLS: &[Tool] = &[
         program: "linux.uml",
         package: "user-mode-linux",
         version_flag: "--version",
-        needed_for: "boot: the guest that boots an image",
+        needed_for: "boot, demo: the guest that boots an image",
         main_path: MainPath::Nobody,
     },
     Tool {

@@ -2,6 +2,7 @@
 
 mod bad_sectors;
 mod boots;
+mod demo;
 mod formats;
 mod images;
 mod install;

@@ -68,10 +68,14 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["boot", "x", "--ready-timeout", "soon"]).fails(2, &["soon", "seconds"]);
     run(["boot", "x", "--warm", "--medium", "flat-10ms-25mbs"]).fails(2, &["--warm", "--medium"]);
     run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);
+    run(["demo", "--story", "third"]).fails(2, &["third", "start", "boot", "both"]);
+    run(["demo", "--repeats", "0"]).fails(2, &["--repeats", "0"]);
     for command in [
         &["boot", "x", "--medium", "floppy"][..],
         &["run", "x", "--medium", "floppy", "--", "true"],
         &["lab", "disk", "x", "y", "--medium", "floppy"],
+        &["demo", "--medium", "floppy"],
+        &["demo", "--boot-medium", "floppy"],
     ] {
         run(command).fails(
             2,

@@ -1,22 +1,20 @@
-//! The outcome as a person reads it: one table, and what it means.
+//! The first story as a person reads it: one table, and what it means.
 
 use std::fmt::Write;
 
 use super::contenders::Result;
-use super::outcome::{Outcome, Ratio};
-use crate::show;
-
-/// Bytes of a MB, here and in the names of media.
-const MB: f64 = 1e6;
+use super::outcome::Outcome;
+use crate::demo::facts::Facts;
+use crate::show::{self, megabytes};
 
 /// The whole text, ending in a line break.
-pub(super) fn render(outcome: &Outcome) -> String {
+pub(super) fn render(facts: &Facts, outcome: &Outcome) -> String {
     let mut table =
         show::table(&["start from", "seconds", "× limit", "requests", "MB read", "hot MB", "image MB"]);
     for run in &outcome.runs {
         table.add_row(row(run, outcome.limit.limit_s));
     }
-    let mut text = format!("{}\n{}\n\n", heading(outcome), table.trim_fmt());
+    let mut text = format!("{}\n{}\n\n", heading(facts, outcome), table.trim_fmt());
     for sentence in sentences(outcome) {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{sentence}");
@@ -24,28 +22,14 @@ pub(super) fn render(outcome: &Outcome) -> String {
     text
 }
 
-fn heading(outcome: &Outcome) -> String {
-    let machine = &outcome.machine;
-    let starts = match outcome.repeats {
-        1 => "one start each".to_owned(),
-        repeats => format!("medians of {repeats} starts in turns{}", exceptions(outcome)),
-    };
-    format!(
-        "{}\nfrom {}; {starts}; {} cores of {}, Linux {}",
-        outcome.command, outcome.medium, machine.cores, machine.cpu, machine.kernel
-    )
-}
-
-/// Who was too slow to be started as often as the others.
-fn exceptions(outcome: &Outcome) -> String {
-    let fewer = outcome.runs.iter().filter(|run| run.all_ready_s.len() < outcome.repeats);
-    fewer.map(|run| format!(", {} of {}", run.label, run.all_ready_s.len())).collect()
+fn heading(facts: &Facts, outcome: &Outcome) -> String {
+    let counts = outcome.runs.iter().map(|run| (run.label, run.all_ready_s.len()));
+    format!("{}\nfrom {}; {}", outcome.command, outcome.medium, facts.line("start", counts))
 }
 
 fn row(run: &Result, limit_s: f64) -> [String; 7] {
     let summary = &run.summary;
     let on_medium = summary.image_bytes > 0;
-    let megabytes = |bytes: u64| format!("{:.1}", bytes as f64 / MB);
     let hot = match (summary.hot_bytes, summary.hot_compressed_bytes) {
         (0, _) => "–".to_owned(),
         (hot, packed) => format!("{} in {}", megabytes(hot), megabytes(packed)),
@@ -70,19 +54,19 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
         limit_sentence(outcome),
         format!(
             "Optimized, the start takes {} and {}.",
-            times(&ratios.optimized_to_limit, "the limit"),
-            times(&ratios.optimized_to_squashfs_sorted, "the sorted squashfs")
+            ratios.optimized_to_limit.times("the limit"),
+            ratios.optimized_to_squashfs_sorted.times("the sorted squashfs")
         ),
         format!(
             "Unoptimized, it takes {}; the image has {}, both at zstd level {} in {kib} KiB.",
-            times(&ratios.unoptimized_to_squashfs, "the squashfs"),
-            times(&ratios.image_bytes_to_squashfs, "its size"),
+            ratios.unoptimized_to_squashfs.times("the squashfs"),
+            ratios.image_bytes_to_squashfs.times("its size"),
             outcome.level
         ),
         format!(
             "The hot region has {} of its blocks packed independently at zstd level {} in 128 KiB; \
              adding it took {:.1} s and left the cold region as it was, byte for byte.",
-            times(&ratios.hot_bytes_to_packing, "the size"),
+            ratios.hot_bytes_to_packing.times("the size"),
             outcome.hot_level,
             outcome.optimize_s,
         ),
@@ -111,12 +95,6 @@ fn limit_sentence(outcome: &Outcome) -> String {
     }
 }
 
-/// A ratio to something, and whether it is what it should be.
-fn times(ratio: &Ratio, of: &str) -> String {
-    let verdict = if ratio.met { "met" } else { "MISSED" };
-    format!("{:.3} × {of} (goal ≤ {:.2}: {verdict})", ratio.ratio, ratio.goal)
-}
-
 fn loop_note(runs: &[Result]) -> String {
     let chosen: Vec<String> = runs
         .iter()
@@ -131,9 +109,9 @@ fn loop_note(runs: &[Result]) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::outcome::judge;
     use super::*;
-    use crate::demo::machine::Machine;
-    use crate::demo::outcome::judge;
+    use crate::demo::facts::tests::facts;
     use crate::summary::Summary;
     use hs_device::Medium;
 
@@ -168,14 +146,9 @@ pub(super) mod tests {
     fn outcome(medium: &str) -> Outcome {
         let runs = runs();
         let (limit, ratios) = judge(&runs, Medium::parse(medium).unwrap(), 19_000_000);
-        let machine =
-            Machine { cores: 2, cpu: "CPU".to_owned(), memory_bytes: None, kernel: "6.1".to_owned() };
         Outcome {
-            version: "0",
-            machine,
             medium: medium.to_owned(),
             command: "python3".to_owned(),
-            repeats: 1,
             level: 15,
             window_bytes: 128 << 10,
             hot_level: 19,
@@ -186,13 +159,12 @@ pub(super) mod tests {
             cold_region_unchanged: true,
             runs,
             steps: Default::default(),
-            demo_s: 100.0,
         }
     }
 
     #[test]
     fn the_table_has_a_row_each_and_says_what_was_missed() {
-        let text = render(&outcome("flat-10ms-25mbs"));
+        let text = render(&facts(1), &outcome("flat-10ms-25mbs"));
         let line =
             |label: &str| text.lines().find(|line| line.contains(label)).unwrap_or_default().to_owned();
         let fields = |label: &str| {
@@ -211,20 +183,8 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_slow_are_excused() {
-        let mut outcome = outcome("flat-10ms-25mbs");
-        outcome.repeats = 3;
-        outcome.runs[1..].iter_mut().for_each(|run| run.all_ready_s = vec![run.ready_s(); 3]);
-        assert!(
-            heading(&outcome).contains("medians of 3 starts in turns, raw ext4 of 1;"),
-            "{}",
-            heading(&outcome)
-        );
-    }
-
-    #[test]
     fn without_an_emulated_medium_the_program_is_the_limit() {
-        let text = render(&outcome("none"));
+        let text = render(&facts(1), &outcome("none"));
         assert!(text.contains("The limit is the program: 0.60 s"), "{text}");
         assert!(text.contains("their medium does not show"), "{text}");
     }

@@ -7,9 +7,10 @@ use anyhow::Context;
 use hs_trace::Profile;
 use hs_units::Lba;
 
-use super::cache::Cache;
-use super::tools::{self, MKSQUASHFS};
-use super::{LEVEL, root};
+use crate::demo::cache::Cache;
+use crate::demo::disks::LEVEL;
+use crate::demo::root;
+use crate::demo::tools::{self, MKSQUASHFS};
 
 /// In the order in which mksquashfs finds the files.
 pub(super) const PLAIN: &str = "root.sqfs";

@@ -1,5 +1,4 @@
-//! Who is timed, and how: each from a fresh loop device and mount, in turns, so that whatever else the
-//! machine does hits all alike.
+//! From what the program is started, each time from a fresh loop device and mount.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,15 +10,15 @@ use hs_device::Medium;
 use hs_serve::MountFsOptions;
 use serde::Serialize;
 
-use super::root::{COMMAND, READY};
 use crate::cli::{self, Cli};
 use crate::commands;
+use crate::demo::root::{COMMAND, READY};
+use crate::demo::turns::{Tally, take_turns};
 use crate::start::{self, Disk, Start};
 use crate::summary::Summary;
 
-/// Starts slower than this hardly vary, since they wait for the emulated medium most of the time: who has
-/// used so many seconds for each repeat is not started again.
-const SLOW_S: f64 = 10.0;
+/// Seconds a repeat after which nobody is started again.
+const PATIENCE_S: f64 = 10.0;
 
 /// How a contender's disk is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,16 +33,9 @@ enum LoopMode {
 
 /// One way to start the program.
 pub(super) struct Contender {
-    /// Its name in files and JSON.
-    pub(super) key: &'static str,
-    /// Its name for people.
-    pub(super) label: &'static str,
+    label: &'static str,
     spec: Start,
     mode: LoopMode,
-    /// Its starts so far.
-    pub(super) runs: Vec<Summary>,
-    /// Seconds that these, and those that did not count, have taken.
-    spent_s: f64,
 }
 
 /// The places of the contenders, in the order in which they are timed and shown.
@@ -94,7 +86,7 @@ impl Result {
 }
 
 /// All of them, at their [`Place`]s.
-pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<Vec<Contender>> {
+pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<(Vec<Contender>, Vec<Tally>)> {
     let image = |path| run_command(path, medium, &[]);
     let foreign = |path| {
         let spec = run_command(path, medium, &["--foreign"])?;
@@ -122,7 +114,7 @@ pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<Ve
                 }
                 Place::Native => ("native-warm", "warm native", native()?, LoopMode::Given),
             };
-            Ok(Contender { key, label, spec, mode, runs: Vec::new(), spent_s: 0.0 })
+            Ok((Contender { label, spec, mode }, Tally::new(key, label, PATIENCE_S)))
         })
         .collect()
 }
@@ -165,42 +157,33 @@ fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
 /// Starts everyone `repeats` times, the slow less often, in turns. `show` hears what is being done.
 pub(super) fn time(
     contenders: &mut [Contender],
+    tallies: &mut [Tally],
     repeats: usize,
     show: &dyn Fn(String),
 ) -> anyhow::Result<Vec<Result>> {
-    // Files that are still being written would be in the way.
-    rustix::fs::sync();
     // The native start is to be warm from its first timed one on.
     show("warming up the native start".to_owned());
     contenders[Place::Native as usize].start()?;
-    for round in 1..=repeats {
-        for place in 0..contenders.len() {
-            if contenders[place].spent_s >= SLOW_S * repeats as f64 {
-                continue;
-            }
-            show(format!("timing, round {round} of {repeats}: {}", contenders[place].label));
-            if let LoopMode::As(other) = contenders[place].mode {
-                contenders[place].spec.mount.direct_io = contenders[other].spec.mount.direct_io;
-            }
-            let contender = &mut contenders[place];
-            let summary = match contender.mode {
-                LoopMode::Better if round == 1 => contender.choose()?,
-                _ => contender.start()?,
-            };
-            contender.runs.push(summary);
+    take_turns(tallies, repeats, show, &mut |place, round| {
+        if let LoopMode::As(other) = contenders[place].mode {
+            contenders[place].spec.mount.direct_io = contenders[other].spec.mount.direct_io;
         }
-    }
-    Ok(contenders.iter().map(Contender::result).collect())
+        let contender = &mut contenders[place];
+        match contender.mode {
+            LoopMode::Better if round == 1 => contender.choose(),
+            _ => contender.start(),
+        }
+    })?;
+    Ok(contenders.iter().zip(tallies).map(|(contender, tally)| contender.result(tally)).collect())
 }
 
 impl Contender {
-    fn start(&mut self) -> anyhow::Result<Summary> {
+    fn start(&self) -> anyhow::Result<Summary> {
         let started = start::start(&self.spec).with_context(|| format!("start from {}", self.label))?;
         if started.ready.is_none() {
             let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
             bail!("the start from {} ended with exit code {code} without being ready", self.label);
         }
-        self.spent_s += started.summary.wall_s;
         Ok(started.summary)
     }
 
@@ -215,42 +198,21 @@ impl Contender {
         Ok(if direct_is_better { direct } else { cached })
     }
 
-    fn result(&self) -> Result {
+    fn result(&self, tally: &Tally) -> Result {
         let has_loop = !matches!(self.spec.disk, Disk::Directory { .. });
         Result {
-            contender: self.key,
-            label: self.label,
+            contender: tally.key,
+            label: tally.label,
             direct_io: has_loop.then_some(self.spec.mount.direct_io),
-            all_ready_s: self.runs.iter().filter_map(|run| run.ready_s).collect(),
-            summary: median(&self.runs).cloned().unwrap_or_default(),
+            all_ready_s: tally.all_ready_s(),
+            summary: tally.median().cloned().unwrap_or_default(),
         }
     }
-}
-
-/// The run with the median time; of an even number the quicker of the two in the middle.
-fn median(runs: &[Summary]) -> Option<&Summary> {
-    let mut sorted: Vec<&Summary> = runs.iter().collect();
-    let ready = |run: &Summary| run.ready_s.unwrap_or(f64::INFINITY);
-    sorted.sort_by(|a, b| ready(a).total_cmp(&ready(b)));
-    sorted.get(runs.len().checked_sub(1)? / 2).copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn runs(times: &[f64]) -> Vec<Summary> {
-        times.iter().map(|&time| Summary { ready_s: Some(time), ..Summary::default() }).collect()
-    }
-
-    #[test]
-    fn the_median_run_is_the_one_in_the_middle() {
-        let median_of = |times: &[f64]| median(&runs(times)).and_then(|run| run.ready_s);
-        assert_eq!(median_of(&[3.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median_of(&[4.0, 1.0, 3.0, 2.0]), Some(2.0));
-        assert_eq!(median_of(&[5.0]), Some(5.0));
-        assert_eq!(median_of(&[]), None);
-    }
 
     #[test]
     fn contenders_stand_at_their_places() {
@@ -264,8 +226,8 @@ mod tests {
             image: path,
             optimized: path,
         };
-        let all = contenders(&disks, Medium::None).unwrap();
-        let key = |place: Place| all[place as usize].key;
+        let (all, tallies) = contenders(&disks, Medium::None).unwrap();
+        let key = |place: Place| tallies[place as usize].key;
         assert_eq!(key(Place::Raw), "raw-ext4");
         assert_eq!(key(Place::SquashfsSorted), "squashfs-sorted");
         assert_eq!(key(Place::Squashfs), "squashfs");

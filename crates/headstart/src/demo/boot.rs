@@ -1,0 +1,146 @@
+//! The second story: a system boots.
+//!
+//! ```text
+//! root (mmdebstrap) ─► raw ext4 ─┬► image ─► recorded boot ─► optimised image
+//!                                └► cloop-like image
+//! ```
+//!
+//! Then the same system boots from each as a guest, cold, on one emulated medium, and from memory, which is the
+//! limit.
+
+mod contenders;
+mod delivery;
+mod outcome;
+mod paper;
+mod table;
+
+use std::path::Path;
+
+use hs_image::OptimizeOptions;
+use hs_trace::Profile;
+
+use self::contenders::Disks;
+use self::delivery::Delivery;
+pub(super) use self::outcome::Outcome;
+use super::cache::Cache;
+use super::disks::{self, BOOT as FILES};
+use super::facts::Facts;
+use super::output;
+use super::steps::Steps;
+use super::turns::{Tally, take_turns};
+use crate::cli::Demo;
+use crate::commands::{self, open_image, write_whole};
+use crate::show::Bar;
+
+/// The recorded boot's name in the cache and in the output folder.
+pub(super) const PROFILE: &str = "boot.hsp";
+/// What the names of its runs' files begin with.
+pub(super) const PREFIX: &str = "boot-";
+/// The cloop-like image's name in the cache.
+const CLOOP_LIKE: &str = "boot-cloop-like.hsi";
+
+/// The story, told.
+pub(super) struct Told {
+    pub(super) outcome: Outcome,
+    pub(super) tallies: Vec<Tally>,
+    pub(super) profile: Profile,
+    /// For people.
+    pub(super) text: String,
+}
+
+/// Tells it, of the root with this stamp.
+pub(super) fn tell(
+    args: &Demo,
+    facts: &Facts,
+    cache: &Cache,
+    root_stamp: &str,
+    bar: &Bar,
+) -> anyhow::Result<Told> {
+    let mut steps = Steps::begin();
+    make_disks(cache, root_stamp, bar)?;
+    steps.end("disks_s");
+    let profile = record(cache, bar)?;
+    steps.end("record_s");
+    disks::optimize(cache, &FILES, &profile, bar)?;
+    let optimize_s = steps.end("optimize_s");
+    disks::check_cold_is_unchanged(cache, &FILES)?;
+    let medium = args.boot_medium;
+    let path = |name| cache.path(name);
+    let (raw, plain, fast, cloop_like) =
+        (path(FILES.raw), path(FILES.plain), path(FILES.fast), path(CLOOP_LIKE));
+    let disks = Disks { raw: &raw, cloop_like: &cloop_like, unoptimised: &plain, optimised: &fast };
+    let (specs, mut tallies) = contenders::contenders(&disks, medium)?;
+    let out = args.out.as_deref();
+    take_turns(&mut tallies, facts.repeats, &|doing| bar.spin(doing), &mut |place, number| {
+        contenders::boot(
+            place,
+            &specs[place],
+            out.map(|out| output::console(out, contenders::key(place), number)),
+        )
+    })?;
+    steps.end("timing_s");
+    let delivery = delivery(&fast, medium)?;
+    let (limit, ratios, contenders) = outcome::judge(&tallies, medium, delivery);
+    let options = disks::plain_options();
+    let outcome = Outcome {
+        medium: medium.to_string(),
+        guest: contenders::GUEST,
+        ready: hs_guest::console::READY,
+        level: options.level,
+        window_bytes: options.window_bytes,
+        hot_level: OptimizeOptions::default().level,
+        cloop_like: contenders::CloopLike::PARAMETERS,
+        delivery,
+        limit,
+        ratios,
+        contenders,
+        optimize_s,
+        cold_region_unchanged: true,
+        paper: paper::KITAGAWA_2005,
+        steps: steps.into_seconds(),
+    };
+    let text = table::render(facts, &outcome, &tallies);
+    Ok(Told { outcome, tallies, profile, text })
+}
+
+/// Raw disk and images, none of which depends on a recorded boot.
+fn make_disks(cache: &Cache, root_stamp: &str, bar: &Bar) -> anyhow::Result<()> {
+    let stamp = disks::stamp(&FILES, root_stamp)?;
+    if !cache.has(FILES.raw, &stamp) {
+        disks::make_raw(cache, &FILES, &stamp, bar)?;
+    }
+    disks::make_image(cache, &FILES, FILES.plain, &stamp, &disks::plain_options(), bar)?;
+    disks::make_image(cache, &FILES, CLOOP_LIKE, &stamp, &contenders::CloopLike::PARAMETERS.options(), bar)
+}
+
+/// Records a boot from memory.
+fn record(cache: &Cache, bar: &Bar) -> anyhow::Result<Profile> {
+    bar.spin("recording a boot");
+    let image = cache.path(FILES.plain);
+    disks::read_into_cache(&image)?;
+    let draft = cache.draft(PROFILE);
+    let (profile, _) = commands::boot::record(&contenders::record_command(&image, &draft)?)?;
+    write_whole(&draft, &profile.encode()?)?;
+    cache.keep(PROFILE, &profile.disk_digest.to_string())?;
+    Ok(profile)
+}
+
+/// How the medium delivers the hot region of the image at `path`.
+fn delivery(path: &Path, medium: hs_device::Medium) -> anyhow::Result<Option<Delivery>> {
+    let image = open_image(path)?;
+    let segments = image.superblock().hot.iter().map(|segment| segment.range());
+    let image_bytes = std::fs::metadata(path)?.len();
+    Ok(Delivery::new(medium, image_bytes, segments)?)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// The story, told of made-up boots.
+    pub(crate) fn told() -> Told {
+        let (outcome, tallies) = outcome::tests::outcome("cd-24x-cav", 3);
+        let text = table::render(&crate::demo::facts::tests::facts(3), &outcome, &tallies);
+        Told { outcome, tallies, profile: outcome::tests::profile(), text }
+    }
+}
