@@ -432,6 +432,10 @@ pub(crate) struct Boot {
     #[arg(long, conflicts_with_all = ["medium", "bad_sectors", "record"])]
     pub warm: bool,
     /// Ready when a line of the console matches, without its colours.
+    ///
+    /// Beware of lines that come after the login prompts: systemd says nothing more once a getty runs on a
+    /// virtual console, which might be the one that it writes to. A pattern for multi-user.target alone
+    /// then waits for ever, and which of the two comes first is chance.
     #[arg(long, value_name = "REGEX", default_value = hs_guest::console::READY)]
     pub ready: regex::Regex,
     /// Give up when the guest is not ready after so many seconds.
