@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use hs_serve::nbd::{Export, NbdServer, NbdStats};
+use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats};
 use hs_serve::{Prefetching, ServedDisk};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -30,7 +30,11 @@ pub(crate) fn run(args: &Serve, quiet: bool) -> anyhow::Result<()> {
     let named: Vec<Named> = args.images.iter().map(|word| Named::parse(word)).collect::<Result<_, _>>()?;
     let served: Vec<Served> =
         named.into_iter().map(|named| Served::start(args, named)).collect::<Result<_, _>>()?;
-    let mut server = NbdServer::start(served.iter().map(Served::export).collect(), &args.nbd)?;
+    let mut server = NbdServer::start(
+        served.iter().map(Served::export).collect(),
+        &args.nbd,
+        NbdOptions::default(),
+    )?;
     careful::survive_low_memory();
     match careful::stay_in_memory() {
         Ok(bytes) => log::info!("{} of program and libraries stay in memory", ByteSize(bytes)),

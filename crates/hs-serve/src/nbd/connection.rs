@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hs_units::ByteRange;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,13 +15,10 @@ use rustix::net::{RecvFlags, recv};
 use super::export::Export;
 use super::outgoing::{Hold, Outgoing, Reading, Sleep};
 use super::protocol::{End, Event, ExportInfo, Protocol, Request};
+use super::server::NbdOptions;
 use super::wire::Reply;
 use crate::image_disk;
 
-/// A client that has not chosen an export by then is hung up on.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a client that is done, or whose server ends, may take to read its last answers.
-const END_PATIENCE: Duration = Duration::from_secs(5);
 /// Longer reads are answered in parts, cut at multiples of this: it bounds what one request holds.
 const PART_BYTES: u64 = 1 << 20;
 /// What one CACHE request brings at most: half of what the reader keeps by default, so that its end does not
@@ -38,9 +35,9 @@ pub(super) enum Why {
     Said(#[from] End),
     #[error("the client hung up")]
     HungUp,
-    #[error("the client had chosen no export after {} s", HANDSHAKE_PATIENCE.as_secs())]
+    #[error("the client has chosen no export in time")]
     Handshake,
-    #[error("the client did not read its last answers for {} s", END_PATIENCE.as_secs())]
+    #[error("the client does not read its last answers")]
     Unread,
     #[error("the server ends")]
     Stopped,
@@ -53,11 +50,23 @@ enum Want {
     Room,
 }
 
+/// What all connections of a server share.
+pub(super) struct ForAll {
+    pub(super) exports: Arc<[Export]>,
+    pub(super) infos: Arc<[ExportInfo]>,
+    pub(super) options: NbdOptions,
+    /// The server ends.
+    pub(super) stop: Arc<AtomicBool>,
+    /// Counts reads.
+    pub(super) reads: Arc<AtomicU64>,
+}
+
 pub(super) struct Connection {
     outgoing: Arc<Outgoing>,
     exports: Arc<[Export]>,
     stop: Arc<AtomicBool>,
-    requests: Arc<AtomicU64>,
+    reads: Arc<AtomicU64>,
+    options: NbdOptions,
     protocol: Protocol,
     export: usize,
     began: Instant,
@@ -93,19 +102,14 @@ struct CacheLane {
 }
 
 impl Connection {
-    pub(super) fn new(
-        outgoing: Arc<Outgoing>,
-        exports: Arc<[Export]>,
-        infos: Arc<[ExportInfo]>,
-        stop: Arc<AtomicBool>,
-        requests: Arc<AtomicU64>,
-    ) -> Self {
+    pub(super) fn new(outgoing: Arc<Outgoing>, common: &ForAll) -> Self {
         Self {
             outgoing,
-            exports,
-            stop,
-            requests,
-            protocol: Protocol::new(infos),
+            exports: Arc::clone(&common.exports),
+            stop: Arc::clone(&common.stop),
+            reads: Arc::clone(&common.reads),
+            options: common.options,
+            protocol: Protocol::new(Arc::clone(&common.infos)),
             export: 0,
             began: Instant::now(),
             reading: None,
@@ -148,7 +152,7 @@ impl Connection {
     }
 
     fn end(&mut self, why: Why) {
-        self.ending.get_or_insert_with(|| (why, Instant::now() + END_PATIENCE));
+        self.ending.get_or_insert_with(|| (why, Instant::now() + self.options.end_patience));
     }
 
     /// Goes on until that depends on something else.
@@ -170,7 +174,7 @@ impl Connection {
                 self.end(Why::Stopped);
                 continue;
             }
-            if !self.protocol.is_open() && self.began.elapsed() >= HANDSHAKE_PATIENCE {
+            if !self.protocol.is_open() && self.began.elapsed() >= self.options.handshake_patience {
                 return Err(Why::Handshake);
             }
             if !self.outgoing.has_room(0) {
@@ -198,7 +202,7 @@ impl Connection {
                 log::debug!("an NBD client opened '{}'", self.exports[export].name);
             }
             Event::Read { request, uncut } => {
-                self.requests.fetch_add(1, Relaxed);
+                self.reads.fetch_add(1, Relaxed);
                 self.reading = Some(Unread::new(&self.outgoing, request, uncut));
             }
             Event::Allocation { request, one } => self.tell_allocation(request, one),
@@ -279,7 +283,7 @@ impl Connection {
         let until = match self.ending {
             Some((_, until)) => Some(until),
             None if self.protocol.is_open() => None,
-            None => Some(self.began + HANDSHAKE_PATIENCE),
+            None => Some(self.began + self.options.handshake_patience),
         };
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());

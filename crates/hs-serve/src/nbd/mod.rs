@@ -22,5 +22,5 @@ mod wire;
 pub use address::{BadAddress, NbdAddress};
 pub use export::Export;
 pub use protocol::End;
-pub use server::{NbdServer, NbdStats};
+pub use server::{NbdOptions, NbdServer, NbdStats};
 pub use wire::{Reply, errno};

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -12,10 +13,9 @@ use rustix::io::Errno;
 
 use super::address::{Listener, NbdAddress};
 use super::client::Client;
-use super::connection::{Connection, Why};
+use super::connection::{Connection, ForAll, Why};
 use super::export::Export;
 use super::outgoing::Outgoing;
-use super::protocol::ExportInfo;
 use crate::ServeError;
 
 /// Connections at once: each may hold 8 MiB, or one read of 32.
@@ -24,6 +24,21 @@ const MAX_CONNECTIONS: usize = 256;
 const SHORTAGE_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// A connection's thread keeps its buffers on the heap.
 const STACK_BYTES: usize = 256 << 10;
+
+/// How patient a server is.
+#[derive(Clone, Copy, Debug)]
+pub struct NbdOptions {
+    /// A client that has not chosen an export by then is hung up on.
+    pub handshake_patience: Duration,
+    /// How long a client that is done, or whose server ends, may take to read its last answers.
+    pub end_patience: Duration,
+}
+
+impl Default for NbdOptions {
+    fn default() -> Self {
+        Self { handshake_patience: Duration::from_secs(10), end_patience: Duration::from_secs(5) }
+    }
+}
 
 /// What a server has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,13 +61,10 @@ pub struct NbdServer {
 }
 
 struct Shared {
-    exports: Arc<[Export]>,
-    infos: Arc<[ExportInfo]>,
-    stop: Arc<AtomicBool>,
+    common: ForAll,
     wake: OwnedFd,
     connected: Mutex<Connected>,
     changed: Condvar,
-    reads: Arc<AtomicU64>,
 }
 
 #[derive(Default)]
@@ -68,7 +80,11 @@ impl NbdServer {
     ///
     /// # Errors
     /// When an address is taken or not to be had, or two exports have one name.
-    pub fn start(exports: Vec<Export>, addresses: &[NbdAddress]) -> Result<Self, ServeError> {
+    pub fn start(
+        exports: Vec<Export>,
+        addresses: &[NbdAddress],
+        options: NbdOptions,
+    ) -> Result<Self, ServeError> {
         check_names(&exports)?;
         let mut listeners = Vec::new();
         for address in addresses {
@@ -79,13 +95,16 @@ impl NbdServer {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(ServeError::io("make an event for", "the NBD server"))?;
         let shared = Arc::new(Shared {
-            infos: exports.iter().map(Export::info).collect(),
-            exports: exports.into(),
-            stop: Arc::default(),
+            common: ForAll {
+                infos: exports.iter().map(Export::info).collect(),
+                exports: exports.into(),
+                options,
+                stop: Arc::default(),
+                reads: Arc::default(),
+            },
             wake,
             connected: Mutex::default(),
             changed: Condvar::new(),
-            reads: Arc::default(),
         });
         let own = Arc::clone(&shared);
         let acceptor = std::thread::Builder::new()
@@ -113,7 +132,7 @@ impl NbdServer {
         NbdStats {
             connections: connected.arrived,
             connected: connected.all.len() as u64,
-            reads: self.shared.reads.load(Relaxed),
+            reads: self.shared.common.reads.load(Relaxed),
             sent_bytes: connected.sent_bytes + sending,
         }
     }
@@ -121,7 +140,7 @@ impl NbdServer {
     /// Takes no more clients and requests, and waits until what was asked for is answered, or the patience
     /// with clients that do not read it is at its end.
     pub fn stop(&mut self) {
-        self.shared.stop.store(true, Relaxed);
+        self.shared.common.stop.store(true, Relaxed);
         let _ = rustix::io::write(&self.shared.wake, &1_u64.to_ne_bytes());
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -166,7 +185,7 @@ fn accept(shared: &Arc<Shared>, listeners: &[Listener]) {
         let watched = listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
         let mut events: Vec<PollFd<'_>> = std::iter::once(wake).chain(watched).collect();
         let outcome = if short { poll(&mut events[..1], Some(&SHORTAGE_PAUSE)) } else { poll(&mut events, None) };
-        if shared.stop.load(Relaxed) {
+        if shared.common.stop.load(Relaxed) {
             return;
         }
         if let Err(error) = outcome
@@ -217,11 +236,8 @@ fn serve(shared: &Arc<Shared>, socket: OwnedFd, client: Client) -> std::io::Resu
     drop(connected);
     let place = Place { shared: Arc::clone(shared), number };
     let run = move || {
-        let shared = &place.shared;
-        let (exports, infos) = (Arc::clone(&shared.exports), Arc::clone(&shared.infos));
-        let (stop, reads) = (Arc::clone(&shared.stop), Arc::clone(&shared.reads));
         log::info!("NBD client {client} has connected");
-        match Connection::new(outgoing, exports, infos, stop, reads).run() {
+        match Connection::new(outgoing, &place.shared.common).run() {
             why @ (Why::Said(super::End::Done) | Why::HungUp | Why::Stopped) => {
                 log::info!("NBD client {client} is gone: {why}");
             }
