@@ -6,9 +6,9 @@ use std::time::Instant;
 use hs_image::{Head, Image, Reader, Watch};
 use hs_store::Store;
 
+use crate::ServeError;
 use crate::prefetch::{Deliver, Driver, Running};
 use crate::served::{Prefetching, ServeConfig, ServedError};
-use crate::ServeError;
 
 /// A disk whose reads are answered, and whose hot region comes ahead of them.
 ///

@@ -30,11 +30,8 @@ pub(crate) fn run(args: &Serve, quiet: bool) -> anyhow::Result<()> {
     let named: Vec<Named> = args.images.iter().map(|word| Named::parse(word)).collect::<Result<_, _>>()?;
     let served: Vec<Served> =
         named.into_iter().map(|named| Served::start(args, named)).collect::<Result<_, _>>()?;
-    let mut server = NbdServer::start(
-        served.iter().map(Served::export).collect(),
-        &args.nbd,
-        NbdOptions::default(),
-    )?;
+    let mut server =
+        NbdServer::start(served.iter().map(Served::export).collect(), &args.nbd, NbdOptions::default())?;
     careful::survive_low_memory();
     match careful::stay_in_memory() {
         Ok(bytes) => log::info!("{} of program and libraries stay in memory", ByteSize(bytes)),

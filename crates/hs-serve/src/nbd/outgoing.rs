@@ -154,15 +154,16 @@ impl Outgoing {
     /// Writes until everything is written or the socket is full; `rest` is what is left.
     fn write(&self, rest: &mut Vec<&[u8]>) -> Result<(), Errno> {
         loop {
-            let slices: Vec<IoSlice<'_>> = rest.iter().take(SLICES).map(|piece| IoSlice::new(piece)).collect();
+            let slices: Vec<IoSlice<'_>> =
+                rest.iter().take(SLICES).map(|piece| IoSlice::new(piece)).collect();
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            let mut written =
-                match sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
-                    Ok(written) => written,
-                    Err(Errno::AGAIN) => return Ok(()),
-                    Err(Errno::INTR) => continue,
-                    Err(error) => return Err(error),
-                };
+            let mut written = match sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), flags)
+            {
+                Ok(written) => written,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error),
+            };
             self.sent_bytes.fetch_add(written as u64, Relaxed);
             let mut whole = 0;
             for piece in rest.iter_mut() {

@@ -160,8 +160,9 @@ impl Drop for NbdServer {
 }
 
 fn check_names(exports: &[Export]) -> Result<(), ServeError> {
-    let bad =
-        |value: &str, needed| Err(ServeError::Option { option: "export name", value: value.to_owned(), needed });
+    let bad = |value: &str, needed| {
+        Err(ServeError::Option { option: "export name", value: value.to_owned(), needed })
+    };
     if exports.is_empty() {
         return bad("of nothing", "there must be at least one image");
     }
@@ -182,9 +183,11 @@ fn accept(shared: &Arc<Shared>, listeners: &[Listener]) {
     let mut short = false;
     loop {
         let wake = PollFd::new(&shared.wake, PollFlags::IN);
-        let watched = listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
+        let watched =
+            listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
         let mut events: Vec<PollFd<'_>> = std::iter::once(wake).chain(watched).collect();
-        let outcome = if short { poll(&mut events[..1], Some(&SHORTAGE_PAUSE)) } else { poll(&mut events, None) };
+        let outcome =
+            if short { poll(&mut events[..1], Some(&SHORTAGE_PAUSE)) } else { poll(&mut events, None) };
         if shared.common.stop.load(Relaxed) {
             return;
         }

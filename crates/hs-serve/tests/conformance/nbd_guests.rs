@@ -52,7 +52,10 @@ fn holes_are_where_the_disk_is_zero() {
     assert_eq!(at, size);
     assert!(holes >= 20 * WINDOW, "{holes}");
     // From within a hole, one extent only, and not beyond what was asked for.
-    assert_eq!(client.allocation(true, 3 * WINDOW as u64 + 5, 1 << 20).expect("said"), [(WINDOW as u32 - 5, 3)]);
+    assert_eq!(
+        client.allocation(true, 3 * WINDOW as u64 + 5, 1 << 20).expect("said"),
+        [(WINDOW as u32 - 5, 3)]
+    );
     assert_eq!(client.allocation(true, 3 * WINDOW as u64 + 5, 7).expect("said"), [(7, 3)]);
     let refused = client.allocation(false, size as u64 - 1, 2).expect_err("past the end");
     assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));

@@ -1,13 +1,13 @@
 //! What is read is what lies in the raw disk, or an error.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use hs_device::Medium;
 use hs_format::WindowRef;
 use hs_serve::{Prefetching, ServeConfig};
-use hs_store::{Emulate, Fault, FaultKind, FileStore, Rule, Store};
+use hs_store::{Emulate, Fault, FaultKind, FileStore, Rule, Sink, Store, StoreError};
 use hs_units::{ByteRange, Prng};
+use parking_lot::{Condvar, Mutex};
 
 use crate::fronts::{Reader, Shown, fronts};
 use crate::sample::{Sample, WINDOW};
@@ -53,7 +53,8 @@ fn every_alignment_and_size() {
         for name in ["cold.hsi", "hot.hsi"] {
             let shown = front.show(Arc::new(store(&sample, name)), &off());
             let mut reader = shown.reader();
-            for len in [1, 2, 511, 512, 513, 4095, 4096, 4097, WINDOW - 1, WINDOW + 1, 1 << 20, (3 << 20) + 5] {
+            for len in [1, 2, 511, 512, 513, 4095, 4096, 4097, WINDOW - 1, WINDOW + 1, 1 << 20, (3 << 20) + 5]
+            {
                 for near in [1, 512, 4096, WINDOW, 3 * WINDOW, 40 * WINDOW, 1 << 20, disk.len() - len] {
                     for offset in [near - 1, near, near + 1] {
                         if offset + len <= disk.len() {
@@ -154,7 +155,8 @@ fn damage_that_goes_away_never_gives_wrong_bytes() {
     let size = sample.disk.len();
     let tables = sample.open("hot.hsi").superblock().cold.range.offset;
     let everything = ByteRange::new(tables, cold_place(&sample, "hot.hsi", 0).len * 64);
-    for kind in [FaultKind::Short, FaultKind::Io, FaultKind::Flip] {
+    let late = FaultKind::Delay(std::time::Duration::from_millis(5));
+    for kind in [FaultKind::Short, FaultKind::Io, FaultKind::Flip, late] {
         for front in fronts() {
             let rule = Rule::new(kind, everything).one_in(3).times(7);
             let faulty = Arc::new(Fault::new(store(&sample, "hot.hsi"), vec![rule], 60));
@@ -193,17 +195,57 @@ fn damaged_hot_chunks_are_replaced_by_their_cold_copies() {
     }
 }
 
+/// A store of which one place cannot be read until somebody opens it.
+struct Gate {
+    inner: FileStore,
+    place: ByteRange,
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn wait(&self, range: ByteRange) {
+        if range.offset < self.place.end() && self.place.offset < range.end() {
+            self.opened.wait_while(&mut self.open.lock(), |open| !*open);
+        }
+    }
+}
+
+impl Store for Gate {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        self.wait(ByteRange::new(offset, buf.len() as u64));
+        self.inner.read_at(offset, buf)
+    }
+    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        self.wait(range);
+        self.inner.stream(range, sink)
+    }
+}
+
 #[test]
-fn who_waits_for_a_slow_place_holds_nobody_else() {
+fn who_waits_for_the_medium_holds_nobody_else() {
     let sample = Sample::new(8);
-    let slow = cold_place(&sample, "cold.hsi", 5);
-    let rule = Rule::new(FaultKind::Delay(Duration::from_millis(300)), slow).times(1);
+    let (place, disk) = (cold_place(&sample, "cold.hsi", 5), &sample.disk);
     for front in fronts() {
-        let faulty = Fault::new(store(&sample, "cold.hsi"), vec![rule], 80);
-        let shown = front.show(Arc::new(faulty), &off());
+        let inner = store(&sample, "cold.hsi");
+        let gate = Arc::new(Gate { inner, place, open: Mutex::new(false), opened: Condvar::new() });
+        let shown = front.show(Arc::clone(&gate) as Arc<dyn Store>, &off());
         std::thread::scope(|scope| {
-            scope.spawn(|| check(&mut shown.reader(), &sample.disk, 5 * WINDOW, WINDOW));
-            scope.spawn(|| check_random(&shown, &sample.disk, 81, 40));
+            let waits = scope.spawn(|| check(&mut shown.reader(), disk, 5 * WINDOW, 4096));
+            // Far enough for none of them to be brought together with the place.
+            let mut reader = shown.reader();
+            for window in 70..90 {
+                check(&mut reader, disk, window * WINDOW + 7, 20_000);
+            }
+            assert!(!waits.is_finished());
+            *gate.open.lock() = true;
+            gate.opened.notify_all();
         });
     }
 }

@@ -137,13 +137,10 @@ fn options_that_make_no_sense_are_answered_and_forgotten() {
         go("a", &[]),
     ]);
     let said: Vec<Vec<u32>> = events[..10].iter().map(kinds).collect();
-    assert_eq!(said[..5], [
-        vec![ERR_UNSUP],
-        vec![ERR_INVALID],
-        vec![SERVER, SERVER, ACK],
-        vec![ERR_INVALID],
-        vec![ERR_TOO_BIG]
-    ]);
+    assert_eq!(
+        said[..5],
+        [vec![ERR_UNSUP], vec![ERR_INVALID], vec![SERVER, SERVER, ACK], vec![ERR_INVALID], vec![ERR_TOO_BIG]]
+    );
     assert_eq!(said[5], [ERR_INVALID], "contexts need structured replies");
     assert_eq!(said[7], [wire::option_reply::META_CONTEXT, ACK]);
     assert_eq!(said[8], [ERR_INVALID]);
@@ -165,7 +162,12 @@ fn a_context_belongs_to_its_export() {
 #[test]
 fn requests_that_cannot_be_served_get_their_error() {
     let refused = |flags, command, offset, len| {
-        let events = all(&[structured(), go("a", &[]), request(flags, command, 3, offset, len), request(0, 2, 0, 0, 0)]);
+        let events = all(&[
+            structured(),
+            go("a", &[]),
+            request(flags, command, 3, offset, len),
+            request(0, 2, 0, 0, 0),
+        ]);
         assert_eq!(events.last(), Some(&Event::Ended(End::Done)), "what follows is understood");
         let Event::Send(bytes) = &events[events.len() - 2] else { panic!("{events:?}") };
         if bytes.len() == 20 { 0 } else { u32::from_be_bytes(bytes[20..24].try_into().expect("four")) }
@@ -193,7 +195,10 @@ fn long_reads_are_refused() {
     let refused = |errno| [Event::Send(reply.error(errno))];
     assert_eq!(events(&mut protocol, &request(0, 0, 0, 0, MAX_READ_BYTES + 1)), refused(errno::EINVAL));
     assert_eq!(events(&mut protocol, &request(4, 0, 0, 0, MAX_UNCUT_BYTES + 1)), refused(errno::EOVERFLOW));
-    assert!(matches!(events(&mut protocol, &request(4, 0, 0, 0, MAX_UNCUT_BYTES))[..], [Event::Read { uncut: true, .. }]));
+    assert!(matches!(
+        events(&mut protocol, &request(4, 0, 0, 0, MAX_UNCUT_BYTES))[..],
+        [Event::Read { uncut: true, .. }]
+    ));
     assert!(matches!(events(&mut protocol, &request(0, 0, 0, 0, MAX_READ_BYTES))[..], [Event::Read { .. }]));
 }
 
