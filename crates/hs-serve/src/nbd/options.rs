@@ -36,12 +36,6 @@ impl Negotiation {
         Self { no_zeroes, structured: false, allocation_of: None }
     }
 
-    /// The answer to an option that is too long to be looked at.
-    #[allow(clippy::unused_self, reason = "it is part of the negotiation")]
-    pub(super) fn too_big(&self, option: u32) -> Vec<u8> {
-        reply(option, option_reply::ERR_TOO_BIG, b"the option is too long")
-    }
-
     pub(super) fn answer(&mut self, exports: &[ExportInfo], number: u32, data: &[u8]) -> Answered {
         let invalid = |why: &str| Answered::Say(reply(number, option_reply::ERR_INVALID, why.as_bytes()));
         match number {
@@ -139,6 +133,11 @@ impl Negotiation {
         said.extend(reply(number, option_reply::ACK, b""));
         Answered::Say(said)
     }
+}
+
+/// The answer to an option that is too long to be looked at.
+pub(super) fn too_big(option: u32) -> Vec<u8> {
+    reply(option, option_reply::ERR_TOO_BIG, b"the option is too long")
 }
 
 /// The export of this name; the empty name is the first's.

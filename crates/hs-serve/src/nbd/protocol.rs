@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::options::{Answered, Negotiation};
+use super::options::{self, Answered, Negotiation};
 use super::wire::{self, Reply, command, errno};
 
 /// The longest read: what clients take for granted where nothing else was said.
@@ -139,74 +139,89 @@ impl Protocol {
     /// What is to be done next; `None` when that depends on bytes that have not come.
     pub fn poll(&mut self) -> Option<Event> {
         loop {
-            match &mut self.phase {
-                Phase::Greeting => {
-                    self.phase = Phase::ClientFlags;
-                    let flags = wire::FLAG_FIXED_NEWSTYLE | wire::FLAG_NO_ZEROES;
-                    let mut greeting = Vec::with_capacity(18);
-                    greeting.extend(wire::NBD_MAGIC.to_be_bytes());
-                    greeting.extend(wire::OPTION_MAGIC.to_be_bytes());
-                    greeting.extend(flags.to_be_bytes());
-                    return Some(Event::Send(greeting));
-                }
-                Phase::ClientFlags => {
-                    let flags = u32::from_be_bytes(*self.input.peek()?);
-                    let known = u32::from(wire::FLAG_FIXED_NEWSTYLE | wire::FLAG_NO_ZEROES);
-                    if flags & !known != 0 {
-                        return Some(self.end(End::Flags { flags }));
-                    }
-                    self.input.take(4);
-                    let no_zeroes = flags & u32::from(wire::FLAG_NO_ZEROES) != 0;
-                    self.phase = Phase::Options(Negotiation::new(no_zeroes));
-                }
-                Phase::Options(negotiation) => {
-                    let (option, length) = match self.input.option_header()? {
-                        Ok(header) => header,
-                        Err(end) => return Some(self.end(end)),
-                    };
-                    if length > MAX_OPTION_BYTES {
-                        // Its bytes are dropped as they come; no honest client sends so many.
-                        self.input.take(16);
-                        self.input.skip(u64::from(length));
-                        return Some(Event::Send(negotiation.too_big(option)));
-                    }
-                    let data = self.input.option(length)?;
-                    let answered = negotiation.answer(&self.exports, option, data);
-                    self.input.take(16 + length as usize);
-                    match answered {
-                        Answered::Say(bytes) => return Some(Event::Send(bytes)),
-                        Answered::Open(session, bytes) => {
-                            self.phase = Phase::Requests(session);
-                            self.input.opened = Some(session.export);
-                            return Some(Event::Send(bytes));
-                        }
-                        Answered::Abort(bytes) => {
-                            self.input.aborted = true;
-                            self.phase = Phase::Ended;
-                            return Some(Event::Send(bytes));
-                        }
-                        Answered::Hang => return Some(self.end(End::NoSuchExport)),
-                    }
-                }
+            let event = match &self.phase {
+                Phase::Greeting => Some(self.greet()),
+                Phase::ClientFlags => self.next_flags()?,
+                Phase::Options(_) => self.next_option()?,
                 Phase::Requests(session) => {
                     let session = *session;
-                    if let Some(export) = self.input.opened.take() {
-                        return Some(Event::Opened(export));
-                    }
-                    let header: [u8; 28] = *self.input.peek()?;
-                    match Header::parse(&header) {
-                        Ok(header) => {
-                            self.input.take(28);
-                            return Some(self.request(session, &header));
-                        }
-                        Err(end) => return Some(self.end(end)),
-                    }
+                    Some(self.next_request(session)?)
                 }
                 Phase::Ended => {
                     return std::mem::take(&mut self.input.aborted).then_some(Event::Ended(End::Done));
                 }
+            };
+            if event.is_some() {
+                return event;
             }
         }
+    }
+
+    fn greet(&mut self) -> Event {
+        self.phase = Phase::ClientFlags;
+        let flags = wire::FLAG_FIXED_NEWSTYLE | wire::FLAG_NO_ZEROES;
+        let mut greeting = Vec::with_capacity(18);
+        greeting.extend(wire::NBD_MAGIC.to_be_bytes());
+        greeting.extend(wire::OPTION_MAGIC.to_be_bytes());
+        greeting.extend(flags.to_be_bytes());
+        Event::Send(greeting)
+    }
+
+    /// The outer `None`, here and below, waits for bytes; the inner one has nothing to be done.
+    fn next_flags(&mut self) -> Option<Option<Event>> {
+        let flags = u32::from_be_bytes(*self.input.peek()?);
+        let known = u32::from(wire::FLAG_FIXED_NEWSTYLE | wire::FLAG_NO_ZEROES);
+        if flags & !known != 0 {
+            return Some(Some(self.end(End::Flags { flags })));
+        }
+        self.input.take(4);
+        let no_zeroes = flags & u32::from(wire::FLAG_NO_ZEROES) != 0;
+        self.phase = Phase::Options(Negotiation::new(no_zeroes));
+        Some(None)
+    }
+
+    fn next_option(&mut self) -> Option<Option<Event>> {
+        let (option, length) = match self.input.option_header()? {
+            Ok(header) => header,
+            Err(end) => return Some(Some(self.end(end))),
+        };
+        if length > MAX_OPTION_BYTES {
+            // Its bytes are dropped as they come; no honest client sends so many.
+            self.input.take(16);
+            self.input.skip(u64::from(length));
+            return Some(Some(Event::Send(options::too_big(option))));
+        }
+        let Phase::Options(negotiation) = &mut self.phase else { return Some(None) };
+        let answered = negotiation.answer(&self.exports, option, self.input.option(length)?);
+        self.input.take(16 + length as usize);
+        let said = match answered {
+            Answered::Say(bytes) => bytes,
+            Answered::Open(session, bytes) => {
+                self.phase = Phase::Requests(session);
+                self.input.opened = Some(session.export);
+                bytes
+            }
+            Answered::Abort(bytes) => {
+                self.phase = Phase::Ended;
+                self.input = Input { aborted: true, ..Input::default() };
+                bytes
+            }
+            Answered::Hang => return Some(Some(self.end(End::NoSuchExport))),
+        };
+        Some(Some(Event::Send(said)))
+    }
+
+    fn next_request(&mut self, session: Session) -> Option<Event> {
+        if let Some(export) = self.input.opened.take() {
+            return Some(Event::Opened(export));
+        }
+        Some(match Header::parse(self.input.peek()?) {
+            Ok(header) => {
+                self.input.take(28);
+                self.request(session, &header)
+            }
+            Err(end) => self.end(end),
+        })
     }
 
     /// Whether the client has chosen an export.
@@ -236,9 +251,8 @@ impl Protocol {
             command::TRIM | command::WRITE_ZEROES => refuse(errno::EPERM),
             command::READ => {
                 let uncut = flags & command::FLAG_DF != 0;
-                if flags & !command::FLAG_DF != 0 || (uncut && !session.structured) || !fits {
-                    refuse(errno::EINVAL)
-                } else if header.len > MAX_READ_BYTES {
+                let known = flags & !command::FLAG_DF == 0 && (!uncut || session.structured);
+                if !known || !fits || header.len > MAX_READ_BYTES {
                     refuse(errno::EINVAL)
                 } else if uncut && header.len > MAX_UNCUT_BYTES {
                     refuse(errno::EOVERFLOW)

@@ -38,7 +38,7 @@ pub(crate) struct Shown {
 
 enum Place {
     Fuse(#[expect(dead_code, reason = "held for its mount")] Box<ServedImage>),
-    Nbd { server: NbdServer, disk: ServedDisk },
+    Nbd(Box<(NbdServer, ServedDisk)>),
 }
 
 impl Front {
@@ -52,7 +52,7 @@ impl Front {
                 Export { name: "disk".into(), description: "a sample".into(), reader: disk.reader().clone() };
             let address = NbdAddress::Unix(folder.path().join("socket"));
             let server = NbdServer::start(vec![export], &[address], NbdOptions::default()).expect("served");
-            Place::Nbd { server, disk }
+            Place::Nbd(Box::new((server, disk)))
         };
         Shown { place, folder, structured: self == Self::NbdStructured }
     }
@@ -68,7 +68,7 @@ impl Shown {
     pub(crate) fn reader(&self) -> Reader {
         match &self.place {
             Place::Fuse(_) => Reader::File(File::open(self.folder.path().join("disk.img")).expect("opened")),
-            Place::Nbd { .. } => {
+            Place::Nbd(_) => {
                 let client = NbdClient::open(&self.socket(), "disk", self.structured).expect("connected");
                 Reader::Nbd(client)
             }
@@ -86,7 +86,7 @@ impl Shown {
     /// The server, which only NBD has.
     pub(crate) fn server(&mut self) -> &mut NbdServer {
         match &mut self.place {
-            Place::Nbd { server, .. } => server,
+            Place::Nbd(served) => &mut served.0,
             Place::Fuse(_) => unreachable!("asked of NBD only"),
         }
     }
@@ -94,7 +94,7 @@ impl Shown {
     /// The disk behind the server.
     pub(crate) fn disk(&self) -> &ServedDisk {
         match &self.place {
-            Place::Nbd { disk, .. } => disk,
+            Place::Nbd(served) => &served.1,
             Place::Fuse(_) => unreachable!("asked of NBD only"),
         }
     }

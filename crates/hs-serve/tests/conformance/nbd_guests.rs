@@ -19,7 +19,7 @@ fn off() -> ServeConfig {
 }
 
 fn show(sample: &Sample) -> Shown {
-    let store = FileStore::open(&sample.path("cold.hsi")).expect("there");
+    let store = FileStore::open(sample.path("cold.hsi")).expect("there");
     Front::NbdStructured.show(Arc::new(store), &off())
 }
 
@@ -64,7 +64,7 @@ fn holes_are_where_the_disk_is_zero() {
 #[test]
 fn what_is_cached_is_not_fetched_again() {
     let sample = Sample::new(21);
-    let store = Count::new(FileStore::open(&sample.path("cold.hsi")).expect("there"));
+    let store = Count::new(FileStore::open(sample.path("cold.hsi")).expect("there"));
     let counters = store.counters();
     let shown = Front::NbdSimple.show(Arc::new(store), &off());
     let mut client = NbdClient::open(&shown.socket(), "disk", false).expect("connected");
@@ -81,7 +81,7 @@ fn what_is_cached_is_not_fetched_again() {
 #[test]
 fn what_cannot_be_cached_is_said() {
     let sample = Sample::new(22);
-    let store = FileStore::open(&sample.path("cold.hsi")).expect("there");
+    let store = FileStore::open(sample.path("cold.hsi")).expect("there");
     let bad = Rule::new(FaultKind::Flip, ByteRange::new(4096, 100)).one_in(2);
     let shown = Front::NbdStructured.show(Arc::new(Fault::new(store, vec![bad], 9)), &off());
     let mut client = client(&shown);
@@ -146,7 +146,7 @@ fn strangers_and_the_silent_hold_nobody() {
 #[test]
 fn a_handshake_has_its_time() {
     let sample = Sample::new(26);
-    let store = FileStore::open(&sample.path("cold.hsi")).expect("there");
+    let store = FileStore::open(sample.path("cold.hsi")).expect("there");
     let disk = ServedDisk::start(Arc::new(store), &off(), None).expect("opened");
     let export = Export { name: "disk".into(), description: String::new(), reader: disk.reader().clone() };
     let address = NbdAddress::Unix(sample.path("socket"));
@@ -164,7 +164,7 @@ fn a_handshake_has_its_time() {
 #[test]
 fn an_ending_server_answers_what_was_asked() {
     let sample = Sample::new(27);
-    let store = FileStore::open(&sample.path("cold.hsi")).expect("there");
+    let store = FileStore::open(sample.path("cold.hsi")).expect("there");
     let everything = ByteRange::new(4096, u64::MAX / 2);
     let slow = Rule::new(FaultKind::Delay(Duration::from_millis(50)), everything);
     let faulty = Fault::new(store, vec![slow], 1);

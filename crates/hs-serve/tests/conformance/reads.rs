@@ -13,7 +13,7 @@ use crate::fronts::{Reader, Shown, fronts};
 use crate::sample::{Sample, WINDOW};
 
 fn store(sample: &Sample, name: &str) -> FileStore {
-    FileStore::open(&sample.path(name)).expect("there")
+    FileStore::open(sample.path(name)).expect("there")
 }
 
 fn off() -> ServeConfig {

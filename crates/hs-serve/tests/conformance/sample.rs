@@ -54,7 +54,7 @@ impl Sample {
     }
 
     pub(crate) fn open(&self, name: &str) -> Image {
-        Image::open(Arc::new(FileStore::open(&self.path(name)).expect("there"))).expect("an image")
+        Image::open(Arc::new(FileStore::open(self.path(name)).expect("there"))).expect("an image")
     }
 
     /// A start that read every third stretch of four blocks or so, in some order.
