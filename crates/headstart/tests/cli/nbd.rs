@@ -1,8 +1,9 @@
 //! `headstart serve` and the programs that people read NBD with.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixDatagram, UnixListener};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -122,6 +123,47 @@ fn qemu_reads_compares_and_maps() {
     assert!(!read.stdout.contains("verification failed"), "{read:?}");
     let listed = tool("qemu-nbd", &["--list", "--socket", &scene.arg("socket")]).stdout;
     assert!(listed.contains("export: 'holed'") && listed.contains("base:allocation"), "{listed}");
+    end(serving);
+    scene.wait_until_clean();
+}
+
+/// QEMU with `reconnect-delay` goes on with the next server on the socket, and its reader only waits.
+#[test]
+fn qemu_goes_on_after_the_server_was_killed() {
+    if !has_tools(&["qemu-io"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = holed(&scene, "holed.hsi");
+    let image = scene.arg("holed.hsi");
+    let killed = serve(&scene, &[&image]);
+    let path = scene.arg("socket");
+    let options = format!("driver=nbd,server.type=unix,server.path={path},export=holed,reconnect-delay=30");
+    let mut qemu = Command::new("qemu-io")
+        .args(["-r", "--image-opts", &options])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("qemu-io starts");
+    let mut ask = qemu.stdin.take().expect("piped");
+    let mut said = BufReader::new(qemu.stdout.take().expect("piped"));
+    let mut answer = || {
+        let mut text = String::new();
+        while !text.contains(" ops") {
+            assert!(said.read_line(&mut text).expect("read") > 0, "qemu-io ended: {text}");
+        }
+        assert!(!text.contains("failed"), "{text}");
+    };
+    writeln!(ask, "read -P {} 0 1", disk[0]).expect("asked");
+    answer();
+    killed.signal(Signal::KILL);
+    assert!(!killed.end().0.success());
+    // A place that QEMU has not read yet.
+    writeln!(ask, "read -P {} 409600 1", disk[409_600]).expect("asked");
+    let serving = serve(&scene, &[&image]);
+    answer();
+    drop(ask);
+    assert!(qemu.wait().expect("ended").success());
     end(serving);
     scene.wait_until_clean();
 }
