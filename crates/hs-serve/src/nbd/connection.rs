@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::export::Export;
-use super::outgoing::{Hold, Outgoing, Reading, Sleep};
+use super::outgoing::{Hold, Outgoing, Reading, Sleep, Until};
 use super::protocol::{End, Event, ExportInfo, Protocol, Request};
 use super::server::NbdOptions;
 use super::wire::Reply;
@@ -265,7 +265,9 @@ impl Connection {
 
     /// Waits for what may let this connection go on.
     fn wait(&self, want: Want, seen: u64) -> Result<(), Why> {
-        let sleep = self.outgoing.sleep(seen);
+        let only_input = want == Want::Input && self.caching.is_empty();
+        let until = if only_input { Until::Nudged } else { Until::Answered };
+        let sleep = self.outgoing.sleep(seen, until);
         if sleep == Sleep::No {
             return Ok(());
         }

@@ -39,7 +39,7 @@ struct State {
     held: Hold,
     /// Counts whatever may let the connection's thread go on.
     changes: u64,
-    asleep: bool,
+    asleep: Option<Until>,
     closed: bool,
 }
 
@@ -55,6 +55,15 @@ struct Waiting {
 pub(super) struct Hold {
     pub(super) bytes: u64,
     pub(super) requests: usize,
+}
+
+/// What wakes the connection's thread, beside input and a socket that takes more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Answers that the socket did not take, and whatever [`Outgoing::nudge`] tells of.
+    Nudged,
+    /// An answer that was sent, as well.
+    Answered,
 }
 
 /// Whether the connection's thread may sleep.
@@ -114,7 +123,7 @@ impl Outgoing {
     /// Something has happened that the connection's thread should know.
     pub(super) fn nudge(&self) {
         let mut state = self.state.lock();
-        self.changed(&mut state);
+        self.changed(&mut state, Until::Nudged);
     }
 
     /// Sends bytes that nothing was held for.
@@ -148,7 +157,7 @@ impl Outgoing {
             }
         }
         state.queue.push_back(Waiting { bytes: rest.concat(), at: 0, hold });
-        self.changed(state);
+        self.changed(state, Until::Nudged);
     }
 
     /// Writes until everything is written or the socket is full; `rest` is what is left.
@@ -203,18 +212,18 @@ impl Outgoing {
     }
 
     /// Asks whether the connection's thread, which has seen `changes`, may sleep.
-    pub(super) fn sleep(&self, changes: u64) -> Sleep {
+    pub(super) fn sleep(&self, changes: u64, until: Until) -> Sleep {
         let mut state = self.state.lock();
         if state.changes != changes {
             return Sleep::No;
         }
-        state.asleep = true;
+        state.asleep = Some(until);
         if state.queue.is_empty() { Sleep::Yes } else { Sleep::UntilWritable }
     }
 
     /// The connection's thread is awake again.
     pub(super) fn awake(&self) {
-        self.state.lock().asleep = false;
+        self.state.lock().asleep = None;
         let mut count = [0; 8];
         // Empty when something else has woken it.
         let _ = rustix::io::read(&self.wake, &mut count);
@@ -236,18 +245,20 @@ impl Outgoing {
         }
         // It fails when the other side was faster.
         let _ = shutdown(&self.socket, Shutdown::Both);
-        self.changed(state);
+        self.changed(state, Until::Nudged);
     }
 
     fn released(&self, state: &mut MutexGuard<'_, State>, hold: Hold) {
         state.held.bytes -= hold.bytes;
         state.held.requests -= hold.requests;
-        self.changed(state);
+        self.changed(state, Until::Answered);
     }
 
-    fn changed(&self, state: &mut MutexGuard<'_, State>) {
+    /// Counts a change, and wakes the connection's thread if it sleeps until such a one.
+    fn changed(&self, state: &mut MutexGuard<'_, State>, what: Until) {
         state.changes += 1;
-        if std::mem::take(&mut state.asleep) {
+        if state.asleep == Some(Until::Answered) || state.asleep == Some(what) {
+            state.asleep = None;
             // It can only fail when the thread has been woken 2^64 times and has not looked.
             let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
         }
