@@ -90,17 +90,26 @@ impl Listener {
             NbdAddress::Unix(path) => Ok(vec![Self::unix(path, address)?]),
             NbdAddress::Tcp { host, port } => {
                 let mut listeners: Vec<Self> = Vec::new();
+                let mut absent = ErrorKind::NotFound.into();
                 for mut address in (host.as_str(), *port).to_socket_addrs().map_err(failed)? {
                     // Any free port, but the same for all addresses of the name.
                     if let Some(Self::Tcp { address: first, .. }) = listeners.first() {
                         address.set_port(first.port());
                     }
-                    let listener = TcpListener::bind(address).map_err(failed)?;
+                    let listener = match TcpListener::bind(address) {
+                        Ok(listener) => listener,
+                        // A name may have an IPv6 address on a machine that has none.
+                        Err(error) if is_absent(&error) => {
+                            absent = error;
+                            continue;
+                        }
+                        Err(error) => return Err(failed(error)),
+                    };
                     listener.set_nonblocking(true).map_err(failed)?;
                     let address = listener.local_addr().map_err(failed)?;
                     listeners.push(Self::Tcp { listener, address });
                 }
-                Ok(listeners)
+                if listeners.is_empty() { Err(failed(absent)) } else { Ok(listeners) }
             }
         }
     }
@@ -191,6 +200,11 @@ impl Drop for Listener {
     }
 }
 
+/// This machine does not have the address.
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(libc::EAFNOSUPPORT)
+}
+
 /// A part of a URI: everything but what has no meaning there is written as `%XX`.
 fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -246,6 +260,17 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("still there"), "mine");
         let long = NbdAddress::Unix(folder.path().join("x".repeat(200)));
         assert!(Listener::all(&long).is_err());
+    }
+
+    #[test]
+    fn addresses_of_other_machines_are_refused() {
+        // 192.0.2.0/24 is for documents (RFC 5737).
+        let elsewhere: NbdAddress = "192.0.2.1:0".parse().expect("an address");
+        let refused = Listener::all(&elsewhere).err().expect("not ours").to_string();
+        assert!(refused.contains("cannot listen on 192.0.2.1:0: "), "{refused}");
+        let here: NbdAddress = "127.0.0.1:0".parse().expect("an address");
+        let listeners = Listener::all(&here).expect("listens");
+        assert!(listeners[0].uri("").starts_with("nbd://127.0.0.1:"), "{}", listeners[0].uri(""));
     }
 
     #[test]
