@@ -31,6 +31,7 @@ pub(super) struct Outgoing {
     wake: OwnedFd,
     state: Mutex<State>,
     sent_bytes: AtomicU64,
+    copied_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -81,7 +82,13 @@ impl Outgoing {
     pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { socket, wake, state: Mutex::default(), sent_bytes: AtomicU64::new(0) })
+        Ok(Self {
+            socket,
+            wake,
+            state: Mutex::default(),
+            sent_bytes: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
+        })
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -96,6 +103,11 @@ impl Outgoing {
     /// Bytes that the socket has taken.
     pub(super) fn sent_bytes(&self) -> u64 {
         self.sent_bytes.load(Relaxed)
+    }
+
+    /// Bytes that the socket did not take at once, so that they were copied.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Relaxed)
     }
 
     pub(super) fn changes(&self) -> u64 {
@@ -156,7 +168,9 @@ impl Outgoing {
                 return self.released(state, hold);
             }
         }
-        state.queue.push_back(Waiting { bytes: rest.concat(), at: 0, hold });
+        let bytes = rest.concat();
+        self.copied_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        state.queue.push_back(Waiting { bytes, at: 0, hold });
         self.changed(state, Until::Nudged);
     }
 

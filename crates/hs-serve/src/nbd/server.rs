@@ -16,12 +16,14 @@ use super::client::Client;
 use super::connection::{Connection, ForAll, Why};
 use super::export::Export;
 use super::outgoing::Outgoing;
-use crate::ServeError;
+use crate::{ServeError, allocator};
 
 /// Connections at once: each may hold 8 MiB, or one read of 32.
 const MAX_CONNECTIONS: usize = 256;
 /// How long to wait before clients are accepted again when the process has no descriptors left.
 const SHORTAGE_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Copies of answers that a connection needed in all, from which on free memory is looked for when it ends.
+const WORTH_GIVING_BACK_BYTES: u64 = 4 << 20;
 /// A connection's thread keeps its buffers on the heap.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -260,11 +262,16 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut connected = self.shared.connected.lock();
-        if let Some(outgoing) = connected.all.remove(&self.number) {
-            outgoing.close();
-            connected.sent_bytes += outgoing.sent_bytes();
-        }
+        let gone = connected.all.remove(&self.number);
+        connected.sent_bytes += gone.as_ref().map_or(0, |outgoing| outgoing.sent_bytes());
         drop(connected);
+        if let Some(outgoing) = gone {
+            outgoing.close();
+            // Clients that do not read leave holes in the heap, which the allocator would keep.
+            if outgoing.copied_bytes() >= WORTH_GIVING_BACK_BYTES {
+                allocator::give_back();
+            }
+        }
         self.shared.changed.notify_all();
     }
 }
