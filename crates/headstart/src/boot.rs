@@ -168,7 +168,7 @@ impl Served {
 
     fn fill(&self, summary: &mut Summary) {
         if let Self::Image(served) = self {
-            start::fill_image(summary, served);
+            start::fill_image(summary, served.disk());
         }
     }
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hs_device::Medium;
 use hs_image::Codec;
+use hs_serve::nbd::NbdAddress;
 use hs_units::ByteSize;
 
 use crate::medium::{Damage, MediumParser};
@@ -49,7 +50,12 @@ pub(crate) enum Command {
     Optimize(Optimize),
     /// Show an image's disk as DIR/disk.img, and its file system with --fs.
     Mount(Mount),
-    /// Say how every mount that is served now does: prefetch, reads, memory, errors.
+    /// Serve the disks of images to NBD clients: QEMU, nbdcopy, nbdfuse, the kernel.
+    ///
+    /// Every image is an export, read-only, under its file's name without .hsi, or under NAME with NAME=IMAGE; the first
+    /// also answers to the empty name. SIGINT or SIGTERM ends it when what was asked for is answered.
+    Serve(Serve),
+    /// Say how every image that is served now does: prefetch, reads, memory, errors.
     Status(Status),
     /// Run a command in an image's root, with a throw-away layer for what it writes.
     ///
@@ -372,10 +378,35 @@ pub(crate) struct Mount {
     pub(crate) ready_fd: Option<i32>,
 }
 
+/// Flags of `headstart serve`.
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// An image, or NAME=IMAGE; a path whose first part has a `=` in it begins with `./`.
+    #[arg(required = true, value_name = "[NAME=]IMAGE")]
+    pub images: Vec<OsString>,
+    /// Listen for NBD clients here: HOST:PORT (10809 when no port is given, 0 for any that is free; an IPv6 address in
+    /// brackets) or unix:PATH. It can be given several times.
+    #[arg(long, required = true, value_name = "ADDRESS")]
+    pub nbd: Vec<NbdAddress>,
+    /// Read the images from an emulated medium, each from one of its own.
+    #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
+    pub medium: Medium,
+    #[command(flatten)]
+    pub damage: Damage,
+    /// Prefetch nothing.
+    #[arg(long)]
+    pub no_prefetch: bool,
+    #[command(flatten)]
+    pub limits: PrefetchLimits,
+    /// Print a summary as one JSON object at the end.
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Flags of `headstart status`.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// Only mounts of this image, or at this directory.
+    /// Only of this image, or at this directory.
     #[arg(value_name = "DIR|IMAGE")]
     pub of: Option<PathBuf>,
     /// Print one JSON object.

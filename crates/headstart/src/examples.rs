@@ -38,6 +38,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "mount -t headstart fast.hsi /mnt/disk -o fs=/mnt/root",
         ],
     ),
+    (
+        "serve",
+        &[
+            "headstart serve fast.hsi --nbd localhost                 # qemu-img info nbd://localhost/fast",
+            "headstart serve root=fast.hsi data.hsi --nbd unix:/run/disks.sock",
+            "headstart serve fast.hsi --nbd localhost:0 --medium flat-10ms-25mbs --json",
+            "nbdfuse /mnt/disk nbd+unix:///root?socket=/run/disks.sock    # the disk is /mnt/disk/nbd",
+        ],
+    ),
     ("status", &["headstart status", "headstart status /mnt/root", "headstart status fast.hsi --json"]),
     (
         "run",

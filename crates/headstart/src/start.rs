@@ -13,7 +13,8 @@ use hs_image::Watch;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
 use hs_serve::{
-    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedFile, ServedImage,
+    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedDisk, ServedFile,
+    ServedImage,
 };
 
 use hs_store::{RetrySnapshot, Snapshot};
@@ -251,7 +252,7 @@ fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) 
         summary.logical_bytes = on_medium.store.len();
     }
     if let Served::Image(served) = &mounted.served {
-        fill_image(summary, served);
+        fill_image(summary, served.disk());
     }
 }
 
@@ -266,7 +267,7 @@ pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot, again: &Ret
 }
 
 /// What an image holds, and what was asked of it until now.
-pub(crate) fn fill_image(summary: &mut Summary, served: &ServedImage) {
+pub(crate) fn fill_image(summary: &mut Summary, served: &ServedDisk) {
     let image = served.reader().image();
     let stats = served.reader().stats();
     summary.logical_bytes = image.disk_bytes();

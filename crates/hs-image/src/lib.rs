@@ -13,6 +13,7 @@ pub mod cloop;
 pub mod export;
 pub mod source;
 
+mod allocation;
 mod build;
 mod cold;
 mod error;
@@ -27,6 +28,7 @@ mod policy;
 mod reader;
 mod verify;
 
+pub use allocation::Allocation;
 pub(crate) use build::is_zero;
 pub use build::{BuildOptions, BuildReport, build};
 pub use error::ImageError;

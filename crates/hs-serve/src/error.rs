@@ -225,6 +225,22 @@ pub enum ServeError {
         /// How it ended.
         detail: String,
     },
+    /// An address cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    NbdListen {
+        /// The address.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// What lies where a socket should be must not be replaced.
+    #[error("{} exists and {what}: choose another path", path.display())]
+    NbdSocketTaken {
+        /// The socket's path.
+        path: PathBuf,
+        /// Why it stays.
+        what: &'static str,
+    },
     /// Something else the operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

@@ -39,8 +39,8 @@ impl Disk for ImageDisk {
     }
 }
 
-/// What a reader of the file is told.
-fn errno(error: &ImageError) -> i32 {
+/// What a reader of the disk is told, by whichever front end.
+pub(crate) fn errno(error: &ImageError) -> i32 {
     match error {
         ImageError::OutsideDisk { .. } => libc::EINVAL,
         ImageError::Closed => libc::ESHUTDOWN,

@@ -1,6 +1,7 @@
 //! The driver loop and the front ends.
 //!
 //! - [`fuse`]: a disk shown as one file in a read-only FUSE file system, over our own thin transport.
+//! - [`nbd`]: disks of images over the network block device protocol.
 //! - [`loopdev`]: a file attached to a loop device.
 //! - [`fsmount`]: the file system in a disk, recognised and mounted read-only.
 //! - [`rootenv`]: a command run in a root of its own that leaves nothing behind.
@@ -16,11 +17,13 @@ mod fuse2fs;
 mod image_disk;
 pub mod loopdev;
 mod mounts;
+pub mod nbd;
 pub mod observe;
 mod prefetch;
 mod record;
 pub mod rootenv;
 mod served;
+mod served_disk;
 mod streamed;
 mod usage;
 mod warm;
@@ -34,6 +37,7 @@ pub use record::Recorder;
 pub use served::{
     FsDriver, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile, ServedImage,
 };
+pub use served_disk::ServedDisk;
 pub use streamed::Streamed;
 pub use usage::{Observation, ObservedUsage};
 pub use warm::Warmer;

@@ -8,7 +8,8 @@
 //!
 //! While one request is under way the chunks of the last are verified and decompressed.
 
-use std::collections::VecDeque;
+mod push;
+
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -18,9 +19,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_engine::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};
 use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, ImageError, Reader, StreamEvent};
-use hs_units::{BlockRange, Nanos};
+use hs_units::Nanos;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+pub use self::push::Deliver;
+use self::push::{Decoded, PushQueue};
 use crate::streamed::StreamLog;
 use crate::{ServeError, Streamed};
 
@@ -32,13 +35,6 @@ const QUEUED_CHUNKS: usize = 16;
 /// Hot chunks in a row that cannot be read before the prefetch gives up: a stream that goes on behind each bad
 /// place must not go on for hours where the medium is gone. Twice as many places as `hs_store::Retry` tries hard.
 const UNREADABLE_IN_A_ROW: u32 = 16;
-
-/// What is done with hot blocks beyond keeping them in memory for their first reader.
-pub trait Deliver: Send + Sync {
-    /// Takes the blocks of a chunk, extent by extent, into the kernel; false when the kernel does
-    /// not want them yet, and they must wait in memory for their reader.
-    fn deliver(&self, extents: &[BlockRange], raw: &[u8]) -> bool;
-}
 
 /// The prefetch of one image: the engine behind a lock, and who waits for its decisions.
 pub struct Driver {
@@ -74,57 +70,6 @@ const WARMER_PATIENCE: Duration = Duration::from_millis(3);
 struct Stored {
     chunk: u32,
     bytes: Vec<u8>,
-}
-
-/// One decompressed chunk on its way into the kernel.
-struct Decoded {
-    chunk: u32,
-    raw: Arc<Vec<u8>>,
-}
-
-/// Decompressed chunks that wait to be pushed.
-#[derive(Default)]
-struct PushQueue {
-    chunks: Mutex<PushChunks>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct PushChunks {
-    waiting: VecDeque<Decoded>,
-    ended: bool,
-}
-
-impl PushQueue {
-    /// Chunks in the queue beyond which decoding should wait, so that a chunk is pushed while it still lies
-    /// in the processor's cache, in memory that the next one uses again.
-    const ENOUGH: usize = 4;
-    /// But no longer than this: pushing may itself wait for a chunk that has not been decoded yet.
-    const PATIENCE: Duration = Duration::from_millis(5);
-
-    fn put(&self, chunk: Decoded) {
-        let mut chunks = self.chunks.lock();
-        let full = |chunks: &mut PushChunks| chunks.waiting.len() >= Self::ENOUGH;
-        let _ = self.changed.wait_while_for(&mut chunks, full, Self::PATIENCE);
-        chunks.waiting.push_back(chunk);
-        drop(chunks);
-        self.changed.notify_all();
-    }
-
-    /// The next chunk; `None` when there will be no more.
-    fn take(&self) -> Option<Decoded> {
-        let mut chunks = self.chunks.lock();
-        self.changed.wait_while(&mut chunks, |chunks| chunks.waiting.is_empty() && !chunks.ended);
-        let chunk = chunks.waiting.pop_front();
-        drop(chunks);
-        self.changed.notify_all();
-        chunk
-    }
-
-    fn end(&self) {
-        self.chunks.lock().ended = true;
-        self.changed.notify_all();
-    }
 }
 
 /// The threads of a prefetch. Dropping it stops them.

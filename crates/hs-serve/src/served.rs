@@ -7,10 +7,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use hs_engine::PrefetchConfig;
-use hs_image::{Image, ImageError, Reader, ReaderOptions, Watch};
+use hs_image::{ImageError, Reader, ReaderOptions, Watch};
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, BlockRange};
 
@@ -20,7 +19,8 @@ use crate::fuse::{Disk, PushError, Pusher, Session, SessionOptions};
 use crate::fuse2fs::Fuse2fs;
 use crate::image_disk::{FileDisk, ImageDisk};
 use crate::loopdev::{LoopDevice, LoopOptions};
-use crate::prefetch::{Deliver, Driver, Running};
+use crate::prefetch::{Deliver, Driver};
+use crate::served_disk::ServedDisk;
 use crate::warm::Warmer;
 
 /// Where prefetched blocks go.
@@ -80,9 +80,7 @@ pub enum ServedError {
 /// The fields are dropped in order: the mount goes before the reader that answers it.
 pub struct ServedImage {
     session: Session,
-    running: Running,
-    reader: Arc<Reader>,
-    driver: Arc<Driver>,
+    disk: ServedDisk,
 }
 
 impl ServedImage {
@@ -96,55 +94,48 @@ impl ServedImage {
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Self, ServedError> {
-        let enabled = config.prefetching != Prefetching::Off;
-        let (image, head) = if enabled {
-            let (image, head) = Image::open_streaming(store, 2 * config.prefetch.first_request_bytes)?;
-            (image, Some(head))
-        } else {
-            (Image::open(store)?, None)
-        };
-        let image = Arc::new(image);
-        let began = head.as_ref().map_or_else(Instant::now, |head| head.asked);
-        let driver = Driver::new(&image, config.prefetch, enabled, began);
-        let reader = Arc::new(Reader::new(Arc::clone(&image), config.reader, driver.clone(), watch)?);
+        let mut disk = ServedDisk::open(store, config, watch)?;
         let push = config.prefetching == Prefetching::Push;
         // What is held needs no kernel to go to, so the stream need not wait for the mount.
-        let (early, head) =
-            if push { (None, head) } else { (Some(driver.start(&reader, head, None)?), None) };
+        if !push {
+            disk.start_prefetch(None)?;
+        }
         let options = SessionOptions {
             source_name: config.source_name.clone(),
             max_readahead_bytes: config.disk_read_ahead_kib << 10,
             ..SessionOptions::default()
         };
-        let disk = Arc::new(ImageDisk::new(Arc::clone(&reader)));
-        let session = Session::mount(directory, disk, options)?;
-        let running = match early {
-            Some(running) => running,
-            None => {
-                // The kernel takes pushed pages only for a file that it has looked up.
-                let file = directory.join("disk.img");
-                std::fs::metadata(&file).map_err(|source| ServeError::Io {
-                    action: "look up",
-                    path: file,
-                    source,
-                })?;
-                let deliver = Arc::new(PushPages { pusher: session.pusher() });
-                driver.start(&reader, head, Some(deliver))?
-            }
-        };
-        Ok(Self { session, running, reader, driver })
+        let image_disk = Arc::new(ImageDisk::new(Arc::clone(disk.reader())));
+        let session = Session::mount(directory, image_disk, options)?;
+        if push {
+            // The kernel takes pushed pages only for a file that it has looked up.
+            let file = directory.join("disk.img");
+            std::fs::metadata(&file).map_err(|source| ServeError::Io {
+                action: "look up",
+                path: file,
+                source,
+            })?;
+            disk.start_prefetch(Some(Arc::new(PushPages { pusher: session.pusher() })))?;
+        }
+        Ok(Self { session, disk })
+    }
+
+    /// The disk, without how it is shown.
+    #[must_use]
+    pub const fn disk(&self) -> &ServedDisk {
+        &self.disk
     }
 
     /// The reader, for its figures.
     #[must_use]
     pub const fn reader(&self) -> &Arc<Reader> {
-        &self.reader
+        self.disk.reader()
     }
 
     /// The prefetch.
     #[must_use]
     pub const fn driver(&self) -> &Arc<Driver> {
-        &self.driver
+        self.disk.driver()
     }
 
     /// The FUSE session.
@@ -155,7 +146,7 @@ impl ServedImage {
 
     /// Waits until the prefetch has ended.
     pub fn wait_prefetch(&mut self) {
-        self.running.wait();
+        self.disk.wait_prefetch();
     }
 
     /// Mounts the file system in the disk at `target`, and begins to warm its caches from the prefetch: see
@@ -167,21 +158,21 @@ impl ServedImage {
         let file = self.session.mount_point().join("disk.img");
         let detect = |offset: u64, bytes: &mut [u8]| {
             let end = offset + bytes.len() as u64;
-            if end > self.reader.image().disk_bytes() {
+            if end > self.reader().image().disk_bytes() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.reader.read_at(offset, bytes).map_err(io::Error::other)
+            self.reader().read_at(offset, bytes).map_err(io::Error::other)
         };
-        let file_system = FileSystem::detect_with(Path::new(self.reader.image().name()), detect)?;
+        let file_system = FileSystem::detect_with(Path::new(self.reader().image().name()), detect)?;
         let mut mounted = MountedFs::mount(&file, file_system, target, options)?;
-        let hinted = self.reader.image().hints().next().is_some();
+        let hinted = self.reader().image().hints().next().is_some();
         if options.warm
             && hinted
             && file_system == FileSystem::Ext4
             && let Some(device) = mounted.device()
         {
             let device = device.path().to_owned();
-            mounted.warmer = Some(Warmer::start(&self.reader, &self.driver, target, &device)?);
+            mounted.warmer = Some(Warmer::start(self.reader(), self.driver(), target, &device)?);
         }
         Ok(mounted)
     }

@@ -12,6 +12,7 @@ pub(crate) mod mount;
 pub(crate) mod optimize;
 pub(crate) mod profile;
 pub(crate) mod run;
+pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod verify;
 

@@ -124,7 +124,7 @@ fn serve(
             prefetch: PrefetchStatus { mode: word(mode), ..PrefetchStatus::default() },
             ..Status::default()
         },
-        served,
+        served: served.disk(),
         counters: Arc::clone(&on_medium.counters),
         retries: Arc::clone(&on_medium.retries),
     };

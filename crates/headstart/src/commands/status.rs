@@ -12,7 +12,7 @@ use crate::service::run_folder::RunFolder;
 use crate::service::status::{self, Status};
 use crate::show;
 
-/// Shows how every mount does that this user's servers serve.
+/// Shows how every image does that this user's servers serve.
 pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
     let mut found = servers()?;
     if let Some(path) = &args.of {
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
         return show::json(&json!({ "mounts": found }));
     }
     if found.is_empty() {
-        show::line("no image is mounted by headstart");
+        show::line("no image is served by headstart");
     }
     for status in &found {
         show(status);
@@ -39,15 +39,24 @@ pub(crate) fn servers() -> anyhow::Result<Vec<Status>> {
     let Some(folder) = RunFolder::existing()? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for (process, answer) in folder.ask_all()? {
-        let status = answer.map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice(&text)?));
-        match status {
-            Ok(status) => found.push(status),
+        let said = answer.map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice(&text)?));
+        match said {
+            Ok(Said::One(status)) => found.push(*status),
+            Ok(Said::Several(several)) => found.extend(several),
             Err(error) => {
                 log::warn!("the server with process id {process} does not say how it is: {error:#}")
             }
         }
     }
     Ok(found)
+}
+
+/// A server serves one mount, or several exports.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Said {
+    Several(Vec<Status>),
+    One(Box<Status>),
 }
 
 impl Status {
@@ -64,7 +73,7 @@ fn show(status: &Status) {
     show::line(format_args!(
         "{} at {}{}",
         status.image.display(),
-        status.dir.display(),
+        status.nbd.clone().unwrap_or_else(|| status.dir.display().to_string()),
         on.unwrap_or_default()
     ));
     let seconds = (status::unix_now() - status.since).max(0.0);

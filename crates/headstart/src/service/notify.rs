@@ -26,7 +26,7 @@ impl Manager {
 
     /// The server begins to end.
     pub(crate) fn stopping(&self) {
-        self.send("STOPPING=1\nSTATUS=unmounting");
+        self.send("STOPPING=1\nSTATUS=ending");
     }
 
     fn send(&self, message: &str) {

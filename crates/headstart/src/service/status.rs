@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use hs_serve::ServedImage;
+use hs_serve::ServedDisk;
 use hs_store::{Counters, RetryCounters};
 use serde::{Deserialize, Serialize};
 
 use crate::summary::{memory_bytes, peak_rss_bytes};
 
-/// One served mount. Bytes are bytes, times are seconds. A field that another version does not know
+/// One served image. Bytes are bytes, times are seconds. A field that another version does not know
 /// has its default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -21,11 +21,13 @@ pub(crate) struct Status {
     pub version: String,
     /// The image file.
     pub image: PathBuf,
-    /// Where disk.img is shown.
+    /// Where disk.img is shown; empty when it is not.
     pub dir: PathBuf,
+    /// Where NBD clients find it, as a URI.
+    pub nbd: Option<String>,
     /// Where its file system is mounted.
     pub fs: Option<PathBuf>,
-    /// When it was mounted, in seconds since 1970.
+    /// When it was mounted or exported, in seconds since 1970.
     pub since: f64,
     /// The medium.
     pub medium: String,
@@ -79,12 +81,12 @@ pub(crate) struct PrefetchStatus {
     pub end_reason: Option<String>,
 }
 
-/// What does not change while the mount lasts, and where the rest is asked for.
+/// What does not change while the server lasts, and where the rest is asked for.
 pub(crate) struct Subject<'a> {
     /// What does not change.
     pub fixed: Status,
     /// The server.
-    pub served: &'a ServedImage,
+    pub served: &'a ServedDisk,
     /// What the medium counts.
     pub counters: Arc<Counters>,
     /// What had to be asked for again.

@@ -8,6 +8,7 @@ mod images;
 mod install;
 mod mount8;
 mod mounts;
+mod nbd;
 mod rootless;
 mod scene;
 mod service;

@@ -4,13 +4,14 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 15] = [
+const COMMANDS: [&[&str]; 16] = [
     &["build"],
     &["import"],
     &["export"],
     &["profile"],
     &["optimize"],
     &["mount"],
+    &["serve"],
     &["status"],
     &["run"],
     &["boot"],

@@ -1,5 +1,6 @@
 //! Images on disk: what is built, what damage and bad sectors do to it, and what is left when building fails.
 
+mod allocation;
 mod damage;
 mod determinism;
 mod errors_log;

@@ -1,0 +1,255 @@
+//! `headstart serve`
+
+use std::ffi::OsStr;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats};
+use hs_serve::{Prefetching, ServedDisk};
+use hs_units::ByteSize;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::Serialize;
+
+use crate::cli::{PrefetchLimits, Serve};
+use crate::medium::OnMedium;
+use crate::service::careful::{self, resolve};
+use crate::service::notify::Manager;
+use crate::service::run_folder::{RunFolder, StatusSocket};
+use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
+use crate::signals::Ends;
+use crate::summary::{Summary, peak_rss_bytes};
+use crate::{log_output, medium, show, start};
+
+/// Serves the disks of images to NBD clients until a signal comes.
+pub(crate) fn run(args: &Serve, quiet: bool) -> anyhow::Result<()> {
+    let began = Instant::now();
+    let signals = Ends::block()?;
+    let named: Vec<Named> = args.images.iter().map(|word| Named::parse(word)).collect::<Result<_, _>>()?;
+    let served: Vec<Served> =
+        named.into_iter().map(|named| Served::start(args, named)).collect::<Result<_, _>>()?;
+    let mut server =
+        NbdServer::start(served.iter().map(Served::export).collect(), &args.nbd, NbdOptions::default())?;
+    careful::survive_low_memory();
+    match careful::stay_in_memory() {
+        Ok(bytes) => log::info!("{} of program and libraries stay in memory", ByteSize(bytes)),
+        Err(error) => log::info!("program and libraries may leave memory (ulimit -l): {error}"),
+    }
+    let folder =
+        RunFolder::create().inspect_err(|error| log::warn!("no status to be asked for: {error:#}")).ok();
+    let socket = folder.as_ref().and_then(|folder| {
+        StatusSocket::listen(folder)
+            .inspect_err(|error| log::warn!("no status to be asked for: {error}"))
+            .ok()
+    });
+    if !quiet {
+        for (number, served) in served.iter().enumerate() {
+            for uri in server.uris(number) {
+                eprintln!("{} served at {uri}", served.named.path.display());
+            }
+        }
+        eprintln!("Ctrl-C ends it");
+    }
+    let subjects: Vec<Subject<'_>> =
+        served.iter().enumerate().map(|(number, served)| served.subject(args, server.uris(number))).collect();
+    let manager = Manager::of_this_process();
+    manager.ready(&format!("{} images for NBD clients", served.len()));
+    let ended = wait_for_end(&signals, socket.as_ref(), &subjects);
+    manager.stopping();
+    server.stop();
+    ended?;
+    for trouble in served.iter().filter_map(|served| served.on_medium.trouble()) {
+        log::warn!("{trouble}");
+    }
+    drop(subjects);
+    if args.json {
+        show::json(&Totals::of(args, &served, server.stats(), began))?;
+    }
+    Ok(())
+}
+
+/// An image and the name of its export.
+struct Named {
+    name: String,
+    path: PathBuf,
+}
+
+impl Named {
+    /// `NAME=IMAGE`, or an image whose file has a name.
+    fn parse(word: &OsStr) -> anyhow::Result<Self> {
+        let bytes = word.as_bytes();
+        let cut = bytes.iter().position(|byte| *byte == b'=').filter(|at| !bytes[..*at].contains(&b'/'));
+        let (name, path) = match cut {
+            Some(at) => (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])),
+            None => (Path::new(word).file_name().unwrap_or_default(), word),
+        };
+        let name =
+            name.to_str().with_context(|| format!("{}: NBD has no name for it", path.display()))?.to_owned();
+        let name = match cut {
+            Some(_) => name,
+            None => name.strip_suffix(".hsi").unwrap_or(&name).to_owned(),
+        };
+        if name.is_empty() || path.is_empty() {
+            bail!("'{}' is neither an image nor NAME=IMAGE", word.display());
+        }
+        Ok(Self { name, path: path.into() })
+    }
+}
+
+/// An image that is served.
+struct Served {
+    named: Named,
+    on_medium: OnMedium,
+    disk: ServedDisk,
+}
+
+impl Served {
+    fn start(args: &Serve, named: Named) -> anyhow::Result<Self> {
+        let prefetching = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
+        // All images share the budget.
+        let budget = ByteSize(args.limits.budget.0 / args.images.len() as u64);
+        let config = start::config(&named.path, prefetching, Some(PrefetchLimits { budget, ..args.limits }))?;
+        let on_medium = medium::open(&named.path, &args.medium, &args.damage)?;
+        let disk = ServedDisk::start(on_medium.store.clone(), &config, None)?;
+        Ok(Self { named, on_medium, disk })
+    }
+
+    fn export(&self) -> Export {
+        let reader = self.disk.reader();
+        Export {
+            name: self.named.name.clone(),
+            description: format!("headstart image {}", reader.image().image_digest()),
+            reader: reader.clone(),
+        }
+    }
+
+    fn subject(&self, args: &Serve, uris: &[String]) -> Subject<'_> {
+        let mode = if args.no_prefetch { "off" } else { "hold" };
+        Subject {
+            fixed: Status {
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                // JSON has no other paths; one that is no text is shown with marks in it.
+                image: resolve(&self.named.path).to_string_lossy().into_owned().into(),
+                nbd: Some(uris.join(" ")),
+                since: unix_now(),
+                medium: args.medium.to_string(),
+                log: log_output::place().to_owned(),
+                prefetch: PrefetchStatus { mode: mode.to_owned(), ..PrefetchStatus::default() },
+                ..Status::default()
+            },
+            served: &self.disk,
+            counters: self.on_medium.counters.clone(),
+            retries: self.on_medium.retries.clone(),
+        }
+    }
+
+    fn summary(&self, args: &Serve, began: Instant) -> Summary {
+        let mut summary = Summary {
+            wall_s: began.elapsed().as_secs_f64(),
+            medium: args.medium.to_string(),
+            image_bytes: self.on_medium.store.len(),
+            peak_rss_bytes: peak_rss_bytes(),
+            end_reason: self.disk.driver().ended().map(|reason| reason.as_str().to_owned()),
+            ..Summary::default()
+        };
+        let on_medium = &self.on_medium;
+        start::fill_medium(&mut summary, &on_medium.counters.snapshot(), &on_medium.retries.snapshot());
+        start::fill_image(&mut summary, &self.disk);
+        summary
+    }
+}
+
+/// Waits for a signal. Meanwhile those who ask are told how the exports are.
+fn wait_for_end(
+    signals: &Ends,
+    socket: Option<&StatusSocket>,
+    subjects: &[Subject<'_>],
+) -> anyhow::Result<()> {
+    loop {
+        let mut events = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        events.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
+        match poll(&mut events, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => bail!("wait for a signal: {error}"),
+        }
+        if events[0].revents().contains(PollFlags::IN) {
+            return Ok(());
+        }
+        if let Some(socket) = socket {
+            socket.answer(|| {
+                let statuses: Vec<Status> = subjects.iter().map(Subject::now).collect();
+                serde_json::to_vec(&statuses).unwrap_or_default()
+            });
+        }
+    }
+}
+
+/// What was served: the run summary of each export, and what only all together have.
+#[derive(Serialize)]
+struct Totals {
+    wall_s: f64,
+    medium: String,
+    connections: u64,
+    reads: u64,
+    sent_bytes: u64,
+    peak_rss_bytes: Option<u64>,
+    exports: Vec<ExportSummary>,
+}
+
+#[derive(Serialize)]
+struct ExportSummary {
+    name: String,
+    image: PathBuf,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
+impl Totals {
+    fn of(args: &Serve, served: &[Served], stats: NbdStats, began: Instant) -> Self {
+        let summary_of = |served: &Served| ExportSummary {
+            name: served.named.name.clone(),
+            image: served.named.path.to_string_lossy().into_owned().into(),
+            summary: served.summary(args, began),
+        };
+        Self {
+            wall_s: began.elapsed().as_secs_f64(),
+            medium: args.medium.to_string(),
+            connections: stats.connections,
+            reads: stats.reads,
+            sent_bytes: stats.sent_bytes,
+            peak_rss_bytes: peak_rss_bytes(),
+            exports: served.iter().map(summary_of).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(word: &str) -> (String, String) {
+        let named = Named::parse(OsStr::new(word)).expect(word);
+        (named.name, named.path.display().to_string())
+    }
+
+    #[test]
+    fn exports_are_called_as_files_or_as_told() {
+        for (word, name, path) in [
+            ("fast.hsi", "fast", "fast.hsi"),
+            ("/srv/fast.hsi", "fast", "/srv/fast.hsi"),
+            ("/srv/raw", "raw", "/srv/raw"),
+            ("root=/srv/fast.hsi", "root", "/srv/fast.hsi"),
+            ("a.hsi=b=c.hsi", "a.hsi", "b=c.hsi"),
+            ("./a=b.hsi", "a=b", "./a=b.hsi"),
+        ] {
+            assert_eq!(named(word), (name.to_owned(), path.to_owned()));
+        }
+        for bad in ["", "=x", "x=", "/", ".hsi"] {
+            assert!(Named::parse(OsStr::new(bad)).is_err(), "{bad}");
+        }
+        assert!(Named::parse(OsStr::from_bytes(b"\xff.hsi")).is_err());
+    }
+}

@@ -1,0 +1,26 @@
+//! Disks of images for NBD clients: QEMU, libnbd's programs, the kernel's own client.
+//!
+//! ```text
+//! client ──bytes──► connection's thread ──► Protocol ──► Reader::submit
+//!        ◄─sendmsg── whichever thread brings the last chunk
+//!        ◄─sendmsg── connection's thread, what the socket did not take at once
+//! ```
+//!
+//! The protocol ([`protocol`]) does no I/O and is the same whatever carries its bytes. docs/NBD.md says
+//! what clients get.
+
+mod address;
+mod client;
+mod connection;
+mod export;
+mod options;
+mod outgoing;
+pub mod protocol;
+mod server;
+mod wire;
+
+pub use address::{BadAddress, NbdAddress};
+pub use export::Export;
+pub use protocol::End;
+pub use server::{NbdOptions, NbdServer, NbdStats};
+pub use wire::{Reply, errno};

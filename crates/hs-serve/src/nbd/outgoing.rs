@@ -1,0 +1,341 @@
+//! What a connection says, by whichever thread has it, and how much of it may be under way.
+//!
+//! The thread that brings the last chunk of a read sends the answer itself when the socket takes it at once;
+//! what the socket does not take is copied and left to the connection's own thread, so that a client that does
+//! not read holds nobody else. What was asked for and not sent yet is counted, and the connection takes no
+//! further request while that is much: this bounds its memory.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::{Mutex, MutexGuard};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
+
+use super::wire::{Reply, errno};
+
+/// Bytes asked for and not sent yet, for each connection. One request is always let in, however long.
+const HELD_BYTES: u64 = 8 << 20;
+/// Requests not answered yet, for each connection.
+const HELD_REQUESTS: usize = 256;
+/// Buffers for one system call: the kernel takes 1024.
+const SLICES: usize = 512;
+
+/// The sending half of a connection.
+pub(super) struct Outgoing {
+    socket: OwnedFd,
+    wake: OwnedFd,
+    state: Mutex<State>,
+    sent_bytes: AtomicU64,
+    copied_bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Waiting>,
+    held: Hold,
+    /// Counts whatever may let the connection's thread go on.
+    changes: u64,
+    asleep: Option<Until>,
+    closed: bool,
+}
+
+/// Bytes that the socket did not take yet.
+struct Waiting {
+    bytes: Vec<u8>,
+    at: usize,
+    hold: Hold,
+}
+
+/// A share of what a connection may have under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Hold {
+    pub(super) bytes: u64,
+    pub(super) requests: usize,
+}
+
+/// What wakes the connection's thread, beside input and a socket that takes more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Answers that the socket did not take, and whatever [`Outgoing::nudge`] tells of.
+    Nudged,
+    /// An answer that was sent, as well.
+    Answered,
+}
+
+/// Whether the connection's thread may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sleep {
+    /// Something has changed: look again.
+    No,
+    /// Until there is input, or something changes.
+    Yes,
+    /// The same, or until the socket takes more.
+    UntilWritable,
+}
+
+impl Outgoing {
+    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self {
+            socket,
+            wake,
+            state: Mutex::default(),
+            sent_bytes: AtomicU64::new(0),
+            copied_bytes: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Becomes readable when the connection's thread should look again.
+    pub(super) fn woken(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Bytes that the socket has taken.
+    pub(super) fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Relaxed)
+    }
+
+    /// Bytes that the socket did not take at once, so that they were copied.
+    pub(super) fn copied_bytes(&self) -> u64 {
+        self.copied_bytes.load(Relaxed)
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.state.lock().changes
+    }
+
+    /// Whether another request of so many bytes may be let in.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        let held = self.state.lock().held;
+        held.requests < HELD_REQUESTS && (held.bytes == 0 || held.bytes + bytes <= HELD_BYTES)
+    }
+
+    /// Lets a request, or a part of one, in.
+    pub(super) fn hold(&self, hold: Hold) {
+        let mut state = self.state.lock();
+        state.held.bytes += hold.bytes;
+        state.held.requests += hold.requests;
+    }
+
+    /// Nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.state.lock().held == Hold::default()
+    }
+
+    /// Something has happened that the connection's thread should know.
+    pub(super) fn nudge(&self) {
+        let mut state = self.state.lock();
+        self.changed(&mut state, Until::Nudged);
+    }
+
+    /// Sends bytes that nothing was held for.
+    pub(super) fn say(&self, bytes: &[u8]) {
+        let hold = Hold { bytes: bytes.len() as u64, requests: 0 };
+        self.hold(hold);
+        self.send(&mut self.state.lock(), bytes, &[], hold);
+    }
+
+    /// Answers a request that was let in with `hold`.
+    pub(super) fn answer(&self, bytes: &[u8], hold: Hold) {
+        self.send(&mut self.state.lock(), bytes, &[], hold);
+    }
+
+    /// Sends what the socket takes at once and keeps a copy of the rest.
+    fn send(&self, state: &mut MutexGuard<'_, State>, head: &[u8], pieces: &[&[u8]], hold: Hold) {
+        if state.closed {
+            return self.released(state, hold);
+        }
+        let mut rest: Vec<&[u8]> = Vec::with_capacity(1 + pieces.len());
+        rest.push(head);
+        rest.extend(pieces);
+        if state.queue.is_empty() {
+            if let Err(error) = self.write(&mut rest) {
+                log::debug!("an NBD client is gone: {error}");
+                self.close_now(state);
+                return self.released(state, hold);
+            }
+            if rest.is_empty() {
+                return self.released(state, hold);
+            }
+        }
+        let bytes = rest.concat();
+        self.copied_bytes.fetch_add(bytes.len() as u64, Relaxed);
+        state.queue.push_back(Waiting { bytes, at: 0, hold });
+        self.changed(state, Until::Nudged);
+    }
+
+    /// Writes until everything is written or the socket is full; `rest` is what is left.
+    fn write(&self, rest: &mut Vec<&[u8]>) -> Result<(), Errno> {
+        loop {
+            let slices: Vec<IoSlice<'_>> =
+                rest.iter().take(SLICES).map(|piece| IoSlice::new(piece)).collect();
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            let mut written = match sendmsg(&self.socket, &slices, &mut SendAncillaryBuffer::default(), flags)
+            {
+                Ok(written) => written,
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error),
+            };
+            self.sent_bytes.fetch_add(written as u64, Relaxed);
+            let mut whole = 0;
+            for piece in rest.iter_mut() {
+                if written < piece.len() {
+                    *piece = &piece[written..];
+                    break;
+                }
+                written -= piece.len();
+                whole += 1;
+            }
+            rest.drain(..whole);
+            if rest.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    pub(super) fn flush(&self) {
+        let mut state = self.state.lock();
+        while let Some(waiting) = state.queue.front_mut() {
+            let mut rest = vec![&waiting.bytes[waiting.at..]];
+            let outcome = self.write(&mut rest);
+            let left = rest.first().map_or(0, |piece| piece.len());
+            waiting.at = waiting.bytes.len() - left;
+            if let Err(error) = outcome {
+                log::debug!("an NBD client is gone: {error}");
+                return self.close_now(&mut state);
+            }
+            if left > 0 {
+                return;
+            }
+            if let Some(sent) = state.queue.pop_front() {
+                self.released(&mut state, sent.hold);
+            }
+        }
+    }
+
+    /// Asks whether the connection's thread, which has seen `changes`, may sleep.
+    pub(super) fn sleep(&self, changes: u64, until: Until) -> Sleep {
+        let mut state = self.state.lock();
+        if state.changes != changes {
+            return Sleep::No;
+        }
+        state.asleep = Some(until);
+        if state.queue.is_empty() { Sleep::Yes } else { Sleep::UntilWritable }
+    }
+
+    /// The connection's thread is awake again.
+    pub(super) fn awake(&self) {
+        self.state.lock().asleep = None;
+        let mut count = [0; 8];
+        // Empty when something else has woken it.
+        let _ = rustix::io::read(&self.wake, &mut count);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// Nothing is sent or received any more.
+    pub(super) fn close(&self) {
+        self.close_now(&mut self.state.lock());
+    }
+
+    fn close_now(&self, state: &mut MutexGuard<'_, State>) {
+        state.closed = true;
+        while let Some(waiting) = state.queue.pop_front() {
+            self.released(state, waiting.hold);
+        }
+        // It fails when the other side was faster.
+        let _ = shutdown(&self.socket, Shutdown::Both);
+        self.changed(state, Until::Nudged);
+    }
+
+    fn released(&self, state: &mut MutexGuard<'_, State>, hold: Hold) {
+        state.held.bytes -= hold.bytes;
+        state.held.requests -= hold.requests;
+        self.changed(state, Until::Answered);
+    }
+
+    /// Counts a change, and wakes the connection's thread if it sleeps until such a one.
+    fn changed(&self, state: &mut MutexGuard<'_, State>, what: Until) {
+        state.changes += 1;
+        if state.asleep == Some(Until::Answered) || state.asleep == Some(what) {
+            state.asleep = None;
+            // It can only fail when the thread has been woken 2^64 times and has not looked.
+            let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// A read whose parts are answered as they come.
+pub(super) struct Reading {
+    outgoing: Arc<Outgoing>,
+    reply: Reply,
+    parts_left: AtomicU32,
+}
+
+impl Reading {
+    /// A read in so many parts; one unless the reply is structured.
+    pub(super) fn new(outgoing: &Arc<Outgoing>, reply: Reply, parts: u32) -> Arc<Self> {
+        Arc::new(Self { outgoing: Arc::clone(outgoing), reply, parts_left: AtomicU32::new(parts) })
+    }
+
+    /// The duty to answer the part of `len` bytes from `offset` on, for which room is held from now on.
+    pub(super) fn part(self: &Arc<Self>, offset: u64, len: u32, first: bool) -> Part {
+        self.outgoing.hold(Hold { bytes: len.into(), requests: usize::from(first) });
+        Part { reading: Arc::clone(self), offset, len, answered: false }
+    }
+}
+
+/// The right, and the duty, to answer a part of a read. Dropped without an answer, it answers `EIO`.
+pub(super) struct Part {
+    reading: Arc<Reading>,
+    offset: u64,
+    len: u32,
+    answered: bool,
+}
+
+impl Part {
+    /// Answers with the bytes in `pieces`, in order, or with an error of the protocol.
+    pub(super) fn answer(mut self, result: Result<&[&[u8]], u32>) {
+        self.send(result);
+    }
+
+    fn send(&mut self, result: Result<&[&[u8]], u32>) {
+        self.answered = true;
+        let Reading { outgoing, reply, parts_left } = &*self.reading;
+        // Under one lock with the sending: the last part must also be sent last.
+        let mut state = outgoing.state.lock();
+        let last = parts_left.fetch_sub(1, Relaxed) == 1;
+        let hold = Hold { bytes: self.len.into(), requests: usize::from(last) };
+        match result {
+            Ok(pieces) => {
+                outgoing.send(&mut state, &reply.data(self.offset, self.len, last), pieces, hold);
+            }
+            Err(errno) if reply.structured => {
+                outgoing.send(&mut state, &reply.error_at(errno, self.offset, last), &[], hold);
+            }
+            Err(errno) => outgoing.send(&mut state, &reply.error(errno), &[], hold),
+        }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.send(Err(errno::EIO));
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! The server's side of the protocol without any I/O: bytes in, events out.
+//!
+//! ```text
+//! greeting ─► client's flags ─► options ─► requests ─► end
+//! ```
+//!
+//! [`Protocol::handle_bytes`] takes what has come, cut anywhere; [`Protocol::poll`] says what is to be done,
+//! one thing at a time, so that whoever has no room for another answer does not ask. Between two calls it
+//! keeps one unfinished option or request, and what has not been looked at.
+
+use std::sync::Arc;
+
+use super::options::{self, Answered, Negotiation};
+use super::wire::{self, Reply, command, errno};
+
+/// The longest read: what clients take for granted where nothing else was said.
+pub const MAX_READ_BYTES: u32 = 32 << 20;
+/// The longest option that is looked at: a name of 4096 bytes and several contexts as long.
+pub(super) const MAX_OPTION_BYTES: u32 = 32 << 10;
+/// The longest answer in one chunk, where a client insists on that.
+pub const MAX_UNCUT_BYTES: u32 = 1 << 20;
+
+/// A disk as the protocol sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportInfo {
+    /// Its name; the first export also answers to the empty one.
+    pub name: String,
+    /// For a person.
+    pub description: String,
+    /// Size of the disk.
+    pub bytes: u64,
+}
+
+/// A request for bytes of the disk, which lie within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// How to answer.
+    pub reply: Reply,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; not zero.
+    pub len: u32,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Send these bytes.
+    Send(Vec<u8>),
+    /// The client has chosen this export: requests follow.
+    Opened(usize),
+    /// Send bytes of the disk, in one piece or, if the reply is structured and `uncut` is not set, in any.
+    Read {
+        /// What, and for whom.
+        request: Request,
+        /// In one piece.
+        uncut: bool,
+    },
+    /// Say what is allocated, from the offset on.
+    Allocation {
+        /// Of which bytes, and for whom.
+        request: Request,
+        /// One extent only.
+        one: bool,
+    },
+    /// These bytes will be read soon.
+    Cache(Request),
+    /// Nothing more will be said by the client, or listened to.
+    Ended(End),
+}
+
+/// How a conversation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum End {
+    /// The client said so.
+    #[error("the client is done")]
+    Done,
+    /// It is not an NBD client, or speaks the protocol from before 2011.
+    #[error("the client's greeting has unknown flags {flags:#x}")]
+    Flags {
+        /// What it sent.
+        flags: u32,
+    },
+    /// What should be an option or a request is none.
+    #[error("expected the magic number {expected:#x}, found {found:#x}")]
+    Magic {
+        /// Of an option or a request.
+        expected: u64,
+        /// What came.
+        found: u64,
+    },
+    /// The client wants an export by the old option, which knows no other answer to a wrong name.
+    #[error("the client asked for an export that does not exist")]
+    NoSuchExport,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Greeting,
+    ClientFlags,
+    Options(Negotiation),
+    Requests(Session),
+    Ended,
+}
+
+/// What the handshake settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Session {
+    pub(super) export: usize,
+    pub(super) bytes: u64,
+    pub(super) structured: bool,
+    /// `base:allocation` was negotiated.
+    pub(super) allocation: bool,
+}
+
+/// One conversation.
+#[derive(Debug)]
+pub struct Protocol {
+    exports: Arc<[ExportInfo]>,
+    phase: Phase,
+    input: Input,
+}
+
+impl Protocol {
+    /// A conversation that has not begun, about these exports; there is at least one.
+    #[must_use]
+    pub fn new(exports: Arc<[ExportInfo]>) -> Self {
+        Self { exports, phase: Phase::Greeting, input: Input::default() }
+    }
+
+    /// Takes bytes that the client sent.
+    pub fn handle_bytes(&mut self, bytes: &[u8]) {
+        if !matches!(self.phase, Phase::Ended) {
+            self.input.put(bytes);
+        }
+    }
+
+    /// What is to be done next; `None` when that depends on bytes that have not come.
+    pub fn poll(&mut self) -> Option<Event> {
+        loop {
+            let event = match &self.phase {
+                Phase::Greeting => Some(self.greet()),
+                Phase::ClientFlags => self.next_flags()?,
+                Phase::Options(_) => self.next_option()?,
+                Phase::Requests(session) => {
+                    let session = *session;
+                    Some(self.next_request(session)?)
+                }
+                Phase::Ended => {
+                    return std::mem::take(&mut self.input.aborted).then_some(Event::Ended(End::Done));
+                }
+            };
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+
+    fn greet(&mut self) -> Event {
+        self.phase = Phase::ClientFlags;
+        let flags = wire::FLAG_FIXED_NEWSTYLE | wire::FLAG_NO_ZEROES;
+        let mut greeting = Vec::with_capacity(18);
+        greeting.extend(wire::NBD_MAGIC.to_be_bytes());
+        greeting.extend(wire::OPTION_MAGIC.to_be_bytes());
+        greeting.extend(flags.to_be_bytes());
+        Event::Send(greeting)
+    }
+
+    /// The outer `None`, here and below, waits for bytes; the inner one has nothing to be done.
+    fn next_flags(&mut self) -> Option<Option<Event>> {
+        let flags = u32::from_be_bytes(*self.input.peek()?);
+        let known = u32::from(wire::FLAG_FIXED_NEWSTYLE | wire::FLAG_NO_ZEROES);
+        if flags & !known != 0 {
+            return Some(Some(self.end(End::Flags { flags })));
+        }
+        self.input.take(4);
+        let no_zeroes = flags & u32::from(wire::FLAG_NO_ZEROES) != 0;
+        self.phase = Phase::Options(Negotiation::new(no_zeroes));
+        Some(None)
+    }
+
+    fn next_option(&mut self) -> Option<Option<Event>> {
+        let (option, length) = match self.input.option_header()? {
+            Ok(header) => header,
+            Err(end) => return Some(Some(self.end(end))),
+        };
+        if length > MAX_OPTION_BYTES {
+            // Its bytes are dropped as they come; no honest client sends so many.
+            self.input.take(16);
+            self.input.skip(u64::from(length));
+            return Some(Some(Event::Send(options::too_big(option))));
+        }
+        let Phase::Options(negotiation) = &mut self.phase else { return Some(None) };
+        let answered = negotiation.answer(&self.exports, option, self.input.option(length)?);
+        self.input.take(16 + length as usize);
+        let said = match answered {
+            Answered::Say(bytes) => bytes,
+            Answered::Open(session, bytes) => {
+                self.phase = Phase::Requests(session);
+                self.input.opened = Some(session.export);
+                bytes
+            }
+            Answered::Abort(bytes) => {
+                self.phase = Phase::Ended;
+                self.input = Input { aborted: true, ..Input::default() };
+                bytes
+            }
+            Answered::Hang => return Some(Some(self.end(End::NoSuchExport))),
+        };
+        Some(Some(Event::Send(said)))
+    }
+
+    fn next_request(&mut self, session: Session) -> Option<Event> {
+        if let Some(export) = self.input.opened.take() {
+            return Some(Event::Opened(export));
+        }
+        Some(match Header::parse(self.input.peek()?) {
+            Ok(header) => {
+                self.input.take(28);
+                self.request(session, &header)
+            }
+            Err(end) => self.end(end),
+        })
+    }
+
+    /// Whether the client has chosen an export.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Requests(_))
+    }
+
+    fn end(&mut self, end: End) -> Event {
+        self.phase = Phase::Ended;
+        self.input = Input::default();
+        Event::Ended(end)
+    }
+
+    fn request(&mut self, session: Session, header: &Header) -> Event {
+        let reply = Reply { cookie: header.cookie, structured: session.structured };
+        let request = Request { reply, offset: header.offset, len: header.len };
+        let refuse = |errno| Event::Send(reply.error(errno));
+        let flags = header.flags;
+        let fits = header.offset.checked_add(u64::from(header.len)).is_some_and(|end| end <= session.bytes);
+        match header.command {
+            command::DISC => self.end(End::Done),
+            command::WRITE => {
+                self.input.skip(u64::from(header.len));
+                refuse(errno::EPERM)
+            }
+            command::TRIM | command::WRITE_ZEROES => refuse(errno::EPERM),
+            command::READ => {
+                let uncut = flags & command::FLAG_DF != 0;
+                let known = flags & !command::FLAG_DF == 0 && (!uncut || session.structured);
+                if !known || !fits || header.len > MAX_READ_BYTES {
+                    refuse(errno::EINVAL)
+                } else if uncut && header.len > MAX_UNCUT_BYTES {
+                    refuse(errno::EOVERFLOW)
+                } else if header.len == 0 {
+                    Event::Send(reply.done())
+                } else {
+                    Event::Read { request, uncut }
+                }
+            }
+            command::BLOCK_STATUS => {
+                if flags & !command::FLAG_REQ_ONE != 0 || !session.allocation || !fits || header.len == 0 {
+                    return refuse(errno::EINVAL);
+                }
+                Event::Allocation { request, one: flags & command::FLAG_REQ_ONE != 0 }
+            }
+            command::CACHE if flags == 0 && fits => {
+                if header.len == 0 {
+                    Event::Send(reply.done())
+                } else {
+                    Event::Cache(request)
+                }
+            }
+            _ => refuse(errno::EINVAL),
+        }
+    }
+}
+
+struct Header {
+    flags: u16,
+    command: u16,
+    cookie: u64,
+    offset: u64,
+    len: u32,
+}
+
+impl Header {
+    fn parse(bytes: &[u8; 28]) -> Result<Self, End> {
+        let (magic, rest) = split::<4>(bytes);
+        let magic = u32::from_be_bytes(magic);
+        if magic != wire::REQUEST_MAGIC {
+            return Err(End::Magic { expected: wire::REQUEST_MAGIC.into(), found: magic.into() });
+        }
+        let (flags, rest) = split::<2>(rest);
+        let (command, rest) = split::<2>(rest);
+        let (cookie, rest) = split::<8>(rest);
+        let (offset, rest) = split::<8>(rest);
+        let (len, _) = split::<4>(rest);
+        Ok(Self {
+            flags: u16::from_be_bytes(flags),
+            command: u16::from_be_bytes(command),
+            cookie: u64::from_be_bytes(cookie),
+            offset: u64::from_be_bytes(offset),
+            len: u32::from_be_bytes(len),
+        })
+    }
+}
+
+/// The first `N` bytes, which are there: callers have counted.
+fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
+    let mut first = [0; N];
+    let (head, rest) = bytes.split_at(N);
+    first.copy_from_slice(head);
+    (first, rest)
+}
+
+/// Bytes that have come and were not looked at, and what follows from those that were.
+#[derive(Debug, Default)]
+struct Input {
+    bytes: Vec<u8>,
+    from: usize,
+    /// Bytes still to come that nobody wants.
+    unwanted: u64,
+    opened: Option<usize>,
+    aborted: bool,
+}
+
+impl Input {
+    fn put(&mut self, bytes: &[u8]) {
+        let dropped = self.unwanted.min(bytes.len() as u64);
+        self.unwanted -= dropped;
+        if self.from > 0 {
+            self.bytes.drain(..self.from);
+            self.from = 0;
+        }
+        self.bytes.extend_from_slice(&bytes[dropped as usize..]);
+    }
+
+    fn peek<const N: usize>(&self) -> Option<&[u8; N]> {
+        self.bytes[self.from..].first_chunk()
+    }
+
+    fn take(&mut self, count: usize) {
+        self.from += count;
+    }
+
+    /// The next bytes are not wanted, be they here or not.
+    fn skip(&mut self, count: u64) {
+        let here = count.min((self.bytes.len() - self.from) as u64);
+        self.from += here as usize;
+        self.unwanted += count - here;
+    }
+
+    /// Number and length of the option that comes.
+    fn option_header(&self) -> Option<Result<(u32, u32), End>> {
+        let header: &[u8; 16] = self.peek()?;
+        let (magic, rest) = split::<8>(header);
+        let found = u64::from_be_bytes(magic);
+        if found != wire::OPTION_MAGIC {
+            return Some(Err(End::Magic { expected: wire::OPTION_MAGIC, found }));
+        }
+        let (option, rest) = split::<4>(rest);
+        let (length, _) = split::<4>(rest);
+        Some(Ok((u32::from_be_bytes(option), u32::from_be_bytes(length))))
+    }
+
+    /// What the option carries, when all of it is there.
+    fn option(&self, length: u32) -> Option<&[u8]> {
+        self.bytes.get(self.from + 16..self.from + 16 + length as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests;

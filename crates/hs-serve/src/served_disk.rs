@@ -1,0 +1,84 @@
+//! The disk in an image, opened and prefetched: what every front end shows in its own way.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hs_image::{Head, Image, Reader, Watch};
+use hs_store::Store;
+
+use crate::ServeError;
+use crate::prefetch::{Deliver, Driver, Running};
+use crate::served::{Prefetching, ServeConfig, ServedError};
+
+/// A disk whose reads are answered, and whose hot region comes ahead of them.
+///
+/// The fields are dropped in order: the stream ends before its reader does.
+pub struct ServedDisk {
+    running: Option<Running>,
+    /// The rest of the request that opened the image, until the prefetch goes on from there.
+    head: Option<Head>,
+    reader: Arc<Reader>,
+    driver: Arc<Driver>,
+}
+
+impl ServedDisk {
+    /// Opens the image in `store` and begins its prefetch, into this process's memory: nothing here could be
+    /// pushed elsewhere.
+    ///
+    /// # Errors
+    /// When the image is not one, or a thread cannot be started.
+    pub fn start(
+        store: Arc<dyn Store>,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> Result<Self, ServedError> {
+        let mut disk = Self::open(store, config, watch)?;
+        disk.start_prefetch(None)?;
+        Ok(disk)
+    }
+
+    /// Opens the image; with a prefetch that is on, by its first request, whose rest waits.
+    pub(crate) fn open(
+        store: Arc<dyn Store>,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> Result<Self, ServedError> {
+        let enabled = config.prefetching != Prefetching::Off;
+        let (image, head) = if enabled {
+            let (image, head) = Image::open_streaming(store, 2 * config.prefetch.first_request_bytes)?;
+            (image, Some(head))
+        } else {
+            (Image::open(store)?, None)
+        };
+        let image = Arc::new(image);
+        let began = head.as_ref().map_or_else(Instant::now, |head| head.asked);
+        let driver = Driver::new(&image, config.prefetch, enabled, began);
+        let reader = Arc::new(Reader::new(Arc::clone(&image), config.reader, driver.clone(), watch)?);
+        Ok(Self { running: None, head, reader, driver })
+    }
+
+    /// Begins the prefetch; `deliver` is where its blocks go beyond this process's memory.
+    pub(crate) fn start_prefetch(&mut self, deliver: Option<Arc<dyn Deliver>>) -> Result<(), ServeError> {
+        self.running = Some(self.driver.start(&self.reader, self.head.take(), deliver)?);
+        Ok(())
+    }
+
+    /// The reader: it answers, and has the figures.
+    #[must_use]
+    pub const fn reader(&self) -> &Arc<Reader> {
+        &self.reader
+    }
+
+    /// The prefetch.
+    #[must_use]
+    pub const fn driver(&self) -> &Arc<Driver> {
+        &self.driver
+    }
+
+    /// Waits until the prefetch has ended.
+    pub fn wait_prefetch(&mut self) {
+        if let Some(running) = &mut self.running {
+            running.wait();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The front ends, as the suite sees them: they show the disk of an image, and readers read it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_serve::{ServeConfig, ServedDisk, ServedImage};
+use hs_store::Store;
+
+use crate::nbd_client::NbdClient;
+use crate::support::machine_has;
+
+/// A front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Front {
+    /// disk.img, through the kernel's page cache.
+    Fuse,
+    /// NBD with replies that are whole.
+    NbdSimple,
+    /// NBD with replies in chunks.
+    NbdStructured,
+}
+
+/// Those that this machine has.
+pub(crate) fn fronts() -> Vec<Front> {
+    let fuse = machine_has(&[]).then_some(Front::Fuse);
+    fuse.into_iter().chain([Front::NbdSimple, Front::NbdStructured]).collect()
+}
+
+/// The disk of an image, shown. The fields are dropped in order.
+pub(crate) struct Shown {
+    place: Place,
+    folder: tempfile::TempDir,
+    structured: bool,
+}
+
+enum Place {
+    Fuse(#[expect(dead_code, reason = "held for its mount")] Box<ServedImage>),
+    Nbd(Box<(NbdServer, ServedDisk)>),
+}
+
+impl Front {
+    pub(crate) fn show(self, store: Arc<dyn Store>, config: &ServeConfig) -> Shown {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = if self == Self::Fuse {
+            Place::Fuse(Box::new(ServedImage::start(store, folder.path(), config, None).expect("shown")))
+        } else {
+            let disk = ServedDisk::start(store, config, None).expect("opened");
+            let export =
+                Export { name: "disk".into(), description: "a sample".into(), reader: disk.reader().clone() };
+            let address = NbdAddress::Unix(folder.path().join("socket"));
+            let server = NbdServer::start(vec![export], &[address], NbdOptions::default()).expect("served");
+            Place::Nbd(Box::new((server, disk)))
+        };
+        Shown { place, folder, structured: self == Self::NbdStructured }
+    }
+
+    /// What is said of a read that begins at the end, or goes beyond it.
+    pub(crate) fn refuses_past_end(self) -> bool {
+        self != Self::Fuse
+    }
+}
+
+impl Shown {
+    /// Another reader.
+    pub(crate) fn reader(&self) -> Reader {
+        match &self.place {
+            Place::Fuse(_) => Reader::File(File::open(self.folder.path().join("disk.img")).expect("opened")),
+            Place::Nbd(_) => {
+                let client = NbdClient::open(&self.socket(), "disk", self.structured).expect("connected");
+                Reader::Nbd(client)
+            }
+        }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The server, which only NBD has.
+    pub(crate) fn server(&mut self) -> &mut NbdServer {
+        match &mut self.place {
+            Place::Nbd(served) => &mut served.0,
+            Place::Fuse(_) => unreachable!("asked of NBD only"),
+        }
+    }
+
+    /// The disk behind the server.
+    pub(crate) fn disk(&self) -> &ServedDisk {
+        match &self.place {
+            Place::Nbd(served) => &served.1,
+            Place::Fuse(_) => unreachable!("asked of NBD only"),
+        }
+    }
+}
+
+/// One that reads the disk.
+pub(crate) enum Reader {
+    File(File),
+    Nbd(NbdClient),
+}
+
+impl Reader {
+    /// Bytes as far as there are any, or the number of the error.
+    pub(crate) fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, i32> {
+        match self {
+            Self::File(file) => {
+                let mut found = vec![0xee; len as usize];
+                let mut at = 0;
+                while at < found.len() {
+                    match file.read_at(&mut found[at..], offset + at as u64) {
+                        Ok(0) => break,
+                        Ok(count) => at += count,
+                        Err(error) => return Err(error.raw_os_error().expect("the system's")),
+                    }
+                }
+                found.truncate(at);
+                Ok(found)
+            }
+            Self::Nbd(client) => {
+                client.read(offset, len).expect("the connection lives").map_err(|errno| errno as i32)
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! One suite for every front end: whatever is read through it is what lies in the raw disk, or an error.
+
+mod fronts;
+mod nbd_client;
+mod nbd_guests;
+mod reads;
+mod sample;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
+mod support;
