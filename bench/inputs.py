@@ -134,7 +134,7 @@ def boot_profile(image_path, name, *flags):
     """A recorded boot."""
 
     def make(draft):
-        boot(image_path, flags=["--record", draft, *flags])
+        boot(image_path, flags=["--record", draft, "--grace", 4, *flags])
 
     return kept(f"{name}.hsp", [image_path, program()], make)
 

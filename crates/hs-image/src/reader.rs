@@ -239,7 +239,7 @@ impl Reader {
     pub fn supply_hot(
         &self,
         chunk: u32,
-        stored: &[u8],
+        stored: Vec<u8>,
         tools: &mut Decompressor,
         gate: impl FnOnce(),
     ) -> Result<Option<Bytes>, ImageError> {
@@ -247,9 +247,10 @@ impl Reader {
         if shared.memory.lock().has(Key::Hot(chunk)) {
             return Ok(None);
         }
-        match shared.image.decode_hot(chunk, stored, tools) {
+        match shared.image.decode_hot(chunk, &stored, tools) {
             Ok(raw) => {
                 let bytes = Arc::new(raw);
+                shared.memory.lock().keep_hot(chunk, shared.image.hot_chunk(chunk).0, stored);
                 gate();
                 shared.counters.prefetch_bytes.fetch_add(bytes.len() as u64, Relaxed);
                 shared.publish(Key::Hot(chunk), &bytes, true);
@@ -576,8 +577,15 @@ impl Shared {
     /// Brings a hot chunk with a request of its own.
     fn load_hot(&self, chunk: u32, tools: &mut Decompressor) {
         let key = Key::Hot(chunk);
-        let known = self.memory.lock().peek(key);
+        let (known, stored) = {
+            let mut memory = self.memory.lock();
+            (memory.peek(key), memory.stored_hot(chunk))
+        };
         let load = || {
+            // It was verified when it came; it is verified once more, since it may have lain long in memory.
+            if let Some(Ok(raw)) = stored.map(|stored| self.image.decode_hot(chunk, &stored, tools)) {
+                return Ok(Arc::new(raw));
+            }
             let asked = Instant::now();
             let loaded = self.image.load_hot(chunk, tools).map(Arc::new);
             // What a failure costs says nothing of the medium elsewhere.

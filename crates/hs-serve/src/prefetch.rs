@@ -388,7 +388,7 @@ impl Driver {
     fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, push: Option<&PushQueue>) {
         let mut tools = Decompressor::new();
         for Stored { chunk, bytes } in stored {
-            match reader.supply_hot(chunk, &bytes, &mut tools, || self.wait_for_warmer(chunk)) {
+            match reader.supply_hot(chunk, bytes, &mut tools, || self.wait_for_warmer(chunk)) {
                 Ok(Some(raw)) => {
                     if let Some(push) = push {
                         push.put(Decoded { chunk, raw });

@@ -36,8 +36,9 @@ pub(super) struct Memory {
     cache: LruCache<Key, Bytes>,
     cached_bytes: u64,
     cache_bytes: u64,
-    /// Windows that came as neighbours and were not asked for yet, as they are stored.
-    stored: LruCache<u64, (ChunkRef, Vec<u8>)>,
+    /// Chunks as they are stored: windows that came as neighbours and were not asked for yet, and hot chunks that the
+    /// stream brought, whose pages the kernel may have dropped before anybody read them.
+    stored: LruCache<Key, (ChunkRef, Vec<u8>)>,
     stored_bytes: u64,
     /// Windows that have come and are being decompressed.
     decoding: HashSet<u64>,
@@ -164,14 +165,14 @@ impl Memory {
 
     /// Whether the window came before it was asked for and only has to be decompressed.
     pub(super) fn has_come(&self, window: u64) -> bool {
-        self.stored.contains(&window) || self.decoding.contains(&window)
+        self.stored.contains(&Key::Cold(window)) || self.decoding.contains(&window)
     }
 
     /// Begins to decompress a window that has come and that nobody waits for yet; false when there is no
     /// need to.
     pub(super) fn begin_decoding(&mut self, window: u64) -> bool {
         let key = Key::Cold(window);
-        if !self.stored.contains(&window) || self.is_loading(key) || self.has(key) {
+        if !self.stored.contains(&key) || self.is_loading(key) || self.has(key) {
             return false;
         }
         self.loading.insert(key, Vec::new());
@@ -185,21 +186,35 @@ impl Memory {
             return false;
         }
         self.loading.remove(&key);
+        self.stored_put(key, chunk, stored.to_vec());
+        true
+    }
+
+    /// Keeps a hot chunk as it is stored, in case that its pages are dropped and asked for again.
+    pub(super) fn keep_hot(&mut self, number: u32, chunk: ChunkRef, stored: Vec<u8>) {
+        self.stored_put(Key::Hot(number), chunk, stored);
+    }
+
+    /// A hot chunk as it is stored, if it is kept.
+    pub(super) fn stored_hot(&mut self, number: u32) -> Option<Vec<u8>> {
+        self.stored.get(&Key::Hot(number)).map(|(_, stored)| stored.clone())
+    }
+
+    fn stored_put(&mut self, key: Key, chunk: ChunkRef, stored: Vec<u8>) {
         self.stored_bytes += stored.len() as u64;
-        if let Some((_, old)) = self.stored.put(window, (chunk, stored.to_vec())) {
+        if let Some((_, old)) = self.stored.put(key, (chunk, stored)) {
             self.stored_bytes -= old.len() as u64;
         }
-        // A quarter of the cache: compressed, that is about as many windows as the rest holds.
+        // A quarter of the cache: compressed, that is about as many chunks as the rest holds.
         while self.stored_bytes > self.cache_bytes / 4 {
             let Some((_, (_, old))) = self.stored.pop_lru() else { break };
             self.stored_bytes -= old.len() as u64;
         }
-        true
     }
 
     /// Takes out a window that came early, to be decompressed now.
     pub(super) fn take_stored(&mut self, window: u64) -> Option<(ChunkRef, Vec<u8>)> {
-        let taken = self.stored.pop(&window);
+        let taken = self.stored.pop(&Key::Cold(window));
         if let Some((_, stored)) = &taken {
             self.stored_bytes -= stored.len() as u64;
             self.decoding.insert(window);

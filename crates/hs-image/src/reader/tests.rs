@@ -67,7 +67,7 @@ proptest! {
             for message in &head.messages {
                 match message {
                     HeadMessage::Chunk(chunk, stored) => {
-                        reader.supply_hot(chunk, &stored, &mut tools, || {}).expect("the chunk is whole");
+                        reader.supply_hot(chunk, stored, &mut tools, || {}).expect("the chunk is whole");
                     }
                     HeadMessage::Finished(outcome) => {
                         outcome.expect("the stream succeeds");
@@ -78,7 +78,7 @@ proptest! {
             if prng.below(2) == 0 {
                 let sink = &mut |event: StreamEvent<'_>| {
                     if let StreamEvent::Chunk(chunk, stored) = event {
-                        reader.supply_hot(chunk, stored, &mut tools, || {}).expect("the chunk is whole");
+                        reader.supply_hot(chunk, stored.to_vec(), &mut tools, || {}).expect("the chunk is whole");
                     }
                     std::ops::ControlFlow::Continue(())
                 };
@@ -154,7 +154,7 @@ fn a_reader_that_joined_is_served_by_the_stream_and_by_nothing_else() {
     let gate = || {
         gated.fetch_add(1, Ordering::SeqCst);
     };
-    let supplied = reader.supply_hot(0, &stored, &mut Decompressor::new(), gate);
+    let supplied = reader.supply_hot(0, stored, &mut Decompressor::new(), gate);
     assert!(supplied.is_ok_and(|bytes| bytes.is_some()));
     assert_eq!(gated.load(Ordering::SeqCst), 1);
     let found = receiver.recv().expect("answered").expect("the bytes");
@@ -162,6 +162,12 @@ fn a_reader_that_joined_is_served_by_the_stream_and_by_nothing_else() {
     assert_eq!(counters.snapshot().requests, before, "nothing was read for it");
     let late = reader.stats().late_bytes;
     assert_eq!(late, extent.bytes());
+    // Pushed into the kernel, which dropped it: it is asked for again, and the medium is not.
+    reader.forget_hot(0);
+    let mut again = vec![0; found.len()];
+    reader.read_at(extent.start.byte_offset(), &mut again).expect("read");
+    assert!(again == found);
+    assert_eq!(counters.snapshot().requests, before, "kept as it is stored");
 }
 
 /// Doubted prefetch waits until no miss is under way: one that in turn waits for the prefetch must be over
@@ -237,7 +243,7 @@ fn a_damaged_chunk_from_the_stream_is_refused_and_its_readers_get_the_cold_copie
     let (_, at) = image.hot_chunk(0);
     let mut stored = bench.bytes("hot.hsi")[at.offset as usize..at.end() as usize].to_vec();
     stored[0] ^= 1;
-    let supplied = reader.supply_hot(0, &stored, &mut Decompressor::new(), || unreachable!("not verified"));
+    let supplied = reader.supply_hot(0, stored, &mut Decompressor::new(), || unreachable!("not verified"));
     assert!(
         matches!(&supplied, Err(ImageError::Chunk { chunk, .. }) if chunk == "hot chunk 0"),
         "{supplied:?}"

@@ -106,7 +106,7 @@ fn read_streaming(store: &Arc<MemoryStore>) -> Result<(), ImageError> {
     let mut tools = Decompressor::new();
     for message in head.messages {
         if let HeadMessage::Chunk(chunk, stored) = message {
-            let _ = reader.supply_hot(chunk, &stored, &mut tools, || {});
+            let _ = reader.supply_hot(chunk, stored, &mut tools, || {});
         }
     }
     reader.stream_ended();

@@ -176,7 +176,7 @@ fn open_streaming(store: Arc<dyn Store>) -> Result<(Reader, bool), ImageError> {
     let mut tools = Decompressor::new();
     for message in head.messages {
         if let HeadMessage::Chunk(chunk, stored) = message {
-            let _ = reader.supply_hot(chunk, &stored, &mut tools, || {});
+            let _ = reader.supply_hot(chunk, stored, &mut tools, || {});
         }
     }
     reader.stream_ended();

@@ -21,7 +21,7 @@ pub(super) const GUEST: &str = "Debian with systemd, in User-mode Linux";
 /// Seconds a repeat after which the raw disk is not booted from again: no ratio depends on it.
 const RAW_PATIENCE_S: f64 = 8.0;
 /// So long a recorded boot goes on after ready, since in another boot some of that may come before it.
-const RECORD_GRACE: &str = "1";
+const RECORD_GRACE: &str = "4";
 
 /// The places of the contenders, in the order in which they are timed and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ mod tests {
         let args = record_command(Path::new("a b.hsi"), Path::new("p q.hsp")).unwrap();
         assert_eq!((args.disk.as_path(), args.medium), (Path::new("a b.hsi"), Medium::None));
         assert_eq!(args.record.as_deref(), Some(Path::new("p q.hsp")));
-        assert_eq!(args.grace, std::time::Duration::from_secs(1));
+        assert_eq!(args.grace, std::time::Duration::from_secs(4));
     }
 
     #[test]
