@@ -33,11 +33,24 @@ def figures_of(demo):
         if ratio is None:
             continue
         name, more = NAMES[key]
-        target = {"at_least" if more else "at_most": ratio["goal"]}
+        # A ratio of waits that boots vary by more than is stated, not judged.
+        target = {} if ratio["range"] is None else {"at_least" if more else "at_most": ratio["goal"]}
         noise = ratio.get("range")
         noise = [noise["least"], noise["most"]] if isinstance(noise, dict) else noise
         yield figure(f"{name}, {boot['medium']}", ratio["ratio"], noise=noise, detail=detail, **target)
         detail = {}
+
+
+    yield from observed(demo["runs"], boot["medium"])
+
+
+def observed(runs, medium):
+    """What readers waited for the medium as the server saw it, all waits added up, in the median boots: it does not drown
+    in what else makes boots vary."""
+    ours = runs["optimised"]["demand_wait_s"]
+    for key, name in (("unoptimised", "unoptimised"), ("cloop_like", "cloop-like")):
+        goal = {"cd-24x-cav": 0.10, "hdd-7200": 0.15}[medium]
+        yield figure(f"waits seen by the server ÷ the {name} boot's, {medium}", ours / runs[key]["demand_wait_s"], at_most=goal)
 
 
 def main():

@@ -107,7 +107,8 @@ def start(image, command, *, medium, ready=None, flags=(), foreign=False, patien
 
 def boot(disk, *, medium="none", flags=(), patience_s=400):
     """One boot under User-mode Linux; returns its run summary."""
-    return json.loads(headstart("boot", disk, "--medium", medium, "--json", *flags, patience_s=patience_s))
+    on = [] if medium == "none" else ["--medium", medium]
+    return json.loads(headstart("boot", disk, *on, "--json", *flags, patience_s=patience_s))
 
 
 @functools.cache

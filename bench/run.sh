@@ -13,7 +13,8 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 "$here/../scripts/setup.sh" --bench
 if [ $# -eq 0 ]; then
-    set -- start wrong_profile size random_reads sequential pipeline memory scale read_ahead
+    set -- start wrong_profile size random_reads sequential pipeline memory scale read_ahead \
+        boot boot_variation join boot_cloop memory_limit
 fi
 began=$(date +%s)
 for script in "$@"; do
@@ -21,4 +22,4 @@ for script in "$@"; do
     python3 "$here/$script.py"
 done
 python3 "$here/table.py" >/dev/null
-echo "$(($(date +%s) - began)) s in all; see bench/results/issue-1-first-image.md" >&2
+echo "$(($(date +%s) - began)) s in all; see bench/results/issue-*.md" >&2

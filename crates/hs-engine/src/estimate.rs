@@ -34,14 +34,20 @@ impl MediumEstimate {
     /// the transfer of its `bytes`.
     pub fn observe_jump(&mut self, worked: Nanos, bytes: u64) {
         let Some(transfer) = self.transfer(bytes) else { return };
-        blend(&mut self.jump_ns, worked.saturating_sub(transfer).0 as f64);
+        let sample = worked.saturating_sub(transfer).0 as f64;
+        // Those that fetch out of turn often fetch neighbours, which cost no seek: one that was long says more.
+        let jump = self.jump_ns.map_or(sample, |old| {
+            let share = if sample > old { 0.5 } else { 1.0 / 16.0 };
+            old + (sample - old) * share
+        });
+        self.jump_ns = Some(jump);
     }
 
-    /// Time from asking for something elsewhere to its first byte: a seek, where the medium seeks. Before the first
-    /// observation that of any request.
+    /// Time from asking for something elsewhere to its first byte: a seek, where the medium seeks; `None` before the
+    /// first observation.
     #[must_use]
-    pub fn jump(&self) -> Nanos {
-        self.jump_ns.map_or_else(|| self.latency(), |jump| Nanos(jump as u64))
+    pub fn jump(&self) -> Option<Nanos> {
+        self.jump_ns.map(|jump| Nanos(jump as u64))
     }
 
     /// Time from asking to the first byte; zero before the first observation.
@@ -81,8 +87,8 @@ mod tests {
         }
         assert_eq!(estimate.latency(), Nanos::from_millis(10));
         assert_eq!(estimate.transfer(25_000_000), Some(Nanos::from_millis(1000)));
-        assert_eq!(estimate.jump(), estimate.latency(), "nothing better is known");
+        assert_eq!(estimate.jump(), None);
         estimate.observe_jump(Nanos::from_millis(94), 100_000);
-        assert_eq!(estimate.jump(), Nanos::from_millis(90));
+        assert_eq!(estimate.jump(), Some(Nanos::from_millis(90)));
     }
 }

@@ -159,8 +159,12 @@ const EARLY: Nanos = Nanos::from_millis(2);
 const RECENT: Nanos = Nanos::from_millis(200);
 /// How many answered requests are remembered: those that another may have waited for.
 const ANSWERED: usize = 8;
-/// Leaving the stream costs a jump, and coming back another.
-const THERE_AND_BACK: u64 = 2;
+/// Who leaves the stream waits for a jump, and holds everybody else up for two, there and back. Together that is
+/// what joining may cost him.
+const JUMPS_OF_LEAVING: u64 = 3;
+/// What a jump costs as long as none was seen, on a medium that does not overlap requests: those of the slowest
+/// drives. Whoever joins in error loses this once, whoever seeks in error loses it each time.
+const UNKNOWN_JUMP: Nanos = Nanos::from_millis(100);
 /// How long the medium must have been free of demand before doubted prefetch goes on.
 const PAUSE: Nanos = Nanos::from_millis(20);
 
@@ -409,9 +413,12 @@ impl Prefetch {
             return Late::Fetch;
         }
         // Both wait for the requests under way. Then the stream brings what lies between first; a request of its own
-        // costs a jump, and another one back to the stream unless the medium overlaps them.
-        let jumps = if self.overlaps { 1 } else { THERE_AND_BACK };
-        let patience = Nanos(self.estimate.jump().0.saturating_mul(jumps));
+        // costs a jump, and the stream another two, unless the medium overlaps them.
+        let patience = if self.overlaps {
+            self.estimate.jump().unwrap_or_else(|| self.estimate.latency())
+        } else {
+            Nanos(self.estimate.jump().unwrap_or(UNKNOWN_JUMP).0.saturating_mul(JUMPS_OF_LEAVING))
+        };
         match (self.config.late, self.estimate.transfer(self.stored(&(self.next..chunk)))) {
             (LateRule::Join, _) => Late::Join,
             (LateRule::ByCost, Some(between)) if between <= patience => Late::Join,
