@@ -34,7 +34,8 @@ def figures_of(demo):
             continue
         name, more = NAMES[key]
         # A ratio of waits that boots vary by more than is stated, not judged.
-        target = {} if ratio["range"] is None else {"at_least" if more else "at_most": ratio["goal"]}
+        drowns = ratio["range"] is None or None in ratio["range"]
+        target = {} if drowns else {"at_least" if more else "at_most": ratio["goal"]}
         noise = ratio.get("range")
         noise = [noise["least"], noise["most"]] if isinstance(noise, dict) else noise
         yield figure(f"{name}, {boot['medium']}", ratio["ratio"], noise=noise, detail=detail, **target)

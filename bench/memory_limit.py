@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prefetch where memory is short: never slower than without.
 
-The demo's program starts in a memory cgroup that does not hold what its start needs: three quarters, and two thirds, of
+The demo's program starts in a memory cgroup that does not hold what its start needs: three quarters of
 the peak that it has where memory is free. With prefetch and without, on every medium.
 """
 
@@ -59,7 +59,7 @@ def main():
     free = Group("free")
     needs = min(started(free, files["optimized"], "none", mode)["peak"] for mode in ("warm", "off"))
     free.remove()
-    for share in (0.75, 0.65):
+    for share in (0.75,):
         limit = int(needs * share)
         group = Group("tight", limit)
         for medium in [*FLAT, *DRIVES, "none"]:

@@ -14,7 +14,9 @@ VERDICT = {True: "met", False: "**missed**", None: ""}
 
 
 def range_of(each):
-    """The noise behind a figure."""
+    """The noise behind a figure; an end of it may be anything."""
+    if each.get("range") and None in each["range"]:
+        return "any"
     return f"{each['range'][0]:.3g}–{each['range'][1]:.3g}" if each.get("range") else ""
 
 
