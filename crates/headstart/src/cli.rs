@@ -1,5 +1,7 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+mod serving;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -10,6 +12,8 @@ use hs_serve::nbd::NbdAddress;
 use hs_units::ByteSize;
 
 use crate::medium::{Damage, MediumParser};
+
+pub(crate) use serving::Serving;
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
@@ -376,6 +380,8 @@ pub(crate) struct Mount {
     pub clear_dead: bool,
     #[arg(long, hide = true)]
     pub(crate) ready_fd: Option<i32>,
+    #[command(flatten)]
+    pub serving: Serving,
 }
 
 /// Flags of `headstart serve`.
@@ -398,6 +404,8 @@ pub(crate) struct Serve {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    #[command(flatten)]
+    pub serving: Serving,
     /// Print a summary as one JSON object at the end.
     #[arg(long)]
     pub json: bool,

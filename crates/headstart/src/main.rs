@@ -84,7 +84,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Optimize(args) => commands::optimize::run(args, quiet)?,
         Command::Verify(args) => commands::verify::run(args, quiet)?,
         Command::Inspect(args) => commands::inspect::run(args)?,
-        Command::Serve(args) => commands::serve::run(args, quiet)?,
+        Command::Serve(args) => return commands::serve::run(args, arguments, quiet).map(exit_code),
         Command::Status(args) => commands::status::run(args)?,
         Command::Mount(args) => return commands::mount::run(args, arguments, quiet).map(exit_code),
         Command::Lab(Lab::Disk(args)) => commands::lab::disk(args, quiet)?,

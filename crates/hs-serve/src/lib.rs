@@ -35,7 +35,8 @@ pub use mounts::clear_dead;
 pub use prefetch::{Deliver, Driver, Running};
 pub use record::Recorder;
 pub use served::{
-    FsDriver, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile, ServedImage,
+    FsDriver, HeldSession, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile,
+    ServedImage,
 };
 pub use served_disk::ServedDisk;
 pub use streamed::Streamed;

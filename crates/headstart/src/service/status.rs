@@ -17,6 +17,10 @@ use crate::summary::{memory_bytes, peak_rss_bytes};
 pub(crate) struct Status {
     /// The server's process.
     pub pid: u32,
+    /// The process that starts the next server when this one dies; none without a supervisor.
+    pub supervisor: Option<u32>,
+    /// Servers before this one that died.
+    pub restarts: u32,
     /// The server's version.
     pub version: String,
     /// The image file.

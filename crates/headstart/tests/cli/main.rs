@@ -13,4 +13,5 @@ mod rootless;
 mod scene;
 mod service;
 mod starts;
+mod supervised;
 mod usage;
