@@ -290,7 +290,12 @@ impl Collector for Figures {
 /// What tells one image from another.
 fn labels(status: &Status) -> [(&'static str, String); 2] {
     let at = status.nbd.clone().unwrap_or_else(|| status.dir.display().to_string());
-    [("image", status.image.display().to_string()), ("at", at)]
+    [("image", escaped(&status.image.display().to_string())), ("at", escaped(&at))]
+}
+
+/// A label's value as OpenMetrics has it, which `prometheus-client` leaves to us.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -311,7 +316,7 @@ mod tests {
         let other = Status { nbd: Some("nbd://x/y".into()), rss_bytes: Some(7), ..Status::default() };
         let text = text(vec![status, other]);
         for line in [
-            "# HELP headstart_demand_bytes What these reads asked for.",
+            "# HELP headstart_demand_bytes What these reads asked for",
             "# TYPE headstart_demand_bytes counter",
             "# UNIT headstart_demand_bytes bytes",
             "headstart_demand_bytes_total{image=\"/a\\\"b.hsi\",at=\"/mnt\"} 4096.0",
