@@ -51,7 +51,7 @@ impl Queue {
             config,
             arena: Arena::default(),
             clients: Clients::default(),
-            lanes: config.classes.map(|class| Lane::new(&config, class)),
+            lanes: Class::ALL.map(|class| Lane::new(&config, class)),
             services: Services::default(),
             head: 0,
             merged: Merged::new(),

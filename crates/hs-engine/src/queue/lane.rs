@@ -5,6 +5,7 @@ use hs_units::Nanos;
 use super::arena::Arena;
 use super::config::{ClassConfig, QueueConfig};
 use super::elevator::{self, Choice, Elevator, View};
+use super::request::Class;
 use super::waiting::Waiting;
 
 /// The requests of one class.
@@ -22,10 +23,10 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(config: &QueueConfig, class: ClassConfig) -> Self {
-        let elevator = elevator::new(config.elevator, config);
+    pub(super) fn new(config: &QueueConfig, class: Class) -> Self {
+        let elevator = elevator::new(config, class);
         Self {
-            config: class,
+            config: config.classes[class.index()],
             waiting: Waiting::new(elevator.grouping()),
             elevator,
             since: Nanos::ZERO,
