@@ -1,12 +1,16 @@
-//! Prefetch policy as pure logic: `handle_*` in, `poll` out, `now` is an argument.
+//! Scheduling and prefetch policy as pure logic: `handle_*` in, `poll` out, `now` is an argument.
 //!
-//! The engine never touches a file or a clock. It sees the sizes of the hot chunks, what the medium
+//! The engine never touches a file or a clock. The [`Prefetch`] sees the sizes of the hot chunks, what the medium
 //! answered and how long that took, and it says which contiguous run of chunks to ask for next, or
 //! that somebody who needs a chunk now should wait for the stream rather than send the medium
-//! elsewhere (DESIGN decision 8). The same code can run against a model under a virtual clock.
+//! elsewhere (DESIGN decision 8). The [`queue`] sees every request and says which one is next. The same code can
+//! run against a model under a virtual clock.
 
 mod estimate;
 mod prefetch;
+pub mod queue;
+mod recorder;
 
 pub use estimate::MediumEstimate;
 pub use prefetch::{ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, RequestId};
+pub use recorder::{Event, Recorded, Recorder};

@@ -1,0 +1,284 @@
+//! The I/O scheduler: what goes to the medium next, of all that is wanted from it.
+//!
+//! `handle_*` in, [`Queue::poll`] out, `now` is an argument. A request waits in its [`Class`]; within one class an
+//! elevator says whose turn it is, and what lies next to it goes with it. docs/ENGINE.md says what each policy is for.
+//!
+//! The queue does not know which requests conflict: whoever reads what he is writing waits for the write himself.
+
+mod arena;
+mod clients;
+mod config;
+mod elevator;
+mod heap;
+mod lane;
+mod merge;
+mod metrics;
+mod positions;
+mod request;
+mod service;
+mod shares;
+mod waiting;
+
+use hs_units::Nanos;
+
+use arena::Arena;
+use clients::Clients;
+pub use config::{ClassConfig, DEMAND_MERGE_BYTES, ElevatorKind, FairnessConfig, MediumTraits, QueueConfig};
+use elevator::Choice;
+use lane::Lane;
+use merge::Merged;
+pub use metrics::{ClassMetrics, QueueMetrics, jain_index};
+pub use request::{
+    Class, ClientKey, Direction, Dispatch, DispatchId, Finished, Poll, Request, RequestTag, Ticket,
+};
+pub use service::Finish;
+use service::Services;
+use waiting::Found;
+
+use crate::recorder::{Event, Recorder};
+
+/// Requests that wait for a medium or are served by it.
+#[derive(Debug)]
+pub struct Queue {
+    config: QueueConfig,
+    arena: Arena,
+    clients: Clients,
+    lanes: [Lane; Class::COUNT],
+    services: Services,
+    /// Where the request before ended.
+    head: u64,
+    merged: Merged,
+    recorder: Option<Recorder>,
+}
+
+impl Queue {
+    /// A queue in which nobody waits.
+    #[must_use]
+    pub fn new(config: QueueConfig) -> Self {
+        Self {
+            config,
+            arena: Arena::default(),
+            clients: Clients::default(),
+            lanes: Class::ALL.map(|class| Lane::new(&config, class)),
+            services: Services::default(),
+            head: 0,
+            merged: Merged::new(),
+            recorder: None,
+        }
+    }
+
+    /// How the queue behaves.
+    #[must_use]
+    pub const fn config(&self) -> &QueueConfig {
+        &self.config
+    }
+
+    /// Keeps the last `capacity` events from now on.
+    pub fn start_recording(&mut self, capacity: usize) {
+        self.recorder = Some(Recorder::new(capacity));
+    }
+
+    /// The events that are kept, if they are.
+    pub const fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.recorder.as_mut()
+    }
+
+    /// Somebody wants something. [`Queue::poll`] afterwards.
+    ///
+    /// # Panics
+    /// When the range ends beyond 2^64.
+    pub fn handle_request(&mut self, now: Nanos, request: Request) -> Ticket {
+        assert!(request.range.offset.checked_add(request.range.len).is_some(), "a range ends below 2^64");
+        let class = if self.config.by_class { request.class } else { Class::Demand };
+        let client = self.client(request.client);
+        self.clients.get_mut(client).handle_request(now);
+        let Request { tag, direction, range, .. } = request;
+        self.record(now, Event::Requested { tag, class, direction, client: request.client, range });
+        let ticket = self.arena.insert(now, &request, class, client);
+        self.lanes[class.index()].insert(now, &mut self.arena, ticket.index);
+        ticket
+    }
+
+    /// Nobody wants it any more. False when it was in service already, or has ended.
+    pub fn handle_cancel(&mut self, now: Nanos, ticket: Ticket) -> bool {
+        let Some(index) = self.arena.waiting(ticket) else { return false };
+        let entry = *self.arena.get(index);
+        self.lanes[entry.class.index()].remove(&mut self.arena, index);
+        self.clients.get_mut(entry.client).handle_ended(now);
+        self.arena.release(index);
+        self.record(now, Event::Withdrawn { tag: entry.tag });
+        true
+    }
+
+    /// Somebody waits now for what was not so urgent. False when it was in service already, has ended, or is as urgent.
+    pub fn handle_promote(&mut self, now: Nanos, ticket: Ticket, class: Class) -> bool {
+        let Some(index) = self.arena.waiting(ticket) else { return false };
+        let old = self.arena.get(index).class;
+        if class >= old || !self.config.by_class {
+            return false;
+        }
+        self.lanes[old.index()].remove(&mut self.arena, index);
+        self.arena.get_mut(index).class = class;
+        let tag = self.arena.get(index).tag;
+        self.lanes[class.index()].insert(now, &mut self.arena, index);
+        self.record(now, Event::Promoted { tag, class });
+        true
+    }
+
+    /// A client opened a connection. It inherits what the client has been served: all of its connections have one share
+    /// together, and more of them gain nothing.
+    pub fn open_connection(&mut self, client: ClientKey) {
+        let number = self.client(client);
+        self.clients.get_mut(number).connections += 1;
+    }
+
+    /// A client closed a connection. What it was served stays the client's, so that coming back gains nothing either.
+    pub fn close_connection(&mut self, client: ClientKey) {
+        if let Some(number) = self.clients.find(client) {
+            let client = self.clients.get_mut(number);
+            client.connections = client.connections.saturating_sub(1);
+        }
+    }
+
+    /// What to send to the medium now. To be asked again until it is not [`Poll::Dispatch`].
+    pub fn poll(&mut self, now: Nanos) -> Poll {
+        if self.in_service(Class::Demand) >= self.lanes[0].config.depth {
+            return Poll::Idle;
+        }
+        if let Some(class) = self.aged(now) {
+            let oldest = self.lanes[class.index()].oldest(&mut self.arena);
+            self.lanes[class.index()].metrics.aged += 1;
+            return self.dispatch(now, class, oldest, true);
+        }
+        let mut wait = None;
+        for class in Class::ALL {
+            if self.lanes[class.index()].is_empty() || !self.has_room(class) {
+                continue;
+            }
+            if self.is_held(now, class) {
+                wait = self.held_until(class);
+                break;
+            }
+            match self.lanes[class.index()].choose(now, &mut self.arena, self.head) {
+                Choice::Request(chosen) => return self.dispatch(now, class, chosen, false),
+                Choice::WaitUntil(then) => wait = Some(then),
+            }
+            break;
+        }
+        let due = Class::ALL[1..].iter().filter(|class| self.has_room(**class));
+        let due = due.filter_map(|class| self.lanes[class.index()].due()).min();
+        match [wait, due].into_iter().flatten().min() {
+            Some(then) => Poll::WaitUntil(then),
+            None => Poll::Idle,
+        }
+    }
+
+    /// The caller's names of what a dispatch holds.
+    pub fn tags(&self, id: DispatchId) -> impl Iterator<Item = RequestTag> {
+        self.services.members(&self.arena, id).map(|index| self.arena.get(index).tag)
+    }
+
+    /// The medium has answered, or failed: `bytes` came, from the beginning of the range on. The requests that have
+    /// ended by that come out of the result; those that are not taken out of it end as well.
+    ///
+    /// # Panics
+    /// When the dispatch has ended before.
+    pub fn handle_done(&mut self, now: Nanos, id: DispatchId, bytes: u64) -> Finish<'_> {
+        let service = self.services.finish(id);
+        self.record(now, Event::Ended { class: service.class, bytes, range: service.range });
+        let lane = &mut self.lanes[service.class.index()];
+        lane.in_service -= 1;
+        lane.seen = Some(now);
+        Finish::new(&mut self.arena, &mut self.clients, lane, now, service, bytes)
+    }
+
+    /// Requests that wait.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        self.lanes.iter().map(|lane| u64::from(lane.queued)).sum()
+    }
+
+    /// What the queue has done so far.
+    #[must_use]
+    pub fn metrics(&self, now: Nanos) -> QueueMetrics {
+        QueueMetrics {
+            classes: std::array::from_fn(|class| self.lanes[class].metrics),
+            clients: self.clients.iter().count() as u32,
+            jain_index: metrics::jain_of(&self.clients, now),
+        }
+    }
+
+    /// The number of a client, which is taken in if it is not known.
+    fn client(&mut self, key: ClientKey) -> u32 {
+        if let Some(number) = self.clients.find(key) {
+            return number;
+        }
+        let lanes = &mut self.lanes;
+        let may_forget = |number| {
+            lanes.iter().filter_map(|lane| lane.shares.as_ref()).all(|shares| shares.may_forget(number))
+        };
+        let number = self.clients.add(key, may_forget);
+        for shares in lanes.iter_mut().filter_map(|lane| lane.shares.as_mut()) {
+            shares.forget(number);
+        }
+        number
+    }
+
+    /// Requests to the medium of this class and less urgent ones that have not ended.
+    fn in_service(&self, class: Class) -> u32 {
+        self.lanes[class.index()..].iter().map(|lane| lane.in_service).sum()
+    }
+
+    fn has_room(&self, class: Class) -> bool {
+        self.in_service(class) < self.lanes[class.index()].config.depth
+    }
+
+    /// The class that has waited too long by most, if there is one.
+    fn aged(&self, now: Nanos) -> Option<Class> {
+        let overdue = |class: &Class| {
+            let due = self.lanes[class.index()].due()?;
+            (due <= now && self.has_room(*class)).then_some((due, *class))
+        };
+        Class::ALL[1..].iter().filter_map(overdue).min().map(|(_, class)| class)
+    }
+
+    /// Whether more urgent requests came or ended so recently that others may follow.
+    fn is_held(&self, now: Nanos, class: Class) -> bool {
+        let hold_off = self.lanes[class.index()].config.hold_off;
+        let higher = &self.lanes[..class.index()];
+        let recent = |lane: &Lane| lane.in_service > 0 || lane.seen.is_some_and(|seen| now < seen + hold_off);
+        hold_off > Nanos::ZERO && higher.iter().any(recent)
+    }
+
+    /// When the class may begin, if nothing more urgent comes; `None` while such is in service.
+    fn held_until(&self, class: Class) -> Option<Nanos> {
+        let higher = &self.lanes[..class.index()];
+        if higher.iter().any(|lane| lane.in_service > 0) {
+            return None;
+        }
+        let seen = higher.iter().filter_map(|lane| lane.seen).max()?;
+        Some(seen + self.lanes[class.index()].config.hold_off)
+    }
+
+    fn dispatch(&mut self, now: Nanos, class: Class, chosen: Found, aged: bool) -> Poll {
+        self.lanes[class.index()].take(now, &mut self.arena, chosen, &mut self.merged);
+        for member in &self.merged.members {
+            let entry = self.arena.get(*member);
+            self.clients.get_mut(entry.client).bytes += entry.range.len;
+        }
+        self.head = self.merged.range.end();
+        let dispatch = self.services.start(&mut self.arena, class, &self.merged);
+        let Dispatch { range, direction, requests, .. } = dispatch;
+        self.record(now, Event::Dispatched { class, direction, aged, requests, range });
+        Poll::Dispatch(dispatch)
+    }
+
+    fn record(&mut self, now: Nanos, event: Event) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(now, event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

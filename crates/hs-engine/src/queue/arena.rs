@@ -1,0 +1,175 @@
+//! Where requests lie while they wait and while they are served: one slab, and lists through it.
+
+use hs_units::{ByteRange, Nanos};
+
+use super::request::{Class, Direction, Request, RequestTag, Ticket};
+
+/// No entry.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Where a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    Free,
+    /// Held back until others have had their share.
+    Backlog,
+    /// Among those that the elevator chooses from.
+    Waiting,
+    InService,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub tag: RequestTag,
+    pub range: ByteRange,
+    pub came: Nanos,
+    /// Number of the client, not its key.
+    pub client: u32,
+    pub generation: u32,
+    /// Low bits of the request's number in order of arrival.
+    pub sequence: u32,
+    pub class: Class,
+    pub direction: Direction,
+    pub place: Place,
+}
+
+impl Entry {
+    /// Whether it came earlier than `other`, which waits as well.
+    pub(super) const fn came_before(&self, other: &Self) -> bool {
+        (self.sequence.wrapping_sub(other.sequence) as i32) < 0
+    }
+}
+
+/// Ends of a list through the arena: first in, first out, but any entry can be taken out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    pub first: u32,
+    pub last: u32,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self { first: NONE, last: NONE }
+    }
+}
+
+impl List {
+    pub(super) const fn is_empty(self) -> bool {
+        self.first == NONE
+    }
+}
+
+/// Neighbours of a request in the one list that it is in.
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    previous: u32,
+    next: u32,
+}
+
+impl Links {
+    const ALONE: Self = Self { previous: NONE, next: NONE };
+}
+
+/// All requests that have not ended. The links lie apart from the rest: taking an entry out of a list touches its
+/// neighbours, and eight links share a line of the processor's cache.
+#[derive(Debug, Default)]
+pub(super) struct Arena {
+    entries: Vec<Entry>,
+    links: Vec<Links>,
+    free: Vec<u32>,
+    arrived: u32,
+}
+
+impl Arena {
+    pub(super) fn get(&self, index: u32) -> &Entry {
+        &self.entries[index as usize]
+    }
+
+    pub(super) fn get_mut(&mut self, index: u32) -> &mut Entry {
+        &mut self.entries[index as usize]
+    }
+
+    /// Takes a request in, in no list yet.
+    pub(super) fn insert(&mut self, now: Nanos, request: &Request, class: Class, client: u32) -> Ticket {
+        let sequence = self.arrived;
+        self.arrived = self.arrived.wrapping_add(1);
+        let entry = |generation| Entry {
+            tag: request.tag,
+            range: request.range,
+            came: now,
+            client,
+            generation,
+            sequence,
+            class,
+            direction: request.direction,
+            place: Place::Backlog,
+        };
+        if let Some(index) = self.free.pop() {
+            let generation = self.get(index).generation;
+            *self.get_mut(index) = entry(generation);
+            return Ticket { index, generation };
+        }
+        let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 requests wait");
+        assert!(index != NONE, "fewer than 2^32 requests wait");
+        self.entries.push(entry(0));
+        self.links.push(Links::ALONE);
+        Ticket { index, generation: 0 }
+    }
+
+    /// Gives the place of a request, which is in no list, to whoever comes next.
+    pub(super) fn release(&mut self, index: u32) {
+        let entry = self.get_mut(index);
+        entry.place = Place::Free;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(index);
+    }
+
+    /// The entry that a ticket is for, while it waits.
+    pub(super) fn waiting(&self, ticket: Ticket) -> Option<u32> {
+        let entry = self.entries.get(ticket.index as usize)?;
+        let waits = matches!(entry.place, Place::Backlog | Place::Waiting);
+        (waits && entry.generation == ticket.generation).then_some(ticket.index)
+    }
+
+    /// The entry behind this one in its list, or [`NONE`].
+    pub(super) fn next(&self, index: u32) -> u32 {
+        self.links[index as usize].next
+    }
+
+    /// Appends an entry, which is in no list, to one.
+    pub(super) fn push(&mut self, list: &mut List, index: u32) {
+        let last = std::mem::replace(&mut list.last, index);
+        self.links[index as usize] = Links { previous: last, next: NONE };
+        if last == NONE {
+            list.first = index;
+        } else {
+            self.links[last as usize].next = index;
+        }
+    }
+
+    /// Takes an entry out of the list that it is in.
+    pub(super) fn unlink(&mut self, list: &mut List, index: u32) {
+        let Links { previous, next } = self.links[index as usize];
+        if previous == NONE {
+            list.first = next;
+        } else {
+            self.links[previous as usize].next = next;
+        }
+        if next == NONE {
+            list.last = previous;
+        } else {
+            self.links[next as usize].previous = previous;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_takes_no_more_than_a_line_of_the_processors_cache() {
+        assert!(size_of::<Entry>() + size_of::<Links>() <= 64);
+    }
+}

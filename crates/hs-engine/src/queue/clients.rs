@@ -1,0 +1,141 @@
+//! Who asks: from the keys of clients to small numbers, and what is known of each.
+
+use hs_units::Nanos;
+
+use super::request::ClientKey;
+
+const NONE: u32 = u32::MAX;
+
+/// How many clients are remembered before those that want nothing are forgotten.
+const REMEMBERED: usize = 1024;
+
+/// How many are looked at to find one that can be forgotten.
+const SEARCHED: usize = 16;
+
+/// One client, however many connections it has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Client {
+    pub key: ClientKey,
+    pub connections: u32,
+    /// Requests that have not ended.
+    requests: u32,
+    /// When the first of these came.
+    since: Nanos,
+    /// How long there were such before that.
+    active: Nanos,
+    /// Bytes that were sent to the medium for it.
+    pub bytes: u64,
+}
+
+impl Client {
+    const fn new(key: ClientKey) -> Self {
+        Self { key, connections: 0, requests: 0, since: Nanos::ZERO, active: Nanos::ZERO, bytes: 0 }
+    }
+
+    pub(super) fn handle_request(&mut self, now: Nanos) {
+        if self.requests == 0 {
+            self.since = now;
+        }
+        self.requests += 1;
+    }
+
+    pub(super) fn handle_ended(&mut self, now: Nanos) {
+        self.requests -= 1;
+        if self.requests == 0 {
+            self.active += now.saturating_sub(self.since);
+        }
+    }
+
+    /// How long the client has wanted something up to now, all in all.
+    pub(super) fn active(&self, now: Nanos) -> Nanos {
+        if self.requests == 0 { self.active } else { self.active + now.saturating_sub(self.since) }
+    }
+}
+
+/// All clients, found by key in a table with open addressing: the queue must replay, so that the standard table with
+/// its random order is out of the question, and a lookup costs a few nanoseconds.
+#[derive(Debug)]
+pub(super) struct Clients {
+    clients: Vec<Client>,
+    /// Numbers of clients; a power of two, at most half full.
+    table: Vec<u32>,
+    /// Where the search for somebody to forget goes on.
+    hand: usize,
+}
+
+impl Default for Clients {
+    fn default() -> Self {
+        Self { clients: Vec::new(), table: vec![NONE; 16], hand: 0 }
+    }
+}
+
+impl Clients {
+    pub(super) fn get_mut(&mut self, number: u32) -> &mut Client {
+        &mut self.clients[number as usize]
+    }
+
+    /// The number of a client, if it is known.
+    pub(super) fn find(&self, key: ClientKey) -> Option<u32> {
+        let number = self.table[self.place(key)];
+        (number != NONE).then_some(number)
+    }
+
+    /// Takes in a client that is not known, perhaps in the place of one that wants nothing, has no connections, and
+    /// `may_forget` allows.
+    pub(super) fn add(&mut self, key: ClientKey, may_forget: impl Fn(u32) -> bool) -> u32 {
+        if self.clients.len() >= REMEMBERED
+            && let Some(number) = self.forgettable(may_forget)
+        {
+            self.clients[number as usize] = Client::new(key);
+            self.rebuild(self.table.len());
+            return number;
+        }
+        let number = self.clients.len() as u32;
+        self.clients.push(Client::new(key));
+        let len = self.table.len();
+        if self.clients.len() * 2 > len {
+            self.rebuild(len * 2);
+        } else {
+            let place = self.place(key);
+            self.table[place] = number;
+        }
+        number
+    }
+
+    /// Everybody who is known.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Client> {
+        self.clients.iter()
+    }
+
+    /// The next one, round and round, who can be forgotten; a few are looked at.
+    fn forgettable(&mut self, may_forget: impl Fn(u32) -> bool) -> Option<u32> {
+        for _ in 0..SEARCHED {
+            self.hand = (self.hand + 1) % self.clients.len();
+            let client = &self.clients[self.hand];
+            if client.connections == 0 && client.requests == 0 && may_forget(self.hand as u32) {
+                return Some(self.hand as u32);
+            }
+        }
+        None
+    }
+
+    fn rebuild(&mut self, len: usize) {
+        self.table.clear();
+        self.table.resize(len, NONE);
+        for number in 0..self.clients.len() {
+            let place = self.place(self.clients[number].key);
+            self.table[place] = number as u32;
+        }
+    }
+
+    /// The place of a key in the table, or the free one where it belongs.
+    fn place(&self, key: ClientKey) -> usize {
+        let mask = self.table.len() - 1;
+        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4).
+        let mut place = (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+        while self.table[place] != NONE && self.clients[self.table[place] as usize].key != key {
+            place = (place + 1) & mask;
+        }
+        place
+    }
+}

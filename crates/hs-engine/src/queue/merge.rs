@@ -1,0 +1,69 @@
+//! Merging: what lies next to a chosen request goes with it.
+
+use hs_units::ByteRange;
+
+use super::arena::{Arena, Entry};
+use super::positions::Cursor;
+use super::request::Direction;
+use super::waiting::{Found, Waiting};
+
+/// Bytes that one request to the medium will cover, and who goes with it.
+#[derive(Debug)]
+pub(super) struct Merged {
+    pub range: ByteRange,
+    /// The chosen request and its neighbours, the chosen one first.
+    pub members: Vec<u32>,
+    /// Where the lowest of them stands; the others follow it.
+    pub lowest: Cursor,
+}
+
+impl Merged {
+    pub(super) const fn new() -> Self {
+        Self { range: ByteRange::new(0, 0), members: Vec::new(), lowest: Cursor::START }
+    }
+
+    /// Starts from a request and takes neighbours of its class, group and direction along, those above first, as long
+    /// as all is not more than `limit_bytes`. Writes have to touch exactly; reads may overlap or be the same.
+    pub(super) fn gather(&mut self, waiting: &Waiting, arena: &Arena, found: Found, limit_bytes: u64) {
+        let chosen = arena.get(found.index);
+        self.range = chosen.range;
+        self.members.clear();
+        self.members.push(found.index);
+        self.lowest = waiting.cursor(found, chosen);
+        if limit_bytes <= self.range.len {
+            return;
+        }
+        let mut cursor = self.lowest;
+        while let Some(next) = waiting.above(cursor) {
+            // The offset is at hand, the rest of the neighbour is somewhere in memory.
+            let near = next.offset <= self.range.end();
+            if !near || !self.take(arena.get(next.index), next.index, chosen.direction, limit_bytes) {
+                break;
+            }
+            cursor = next.at;
+        }
+        while let Some(next) = waiting.below(self.lowest) {
+            let near = self.range.offset - next.offset <= waiting.longest_bytes();
+            if !near || !self.take(arena.get(next.index), next.index, chosen.direction, limit_bytes) {
+                break;
+            }
+            self.lowest = next.at;
+        }
+    }
+
+    fn take(&mut self, entry: &Entry, index: u32, direction: Direction, limit_bytes: u64) -> bool {
+        let (mine, other) = (self.range, entry.range);
+        let touches = match direction {
+            Direction::Read => other.offset <= mine.end() && mine.offset <= other.end(),
+            Direction::Write => other.offset == mine.end() || mine.offset == other.end(),
+        };
+        let offset = mine.offset.min(other.offset);
+        let len = mine.end().max(other.end()) - offset;
+        if entry.direction != direction || !touches || len > limit_bytes {
+            return false;
+        }
+        self.range = ByteRange::new(offset, len);
+        self.members.push(index);
+        true
+    }
+}

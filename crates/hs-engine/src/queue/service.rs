@@ -1,0 +1,120 @@
+//! What the medium is working on.
+
+use hs_units::{ByteRange, Nanos};
+
+use super::arena::{Arena, List, NONE};
+use super::clients::Clients;
+use super::lane::Lane;
+use super::merge::Merged;
+use super::request::{Class, Dispatch, DispatchId, Finished};
+
+/// A request to the medium.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Service {
+    pub range: ByteRange,
+    pub class: Class,
+    members: List,
+    generation: u32,
+    live: bool,
+}
+
+/// All requests to the medium that have not ended.
+#[derive(Debug, Default)]
+pub(super) struct Services {
+    services: Vec<Service>,
+    free: Vec<u32>,
+}
+
+impl Services {
+    /// Begins what was gathered; its members are in no list.
+    pub(super) fn start(&mut self, arena: &mut Arena, class: Class, merged: &Merged) -> Dispatch {
+        let mut members = List::default();
+        for member in &merged.members {
+            arena.push(&mut members, *member);
+        }
+        let index = self.free.pop().unwrap_or_else(|| {
+            let empty = Service { range: merged.range, class, members, generation: 0, live: false };
+            self.services.push(empty);
+            (self.services.len() - 1) as u32
+        });
+        let service = &mut self.services[index as usize];
+        *service = Service { range: merged.range, class, members, live: true, ..*service };
+        Dispatch {
+            id: DispatchId { index, generation: service.generation },
+            range: merged.range,
+            direction: arena.get(members.first).direction,
+            class,
+            requests: merged.members.len() as u32,
+        }
+    }
+
+    /// Ends a request to the medium.
+    pub(super) fn finish(&mut self, id: DispatchId) -> Service {
+        let service = &mut self.services[id.index as usize];
+        assert!(service.live && service.generation == id.generation, "a dispatch ends once");
+        let ended = *service;
+        service.live = false;
+        service.generation = service.generation.wrapping_add(1);
+        self.free.push(id.index);
+        ended
+    }
+
+    /// Places in the arena of what a dispatch holds; of none that has ended.
+    pub(super) fn members(&self, arena: &Arena, id: DispatchId) -> impl Iterator<Item = u32> {
+        let service = self.services.get(id.index as usize);
+        let service = service.filter(|service| service.live && service.generation == id.generation);
+        let mut next = service.map_or(NONE, |service| service.members.first);
+        std::iter::from_fn(move || {
+            let index = (next != NONE).then_some(next)?;
+            next = arena.next(index);
+            Some(index)
+        })
+    }
+}
+
+/// The requests that ended with a dispatch, one after another.
+#[derive(Debug)]
+pub struct Finish<'a> {
+    arena: &'a mut Arena,
+    clients: &'a mut Clients,
+    lane: &'a mut Lane,
+    now: Nanos,
+    members: List,
+    end: u64,
+}
+
+impl<'a> Finish<'a> {
+    pub(super) fn new(
+        arena: &'a mut Arena,
+        clients: &'a mut Clients,
+        lane: &'a mut Lane,
+        now: Nanos,
+        service: Service,
+        bytes: u64,
+    ) -> Self {
+        let end = service.range.offset.saturating_add(bytes);
+        Self { arena, clients, lane, now, members: service.members, end }
+    }
+}
+
+impl Iterator for Finish<'_> {
+    type Item = Finished;
+
+    fn next(&mut self) -> Option<Finished> {
+        let index = (!self.members.is_empty()).then_some(self.members.first)?;
+        self.arena.unlink(&mut self.members, index);
+        let entry = *self.arena.get(index);
+        self.clients.get_mut(entry.client).handle_ended(self.now);
+        if let Some(shares) = &mut self.lane.shares {
+            shares.handle_ended(entry.client);
+        }
+        self.arena.release(index);
+        Some(Finished { tag: entry.tag, complete: entry.range.end() <= self.end })
+    }
+}
+
+impl Drop for Finish<'_> {
+    fn drop(&mut self) {
+        self.by_ref().for_each(drop);
+    }
+}

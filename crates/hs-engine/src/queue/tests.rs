@@ -1,0 +1,67 @@
+//! What the queue promises, whatever the elevator.
+
+use hs_units::{ByteRange, Nanos};
+
+use super::*;
+
+fn request(tag: u64, class: Class, offset: u64, len: u64) -> Request {
+    Request {
+        tag: RequestTag(tag),
+        class,
+        client: ClientKey(1),
+        direction: Direction::Read,
+        range: ByteRange::new(offset, len),
+    }
+}
+
+fn serial() -> QueueConfig {
+    QueueConfig::for_medium(MediumTraits { rotational: true, overlaps: false, bytes_per_s: None })
+}
+
+fn dispatched(queue: &mut Queue, now: Nanos) -> Option<Dispatch> {
+    match queue.poll(now) {
+        Poll::Dispatch(dispatch) => Some(dispatch),
+        Poll::WaitUntil(_) | Poll::Idle => None,
+    }
+}
+
+#[test]
+fn the_urgent_class_overtakes() {
+    let mut queue = Queue::new(serial());
+    queue.handle_request(Nanos(0), request(1, Class::Prefetch, 0, 4096));
+    let first = dispatched(&mut queue, Nanos(0)).unwrap();
+    queue.handle_request(Nanos(1), request(2, Class::Prefetch, 1 << 20, 4096));
+    queue.handle_request(Nanos(2), request(3, Class::Demand, 2 << 20, 4096));
+    assert_eq!(dispatched(&mut queue, Nanos(3)), None, "one request is in service");
+    let ended: Vec<_> = queue.handle_done(Nanos(4), first.id, 4096).collect();
+    assert_eq!(ended, [Finished { tag: RequestTag(1), complete: true }]);
+    let next = dispatched(&mut queue, Nanos(4)).unwrap();
+    assert_eq!(queue.tags(next.id).collect::<Vec<_>>(), [RequestTag(3)]);
+}
+
+#[test]
+fn neighbours_go_together_up_to_the_limit() {
+    let mut queue = Queue::new(serial());
+    for tag in 0..40 {
+        queue.handle_request(Nanos(tag), request(tag, Class::Demand, tag * 4096, 4096));
+    }
+    let first = dispatched(&mut queue, Nanos(40)).unwrap();
+    assert_eq!((first.range, first.requests), (ByteRange::new(0, DEMAND_MERGE_BYTES), 32));
+    let short = queue.handle_done(Nanos(41), first.id, 10 * 4096).filter(|ended| ended.complete).count();
+    assert_eq!(short, 10);
+    let rest = dispatched(&mut queue, Nanos(41)).unwrap();
+    assert_eq!(rest.requests, 8);
+}
+
+#[test]
+fn what_is_withdrawn_is_not_served_and_its_ticket_is_void() {
+    let mut queue = Queue::new(serial());
+    let ticket = queue.handle_request(Nanos(0), request(1, Class::Demand, 0, 4096));
+    assert!(queue.handle_cancel(Nanos(1), ticket));
+    assert!(!queue.handle_cancel(Nanos(1), ticket));
+    assert_eq!(queue.poll(Nanos(0)), Poll::Idle);
+    let other = queue.handle_request(Nanos(1), request(2, Class::Fill, 0, 4096));
+    assert!(!queue.handle_promote(Nanos(1), ticket, Class::Demand));
+    assert!(queue.handle_promote(Nanos(1), other, Class::Demand));
+    assert_eq!(dispatched(&mut queue, Nanos(1)).unwrap().class, Class::Demand);
+}
