@@ -1,6 +1,7 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
 mod serving;
+mod top;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use hs_units::ByteSize;
 use crate::medium::{Damage, MediumParser};
 
 pub(crate) use serving::Serving;
+pub(crate) use top::Top;
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
@@ -61,6 +63,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Say how every image that is served now does: prefetch, reads, memory, errors.
     Status(Status),
+    /// Show what every server does now, again and again, as top does for processes.
+    Top(Top),
     /// Run a command in an image's root, with a throw-away layer for what it writes.
     ///
     /// Ends with the command's exit code (128 and the signal's number when a signal ended it), with 127 when

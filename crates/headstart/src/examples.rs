@@ -48,6 +48,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("status", &["headstart status", "headstart status /mnt/root", "headstart status fast.hsi --json"]),
+    ("top", &["headstart top", "headstart top /mnt/root --interval 0.5", "headstart top -n 1 fast.hsi"]),
     (
         "run",
         &[

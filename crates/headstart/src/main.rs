@@ -86,6 +86,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => commands::inspect::run(args)?,
         Command::Serve(args) => return commands::serve::run(args, arguments, quiet).map(exit_code),
         Command::Status(args) => commands::status::run(args)?,
+        Command::Top(args) => commands::top::run(args)?,
         Command::Mount(args) => return commands::mount::run(args, arguments, quiet).map(exit_code),
         Command::Lab(Lab::Disk(args)) => commands::lab::disk(args, quiet)?,
         Command::Demo(args) => demo::run(args, quiet)?,

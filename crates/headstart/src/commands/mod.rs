@@ -14,6 +14,7 @@ pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod top;
 pub(crate) mod verify;
 
 use std::path::{Path, PathBuf};

@@ -61,6 +61,9 @@ fn status_tells_of_every_mount() {
     assert_eq!(of_second["fs"], tree.as_str());
     assert_ne!(of_second["log"], "standard error");
 
+    let seen = run(["top", "--interval", "0.1", "-n", "2", &tree]).ok().stdout;
+    assert_eq!(seen.matches(&second).count(), 2, "{seen}");
+    assert!(!seen.contains(&first), "{seen}");
     let shown = run(["status", &tree]).ok().stdout;
     assert!(shown.contains(&root) && !shown.contains("cold.hsi"), "{shown}");
     run(["status", &scene.arg("disk.raw")]).fails(1, &["disk.raw", "nothing serves"]);

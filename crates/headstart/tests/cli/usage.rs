@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 17] = [
     &["build"],
     &["import"],
     &["export"],
@@ -13,6 +13,7 @@ const COMMANDS: [&[&str]; 16] = [
     &["mount"],
     &["serve"],
     &["status"],
+    &["top"],
     &["run"],
     &["boot"],
     &["inspect"],
