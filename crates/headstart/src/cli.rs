@@ -16,6 +16,9 @@ use crate::medium::{Damage, MediumParser};
 
 pub(crate) use serving::Serving;
 pub(crate) use top::Top;
+pub(crate) use self::qemu::{Accel, QemuFlags};
+
+mod qemu;
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
@@ -456,6 +459,8 @@ pub(crate) struct Run {
 pub(crate) enum Vmm {
     /// User-mode Linux, from the package user-mode-linux.
     Uml,
+    /// QEMU, from the package qemu-system-x86: a whole machine with kernels of the usual kind, which reads the disk over NBD.
+    Qemu,
 }
 
 /// Flags of `headstart boot`.
@@ -493,9 +498,12 @@ pub(crate) struct Boot {
     /// Memory for what the guest writes to its disk, which is thrown away.
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub scratch: ByteSize,
-    /// The guest's kernel; `linux.uml` from PATH when not given.
+    /// The guest's kernel. When not given, User-mode Linux is `linux.uml` from PATH, and QEMU boots the kernel in the
+    /// disk's own /boot, with the initrd beside it.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
+    #[command(flatten)]
+    pub qemu: QemuFlags,
     /// The guest's first program, instead of the usual init.
     #[arg(long, value_name = "PROGRAM")]
     pub init: Option<String>,

@@ -9,6 +9,8 @@ mod install;
 mod mount8;
 mod mounts;
 mod nbd;
+mod qemu_boots;
+mod qemu_kernels;
 mod rootless;
 mod scene;
 mod service;
