@@ -5,6 +5,7 @@
 //! that somebody who needs a chunk now should wait for the stream rather than send the medium
 //! elsewhere (DESIGN decision 8). The same code can run against a model under a virtual clock.
 
+pub mod cache;
 mod estimate;
 mod prefetch;
 
