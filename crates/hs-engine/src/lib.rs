@@ -7,7 +7,9 @@
 
 pub mod cache;
 mod estimate;
+mod memory_budget;
 mod prefetch;
 
 pub use estimate::MediumEstimate;
+pub use memory_budget::{MemoryBudget, MemoryBudgetConfig, MemoryPressure, MemorySample};
 pub use prefetch::{ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, RequestId};
