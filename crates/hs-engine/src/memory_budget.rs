@@ -58,6 +58,10 @@ const DEAD_PART: u64 = 8;
 const RESERVE_PART: u64 = 16;
 const MIN_RESERVE: u64 = 16 << 20;
 const MAX_RESERVE: u64 = 1 << 30;
+/// Memory is short when less than one part in so many can be had, within [`MIN_SCARCE`] and [`MAX_SCARCE`]; until twice that can.
+const SCARCE_PART: u64 = 32;
+const MIN_SCARCE: u64 = 8 << 20;
+const MAX_SCARCE: u64 = 64 << 20;
 
 /// The budget of a cache that grows into free memory and gives it back.
 #[derive(Clone, Debug)]
@@ -99,11 +103,12 @@ impl MemoryBudget {
             goal = goal.min(own_bytes / 4 * 3).min(self.target_bytes / 4 * 3);
         }
         let goal = goal.clamp(self.config.min_bytes, self.config.max_bytes);
-        if self.short {
-            self.short = sample.available_bytes < reserve || !pressure.is_low();
+        let scarce = (sample.total_bytes / SCARCE_PART).clamp(MIN_SCARCE, MAX_SCARCE);
+        self.short = if self.short {
+            sample.available_bytes < 2 * scarce || !pressure.is_low()
         } else {
-            self.short = sample.available_bytes < reserve / 2 || pressure.is_high();
-        }
+            sample.available_bytes < scarce || pressure.is_high()
+        };
         let band = self.target_bytes / DEAD_PART;
         if goal < self.target_bytes.saturating_sub(band) || goal == self.config.min_bytes {
             self.calm = 0;
@@ -225,9 +230,9 @@ mod tests {
     }
 
     #[test]
-    fn short_memory_stays_short_until_the_reserve_is_free_again() {
+    fn short_memory_stays_short_until_there_is_twice_as_much() {
         let mut budget = MemoryBudget::new(CONFIG, 8 * MIB);
-        for (available_mib, short) in [(200, false), (129, false), (127, true), (200, true), (256, false)] {
+        for (available_mib, short) in [(200, false), (65, false), (63, true), (127, true), (128, false)] {
             budget.handle_sample(&sample(available_mib), 0);
             assert_eq!(budget.is_short(), short, "{available_mib} MiB");
         }

@@ -32,7 +32,6 @@ mod warm;
 pub use allocator::allocate_kindly;
 pub use error::ServeError;
 pub use image_disk::{FileDisk, ImageDisk};
-pub use memory::MemoryProbe;
 pub use mounts::clear_dead;
 pub use prefetch::{Deliver, Driver, Running};
 pub use record::Recorder;
