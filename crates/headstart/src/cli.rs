@@ -1,5 +1,7 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+pub(crate) mod cache;
+mod qemu;
 mod serving;
 mod top;
 
@@ -12,13 +14,12 @@ use hs_image::Codec;
 use hs_serve::nbd::NbdAddress;
 use hs_units::ByteSize;
 
+use self::cache::CacheFlags;
 use crate::medium::{Damage, MediumParser};
 
-pub(crate) use serving::Serving;
-pub(crate) use top::Top;
 pub(crate) use self::qemu::{Accel, QemuFlags};
-
-mod qemu;
+pub(crate) use self::serving::Serving;
+pub(crate) use self::top::Top;
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
@@ -374,6 +375,8 @@ pub(crate) struct Mount {
     /// How prefetch behaves; the default is warm with --fs and push without.
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Read the image from an emulated medium.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
@@ -413,6 +416,8 @@ pub(crate) struct Serve {
     pub limits: PrefetchLimits,
     #[command(flatten)]
     pub serving: Serving,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Print a summary as one JSON object at the end.
     #[arg(long)]
     pub json: bool,
@@ -440,6 +445,8 @@ pub(crate) struct Run {
     /// How prefetch behaves; the default is warm, and push without root.
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// The image is a plain disk of some other system (raw ext4, squashfs, erofs): mount it as it is.
     #[arg(long)]
     pub foreign: bool,
@@ -521,6 +528,8 @@ pub(crate) struct Boot {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Print the run summary as one JSON object.
     #[arg(long)]
     pub json: bool,
