@@ -1,0 +1,24 @@
+//! The experiments, one a file.
+
+mod kernel_1991;
+mod merge_1991;
+
+use crate::report::Report;
+
+/// An experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it shows, in a line.
+    pub about: &'static str,
+    /// Runs it with a seed, which those ignore that have nothing random.
+    pub run: fn(u64) -> Report,
+}
+
+/// All of them.
+pub const EXPERIMENTS: &[Experiment] = &[Experiment {
+    name: "merge-1991",
+    about: "Merging adjacent requests on the SCSI disks of a workstation of 1991, writing and reading",
+    run: merge_1991::run,
+}];
