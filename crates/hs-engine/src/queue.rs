@@ -9,21 +9,25 @@ mod arena;
 mod clients;
 mod config;
 mod elevator;
+mod heap;
 mod lane;
 mod merge;
+mod metrics;
 mod positions;
 mod request;
 mod service;
+mod shares;
 mod waiting;
 
 use hs_units::Nanos;
 
-use arena::{Arena, Place};
+use arena::Arena;
 use clients::Clients;
 pub use config::{ClassConfig, DEMAND_MERGE_BYTES, ElevatorKind, FairnessConfig, MediumTraits, QueueConfig};
 use elevator::Choice;
 use lane::Lane;
 use merge::Merged;
+pub use metrics::{ClassMetrics, QueueMetrics, jain_index};
 pub use request::{
     Class, ClientKey, Direction, Dispatch, DispatchId, Finished, Poll, Request, RequestTag, Ticket,
 };
@@ -51,7 +55,7 @@ impl Queue {
             config,
             arena: Arena::default(),
             clients: Clients::default(),
-            lanes: config.classes.map(|class| Lane::new(&config, class)),
+            lanes: Class::ALL.map(|class| Lane::new(&config, class)),
             services: Services::default(),
             head: 0,
             merged: Merged::new(),
@@ -71,21 +75,19 @@ impl Queue {
     pub fn handle_request(&mut self, now: Nanos, request: Request) -> Ticket {
         assert!(request.range.offset.checked_add(request.range.len).is_some(), "a range ends below 2^64");
         let class = if self.config.by_class { request.class } else { Class::Demand };
-        let (client, _) = self.clients.number(request.client);
-        self.clients.get_mut(client).requests += 1;
+        let client = self.client(request.client);
+        self.clients.get_mut(client).handle_request(now);
         let ticket = self.arena.insert(now, &request, class, client);
-        let lane = &mut self.lanes[class.index()];
-        lane.seen = Some(now);
-        lane.insert(now, &mut self.arena, ticket.index);
+        self.lanes[class.index()].insert(now, &mut self.arena, ticket.index);
         ticket
     }
 
     /// Nobody wants it any more. False when it was in service already, or has ended.
-    pub fn handle_cancel(&mut self, ticket: Ticket) -> bool {
+    pub fn handle_cancel(&mut self, now: Nanos, ticket: Ticket) -> bool {
         let Some(index) = self.arena.waiting(ticket) else { return false };
         let entry = *self.arena.get(index);
-        self.lanes[entry.class.index()].waiting.remove(&mut self.arena, index);
-        self.clients.get_mut(entry.client).requests -= 1;
+        self.lanes[entry.class.index()].remove(&mut self.arena, index);
+        self.clients.get_mut(entry.client).handle_ended(now);
         self.arena.release(index);
         true
     }
@@ -97,25 +99,25 @@ impl Queue {
         if class >= old || !self.config.by_class {
             return false;
         }
-        self.lanes[old.index()].waiting.remove(&mut self.arena, index);
+        self.lanes[old.index()].remove(&mut self.arena, index);
         self.arena.get_mut(index).class = class;
-        let lane = &mut self.lanes[class.index()];
-        lane.seen = Some(now);
-        lane.insert(now, &mut self.arena, index);
+        self.lanes[class.index()].insert(now, &mut self.arena, index);
         true
     }
 
-    /// A client opened a connection. All of its connections have one share together.
+    /// A client opened a connection. It inherits what the client has been served: all of its connections have one share
+    /// together, and more of them gain nothing.
     pub fn open_connection(&mut self, client: ClientKey) {
-        let (number, _) = self.clients.number(client);
+        let number = self.client(client);
         self.clients.get_mut(number).connections += 1;
     }
 
-    /// A client closed a connection.
+    /// A client closed a connection. What it was served stays the client's, so that coming back gains nothing either.
     pub fn close_connection(&mut self, client: ClientKey) {
-        let (number, _) = self.clients.number(client);
-        let client = self.clients.get_mut(number);
-        client.connections = client.connections.saturating_sub(1);
+        if let Some(number) = self.clients.find(client) {
+            let client = self.clients.get_mut(number);
+            client.connections = client.connections.saturating_sub(1);
+        }
     }
 
     /// What to send to the medium now. To be asked again until it is not [`Poll::Dispatch`].
@@ -124,8 +126,9 @@ impl Queue {
             return Poll::Idle;
         }
         if let Some(class) = self.aged(now) {
-            let oldest = self.lanes[class.index()].waiting.oldest(&self.arena);
-            return self.dispatch(now, class, oldest.expect("who is overdue waits"));
+            let oldest = self.lanes[class.index()].oldest(&mut self.arena);
+            self.lanes[class.index()].metrics.aged += 1;
+            return self.dispatch(now, class, oldest);
         }
         let mut wait = None;
         for class in Class::ALL {
@@ -136,7 +139,7 @@ impl Queue {
                 wait = self.held_until(class);
                 break;
             }
-            match self.lanes[class.index()].choose(now, &self.arena, self.head) {
+            match self.lanes[class.index()].choose(now, &mut self.arena, self.head) {
                 Choice::Request(index) => return self.dispatch(now, class, index),
                 Choice::WaitUntil(then) => wait = Some(then),
             }
@@ -165,13 +168,39 @@ impl Queue {
         let lane = &mut self.lanes[service.class.index()];
         lane.in_service -= 1;
         lane.seen = Some(now);
-        Finish::new(&mut self.arena, &mut self.clients, service, bytes)
+        Finish::new(&mut self.arena, &mut self.clients, lane, now, service, bytes)
     }
 
     /// Requests that wait.
     #[must_use]
     pub fn waiting(&self) -> u64 {
-        self.lanes.iter().map(|lane| u64::from(lane.waiting.len())).sum()
+        self.lanes.iter().map(|lane| u64::from(lane.queued)).sum()
+    }
+
+    /// What the queue has done so far.
+    #[must_use]
+    pub fn metrics(&self, now: Nanos) -> QueueMetrics {
+        QueueMetrics {
+            classes: std::array::from_fn(|class| self.lanes[class].metrics),
+            clients: self.clients.iter().count() as u32,
+            jain_index: metrics::jain_of(&self.clients, now),
+        }
+    }
+
+    /// The number of a client, which is taken in if it is not known.
+    fn client(&mut self, key: ClientKey) -> u32 {
+        if let Some(number) = self.clients.find(key) {
+            return number;
+        }
+        let lanes = &mut self.lanes;
+        let may_forget = |number| {
+            lanes.iter().filter_map(|lane| lane.shares.as_ref()).all(|shares| shares.may_forget(number))
+        };
+        let number = self.clients.add(key, may_forget);
+        for shares in lanes.iter_mut().filter_map(|lane| lane.shares.as_mut()) {
+            shares.forget(number);
+        }
+        number
     }
 
     /// Requests to the medium of this class and less urgent ones that have not ended.
@@ -211,14 +240,11 @@ impl Queue {
     }
 
     fn dispatch(&mut self, now: Nanos, class: Class, index: u32) -> Poll {
-        let lane = &mut self.lanes[class.index()];
-        self.merged.gather(&lane.waiting, &self.arena, index, lane.config.merge_bytes);
+        self.lanes[class.index()].take(now, &mut self.arena, index, &mut self.merged);
         for member in &self.merged.members {
-            lane.waiting.remove(&mut self.arena, *member);
-            self.arena.get_mut(*member).place = Place::InService;
+            let entry = self.arena.get(*member);
+            self.clients.get_mut(entry.client).bytes += entry.range.len;
         }
-        lane.since = now;
-        lane.in_service += 1;
         self.head = self.merged.range.end();
         Poll::Dispatch(self.services.start(&mut self.arena, class, &self.merged))
     }

@@ -1,11 +1,16 @@
 //! Who asks: from the keys of clients to small numbers, and what is known of each.
 
+use hs_units::Nanos;
+
 use super::request::ClientKey;
 
 const NONE: u32 = u32::MAX;
 
-/// How many clients without connections and without requests are remembered.
+/// How many clients are remembered before those that want nothing are forgotten.
 const REMEMBERED: usize = 1024;
+
+/// How many are looked at to find one that can be forgotten.
+const SEARCHED: usize = 16;
 
 /// One client, however many connections it has.
 #[derive(Clone, Copy, Debug)]
@@ -13,12 +18,37 @@ pub(super) struct Client {
     pub key: ClientKey,
     pub connections: u32,
     /// Requests that have not ended.
-    pub requests: u32,
+    requests: u32,
+    /// When the first of these came.
+    since: Nanos,
+    /// How long there were such before that.
+    active: Nanos,
+    /// Bytes that were sent to the medium for it.
+    pub bytes: u64,
 }
 
 impl Client {
-    const fn is_idle(&self) -> bool {
-        self.connections == 0 && self.requests == 0
+    const fn new(key: ClientKey) -> Self {
+        Self { key, connections: 0, requests: 0, since: Nanos::ZERO, active: Nanos::ZERO, bytes: 0 }
+    }
+
+    pub(super) fn handle_request(&mut self, now: Nanos) {
+        if self.requests == 0 {
+            self.since = now;
+        }
+        self.requests += 1;
+    }
+
+    pub(super) fn handle_ended(&mut self, now: Nanos) {
+        self.requests -= 1;
+        if self.requests == 0 {
+            self.active += now.saturating_sub(self.since);
+        }
+    }
+
+    /// How long the client has wanted something up to now, all in all.
+    pub(super) fn active(&self, now: Nanos) -> Nanos {
+        if self.requests == 0 { self.active } else { self.active + now.saturating_sub(self.since) }
     }
 }
 
@@ -40,67 +70,66 @@ impl Default for Clients {
 }
 
 impl Clients {
-    pub(super) fn get(&self, number: u32) -> &Client {
-        &self.clients[number as usize]
-    }
-
     pub(super) fn get_mut(&mut self, number: u32) -> &mut Client {
         &mut self.clients[number as usize]
     }
 
-    /// The number of a client; `true` when it was not known, so that whoever keeps something by number starts anew.
-    pub(super) fn number(&mut self, key: ClientKey) -> (u32, bool) {
-        let place = self.probe(key);
-        if self.table[place] != NONE {
-            return (self.table[place], false);
-        }
+    /// The number of a client, if it is known.
+    pub(super) fn find(&self, key: ClientKey) -> Option<u32> {
+        let number = self.table[self.place(key)];
+        (number != NONE).then_some(number)
+    }
+
+    /// Takes in a client that is not known, perhaps in the place of one that wants nothing, has no connections, and
+    /// `may_forget` allows.
+    pub(super) fn add(&mut self, key: ClientKey, may_forget: impl Fn(u32) -> bool) -> u32 {
         if self.clients.len() >= REMEMBERED
-            && let Some(number) = self.forgettable()
+            && let Some(number) = self.forgettable(may_forget)
         {
-            self.replace(number, key);
-            return (number, true);
+            self.clients[number as usize] = Client::new(key);
+            self.rebuild(self.table.len());
+            return number;
         }
         let number = self.clients.len() as u32;
-        self.clients.push(Client { key, connections: 0, requests: 0 });
-        self.table[place] = number;
-        if self.clients.len() * 2 > self.table.len() {
-            self.rebuild(self.table.len() * 2);
+        self.clients.push(Client::new(key));
+        let len = self.table.len();
+        if self.clients.len() * 2 > len {
+            self.rebuild(len * 2);
+        } else {
+            let place = self.place(key);
+            self.table[place] = number;
         }
-        (number, true)
+        number
     }
 
-    /// Clients that are known.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Client)> {
-        (0..).zip(&self.clients)
+    /// Everybody who is known.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Client> {
+        self.clients.iter()
     }
 
-    /// The next client, round and round, that has neither connections nor requests; a few are looked at.
-    fn forgettable(&mut self) -> Option<u32> {
-        for _ in 0..16 {
+    /// The next one, round and round, who can be forgotten; a few are looked at.
+    fn forgettable(&mut self, may_forget: impl Fn(u32) -> bool) -> Option<u32> {
+        for _ in 0..SEARCHED {
             self.hand = (self.hand + 1) % self.clients.len();
-            if self.clients[self.hand].is_idle() {
+            let client = &self.clients[self.hand];
+            if client.connections == 0 && client.requests == 0 && may_forget(self.hand as u32) {
                 return Some(self.hand as u32);
             }
         }
         None
     }
 
-    fn replace(&mut self, number: u32, key: ClientKey) {
-        self.clients[number as usize] = Client { key, connections: 0, requests: 0 };
-        self.rebuild(self.table.len());
-    }
-
     fn rebuild(&mut self, len: usize) {
         self.table.clear();
         self.table.resize(len, NONE);
         for number in 0..self.clients.len() {
-            let place = self.probe(self.clients[number].key);
+            let place = self.place(self.clients[number].key);
             self.table[place] = number as u32;
         }
     }
 
     /// The place of a key in the table, or the free one where it belongs.
-    fn probe(&self, key: ClientKey) -> usize {
+    fn place(&self, key: ClientKey) -> usize {
         let mask = self.table.len() - 1;
         // Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4).
         let mut place = (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;

@@ -8,19 +8,31 @@ use super::request::Class;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum ElevatorKind {
     /// First come, first served.
-    #[default]
     Noop,
+    /// Sorted batches, reads before writes, nobody later than a deadline.
+    Deadline,
+    /// A queue and a slice of time for each client in turn.
+    Cfq,
+    /// One way across the medium, then back to the lowest.
+    CLook,
+    /// Class, deadline, direction and contiguity aware.
+    #[default]
+    Headstart,
 }
 
 impl ElevatorKind {
     /// Every elevator.
-    pub const ALL: [Self; 1] = [Self::Noop];
+    pub const ALL: [Self; 5] = [Self::Noop, Self::Deadline, Self::Cfq, Self::CLook, Self::Headstart];
 
     /// The published name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Noop => "noop",
+            Self::Deadline => "deadline",
+            Self::Cfq => "cfq",
+            Self::CLook => "c-look",
+            Self::Headstart => "headstart",
         }
     }
 }
@@ -68,6 +80,8 @@ pub struct QueueConfig {
     pub classes: [ClassConfig; Class::COUNT],
     /// Whether classes are told apart at all; otherwise everything is demand. For experiments.
     pub by_class: bool,
+    /// Whether moving costs something, so that requests are best served in order of position (headstart).
+    pub by_position: bool,
     /// Shares of clients; `None` serves whoever asks most.
     pub fairness: Option<FairnessConfig>,
     /// A read that waited this long goes first (deadline, headstart).
@@ -107,7 +121,7 @@ impl QueueConfig {
             hold_off: Nanos::ZERO,
         };
         Self {
-            elevator: ElevatorKind::Noop,
+            elevator: ElevatorKind::Headstart,
             classes: [
                 class(DEMAND_MERGE_BYTES, 0, depths[0]),
                 class(background_bytes, 500, depths[1]),
@@ -115,6 +129,7 @@ impl QueueConfig {
                 class(background_bytes, 2_000, depths[3]),
             ],
             by_class: true,
+            by_position: traits.rotational,
             fairness: Some(FairnessConfig {
                 lead_bytes: 4 << 20,
                 request_cost_bytes: if traits.rotational { 64 << 10 } else { 4 << 10 },

@@ -1,5 +1,9 @@
 //! Elevators: which request of a class is next.
 
+mod c_look;
+mod cfq;
+mod deadline;
+mod headstart;
 mod noop;
 
 use std::fmt;
@@ -8,6 +12,7 @@ use hs_units::Nanos;
 
 use super::arena::Arena;
 use super::config::{ElevatorKind, QueueConfig};
+use super::request::Class;
 use super::waiting::{Grouping, Waiting};
 
 /// What an elevator may look at.
@@ -45,8 +50,12 @@ pub(super) trait Elevator: fmt::Debug + Send {
 }
 
 /// A new elevator for a class.
-pub(super) fn new(kind: ElevatorKind, _config: &QueueConfig) -> Box<dyn Elevator> {
-    match kind {
+pub(super) fn new(config: &QueueConfig, class: Class) -> Box<dyn Elevator> {
+    match config.elevator {
         ElevatorKind::Noop => Box::new(noop::Noop),
+        ElevatorKind::Deadline => Box::new(deadline::Deadline::new(config)),
+        ElevatorKind::Cfq => Box::new(cfq::Cfq::new(config)),
+        ElevatorKind::CLook => Box::new(c_look::CLook),
+        ElevatorKind::Headstart => Box::new(headstart::Headstart::new(config, class)),
     }
 }

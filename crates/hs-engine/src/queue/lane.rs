@@ -2,40 +2,54 @@
 
 use hs_units::Nanos;
 
-use super::arena::Arena;
+use super::arena::{Arena, Place};
 use super::config::{ClassConfig, QueueConfig};
 use super::elevator::{self, Choice, Elevator, View};
+use super::merge::Merged;
+use super::metrics::ClassMetrics;
+use super::request::Class;
+use super::shares::Shares;
 use super::waiting::Waiting;
 
 /// The requests of one class.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub config: ClassConfig,
-    pub waiting: Waiting,
+    /// Those that the elevator chooses from.
+    waiting: Waiting,
     elevator: Box<dyn Elevator>,
+    /// Who is admitted to `waiting`; `None` when the elevator shares by itself, or nobody does.
+    pub shares: Option<Shares>,
+    /// Requests that were not sent to the medium yet, admitted or not.
+    pub queued: u32,
     /// When somebody began to wait, or was served last.
-    pub since: Nanos,
+    since: Nanos,
     /// Requests to the medium that have not ended.
     pub in_service: u32,
     /// When a request of the class came or ended last.
     pub seen: Option<Nanos>,
+    pub metrics: ClassMetrics,
 }
 
 impl Lane {
-    pub(super) fn new(config: &QueueConfig, class: ClassConfig) -> Self {
-        let elevator = elevator::new(config.elevator, config);
+    pub(super) fn new(config: &QueueConfig, class: Class) -> Self {
+        let elevator = elevator::new(config, class);
+        let shares = config.fairness.filter(|_| !elevator.shares()).map(Shares::new);
         Self {
-            config: class,
+            config: config.classes[class.index()],
             waiting: Waiting::new(elevator.grouping()),
             elevator,
+            shares,
+            queued: 0,
             since: Nanos::ZERO,
             in_service: 0,
             seen: None,
+            metrics: ClassMetrics::default(),
         }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.queued == 0
     }
 
     /// When the class must be served, however busy others are; `None` while nobody waits.
@@ -43,14 +57,70 @@ impl Lane {
         (!self.is_empty()).then(|| self.since + self.config.ageing)
     }
 
+    /// Takes in a request that is in no list.
     pub(super) fn insert(&mut self, now: Nanos, arena: &mut Arena, index: u32) {
         if self.is_empty() {
             self.since = now;
         }
-        self.waiting.insert(arena, index);
+        self.queued += 1;
+        self.seen = Some(now);
+        let admitted = self.shares.as_mut().is_none_or(|shares| shares.handle_request(arena, index));
+        if admitted {
+            self.waiting.insert(arena, index);
+        }
     }
 
-    pub(super) fn choose(&mut self, now: Nanos, arena: &Arena, head: u64) -> Choice {
+    /// Takes out a request that was not sent to the medium.
+    pub(super) fn remove(&mut self, arena: &mut Arena, index: u32) {
+        self.queued -= 1;
+        let place = arena.get(index).place;
+        if place == Place::Waiting {
+            self.waiting.remove(arena, index);
+        }
+        if let Some(shares) = &mut self.shares {
+            shares.handle_removed(arena, index);
+        }
+    }
+
+    /// The elevator's choice, of a class that is not empty.
+    pub(super) fn choose(&mut self, now: Nanos, arena: &mut Arena, head: u64) -> Choice {
+        self.admit(arena);
         self.elevator.choose(View { now, waiting: &self.waiting, arena, head })
+    }
+
+    /// Whoever was admitted first, of a class that is not empty.
+    pub(super) fn oldest(&mut self, arena: &mut Arena) -> u32 {
+        self.admit(arena);
+        self.waiting.oldest(arena).expect("a class that is not empty has somebody admitted")
+    }
+
+    /// Takes the chosen request and its neighbours out to be served.
+    pub(super) fn take(&mut self, now: Nanos, arena: &mut Arena, index: u32, merged: &mut Merged) {
+        merged.gather(&self.waiting, arena, index, self.config.merge_bytes);
+        for member in &merged.members {
+            self.waiting.remove(arena, *member);
+            let entry = arena.get_mut(*member);
+            entry.place = Place::InService;
+            let waited = now.saturating_sub(entry.came);
+            self.metrics.waited += waited;
+            self.metrics.longest_wait = self.metrics.longest_wait.max(waited);
+            if let Some(shares) = &mut self.shares {
+                shares.handle_dispatched(entry);
+            }
+        }
+        let members = merged.members.len() as u32;
+        self.queued -= members;
+        self.metrics.requests += u64::from(members);
+        self.metrics.dispatches += 1;
+        self.metrics.bytes += merged.range.len;
+        self.in_service += 1;
+        self.since = now;
+    }
+
+    fn admit(&mut self, arena: &mut Arena) {
+        let Some(shares) = &mut self.shares else { return };
+        while let Some(index) = shares.admit(arena, self.waiting.is_empty()) {
+            self.waiting.insert(arena, index);
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! What the medium is working on.
 
-use hs_units::ByteRange;
+use hs_units::{ByteRange, Nanos};
 
 use super::arena::{Arena, List, NONE};
 use super::clients::Clients;
+use super::lane::Lane;
 use super::merge::Merged;
 use super::request::{Class, Dispatch, DispatchId, Finished};
 
@@ -76,13 +77,23 @@ impl Services {
 pub struct Finish<'a> {
     arena: &'a mut Arena,
     clients: &'a mut Clients,
+    lane: &'a mut Lane,
+    now: Nanos,
     members: List,
     end: u64,
 }
 
 impl<'a> Finish<'a> {
-    pub(super) fn new(arena: &'a mut Arena, clients: &'a mut Clients, service: Service, bytes: u64) -> Self {
-        Self { arena, clients, members: service.members, end: service.range.offset.saturating_add(bytes) }
+    pub(super) fn new(
+        arena: &'a mut Arena,
+        clients: &'a mut Clients,
+        lane: &'a mut Lane,
+        now: Nanos,
+        service: Service,
+        bytes: u64,
+    ) -> Self {
+        let end = service.range.offset.saturating_add(bytes);
+        Self { arena, clients, lane, now, members: service.members, end }
     }
 }
 
@@ -93,7 +104,10 @@ impl Iterator for Finish<'_> {
         let index = (!self.members.is_empty()).then_some(self.members.first)?;
         self.arena.unlink(&mut self.members, index);
         let entry = *self.arena.get(index);
-        self.clients.get_mut(entry.client).requests -= 1;
+        self.clients.get_mut(entry.client).handle_ended(self.now);
+        if let Some(shares) = &mut self.lane.shares {
+            shares.handle_ended(entry.client);
+        }
         self.arena.release(index);
         Some(Finished { tag: entry.tag, complete: entry.range.end() <= self.end })
     }

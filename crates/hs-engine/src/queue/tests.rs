@@ -57,8 +57,8 @@ fn neighbours_go_together_up_to_the_limit() {
 fn what_is_withdrawn_is_not_served_and_its_ticket_is_void() {
     let mut queue = Queue::new(serial());
     let ticket = queue.handle_request(Nanos(0), request(1, Class::Demand, 0, 4096));
-    assert!(queue.handle_cancel(ticket));
-    assert!(!queue.handle_cancel(ticket));
+    assert!(queue.handle_cancel(Nanos(1), ticket));
+    assert!(!queue.handle_cancel(Nanos(1), ticket));
     assert_eq!(queue.poll(Nanos(0)), Poll::Idle);
     let other = queue.handle_request(Nanos(1), request(2, Class::Fill, 0, 4096));
     assert!(!queue.handle_promote(Nanos(1), ticket, Class::Demand));

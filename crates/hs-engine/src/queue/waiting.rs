@@ -33,10 +33,6 @@ impl Waiting {
         self.count == 0
     }
 
-    pub(super) const fn len(&self) -> u32 {
-        self.count
-    }
-
     pub(super) fn insert(&mut self, arena: &mut Arena, index: u32) {
         let entry = arena.get_mut(index);
         entry.place = Place::Waiting;

@@ -1,0 +1,72 @@
+//! A queue and a slice of time for each client in turn.
+//!
+//! Linux's CFQ (block/cfq-iosched.c until 5.0, Documentation/block/cfq-iosched.txt): within its slice a client's
+//! requests are served in order of position. When a client on a medium that seeks has nothing more, the slice
+//! waits for a moment, because who reads one block after another has no second request to show and would lose his turn
+//! at every block. Fair in time, not in bytes.
+
+use hs_units::Nanos;
+
+use super::{Choice, Elevator, View};
+use crate::queue::config::QueueConfig;
+use crate::queue::waiting::Grouping;
+
+#[derive(Debug)]
+pub(super) struct Cfq {
+    slice: Nanos,
+    idle: Nanos,
+    /// Whose turn it is, since when, and until when the turn waits for him.
+    turn: Option<Turn>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    client: u32,
+    ends: Nanos,
+    /// Set when the client had nothing to ask: until then nobody else is served.
+    patience: Option<Nanos>,
+}
+
+impl Cfq {
+    pub(super) fn new(config: &QueueConfig) -> Self {
+        Self { slice: config.slice, idle: config.slice_idle, turn: None }
+    }
+
+    /// The client's next request above the head, else its lowest.
+    fn of_client(view: View<'_>, client: u32) -> Option<u32> {
+        view.waiting.at_or_above(client, view.head).or_else(|| view.waiting.at_or_above(client, 0))
+    }
+
+    /// The next client, round and round by number, and its next request.
+    fn next_client(&self, view: View<'_>) -> u32 {
+        let after = self.turn.map_or(0, |turn| turn.client.wrapping_add(1));
+        let next = view.waiting.first_from_group(after).or_else(|| view.waiting.first_from_group(0));
+        view.arena.get(next.expect("an elevator is asked when somebody waits")).client
+    }
+}
+
+impl Elevator for Cfq {
+    fn grouping(&self) -> Grouping {
+        Grouping::ByClient
+    }
+
+    fn shares(&self) -> bool {
+        true
+    }
+
+    fn choose(&mut self, view: View<'_>) -> Choice {
+        if let Some(turn) = self.turn.as_mut().filter(|turn| view.now < turn.ends) {
+            if let Some(request) = Self::of_client(view, turn.client) {
+                turn.patience = None;
+                return Choice::Request(request);
+            }
+            let patience = *turn.patience.get_or_insert_with(|| (view.now + self.idle).min(turn.ends));
+            if view.now < patience {
+                return Choice::WaitUntil(patience);
+            }
+        }
+        let client = self.next_client(view);
+        self.turn = Some(Turn { client, ends: view.now + self.slice, patience: None });
+        Choice::Request(Self::of_client(view, client).expect("the client was found by a request"))
+    }
+}

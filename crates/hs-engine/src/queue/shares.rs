@@ -1,0 +1,181 @@
+//! Shares: who has been served more than others waits until they have had as much.
+//!
+//! The elevator chooses from what is admitted, so that it can order requests of many clients by position; a client is
+//! admitted only as far as a *lead* beyond the one that was served least of those that want something. So the
+//! difference between two clients that always want something stays below the lead and one request, whatever the
+//! elevator does and however many connections each has: the requests of all connections of a client are one
+//! account. This is the paper's inheritance of usage between the processes of a job (Tezuka 1991, section 7), taken to its
+//! limit: a connection inherits all of the usage, and leaves all of it behind. The virtual time by which accounts
+//! are compared is that of start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996), with several requests
+//! in service as in SFQ(D) (Jin, Chase and Kaur, SIGMETRICS 2004).
+
+use super::arena::{Arena, Entry, List, Place};
+use super::config::FairnessConfig;
+use super::heap::Heap;
+
+/// While few clients want something, each may be this many leads ahead in all: an elevator needs requests to choose
+/// from, and with one client there is nobody to be fair to.
+const LEADS_TOGETHER: u64 = 16;
+
+/// What one client has had, and what of it waits to be admitted.
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    /// Service that was begun, in bytes.
+    served: u64,
+    /// Service that was admitted, in bytes: never below `served`.
+    admitted: u64,
+    backlog: List,
+    /// Requests that have not ended.
+    requests: u32,
+}
+
+/// Accounts of all clients in one class.
+#[derive(Debug)]
+pub(super) struct Shares {
+    config: FairnessConfig,
+    accounts: Vec<Account>,
+    /// Clients with requests that have not ended, by what they were served.
+    active: Heap,
+    /// Clients with requests that are not admitted, by what is.
+    held_back: Heap,
+    /// What the least served active client has had; never goes back.
+    virtual_time: u64,
+}
+
+impl Shares {
+    pub(super) fn new(config: FairnessConfig) -> Self {
+        Self {
+            config,
+            accounts: Vec::new(),
+            active: Heap::default(),
+            held_back: Heap::default(),
+            virtual_time: 0,
+        }
+    }
+
+    /// Whether forgetting a client would give it nothing.
+    pub(super) fn may_forget(&self, client: u32) -> bool {
+        self.accounts.get(client as usize).is_none_or(|account| account.served <= self.virtual_time)
+    }
+
+    /// The number belongs to another client from now on.
+    pub(super) fn forget(&mut self, client: u32) {
+        if let Some(account) = self.accounts.get_mut(client as usize) {
+            *account =
+                Account { served: self.virtual_time, admitted: self.virtual_time, ..Account::default() };
+        }
+    }
+
+    /// Takes a request in; true when it is admitted at once, else it is in the backlog.
+    pub(super) fn handle_request(&mut self, arena: &mut Arena, index: u32) -> bool {
+        let entry = *arena.get(index);
+        self.begin(entry.client);
+        let limit = self.limit();
+        let cost = self.cost(&entry);
+        let account = &mut self.accounts[entry.client as usize];
+        if account.backlog.is_empty() && account.admitted <= limit {
+            account.admitted += cost;
+            return true;
+        }
+        arena.get_mut(index).place = Place::Backlog;
+        arena.push(&mut account.backlog, index);
+        self.held_back.set(entry.client, account.admitted);
+        false
+    }
+
+    /// The next request to be admitted, if any may be. With nobody admitted at all (`or_idle`), the client that is
+    /// the least ahead may go on: the medium does not wait for those who want nothing.
+    pub(super) fn admit(&mut self, arena: &mut Arena, or_idle: bool) -> Option<u32> {
+        let (admitted, client) = self.held_back.first()?;
+        if admitted > self.limit() && !or_idle {
+            return None;
+        }
+        let account = &mut self.accounts[client as usize];
+        let index = account.backlog.first;
+        arena.unlink(&mut account.backlog, index);
+        let cost = self.config.request_cost_bytes + arena.get(index).range.len;
+        account.admitted += cost;
+        self.update_held_back(client);
+        Some(index)
+    }
+
+    /// An admitted request is sent to the medium.
+    pub(super) fn handle_dispatched(&mut self, entry: &Entry) {
+        let cost = self.cost(entry);
+        let account = &mut self.accounts[entry.client as usize];
+        account.served += cost;
+        self.active.set(entry.client, account.served);
+        self.advance();
+    }
+
+    /// A request has ended that was sent to the medium.
+    pub(super) fn handle_ended(&mut self, client: u32) {
+        let account = &mut self.accounts[client as usize];
+        account.requests -= 1;
+        if account.requests == 0 {
+            self.active.remove(client);
+            self.advance();
+        }
+    }
+
+    /// A request leaves that was not sent to the medium; its place says whether it was admitted.
+    pub(super) fn handle_removed(&mut self, arena: &mut Arena, index: u32) {
+        let entry = *arena.get(index);
+        let cost = self.cost(&entry);
+        let account = &mut self.accounts[entry.client as usize];
+        if entry.place == Place::Backlog {
+            arena.unlink(&mut account.backlog, index);
+        } else {
+            account.admitted -= cost;
+        }
+        self.update_held_back(entry.client);
+        self.handle_ended(entry.client);
+    }
+
+    /// A client with this many requests wants one more. Who comes back keeps what he is behind up to a lead: his
+    /// pause was short, or he asks for one thing after another and has nothing to show in between.
+    fn begin(&mut self, client: u32) {
+        let number = client as usize;
+        if number >= self.accounts.len() {
+            let fresh =
+                Account { served: self.virtual_time, admitted: self.virtual_time, ..Account::default() };
+            self.accounts.resize(number + 1, fresh);
+        }
+        let floor = self.virtual_time.saturating_sub(self.config.lead_bytes);
+        let account = &mut self.accounts[number];
+        if account.requests == 0 {
+            account.served = account.served.max(floor);
+            account.admitted = account.served;
+            self.active.set(client, account.served);
+        }
+        account.requests += 1;
+    }
+
+    /// Up to where clients are admitted.
+    fn limit(&self) -> u64 {
+        let (least, clients) = self
+            .active
+            .first()
+            .map_or((self.virtual_time, 1), |(least, _)| (least, self.active.len() as u64));
+        least + (self.config.lead_bytes * LEADS_TOGETHER / clients).max(self.config.lead_bytes)
+    }
+
+    fn cost(&self, entry: &Entry) -> u64 {
+        self.config.request_cost_bytes + entry.range.len
+    }
+
+    fn update_held_back(&mut self, client: u32) {
+        let account = &self.accounts[client as usize];
+        if account.backlog.is_empty() {
+            self.held_back.remove(client);
+        } else {
+            self.held_back.set(client, account.admitted);
+        }
+    }
+
+    fn advance(&mut self) {
+        if let Some((least, _)) = self.active.first() {
+            self.virtual_time = self.virtual_time.max(least);
+        }
+    }
+}
