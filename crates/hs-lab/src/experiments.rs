@@ -2,6 +2,9 @@
 
 mod kernel_1991;
 mod merge_1991;
+mod nfs;
+mod priority_1991;
+mod read_ahead_1991;
 
 use crate::report::Report;
 
@@ -17,8 +20,20 @@ pub struct Experiment {
 }
 
 /// All of them.
-pub const EXPERIMENTS: &[Experiment] = &[Experiment {
-    name: "merge-1991",
-    about: "Merging adjacent requests on the SCSI disks of a workstation of 1991, writing and reading",
-    run: merge_1991::run,
-}];
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "merge-1991",
+        about: "Merging adjacent requests on the SCSI disks of a workstation of 1991, writing and reading",
+        run: merge_1991::run,
+    },
+    Experiment {
+        name: "priority-1991",
+        about: "Synchronous writes before asynchronous ones on a magneto-optical disk of 1989",
+        run: priority_1991::run,
+    },
+    Experiment {
+        name: "read-ahead-1991",
+        about: "Reading one and four blocks ahead through NFS over an Ethernet of 10 Mbit/s",
+        run: read_ahead_1991::run,
+    },
+];

@@ -6,10 +6,10 @@
 //! kernel's were: by one without merging, by several with it.
 
 use hs_device::NewsDisk;
-use hs_engine::queue::{Class, ClientKey, Direction};
+use hs_engine::queue::Direction;
 use hs_units::{ByteRange, Nanos};
 
-use crate::experiments::kernel_1991::{BLOCK, kernel, rate};
+use crate::experiments::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, Reader, kernel, rate};
 use crate::report::{Cell, Figure, Report, Target};
 use crate::simulation::{Io, Run, Workload, simulate};
 
@@ -26,8 +26,6 @@ const READ_AHEAD: u64 = 4;
 /// takes; the experiment's test shows that the ratios hardly depend on it.
 const PROCESSOR: Nanos = Nanos::from_millis(1);
 
-const PROGRAM: ClientKey = ClientKey(0);
-
 fn block(number: u64) -> ByteRange {
     ByteRange::new(FILE + number * BLOCK, BLOCK)
 }
@@ -43,62 +41,13 @@ impl Workload for Writer {
     }
 
     fn handle_wake(&mut self, io: &mut Io, number: u64) {
-        io.request(Class::Demand, PROGRAM, Direction::Write, block(number));
+        io.request(ASYNCHRONOUS, PROGRAM, Direction::Write, block(number));
         if number + 1 < BLOCKS {
             io.wake(io.now() + self.processor, number + 1);
         }
     }
 
     fn handle_done(&mut self, _io: &mut Io, _request: usize) {}
-}
-
-/// Reads block after block; the kernel reads ahead of it.
-struct Reader {
-    processor: Nanos,
-    read_ahead: u64,
-    /// Blocks asked for so far; requests have the numbers of their blocks.
-    asked: u64,
-    /// The block that the program waits for.
-    wanted: Option<u64>,
-}
-
-impl Reader {
-    /// The program wants a block: what the kernel's `breada` does, for any number of blocks.
-    fn want(&mut self, io: &mut Io, number: u64) {
-        let end = (number + 1 + self.read_ahead).min(BLOCKS);
-        while self.asked < end {
-            let class = if self.asked == number { Class::Demand } else { Class::ReadAhead };
-            io.request(class, PROGRAM, Direction::Read, block(self.asked));
-            self.asked += 1;
-        }
-        self.wanted = Some(number);
-        self.take(io);
-    }
-
-    fn take(&mut self, io: &mut Io) {
-        if let Some(number) = self.wanted
-            && io.requests()[number as usize].done.is_some()
-        {
-            self.wanted = None;
-            io.wake(io.now() + self.processor, number + 1);
-        }
-    }
-}
-
-impl Workload for Reader {
-    fn start(&mut self, io: &mut Io) {
-        self.want(io, 0);
-    }
-
-    fn handle_wake(&mut self, io: &mut Io, number: u64) {
-        if number < BLOCKS {
-            self.want(io, number);
-        }
-    }
-
-    fn handle_done(&mut self, io: &mut Io, _request: usize) {
-        self.take(io);
-    }
 }
 
 /// A disk and what is switched.
@@ -123,7 +72,7 @@ impl Case {
 
     fn read(self) -> (f64, usize) {
         let Self { processor, read_ahead, .. } = self;
-        let run = self.run(&mut Reader { processor, read_ahead, asked: 0, wanted: None });
+        let run = self.run(&mut Reader::new(FILE, BLOCKS, read_ahead, processor));
         (rate(BLOCKS * BLOCK, run.ended), run.sent.len())
     }
 }
