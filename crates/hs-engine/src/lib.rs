@@ -9,6 +9,8 @@
 mod estimate;
 mod prefetch;
 pub mod queue;
+mod recorder;
 
 pub use estimate::MediumEstimate;
 pub use prefetch::{ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, RequestId};
+pub use recorder::{Event, Recorded, Recorder};

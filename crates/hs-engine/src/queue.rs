@@ -34,6 +34,8 @@ pub use request::{
 pub use service::Finish;
 use service::Services;
 
+use crate::recorder::{Event, Recorder};
+
 /// Requests that wait for a medium or are served by it.
 #[derive(Debug)]
 pub struct Queue {
@@ -45,6 +47,7 @@ pub struct Queue {
     /// Where the request before ended.
     head: u64,
     merged: Merged,
+    recorder: Option<Recorder>,
 }
 
 impl Queue {
@@ -59,6 +62,7 @@ impl Queue {
             services: Services::default(),
             head: 0,
             merged: Merged::new(),
+            recorder: None,
         }
     }
 
@@ -66,6 +70,16 @@ impl Queue {
     #[must_use]
     pub const fn config(&self) -> &QueueConfig {
         &self.config
+    }
+
+    /// Keeps the last `capacity` events from now on.
+    pub fn start_recording(&mut self, capacity: usize) {
+        self.recorder = Some(Recorder::new(capacity));
+    }
+
+    /// The events that are kept, if they are.
+    pub const fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.recorder.as_mut()
     }
 
     /// Somebody wants something. [`Queue::poll`] afterwards.
@@ -77,6 +91,8 @@ impl Queue {
         let class = if self.config.by_class { request.class } else { Class::Demand };
         let client = self.client(request.client);
         self.clients.get_mut(client).handle_request(now);
+        let Request { tag, direction, range, .. } = request;
+        self.record(now, Event::Requested { tag, class, direction, client: request.client, range });
         let ticket = self.arena.insert(now, &request, class, client);
         self.lanes[class.index()].insert(now, &mut self.arena, ticket.index);
         ticket
@@ -89,6 +105,7 @@ impl Queue {
         self.lanes[entry.class.index()].remove(&mut self.arena, index);
         self.clients.get_mut(entry.client).handle_ended(now);
         self.arena.release(index);
+        self.record(now, Event::Withdrawn { tag: entry.tag });
         true
     }
 
@@ -101,7 +118,9 @@ impl Queue {
         }
         self.lanes[old.index()].remove(&mut self.arena, index);
         self.arena.get_mut(index).class = class;
+        let tag = self.arena.get(index).tag;
         self.lanes[class.index()].insert(now, &mut self.arena, index);
+        self.record(now, Event::Promoted { tag, class });
         true
     }
 
@@ -128,7 +147,7 @@ impl Queue {
         if let Some(class) = self.aged(now) {
             let oldest = self.lanes[class.index()].oldest(&mut self.arena);
             self.lanes[class.index()].metrics.aged += 1;
-            return self.dispatch(now, class, oldest);
+            return self.dispatch(now, class, oldest, true);
         }
         let mut wait = None;
         for class in Class::ALL {
@@ -140,7 +159,7 @@ impl Queue {
                 break;
             }
             match self.lanes[class.index()].choose(now, &mut self.arena, self.head) {
-                Choice::Request(index) => return self.dispatch(now, class, index),
+                Choice::Request(index) => return self.dispatch(now, class, index, false),
                 Choice::WaitUntil(then) => wait = Some(then),
             }
             break;
@@ -165,6 +184,7 @@ impl Queue {
     /// When the dispatch has ended before.
     pub fn handle_done(&mut self, now: Nanos, id: DispatchId, bytes: u64) -> Finish<'_> {
         let service = self.services.finish(id);
+        self.record(now, Event::Ended { class: service.class, bytes, range: service.range });
         let lane = &mut self.lanes[service.class.index()];
         lane.in_service -= 1;
         lane.seen = Some(now);
@@ -239,14 +259,23 @@ impl Queue {
         Some(seen + self.lanes[class.index()].config.hold_off)
     }
 
-    fn dispatch(&mut self, now: Nanos, class: Class, index: u32) -> Poll {
+    fn dispatch(&mut self, now: Nanos, class: Class, index: u32, aged: bool) -> Poll {
         self.lanes[class.index()].take(now, &mut self.arena, index, &mut self.merged);
         for member in &self.merged.members {
             let entry = self.arena.get(*member);
             self.clients.get_mut(entry.client).bytes += entry.range.len;
         }
         self.head = self.merged.range.end();
-        Poll::Dispatch(self.services.start(&mut self.arena, class, &self.merged))
+        let dispatch = self.services.start(&mut self.arena, class, &self.merged);
+        let Dispatch { range, direction, requests, .. } = dispatch;
+        self.record(now, Event::Dispatched { class, direction, aged, requests, range });
+        Poll::Dispatch(dispatch)
+    }
+
+    fn record(&mut self, now: Nanos, event: Event) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(now, event);
+        }
     }
 }
 

@@ -1,0 +1,129 @@
+//! What a decision of the engine costs, as one JSON object.
+//!
+//! ```text
+//! cargo run --release -p hs-engine --example decision -- [QUEUED] [REQUESTS]
+//! ```
+//!
+//! Keeps QUEUED requests waiting (10,000): whatever ends is replaced by a new one, REQUESTS times (400,000). The time of all of
+//! it, divided by the number of requests, is what one request costs: taking it in, choosing it, and ending it. Two
+//! workloads: `random` has nothing to merge, `streams` are readers whose blocks lie next to each other. And what
+//! recording an event costs.
+#![allow(clippy::disallowed_types, reason = "the engine is pure; what measures it is not")]
+
+use std::error::Error;
+use std::hint::black_box;
+use std::io::Write;
+use std::time::Instant;
+
+use hs_engine::queue::{
+    Class, ClientKey, Direction, ElevatorKind, MediumTraits, Poll, Queue, QueueConfig, Request, RequestTag,
+};
+use hs_engine::{Event, Recorder};
+use hs_units::{ByteRange, Nanos, Prng};
+
+const CLIENTS: u64 = 16;
+const BLOCK_BYTES: u64 = 4096;
+const MEDIUM_BLOCKS: u64 = 1 << 28;
+
+/// Where requests come from; the next one costs a few nanoseconds, which count as the engine's.
+struct Workload {
+    prng: Prng,
+    streams: bool,
+    positions: [u64; CLIENTS as usize],
+    tag: u64,
+}
+
+impl Workload {
+    fn next(&mut self) -> Request {
+        let random = self.prng.next_u64();
+        let client = random % CLIENTS;
+        let block = if self.streams {
+            self.positions[client as usize] += 1;
+            client * (MEDIUM_BLOCKS / CLIENTS) + self.positions[client as usize]
+        } else {
+            (random >> 8) % MEDIUM_BLOCKS
+        };
+        self.tag += 1;
+        Request {
+            tag: RequestTag(self.tag),
+            class: Class::ALL[(random >> 60) as usize % Class::COUNT],
+            client: ClientKey(client),
+            direction: if random >> 40 & 7 == 0 { Direction::Write } else { Direction::Read },
+            range: ByteRange::new(block * BLOCK_BYTES, BLOCK_BYTES),
+        }
+    }
+}
+
+/// Nanoseconds a request.
+fn decisions(config: QueueConfig, streams: bool, queued: u64, requests: u64) -> f64 {
+    let mut queue = Queue::new(config);
+    let mut workload = Workload { prng: Prng::new(1), streams, positions: [0; CLIENTS as usize], tag: 0 };
+    let mut now = Nanos::ZERO;
+    for _ in 0..queued {
+        queue.handle_request(now, workload.next());
+    }
+    let mut ended = 0;
+    let mut began = Instant::now();
+    let mut warm = false;
+    while ended < requests {
+        if !warm && ended >= requests / 8 {
+            (began, ended, warm) = (Instant::now(), 0, true);
+        }
+        match queue.poll(now) {
+            Poll::Dispatch(dispatch) => {
+                now += Nanos(100_000);
+                let some = queue.handle_done(now, dispatch.id, dispatch.range.len).count() as u64;
+                for _ in 0..some {
+                    queue.handle_request(now, workload.next());
+                }
+                ended += some;
+            }
+            Poll::WaitUntil(then) => now = then,
+            Poll::Idle => unreachable!("{queued} requests wait"),
+        }
+    }
+    began.elapsed().as_nanos() as f64 / ended as f64
+}
+
+/// Nanoseconds an event.
+fn recording(events: u64) -> f64 {
+    let mut recorder = Recorder::new(1 << 16);
+    let began = Instant::now();
+    for number in 0..events {
+        let range = ByteRange::new(number * BLOCK_BYTES, BLOCK_BYTES);
+        let (class, direction) = (Class::Demand, Direction::Read);
+        let event =
+            Event::Requested { tag: RequestTag(number), class, direction, client: ClientKey(number), range };
+        recorder.record(Nanos(number), black_box(event));
+    }
+    black_box(&mut recorder);
+    began.elapsed().as_nanos() as f64 / events as f64
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let queued = arguments.next().map_or(Ok(10_000), |queued| queued.parse())?;
+    let requests = arguments.next().map_or(Ok(400_000), |requests| requests.parse())?;
+    let mut out = std::io::stdout().lock();
+    write!(out, "{{\"queued\": {queued}, \"requests\": {requests}")?;
+    for elevator in ElevatorKind::ALL {
+        for (workload, streams) in [("random", false), ("streams", true)] {
+            for shared in [true, false] {
+                let traits = MediumTraits { rotational: true, overlaps: false, bytes_per_s: None };
+                let base = QueueConfig::for_medium(traits);
+                // Waiting for a client is no decision.
+                let config = QueueConfig {
+                    elevator,
+                    slice_idle: Nanos::ZERO,
+                    fairness: base.fairness.filter(|_| shared),
+                    ..base
+                };
+                let shares = if shared { "shares" } else { "no shares" };
+                let ns = decisions(config, streams, queued, requests);
+                write!(out, ", \"{} {workload} {shares}\": {ns:.1}", elevator.name())?;
+            }
+        }
+    }
+    writeln!(out, ", \"recording an event\": {:.1}}}", recording(10_000_000))?;
+    Ok(())
+}

@@ -1,0 +1,140 @@
+//! The last things that the engine did.
+
+use hs_units::{ByteRange, Nanos};
+
+use crate::queue::{Class, ClientKey, Direction, RequestTag};
+
+/// Something that the engine was told or decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Somebody wants something.
+    Requested {
+        /// The caller's name for it.
+        tag: RequestTag,
+        /// How urgent it is.
+        class: Class,
+        /// Which way the bytes go.
+        direction: Direction,
+        /// Who asks.
+        client: ClientKey,
+        /// Which bytes of the medium.
+        range: ByteRange,
+    },
+    /// Somebody waits now for what was not so urgent.
+    Promoted {
+        /// The caller's name for it.
+        tag: RequestTag,
+        /// How urgent it is now.
+        class: Class,
+    },
+    /// Nobody wants it any more.
+    Withdrawn {
+        /// The caller's name for it.
+        tag: RequestTag,
+    },
+    /// A request to the medium began.
+    Dispatched {
+        /// How urgent it is.
+        class: Class,
+        /// Which way the bytes go.
+        direction: Direction,
+        /// Whether it went before more urgent ones because its class had waited too long.
+        aged: bool,
+        /// How many requests it holds.
+        requests: u32,
+        /// Which bytes of the medium.
+        range: ByteRange,
+    },
+    /// A request to the medium ended.
+    Ended {
+        /// How urgent it was.
+        class: Class,
+        /// Bytes that came, from the beginning of its range on.
+        bytes: u64,
+        /// Which bytes of the medium it was to bring.
+        range: ByteRange,
+    },
+}
+
+/// An event and when it was.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Recorded {
+    /// When.
+    pub at: Nanos,
+    /// What.
+    pub event: Event,
+}
+
+/// A ring of events of fixed size: what is new overwrites what is oldest, so that recording costs the same
+/// always, and allocates nothing.
+#[derive(Debug)]
+pub struct Recorder {
+    ring: Box<[Recorded]>,
+    /// Events that were recorded, ever.
+    recorded: u64,
+    /// Events that were taken out or overwritten.
+    gone: u64,
+    /// Events that were overwritten before they were taken out.
+    lost: u64,
+}
+
+impl Recorder {
+    /// A recorder of the last `capacity` events, rounded up to a power of two.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let nothing = Event::Withdrawn { tag: RequestTag(0) };
+        let empty = Recorded { at: Nanos::ZERO, event: nothing };
+        let ring = vec![empty; capacity.max(1).next_power_of_two()].into_boxed_slice();
+        Self { ring, recorded: 0, gone: 0, lost: 0 }
+    }
+
+    /// Keeps an event.
+    pub fn record(&mut self, at: Nanos, event: Event) {
+        let place = self.place(self.recorded);
+        self.ring[place] = Recorded { at, event };
+        self.recorded += 1;
+        if self.recorded - self.gone > self.ring.len() as u64 {
+            self.gone += 1;
+            self.lost += 1;
+        }
+    }
+
+    /// Takes out the oldest event that is kept.
+    pub fn take(&mut self) -> Option<Recorded> {
+        (self.gone < self.recorded).then(|| {
+            let place = self.place(self.gone);
+            self.gone += 1;
+            self.ring[place]
+        })
+    }
+
+    /// Events that were overwritten before they were taken out.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    const fn place(&self, number: u64) -> usize {
+        number as usize & (self.ring.len() - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_events_are_kept_in_order_and_the_others_counted() {
+        let mut recorder = Recorder::new(3);
+        assert_eq!(recorder.take(), None);
+        for tag in 0..7 {
+            recorder.record(Nanos(tag), Event::Withdrawn { tag: RequestTag(tag) });
+        }
+        assert_eq!(recorder.lost(), 3);
+        let kept: Vec<_> = std::iter::from_fn(|| recorder.take()).map(|recorded| recorded.at.0).collect();
+        assert_eq!(kept, [3, 4, 5, 6]);
+        recorder.record(Nanos(9), Event::Withdrawn { tag: RequestTag(9) });
+        assert_eq!(recorder.take().map(|recorded| recorded.at), Some(Nanos(9)));
+        assert_eq!((recorder.take(), recorder.lost()), (None, 3));
+    }
+}
