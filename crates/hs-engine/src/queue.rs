@@ -33,6 +33,7 @@ pub use request::{
 };
 pub use service::Finish;
 use service::Services;
+use waiting::Found;
 
 use crate::recorder::{Event, Recorder};
 
@@ -159,7 +160,7 @@ impl Queue {
                 break;
             }
             match self.lanes[class.index()].choose(now, &mut self.arena, self.head) {
-                Choice::Request(index) => return self.dispatch(now, class, index, false),
+                Choice::Request(chosen) => return self.dispatch(now, class, chosen, false),
                 Choice::WaitUntil(then) => wait = Some(then),
             }
             break;
@@ -259,8 +260,8 @@ impl Queue {
         Some(seen + self.lanes[class.index()].config.hold_off)
     }
 
-    fn dispatch(&mut self, now: Nanos, class: Class, index: u32, aged: bool) -> Poll {
-        self.lanes[class.index()].take(now, &mut self.arena, index, &mut self.merged);
+    fn dispatch(&mut self, now: Nanos, class: Class, chosen: Found, aged: bool) -> Poll {
+        self.lanes[class.index()].take(now, &mut self.arena, chosen, &mut self.merged);
         for member in &self.merged.members {
             let entry = self.arena.get(*member);
             self.clients.get_mut(entry.client).bytes += entry.range.len;

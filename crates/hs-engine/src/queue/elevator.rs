@@ -13,7 +13,7 @@ use hs_units::Nanos;
 use super::arena::Arena;
 use super::config::{ElevatorKind, QueueConfig};
 use super::request::Class;
-use super::waiting::{Grouping, Waiting};
+use super::waiting::{Found, Grouping, Waiting};
 
 /// What an elevator may look at.
 #[derive(Clone, Copy, Debug)]
@@ -29,8 +29,8 @@ pub(super) struct View<'a> {
 /// An elevator's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Choice {
-    /// This request, by its place in the arena.
-    Request(u32),
+    /// This request.
+    Request(Found),
     /// None of those that wait: a better one is expected before then.
     WaitUntil(Nanos),
 }

@@ -65,9 +65,13 @@ impl Heap {
 
     fn sink(&mut self, mut row: usize) {
         loop {
-            let children = [2 * row + 1, 2 * row + 2];
-            let lower = children.into_iter().filter(|child| *child < self.rows.len());
-            let Some(child) = lower.min_by_key(|child| self.rows[*child]) else { return };
+            let mut child = 2 * row + 1;
+            if child >= self.rows.len() {
+                return;
+            }
+            if child + 1 < self.rows.len() && self.rows[child + 1] < self.rows[child] {
+                child += 1;
+            }
             if self.rows[row] <= self.rows[child] {
                 return;
             }

@@ -9,7 +9,7 @@ use super::merge::Merged;
 use super::metrics::ClassMetrics;
 use super::request::Class;
 use super::shares::Shares;
-use super::waiting::Waiting;
+use super::waiting::{Found, Waiting};
 
 /// The requests of one class.
 #[derive(Debug)]
@@ -89,16 +89,16 @@ impl Lane {
     }
 
     /// Whoever was admitted first, of a class that is not empty.
-    pub(super) fn oldest(&mut self, arena: &mut Arena) -> u32 {
+    pub(super) fn oldest(&mut self, arena: &mut Arena) -> Found {
         self.admit(arena);
         self.waiting.oldest(arena).expect("a class that is not empty has somebody admitted")
     }
 
     /// Takes the chosen request and its neighbours out to be served.
-    pub(super) fn take(&mut self, now: Nanos, arena: &mut Arena, index: u32, merged: &mut Merged) {
-        merged.gather(&self.waiting, arena, index, self.config.merge_bytes);
+    pub(super) fn take(&mut self, now: Nanos, arena: &mut Arena, chosen: Found, merged: &mut Merged) {
+        merged.gather(&self.waiting, arena, chosen, self.config.merge_bytes);
+        self.waiting.remove_run(arena, merged.lowest, &merged.members);
         for member in &merged.members {
-            self.waiting.remove(arena, *member);
             let entry = arena.get_mut(*member);
             entry.place = Place::InService;
             let waited = now.saturating_sub(entry.came);

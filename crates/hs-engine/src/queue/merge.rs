@@ -3,8 +3,9 @@
 use hs_units::ByteRange;
 
 use super::arena::{Arena, Entry};
+use super::positions::Cursor;
 use super::request::Direction;
-use super::waiting::Waiting;
+use super::waiting::{Found, Waiting};
 
 /// Bytes that one request to the medium will cover, and who goes with it.
 #[derive(Debug)]
@@ -12,38 +13,41 @@ pub(super) struct Merged {
     pub range: ByteRange,
     /// The chosen request and its neighbours, the chosen one first.
     pub members: Vec<u32>,
+    /// Where the lowest of them stands; the others follow it.
+    pub lowest: Cursor,
 }
 
 impl Merged {
     pub(super) const fn new() -> Self {
-        Self { range: ByteRange::new(0, 0), members: Vec::new() }
+        Self { range: ByteRange::new(0, 0), members: Vec::new(), lowest: Cursor::START }
     }
 
-    /// Starts from the request at `index` and takes neighbours of its class, group and direction along, those above
-    /// first, as long as all is not more than `limit_bytes`. Writes have to touch exactly; reads may overlap or be the
-    /// same.
-    pub(super) fn gather(&mut self, waiting: &Waiting, arena: &Arena, index: u32, limit_bytes: u64) {
-        let chosen = arena.get(index);
+    /// Starts from a request and takes neighbours of its class, group and direction along, those above first, as long
+    /// as all is not more than `limit_bytes`. Writes have to touch exactly; reads may overlap or be the same.
+    pub(super) fn gather(&mut self, waiting: &Waiting, arena: &Arena, found: Found, limit_bytes: u64) {
+        let chosen = arena.get(found.index);
         self.range = chosen.range;
         self.members.clear();
-        self.members.push(index);
+        self.members.push(found.index);
+        self.lowest = waiting.cursor(found, chosen);
         if limit_bytes <= self.range.len {
             return;
         }
-        let Some(start) = waiting.cursor_of(chosen, index) else { return };
-        let mut cursor = start;
-        while let Some((next, neighbour)) = waiting.above(cursor) {
-            if !self.take(arena.get(neighbour), neighbour, chosen.direction, limit_bytes) {
+        let mut cursor = self.lowest;
+        while let Some(next) = waiting.above(cursor) {
+            // The offset is at hand, the rest of the neighbour is somewhere in memory.
+            let near = next.offset <= self.range.end();
+            if !near || !self.take(arena.get(next.index), next.index, chosen.direction, limit_bytes) {
                 break;
             }
-            cursor = next;
+            cursor = next.at;
         }
-        cursor = start;
-        while let Some((next, neighbour)) = waiting.below(cursor) {
-            if !self.take(arena.get(neighbour), neighbour, chosen.direction, limit_bytes) {
+        while let Some(next) = waiting.below(self.lowest) {
+            let near = self.range.offset - next.offset <= waiting.longest_bytes();
+            if !near || !self.take(arena.get(next.index), next.index, chosen.direction, limit_bytes) {
                 break;
             }
-            cursor = next;
+            self.lowest = next.at;
         }
     }
 

@@ -23,6 +23,10 @@ impl Key {
         Self::new(group, offset, 0)
     }
 
+    pub(super) const fn offset(self) -> u64 {
+        (self.0 >> 32) as u64
+    }
+
     pub(super) const fn group(self) -> u32 {
         (self.0 >> 96) as u32
     }
@@ -52,9 +56,9 @@ impl Block {
         self.len += 1;
     }
 
-    fn remove(&mut self, slot: usize) {
-        self.keys.copy_within(slot + 1..self.len, slot);
-        self.len -= 1;
+    fn remove(&mut self, slot: usize, count: usize) {
+        self.keys.copy_within(slot + count..self.len, slot);
+        self.len -= count;
     }
 
     fn append(&mut self, other: &Self) {
@@ -68,6 +72,10 @@ impl Block {
 pub(super) struct Cursor {
     row: usize,
     slot: usize,
+}
+
+impl Cursor {
+    pub(super) const START: Self = Self { row: 0, slot: 0 };
 }
 
 /// A sorted set of [`Key`]s.
@@ -130,20 +138,27 @@ impl Positions {
         self.block_mut(row).insert(slot, key);
     }
 
-    /// Takes a key out that is there.
-    pub(super) fn remove(&mut self, key: Key) {
-        let row = self.row_of(key);
-        let slot = self.block(row).keys().partition_point(|present| *present < key);
-        debug_assert!(self.block(row).keys().get(slot) == Some(&key), "the key is in the set");
-        self.block_mut(row).remove(slot);
-        if self.block(row).len == 0 {
-            self.drop_row(row);
-            return;
+    /// Takes out as many keys, one after another, from a place on.
+    pub(super) fn remove(&mut self, from: Cursor, mut count: usize) {
+        let Cursor { mut row, mut slot } = from;
+        while count > 0 {
+            let block = self.block_mut(row);
+            let here = count.min(block.len - slot);
+            block.remove(slot, here);
+            count -= here;
+            if block.len == 0 {
+                self.drop_row(row);
+                continue;
+            }
+            if slot == 0 {
+                self.lows[row] = self.block(row).keys[0];
+            }
+            row += 1;
+            slot = 0;
         }
-        if slot == 0 {
-            self.lows[row] = self.block(row).keys[0];
+        if from.row < self.order.len() {
+            self.join(from.row);
         }
-        self.join(row);
     }
 
     fn block(&self, row: usize) -> &Block {
@@ -223,15 +238,17 @@ mod tests {
         let mut model = BTreeSet::new();
         for step in 0..40_000_u32 {
             // It grows to some thousand keys, then shrinks to none.
-            let grows = prng.below(100) < if step < 20_000 { 65 } else { 30 };
+            let grows = prng.below(100) < if step < 20_000 { 75 } else { 45 };
             let key = Key::new(prng.below(3) as u32, prng.below(50_000), step);
             if grows || model.is_empty() {
                 positions.insert(key);
                 model.insert(key);
             } else {
                 let victim = model.range(key..).next().or_else(|| model.first()).copied().unwrap();
-                positions.remove(victim);
-                model.remove(&victim);
+                let at = positions.at_or_after(victim).unwrap();
+                let run: Vec<_> = model.range(victim..).take(1 + prng.below(3) as usize).copied().collect();
+                positions.remove(at, run.len());
+                model.retain(|key| !run.contains(key));
             }
             let found = positions.at_or_after(key);
             let mut range = model.range(key..);

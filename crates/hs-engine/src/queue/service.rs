@@ -66,7 +66,7 @@ impl Services {
         let mut next = service.map_or(NONE, |service| service.members.first);
         std::iter::from_fn(move || {
             let index = (next != NONE).then_some(next)?;
-            next = arena.get(index).next;
+            next = arena.next(index);
             Some(index)
         })
     }

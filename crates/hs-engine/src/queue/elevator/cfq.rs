@@ -9,7 +9,7 @@ use hs_units::Nanos;
 
 use super::{Choice, Elevator, View};
 use crate::queue::config::QueueConfig;
-use crate::queue::waiting::Grouping;
+use crate::queue::waiting::{Found, Grouping};
 
 #[derive(Debug)]
 pub(super) struct Cfq {
@@ -33,7 +33,7 @@ impl Cfq {
     }
 
     /// The client's next request above the head, else its lowest.
-    fn of_client(view: View<'_>, client: u32) -> Option<u32> {
+    fn of_client(view: View<'_>, client: u32) -> Option<Found> {
         view.waiting.at_or_above(client, view.head).or_else(|| view.waiting.at_or_above(client, 0))
     }
 
@@ -41,7 +41,7 @@ impl Cfq {
     fn next_client(&self, view: View<'_>) -> u32 {
         let after = self.turn.map_or(0, |turn| turn.client.wrapping_add(1));
         let next = view.waiting.first_from_group(after).or_else(|| view.waiting.first_from_group(0));
-        view.arena.get(next.expect("an elevator is asked when somebody waits")).client
+        view.arena.get(next.expect("an elevator is asked when somebody waits").index).client
     }
 }
 

@@ -10,7 +10,7 @@ use hs_units::Nanos;
 use super::{Choice, Elevator, View};
 use crate::queue::config::QueueConfig;
 use crate::queue::request::Direction;
-use crate::queue::waiting::Grouping;
+use crate::queue::waiting::{Found, Grouping};
 
 /// How often reads go before writes that wait; Linux's `writes_starved`.
 const WRITES_STARVED: u32 = 2;
@@ -38,7 +38,7 @@ impl Deadline {
         }
     }
 
-    fn ahead(&self, view: View<'_>, direction: Direction) -> Option<u32> {
+    fn ahead(&self, view: View<'_>, direction: Direction) -> Option<Found> {
         view.waiting.at_or_above(direction.index() as u32, self.position[direction.index()])
     }
 
@@ -66,12 +66,12 @@ impl Elevator for Deadline {
             self.direction = self.turn(view);
             self.left = self.batch;
             let oldest = view.waiting.oldest_of(self.direction).expect("the direction has requests");
-            let expired = view.arena.get(oldest).came + self.expiry[self.direction.index()] <= view.now;
+            let expired = view.arena.get(oldest.index).came + self.expiry[self.direction.index()] <= view.now;
             let ahead = if expired { None } else { self.ahead(view, self.direction) };
             ahead.unwrap_or(oldest)
         });
         self.left -= 1;
-        self.position[self.direction.index()] = view.arena.get(next).range.end();
+        self.position[self.direction.index()] = view.arena.get(next.index).range.end();
         Choice::Request(next)
     }
 }

@@ -11,7 +11,7 @@ use hs_units::Nanos;
 use super::{Choice, Elevator, View};
 use crate::queue::config::QueueConfig;
 use crate::queue::request::{Class, Direction};
-use crate::queue::waiting::Grouping;
+use crate::queue::waiting::{Found, Grouping};
 
 #[derive(Debug)]
 pub(super) struct Headstart {
@@ -31,22 +31,22 @@ impl Headstart {
     }
 
     /// The oldest request of a direction that has waited beyond its deadline; reads first.
-    fn expired(&self, view: View<'_>) -> Option<u32> {
+    fn expired(&self, view: View<'_>) -> Option<Found> {
         [Direction::Read, Direction::Write].into_iter().find_map(|direction| {
             let oldest = view.waiting.oldest_of(direction)?;
-            let deadline = view.arena.get(oldest).came + self.expiry[direction.index()];
+            let deadline = view.arena.get(oldest.index).came + self.expiry[direction.index()];
             (deadline <= view.now).then_some(oldest)
         })
     }
 
-    fn in_order(&self, view: View<'_>, direction: Direction) -> Option<u32> {
+    fn in_order(&self, view: View<'_>, direction: Direction) -> Option<Found> {
         let oldest = view.waiting.oldest_of(direction)?;
         let group = direction.index() as u32;
         let ahead = view.waiting.at_or_above(group, view.head);
         if self.sweeps {
             return ahead.or_else(|| view.waiting.at_or_above(group, 0));
         }
-        let contiguous = ahead.filter(|ahead| view.arena.get(*ahead).range.offset == view.head);
+        let contiguous = ahead.filter(|ahead| view.arena.get(ahead.index).range.offset == view.head);
         Some(contiguous.unwrap_or(oldest))
     }
 }
