@@ -1,5 +1,9 @@
 //! The experiments, one a file.
 
+mod ageing;
+mod demand_p99;
+mod elevators;
+mod fairness;
 mod kernel_1991;
 mod merge_1991;
 mod nfs;
@@ -35,5 +39,25 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "read-ahead-1991",
         about: "Reading one and four blocks ahead through NFS over an Ethernet of 10 Mbit/s",
         run: read_ahead_1991::run,
+    },
+    Experiment {
+        name: "fairness",
+        about: "Shares of sixteen clients that ask unequally, and of one with ten connections",
+        run: fairness::run,
+    },
+    Experiment {
+        name: "demand-p99",
+        about: "How much longer demand reads take while a hot region is read ahead",
+        run: demand_p99::run,
+    },
+    Experiment {
+        name: "elevators",
+        about: "The five elevators on every medium: throughput, latency, jumps and merging",
+        run: elevators::run,
+    },
+    Experiment {
+        name: "ageing",
+        about: "How long a less urgent class waits while demand keeps the medium busy",
+        run: ageing::run,
     },
 ];

@@ -5,11 +5,16 @@
 //! last digit. The [`EXPERIMENTS`] say what they show; docs/LAB.md says why, and where their parameters come from.
 
 mod experiments;
+mod models;
+mod prefetching;
 mod report;
 mod simulation;
 mod statistics;
+mod streams;
 
 pub use experiments::{EXPERIMENTS, Experiment};
+pub use models::Model;
 pub use report::{Cell, Figure, Report, Target};
 pub use simulation::{Answer, Io, Run, Sent, Station, Workload, simulate};
-pub use statistics::{Latencies, jain};
+pub use statistics::Latencies;
+pub use streams::{Pattern, Stream, Streams};

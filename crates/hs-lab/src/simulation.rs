@@ -13,6 +13,12 @@ pub trait Station {
     fn serve(&mut self, now: Nanos, direction: Direction, range: ByteRange) -> Service;
 }
 
+impl Station for Box<dyn Station> {
+    fn serve(&mut self, now: Nanos, direction: Direction, range: ByteRange) -> Service {
+        (**self).serve(now, direction, range)
+    }
+}
+
 impl Station for Box<dyn Device> {
     fn serve(&mut self, now: Nanos, direction: Direction, range: ByteRange) -> Service {
         assert!(direction == Direction::Read, "the medium can only be read");

@@ -33,16 +33,6 @@ impl FromIterator<Nanos> for Latencies {
     }
 }
 
-/// Jain's index of fairness: 1 when all shares are equal, 1/n when one has everything (Jain, Chiu, Hawe: "A quantitative
-/// measure of fairness and discrimination for resource allocation in shared computer systems", DEC-TR-301, 1984).
-/// Without shares it is 1.
-#[must_use]
-pub fn jain(shares: &[f64]) -> f64 {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,12 +45,5 @@ mod tests {
         assert_eq!(latencies.quantile(1.0), Nanos(100));
         assert_eq!(latencies.quantile(0.0), Nanos(1));
         assert_eq!(Latencies::default().quantile(0.99), Nanos::ZERO);
-    }
-
-    #[test]
-    fn jain_is_between_one_nth_and_one() {
-        assert_eq!(jain(&[2.0, 2.0, 2.0]), 1.0);
-        assert!((jain(&[5.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-12);
-        assert_eq!(jain(&[]), 1.0);
     }
 }
