@@ -32,11 +32,17 @@ fn streams(model: &Model, class: Class) -> Vec<Stream> {
     vec![stream(0, Class::Demand, 96), stream(1, class, 2)]
 }
 
-/// The longest time in which a class, of which something waited, was not served.
+/// The longest time for which something of a class waited and nothing of it was served.
 fn longest_pause(run: &Run, class: Class) -> Nanos {
-    let sent = run.sent.iter().filter(|sent| sent.dispatch.class == class).map(|sent| sent.at);
-    let times: Vec<Nanos> = [Nanos::ZERO].into_iter().chain(sent).chain([run.ended]).collect();
-    times.windows(2).map(|pair| pair[1].saturating_sub(pair[0])).max().unwrap_or_default()
+    let mut served = Nanos::ZERO;
+    let mut longest = Nanos::ZERO;
+    // Requests of one class are sent in the order in which they came, by ageing and without.
+    for answer in run.requests.iter().filter(|answer| answer.class == class) {
+        let until = answer.sent.unwrap_or(run.ended);
+        longest = longest.max(until.saturating_sub(served.max(answer.came)));
+        served = served.max(until);
+    }
+    longest
 }
 
 /// The longest time in which the medium could take nothing more.

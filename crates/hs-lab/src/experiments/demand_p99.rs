@@ -18,11 +18,11 @@ use crate::statistics::Latencies;
 /// Stored bytes of a chunk, and of what a miss brings.
 const CHUNK: u64 = 64 << 10;
 
-/// The hot region is what the medium delivers in this time.
-const HOT: Nanos = Nanos::from_millis(6_000);
+/// The hot region is what the medium delivers in the time of so many requests elsewhere.
+const HOT: u64 = 300;
 
 /// Starts, each with a seed of its own.
-const STARTS: u64 = 60;
+const STARTS: u64 = 40;
 
 /// What a program does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,7 +162,8 @@ impl Workload for Program {
 /// Latencies of all starts, and the time in which the hot region was there, in the mean.
 fn measure(model: &Model, kind: Kind, prefetch: Option<PrefetchConfig>, seed: u64) -> (Latencies, f64) {
     let request_time = model.request_time(CHUNK);
-    let chunks = (model.bytes_per_s() * HOT.as_secs_f64()) as u64 / CHUNK;
+    let hot = Nanos(request_time.0 * HOT);
+    let chunks = (model.bytes_per_s() * hot.as_secs_f64()) as u64 / CHUNK;
     let mut all = Vec::new();
     let mut ready = 0.0;
     for start in 0..STARTS {
@@ -178,7 +179,7 @@ fn measure(model: &Model, kind: Kind, prefetch: Option<PrefetchConfig>, seed: u6
             since: Nanos::ZERO,
             latencies: Vec::new(),
         };
-        let until = if kind == Kind::Start { Nanos(u64::MAX) } else { HOT };
+        let until = if kind == Kind::Start { Nanos(u64::MAX) } else { hot };
         let run = simulate(model.config(), model.station(), until, &mut program);
         let streamed = run.requests.iter().filter(|answer| answer.class == Class::Prefetch);
         ready += streamed.filter_map(|answer| answer.done).max().unwrap_or(run.ended).as_secs_f64() / STARTS as f64;

@@ -1,8 +1,12 @@
 //! Shares of clients.
 //!
-//! Sixteen clients read at random, each in its own part of the medium, and always want more: some have two requests under
-//! way, others sixteen. Without shares, whoever asks more gets more. Then one client opens ten connections where the
-//! others have one each, and each connection asks as much as any other.
+//! Sixteen clients read at random, each in its own part of the medium, and always want more.
+//!
+//! - *Alike*: each has four requests under way. Shares must cost nothing here.
+//! - *Unequal*: some have two requests under way, others sixteen. Without shares, whoever asks more gets more. Where a head moves,
+//!   sixteen requests of one client are served with less seeking than two each of eight, so shares have their price, which is
+//!   stated.
+//! - *Ten connections*: one client opens ten where the others have one each, and each connection asks as much as any other.
 
 use hs_engine::queue::{Class, ClientKey, Direction, ElevatorKind, QueueConfig, jain_index};
 use hs_units::{ByteRange, Nanos};
@@ -32,6 +36,11 @@ fn stream(model: &Model, client: u64, depth: u32) -> Stream {
         think: Nanos::ZERO,
         begins: Nanos::ZERO,
     }
+}
+
+/// Clients that ask alike.
+fn alike(model: &Model) -> Vec<Stream> {
+    (0..CLIENTS).map(|client| stream(model, client, 4)).collect()
 }
 
 /// Clients of which every fourth has so many requests under way.
@@ -85,6 +94,36 @@ fn throughput(run: &Run) -> f64 {
     shares(run).iter().sum::<f64>() / run.ended.as_secs_f64()
 }
 
+/// What came out of one queue on one medium.
+struct Outcome {
+    alike: f64,
+    alike_rate: f64,
+    unequal: f64,
+    unequal_rate: f64,
+    many: f64,
+}
+
+/// The figures of a medium: of deadline, of ours without shares, and of ours.
+fn judge(medium: &str, [deadline, without, ours]: &[Outcome; 3]) -> [Figure; 5] {
+    let jain = |what, ours: f64, without| {
+        Figure::new(format!("Jain's index of 16 clients, {what}, {medium}"), ours)
+            .off(without)
+            .target(Target::AtLeast(0.99))
+    };
+    let rate = |what, ours: f64, without: f64, deadline: f64| {
+        Figure::new(format!("throughput ÷ deadline's, {what}, {medium}"), ours / deadline).off(without / deadline)
+    };
+    [
+        jain("alike", ours.alike, without.alike),
+        rate("alike", ours.alike_rate, without.alike_rate, deadline.alike_rate).target(Target::AtLeast(0.95)),
+        jain("unequal", ours.unequal, without.unequal),
+        rate("unequal", ours.unequal_rate, without.unequal_rate, deadline.unequal_rate),
+        Figure::new(format!("shares of a client with 10 connections, {medium}"), ours.many)
+            .off(without.many)
+            .target(Target::AtMost(1.1)),
+    ]
+}
+
 pub(super) fn run(seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
@@ -95,28 +134,37 @@ pub(super) fn run(seed: u64) -> Report {
         let deadline = QueueConfig { elevator: ElevatorKind::Deadline, ..without };
         let cases = [("deadline", deadline), ("headstart, no shares", without), ("headstart", ours)];
         let results = cases.map(|(what, config)| {
-            let sixteen = play(&model, config, unequal(&model), seed);
-            let jain = jain_index(shares(&sixteen));
-            let rate = throughput(&sixteen);
+            let alike = play(&model, config, alike(&model), seed);
+            let unequal = play(&model, config, unequal(&model), seed);
             let ten = shares(&play(&model, config, connections(&model), seed));
-            let many = ten[0] / ten.iter().sum::<f64>() * CLIENTS as f64;
-            let numbers = [Cell::Number(jain, 4), Cell::Number(rate / 1e6, 3), Cell::Number(many, 3)];
-            rows.push([name.as_str().into(), what.into()].into_iter().chain(numbers).collect());
-            (jain, rate, many)
+            let result = Outcome {
+                alike: jain_index(shares(&alike)),
+                alike_rate: throughput(&alike),
+                unequal: jain_index(shares(&unequal)),
+                unequal_rate: throughput(&unequal),
+                many: ten[0] / ten.iter().sum::<f64>() * CLIENTS as f64,
+            };
+            rows.push(vec![
+                name.as_str().into(),
+                what.into(),
+                Cell::Number(result.alike, 4),
+                Cell::Number(result.alike_rate / 1e6, 3),
+                Cell::Number(result.unequal, 4),
+                Cell::Number(result.unequal_rate / 1e6, 3),
+                Cell::Number(result.many, 3),
+            ]);
+            result
         });
-        let [deadline, without, ours] = results;
-        figures.extend([
-            Figure::new(format!("Jain's index of 16 clients, {name}"), ours.0)
-                .off(without.0)
-                .target(Target::AtLeast(0.99)),
-            Figure::new(format!("throughput ÷ deadline's, {name}"), ours.1 / deadline.1)
-                .off(without.1 / deadline.1)
-                .target(Target::AtLeast(0.95)),
-            Figure::new(format!("shares of a client with 10 connections, {name}"), ours.2)
-                .off(without.2)
-                .target(Target::AtMost(1.1)),
-        ]);
+        figures.extend(judge(&name, &results));
     }
-    let columns = vec!["medium", "queue", "Jain's index", "MB/s", "shares of 10 connections"];
+    let columns = vec![
+        "medium",
+        "queue",
+        "Jain, alike",
+        "MB/s, alike",
+        "Jain, unequal",
+        "MB/s, unequal",
+        "shares of 10 connections",
+    ];
     Report { columns, rows, figures, seed: Some(seed) }
 }

@@ -110,8 +110,8 @@ pub(super) fn run(_seed: u64) -> Report {
         let mut read = Figure::new(format!("reading, merged ÷ not, {disk}"), ratios.read);
         read = read.off(ratios.read_ahead_only).paper(1.21);
         if disk == NewsDisk::Wren4 {
-            write = write.target(Target::AtLeast(2.52 * 0.8));
-            read = read.target(Target::AtLeast(1.21 * 0.8));
+            write = write.target(Target::AtLeast(2.016));
+            read = read.target(Target::AtLeast(0.968));
         }
         figures.extend([write, read]);
     }

@@ -126,7 +126,7 @@ pub(super) fn run(_seed: u64) -> Report {
         let mut write = Figure::new(format!("end of writing, with priority ÷ without, {disk}"), on.0 / off.0).off(1.0);
         let mut all = Figure::new(format!("end of all, with priority ÷ without, {disk}"), on.1 / off.1).off(1.0);
         if disk == NewsDisk::SmoS501 {
-            write = write.paper(1.5 / 4.9).target(Target::AtMost(0.31 * 1.2));
+            write = write.paper(1.5 / 4.9).target(Target::AtMost(0.372));
             all = all.paper(5.2 / 5.0).target(Target::AtMost(1.05));
         }
         figures.extend([write, all]);

@@ -61,7 +61,7 @@ pub(super) fn run(_seed: u64) -> Report {
             let name = format!("four blocks ahead ÷ one, {machine}, from the server's {place}");
             let mut figure = Figure::new(name, four / one).off(none / one).paper(787.7 / 505.7);
             if machine == "MC68030" && cached {
-                figure = figure.target(Target::AtLeast(1.56 * 0.8));
+                figure = figure.target(Target::AtLeast(1.248));
             }
             figures.push(figure);
         }
