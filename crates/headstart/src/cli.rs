@@ -1,6 +1,7 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
 pub(crate) mod cache;
+mod lab;
 mod qemu;
 mod serving;
 mod top;
@@ -17,6 +18,7 @@ use hs_units::ByteSize;
 use self::cache::CacheFlags;
 use crate::medium::{Damage, MediumParser};
 
+pub(crate) use self::lab::{Lab, LabDisk, LabList, LabRun};
 pub(crate) use self::qemu::{Accel, QemuFlags};
 pub(crate) use self::serving::Serving;
 pub(crate) use self::top::Top;
@@ -564,30 +566,6 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "RAW")]
     pub against: Option<PathBuf>,
     /// Print one JSON object.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Commands of `headstart lab`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Lab {
-    /// Show FILE as DIR/NAME on an emulated medium, for any other program; the medium counts.
-    Disk(LabDisk),
-}
-
-/// Flags of `headstart lab disk`.
-#[derive(Debug, Args)]
-pub(crate) struct LabDisk {
-    /// The file that the medium holds.
-    pub file: PathBuf,
-    /// An empty directory, in which it appears under its own name.
-    pub dir: PathBuf,
-    /// The medium.
-    #[arg(long, value_name = "M", value_parser = MediumParser)]
-    pub medium: Medium,
-    #[command(flatten)]
-    pub damage: Damage,
-    /// Print what the medium counted, as one JSON object, at the end.
     #[arg(long)]
     pub json: bool,
 }

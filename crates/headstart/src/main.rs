@@ -89,6 +89,8 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Top(args) => commands::top::run(args)?,
         Command::Mount(args) => return commands::mount::run(args, arguments, quiet).map(exit_code),
         Command::Lab(Lab::Disk(args)) => commands::lab::disk(args, quiet)?,
+        Command::Lab(Lab::List(args)) => commands::lab::list(args)?,
+        Command::Lab(Lab::Run(args)) => commands::lab::run(args)?,
         Command::Demo(args) => demo::run(args, quiet)?,
         Command::Docs(args) => commands::docs::run(args)?,
         Command::Run(args) => return commands::run::run(args).map(exit_code),

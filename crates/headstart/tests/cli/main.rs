@@ -6,6 +6,7 @@ mod demo;
 mod formats;
 mod images;
 mod install;
+mod lab;
 mod mount8;
 mod mounts;
 mod nbd;
