@@ -22,7 +22,7 @@ from inputs import COMMAND, boot_image, boot_profile, demo, optimized, raw
 
 BLOCK = 4096
 # Blocks compared after each kill; the whole disk is after the last.
-SAMPLE = 2000
+SAMPLE = 100
 STARTS_TO_BOOTS = 4
 PATIENCE_S = 120
 # As `headstart boot` looks for it.

@@ -45,6 +45,8 @@ gpg                 lets mmdebstrap find the key that signs the Debian archive
 LIST
     if $bench; then
         echo "python3             runs the scripts of bench/"
+        echo "nbdkit              serves disks over NBD, for comparison"
+        echo "xz-utils            packs what nbdkit's xz filter reads"
     fi
     # Debian has its own keys; elsewhere mmdebstrap needs them to check what it downloads.
     if [ "$distribution" != debian ]; then
