@@ -131,6 +131,36 @@ const METRICS: &[Metric] = &[
         value: |status| Value::Level(f64::from(u8::from(status.prefetch.end_reason.is_none()))),
     },
     Metric {
+        name: "cache",
+        help: "Chunks in the server's own cache",
+        unit: Some(Unit::Bytes),
+        value: |status| Value::Level(status.cache.bytes as f64),
+    },
+    Metric {
+        name: "cache_budget",
+        help: "What these chunks may take now",
+        unit: Some(Unit::Bytes),
+        value: |status| Value::Level(status.cache.budget_bytes as f64),
+    },
+    Metric {
+        name: "cache_hits",
+        help: "Times that a chunk which somebody needed was in the cache",
+        unit: None,
+        value: |status| Value::Count(status.cache.hits as f64),
+    },
+    Metric {
+        name: "cache_misses",
+        help: "Times that it was not",
+        unit: None,
+        value: |status| Value::Count(status.cache.misses as f64),
+    },
+    Metric {
+        name: "cache_evicted_unused",
+        help: "Chunks that left the cache before anybody asked for them",
+        unit: None,
+        value: |status| Value::Count(status.cache.evicted_unused as f64),
+    },
+    Metric {
         name: "resident_memory",
         help: "Memory of the server",
         unit: Some(Unit::Bytes),
