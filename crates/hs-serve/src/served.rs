@@ -73,6 +73,9 @@ pub enum ServedError {
     /// The machine cannot show or mount it.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The machine, or the file, cannot fill itself.
+    #[error(transparent)]
+    Fill(#[from] crate::self_filling::FillError),
 }
 
 /// An image shown as `DIR/disk.img`.
