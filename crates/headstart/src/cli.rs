@@ -1,5 +1,7 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+mod fill;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -9,6 +11,7 @@ use hs_image::Codec;
 use hs_serve::nbd::NbdAddress;
 use hs_units::ByteSize;
 
+pub(crate) use self::fill::{Attach, Detach, Hydrate};
 use crate::medium::{Damage, MediumParser};
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
@@ -55,6 +58,16 @@ pub(crate) enum Command {
     /// Every image is an export, read-only, under its file's name without .hsi, or under NAME with NAME=IMAGE; the first
     /// also answers to the empty name. SIGINT or SIGTERM ends it when what was asked for is answered.
     Serve(Serve),
+    /// Show an image's disk as a raw file on ext4, XFS or btrfs that fills itself before it is read.
+    ///
+    /// FILE is sparse. The kernel asks before anybody reads it (Linux 6.14), and what is read is filled first; the rest
+    /// follows in the background. When FILE is complete, it is a file like any other. Programs that look for holes,
+    /// such as cp and qemu-img, see zeros until then: `headstart hydrate` first.
+    Attach(Attach),
+    /// Complete a file that fills itself.
+    Hydrate(Hydrate),
+    /// End the filling of a file.
+    Detach(Detach),
     /// Say how every image that is served now does: prefetch, reads, memory, errors.
     Status(Status),
     /// Run a command in an image's root, with a throw-away layer for what it writes.

@@ -94,6 +94,17 @@ fn show(status: &Status) {
         size(prefetch.bytes_total),
         prefetch.end_reason.as_deref().unwrap_or("going on")
     ));
+    if let Some(fill) = &status.fill {
+        show::line(format_args!(
+            "  filled    {} of {}{}; {} readers waited, {} got an error; guarded by process {}",
+            size(fill.filled_bytes),
+            size(fill.disk_bytes),
+            if fill.hydrating { ", going on" } else { "" },
+            fill.waited_readers,
+            fill.denied_readers,
+            fill.guard
+        ));
+    }
     show::line(format_args!(
         "  reads     {} for {}, {} waited {:.2} s in all, {:.1}% did not wait",
         status.demand_requests,

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 19] = [
     &["build"],
     &["import"],
     &["export"],
@@ -12,6 +12,9 @@ const COMMANDS: [&[&str]; 16] = [
     &["optimize"],
     &["mount"],
     &["serve"],
+    &["attach"],
+    &["hydrate"],
+    &["detach"],
     &["status"],
     &["run"],
     &["boot"],

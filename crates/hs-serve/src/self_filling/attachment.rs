@@ -73,6 +73,7 @@ pub struct Attachment {
     pub(super) group: Option<Arc<Group>>,
     pub(super) writer: File,
     pub(super) sidecar: Sidecar,
+    was_made: bool,
 }
 
 /// The descriptors of an [`Attachment`], for a process that goes on with it.
@@ -136,12 +137,13 @@ impl Attachment {
     /// # Errors
     /// When the sidecar is none any more.
     pub fn resume(path: &Path, handover: Handover) -> Result<Self, FillError> {
+        let path = &absolute(path)?;
         let read = Sidecar::read(handover.sidecar.into());
         let sidecar = read.map_err(|(_, error)| {
             FillError::io("read", sidecar_path(path))(io::Error::new(io::ErrorKind::InvalidData, error))
         })?;
         let group = Some(Arc::new(Group::from_fd(handover.group)));
-        Ok(Self { path: path.to_owned(), group, writer: handover.writer.into(), sidecar })
+        Ok(Self { path: path.to_owned(), group, writer: handover.writer.into(), sidecar, was_made: false })
     }
 
     /// Descriptors for another process, in the order of [`Handover`]; they are still this process's own.
@@ -161,6 +163,13 @@ impl Attachment {
     #[must_use]
     pub fn group(&self) -> &Arc<Group> {
         self.group.as_ref().expect("it was opened with a group")
+    }
+
+    /// Removes the file, and its sidecar, when it has been made just now: nobody was told of it.
+    pub fn discard_if_made(&self) {
+        if self.was_made {
+            let _ = fs::remove_file(&self.path).and_then(|()| fs::remove_file(sidecar_path(&self.path)));
+        }
     }
 
     /// The file.
@@ -291,7 +300,7 @@ fn existing(
         group.mark(writer.as_fd()).map_err(|source| no_mark(path, &writer, source))?;
     }
     let sidecar = known(path, lock, identity)?;
-    Ok(Found::Incomplete(Attachment { path: path_of(), group, writer, sidecar }))
+    Ok(Found::Incomplete(Attachment { path: path_of(), group, writer, sidecar, was_made: false }))
 }
 
 /// The sidecar of an existing file, or a new one where it says nothing of this file.
@@ -360,7 +369,7 @@ fn create(
             errno => FillError::io("create", path)(errno),
         },
     )?;
-    Ok(Attachment { path: path.to_owned(), group, writer, sidecar })
+    Ok(Attachment { path: path.to_owned(), group, writer, sidecar, was_made: true })
 }
 
 fn header(path: &Path, file: &File, subject: &Subject) -> Result<Header, FillError> {

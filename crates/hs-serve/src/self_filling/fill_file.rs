@@ -60,7 +60,7 @@ pub(super) struct FillFile {
 impl FillFile {
     /// The file of `attachment`, with what its sidecar says is filled.
     pub(super) fn new(attachment: Attachment) -> Result<Self, FillError> {
-        let Attachment { path, group, writer, sidecar } = attachment;
+        let Attachment { path, group, writer, sidecar, .. } = attachment;
         let (blocks, damaged) = sidecar.filled().map_err(FillError::io("read", sidecar_path(&path)))?;
         if damaged > 0 {
             log::warn!(
