@@ -1,6 +1,7 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
 pub(crate) mod cache;
+mod fill;
 mod lab;
 mod qemu;
 mod serving;
@@ -18,6 +19,7 @@ use hs_units::ByteSize;
 use self::cache::CacheFlags;
 use crate::medium::{Damage, MediumParser};
 
+pub(crate) use self::fill::{Attach, Detach, Hydrate};
 pub(crate) use self::lab::{Lab, LabDisk, LabList, LabRun};
 pub(crate) use self::qemu::{Accel, QemuFlags};
 pub(crate) use self::serving::Serving;
@@ -67,6 +69,16 @@ pub(crate) enum Command {
     /// Every image is an export, read-only, under its file's name without .hsi, or under NAME with NAME=IMAGE; the first
     /// also answers to the empty name. SIGINT or SIGTERM ends it when what was asked for is answered.
     Serve(Serve),
+    /// Show an image's disk as a raw file on ext4, XFS or btrfs that fills itself before it is read.
+    ///
+    /// FILE is sparse. The kernel asks before anybody reads it (Linux 6.14), and what is read is filled first; the rest
+    /// follows in the background. When FILE is complete, it is a file like any other. Programs that look for holes,
+    /// such as cp and qemu-img, see zeros until then: `headstart hydrate` first.
+    Attach(Attach),
+    /// Complete a file that fills itself.
+    Hydrate(Hydrate),
+    /// End the filling of a file.
+    Detach(Detach),
     /// Say how every image that is served now does: prefetch, reads, memory, errors.
     Status(Status),
     /// Show what every server does now, again and again, as top does for processes.

@@ -47,6 +47,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "nbdfuse /mnt/disk nbd+unix:///root?socket=/run/disks.sock    # the disk is /mnt/disk/nbd",
         ],
     ),
+    (
+        "attach",
+        &[
+            "headstart attach fast.hsi /var/lib/vm/disk.raw     # then: qemu-system-x86_64 -drive file=/var/lib/vm/disk.raw,format=raw,readonly=on",
+            "headstart attach fast.hsi disk.raw --foreground --no-hydrate",
+        ],
+    ),
+    ("hydrate", &["headstart hydrate disk.raw", "headstart hydrate disk.raw --image moved.hsi --json"]),
+    ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete"]),
     ("status", &["headstart status", "headstart status /mnt/root", "headstart status fast.hsi --json"]),
     ("top", &["headstart top", "headstart top /mnt/root --interval 0.5", "headstart top -n 1 fast.hsi"]),
     (

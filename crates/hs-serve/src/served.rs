@@ -78,6 +78,9 @@ pub enum ServedError {
     /// The machine cannot show or mount it.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The machine, or the file, cannot fill itself.
+    #[error(transparent)]
+    Fill(#[from] crate::self_filling::FillError),
 }
 
 /// What a supervisor keeps of a server, so that the next one can go on.

@@ -1,10 +1,12 @@
 //! One file a command.
 
+pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod build;
 pub(crate) mod docs;
 pub(crate) mod export;
 pub(crate) mod fit;
+pub(crate) mod hydrate;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod lab;

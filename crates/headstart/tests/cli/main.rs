@@ -3,6 +3,9 @@
 mod bad_sectors;
 mod boots;
 mod demo;
+mod filling;
+#[path = "../../../hs-serve/tests/support/filling.rs"]
+mod filling_folder;
 mod formats;
 mod images;
 mod install;

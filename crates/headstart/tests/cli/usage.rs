@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 22] = [
     &["build"],
     &["import"],
     &["export"],
@@ -12,6 +12,9 @@ const COMMANDS: [&[&str]; 19] = [
     &["optimize"],
     &["mount"],
     &["serve"],
+    &["attach"],
+    &["hydrate"],
+    &["detach"],
     &["status"],
     &["top"],
     &["run"],
