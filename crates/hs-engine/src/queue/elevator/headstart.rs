@@ -41,7 +41,7 @@ impl Headstart {
 
     fn in_order(&self, view: View<'_>, direction: Direction) -> Option<Found> {
         let oldest = view.waiting.oldest_of(direction)?;
-        let group = direction.index() as u32;
+        let group = direction.index();
         let ahead = view.waiting.at_or_above(group, view.head);
         if self.sweeps {
             return ahead.or_else(|| view.waiting.at_or_above(group, 0));
