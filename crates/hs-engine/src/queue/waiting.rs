@@ -49,6 +49,10 @@ impl Waiting {
         self.count == 0
     }
 
+    pub(super) const fn len(&self) -> u32 {
+        self.count
+    }
+
     /// Length of the longest request so far.
     pub(super) const fn longest_bytes(&self) -> u64 {
         self.longest_bytes
