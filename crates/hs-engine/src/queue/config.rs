@@ -113,7 +113,7 @@ impl QueueConfig {
         let rate = traits.bytes_per_s.unwrap_or(ASSUMED_BYTES_PER_S);
         let occupancy_bytes = (rate * BACKGROUND_OCCUPANCY.as_secs_f64()) as u64;
         let background_bytes = occupancy_bytes.clamp(DEMAND_MERGE_BYTES, 8 << 20);
-        let depths = if traits.overlaps { [64, 48, 32, 16] } else { [1; Class::COUNT] };
+        let depths = if traits.overlaps { [16, 12, 8, 4] } else { [1; Class::COUNT] };
         let class = |merge_bytes, ageing_ms, depth| ClassConfig {
             merge_bytes,
             ageing: Nanos::from_millis(ageing_ms),
@@ -131,7 +131,7 @@ impl QueueConfig {
             by_class: true,
             by_position: traits.rotational,
             fairness: Some(FairnessConfig {
-                lead_bytes: 4 << 20,
+                lead_bytes: if traits.rotational { 4 << 20 } else { 1 << 20 },
                 request_cost_bytes: if traits.rotational { 64 << 10 } else { 4 << 10 },
             }),
             read_deadline: Nanos::from_millis(500),

@@ -117,12 +117,12 @@ fn every_config(seed: u64) -> impl Iterator<Item = QueueConfig> {
     let kinds = ElevatorKind::ALL.into_iter().flat_map(move |kind| mediums.map(|medium| (kind, medium)));
     kinds.map(move |(elevator, (rotational, overlaps))| {
         let base = QueueConfig::for_medium(MediumTraits { rotational, overlaps, bytes_per_s: None });
-        let fairness = base.fairness.filter(|_| seed % 3 != 0);
+        let fairness = base.fairness.filter(|_| !seed.is_multiple_of(3));
         let fairness = fairness.map(|fairness| FairnessConfig { lead_bytes: 64 << 10, ..fairness });
         let mut classes = base.classes;
         for (class, depth) in classes.iter_mut().zip([4, 3, 2, 1]) {
             class.depth = class.depth.min(depth);
-            class.hold_off = Nanos::from_millis(if seed % 2 == 0 { 3 } else { 0 });
+            class.hold_off = Nanos::from_millis(if seed.is_multiple_of(2) { 3 } else { 0 });
         }
         QueueConfig { elevator, fairness, classes, ..base }
     })
