@@ -1,5 +1,7 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+pub(crate) mod cache;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -9,6 +11,7 @@ use hs_image::Codec;
 use hs_serve::nbd::NbdAddress;
 use hs_units::ByteSize;
 
+use self::cache::CacheFlags;
 use crate::medium::{Damage, MediumParser};
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
@@ -363,6 +366,8 @@ pub(crate) struct Mount {
     /// How prefetch behaves; the default is warm with --fs and push without.
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Read the image from an emulated medium.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
@@ -398,6 +403,8 @@ pub(crate) struct Serve {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Print a summary as one JSON object at the end.
     #[arg(long)]
     pub json: bool,
@@ -425,6 +432,8 @@ pub(crate) struct Run {
     /// How prefetch behaves; the default is warm, and push without root.
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// The image is a plain disk of some other system (raw ext4, squashfs, erofs): mount it as it is.
     #[arg(long)]
     pub foreign: bool,
@@ -501,6 +510,8 @@ pub(crate) struct Boot {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Print the run summary as one JSON object.
     #[arg(long)]
     pub json: bool,
