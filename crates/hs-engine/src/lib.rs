@@ -11,9 +11,11 @@ mod estimate;
 mod memory_budget;
 mod prefetch;
 pub mod queue;
+mod read_ahead;
 mod recorder;
 
 pub use estimate::MediumEstimate;
 pub use memory_budget::{MemoryBudget, MemoryBudgetConfig, MemoryPressure, MemorySample};
 pub use prefetch::{ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, RequestId};
+pub use read_ahead::{Ahead, ReadAhead, ReadAheadConfig};
 pub use recorder::{Event, Recorded, Recorder};
