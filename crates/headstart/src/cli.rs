@@ -12,8 +12,10 @@ use hs_units::ByteSize;
 use crate::medium::{Damage, MediumParser};
 
 pub(crate) use self::qemu::{Accel, QemuFlags};
+pub(crate) use self::tls::{TlsFlags, TlsMode};
 
 mod qemu;
+mod tls;
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
@@ -392,6 +394,8 @@ pub(crate) struct Serve {
     /// brackets) or unix:PATH. It can be given several times.
     #[arg(long, required = true, value_name = "ADDRESS")]
     pub nbd: Vec<NbdAddress>,
+    #[command(flatten)]
+    pub tls: TlsFlags,
     /// Read the images from an emulated medium, each from one of its own.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,

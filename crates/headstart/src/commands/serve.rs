@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats};
+use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats, NbdTls};
 use hs_serve::{Prefetching, ServedDisk};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use crate::cli::{PrefetchLimits, Serve};
+use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
 use crate::medium::OnMedium;
 use crate::service::careful::{self, resolve};
 use crate::service::notify::Manager;
@@ -27,11 +27,11 @@ use crate::{log_output, medium, show, start};
 pub(crate) fn run(args: &Serve, quiet: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     let signals = Ends::block()?;
+    let options = NbdOptions { tls: tls(&args.tls)?, ..NbdOptions::default() };
     let named: Vec<Named> = args.images.iter().map(|word| Named::parse(word)).collect::<Result<_, _>>()?;
     let served: Vec<Served> =
         named.into_iter().map(|named| Served::start(args, named)).collect::<Result<_, _>>()?;
-    let mut server =
-        NbdServer::start(served.iter().map(Served::export).collect(), &args.nbd, NbdOptions::default())?;
+    let mut server = NbdServer::start(served.iter().map(Served::export).collect(), &args.nbd, options)?;
     careful::survive_low_memory();
     match careful::stay_in_memory() {
         Ok(bytes) => log::info!("{} of program and libraries stay in memory", ByteSize(bytes)),
@@ -68,6 +68,17 @@ pub(crate) fn run(args: &Serve, quiet: bool) -> anyhow::Result<()> {
         show::json(&Totals::of(args, &served, server.stats(), began))?;
     }
     Ok(())
+}
+
+/// How the server speaks TLS, if it does.
+fn tls(flags: &TlsFlags) -> anyhow::Result<Option<NbdTls>> {
+    let Some(directory) = &flags.tls_certificates else { return Ok(None) };
+    let required = match flags.tls {
+        Some(TlsMode::Off) => return Ok(None),
+        Some(TlsMode::On) => false,
+        Some(TlsMode::Require) | None => true,
+    };
+    Ok(Some(NbdTls::load(directory, required, flags.tls_verify_peer)?))
 }
 
 /// An image and the name of its export.
