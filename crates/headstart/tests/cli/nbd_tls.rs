@@ -105,17 +105,17 @@ fn who_does_not_speak_tls_is_told_nothing_where_it_is_required() {
     scene.image("cold.hsi", 50, 58);
     let (image, pki, other) =
         (scene.arg("cold.hsi"), certificates(&scene, "pki"), certificates(&scene, "other"));
-    let refused = |uri: &str, words: &str| {
+    let refused = |uri: &str| {
         let ran = nbdinfo(uri);
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert!(!ran.status.success() && said.contains(words), "{uri}: {said}");
+        let told = String::from_utf8_lossy(&ran.stdout).contains("export-size");
+        assert!(!ran.status.success() && !told, "{uri}: {ran:?}");
     };
     let in_the_clear = |address: &str| address.replacen("nbds", "nbd", 1);
 
     // Required, as is the default with certificates.
     let (serving, address) = serve_on_port(&image, &["--tls-certificates", &pki]);
-    refused(&in_the_clear(&address), "not supported");
-    refused(&uri(&address, &other), "certificate");
+    refused(&in_the_clear(&address));
+    refused(&uri(&address, &other));
     // Not asked for, a client needs no certificate: here it has one that the server would not trust.
     fs::copy(format!("{pki}/ca-cert.pem"), format!("{other}/ca-cert.pem")).expect("copied");
     assert!(nbdinfo(&uri(&address, &other)).status.success());
@@ -124,7 +124,7 @@ fn who_does_not_speak_tls_is_told_nothing_where_it_is_required() {
     // The client's certificate is of another authority.
     let verify = ["--tls-certificates", &pki, "--tls-verify-peer"];
     let (serving, address) = serve_on_port(&image, &verify);
-    assert!(!nbdinfo(&uri(&address, &other)).status.success());
+    refused(&uri(&address, &other));
     assert!(nbdinfo(&uri(&address, &pki)).status.success());
     end(serving);
 
@@ -137,7 +137,7 @@ fn who_does_not_speak_tls_is_told_nothing_where_it_is_required() {
     let of = ["--load-certificate", &by("client-cert"), "--template", &info, "--outfile", &list];
     tool("certtool", &[&words[..], &of].concat());
     let (serving, address) = serve_on_port(&image, &verify);
-    assert!(!nbdinfo(&uri(&address, &pki)).status.success());
+    refused(&uri(&address, &pki));
     end(serving);
 
     // Offered, and off.
@@ -147,7 +147,7 @@ fn who_does_not_speak_tls_is_told_nothing_where_it_is_required() {
     end(serving);
     let (serving, address) = serve_on_port(&image, &["--tls-certificates", &pki, "--tls", "off"]);
     assert!(address.starts_with("nbd://"), "{address}");
-    refused(&uri(&address.replacen("nbd", "nbds", 1), &pki), "TLS");
+    refused(&uri(&address.replacen("nbd", "nbds", 1), &pki));
     end(serving);
     scene.wait_until_clean();
 }
