@@ -35,6 +35,8 @@ squashfs-tools      mksquashfs makes the squashfs that the demo compares with
 cloop-utils         the tests make cloop files with it to import, and extract exported ones
 qemu-utils          qemu-img reads and checks the cloop and qcow2 files that the tests export
 libnbd-bin          nbdinfo, nbdcopy and nbdfuse read what the tests serve over NBD
+qemu-system-x86     the guest of 'headstart boot --vmm qemu' and its tests
+gnutls-bin          certtool makes the certificates with which the tests speak NBD over TLS
 fio                 reads the same at random, 16 requests at a time
 mmdebstrap          makes the Debian roots that the demo starts a program from and boots
 user-mode-linux     linux.uml is the guest that 'headstart boot', its tests and the demo boot images in
@@ -43,6 +45,8 @@ gpg                 lets mmdebstrap find the key that signs the Debian archive
 LIST
     if $bench; then
         echo "python3             runs the scripts of bench/"
+        echo "nbdkit              serves disks over NBD, for comparison"
+        echo "xz-utils            packs what nbdkit's xz filter reads"
     fi
     # Debian has its own keys; elsewhere mmdebstrap needs them to check what it downloads.
     if [ "$distribution" != debian ]; then

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! medium ─► ServedImage | ServedFile ─► disk.img (FUSE; hot blocks are pushed into its page cache)
-//!                                          ▲ reads
+//!        └► ServedDisk ─► NBD (QEMU)       ▲ reads
 //!                              guest ──────┤
 //!                                          ▼ writes
 //!                                       scratch (tmpfs in a mount namespace of our own)
 //! ```
 
-use std::io::Write;
+mod qemu;
+
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +19,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_guest::console::Console;
+use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
-use hs_guest::{Guest, GuestError};
+use hs_guest::{Guest, GuestError, Launch};
 use hs_image::Watch;
-use hs_serve::{ServeConfig, ServedFile, ServedImage};
+use hs_serve::{ServeConfig, ServedDisk, ServedFile, ServedImage};
 use hs_store::Snapshot;
 use hs_units::ByteSize;
 use parking_lot::Mutex;
@@ -29,6 +33,9 @@ use crate::medium::{self, Damage, OnMedium};
 use crate::start;
 use crate::summary::{Summary, peak_rss_bytes};
 use crate::workdir::Workdir;
+
+pub(crate) use self::qemu::{KernelOf, QemuSpec};
+use self::qemu::{NbdDisk, OnQemu};
 
 /// What is kept of a console that nobody asked to keep, should the boot fail.
 const KEPT_CONSOLE_BYTES: usize = 4 << 20;
@@ -44,6 +51,36 @@ pub(crate) enum BootDisk {
     Raw(PathBuf),
 }
 
+/// What runs the guest.
+#[derive(Clone, Debug)]
+pub(crate) enum Vmm {
+    /// User-mode Linux.
+    Uml {
+        /// The program, which is the guest's kernel.
+        kernel: PathBuf,
+    },
+    /// QEMU.
+    Qemu(QemuSpec),
+}
+
+impl Vmm {
+    /// As the command line calls it.
+    pub(crate) const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Uml { .. } => "uml",
+            Self::Qemu(_) => "qemu",
+        }
+    }
+
+    /// The least scratch with which a guest can begin, for a disk of so many bytes.
+    const fn least_scratch_bytes(&self, disk_bytes: u64) -> u64 {
+        match self {
+            Self::Uml { .. } => uml::least_scratch_bytes(disk_bytes),
+            Self::Qemu(_) => hs_guest::qemu::LEAST_SCRATCH_BYTES,
+        }
+    }
+}
+
 /// A boot to be made.
 #[derive(Clone)]
 pub(crate) struct BootSpec {
@@ -55,9 +92,9 @@ pub(crate) struct BootSpec {
     pub damage: Damage,
     /// Bring the whole disk into the page cache before the clock starts.
     pub warm: bool,
-    /// The guest's kernel.
-    pub kernel: PathBuf,
-    /// Its memory.
+    /// What runs the guest.
+    pub vmm: Vmm,
+    /// The guest's memory.
     pub memory: ByteSize,
     /// Memory for what it writes.
     pub scratch: ByteSize,
@@ -94,29 +131,21 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     // Opened before anything is mounted over the folder that it may lie in.
     let log = Log::open(spec.console.as_deref())?;
     let work = Workdir::new()?;
-    let (scratch, memory_folder) = (work.folder("scratch")?, work.folder("memory")?);
+    let scratch = work.folder("scratch")?;
     mount_memory(&scratch, spec.scratch.0)?;
-    mount_memory(&memory_folder, spec.memory.0 + MEMORY_SLACK_BYTES)?;
+    let mut machine = Machine::prepare(spec, &work, &scratch)?;
     let folder = work.folder("disk")?;
-    let uml = Uml {
-        kernel: spec.kernel.clone(),
-        disk: folder.join("disk.img"),
-        scratch,
-        memory_folder,
-        memory: spec.memory,
-        init: spec.init.clone(),
-        append: spec.append.clone(),
-    };
     let mut began = Instant::now();
     let served = Served::start(spec, &on_medium, &folder)?;
     let disk_bytes = served.disk_bytes(&on_medium);
     check_room(spec, disk_bytes)?;
     if spec.warm {
-        read_whole(&uml.disk)?;
+        read_whole(&folder.join("disk.img"))?;
         began = Instant::now();
     }
     let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
-    let mut guest = Guest::start(&uml, Console::new(spec.ready.clone()), log.writer())?;
+    let launch = machine.launch(spec, &served, &folder)?;
+    let mut guest = Guest::start(launch, Console::new(spec.ready.clone()), log.writer())?;
     log::info!("guest started after {:.1?}", began.elapsed());
     let mut summary = Summary {
         medium: spec.medium.to_string(),
@@ -126,8 +155,10 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     };
     let went = (|| {
         let patience = spec.ready_timeout.saturating_sub(began.elapsed());
-        let mut look = || check_scratch(&uml.scratch, spec.scratch);
+        let mut look = || check_scratch(&scratch, spec.scratch);
         let ready = guest.wait_ready(patience, spec.ready.as_str(), &mut look)? - began;
+        // A guest whose writes failed may go on all the same; it has not booted.
+        look()?;
         let counted = on_medium.counters.snapshot().since(&before);
         start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
         served.fill(&mut summary);
@@ -143,40 +174,101 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     Ok(Booted { summary, ready })
 }
 
-enum Served {
-    Image(Box<ServedImage>),
-    Raw(#[expect(dead_code, reason = "held for its mount")] ServedFile),
+/// What runs the guest, with its places on this machine.
+enum Machine {
+    Uml { kernel: PathBuf, scratch: PathBuf, memory_folder: PathBuf },
+    Qemu(OnQemu),
 }
 
-impl Served {
-    fn start(spec: &BootSpec, on_medium: &OnMedium, folder: &Path) -> anyhow::Result<Self> {
-        let store = Arc::clone(&on_medium.store);
-        Ok(match &spec.disk {
-            BootDisk::Image(_, config) => {
-                Self::Image(Box::new(ServedImage::start(store, folder, config, spec.watch.clone())?))
+impl Machine {
+    fn prepare(spec: &BootSpec, work: &Workdir, scratch: &Path) -> anyhow::Result<Self> {
+        let scratch = scratch.to_owned();
+        Ok(match &spec.vmm {
+            Vmm::Uml { kernel } => {
+                let memory_folder = work.folder("memory")?;
+                mount_memory(&memory_folder, spec.memory.0 + MEMORY_SLACK_BYTES)?;
+                Self::Uml { kernel: kernel.clone(), scratch, memory_folder }
             }
-            BootDisk::Raw(_) => Self::Raw(ServedFile::start(store, folder, "disk.img")?),
+            Vmm::Qemu(qemu) => Self::Qemu(OnQemu::prepare(spec, qemu, work, scratch)?),
         })
     }
 
-    fn disk_bytes(&self, on_medium: &OnMedium) -> u64 {
+    /// How the guest is started now that its disk is served, in `folder` where that is a file.
+    fn launch(&mut self, spec: &BootSpec, served: &Served, folder: &Path) -> anyhow::Result<Launch> {
+        let disk = folder.join("disk.img");
+        Ok(match self {
+            Self::Uml { kernel, scratch, memory_folder } => Uml {
+                kernel: kernel.clone(),
+                disk,
+                scratch: scratch.clone(),
+                memory_folder: memory_folder.clone(),
+                memory: spec.memory,
+                init: spec.init.clone(),
+                append: spec.append.clone(),
+            }
+            .launch()?,
+            Self::Qemu(on_qemu) => {
+                let drive = match served {
+                    Served::Nbd(nbd) => nbd.drive(),
+                    Served::Image(_) | Served::Raw(_) => Drive::File(disk.clone()),
+                };
+                on_qemu.launch(spec, drive, &mut |offset, bytes| served.read_at(&disk, offset, bytes))?
+            }
+        })
+    }
+}
+
+enum Served {
+    Image(Box<ServedImage>),
+    Raw(#[expect(dead_code, reason = "held for its mount")] ServedFile),
+    Nbd(Box<NbdDisk>),
+}
+
+impl Served {
+    /// Shows the disk: for QEMU over NBD, unless it is to be in the page cache or is no image; else as a file in `folder`.
+    fn start(spec: &BootSpec, on_medium: &OnMedium, folder: &Path) -> anyhow::Result<Self> {
+        let store = Arc::clone(&on_medium.store);
+        let watch = spec.watch.clone();
+        Ok(match (&spec.disk, &spec.vmm) {
+            (BootDisk::Image(_, config), Vmm::Qemu(_)) if !spec.warm => {
+                Self::Nbd(Box::new(NbdDisk::start(store, folder, config, watch)?))
+            }
+            (BootDisk::Image(_, config), _) => {
+                Self::Image(Box::new(ServedImage::start(store, folder, config, watch)?))
+            }
+            (BootDisk::Raw(_), _) => Self::Raw(ServedFile::start(store, folder, "disk.img")?),
+        })
+    }
+
+    /// The image that is served, if it is one.
+    fn image(&self) -> Option<&ServedDisk> {
         match self {
-            Self::Image(served) => served.reader().image().disk_bytes(),
-            Self::Raw(_) => on_medium.store.len(),
+            Self::Image(served) => Some(served.disk()),
+            Self::Nbd(served) => Some(served.disk()),
+            Self::Raw(_) => None,
         }
     }
 
+    /// Reads the disk as the guest would; `file` is where a raw one is shown.
+    fn read_at(&self, file: &Path, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        match self.image() {
+            Some(disk) => disk.reader().read_at(offset, bytes).map_err(io::Error::other),
+            None => std::fs::File::open(file)?.read_exact_at(bytes, offset),
+        }
+    }
+
+    fn disk_bytes(&self, on_medium: &OnMedium) -> u64 {
+        self.image().map_or_else(|| on_medium.store.len(), |disk| disk.reader().image().disk_bytes())
+    }
+
     fn fill(&self, summary: &mut Summary) {
-        if let Self::Image(served) = self {
-            start::fill_image(summary, served.disk());
+        if let Some(disk) = self.image() {
+            start::fill_image(summary, disk);
         }
     }
 
     fn end_reason(&self) -> Option<String> {
-        match self {
-            Self::Image(served) => served.driver().ended().map(|reason| reason.as_str().to_owned()),
-            Self::Raw(_) => None,
-        }
+        self.image()?.driver().ended().map(|reason| reason.as_str().to_owned())
     }
 }
 
@@ -190,7 +282,7 @@ fn mount_memory(target: &Path, bytes: u64) -> anyhow::Result<()> {
 
 /// Fails when the guest cannot even begin with what it has been given, or this machine does not have it.
 fn check_room(spec: &BootSpec, disk_bytes: u64) -> anyhow::Result<()> {
-    let least = uml::least_scratch_bytes(disk_bytes);
+    let least = spec.vmm.least_scratch_bytes(disk_bytes);
     if spec.scratch.0 < least {
         bail!(
             "{} of scratch is not enough for what a guest writes to a disk of {}: give --scratch {} or more",

@@ -1,6 +1,11 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
 pub(crate) mod cache;
+mod fill;
+mod lab;
+mod qemu;
+mod serving;
+mod top;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,6 +18,12 @@ use hs_units::ByteSize;
 
 use self::cache::CacheFlags;
 use crate::medium::{Damage, MediumParser};
+
+pub(crate) use self::fill::{Attach, Detach, Hydrate};
+pub(crate) use self::lab::{Lab, LabDisk, LabList, LabRun};
+pub(crate) use self::qemu::{Accel, QemuFlags};
+pub(crate) use self::serving::Serving;
+pub(crate) use self::top::Top;
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
@@ -58,8 +69,20 @@ pub(crate) enum Command {
     /// Every image is an export, read-only, under its file's name without .hsi, or under NAME with NAME=IMAGE; the first
     /// also answers to the empty name. SIGINT or SIGTERM ends it when what was asked for is answered.
     Serve(Serve),
+    /// Show an image's disk as a raw file on ext4, XFS or btrfs that fills itself before it is read.
+    ///
+    /// FILE is sparse. The kernel asks before anybody reads it (Linux 6.14), and what is read is filled first; the rest
+    /// follows in the background. When FILE is complete, it is a file like any other. Programs that look for holes,
+    /// such as cp and qemu-img, see zeros until then: `headstart hydrate` first.
+    Attach(Attach),
+    /// Complete a file that fills itself.
+    Hydrate(Hydrate),
+    /// End the filling of a file.
+    Detach(Detach),
     /// Say how every image that is served now does: prefetch, reads, memory, errors.
     Status(Status),
+    /// Show what every server does now, again and again, as top does for processes.
+    Top(Top),
     /// Run a command in an image's root, with a throw-away layer for what it writes.
     ///
     /// Ends with the command's exit code (128 and the signal's number when a signal ended it), with 127 when
@@ -381,6 +404,8 @@ pub(crate) struct Mount {
     pub clear_dead: bool,
     #[arg(long, hide = true)]
     pub(crate) ready_fd: Option<i32>,
+    #[command(flatten)]
+    pub serving: Serving,
 }
 
 /// Flags of `headstart serve`.
@@ -403,6 +428,8 @@ pub(crate) struct Serve {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    #[command(flatten)]
+    pub serving: Serving,
     #[command(flatten)]
     pub cache: CacheFlags,
     /// Print a summary as one JSON object at the end.
@@ -453,6 +480,8 @@ pub(crate) struct Run {
 pub(crate) enum Vmm {
     /// User-mode Linux, from the package user-mode-linux.
     Uml,
+    /// QEMU, from the package qemu-system-x86: a whole machine with kernels of the usual kind, which reads the disk over NBD.
+    Qemu,
 }
 
 /// Flags of `headstart boot`.
@@ -490,9 +519,12 @@ pub(crate) struct Boot {
     /// Memory for what the guest writes to its disk, which is thrown away.
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub scratch: ByteSize,
-    /// The guest's kernel; `linux.uml` from PATH when not given.
+    /// The guest's kernel. When not given, User-mode Linux is `linux.uml` from PATH, and QEMU boots the kernel in the
+    /// disk's own /boot, with the initrd beside it.
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
+    #[command(flatten)]
+    pub qemu: QemuFlags,
     /// The guest's first program, instead of the usual init.
     #[arg(long, value_name = "PROGRAM")]
     pub init: Option<String>,
@@ -550,30 +582,6 @@ pub(crate) struct Verify {
     pub json: bool,
 }
 
-/// Commands of `headstart lab`.
-#[derive(Debug, Subcommand)]
-pub(crate) enum Lab {
-    /// Show FILE as DIR/NAME on an emulated medium, for any other program; the medium counts.
-    Disk(LabDisk),
-}
-
-/// Flags of `headstart lab disk`.
-#[derive(Debug, Args)]
-pub(crate) struct LabDisk {
-    /// The file that the medium holds.
-    pub file: PathBuf,
-    /// An empty directory, in which it appears under its own name.
-    pub dir: PathBuf,
-    /// The medium.
-    #[arg(long, value_name = "M", value_parser = MediumParser)]
-    pub medium: Medium,
-    #[command(flatten)]
-    pub damage: Damage,
-    /// Print what the medium counted, as one JSON object, at the end.
-    #[arg(long)]
-    pub json: bool,
-}
-
 /// Flags of `headstart doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
@@ -626,9 +634,10 @@ pub(crate) struct Demo {
     /// The emulated medium from which the system boots.
     #[arg(long, value_name = "M", default_value = "cd-24x-cav", value_parser = MediumParser)]
     pub boot_medium: Medium,
-    /// Runs of each kind, in turns; the tables show their medians. Slow ones are repeated less often.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..))]
-    pub repeats: u16,
+    /// Runs of each kind, in turns; the tables show their medians. Slow ones are repeated less often. When not given: 3, but
+    /// fewer where the first story would take more than 5 minutes, or both more than 8.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub repeats: Option<u16>,
     /// Print one JSON object, as in demo.json, instead of the tables.
     #[arg(long)]
     pub json: bool,

@@ -20,7 +20,7 @@ mod tools;
 mod turns;
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_units::ByteSize;
@@ -33,9 +33,16 @@ use self::machine::Machine;
 use self::outcome::Outcome;
 use self::root::Root;
 use self::tools::Tool;
+use self::turns::Rounds;
 use crate::cli::{Demo, Story};
 use crate::show::{self, Bar};
 use crate::signals::Ends;
+
+/// Runs of each kind when nobody says how many.
+const REPEATS: u16 = 3;
+/// When the first story is to be told at the latest, and both; unless somebody says how many runs there are to be.
+const FIRST_WITHIN: Duration = Duration::from_secs(290);
+const BOTH_WITHIN: Duration = Duration::from_secs(470);
 
 /// Bytes that the root that boots needs while it is made.
 const NEEDED_FOR_BOOT_ROOT: u64 = 500_000_000;
@@ -102,8 +109,10 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
     let facts = Facts {
         version: env!("CARGO_PKG_VERSION"),
         machine: Machine::here(),
-        repeats: args.repeats as usize,
+        repeats: args.repeats.unwrap_or(REPEATS) as usize,
     };
+    let rounds =
+        |within| Rounds { most: facts.repeats, until: args.repeats.is_none().then(|| began + within) };
     let bar = Bar::new(quiet);
     let roots: Vec<&'static Root> = needs.iter().map(|needs| needs.files.root).collect();
     let mut stamps = roots::make(cache, &roots, &bar)?.into_iter();
@@ -115,14 +124,14 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
         }
     };
     let start = if args.story.has_start() {
-        let told = start::tell(args, &facts, cache, &stamp()?, &bar)?;
+        let told = start::tell(args, &facts, cache, &stamp()?, rounds(FIRST_WITHIN), &bar)?;
         show(&told.text);
         Some(told)
     } else {
         None
     };
     let boot = if args.story.has_boot() {
-        let told = boot::tell(args, &facts, cache, &stamp()?, &bar)?;
+        let told = boot::tell(args, &facts, cache, &stamp()?, rounds(BOTH_WITHIN), &bar)?;
         show(&told.text);
         Some(told)
     } else {

@@ -47,7 +47,17 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "nbdfuse /mnt/disk nbd+unix:///root?socket=/run/disks.sock    # the disk is /mnt/disk/nbd",
         ],
     ),
+    (
+        "attach",
+        &[
+            "headstart attach fast.hsi /var/lib/vm/disk.raw     # then: qemu-system-x86_64 -drive file=/var/lib/vm/disk.raw,format=raw,readonly=on",
+            "headstart attach fast.hsi disk.raw --foreground --no-hydrate",
+        ],
+    ),
+    ("hydrate", &["headstart hydrate disk.raw", "headstart hydrate disk.raw --image moved.hsi --json"]),
+    ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete"]),
     ("status", &["headstart status", "headstart status /mnt/root", "headstart status fast.hsi --json"]),
+    ("top", &["headstart top", "headstart top /mnt/root --interval 0.5", "headstart top -n 1 fast.hsi"]),
     (
         "run",
         &[
@@ -74,7 +84,12 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("inspect", &["headstart inspect fast.hsi", "headstart inspect start.hsp --csv >reads.csv"]),
     ("verify", &["headstart verify fast.hsi", "headstart verify disk.hsi --against disk.raw"]),
-    ("disk", &["headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json"]),
+    ("lab disk", &["headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json"]),
+    ("lab list", &["headstart lab list"]),
+    (
+        "lab run",
+        &["headstart lab run merge-1991", "headstart lab run fairness --seed 7 --json >fairness.json"],
+    ),
     ("doctor", &["headstart doctor", "headstart doctor --json"]),
     (
         "demo",
@@ -88,18 +103,25 @@ const EXAMPLES: &[(&str, &[&str])] = &[
 
 /// The definitions of all commands, with their examples.
 pub(crate) fn command() -> Command {
-    with_examples(Cli::command())
+    Cli::command().mut_subcommands(|inner| with_examples(inner, ""))
 }
 
-fn with_examples(command: Command) -> Command {
-    let command = command.mut_subcommands(with_examples);
-    match examples(command.get_name()) {
+/// Adds to a command, which is one of those of `group`, its examples, and so to those below it.
+fn with_examples(command: Command, group: &str) -> Command {
+    let path = path(group, command.get_name());
+    let command = command.mut_subcommands(|inner| with_examples(inner, &path));
+    match examples(&path) {
         Some(lines) => {
             let text = lines.iter().map(|line| format!("\n  {line}")).collect::<String>();
             command.after_help(format!("Examples:{text}"))
         }
         None => command,
     }
+}
+
+/// How a command is called: `build`, or `lab disk`.
+fn path(group: &str, name: &str) -> String {
+    if group.is_empty() { name.to_owned() } else { format!("{group} {name}") }
 }
 
 fn examples(name: &str) -> Option<&'static [&'static str]> {
@@ -110,20 +132,20 @@ fn examples(name: &str) -> Option<&'static [&'static str]> {
 mod tests {
     use super::*;
 
-    fn leaves(command: &Command, found: &mut Vec<String>) {
-        if command.is_hide_set() {
-            return;
+    fn leaves(command: &Command, group: &str, found: &mut Vec<String>) {
+        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+            let path = path(group, inner.get_name());
+            leaves(inner, &path, found);
+            if !inner.has_subcommands() {
+                found.push(path);
+            }
         }
-        if !command.has_subcommands() {
-            found.push(command.get_name().to_owned());
-        }
-        command.get_subcommands().for_each(|inner| leaves(inner, found));
     }
 
     #[test]
     fn every_command_has_examples_and_no_examples_are_left_over() {
         let mut found = Vec::new();
-        leaves(&Cli::command(), &mut found);
+        leaves(&Cli::command(), "", &mut found);
         for name in &found {
             assert!(examples(name).is_some(), "{name} has no examples");
         }

@@ -7,6 +7,7 @@ mod commands;
 mod demo;
 mod doctor;
 mod examples;
+mod filling;
 mod log_output;
 mod medium;
 mod mount8;
@@ -84,10 +85,16 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Optimize(args) => commands::optimize::run(args, quiet)?,
         Command::Verify(args) => commands::verify::run(args, quiet)?,
         Command::Inspect(args) => commands::inspect::run(args)?,
-        Command::Serve(args) => commands::serve::run(args, quiet)?,
+        Command::Serve(args) => return commands::serve::run(args, arguments, quiet).map(exit_code),
         Command::Status(args) => commands::status::run(args)?,
+        Command::Top(args) => commands::top::run(args)?,
         Command::Mount(args) => return commands::mount::run(args, arguments, quiet).map(exit_code),
+        Command::Attach(args) => return commands::attach::run(args, arguments, quiet).map(exit_code),
+        Command::Hydrate(args) => commands::hydrate::run(args, quiet)?,
+        Command::Detach(args) => commands::attach::detach(args)?,
         Command::Lab(Lab::Disk(args)) => commands::lab::disk(args, quiet)?,
+        Command::Lab(Lab::List(args)) => commands::lab::list(args)?,
+        Command::Lab(Lab::Run(args)) => commands::lab::run(args)?,
         Command::Demo(args) => demo::run(args, quiet)?,
         Command::Docs(args) => commands::docs::run(args)?,
         Command::Run(args) => return commands::run::run(args).map(exit_code),

@@ -32,6 +32,18 @@ impl Ends {
     }
 }
 
+impl Ends {
+    /// The signal that has come, if one has; it does not come again.
+    pub(crate) fn take(&self) -> Option<rustix::process::Signal> {
+        let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
+        let length = rustix::io::read(&self.0, &mut bytes).ok()?;
+        // The number is the first field: signalfd(2).
+        let number =
+            bytes.get(..4).filter(|_| length == bytes.len())?.try_into().map(i32::from_ne_bytes).ok()?;
+        rustix::process::Signal::from_named_raw(number)
+    }
+}
+
 impl AsFd for Ends {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

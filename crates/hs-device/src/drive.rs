@@ -6,6 +6,8 @@ use crate::seek::SeekCurve;
 use crate::surface::Surface;
 use crate::{Device, Service};
 
+pub(crate) mod writing;
+
 /// What a drive does besides turning.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct DriveSpec {
@@ -138,11 +140,16 @@ impl<S: Surface> Drive<S> {
         self.head.limit = limit;
     }
 
+    /// How long the head takes from where it is at `now` to the track of byte `place`.
+    fn move_to(&self, now: Nanos, place: u64) -> Nanos {
+        let from = self.surface.track(self.position(now));
+        let distance = (self.surface.track(place) - from).abs();
+        Nanos::from_secs_f64(self.spec.seek.seconds(distance))
+    }
+
     /// Moves the head to `sectors`, and tells when it begins to read them.
     fn seek(&mut self, now: Nanos, sectors: ByteRange) -> Nanos {
-        let from = self.surface.track(self.position(now));
-        let distance = (self.surface.track(sectors.offset) - from).abs();
-        let arrives = now + Nanos::from_secs_f64(self.spec.seek.seconds(distance));
+        let arrives = now + self.move_to(now, sectors.offset);
         self.head = Head {
             since: self.comes_by(arrives, sectors.offset),
             turns: self.surface.turns(sectors.offset),

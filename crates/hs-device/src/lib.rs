@@ -7,21 +7,25 @@
 //!
 //! One model a file: [`flat`](Flat) is a latency and a rate, nothing else. `cd` and `hdd` are the figures of
 //! two drives, over one `drive` (head and buffer) on two surfaces, `spiral` and `zones`; docs/MEDIA.md names
-//! their sources.
+//! their sources. `news` are the disks of a workstation of 1986 to 1991, which also write, on surfaces of `tracks`;
+//! docs/LAB.md names theirs.
 
 mod cd;
 mod drive;
 mod flat;
 mod hdd;
 mod medium;
+mod news;
 mod seek;
 mod service;
 mod spiral;
 mod surface;
+mod tracks;
 mod zones;
 
 pub use flat::{Flat, FlatSpec};
 pub use medium::{Medium, MediumError};
+pub use news::NewsDisk;
 pub use service::Service;
 
 use hs_units::{ByteRange, Nanos};
@@ -41,4 +45,11 @@ pub trait Device: Send {
     /// arrived by then has been delivered. The link is free again from `now` on, unless other
     /// requests are already queued behind this one; those keep their times.
     fn abandon(&mut self, now: Nanos, service: Service);
+}
+
+/// A medium that can also be written to.
+pub trait WritableDevice: Device {
+    /// Hands a write to the medium at `now` and learns when the medium will have it. `first_byte` is when it begins to be
+    /// written.
+    fn write(&mut self, now: Nanos, request: ByteRange) -> Service;
 }

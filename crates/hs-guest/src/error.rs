@@ -20,6 +20,40 @@ pub enum GuestError {
         /// Where it should be.
         path: PathBuf,
     },
+    /// QEMU is not installed.
+    #[error("qemu-system-x86_64 was not found: install the package qemu-system-x86")]
+    QemuMissing,
+    /// A file that the guest was to be given does not exist.
+    #[error("there is no file {}: give {flag} another", path.display())]
+    FileMissing {
+        /// Where it should be.
+        path: PathBuf,
+        /// The flag that named it.
+        flag: &'static str,
+    },
+    /// The guest was to boot the kernel in its disk, which holds none.
+    #[error(
+        "{} holds no kernel (/vmlinuz or /boot/vmlinuz): install one in the system that it is built from, or give \
+         --kernel FILE; 'apt-get download' and 'dpkg-deb -x' of a linux-image package give one, and with \
+         linux-image-cloud-amd64 and --bus nvme it needs no --initrd",
+        disk.display()
+    )]
+    NoKernel {
+        /// The disk.
+        disk: PathBuf,
+    },
+    /// This process may not use KVM, or there is none.
+    #[error("/dev/kvm cannot be opened: {source}")]
+    KvmUnusable {
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The guest's kernel did not come far in a trial.
+    #[error("a trial of KVM did not get as far as to look for a disk; it said last: {}", said.as_deref().unwrap_or("nothing"))]
+    KvmUnproven {
+        /// The last line of its console.
+        said: Option<String>,
+    },
     /// A path that the guest's command line cannot hold.
     #[error("User-mode Linux cannot be told about {}: its path holds a space or a comma", path.display())]
     Path {

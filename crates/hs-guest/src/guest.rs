@@ -13,10 +13,18 @@ use parking_lot::Mutex;
 
 use crate::GuestError;
 use crate::console::{Console, Sign};
-use crate::uml::Uml;
 
 /// How often the caller may look at other things while it waits for the guest.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How a guest is started. Its console is the command's standard output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Its whole environment.
+    pub environment: Vec<(OsString, OsString)>,
+}
 
 /// A running guest: a tree of processes in a PID namespace of its own. Dropped, it is ended, with all of
 /// them; should this process die, the kernel does the same.
@@ -31,19 +39,23 @@ impl Guest {
     /// Starts the guest. Everything that its console says is written to `log` as it comes.
     ///
     /// # Errors
-    /// When its processes cannot be started, or its command line cannot name its files.
-    pub fn start(uml: &Uml, console: Console, log: impl Write + Send + 'static) -> Result<Self, GuestError> {
+    /// When its processes cannot be started.
+    pub fn start(
+        launch: Launch,
+        console: Console,
+        log: impl Write + Send + 'static,
+    ) -> Result<Self, GuestError> {
         let options = SpawnOptions {
             stdin: Stream::Null,
             stdout: Stream::Pipe,
-            env: Some(uml.environment()),
+            env: Some(launch.environment),
             // A signal for this process is for this process, and takes the guest along.
             forward_signals: false,
             ..SpawnOptions::default()
         };
-        // User-mode Linux complains on standard error, which belongs between the lines of the console.
+        // What runs the guest complains on standard error, which belongs between the lines of the console.
         let mut command: Vec<OsString> = ["/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1"].map(Into::into).into();
-        command.extend(uml.command()?);
+        command.extend(launch.command);
         let mut child = rootenv::spawn_contained(&command, options)?;
         let console = Arc::new(Mutex::new(console));
         let (sender, signs) = unbounded();

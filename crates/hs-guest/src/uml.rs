@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use hs_units::ByteSize;
 
-use crate::GuestError;
+use crate::{GuestError, Launch};
 
 /// The program, as Debian calls it.
 pub const PROGRAM: &str = "linux.uml";
@@ -36,7 +36,7 @@ pub struct Uml {
 }
 
 impl Uml {
-    /// The command that starts it. Its console is the command's standard output.
+    /// How it is started.
     ///
     /// The words about consoles: `con0` reads from nowhere and writes to descriptor 1, no other console opens a
     /// terminal window, as it would by default. The disk is a copy-on-write pair, so that the guest may
@@ -44,7 +44,11 @@ impl Uml {
     ///
     /// # Errors
     /// [`GuestError::Path`] when a path holds what the command line uses to separate things.
-    pub fn command(&self) -> Result<Vec<OsString>, GuestError> {
+    pub fn launch(&self) -> Result<Launch, GuestError> {
+        Ok(Launch { command: self.command()?, environment: self.environment() })
+    }
+
+    fn command(&self) -> Result<Vec<OsString>, GuestError> {
         let mut disk = word("ubd0=", &self.scratch.join("written"))?;
         disk.push(",");
         disk.push(word("", &self.disk)?);
@@ -65,8 +69,7 @@ impl Uml {
     }
 
     /// Its environment: User-mode Linux keeps the guest's memory in a file in `TMPDIR`.
-    #[must_use]
-    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+    fn environment(&self) -> Vec<(OsString, OsString)> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         vec![
             ("TMPDIR".into(), self.memory_folder.clone().into()),

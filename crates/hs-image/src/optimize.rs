@@ -376,4 +376,27 @@ impl<'a> Blocks<'a> {
             _ => Ok(&self.zero),
         }
     }
+
+    /// Fills `bytes` with what lies on the disk from `offset` on.
+    ///
+    /// # Errors
+    /// When it ends beyond the disk, or a window cannot be read or is damaged.
+    pub fn read_at(&mut self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.image.disk_bytes()) {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut at = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let lba = Lba::containing(at);
+            let from = (at - lba.byte_offset()) as usize;
+            let block = self.block(lba).map_err(std::io::Error::other)?;
+            let (now, later) = rest.split_at_mut(rest.len().min(block.len() - from));
+            now.copy_from_slice(&block[from..from + now.len()]);
+            at += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
 }

@@ -162,6 +162,11 @@ impl FsMount {
         Ok(Self { target, mounted: true })
     }
 
+    /// Takes over what a server that died had mounted at `target`, an absolute path without links.
+    pub(crate) fn adopt(target: PathBuf) -> Self {
+        Self { target, mounted: true }
+    }
+
     /// The mount point, without links.
     pub fn target(&self) -> &Path {
         &self.target

@@ -2,6 +2,7 @@
 //!
 //! - [`fuse`]: a disk shown as one file in a read-only FUSE file system, over our own thin transport.
 //! - [`nbd`]: disks of images over the network block device protocol.
+//! - [`self_filling`]: a sparse file that is filled before it is read.
 //! - [`loopdev`]: a file attached to a loop device.
 //! - [`fsmount`]: the file system in a disk, recognised and mounted read-only.
 //! - [`rootenv`]: a command run in a root of its own that leaves nothing behind.
@@ -23,6 +24,7 @@ pub mod observe;
 mod prefetch;
 mod record;
 pub mod rootenv;
+pub mod self_filling;
 mod served;
 mod served_disk;
 mod streamed;
@@ -36,7 +38,8 @@ pub use mounts::clear_dead;
 pub use prefetch::{Deliver, Driver, Running};
 pub use record::Recorder;
 pub use served::{
-    FsDriver, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile, ServedImage,
+    FsDriver, HeldSession, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile,
+    ServedImage,
 };
 pub use served_disk::ServedDisk;
 pub use streamed::Streamed;

@@ -154,6 +154,17 @@ impl LoopDevice {
         Err(ServeError::LoopAttach { file: file.into(), source: last.into() })
     }
 
+    /// Takes over device `number`, which a server that died had attached and something still uses.
+    ///
+    /// # Errors
+    /// Not root, or no such device is attached any more.
+    pub(crate) fn adopt(number: u32) -> Result<Self, ServeError> {
+        let path = PathBuf::from(format!("/dev/loop{number}"));
+        let fd = open_device(&path, OFlags::RDONLY)?;
+        let info = status(&fd).map_err(ServeError::io("look at", &path))?;
+        Ok(Self { fd, path, direct_io: info.flags & LO_FLAGS_DIRECT_IO != 0 })
+    }
+
     /// The device's path, as in `/dev/loop3`.
     pub fn path(&self) -> &Path {
         &self.path

@@ -75,19 +75,9 @@ pub(crate) fn check_mount_point(directory: &Path) -> Result<PathBuf, ServeError>
 /// # Errors
 /// When the table of mounts cannot be read, or the kernel keeps them (only root may).
 pub fn clear_dead(dir: &Path, fs: Option<&Path>) -> Result<bool, ServeError> {
-    let dead = fs::metadata(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN));
-    if !dead {
+    if !is_dead(dir) {
         return Ok(false);
     }
-    let absolute = |path: &Path| {
-        let failed = |source| ServeError::Io { action: "look at", path: path.into(), source };
-        let path = std::path::absolute(path).map_err(failed)?;
-        // Not the whole path: a dead mount answers no question about itself.
-        match (path.parent(), path.file_name()) {
-            (Some(parent), Some(name)) => Ok(fs::canonicalize(parent).map_err(failed)?.join(name)),
-            _ => Ok(path),
-        }
-    };
     let dir = absolute(dir)?;
     if mounted_at(&dir)?.is_none_or(|entry| entry.kind != "fuse.headstart") {
         return Ok(false);
@@ -100,6 +90,33 @@ pub fn clear_dead(dir: &Path, fs: Option<&Path>) -> Result<bool, ServeError> {
     }
     detach(&dir)?;
     Ok(true)
+}
+
+/// Whether a FUSE mount at `dir` has lost its server. What the kernel still has in its caches it would tell all the same,
+/// so the folder is opened, which only a server can allow.
+fn is_dead(dir: &Path) -> bool {
+    fs::File::open(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
+}
+
+/// The path without links, of something that may be a dead mount, which answers no question about itself.
+fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
+    let failed = |source| ServeError::Io { action: "look at", path: path.into(), source };
+    let path = std::path::absolute(path).map_err(failed)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(fs::canonicalize(parent).map_err(failed)?.join(name)),
+        _ => Ok(path),
+    }
+}
+
+/// What is mounted at `target` from a loop device that reads a file in `dir`: the number of the device and the path of the
+/// mount, without links.
+///
+/// # Errors
+/// When the table of mounts cannot be read, or nothing can be found out about the folder of `target`.
+pub(crate) fn mounted_from(dir: &Path, target: &Path) -> Result<Option<(u32, PathBuf)>, ServeError> {
+    let target = absolute(target)?;
+    let entry = mounted_at(&target)?.filter(|entry| reads_from(entry, dir));
+    Ok(entry.map(|entry| (entry.minor, target)))
 }
 
 /// Whether `entry` lies on a loop device that reads a file in `dir`.

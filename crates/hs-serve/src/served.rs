@@ -5,6 +5,7 @@
 //! that its pages are in memory once, in the caches of the mounted file system.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -15,10 +16,11 @@ use hs_units::{BLOCK_BYTES, BlockRange};
 
 use crate::ServeError;
 use crate::fsmount::{FileSystem, FsMount, FsMountOptions};
-use crate::fuse::{Disk, PushError, Pusher, Session, SessionOptions};
+use crate::fuse::{Disk, Negotiated, PushError, Pusher, Session, SessionOptions};
 use crate::fuse2fs::Fuse2fs;
 use crate::image_disk::{FileDisk, ImageDisk};
 use crate::loopdev::{LoopDevice, LoopOptions};
+use crate::mounts;
 use crate::prefetch::{Deliver, Driver};
 use crate::served_disk::ServedDisk;
 use crate::warm::Warmer;
@@ -76,6 +78,20 @@ pub enum ServedError {
     /// The machine cannot show or mount it.
     #[error(transparent)]
     Serve(#[from] ServeError),
+    /// The machine, or the file, cannot fill itself.
+    #[error(transparent)]
+    Fill(#[from] crate::self_filling::FillError),
+}
+
+/// What a supervisor keeps of a server, so that the next one can go on.
+#[derive(Debug)]
+pub struct HeldSession {
+    /// All of [`Session::descriptors`].
+    pub descriptors: Vec<OwnedFd>,
+    /// What had been agreed with the kernel: [`Session::negotiated`].
+    pub negotiated: Negotiated,
+    /// Where the disk is shown: [`Session::mount_point`].
+    pub mount_point: PathBuf,
 }
 
 /// An image shown as `DIR/disk.img`.
@@ -97,6 +113,32 @@ impl ServedImage {
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Self, ServedError> {
+        Self::show(store, config, watch, |disk, options| Session::mount(directory, disk, options))
+    }
+
+    /// Goes on where a server that died was: whoever waited for it goes on waiting and is answered. `store` must hold the
+    /// same image, and `config` be the same.
+    ///
+    /// # Errors
+    /// When the image is not one, or the session cannot be gone on with.
+    pub fn resume(
+        store: Arc<dyn Store>,
+        held: HeldSession,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> Result<Self, ServedError> {
+        Self::show(store, config, watch, |disk, options| {
+            Session::resume(held.descriptors, held.negotiated, &held.mount_point, disk, options)
+        })
+    }
+
+    /// Opens the image, and shows its disk by `session`.
+    fn show(
+        store: Arc<dyn Store>,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+        session: impl FnOnce(Arc<dyn Disk>, SessionOptions) -> Result<Session, ServeError>,
+    ) -> Result<Self, ServedError> {
         // The kernel keeps what it reads: in the cache of disk.img, or, past direct I/O, in those of a mounted file system.
         let reader = ReaderOptions { readers_keep: true, ..config.reader };
         let mut disk = ServedDisk::open(store, &ServeConfig { reader, ..config.clone() }, watch)?;
@@ -110,11 +152,10 @@ impl ServedImage {
             max_readahead_bytes: config.disk_read_ahead_kib << 10,
             ..SessionOptions::default()
         };
-        let image_disk = Arc::new(ImageDisk::new(Arc::clone(disk.reader())));
-        let session = Session::mount(directory, image_disk, options)?;
+        let session = session(Arc::new(ImageDisk::new(Arc::clone(disk.reader()))), options)?;
         if push {
             // The kernel takes pushed pages only for a file that it has looked up.
-            let file = directory.join("disk.img");
+            let file = session.mount_point().join("disk.img");
             std::fs::metadata(&file).map_err(|source| ServeError::Io {
                 action: "look up",
                 path: file,
@@ -160,24 +201,51 @@ impl ServedImage {
     /// # Errors
     /// When there is no file system that the kernel knows, or it cannot be mounted.
     pub fn mount_fs(&self, target: &Path, options: &MountFsOptions) -> Result<MountedFs, ServedError> {
+        let file_system = self.detect()?;
         let file = self.session.mount_point().join("disk.img");
-        let detect = |offset: u64, bytes: &mut [u8]| {
+        let mounted = MountedFs::mount(&file, file_system, target, options)?;
+        self.warmed(mounted, options)
+    }
+
+    /// Takes over the file system that a server that died had mounted at `target` from this disk; nothing when there is none.
+    ///
+    /// # Errors
+    /// As [`mount_fs`](Self::mount_fs).
+    pub fn adopt_fs(
+        &self,
+        target: &Path,
+        options: &MountFsOptions,
+    ) -> Result<Option<MountedFs>, ServedError> {
+        let Some((number, target)) = mounts::mounted_from(self.session.mount_point(), target)? else {
+            return Ok(None);
+        };
+        let (device, file_system) = (LoopDevice::adopt(number)?, self.detect()?);
+        let mount = Mount::Kernel { mount: FsMount::adopt(target), device };
+        self.warmed(MountedFs { warmer: None, mount, file_system }, options).map(Some)
+    }
+
+    /// The file system in the disk.
+    fn detect(&self) -> Result<FileSystem, ServeError> {
+        let read_at = |offset: u64, bytes: &mut [u8]| {
             let end = offset + bytes.len() as u64;
             if end > self.reader().image().disk_bytes() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             self.reader().read_at(offset, bytes).map_err(io::Error::other)
         };
-        let file_system = FileSystem::detect_with(Path::new(self.reader().image().name()), detect)?;
-        let mut mounted = MountedFs::mount(&file, file_system, target, options)?;
+        FileSystem::detect_with(Path::new(self.reader().image().name()), read_at)
+    }
+
+    /// Begins to warm the caches of what is mounted, if that is asked for and there is something to warm them with.
+    fn warmed(&self, mut mounted: MountedFs, options: &MountFsOptions) -> Result<MountedFs, ServedError> {
         let hinted = self.reader().image().hints().next().is_some();
         if options.warm
             && hinted
-            && file_system == FileSystem::Ext4
+            && mounted.file_system == FileSystem::Ext4
             && let Some(device) = mounted.device()
         {
-            let device = device.path().to_owned();
-            mounted.warmer = Some(Warmer::start(self.reader(), self.driver(), target, &device)?);
+            let (device, target) = (device.path().to_owned(), mounted.target());
+            mounted.warmer = Some(Warmer::start(self.reader(), self.driver(), &target, &device)?);
         }
         Ok(mounted)
     }

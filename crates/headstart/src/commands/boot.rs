@@ -1,21 +1,21 @@
 //! `headstart boot`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::bail;
 use hs_format::limits::SUPERBLOCK_BYTES;
-use hs_guest::uml;
+use hs_guest::{qemu, uml};
 use hs_image::{Blocks, Image};
 use hs_serve::fsmount::FileSystem;
 use hs_serve::{Prefetching, Recorder};
 use hs_store::{FileStore, Retry, Store};
 use hs_trace::{Profile, ReadAhead};
-use hs_units::{BLOCK_BYTES, ByteSize, Lba, Nanos};
+use hs_units::{ByteSize, Nanos};
 use serde::Serialize;
 
 use super::{open_image, profile, write_whole};
-use crate::boot::{self, BootDisk, BootSpec, Booted};
+use crate::boot::{self, BootDisk, BootSpec, Booted, KernelOf, QemuSpec};
 use crate::cli::{Boot, Vmm};
 use crate::show;
 use crate::start;
@@ -79,7 +79,7 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
     let mut recorded = Profile {
         disk_digest: image.disk_digest(),
         disk_bytes: image.disk_bytes(),
-        command: "boot --vmm uml".to_owned(),
+        command: format!("boot --vmm {}", spec.vmm.as_str()),
         medium: args.medium.to_string(),
         // Of disk.img. What the guest's own kernel reads ahead it will ask for the next time as well.
         read_ahead: ReadAhead::Off,
@@ -95,11 +95,14 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
 
 /// The boot that the flags describe, recorded if there is a recorder.
 pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Result<BootSpec> {
-    let Vmm::Uml = args.vmm;
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let kernel = uml::find_kernel(args.kernel.as_deref(), &path)?;
+    let vmm = vmm(args)?;
     let disk = if is_image(&args.disk)? {
-        let mode = if args.no_prefetch || recorder.is_some() { Prefetching::Off } else { Prefetching::Push };
+        let mode = match args.vmm {
+            _ if args.no_prefetch || recorder.is_some() => Prefetching::Off,
+            // Over NBD there is no page cache of ours to push into.
+            Vmm::Qemu if !args.warm => Prefetching::Hold,
+            Vmm::Uml | Vmm::Qemu => Prefetching::Push,
+        };
         let mut config = start::config(&args.disk, mode, Some(args.limits))?;
         args.cache.apply(&mut config, 1);
         if recorder.is_some() {
@@ -109,13 +112,13 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     } else {
         BootDisk::Raw(args.disk.clone())
     };
-    check_file_system(&disk, args.kernel.is_some())?;
+    check_file_system(&disk, &vmm)?;
     Ok(BootSpec {
         disk,
         medium: args.medium,
         damage: args.damage.clone(),
         warm: args.warm,
-        kernel,
+        vmm,
         memory: args.memory,
         scratch: args.scratch,
         init: args.init.clone(),
@@ -126,6 +129,32 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
         console: args.console.clone(),
         watch: recorder.map(|recorder| recorder as Arc<dyn hs_image::Watch>),
     })
+}
+
+/// What runs the guest, with everything that it needs from this machine.
+fn vmm(args: &Boot) -> anyhow::Result<boot::Vmm> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let flags = &args.qemu;
+    if args.vmm == Vmm::Uml {
+        if let Some(flag) = flags.given() {
+            bail!("{flag} is for --vmm qemu");
+        }
+        return Ok(boot::Vmm::Uml { kernel: uml::find_kernel(args.kernel.as_deref(), &path)? });
+    }
+    let file = |named: &Option<PathBuf>, flag| {
+        named.as_deref().map(|named| qemu::find_file(named, flag)).transpose()
+    };
+    let kernel = match (file(&args.kernel, "--kernel")?, file(&flags.initrd, "--initrd")?) {
+        (Some(kernel), initrd) => KernelOf::Machine { kernel, initrd },
+        (None, None) => KernelOf::Disk,
+        (None, Some(_)) => bail!("--initrd goes with a --kernel: that of the disk has its own"),
+    };
+    Ok(boot::Vmm::Qemu(QemuSpec {
+        program: qemu::find_program(&path)?,
+        kernel,
+        accel: flags.accel.unwrap_or_default(),
+        bus: flags.bus.unwrap_or_default().into(),
+    }))
 }
 
 /// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the same once more.
@@ -140,32 +169,27 @@ fn is_image(path: &Path) -> anyhow::Result<bool> {
 }
 
 /// Fails for a disk that no guest's kernel could mount as its root; of the usual kernel it is known what it can.
-fn check_file_system(disk: &BootDisk, has_own_kernel: bool) -> anyhow::Result<()> {
+fn check_file_system(disk: &BootDisk, vmm: &boot::Vmm) -> anyhow::Result<()> {
     let (path, file_system) = match disk {
         BootDisk::Raw(path) => (path, FileSystem::detect(path)?),
         BootDisk::Image(path, _) => (path, file_system_in(&open_image(path)?, path)?),
     };
-    if file_system != FileSystem::Ext4 && !has_own_kernel {
-        bail!(
-            "{} holds {file_system}, and linux.uml can boot only from ext4: give another --kernel",
-            path.display()
-        );
+    let path = path.display();
+    match vmm {
+        _ if file_system == FileSystem::Ext4 => {}
+        boot::Vmm::Uml { kernel } if kernel.file_name() == Some(uml::PROGRAM.as_ref()) => {
+            bail!("{path} holds {file_system}, and linux.uml can boot only from ext4: give another --kernel")
+        }
+        boot::Vmm::Qemu(QemuSpec { kernel: KernelOf::Disk, .. }) => {
+            bail!("{path} holds {file_system}, and a kernel is looked for only in ext4: give --kernel a file")
+        }
+        _ => {}
     }
     Ok(())
 }
 
 fn file_system_in(image: &Image, path: &Path) -> anyhow::Result<FileSystem> {
     let mut blocks = Blocks::new(image);
-    // What tells one file system from another never crosses a block.
-    let found = FileSystem::detect_with(path, |offset, bytes| {
-        let at = (offset % BLOCK_BYTES) as usize;
-        if offset + bytes.len() as u64 > image.disk_bytes() {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let block = blocks.block(Lba(offset / BLOCK_BYTES)).map_err(std::io::Error::other)?;
-        let found = block.get(at..at + bytes.len()).ok_or(std::io::ErrorKind::UnexpectedEof)?;
-        bytes.copy_from_slice(found);
-        Ok(())
-    })?;
+    let found = FileSystem::detect_with(path, |offset, bytes| blocks.read_at(offset, bytes))?;
     Ok(found)
 }

@@ -1,10 +1,12 @@
 //! One file a command.
 
+pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod build;
 pub(crate) mod docs;
 pub(crate) mod export;
 pub(crate) mod fit;
+pub(crate) mod hydrate;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod lab;
@@ -14,6 +16,7 @@ pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod top;
 pub(crate) mod verify;
 
 use std::path::{Path, PathBuf};

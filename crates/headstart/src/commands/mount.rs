@@ -1,141 +1,245 @@
 //! `headstart mount`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use hs_serve::fuse::Session;
-use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServedImage};
+use hs_serve::fuse::{Negotiated, Session};
+use hs_serve::{HeldSession, MountFsOptions, MountedFs, Prefetching, ServedImage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::run::prefetching;
 use crate::cli::{Mount, PrefetchMode};
 use crate::medium::OnMedium;
+use crate::service::background::{self, LogFile, Parent};
 use crate::service::careful::{self, resolve};
+use crate::service::handover::{Kept, Supervisor};
+use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
 use crate::service::run_folder::{RunFolder, StatusSocket};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
+use crate::service::supervisor::{self, Plan};
 use crate::signals::Ends;
 use crate::{log_output, medium, start};
+
+/// How long the server before this one, which died, may take to let go of what it was mounting.
+const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Shows an image's disk until it is unmounted; gives the exit code. `arguments` are those of the program.
 pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     if !args.foreground {
-        return in_background(arguments);
+        return background::start(arguments, "mount");
+    }
+    if args.serving.starts_supervisor() {
+        let clear = || match hs_serve::clear_dead(&args.dir, args.fs.as_deref()) {
+            Ok(_) => {}
+            Err(error) => log::error!("{} stays as it is: {error}", args.dir.display()),
+        };
+        let plan = Plan { arguments, subcommand: "mount", ready_fd: args.ready_fd, clear: &clear };
+        return supervisor::supervise(&plan);
     }
     let signals = Ends::block()?;
-    let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
-    if args.clear_dead && hs_serve::clear_dead(&args.dir, args.fs.as_deref())? {
-        log::warn!("cleared away what a server that died had left at {}", args.dir.display());
+    let (supervisor, kept) = Supervisor::at(args.serving.supervisor_fd)?;
+    let folder = RunFolder::offered();
+    let log_file = LogFile::of(folder.as_ref());
+    if args.ready_fd.is_some() && supervisor.restarts() > 0 {
+        log_file.go_to_background()?;
     }
-    careful::refuse_to_cover_itself(&args.image, RunFolder::place().as_deref(), &targets)?;
-    let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
-    let mode = args.prefetch.prefetch.unwrap_or(default);
-    let mut config = start::config(&args.image, prefetching(mode), Some(args.prefetch.limits))?;
-    args.cache.apply(&mut config, 1);
-    let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
-    let served = ServedImage::start(Arc::clone(&on_medium.store), &args.dir, &config, None)?;
-    let mounted = match &args.fs {
-        Some(target) => Some(mount_fs(args, &served, target, mode, config.prefetching)?),
-        None => None,
-    };
-    serve(args, quiet, mode, &on_medium, &served, mounted.as_ref(), &signals)?;
+    let server = Server { args, quiet, supervisor, folder, log_file, signals };
+    server.run(kept)?;
     Ok(0)
 }
 
-fn mount_fs(
-    args: &Mount,
-    served: &ServedImage,
-    target: &Path,
-    mode: PrefetchMode,
-    prefetching: Prefetching,
-) -> anyhow::Result<MountedFs> {
-    let mounted = served.mount_fs(
-        target,
-        &MountFsOptions {
+/// What a server has that is not of its image.
+struct Server<'a> {
+    args: &'a Mount,
+    quiet: bool,
+    supervisor: Supervisor,
+    folder: Option<RunFolder>,
+    log_file: LogFile,
+    signals: Ends,
+}
+
+impl Server<'_> {
+    fn run(mut self, mut kept: Kept) -> anyhow::Result<()> {
+        let args = self.args;
+        let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
+        let mode = args.prefetch.prefetch.unwrap_or(default);
+        let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &self.supervisor)?;
+        let (on_medium, served) = self.show_disk(&mut kept, prefetching(mode))?;
+        let mounted = match &args.fs {
+            Some(target) => Some(self.mount_fs(&served, target, mode)?),
+            None => None,
+        };
+        self.serve(mode, &on_medium, &served, mounted.as_ref(), metrics)
+    }
+
+    /// Shows the disk, or goes on showing it where a server died.
+    fn show_disk(
+        &self,
+        kept: &mut Kept,
+        prefetching: Prefetching,
+    ) -> anyhow::Result<(OnMedium, ServedImage)> {
+        let args = self.args;
+        let held = kept.take::<HeldAs>("session")?.map(|(held, fds)| held.session(fds)).transpose()?;
+        if held.is_none() {
+            let died_early = self.supervisor.restarts() > 0;
+            if (args.clear_dead || died_early) && hs_serve::clear_dead(&args.dir, args.fs.as_deref())? {
+                log::warn!("cleared away what a server that died had left at {}", args.dir.display());
+            }
+            let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
+            careful::refuse_to_cover_itself(&args.image, RunFolder::place().as_deref(), &targets)?;
+        }
+        let mut config = start::config(&args.image, prefetching, Some(args.prefetch.limits))?;
+        args.cache.apply(&mut config, 1);
+        let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
+        let store = Arc::clone(&on_medium.store);
+        let served = match held {
+            Some(held) => ServedImage::resume(store, held, &config, None)?,
+            None => ServedImage::start(store, &args.dir, &config, None)?,
+        };
+        let session = served.session();
+        self.supervisor.keep("session", HeldAs::of(session), session.descriptors())?;
+        Ok((on_medium, served))
+    }
+
+    /// Mounts the file system in the disk, unless a server that died had.
+    fn mount_fs(
+        &mut self,
+        served: &ServedImage,
+        target: &Path,
+        mode: PrefetchMode,
+    ) -> anyhow::Result<MountedFs> {
+        let args = self.args;
+        let options = MountFsOptions {
             direct_io: mode != PrefetchMode::Push,
             warm: mode == PrefetchMode::Warm,
             trusted: args.trusted,
-            inode_readahead_blocks: (prefetching != Prefetching::Off).then_some(1),
+            inode_readahead_blocks: (prefetching(mode) != Prefetching::Off).then_some(1),
             ..MountFsOptions::default()
-        },
-    )?;
-    if !args.trusted {
-        log::warn!(
-            "the kernel has mounted the {} in {}, which nobody vouches for (--trusted does); drivers of file \
-             systems are not made to stand malice",
-            mounted.file_system(),
-            args.image.display()
-        );
+        };
+        // It may have been mounting when it died; this very disk lets it come to an end.
+        self.supervisor.wait_for_predecessor(PREDECESSOR_PATIENCE);
+        if self.supervisor.restarts() > 0
+            && let Some(mounted) = served.adopt_fs(target, &options)?
+        {
+            return Ok(mounted);
+        }
+        let mounted = served.mount_fs(target, &options)?;
+        if !args.trusted {
+            log::warn!(
+                "the kernel has mounted the {} in {}, which nobody vouches for (--trusted does); drivers of file \
+                 systems are not made to stand malice",
+                mounted.file_system(),
+                args.image.display()
+            );
+        }
+        mounted.wait_until_warming_leads();
+        Ok(mounted)
     }
-    mounted.wait_until_warming_leads();
-    Ok(mounted)
-}
 
-/// From the moment that everything is mounted to its end.
-fn serve(
-    args: &Mount,
-    quiet: bool,
-    mode: PrefetchMode,
-    on_medium: &OnMedium,
-    served: &ServedImage,
-    mounted: Option<&MountedFs>,
-    signals: &Ends,
-) -> anyhow::Result<()> {
-    careful::survive_low_memory();
-    match careful::stay_in_memory() {
-        Ok(bytes) => log::info!("{} of program and libraries stay in memory", hs_units::ByteSize(bytes)),
-        Err(error) => log::info!("program and libraries may leave memory (ulimit -l): {error}"),
+    /// From the moment that everything is mounted to its end.
+    fn serve(
+        &self,
+        mode: PrefetchMode,
+        on_medium: &OnMedium,
+        served: &ServedImage,
+        mounted: Option<&MountedFs>,
+        metrics: Option<MetricsSocket>,
+    ) -> anyhow::Result<()> {
+        let args = self.args;
+        careful::take_care();
+        let socket = StatusSocket::offer(self.folder.as_ref());
+        let words = format!("{} at {}", args.image.display(), args.dir.display());
+        // A supervisor speaks to whoever manages the service, and to the parent.
+        let unsupervised = self.supervisor.process().is_none();
+        let manager = if unsupervised && args.ready_fd.is_none() {
+            Manager::of_this_process()
+        } else {
+            Manager::none()
+        };
+        if let Some(fd) = args.ready_fd {
+            if self.supervisor.restarts() == 0 {
+                self.log_file.go_to_background()?;
+            }
+            if unsupervised {
+                Parent::at(fd)?.tell()?;
+            }
+        } else if !self.quiet && self.supervisor.restarts() == 0 {
+            eprintln!("{} mounted; `umount {}` or Ctrl-C ends it", args.image.display(), args.dir.display());
+            if let Some(metrics) = &metrics {
+                eprintln!("metrics at {}", metrics.url());
+            }
+        }
+        self.supervisor.ready(&words);
+        manager.ready(&words);
+        let target = mounted.map(MountedFs::target);
+        let subject = Subject {
+            fixed: self.fixed_status(mode, served, target.as_deref()),
+            served: served.disk(),
+            counters: Arc::clone(&on_medium.counters),
+            retries: Arc::clone(&on_medium.retries),
+        };
+        let answering = socket.as_ref().map(|socket| (socket, &subject));
+        let ended = metrics::answered_meanwhile(
+            metrics,
+            || vec![subject.now()],
+            || wait_for_end(served.session(), target.as_deref(), &self.signals, answering),
+        );
+        self.supervisor.ending();
+        manager.stopping();
+        ended
     }
-    let folder =
-        RunFolder::create().inspect_err(|error| log::warn!("no status to be asked for: {error:#}")).ok();
-    let socket = folder.as_ref().and_then(|folder| {
-        StatusSocket::listen(folder)
-            .inspect_err(|error| log::warn!("no status to be asked for: {error}"))
-            .ok()
-    });
-    let log_file = LogFile::of(folder.as_ref());
-    if let Some(fd) = args.ready_fd {
-        // SAFETY: the parent, this program too, passed the descriptor for this alone.
-        let mut ready = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-        log_output::go_to_background(|| log_file.create()).context("go to the background")?;
-        ready.write_all(b"1").context("tell the parent")?;
-    } else if !quiet {
-        eprintln!("{} mounted; `umount {}` or Ctrl-C ends it", args.image.display(), args.dir.display());
-    }
-    let target = mounted.map(MountedFs::target);
-    let subject = Subject {
-        fixed: Status {
+
+    fn fixed_status(&self, mode: PrefetchMode, served: &ServedImage, target: Option<&Path>) -> Status {
+        Status {
             pid: std::process::id(),
+            supervisor: self.supervisor.process(),
+            restarts: self.supervisor.restarts(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            image: shown(&resolve(&args.image)),
+            image: shown(&resolve(&self.args.image)),
             dir: shown(served.session().mount_point()),
-            fs: target.as_deref().map(shown),
+            fs: target.map(shown),
             since: unix_now(),
-            medium: args.medium.to_string(),
+            medium: self.args.medium.to_string(),
             log: log_output::place().to_owned(),
             prefetch: PrefetchStatus { mode: word(mode), ..PrefetchStatus::default() },
             ..Status::default()
-        },
-        served: served.disk(),
-        counters: Arc::clone(&on_medium.counters),
-        retries: Arc::clone(&on_medium.retries),
-    };
-    // A background server has told its parent already; whoever manages that one was not this one's.
-    let manager = if args.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() };
-    manager.ready(&format!("{} at {}", args.image.display(), args.dir.display()));
-    let answering = socket.as_ref().map(|socket| (socket, &subject));
-    let ended = wait_for_end(served.session(), target.as_deref(), signals, answering);
-    manager.stopping();
-    ended
+        }
+    }
+}
+
+/// What a supervisor is told of a session. Bytes, because JSON has no paths that are no text.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct HeldAs {
+    negotiated: Vec<u8>,
+    mount_point: Vec<u8>,
+}
+
+impl HeldAs {
+    fn of(session: &Session) -> Self {
+        Self {
+            negotiated: session.negotiated().as_bytes().to_vec(),
+            mount_point: session.mount_point().as_os_str().as_bytes().to_vec(),
+        }
+    }
+
+    fn session(self, descriptors: Vec<OwnedFd>) -> anyhow::Result<HeldSession> {
+        let negotiated = Negotiated::read_from_bytes(&self.negotiated).ok();
+        Ok(HeldSession {
+            descriptors,
+            negotiated: negotiated.context("the session was kept by another version of this program")?,
+            mount_point: OsStr::from_bytes(&self.mount_point).into(),
+        })
+    }
 }
 
 /// JSON has no other paths; one that is no text is shown with marks in it.
@@ -145,28 +249,6 @@ fn shown(path: &Path) -> PathBuf {
 
 fn word(mode: PrefetchMode) -> String {
     mode.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-/// The file for messages where the system has no log; it stays behind only when the server dies.
-struct LogFile(Option<PathBuf>);
-
-impl LogFile {
-    fn of(folder: Option<&RunFolder>) -> Self {
-        Self(folder.map(|folder| folder.path().join(format!("{}.log", std::process::id()))))
-    }
-
-    fn create(&self) -> Option<File> {
-        let path = self.0.as_ref()?;
-        File::create(path).inspect_err(|error| log::warn!("{}: {error}", path.display())).ok()
-    }
-}
-
-impl Drop for LogFile {
-    fn drop(&mut self) {
-        if let Some(path) = &self.0 {
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }
 
 /// Waits until the disk, or the file system in it, is unmounted, or a signal comes. Meanwhile those who ask
@@ -257,34 +339,6 @@ fn is_mount_point(line: &str, path: &Path) -> bool {
         }
     }
     decoded == path.as_os_str().as_encoded_bytes()
-}
-
-/// Starts this program again in the foreground of a session of its own, and waits until it has
-/// mounted or failed.
-fn in_background(arguments: &[OsString]) -> anyhow::Result<i32> {
-    let (ready, theirs) = rustix::pipe::pipe().context("make a pipe")?;
-    rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC)?;
-    // By this name it is found in any mount namespace; the other names of this program are not for the server.
-    let mut command = std::process::Command::new("/proc/self/exe");
-    let fd = format!("--ready-fd={}", theirs.as_raw_fd());
-    // The command comes first, or after flags for all commands; its own may stand before the rest.
-    let (before, after) =
-        arguments.split_at(arguments.iter().position(|word| word == "mount").unwrap_or(0) + 1);
-    command.arg0("headstart").args(before).args(["--foreground", &fd]).args(after);
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    // SAFETY: setsid is safe between fork and exec.
-    unsafe {
-        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
-    }
-    let mut child = command.spawn().context("start the server")?;
-    drop(theirs);
-    let mut byte = [0];
-    if File::from(ready).read(&mut byte).context("wait for the server")? == 1 {
-        return Ok(0);
-    }
-    // It has said why on standard error, which it shares.
-    let status = child.wait().context("wait for the server")?;
-    Ok(status.code().unwrap_or(1))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! `headstart serve`
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -16,47 +16,57 @@ use serde::Serialize;
 use crate::cli::{PrefetchLimits, Serve};
 use crate::medium::OnMedium;
 use crate::service::careful::{self, resolve};
+use crate::service::handover::Supervisor;
+use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
 use crate::service::run_folder::{RunFolder, StatusSocket};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
+use crate::service::supervisor::{self, Plan};
 use crate::signals::Ends;
 use crate::summary::{Summary, peak_rss_bytes};
 use crate::{log_output, medium, show, start};
 
-/// Serves the disks of images to NBD clients until a signal comes.
-pub(crate) fn run(args: &Serve, quiet: bool) -> anyhow::Result<()> {
+/// Serves the disks of images to NBD clients until a signal comes; gives the exit code. `arguments` are those of
+/// the program.
+pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
+    if args.serving.starts_supervisor() {
+        let plan = Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {} };
+        return supervisor::supervise(&plan);
+    }
     let began = Instant::now();
     let signals = Ends::block()?;
+    let (supervisor, mut kept) = Supervisor::at(args.serving.supervisor_fd)?;
     let named: Vec<Named> = args.images.iter().map(|word| Named::parse(word)).collect::<Result<_, _>>()?;
     let served: Vec<Served> =
         named.into_iter().map(|named| Served::start(args, named)).collect::<Result<_, _>>()?;
-    let mut server =
-        NbdServer::start(served.iter().map(Served::export).collect(), &args.nbd, NbdOptions::default())?;
-    careful::survive_low_memory();
-    match careful::stay_in_memory() {
-        Ok(bytes) => log::info!("{} of program and libraries stay in memory", ByteSize(bytes)),
-        Err(error) => log::info!("program and libraries may leave memory (ulimit -l): {error}"),
+    let exports = served.iter().map(Served::export).collect();
+    let mut server = match kept.take::<()>("nbd")? {
+        Some(((), sockets)) => NbdServer::resume(exports, sockets, NbdOptions::default())?,
+        None => NbdServer::start(exports, &args.nbd, NbdOptions::default())?,
+    };
+    supervisor.keep("nbd", (), server.sockets())?;
+    let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
+    careful::take_care();
+    let socket = StatusSocket::offer(RunFolder::offered().as_ref());
+    if !quiet && supervisor.restarts() == 0 {
+        say_where(&served, &server, metrics.as_ref());
     }
-    let folder =
-        RunFolder::create().inspect_err(|error| log::warn!("no status to be asked for: {error:#}")).ok();
-    let socket = folder.as_ref().and_then(|folder| {
-        StatusSocket::listen(folder)
-            .inspect_err(|error| log::warn!("no status to be asked for: {error}"))
-            .ok()
-    });
-    if !quiet {
-        for (number, served) in served.iter().enumerate() {
-            for uri in server.uris(number) {
-                eprintln!("{} served at {uri}", served.named.path.display());
-            }
-        }
-        eprintln!("Ctrl-C ends it");
-    }
-    let subjects: Vec<Subject<'_>> =
-        served.iter().enumerate().map(|(number, served)| served.subject(args, server.uris(number))).collect();
-    let manager = Manager::of_this_process();
-    manager.ready(&format!("{} images for NBD clients", served.len()));
-    let ended = wait_for_end(&signals, socket.as_ref(), &subjects);
+    let subjects: Vec<Subject<'_>> = served
+        .iter()
+        .enumerate()
+        .map(|(number, served)| served.subject(args, &supervisor, server.uris(number)))
+        .collect();
+    // A supervisor speaks to whoever manages the service.
+    let manager = if supervisor.process().is_none() { Manager::of_this_process() } else { Manager::none() };
+    let words = format!("{} images for NBD clients", served.len());
+    supervisor.ready(&words);
+    manager.ready(&words);
+    let ended = metrics::answered_meanwhile(
+        metrics,
+        || subjects.iter().map(Subject::now).collect(),
+        || wait_for_end(&signals, socket.as_ref(), &subjects),
+    );
+    supervisor.ending();
     manager.stopping();
     server.stop();
     ended?;
@@ -67,7 +77,20 @@ pub(crate) fn run(args: &Serve, quiet: bool) -> anyhow::Result<()> {
     if args.json {
         show::json(&Totals::of(args, &served, server.stats(), began))?;
     }
-    Ok(())
+    Ok(0)
+}
+
+/// Tells a person where clients find what.
+fn say_where(served: &[Served], server: &NbdServer, metrics: Option<&MetricsSocket>) {
+    for (number, served) in served.iter().enumerate() {
+        for uri in server.uris(number) {
+            eprintln!("{} served at {uri}", served.named.path.display());
+        }
+    }
+    if let Some(metrics) = metrics {
+        eprintln!("metrics at {}", metrics.url());
+    }
+    eprintln!("Ctrl-C ends it");
 }
 
 /// An image and the name of its export.
@@ -127,11 +150,13 @@ impl Served {
         }
     }
 
-    fn subject(&self, args: &Serve, uris: &[String]) -> Subject<'_> {
+    fn subject(&self, args: &Serve, supervisor: &Supervisor, uris: &[String]) -> Subject<'_> {
         let mode = if args.no_prefetch { "off" } else { "hold" };
         Subject {
             fixed: Status {
                 pid: std::process::id(),
+                supervisor: supervisor.process(),
+                restarts: supervisor.restarts(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 // JSON has no other paths; one that is no text is shown with marks in it.
                 image: resolve(&self.named.path).to_string_lossy().into_owned().into(),

@@ -104,6 +104,17 @@ fn show(status: &Status) {
         cache.hit_ratio * 100.0,
         cache.hits + cache.misses
     ));
+    if let Some(fill) = &status.fill {
+        show::line(format_args!(
+            "  filled    {} of {}{}; {} readers waited, {} got an error; guarded by process {}",
+            size(fill.filled_bytes),
+            size(fill.disk_bytes),
+            if fill.hydrating { ", going on" } else { "" },
+            fill.waited_readers,
+            fill.denied_readers,
+            fill.guard
+        ));
+    }
     show::line(format_args!(
         "  reads     {} for {}, {} waited {:.2} s in all, {:.1}% did not wait",
         status.demand_requests,

@@ -27,7 +27,7 @@ use super::disks::{self, BOOT as FILES};
 use super::facts::Facts;
 use super::output;
 use super::steps::Steps;
-use super::turns::{Tally, take_turns};
+use super::turns::{Rounds, Tally, take_turns};
 use crate::cli::Demo;
 use crate::commands::{self, open_image, write_whole};
 use crate::show::Bar;
@@ -54,6 +54,7 @@ pub(super) fn tell(
     facts: &Facts,
     cache: &Cache,
     root_stamp: &str,
+    rounds: Rounds,
     bar: &Bar,
 ) -> anyhow::Result<Told> {
     let mut steps = Steps::begin();
@@ -71,7 +72,7 @@ pub(super) fn tell(
     let disks = Disks { raw: &raw, cloop_like: &cloop_like, unoptimised: &plain, optimised: &fast };
     let (specs, mut tallies) = contenders::contenders(&disks, medium)?;
     let out = args.out.as_deref();
-    take_turns(&mut tallies, facts.repeats, &|doing| bar.spin(doing), &mut |place, number| {
+    take_turns(&mut tallies, rounds, &|doing| bar.spin(doing), &mut |place, number| {
         contenders::boot(
             place,
             &specs[place],

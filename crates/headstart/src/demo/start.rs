@@ -24,7 +24,7 @@ use super::cache::Cache;
 use super::disks::{self, START as FILES};
 use super::root;
 use super::steps::Steps;
-use super::turns::Tally;
+use super::turns::{Rounds, Tally};
 use crate::cli::Demo;
 use crate::commands::{self, write_whole};
 use crate::show::Bar;
@@ -47,6 +47,7 @@ pub(super) fn tell(
     facts: &Facts,
     cache: &Cache,
     root_stamp: &str,
+    rounds: Rounds,
     bar: &Bar,
 ) -> anyhow::Result<Told> {
     let mut steps = Steps::begin();
@@ -70,7 +71,7 @@ pub(super) fn tell(
         },
         args.medium,
     )?;
-    let runs = contenders::time(&mut contenders, &mut tallies, facts.repeats, &|doing| bar.spin(doing))?;
+    let runs = contenders::time(&mut contenders, &mut tallies, rounds, &|doing| bar.spin(doing))?;
     steps.end("timing_s");
     let (limit, ratios) = outcome::judge(&runs, args.medium, packing_bytes);
     let options = disks::plain_options();

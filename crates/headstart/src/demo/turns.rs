@@ -1,8 +1,17 @@
 //! Who is timed, in turns, so that whatever else the machine does hits all alike.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::summary::{self, Summary};
+
+/// How often everyone has a turn.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rounds {
+    /// At most so often.
+    pub(super) most: usize,
+    /// But the first, no round begins that would end later, if everyone takes as long as the last time.
+    pub(super) until: Option<Instant>,
+}
 
 /// One who takes turns, and the runs so far.
 #[derive(Clone, Debug)]
@@ -17,17 +26,23 @@ pub(super) struct Tally {
     /// One summary a run.
     pub(super) runs: Vec<Summary>,
     spent_s: f64,
+    last_s: f64,
 }
 
 impl Tally {
     /// Of nobody's run yet.
     pub(super) fn new(key: &'static str, label: &'static str, patience_s: f64) -> Self {
-        Self { key, label, patience_s, runs: Vec::new(), spent_s: 0.0 }
+        Self { key, label, patience_s, runs: Vec::new(), spent_s: 0.0, last_s: 0.0 }
     }
 
     /// Start → ready of every run, in seconds.
     pub(super) fn all_ready_s(&self) -> Vec<f64> {
         self.runs.iter().filter_map(|run| run.ready_s).collect()
+    }
+
+    /// Whether another turn is due, when there are at most so many.
+    fn has_patience(&self, most: usize) -> bool {
+        self.spent_s < self.patience_s * most as f64
     }
 
     /// The run with the median time; of an even number the quicker of the two in the middle.
@@ -39,26 +54,34 @@ impl Tally {
     }
 }
 
-/// Gives everyone `repeats` turns, the slow fewer. `run` makes the run of one at a place, in a round counted
+/// Gives everyone their turns, the slow fewer. `run` makes the run of one at a place, in a round counted
 /// from 1; `show` hears what is being done.
 pub(super) fn take_turns(
     tallies: &mut [Tally],
-    repeats: usize,
+    rounds: Rounds,
     show: &dyn Fn(String),
     run: &mut dyn FnMut(usize, usize) -> anyhow::Result<Summary>,
 ) -> anyhow::Result<()> {
     // Files that are still being written would be in the way.
     rustix::fs::sync();
-    for round in 1..=repeats {
+    let Rounds { most, until } = rounds;
+    for round in 1..=most {
+        let round_s = tallies.iter().filter(|tally| tally.has_patience(most)).map(|tally| tally.last_s).sum();
+        let end = Instant::now() + Duration::from_secs_f64(round_s);
+        if round > 1 && until.is_some_and(|until| end > until) {
+            log::info!("no round {round}: it would end too late");
+            break;
+        }
         for (place, tally) in tallies.iter_mut().enumerate() {
-            if tally.spent_s >= tally.patience_s * repeats as f64 {
+            if !tally.has_patience(most) {
                 continue;
             }
-            show(format!("timing, round {round} of {repeats}: {}", tally.label));
+            show(format!("timing, round {round} of {most}: {}", tally.label));
             summary::reset_peak_rss();
             let began = Instant::now();
             let summary = run(place, round)?;
-            tally.spent_s += began.elapsed().as_secs_f64();
+            tally.last_s = began.elapsed().as_secs_f64();
+            tally.spent_s += tally.last_s;
             tally.runs.push(summary);
         }
     }
@@ -94,7 +117,7 @@ mod tests {
         tallies[1].spent_s = f64::MIN_POSITIVE;
         tallies[1].patience_s = f64::MIN_POSITIVE / 2.0;
         let mut turns = Vec::new();
-        take_turns(&mut tallies, 2, &|_| {}, &mut |place, round| {
+        take_turns(&mut tallies, Rounds { most: 2, until: None }, &|_| {}, &mut |place, round| {
             turns.push((place, round));
             Ok(ready_after(place as f64))
         })
@@ -102,6 +125,19 @@ mod tests {
         assert_eq!(turns, [(0, 1), (2, 1), (0, 2), (2, 2)]);
         assert_eq!(tallies[2].all_ready_s(), [2.0, 2.0]);
         assert!(tallies[1].runs.is_empty());
-        assert!(take_turns(&mut tallies, 1, &|_| {}, &mut |_, _| anyhow::bail!("broken")).is_err());
+        let one = Rounds { most: 1, until: None };
+        assert!(take_turns(&mut tallies, one, &|_| {}, &mut |_, _| anyhow::bail!("broken")).is_err());
+    }
+
+    #[test]
+    fn no_round_begins_that_would_end_too_late() {
+        let counts = |until| {
+            let mut tallies = [Tally::new("a", "a", f64::INFINITY), Tally::new("b", "b", f64::INFINITY)];
+            let rounds = Rounds { most: 3, until: Some(until) };
+            take_turns(&mut tallies, rounds, &|_| {}, &mut |_, _| Ok(ready_after(1.0))).unwrap();
+            tallies.map(|tally| tally.runs.len())
+        };
+        assert_eq!(counts(Instant::now()), [1, 1], "the first is told whatever it takes");
+        assert_eq!(counts(Instant::now() + Duration::from_secs(3600)), [3, 3]);
     }
 }

@@ -8,6 +8,15 @@ use anyhow::{Context, bail};
 /// What the out-of-memory killer adds to this process: nearly never chosen, but not beyond all others.
 const OOM_SCORE: i32 = -900;
 
+/// What every server does as soon as it serves: it stays in memory, and is not what is killed when that is short.
+pub(crate) fn take_care() {
+    survive_low_memory();
+    match stay_in_memory() {
+        Ok(bytes) => log::info!("{} of program and libraries stay in memory", hs_units::ByteSize(bytes)),
+        Err(error) => log::info!("program and libraries may leave memory (ulimit -l): {error}"),
+    }
+}
+
 /// Keeps the program and its libraries in memory.
 ///
 /// Pages of files are what can be lost: the kernel drops them at any time and reads them again from
@@ -17,7 +26,7 @@ const OOM_SCORE: i32 = -900;
 ///
 /// # Errors
 /// When the table of mappings cannot be read, or the limit of locked memory (`ulimit -l`) is reached.
-pub(crate) fn stay_in_memory() -> std::io::Result<u64> {
+fn stay_in_memory() -> std::io::Result<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let mut locked = 0;
     for (start, length) in maps.lines().filter_map(readable_file_mapping) {

@@ -1,6 +1,10 @@
 //! Life as a service: what a server tells the system, and how careful it is with itself.
 
+pub(crate) mod background;
 pub(crate) mod careful;
+pub(crate) mod handover;
+pub(crate) mod metrics;
 pub(crate) mod notify;
 pub(crate) mod run_folder;
 pub(crate) mod status;
+pub(crate) mod supervisor;

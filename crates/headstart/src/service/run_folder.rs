@@ -45,6 +45,11 @@ impl RunFolder {
         }
     }
 
+    /// It, or nothing, which is said, where there can be none.
+    pub(crate) fn offered() -> Option<Self> {
+        Self::create().inspect_err(|error| log::warn!("no status to be asked for: {error:#}")).ok()
+    }
+
     /// The folder, if any server has ever made it.
     ///
     /// # Errors
@@ -138,6 +143,12 @@ impl StatusSocket {
         // It appears when it listens, and replaces what a dead process of the same id has left.
         fs::rename(&hidden, &path)?;
         Ok(Self { listener, path })
+    }
+
+    /// One in the run folder; where there can be none, that is said, and nobody can ask.
+    pub(crate) fn offer(folder: Option<&RunFolder>) -> Option<Self> {
+        let offered = Self::listen(folder?);
+        offered.inspect_err(|error| log::warn!("no status to be asked for: {error}")).ok()
     }
 
     /// What becomes readable when somebody asks.

@@ -18,6 +18,10 @@ use crate::summary::{memory_bytes, peak_rss_bytes};
 pub(crate) struct Status {
     /// The server's process.
     pub pid: u32,
+    /// The process that starts the next server when this one dies; none without a supervisor.
+    pub supervisor: Option<u32>,
+    /// Servers before this one that died.
+    pub restarts: u32,
     /// The server's version.
     pub version: String,
     /// The image file.
@@ -26,6 +30,8 @@ pub(crate) struct Status {
     pub dir: PathBuf,
     /// Where NBD clients find it, as a URI.
     pub nbd: Option<String>,
+    /// How far a file is that fills itself; `dir` is that file.
+    pub fill: Option<FillStatus>,
     /// Where its file system is mounted.
     pub fs: Option<PathBuf>,
     /// When it was mounted or exported, in seconds since 1970.
@@ -126,6 +132,24 @@ impl CacheStatus {
             evicted_unused: usage.evicted_unused,
         }
     }
+}
+
+/// How far a file is that fills itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct FillStatus {
+    /// The process that answers with errors when the server dies.
+    pub guard: u32,
+    /// Bytes of the disk that the file holds.
+    pub filled_bytes: u64,
+    /// Bytes of the disk.
+    pub disk_bytes: u64,
+    /// Whether what nobody has asked for is being filled.
+    pub hydrating: bool,
+    /// Readers that had to wait for blocks.
+    pub waited_readers: u64,
+    /// Of these, those that got an error.
+    pub denied_readers: u64,
 }
 
 /// What does not change while the server lasts, and where the rest is asked for.

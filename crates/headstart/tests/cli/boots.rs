@@ -30,7 +30,7 @@ while :; do sleep 1000; done
 ";
 
 /// A scene with an image of a guest that comes up in a moment, and a folder for temporary files.
-fn little_guest() -> (Scene, String) {
+pub(crate) fn little_guest() -> (Scene, String) {
     let scene = Scene::new();
     scene.folder("tmp");
     scene.folder("root");
@@ -51,14 +51,14 @@ fn little_guest() -> (Scene, String) {
 const SMALL: [&str; 4] = ["--memory", "64M", "--ready", "^up$"];
 
 /// `headstart boot`, with its temporary files in the scene.
-fn boot(scene: &Scene, disk: &str, flags: &[&str]) -> Ran {
+pub(crate) fn boot(scene: &Scene, disk: &str, flags: &[&str]) -> Ran {
     let arguments = ["boot", disk].into_iter().chain(flags.iter().copied());
     let output = headstart(arguments).env("TMPDIR", scene.path("tmp")).output();
     output.expect("the program starts").into()
 }
 
 /// The console of a failed boot was kept in a file in `tmp`; it goes.
-fn kept_console(scene: &Scene, ran: &Ran) -> String {
+pub(crate) fn kept_console(scene: &Scene, ran: &Ran) -> String {
     let entries: Vec<_> = fs::read_dir(scene.path("tmp")).expect("listed").flatten().collect();
     let [kept] = &entries[..] else { panic!("one file expected, not {entries:?}: {ran:?}") };
     assert!(ran.stderr.contains(&kept.path().display().to_string()), "{ran:?}");
@@ -67,7 +67,7 @@ fn kept_console(scene: &Scene, ran: &Ran) -> String {
     text
 }
 
-fn assert_nothing_is_in_tmp(scene: &Scene) {
+pub(crate) fn assert_nothing_is_in_tmp(scene: &Scene) {
     assert_eq!(fs::read_dir(scene.path("tmp")).expect("listed").count(), 0);
 }
 
@@ -270,9 +270,9 @@ fn a_guest_boots_from_a_real_medium_whose_first_sectors_cannot_be_read() {
 }
 
 /// A process, and when it started: numbers are used again.
-type Process = (u32, String);
+pub(crate) type Process = (u32, String);
 
-fn processes() -> Vec<(Process, u32)> {
+pub(crate) fn processes() -> Vec<(Process, u32)> {
     let entries = fs::read_dir("/proc").expect("processes").flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     numbers
@@ -286,7 +286,7 @@ fn processes() -> Vec<(Process, u32)> {
 }
 
 /// Everything that `parent` has started, and what that has.
-fn descendants(parent: u32) -> BTreeSet<Process> {
+pub(crate) fn descendants(parent: u32) -> BTreeSet<Process> {
     let all = processes();
     let (mut found, mut parents) = (BTreeSet::new(), vec![parent]);
     while let Some(parent) = parents.pop() {
@@ -298,7 +298,7 @@ fn descendants(parent: u32) -> BTreeSet<Process> {
     found
 }
 
-fn wait_until_up(console: &Path) {
+pub(crate) fn wait_until_up(console: &Path) {
     wait_until("the guest is up", || {
         fs::read_to_string(console).is_ok_and(|said| said.lines().any(|line| line.trim() == "up"))
     });

@@ -3,14 +3,21 @@
 mod bad_sectors;
 mod boots;
 mod demo;
+mod filling;
+#[path = "../../../hs-serve/tests/support/filling.rs"]
+mod filling_folder;
 mod formats;
 mod images;
 mod install;
+mod lab;
 mod mount8;
 mod mounts;
 mod nbd;
+mod qemu_boots;
+mod qemu_kernels;
 mod rootless;
 mod scene;
 mod service;
 mod starts;
+mod supervised;
 mod usage;

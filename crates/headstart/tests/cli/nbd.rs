@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::images::write_profile;
 use crate::scene::{PATIENCE, Ran, Running, Scene, has_tools, headstart, machine_has, run, wait_until};
+use crate::supervised::{kill, served_again};
 
 /// A server on a socket of the scene, once it listens.
 fn serve(scene: &Scene, arguments: &[&str]) -> Running {
@@ -127,7 +128,7 @@ fn qemu_reads_compares_and_maps() {
     scene.wait_until_clean();
 }
 
-/// QEMU with `reconnect-delay` goes on with the next server on the socket, and its reader only waits.
+/// QEMU with `reconnect-delay` goes on with the server that the supervisor starts, and its reader only waits.
 #[test]
 fn qemu_goes_on_after_the_server_was_killed() {
     if !has_tools(&["qemu-io"]) {
@@ -136,7 +137,7 @@ fn qemu_goes_on_after_the_server_was_killed() {
     let scene = Scene::new();
     let disk = holed(&scene, "holed.hsi");
     let image = scene.arg("holed.hsi");
-    let killed = serve(&scene, &[&image]);
+    let serving = serve(&scene, &[&image]);
     let path = scene.arg("socket");
     let options = format!("driver=nbd,server.type=unix,server.path={path},export=holed,reconnect-delay=30");
     let mut qemu = Command::new("qemu-io")
@@ -156,12 +157,12 @@ fn qemu_goes_on_after_the_server_was_killed() {
     };
     writeln!(ask, "read -P {} 0 1", disk[0]).expect("asked");
     answer();
-    killed.signal(Signal::KILL);
-    assert!(!killed.end().0.success());
-    // A place that QEMU has not read yet.
-    writeln!(ask, "read -P {} 409600 1", disk[409_600]).expect("asked");
-    let serving = serve(&scene, &[&image]);
-    answer();
+    for (restarts, place) in [(0, 409_600), (1, 819_200)] {
+        kill(&served_again(&image, restarts));
+        // A place that QEMU has not read yet.
+        writeln!(ask, "read -P {} {place} 1", disk[place]).expect("asked");
+        answer();
+    }
     drop(ask);
     assert!(qemu.wait().expect("ended").success());
     end(serving);
@@ -234,7 +235,7 @@ fn an_optimised_image_is_prefetched_over_nbd() {
         wait_until("the prefetch has ended", || status()["prefetch"]["end_reason"] == end_reason);
         let of_server = status();
         assert_eq!(of_server["nbd"], uri(&scene, "hot").as_str());
-        assert_eq!(of_server["pid"], serving.id());
+        assert_eq!(of_server["supervisor"], serving.id());
         let shown = run(["status", &hot]).ok().stdout;
         assert!(shown.contains("nbd+unix:///hot?socket="), "{shown}");
         let copy = scene.arg("copy");
@@ -278,7 +279,7 @@ fn sockets_of_the_dead_are_taken_over_and_those_of_the_living_are_not() {
     let scene = Scene::new();
     scene.image("cold.hsi", 50, 55);
     let image = scene.arg("cold.hsi");
-    let killed = serve(&scene, &[&image]);
+    let killed = serve(&scene, &["--unsupervised", &image]);
     killed.signal(Signal::KILL);
     assert!(!killed.end().0.success());
     assert!(scene.path("socket").exists());

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
@@ -18,6 +19,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) fn headstart<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     command.args(arguments).stdin(Stdio::null());
+    // Shells have what they start in the background ignore SIGINT, the harness perhaps among it.
+    // SAFETY: signal(2) is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     command
 }
 

@@ -11,11 +11,11 @@ use serde_json::Value;
 use crate::mounts::umount;
 use crate::scene::{PATIENCE, Running, START, Scene, headstart, machine_has, mount, run, wait_until};
 
-/// What `status` says of the mounts at `dir`.
-fn status_of(dir: &str) -> Vec<Value> {
+/// What `status` says of what is served at a directory, or from an image.
+pub(crate) fn status_of(of: &str) -> Vec<Value> {
     let all = run(["status", "--json"]).ok().json();
     let mounts = all["mounts"].as_array().expect("a list").clone();
-    mounts.into_iter().filter(|mount| mount["dir"] == dir).collect()
+    mounts.into_iter().filter(|mount| mount["dir"] == of || mount["image"] == of).collect()
 }
 
 /// Damages the first of the windows of 128 KiB.
@@ -46,7 +46,8 @@ fn status_tells_of_every_mount() {
     assert!(found == disk[131_072..][..131_072]);
 
     let of_first = &status_of(&first)[0];
-    assert_eq!(of_first["pid"], foreground.id());
+    assert_eq!(of_first["supervisor"], foreground.id());
+    assert_eq!(of_first["restarts"], 0);
     assert_eq!(of_first["image"], scene.arg("cold.hsi").as_str());
     assert_eq!(of_first["fs"], Value::Null);
     assert_eq!(of_first["prefetch"]["mode"], "push");
@@ -60,6 +61,9 @@ fn status_tells_of_every_mount() {
     assert_eq!(of_second["fs"], tree.as_str());
     assert_ne!(of_second["log"], "standard error");
 
+    let seen = run(["top", "--interval", "0.1", "-n", "2", &tree]).ok().stdout;
+    assert_eq!(seen.matches(&second).count(), 2, "{seen}");
+    assert!(!seen.contains(&first), "{seen}");
     let shown = run(["status", &tree]).ok().stdout;
     assert!(shown.contains(&root) && !shown.contains("cold.hsi"), "{shown}");
     run(["status", &scene.arg("disk.raw")]).fails(1, &["disk.raw", "nothing serves"]);
@@ -206,7 +210,8 @@ fn what_a_killed_server_has_left_can_be_cleared() {
     let scene = Scene::new();
     let image = scene.root("root.hsi");
     let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
-    let mut serving = Running::start(["mount", "-f", &image, &dir, "--fs", &tree, "--trusted"]);
+    let words = ["mount", "-f", &image, &dir, "--fs", &tree, "--trusted", "--unsupervised"];
+    let mut serving = Running::start(words);
     assert!(serving.said().contains("mounted"));
     let socket = format!("/run/headstart/{}.sock", serving.id());
     assert!(fs::exists(&socket).expect("asked"));

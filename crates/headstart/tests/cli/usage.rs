@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 22] = [
     &["build"],
     &["import"],
     &["export"],
@@ -12,13 +12,19 @@ const COMMANDS: [&[&str]; 16] = [
     &["optimize"],
     &["mount"],
     &["serve"],
+    &["attach"],
+    &["hydrate"],
+    &["detach"],
     &["status"],
+    &["top"],
     &["run"],
     &["boot"],
     &["inspect"],
     &["verify"],
     &["lab"],
     &["lab", "disk"],
+    &["lab", "list"],
+    &["lab", "run"],
     &["doctor"],
     &["demo"],
 ];
@@ -70,6 +76,8 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["boot", "x", "--warm", "--medium", "flat-10ms-25mbs"]).fails(2, &["--warm", "--medium"]);
     run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);
     run(["demo", "--story", "third"]).fails(2, &["third", "start", "boot", "both"]);
+    run(["lab", "run", "cold-fusion"]).fails(2, &["cold-fusion", "merge-1991", "fairness"]);
+    run(["lab", "run", "merge-1991", "--seed", "x"]).fails(2, &["--seed", "x"]);
     run(["demo", "--repeats", "0"]).fails(2, &["--repeats", "0"]);
     for command in [
         &["boot", "x", "--medium", "floppy"][..],

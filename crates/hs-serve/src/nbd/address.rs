@@ -151,6 +151,29 @@ impl Listener {
         Ok(Self::Unix { listener, path, inode: (found.dev(), found.ino()) })
     }
 
+    /// A socket that a server that died had listened on, and a supervisor kept.
+    pub(super) fn resume(socket: OwnedFd) -> io::Result<Self> {
+        match rustix::net::sockopt::socket_domain(&socket)? {
+            rustix::net::AddressFamily::UNIX => {
+                let listener = UnixListener::from(socket);
+                let nameless = || io::Error::from(ErrorKind::InvalidInput);
+                // It listens under the name that it had before it was renamed.
+                let bound = listener.local_addr()?.as_pathname().ok_or_else(nameless)?.to_owned();
+                let name = bound.file_name().and_then(|name| name.to_str()).ok_or_else(nameless)?;
+                let path = bound.with_file_name(name.strip_prefix('.').unwrap_or(name));
+                let path = path.canonicalize().unwrap_or(path);
+                // Somebody may have removed the file; then there is nothing to remove at the end.
+                let inode = path.symlink_metadata().map_or((0, 0), |found| (found.dev(), found.ino()));
+                Ok(Self::Unix { listener, path, inode })
+            }
+            _ => {
+                let listener = TcpListener::from(socket);
+                let address = listener.local_addr()?;
+                Ok(Self::Tcp { listener, address })
+            }
+        }
+    }
+
     /// Takes a client that has arrived.
     pub(super) fn accept(&self) -> io::Result<(OwnedFd, Client)> {
         match self {

@@ -1,7 +1,7 @@
 //! Listens, and gives each client a thread.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
@@ -59,6 +59,7 @@ pub struct NbdStats {
 pub struct NbdServer {
     shared: Arc<Shared>,
     uris: Vec<Vec<String>>,
+    listeners: Arc<[Listener]>,
     acceptor: Option<JoinHandle<()>>,
 }
 
@@ -92,6 +93,31 @@ impl NbdServer {
         for address in addresses {
             listeners.extend(Listener::all(address)?);
         }
+        Self::serve(exports, listeners, options)
+    }
+
+    /// Goes on where a server that died was: `sockets` are all of its [`sockets`](Self::sockets), kept open meanwhile by a
+    /// supervisor. Clients that were connected have lost their connection; those that connect meanwhile wait.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), or when something else than a listening socket is among them.
+    pub fn resume(
+        exports: Vec<Export>,
+        sockets: Vec<OwnedFd>,
+        options: NbdOptions,
+    ) -> Result<Self, ServeError> {
+        check_names(&exports)?;
+        let listeners = sockets.into_iter().map(Listener::resume).collect::<Result<_, _>>();
+        let failed = |source| ServeError::Io { action: "go on with", path: "the NBD sockets".into(), source };
+        Self::serve(exports, listeners.map_err(failed)?, options)
+    }
+
+    fn serve(
+        exports: Vec<Export>,
+        listeners: Vec<Listener>,
+        options: NbdOptions,
+    ) -> Result<Self, ServeError> {
+        let listeners: Arc<[Listener]> = listeners.into();
         let uris_of = |export: &Export| listeners.iter().map(|listener| listener.uri(&export.name)).collect();
         let uris = exports.iter().map(uris_of).collect();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -108,16 +134,22 @@ impl NbdServer {
             connected: Mutex::default(),
             changed: Condvar::new(),
         });
-        let own = Arc::clone(&shared);
+        let (own, watched) = (Arc::clone(&shared), Arc::clone(&listeners));
         let acceptor = std::thread::Builder::new()
             .name("nbd-accept".to_owned())
-            .spawn(move || accept(&own, &listeners))
+            .spawn(move || accept(&own, &watched))
             .map_err(|source| ServeError::Io {
                 action: "start a thread for",
                 path: "the NBD server".into(),
                 source,
             })?;
-        Ok(Self { shared, uris, acceptor: Some(acceptor) })
+        Ok(Self { shared, uris, listeners, acceptor: Some(acceptor) })
+    }
+
+    /// The sockets that it listens on. A supervisor that holds a duplicate of every one of them keeps clients
+    /// waiting, instead of being refused, when this process dies.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.listeners.iter().map(|listener| listener.as_fd())
     }
 
     /// The addresses of an export as NBD programs take them, one for each socket that is listened on.
@@ -147,6 +179,7 @@ impl NbdServer {
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
         }
+        self.listeners = Arc::default();
         let mut connected = self.shared.connected.lock();
         for outgoing in connected.all.values() {
             outgoing.nudge();

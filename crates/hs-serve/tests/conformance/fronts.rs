@@ -5,10 +5,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hs_image::Image;
 use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_serve::self_filling::{Attachment, FillOptions, Found, SelfFilling, Subject};
 use hs_serve::{ServeConfig, ServedDisk, ServedImage};
 use hs_store::Store;
 
+use crate::filling::FillingFolder;
 use crate::nbd_client::NbdClient;
 use crate::support::machine_has;
 
@@ -17,6 +20,8 @@ use crate::support::machine_has;
 pub(crate) enum Front {
     /// disk.img, through the kernel's page cache.
     Fuse,
+    /// A file that fills itself.
+    Filling,
     /// NBD with replies that are whole.
     NbdSimple,
     /// NBD with replies in chunks.
@@ -26,7 +31,8 @@ pub(crate) enum Front {
 /// Those that this machine has.
 pub(crate) fn fronts() -> Vec<Front> {
     let fuse = machine_has(&[]).then_some(Front::Fuse);
-    fuse.into_iter().chain([Front::NbdSimple, Front::NbdStructured]).collect()
+    let filling = FillingFolder::new().map(|_| Front::Filling);
+    fuse.into_iter().chain(filling).chain([Front::NbdSimple, Front::NbdStructured]).collect()
 }
 
 /// The disk of an image, shown. The fields are dropped in order.
@@ -38,6 +44,7 @@ pub(crate) struct Shown {
 
 enum Place {
     Fuse(#[expect(dead_code, reason = "held for its mount")] Box<ServedImage>),
+    Filling(#[expect(dead_code, reason = "held for its threads")] Box<SelfFilling>, FillingFolder),
     Nbd(Box<(NbdServer, ServedDisk)>),
 }
 
@@ -46,6 +53,9 @@ impl Front {
         let folder = tempfile::tempdir().expect("a folder");
         let place = if self == Self::Fuse {
             Place::Fuse(Box::new(ServedImage::start(store, folder.path(), config, None).expect("shown")))
+        } else if self == Self::Filling {
+            let folder = FillingFolder::new().expect("there was one");
+            Place::Filling(Box::new(fill(store, &folder.path().join("disk.img"), config)), folder)
         } else {
             let disk = ServedDisk::start(store, config, None).expect("opened");
             let export =
@@ -59,8 +69,21 @@ impl Front {
 
     /// What is said of a read that begins at the end, or goes beyond it.
     pub(crate) fn refuses_past_end(self) -> bool {
-        self != Self::Fuse
+        !matches!(self, Self::Fuse | Self::Filling)
     }
+}
+
+/// Only what is asked for is filled, and what is prefetched.
+fn fill(store: Arc<dyn Store>, path: &Path, config: &ServeConfig) -> SelfFilling {
+    let image = Image::open(Arc::clone(&store)).expect("an image");
+    let subject = Subject {
+        disk_digest: image.disk_digest(),
+        disk_bytes: image.disk_bytes(),
+        image: store.name().into(),
+        mtime: Default::default(),
+    };
+    let Ok(Found::Incomplete(attachment)) = Attachment::open(path, &subject) else { panic!("a new file") };
+    SelfFilling::start(store, config, attachment, FillOptions { hydrate: false }).expect("started")
 }
 
 impl Shown {
@@ -68,6 +91,9 @@ impl Shown {
     pub(crate) fn reader(&self) -> Reader {
         match &self.place {
             Place::Fuse(_) => Reader::File(File::open(self.folder.path().join("disk.img")).expect("opened")),
+            Place::Filling(_, folder) => {
+                Reader::File(File::open(folder.path().join("disk.img")).expect("opened"))
+            }
             Place::Nbd(_) => {
                 let client = NbdClient::open(&self.socket(), "disk", self.structured).expect("connected");
                 Reader::Nbd(client)
@@ -87,7 +113,7 @@ impl Shown {
     pub(crate) fn server(&mut self) -> &mut NbdServer {
         match &mut self.place {
             Place::Nbd(served) => &mut served.0,
-            Place::Fuse(_) => unreachable!("asked of NBD only"),
+            Place::Fuse(_) | Place::Filling(..) => unreachable!("asked of NBD only"),
         }
     }
 
@@ -95,7 +121,7 @@ impl Shown {
     pub(crate) fn disk(&self) -> &ServedDisk {
         match &self.place {
             Place::Nbd(served) => &served.1,
-            Place::Fuse(_) => unreachable!("asked of NBD only"),
+            Place::Fuse(_) | Place::Filling(..) => unreachable!("asked of NBD only"),
         }
     }
 }

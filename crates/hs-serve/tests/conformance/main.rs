@@ -1,5 +1,7 @@
 //! One suite for every front end: whatever is read through it is what lies in the raw disk, or an error.
 
+#[path = "../support/filling.rs"]
+mod filling;
 mod fronts;
 mod nbd_client;
 mod nbd_guests;

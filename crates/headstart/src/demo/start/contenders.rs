@@ -13,22 +13,20 @@ use serde::Serialize;
 use crate::cli::{self, Cli};
 use crate::commands;
 use crate::demo::root::{COMMAND, READY};
-use crate::demo::turns::{Tally, take_turns};
+use crate::demo::turns::{Rounds, Tally, take_turns};
 use crate::start::{self, Disk, Start};
 use crate::summary::Summary;
 
 /// Seconds a repeat after which nobody is started again.
-const PATIENCE_S: f64 = 10.0;
+const PATIENCE_S: f64 = 6.0;
 
 /// How a contender's disk is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoopMode {
     /// As its command says.
     Given,
-    /// The better of both ways, to be found out in the first round.
+    /// The better of both ways, as found out with the sorted squashfs: the quickest of them, and compressed as all but one are.
     Better,
-    /// As was found out for the contender at this place.
-    As(usize),
 }
 
 /// One way to start the program.
@@ -98,7 +96,6 @@ pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<(V
         let disk = Disk::Directory { path: disks.root.to_owned() };
         anyhow::Ok(Start { disk, medium: Medium::None, ..run_command(disks.raw, medium, &["--foreign"])? })
     };
-    let as_sorted = LoopMode::As(Place::SquashfsSorted as usize);
     Place::ALL
         .into_iter()
         .map(|place| {
@@ -107,7 +104,7 @@ pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<(V
                 Place::SquashfsSorted => {
                     ("squashfs-sorted", "squashfs, sorted", foreign(disks.squashfs_sorted)?, LoopMode::Better)
                 }
-                Place::Squashfs => ("squashfs", "squashfs", foreign(disks.squashfs)?, as_sorted),
+                Place::Squashfs => ("squashfs", "squashfs", foreign(disks.squashfs)?, LoopMode::Better),
                 Place::Headstart => ("headstart", "headstart", image(disks.image)?, LoopMode::Given),
                 Place::Optimized => {
                     ("headstart-optimized", "headstart, optimized", image(disks.optimized)?, LoopMode::Given)
@@ -154,26 +151,22 @@ fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Starts everyone `repeats` times, the slow less often, in turns. `show` hears what is being done.
+/// Starts everyone in turns, the slow less often. `show` hears what is being done.
 pub(super) fn time(
     contenders: &mut [Contender],
     tallies: &mut [Tally],
-    repeats: usize,
+    rounds: Rounds,
     show: &dyn Fn(String),
 ) -> anyhow::Result<Vec<Result>> {
     // The native start is to be warm from its first timed one on.
     show("warming up the native start".to_owned());
     contenders[Place::Native as usize].start()?;
-    take_turns(tallies, repeats, show, &mut |place, round| {
-        if let LoopMode::As(other) = contenders[place].mode {
-            contenders[place].spec.mount.direct_io = contenders[other].spec.mount.direct_io;
-        }
-        let contender = &mut contenders[place];
-        match contender.mode {
-            LoopMode::Better if round == 1 => contender.choose(),
-            _ => contender.start(),
-        }
-    })?;
+    show("finding the better loop device for foreign disks".to_owned());
+    let direct_io = contenders[Place::SquashfsSorted as usize].is_better_with_direct_io()?;
+    for contender in contenders.iter_mut().filter(|contender| contender.mode == LoopMode::Better) {
+        contender.spec.mount.direct_io = direct_io;
+    }
+    take_turns(tallies, rounds, show, &mut |place, _| contenders[place].start())?;
     Ok(contenders.iter().zip(tallies).map(|(contender, tally)| contender.result(tally)).collect())
 }
 
@@ -187,15 +180,13 @@ impl Contender {
         Ok(started.summary)
     }
 
-    /// Starts with and without direct I/O, and stays with the quicker.
-    fn choose(&mut self) -> anyhow::Result<Summary> {
+    /// Starts with and without direct I/O, and says which was quicker.
+    fn is_better_with_direct_io(&mut self) -> anyhow::Result<bool> {
         self.spec.mount.direct_io = true;
         let direct = self.start()?;
         self.spec.mount.direct_io = false;
         let cached = self.start()?;
-        let direct_is_better = direct.ready_s <= cached.ready_s;
-        self.spec.mount.direct_io = direct_is_better;
-        Ok(if direct_is_better { direct } else { cached })
+        Ok(direct.ready_s <= cached.ready_s)
     }
 
     fn result(&self, tally: &Tally) -> Result {

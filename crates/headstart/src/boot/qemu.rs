@@ -1,0 +1,198 @@
+//! A boot by QEMU: its kernel, what executes it, and its disk over NBD.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
+use hs_guest::{GuestError, Launch, kvm};
+use hs_image::{Blocks, Watch, read_linked_file};
+use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_serve::{ServeConfig, ServedDisk};
+use hs_store::Store;
+
+use super::{BootDisk, BootSpec};
+use crate::cli::Accel;
+use crate::commands::open_image;
+use crate::workdir::Workdir;
+
+/// Where Debian and others keep the kernel that boots by default, and its initrd. Most of these are links.
+const KERNELS: [&str; 4] = ["/vmlinuz", "/boot/vmlinuz", "/boot/vmlinuz-linux", "/boot/vmlinuz-virt"];
+const INITRDS: [&str; 5] =
+    ["/initrd.img", "/boot/initrd.img", "/boot/initramfs-linux.img", "/boot/initramfs-virt", "/boot/initrd"];
+/// The name of the one export, and of the socket.
+const EXPORT: &str = "disk";
+const SOCKET: &str = "nbd";
+
+/// Where the guest's kernel comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum KernelOf {
+    /// From files of this machine.
+    Machine {
+        /// The kernel.
+        kernel: PathBuf,
+        /// Its initial RAM disk.
+        initrd: Option<PathBuf>,
+    },
+    /// From the disk that it boots.
+    Disk,
+}
+
+/// How QEMU is to run a guest.
+#[derive(Clone, Debug)]
+pub(crate) struct QemuSpec {
+    /// The program.
+    pub program: PathBuf,
+    /// The guest's kernel.
+    pub kernel: KernelOf,
+    /// What executes it.
+    pub accel: Accel,
+    /// How it sees its disk.
+    pub bus: Bus,
+}
+
+/// A guest of QEMU, with its places on this machine.
+pub(super) struct OnQemu {
+    spec: QemuSpec,
+    accelerator: Accelerator,
+    scratch: PathBuf,
+    /// A place for a kernel that lies in the disk.
+    kernel_folder: PathBuf,
+}
+
+/// Reads the disk: fills the buffer from the offset.
+type ReadDisk<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
+
+impl OnQemu {
+    /// Finds out what executes the guest, which takes a trial where that is left to us. No clock runs yet.
+    pub(super) fn prepare(
+        spec: &BootSpec,
+        qemu: &QemuSpec,
+        work: &Workdir,
+        scratch: PathBuf,
+    ) -> anyhow::Result<Self> {
+        let kernel_folder = work.folder("kernel")?;
+        let mut prepared = Self { spec: qemu.clone(), accelerator: Accelerator::Tcg, scratch, kernel_folder };
+        prepared.accelerator = match qemu.accel {
+            Accel::Kvm => Accelerator::Kvm,
+            Accel::Tcg => Accelerator::Tcg,
+            Accel::Auto => prepared.choose(spec)?,
+        };
+        log::info!("the guest is executed by {}", prepared.accelerator.as_str());
+        Ok(prepared)
+    }
+
+    /// A kernel that lies in the disk is taken past the emulated medium: only the trial uses it.
+    fn choose(&self, spec: &BootSpec) -> anyhow::Result<Accelerator> {
+        let nowhere = Drive::File(PathBuf::new());
+        let qemu = match &spec.disk {
+            BootDisk::Raw(path) => {
+                let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+                self.qemu(spec, nowhere, &mut |offset, bytes| file.read_exact_at(bytes, offset))?
+            }
+            BootDisk::Image(path, _) => {
+                let image = open_image(path)?;
+                let mut blocks = Blocks::new(&image);
+                self.qemu(spec, nowhere, &mut |offset, bytes| blocks.read_at(offset, bytes))?
+            }
+        };
+        let (accelerator, why) = kvm::choose(&qemu);
+        if let Some(why) = why {
+            log::info!("KVM is not used: {why}");
+        }
+        Ok(accelerator)
+    }
+
+    /// How the guest is started; `read` reads its disk, where its kernel may lie.
+    pub(super) fn launch(
+        &self,
+        spec: &BootSpec,
+        drive: Drive,
+        read: &mut ReadDisk<'_>,
+    ) -> anyhow::Result<Launch> {
+        Ok(self.qemu(spec, drive, read)?.launch())
+    }
+
+    fn qemu(&self, spec: &BootSpec, drive: Drive, read: &mut ReadDisk<'_>) -> anyhow::Result<Qemu> {
+        let (kernel, initrd) = match &self.spec.kernel {
+            KernelOf::Machine { kernel, initrd } => (kernel.clone(), initrd.clone()),
+            KernelOf::Disk => self.kernel_of_disk(spec, read)?,
+        };
+        Ok(Qemu {
+            program: self.spec.program.clone(),
+            kernel,
+            initrd,
+            drive,
+            bus: self.spec.bus,
+            accelerator: self.accelerator,
+            scratch: self.scratch.clone(),
+            memory: spec.memory,
+            init: spec.init.clone(),
+            append: spec.append.clone(),
+        })
+    }
+
+    /// Does what a boot loader does: takes kernel and initrd from the disk, by way of its medium.
+    fn kernel_of_disk(
+        &self,
+        spec: &BootSpec,
+        read: &mut ReadDisk<'_>,
+    ) -> anyhow::Result<(PathBuf, Option<PathBuf>)> {
+        let (BootDisk::Image(disk, _) | BootDisk::Raw(disk)) = &spec.disk;
+        let mut take = |name: &str, places: &[&str]| -> anyhow::Result<Option<PathBuf>> {
+            for place in places {
+                let context = || format!("read {place} in {}", disk.display());
+                if let Some(content) = read_linked_file(read, place).with_context(context)? {
+                    let path = self.kernel_folder.join(name);
+                    std::fs::write(&path, content).with_context(|| format!("write {}", path.display()))?;
+                    log::info!("the guest's {name} is {place} of its disk");
+                    return Ok(Some(path));
+                }
+            }
+            Ok(None)
+        };
+        match take("kernel", &KERNELS)? {
+            Some(kernel) => Ok((kernel, take("initrd", &INITRDS)?)),
+            None => bail!(GuestError::NoKernel { disk: disk.clone() }),
+        }
+    }
+}
+
+/// The disk in an image, over NBD on a socket that only this process and the guest see.
+///
+/// The fields are dropped in order: the server goes before the disk that it serves.
+pub(super) struct NbdDisk {
+    _server: NbdServer,
+    disk: ServedDisk,
+    socket: PathBuf,
+}
+
+impl NbdDisk {
+    pub(super) fn start(
+        store: Arc<dyn Store>,
+        folder: &Path,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> anyhow::Result<Self> {
+        let disk = ServedDisk::start(store, config, watch)?;
+        let socket = folder.join(SOCKET);
+        let reader = Arc::clone(disk.reader());
+        let export = Export { name: EXPORT.to_owned(), description: config.source_name.clone(), reader };
+        let address = NbdAddress::Unix(socket.clone());
+        let server = NbdServer::start(vec![export], &[address], NbdOptions::default())?;
+        Ok(Self { _server: server, disk, socket })
+    }
+
+    /// The disk, without how it is shown.
+    pub(super) const fn disk(&self) -> &ServedDisk {
+        &self.disk
+    }
+
+    /// Where QEMU finds it.
+    pub(super) fn drive(&self) -> Drive {
+        Drive::Nbd { socket: self.socket.clone(), export: EXPORT.to_owned() }
+    }
+}

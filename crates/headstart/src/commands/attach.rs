@@ -1,0 +1,33 @@
+//! `headstart attach` and `headstart detach`
+
+use std::ffi::OsString;
+
+use anyhow::bail;
+use hs_serve::self_filling::{Marker, look_at};
+
+use crate::cli::{Attach, Detach};
+use crate::filling::{self, Request, ask};
+
+/// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the program.
+pub(crate) fn run(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
+    if let Some(descriptors) = args.descriptors {
+        return filling::serve(args, descriptors).map(|()| 0);
+    }
+    if args.foreground { filling::guard(args, arguments, quiet) } else { filling::in_background(arguments) }
+}
+
+/// Ends the filling of a file.
+pub(crate) fn detach(args: &Detach) -> anyhow::Result<()> {
+    let (marker, _) = look_at(&args.file)?;
+    let name = args.file.display();
+    if let (Marker::Incomplete(_), false) = (marker, args.incomplete) {
+        bail!(
+            "{name} is not complete, and reads of it would give zeros where blocks are missing: `headstart hydrate {name}` \
+             completes it; --incomplete detaches it as it is"
+        );
+    }
+    if !ask(&args.file, Request::End)? && !matches!(marker, Marker::Complete(_)) {
+        bail!("{name} is not attached");
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! `headstart top`
+
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use comfy_table::Table;
+use hs_units::ByteSize;
+
+use crate::cli::Top;
+use crate::service::careful::resolve;
+use crate::service::status::Status;
+use crate::show;
+
+/// Moves to the upper left corner and clears what is below: ECMA-48, CUP and ED.
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+/// What happened to a server's figures between two looks.
+struct Rates {
+    reads: f64,
+    read_bytes: f64,
+    waiting: f64,
+    requests: f64,
+    medium_bytes: f64,
+}
+
+/// Shows what every server does, again and again.
+pub(crate) fn run(args: &Top) -> anyhow::Result<()> {
+    let of = args.of.as_deref().map(resolve);
+    let on_terminal = std::io::stdout().is_terminal();
+    let look = || -> anyhow::Result<(Instant, Vec<Status>)> {
+        let mut found = super::status::servers()?;
+        found.retain(|status| of.as_deref().is_none_or(|of| status.is_of(of)));
+        Ok((Instant::now(), found))
+    };
+    let mut before = look()?;
+    let mut shown = 0;
+    while args.count.is_none_or(|count| shown < count) {
+        std::thread::sleep(args.interval);
+        let now = look()?;
+        let seconds = (now.0 - before.0).as_secs_f64();
+        let table = table(&before.1, &now.1, seconds);
+        show::line(format_args!("{}{table}", if on_terminal { CLEAR } else { "" }));
+        before = now;
+        shown += 1;
+    }
+    Ok(())
+}
+
+fn table(before: &[Status], now: &[Status], seconds: f64) -> Table {
+    let mut table = show::table(&[
+        "served at",
+        "reads/s",
+        "MB/s",
+        "readers waiting",
+        "requests/s",
+        "medium MB/s",
+        "prefetched",
+        "no wait",
+        "memory",
+        "restarts",
+    ]);
+    for status in now {
+        let earlier =
+            before.iter().find(|earlier| earlier.pid == status.pid && place(earlier) == place(status));
+        table.add_row(row(status, earlier.map(|earlier| rates(earlier, status, seconds))));
+    }
+    table
+}
+
+/// What tells one thing that is served from another.
+fn place(status: &Status) -> String {
+    status.nbd.clone().unwrap_or_else(|| status.dir.display().to_string())
+}
+
+fn rates(before: &Status, now: &Status, seconds: f64) -> Rates {
+    let each_second = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;
+    Rates {
+        reads: each_second(before.demand_requests, now.demand_requests),
+        read_bytes: each_second(before.demand_bytes, now.demand_bytes),
+        waiting: (now.demand_wait_s - before.demand_wait_s).max(0.0) / seconds,
+        requests: each_second(before.store_requests, now.store_requests),
+        medium_bytes: each_second(before.store_bytes, now.store_bytes),
+    }
+}
+
+/// Of a server that was not there the last time there are no rates yet.
+fn row(status: &Status, rates: Option<Rates>) -> [String; 10] {
+    let rate = |of: fn(&Rates) -> f64, digits: usize, scale: f64| match &rates {
+        Some(rates) => format!("{:.digits$}", of(rates) / scale),
+        None => "–".to_owned(),
+    };
+    let prefetch = &status.prefetch;
+    let prefetched = match prefetch.end_reason.as_deref() {
+        Some(reason) => reason.to_owned(),
+        None => format!("{}%", u64::from(prefetch.chunks) * 100 / u64::from(prefetch.chunks_total.max(1))),
+    };
+    [
+        place(status),
+        rate(|rates| rates.reads, 0, 1.0),
+        rate(|rates| rates.read_bytes, 1, 1e6),
+        rate(|rates| rates.waiting, 2, 1.0),
+        rate(|rates| rates.requests, 0, 1.0),
+        rate(|rates| rates.medium_bytes, 1, 1e6),
+        prefetched,
+        format!("{:.1}%", status.cache_hit_ratio * 100.0),
+        status.rss_bytes.map_or_else(|| "?".to_owned(), |bytes| ByteSize(bytes).to_string()),
+        status.restarts.to_string(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::status::PrefetchStatus;
+
+    #[test]
+    fn rates_are_of_the_time_between_two_looks() {
+        let prefetch = PrefetchStatus { chunks: 1, chunks_total: 4, ..PrefetchStatus::default() };
+        let before = Status { pid: 1, dir: "/a".into(), demand_requests: 10, prefetch, ..Status::default() };
+        let now =
+            Status { demand_requests: 30, demand_wait_s: 1.0, store_bytes: 4_000_000, ..before.clone() };
+        let new = Status { pid: 2, dir: "/b".into(), demand_requests: 1_000, ..Status::default() };
+        let text = table(std::slice::from_ref(&before), &[now.clone(), new], 2.0).to_string();
+        let words = |place: &str| -> Vec<String> {
+            let line = text.lines().find(|line| line.contains(place)).expect(place);
+            line.split_whitespace().map(str::to_owned).collect()
+        };
+        assert_eq!(words("/a")[1..8], ["/a", "10", "0.0", "0.50", "0", "2.0", "25%"]);
+        assert_eq!(words("/b")[1..4], ["/b", "–", "–"]);
+        // A server that was started again counts from the beginning.
+        let fresh = Status { demand_requests: 0, ..now.clone() };
+        assert_eq!(rates(&now, &fresh, 1.0).reads, 0.0);
+    }
+}

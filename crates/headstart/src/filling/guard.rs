@@ -1,0 +1,290 @@
+//! The process that holds the group whatever becomes of the server.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::process::ExitStatus;
+
+use anyhow::Context;
+use hs_serve::self_filling::{
+    Attachment, FillError, Found, Marker, Subject, deny_events, deny_left_questions,
+};
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::control::{Asking, Control, Request, ask};
+use super::process::{Server, how};
+use crate::cli::Attach;
+use crate::commands::open_image;
+use crate::log_output;
+use crate::service::careful;
+use crate::service::notify::Manager;
+use crate::signals::Ends;
+
+/// Attaches the file, and guards it until it is complete or a signal comes. `arguments` are those of the program.
+pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
+    let signals = Ends::block()?;
+    let parent = Parent::of(args);
+    let image = open_image(&args.image)?;
+    let subject =
+        Subject::of(&image, &args.image).with_context(|| format!("open {}", args.image.display()))?;
+    drop(image);
+    let name = args.file.display();
+    let attachment = match Attachment::open(&args.file, &subject) {
+        Ok(Found::Incomplete(attachment)) => attachment,
+        Ok(Found::Complete) => {
+            say(quiet, format_args!("{name} is complete"));
+            return parent.told();
+        }
+        // Whoever attaches what is attached has what he wants, as soon as there is a server.
+        Err(error @ FillError::Attached { .. }) => {
+            if !ask(&args.file, Request::Start)? {
+                return Err(error.into());
+            }
+            say(quiet, format_args!("{name} was attached already"));
+            return parent.told();
+        }
+        Err(error) => return Err(error.into()),
+    };
+    careful::take_care();
+    let control = Control::listen(attachment.path())?;
+    let in_background = parent.0.is_some();
+    let mut guard = Guard { attachment, control, arguments, in_background, server: None, asking: Vec::new() };
+    guard.server = Some(guard.start()?);
+    guard.run(&signals, parent, quiet || args.ready_fd.is_some())
+}
+
+fn say(quiet: bool, what: std::fmt::Arguments<'_>) {
+    if !quiet {
+        eprintln!("{what}");
+    }
+}
+
+/// The process that waits until the file can be read, if there is one.
+struct Parent(Option<File>);
+
+impl Parent {
+    fn of(args: &Attach) -> Self {
+        // SAFETY: the parent, this program too, passed the descriptor for this alone.
+        Self(args.ready_fd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }.into()))
+    }
+
+    fn tell(&mut self) -> anyhow::Result<()> {
+        match self.0.take() {
+            Some(mut ready) => ready.write_all(b"1").context("tell the parent"),
+            None => Ok(()),
+        }
+    }
+
+    fn told(mut self) -> anyhow::Result<i32> {
+        self.tell().map(|()| 0)
+    }
+}
+
+struct Guard<'a> {
+    attachment: Attachment,
+    control: Control,
+    arguments: &'a [OsString],
+    in_background: bool,
+    server: Option<Server>,
+    /// Those who wait until there is a server.
+    asking: Vec<Asking>,
+}
+
+impl Guard<'_> {
+    fn start(&self) -> anyhow::Result<Server> {
+        let log_place = self.control.log_place();
+        let log_file = self.in_background.then_some(&*log_place);
+        Server::start(self.arguments, self.attachment.descriptors(), log_file)
+    }
+
+    fn run(mut self, signals: &Ends, mut parent: Parent, quiet: bool) -> anyhow::Result<i32> {
+        let manager = if parent.0.is_some() { Manager::none() } else { Manager::of_this_process() };
+        let name = self.attachment.path().display().to_string();
+        let mut was_ready = false;
+        loop {
+            let Woken { signal, said, ended, asked, events } = self.wait(signals)?;
+            if signal {
+                manager.stopping();
+                return self.end();
+            }
+            if said && self.server.as_mut().is_some_and(Server::hear) {
+                self.asking.drain(..).for_each(|asking| asking.answer(""));
+                if !was_ready {
+                    was_ready = true;
+                    if parent.0.is_some() {
+                        let place = self.control.log_place();
+                        log_output::go_to_background(|| {
+                            File::options().create(true).append(true).open(place).ok()
+                        })
+                        .context("go to the background")?;
+                    }
+                    parent.tell()?;
+                    say(quiet, format_args!("{name} fills itself; Ctrl-C ends it"));
+                    manager.ready(&format!("{name} fills itself"));
+                }
+            }
+            if ended && let Some(server) = self.server.take() {
+                if let Some(code) = self.lost(server, !was_ready)? {
+                    if !was_ready && code != 0 {
+                        self.attachment.discard_if_made();
+                    }
+                    // Whoever waits for a server has a file that needs none.
+                    self.asking.drain(..).for_each(|asking| asking.answer(""));
+                    return if code == 0 { parent.told() } else { Ok(code) };
+                }
+            }
+            if events {
+                self.deny();
+            }
+            if asked && self.answer() {
+                manager.stopping();
+                return self.end();
+            }
+        }
+    }
+
+    fn wait(&self, signals: &Ends) -> anyhow::Result<Woken> {
+        let group = self.attachment.group();
+        let mut events = vec![
+            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.control.as_fd(), PollFlags::IN),
+        ];
+        match &self.server {
+            Some(server) => {
+                events.push(PollFd::from_borrowed_fd(server.ended(), PollFlags::IN));
+                events.extend(server.ready().map(|ready| PollFd::from_borrowed_fd(ready, PollFlags::IN)));
+            }
+            // While there is a server, what is asked is for it, even when it only begins.
+            None => events.push(PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)),
+        }
+        match poll(&mut events, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for the server"),
+        }
+        let happened = |number: usize| events.get(number).is_some_and(|event| !event.revents().is_empty());
+        let has_server = self.server.is_some();
+        Ok(Woken {
+            signal: happened(0),
+            asked: happened(1),
+            ended: has_server && happened(2),
+            said: has_server && happened(3),
+            events: !has_server && happened(2),
+        })
+    }
+
+    /// The server has ended. Gives an exit code when there is nothing left to guard.
+    fn lost(&mut self, server: Server, is_first: bool) -> anyhow::Result<Option<i32>> {
+        let (id, was_ready) = (server.id(), server.is_ready());
+        let status = server.wait()?;
+        let denied = deny_left_questions(self.attachment.group());
+        if let Some(code) = self.done(status, is_first) {
+            return Ok(Some(code));
+        }
+        let name = self.attachment.path().display();
+        let why = format!("{name}: its server, process {id}, ended {}", how(status));
+        log::error!("{why}; {denied} readers that it had not answered got an error");
+        if was_ready && !status.success() {
+            match self.start() {
+                Ok(server) => {
+                    log::warn!("{name}: process {} fills it from now on", server.id());
+                    self.server = Some(server);
+                    return Ok(None);
+                }
+                Err(error) => log::error!("{name}: {error:#}"),
+            }
+        }
+        log::error!("{name}: reads of it fail until it is attached again");
+        let trouble = format!("{why}: {name} is guarded, but not filled");
+        self.asking.drain(..).for_each(|asking| asking.answer(&trouble));
+        Ok(None)
+    }
+
+    fn done(&self, status: ExitStatus, is_first: bool) -> Option<i32> {
+        match self.attachment.marker() {
+            Ok(Some(Marker::Complete(_))) => Some(0),
+            // Nobody has been told that the file can be read; what the server had to say it has said.
+            _ if is_first => Some(status.code().unwrap_or(1)),
+            _ => None,
+        }
+    }
+
+    fn deny(&self) {
+        let name = self.attachment.path().display();
+        match deny_events(self.attachment.group()) {
+            Ok(denied) => {
+                if denied.readers > 0 {
+                    log::warn!("{name}: {} readers got an error: nobody fills it", denied.readers);
+                }
+                if let Some(process) = denied.writer {
+                    log::error!("{name}: process {process} has written to it");
+                }
+            }
+            Err(error) => log::warn!("{name}: a reader got an error: {error}"),
+        }
+    }
+
+    /// Does what is asked; true when that is to end.
+    fn answer(&mut self) -> bool {
+        while let Some((request, asking)) = self.control.next() {
+            match request {
+                Request::End => {
+                    asking.answer("");
+                    return true;
+                }
+                Request::Start if self.server.as_ref().is_some_and(Server::is_ready) => asking.answer(""),
+                Request::Start => {
+                    self.asking.push(asking);
+                    self.start_if_there_is_none();
+                }
+                Request::Hydrate => match &mut self.server {
+                    Some(server) => {
+                        server.tell("hydrate");
+                        asking.answer("");
+                    }
+                    None => asking.answer("nobody fills it: attach it again"),
+                },
+            }
+        }
+        false
+    }
+
+    fn start_if_there_is_none(&mut self) {
+        if self.server.is_some() {
+            return;
+        }
+        match self.start() {
+            Ok(server) => self.server = Some(server),
+            Err(error) => self.asking.drain(..).for_each(|asking| asking.answer(&format!("{error:#}"))),
+        }
+    }
+
+    /// Ends both.
+    fn end(mut self) -> anyhow::Result<i32> {
+        if let Some(server) = self.server.take() {
+            server.terminate();
+            server.wait()?;
+        }
+        let denied = deny_left_questions(self.attachment.group());
+        if denied > 0 {
+            log::warn!("{}: {denied} readers got an error", self.attachment.path().display());
+        }
+        if !matches!(self.attachment.marker(), Ok(Some(Marker::Complete(_)))) {
+            log::warn!(
+                "{} is not complete: from now on, reads of it give zeros where blocks are missing; attach it again, or \
+                 hydrate it, before it is used",
+                self.attachment.path().display()
+            );
+        }
+        Ok(0)
+    }
+}
+
+/// What has happened.
+struct Woken {
+    signal: bool,
+    said: bool,
+    ended: bool,
+    asked: bool,
+    events: bool,
+}

@@ -1,0 +1,21 @@
+//! The two processes behind a file that fills itself: one fills, the other guards.
+//!
+//! ```text
+//! headstart attach ──► guard: holds the fanotify group, answers nobody while the server lives
+//!                        │ starts, with the group, the file and its sidecar as descriptors
+//!                        ▼
+//!                      server: asked, fills, answers; ends when the file is complete
+//! ```
+//!
+//! When the server dies, the guard gives an error to those whom it has not answered, starts another, and while there
+//! is none gives an error to everybody who asks.
+
+mod control;
+mod guard;
+mod process;
+mod server;
+
+pub(crate) use control::{Request, ask};
+pub(crate) use guard::guard;
+pub(crate) use process::{Descriptors, in_background};
+pub(crate) use server::serve;

@@ -1,0 +1,196 @@
+//! This program, started again: in the background, and as the server of a guard.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::str::FromStr;
+
+use anyhow::Context;
+use hs_serve::self_filling::Handover;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+/// Numbers of descriptors that a guard has left open for its server: group, file, sidecar.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Descriptors([i32; 3]);
+
+impl FromStr for Descriptors {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers: Option<Vec<i32>> = text.split(',').map(|word| word.parse().ok()).collect();
+        let numbers = numbers.and_then(|numbers| numbers.try_into().ok()).map(Self);
+        numbers.ok_or_else(|| format!("'{text}' is not three descriptors"))
+    }
+}
+
+impl Descriptors {
+    /// Takes them; only once.
+    pub(crate) fn take(self) -> Handover {
+        // SAFETY: the parent, this program too, passed these descriptors for this alone.
+        let [group, writer, sidecar] = self.0.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        Handover { group, writer, sidecar }
+    }
+}
+
+/// This program with `arguments`, and `more` behind the word `attach`. What only a guard is told is left out.
+fn again(arguments: &[OsString], more: &[String]) -> Command {
+    // By this name it is found in any mount namespace.
+    let mut command = Command::new("/proc/self/exe");
+    let place = arguments.iter().position(|word| word == "attach").map_or(0, |at| at + 1);
+    let (before, after) = arguments.split_at(place);
+    let for_all = |word: &&OsString| !word.to_string_lossy().starts_with("--ready-fd=");
+    command.arg0("headstart").args(before).args(more).args(after.iter().filter(for_all));
+    command.stdout(Stdio::null());
+    command
+}
+
+/// Lets the program that is started have these descriptors.
+fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
+    let numbers: Vec<i32> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let clear = move || {
+        for number in &numbers {
+            // SAFETY: fcntl with these arguments changes a flag of the child's own copy of the descriptor.
+            if unsafe { libc::fcntl(*number, libc::F_SETFD, 0) } < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: fcntl is safe between fork and exec, and nothing is allocated.
+    unsafe {
+        command.pre_exec(clear);
+    }
+}
+
+/// Starts the guard in a session of its own, and waits until its server fills or has failed; gives the exit code.
+pub(crate) fn in_background(arguments: &[OsString]) -> anyhow::Result<i32> {
+    let (ready, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
+    let more = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
+    let mut command = again(arguments, &more);
+    inherit(&mut command, &[theirs.as_fd()]);
+    command.stdin(Stdio::null());
+    // SAFETY: setsid is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
+    }
+    let mut child = command.spawn().context("start the guard")?;
+    drop(theirs);
+    if File::from(ready).read(&mut [0]).context("wait for the guard")? == 1 {
+        return Ok(0);
+    }
+    // It has said why on standard error, which it shares.
+    Ok(child.wait().context("wait for the guard")?.code().unwrap_or(1))
+}
+
+/// A server that a guard has started.
+pub(crate) struct Server {
+    child: Child,
+    ended: OwnedFd,
+    ready: Option<File>,
+}
+
+impl Server {
+    /// Starts it.
+    pub(crate) fn start(
+        arguments: &[OsString],
+        descriptors: [BorrowedFd<'_>; 3],
+        log_file: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let (ready, theirs) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
+        let [group, writer, sidecar] = descriptors.map(|fd| fd.as_raw_fd());
+        let mut more = vec![
+            format!("--descriptors={group},{writer},{sidecar}"),
+            format!("--ready-fd={}", theirs.as_raw_fd()),
+        ];
+        more.extend(log_file.map(|path| format!("--log-file={}", path.display())));
+        let mut command = again(arguments, &more);
+        let [group, writer, sidecar] = descriptors;
+        inherit(&mut command, &[group, writer, sidecar, theirs.as_fd()]);
+        command.stdin(Stdio::piped());
+        let child = command.spawn().context("start the server")?;
+        let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("watch the server")?;
+        Ok(Self { child, ended, ready: Some(ready.into()) })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it has said that it fills.
+    pub(crate) const fn is_ready(&self) -> bool {
+        self.ready.is_none()
+    }
+
+    /// What becomes readable when it says that it fills, or ends before.
+    pub(crate) fn ready(&self) -> Option<BorrowedFd<'_>> {
+        self.ready.as_ref().map(AsFd::as_fd)
+    }
+
+    /// What becomes readable when it ends.
+    pub(crate) fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+
+    /// Hears what it has to say of being ready; true when it is.
+    pub(crate) fn hear(&mut self) -> bool {
+        if let Some(ready) = &mut self.ready
+            && matches!(ready.read(&mut [0]), Ok(1))
+        {
+            self.ready = None;
+        }
+        self.is_ready()
+    }
+
+    /// Tells it something, a word a line.
+    pub(crate) fn tell(&mut self, word: &str) {
+        use std::io::Write;
+        if let Some(pipe) = &mut self.child.stdin {
+            let _ = writeln!(pipe, "{word}");
+        }
+    }
+
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+    }
+
+    /// Waits until it has ended.
+    pub(crate) fn wait(mut self) -> anyhow::Result<ExitStatus> {
+        self.child.wait().context("wait for the server")
+    }
+}
+
+/// How a process ended, for people.
+pub(crate) fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("with code {code}"),
+        (_, Some(signal)) => format!("by signal {signal}"),
+        _ => "somehow".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_three_numbers() {
+        assert_eq!("3,4,15".parse::<Descriptors>().expect("three").0, [3, 4, 15]);
+        for wrong in ["", "3,4", "3,4,5,6", "3,4,x"] {
+            assert!(wrong.parse::<Descriptors>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn words_for_the_guard_alone_are_left_out() {
+        let arguments = ["-v", "attach", "--foreground", "--ready-fd=7", "a.hsi", "b"].map(OsString::from);
+        let command = again(&arguments, &["--descriptors=1,2,3".to_owned()]);
+        let words: Vec<_> = command.get_args().collect();
+        assert_eq!(words, ["-v", "attach", "--descriptors=1,2,3", "--foreground", "a.hsi", "b"]);
+    }
+}

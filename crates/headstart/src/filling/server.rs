@@ -1,0 +1,163 @@
+//! The process that fills.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use hs_serve::Prefetching;
+use hs_serve::self_filling::{Attachment, FillOptions, SelfFilling, limit_descriptors};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::process::Descriptors;
+use crate::cli::Attach;
+use crate::medium::OnMedium;
+use crate::service::careful::{self, resolve};
+use crate::service::run_folder::{RunFolder, StatusSocket};
+use crate::service::status::{FillStatus, PrefetchStatus, Status, Subject, unix_now};
+use crate::signals::Ends;
+use crate::{log_output, medium, start};
+
+/// How often is looked whether somebody reads the file without asking, such as a loop device: no event tells of it.
+const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+
+/// Fills the file until it is complete, or a signal comes. The descriptors are those that the guard has left open.
+pub(crate) fn serve(args: &Attach, descriptors: Descriptors) -> anyhow::Result<()> {
+    let signals = Ends::block()?;
+    limit_descriptors().context("limit this process's descriptors")?;
+    let attachment = Attachment::resume(&args.file, descriptors.take())?;
+    let mode = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
+    let config = start::config(&args.image, mode, Some(args.limits))?;
+    let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
+    let options = FillOptions { hydrate: !args.no_hydrate };
+    let filling = SelfFilling::start(on_medium.store.clone(), &config, attachment, options)?;
+    careful::take_care();
+    let socket = StatusSocket::offer(RunFolder::offered().as_ref());
+    if let Some(fd) = args.ready_fd {
+        // SAFETY: the guard, this program too, passed the descriptor for this alone.
+        let mut ready = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        if let Some(path) = &args.log_file {
+            log_output::go_to_background(|| File::options().create(true).append(true).open(path).ok())
+                .context("go to the background")?;
+        }
+        ready.write_all(b"1").context("tell the guard")?;
+    }
+    Serving {
+        args,
+        on_medium,
+        filling,
+        guard: Some(std::io::stdin()),
+        since: unix_now(),
+        is_uncovered: false,
+    }
+    .run(&signals, socket.as_ref())
+}
+
+struct Serving<'a> {
+    args: &'a Attach,
+    on_medium: OnMedium,
+    filling: SelfFilling,
+    /// What the guard says; it ends with the guard.
+    guard: Option<std::io::Stdin>,
+    since: f64,
+    is_uncovered: bool,
+}
+
+impl Serving<'_> {
+    fn run(mut self, signals: &Ends, socket: Option<&StatusSocket>) -> anyhow::Result<()> {
+        loop {
+            let ended = self.filling.ended();
+            let mut events = vec![
+                PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(ended.as_fd(), PollFlags::IN),
+            ];
+            events.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
+            events.extend(
+                self.guard.as_ref().map(|guard| PollFd::from_borrowed_fd(guard.as_fd(), PollFlags::IN)),
+            );
+            match poll(&mut events, Some(&LOOK_EVERY)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => bail!("wait for a signal: {error}"),
+            }
+            let happened =
+                |event: Option<&PollFd<'_>>| event.is_some_and(|event| !event.revents().is_empty());
+            let (signal, finished) = (happened(events.first()), happened(events.get(1)));
+            let told = self.guard.is_some() && happened(events.last());
+            drop(events);
+            drop(ended);
+            if finished || signal {
+                return Ok(());
+            }
+            if told {
+                self.hear()?;
+            }
+            if let Some(socket) = socket {
+                socket.answer(|| serde_json::to_vec(&self.status()).unwrap_or_default());
+            }
+            self.look();
+        }
+    }
+
+    fn hear(&mut self) -> anyhow::Result<()> {
+        let mut words = [0; 64];
+        let length = self.guard.as_mut().map_or(Ok(0), |guard| guard.read(&mut words)).unwrap_or(0);
+        if length == 0 {
+            self.guard = None;
+            log::error!(
+                "{}: its guard is gone: when this process dies too, reads give zeros where blocks are missing",
+                self.args.file.display()
+            );
+        } else if words[..length].starts_with(b"hydrate") {
+            self.filling.hydrate()?;
+        }
+        Ok(())
+    }
+
+    /// What the kernel does not ask for can only be said, and made short.
+    fn look(&mut self) {
+        if self.is_uncovered {
+            return;
+        }
+        if let Some(user) = self.filling.uncovered_use() {
+            self.is_uncovered = true;
+            log::error!(
+                "{}: {user} reads it without asking and sees zeros where blocks are missing: take it down",
+                self.args.file.display()
+            );
+        }
+    }
+
+    fn status(&self) -> Status {
+        let shown = |path: PathBuf| PathBuf::from(path.to_string_lossy().into_owned());
+        let subject = Subject {
+            fixed: Status {
+                pid: std::process::id(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                image: shown(resolve(&self.args.image)),
+                dir: shown(resolve(&self.args.file)),
+                since: self.since,
+                medium: self.args.medium.to_string(),
+                log: log_output::place().to_owned(),
+                prefetch: PrefetchStatus {
+                    mode: if self.args.no_prefetch { "off" } else { "fill" }.to_owned(),
+                    ..PrefetchStatus::default()
+                },
+                ..Status::default()
+            },
+            served: self.filling.disk(),
+            counters: self.on_medium.counters.clone(),
+            retries: self.on_medium.retries.clone(),
+        };
+        let (progress, stats) = (self.filling.progress(), self.filling.stats());
+        let fill = FillStatus {
+            guard: rustix::process::getppid().map_or(0, |guard| guard.as_raw_nonzero().get().cast_unsigned()),
+            filled_bytes: progress.filled_bytes,
+            disk_bytes: progress.disk_bytes,
+            hydrating: self.filling.is_hydrating(),
+            waited_readers: stats.waited,
+            denied_readers: stats.denied,
+        };
+        Status { fill: Some(fill), ..subject.now() }
+    }
+}

@@ -1,0 +1,102 @@
+//! This program, started again: in the background, or as the server under a supervisor.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+
+use super::run_folder::RunFolder;
+use crate::log_output;
+
+/// This program once more: `subcommand` with the same `arguments` (all but the program's name) and further `flags`.
+pub(crate) fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) -> Command {
+    // By this name it is found in any mount namespace; the other names of this program are not for the server.
+    let mut command = Command::new("/proc/self/exe");
+    // The command comes first, or after flags for all commands; its own may stand before the rest.
+    let (before, after) =
+        arguments.split_at(arguments.iter().position(|word| word == subcommand).unwrap_or(0) + 1);
+    command.arg0("headstart").args(before).args(flags).args(after);
+    command
+}
+
+/// Starts this program again in the foreground of a session of its own, and waits until it serves or has failed.
+pub(crate) fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
+    let (ready, theirs) = rustix::pipe::pipe().context("make a pipe")?;
+    rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC)?;
+    let flags = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
+    let mut command = again(arguments, subcommand, &flags);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    // SAFETY: setsid is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
+    }
+    let mut child = command.spawn().context("start the server")?;
+    drop(theirs);
+    let mut byte = [0];
+    if File::from(ready).read(&mut byte).context("wait for the server")? == 1 {
+        return Ok(0);
+    }
+    // It has said why on standard error, which it shares.
+    let status = child.wait().context("wait for the server")?;
+    Ok(status.code().unwrap_or(1))
+}
+
+/// Who waits until a background server serves.
+pub(crate) struct Parent(File);
+
+impl Parent {
+    /// The one who passed `--ready-fd`. What this process starts does not inherit it.
+    ///
+    /// # Errors
+    /// When there is no such descriptor.
+    pub(crate) fn at(fd: i32) -> anyhow::Result<Self> {
+        // SAFETY: the parent, this program too, passed the descriptor for this alone.
+        let ready = unsafe { OwnedFd::from_raw_fd(fd) };
+        rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC).context("find the parent")?;
+        Ok(Self(File::from(ready)))
+    }
+
+    /// Everything is served.
+    ///
+    /// # Errors
+    /// When nobody waits any more.
+    pub(crate) fn tell(mut self) -> anyhow::Result<()> {
+        self.0.write_all(b"1").context("tell the parent")
+    }
+}
+
+/// The file for messages where the system has no log; it stays behind only when its process dies.
+pub(crate) struct LogFile(Option<PathBuf>);
+
+impl LogFile {
+    /// One of this process in `folder`.
+    pub(crate) fn of(folder: Option<&RunFolder>) -> Self {
+        Self(folder.map(|folder| folder.path().join(format!("{}.log", std::process::id()))))
+    }
+
+    /// From now on messages go to the system's log, or here.
+    ///
+    /// # Errors
+    /// When standard error cannot be given back.
+    pub(crate) fn go_to_background(&self) -> anyhow::Result<()> {
+        log_output::go_to_background(|| self.create()).context("go to the background")
+    }
+
+    fn create(&self) -> Option<File> {
+        let path = self.0.as_ref()?;
+        File::create(path).inspect_err(|error| log::warn!("{}: {error}", path.display())).ok()
+    }
+}
+
+impl Drop for LogFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

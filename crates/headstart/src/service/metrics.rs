@@ -1,0 +1,382 @@
+//! Figures for Prometheus: each is declared once, below, with its unit and what it means.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+
+use anyhow::{Context, anyhow};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+use tiny_http::{Header, Method, Response, Server};
+
+use super::handover::{Kept, Supervisor};
+use super::status::Status;
+
+/// A figure of a served image.
+struct Metric {
+    /// Without the prefix, the unit, and the `_total` of counters.
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    value: fn(&Status) -> Value,
+}
+
+/// What a figure is, and how much.
+enum Value {
+    /// It only grows, until the server is started again.
+    Count(f64),
+    /// It goes up and down.
+    Level(f64),
+    /// This server does not know.
+    Unknown,
+}
+
+fn known(level: Option<u64>) -> Value {
+    level.map_or(Value::Unknown, |level| Value::Level(level as f64))
+}
+
+/// Every figure there is; docs/METRICS.md lists them.
+const METRICS: &[Metric] = &[
+    Metric {
+        name: "start_time",
+        help: "When the image was mounted or exported, since 1970",
+        unit: Some(Unit::Seconds),
+        value: |status| Value::Level(status.since),
+    },
+    Metric {
+        name: "restarts",
+        help: "Servers before this one that died",
+        unit: None,
+        value: |status| Value::Count(f64::from(status.restarts)),
+    },
+    Metric {
+        name: "demand_requests",
+        help: "Reads that somebody asked for",
+        unit: None,
+        value: |status| Value::Count(status.demand_requests as f64),
+    },
+    Metric {
+        name: "demand",
+        help: "What these reads asked for",
+        unit: Some(Unit::Bytes),
+        value: |status| Value::Count(status.demand_bytes as f64),
+    },
+    Metric {
+        name: "demand_waited_requests",
+        help: "Of these reads, those that waited for the medium",
+        unit: None,
+        value: |status| Value::Count(status.waited_requests as f64),
+    },
+    Metric {
+        name: "demand_wait",
+        help: "How long these waited in all",
+        unit: Some(Unit::Seconds),
+        value: |status| Value::Count(status.demand_wait_s),
+    },
+    Metric {
+        name: "store_requests",
+        help: "Requests to the medium",
+        unit: None,
+        value: |status| Value::Count(status.store_requests as f64),
+    },
+    Metric {
+        name: "store_read",
+        help: "What the medium delivered",
+        unit: Some(Unit::Bytes),
+        value: |status| Value::Count(status.store_bytes as f64),
+    },
+    Metric {
+        name: "store_retries",
+        help: "Requests to the medium that were made because one before them failed",
+        unit: None,
+        value: |status| Value::Count(status.store_retries as f64),
+    },
+    Metric {
+        name: "store_errors",
+        help: "Requests to the medium that failed for good",
+        unit: None,
+        value: |status| Value::Count(status.store_errors as f64),
+    },
+    Metric {
+        name: "chunk_errors",
+        help: "Times that a chunk could not be had, damaged or unreadable",
+        unit: None,
+        value: |status| Value::Count(status.errors as f64),
+    },
+    Metric {
+        name: "prefetch_chunks",
+        help: "Hot chunks that have come",
+        unit: None,
+        value: |status| Value::Level(f64::from(status.prefetch.chunks)),
+    },
+    Metric {
+        name: "prefetch_chunks_wanted",
+        help: "Hot chunks there are",
+        unit: None,
+        value: |status| Value::Level(f64::from(status.prefetch.chunks_total)),
+    },
+    Metric {
+        name: "prefetched",
+        help: "Uncompressed bytes that the prefetch has brought",
+        unit: Some(Unit::Bytes),
+        value: |status| Value::Count(status.prefetch.bytes as f64),
+    },
+    Metric {
+        name: "prefetch_running",
+        help: "1 while the prefetch goes on, 0 when it has ended",
+        unit: None,
+        value: |status| Value::Level(f64::from(u8::from(status.prefetch.end_reason.is_none()))),
+    },
+    Metric {
+        name: "cache",
+        help: "Chunks in the server's own cache",
+        unit: Some(Unit::Bytes),
+        value: |status| Value::Level(status.cache.bytes as f64),
+    },
+    Metric {
+        name: "cache_budget",
+        help: "What these chunks may take now",
+        unit: Some(Unit::Bytes),
+        value: |status| Value::Level(status.cache.budget_bytes as f64),
+    },
+    Metric {
+        name: "cache_hits",
+        help: "Times that a chunk which somebody needed was in the cache",
+        unit: None,
+        value: |status| Value::Count(status.cache.hits as f64),
+    },
+    Metric {
+        name: "cache_misses",
+        help: "Times that it was not",
+        unit: None,
+        value: |status| Value::Count(status.cache.misses as f64),
+    },
+    Metric {
+        name: "cache_evicted_unused",
+        help: "Chunks that left the cache before anybody asked for them",
+        unit: None,
+        value: |status| Value::Count(status.cache.evicted_unused as f64),
+    },
+    Metric {
+        name: "resident_memory",
+        help: "Memory of the server",
+        unit: Some(Unit::Bytes),
+        value: |status| known(status.rss_bytes),
+    },
+    Metric {
+        name: "locked_memory",
+        help: "Memory of the server that cannot leave",
+        unit: Some(Unit::Bytes),
+        value: |status| known(status.locked_bytes),
+    },
+];
+
+/// The socket on which a server is asked for its figures.
+pub(crate) struct MetricsSocket(TcpListener);
+
+impl MetricsSocket {
+    /// Listens at `HOST:PORT`.
+    ///
+    /// # Errors
+    /// When the address is none, or taken.
+    fn listen(address: &str) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(address);
+        listener.map(Self).with_context(|| format!("listen for Prometheus at {address}"))
+    }
+
+    /// One that a server that died had.
+    fn resume(socket: OwnedFd) -> Self {
+        Self(socket.into())
+    }
+
+    /// Where Prometheus finds it.
+    pub(crate) fn url(&self) -> String {
+        self.0.local_addr().map_or_else(|_| String::new(), |address| format!("http://{address}/metrics"))
+    }
+
+    /// Begins to listen to those who ask.
+    ///
+    /// # Errors
+    /// When no thread can be started for it.
+    fn open(self) -> anyhow::Result<Metrics> {
+        let server = Server::from_listener(self.0, None);
+        server.map(Metrics).map_err(|error| anyhow!("listen for Prometheus: {error}"))
+    }
+}
+
+/// The socket that a server that died had, or one at `address`, if figures are wanted. The supervisor keeps it.
+///
+/// # Errors
+/// As [`MetricsSocket::listen`].
+pub(crate) fn socket(
+    kept: &mut Kept,
+    address: Option<&str>,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Option<MetricsSocket>> {
+    let held = kept.take::<()>("metrics")?.and_then(|((), sockets)| sockets.into_iter().next());
+    let socket = match (held, address) {
+        (Some(socket), _) => MetricsSocket::resume(socket),
+        (None, Some(address)) => MetricsSocket::listen(address)?,
+        (None, None) => return Ok(None),
+    };
+    supervisor.keep("metrics", (), std::iter::once(socket.0.as_fd()))?;
+    Ok(Some(socket))
+}
+
+/// Answers who asks for figures for as long as `work` takes, and gives what that gives.
+///
+/// # Errors
+/// Those of `work`, and when no thread can be started.
+pub(crate) fn answered_meanwhile<T>(
+    socket: Option<MetricsSocket>,
+    statuses: impl Fn() -> Vec<Status> + Sync,
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let Some(metrics) = socket.map(MetricsSocket::open).transpose()? else { return work() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| metrics.answer(&statuses));
+        let done = work();
+        metrics.end();
+        done
+    })
+}
+
+/// Answers who asks for figures.
+struct Metrics(Server);
+
+impl Metrics {
+    /// Answers until [`end`](Self::end). `statuses` says how the server is, at each time that it is asked.
+    fn answer(&self, statuses: impl Fn() -> Vec<Status>) {
+        for request in self.0.incoming_requests() {
+            let path = request.url().split('?').next().unwrap_or_default();
+            let answered = match (request.method(), path) {
+                (Method::Get | Method::Head, "/metrics") => {
+                    let mut response = Response::from_string(text(statuses()));
+                    if let Ok(header) = Header::from_bytes("Content-Type", CONTENT_TYPE) {
+                        response.add_header(header);
+                    }
+                    request.respond(response)
+                }
+                (Method::Get | Method::Head, _) => {
+                    request.respond(Response::from_string("see /metrics\n").with_status_code(404))
+                }
+                _ => request.respond(Response::from_string("only GET\n").with_status_code(405)),
+            };
+            answered.unwrap_or_else(|error: io::Error| log::debug!("Prometheus hung up: {error}"));
+        }
+    }
+
+    /// Ends [`answer`](Self::answer).
+    fn end(&self) {
+        self.0.unblock();
+    }
+}
+
+/// What the text is, for Prometheus.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The figures of all images in the text format of OpenMetrics 1.0.
+fn text(statuses: Vec<Status>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Figures(statuses)));
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
+    text
+}
+
+#[derive(Debug)]
+struct Figures(Vec<Status>);
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for metric in METRICS {
+            let values: Vec<_> =
+                self.0.iter().map(|status| (labels(status), (metric.value)(status))).collect();
+            let Some(kind) = values.iter().find_map(|(_, value)| match value {
+                Value::Count(_) => Some(ConstCounter::new(0.0).metric_type()),
+                Value::Level(_) => Some(ConstGauge::new(0.0).metric_type()),
+                Value::Unknown => None,
+            }) else {
+                continue;
+            };
+            let name = format!("headstart_{}", metric.name);
+            let mut family = encoder.encode_descriptor(&name, metric.help, metric.unit.as_ref(), kind)?;
+            for (labels, value) in &values {
+                match value {
+                    Value::Count(value) => ConstCounter::new(*value).encode(family.encode_family(labels)?)?,
+                    Value::Level(value) => ConstGauge::new(*value).encode(family.encode_family(labels)?)?,
+                    Value::Unknown => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What tells one image from another.
+fn labels(status: &Status) -> [(&'static str, String); 2] {
+    let at = status.nbd.clone().unwrap_or_else(|| status.dir.display().to_string());
+    [("image", escaped(&status.image.display().to_string())), ("at", escaped(&at))]
+}
+
+/// A label's value as OpenMetrics has it, which `prometheus-client` leaves to us.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::status::PrefetchStatus;
+
+    #[test]
+    fn figures_have_units_help_and_labels() {
+        let status = Status {
+            image: "/a\"b.hsi".into(),
+            dir: "/mnt".into(),
+            demand_bytes: 4096,
+            demand_wait_s: 0.5,
+            prefetch: PrefetchStatus { chunks: 3, ..PrefetchStatus::default() },
+            ..Status::default()
+        };
+        let other = Status { nbd: Some("nbd://x/y".into()), rss_bytes: Some(7), ..Status::default() };
+        let text = text(vec![status, other]);
+        for line in [
+            "# HELP headstart_demand_bytes What these reads asked for",
+            "# TYPE headstart_demand_bytes counter",
+            "# UNIT headstart_demand_bytes bytes",
+            "headstart_demand_bytes_total{image=\"/a\\\"b.hsi\",at=\"/mnt\"} 4096.0",
+            "headstart_demand_wait_seconds_total{image=\"/a\\\"b.hsi\",at=\"/mnt\"} 0.5",
+            "headstart_prefetch_chunks{image=\"/a\\\"b.hsi\",at=\"/mnt\"} 3.0",
+            "headstart_resident_memory_bytes{image=\"\",at=\"nbd://x/y\"} 7.0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "no '{line}' in:\n{text}");
+        }
+        assert_eq!(text.matches("headstart_resident_memory_bytes{").count(), 1, "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    /// The document names each, by the name that Prometheus sees, and nothing else.
+    #[test]
+    fn the_document_lists_every_figure() {
+        let document = include_str!("../../../../docs/METRICS.md");
+        let listed: Vec<&str> = document
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `headstart_")?.split('`').next())
+            .collect();
+        let sample = Status { rss_bytes: Some(1), locked_bytes: Some(1), ..Status::default() };
+        let declared: Vec<String> = METRICS
+            .iter()
+            .map(|metric| {
+                let unit = metric.unit.as_ref().map(|unit| format!("_{}", unit.as_str()));
+                let total = if matches!((metric.value)(&sample), Value::Count(_)) { "_total" } else { "" };
+                format!("{}{}{total}", metric.name, unit.unwrap_or_default())
+            })
+            .collect();
+        assert_eq!(listed, declared);
+    }
+}

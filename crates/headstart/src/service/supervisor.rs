@@ -1,0 +1,273 @@
+//! The supervisor: it starts the server, keeps what the server serves with, and starts the next one when that dies.
+//!
+//! It does next to nothing, so that there is next to nothing that could kill it: descriptors come in, stay, and go out to
+//! the next server. Readers of a FUSE mount wait while its descriptors are open, clients of a listening socket likewise.
+
+use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::background::{LogFile, Parent, again};
+use super::careful;
+use super::handover::{Kept, Message, receive, send};
+use super::notify::Manager;
+use super::run_folder::RunFolder;
+use crate::signals::Ends;
+
+/// A server that dies again before it has served this long waits before it is started.
+const STEADY: Duration = Duration::from_secs(5);
+/// The first wait; each doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest wait.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// So many in a row that did not even begin to serve are no accident.
+const MOST_FAILURES: u32 = 8;
+/// How often a server is looked at that may be dead without having ended, see [`is_dying`].
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+
+/// How a server is started, and what is done when none can be.
+pub(crate) struct Plan<'a> {
+    /// The arguments of this program, without its name.
+    pub arguments: &'a [OsString],
+    /// The command among them.
+    pub subcommand: &'a str,
+    /// Who waits until a background server serves.
+    pub ready_fd: Option<i32>,
+    /// Takes down what servers that died have left, when no other is started.
+    pub clear: &'a dyn Fn(),
+}
+
+/// Runs servers until one ends by itself, and gives its exit code.
+///
+/// # Errors
+/// When none can be started, or one after the other dies.
+pub(crate) fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
+    let mut supervisor = Supervisor {
+        signals: Ends::block().context("wait for signals")?,
+        parent: plan.ready_fd.map(Parent::at).transpose()?,
+        // A background server has told its parent; whoever manages that one was not this one's.
+        manager: if plan.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() },
+        log_file: None,
+        kept: Kept::default(),
+        restarts: 0,
+        told_to_end: false,
+        dying: Vec::new(),
+    };
+    careful::take_care();
+    let ended = supervisor.run(plan);
+    drop(std::mem::take(&mut supervisor.kept));
+    if supervisor.restarts > 0 {
+        (plan.clear)();
+    }
+    ended
+}
+
+struct Supervisor {
+    signals: Ends,
+    parent: Option<Parent>,
+    manager: Manager,
+    /// Where messages go of a supervisor in the background.
+    log_file: Option<LogFile>,
+    kept: Kept,
+    restarts: u32,
+    /// A signal has come: the next server that is gone is the last.
+    told_to_end: bool,
+    /// Servers that died and have not let go of everything.
+    dying: Vec<Child>,
+}
+
+/// How a server went.
+struct Gone {
+    /// Nothing while a thread of it still waits for something.
+    status: Option<ExitStatus>,
+    /// Whether it had begun to serve.
+    served: bool,
+    /// How long it was there.
+    lived: Duration,
+}
+
+impl Supervisor {
+    fn run(&mut self, plan: &Plan<'_>) -> anyhow::Result<i32> {
+        let (mut pause, mut failures) = (FIRST_PAUSE, 0);
+        loop {
+            let gone = self.one_server(plan)?;
+            let code = gone.status.and_then(|status| status.code());
+            // The first one's reasons are for the person who started it; later ones have served before.
+            let by_itself = code.is_some_and(|code| code == 0 || (!gone.served && self.restarts == 0));
+            if by_itself || self.told_to_end {
+                return Ok(code.unwrap_or(1));
+            }
+            failures = if gone.served { 0 } else { failures + 1 };
+            if failures >= MOST_FAILURES {
+                log::error!("{failures} servers in a row died before they served: what is served ends here");
+                return Ok(code.unwrap_or(1));
+            }
+            pause = if gone.lived >= STEADY { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+            log::error!("the server {}; the next one goes on", how(gone.status));
+            if gone.lived < STEADY && failures > 0 && self.wait_for_signal(pause)? {
+                return Ok(1);
+            }
+            self.restarts += 1;
+        }
+    }
+
+    /// Starts a server and stays with it until it is gone.
+    fn one_server(&mut self, plan: &Plan<'_>) -> anyhow::Result<Gone> {
+        let began = Instant::now();
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .context("make a socket for the server")?;
+        self.kept.send_all(&ours)?;
+        let before = match self.dying.last() {
+            Some(child) => Some(pidfd(child)?),
+            None => None,
+        };
+        let before: Vec<_> = before.iter().map(std::os::fd::AsFd::as_fd).collect();
+        send(&ours, &Message::Begin { restarts: self.restarts }, &before)?;
+        rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
+        let flag = format!("--supervisor-fd={}", theirs.as_raw_fd());
+        let mut child =
+            again(plan.arguments, plan.subcommand, &[flag]).spawn().context("start the server")?;
+        drop(theirs);
+        let process = pidfd(&child)?;
+        let served = self.watch(&mut child, &process, ours)?;
+        let status = child.try_wait().context("ask how the server ended")?;
+        if status.is_none() {
+            self.dying.push(child);
+        }
+        Ok(Gone { status, served, lived: began.elapsed() })
+    }
+
+    /// Passes on signals and hears the server, until it is gone; tells whether it served.
+    fn watch(&mut self, child: &mut Child, process: &OwnedFd, socket: OwnedFd) -> anyhow::Result<bool> {
+        let (mut served, mut socket) = (false, Some(socket));
+        loop {
+            let mut events =
+                vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
+            events.extend(socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::IN)));
+            let came = match poll(&mut events, Some(&LOOK)) {
+                Ok(came) => came,
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error).context("wait for the server"),
+            };
+            let [signal, gone] = [&events[0], &events[1]].map(|event| !event.revents().is_empty());
+            let gone = gone || (came == 0 && is_dying(child.id()));
+            // What it said before it died counts.
+            while let Some(from) = &socket {
+                match receive(from, RecvFlags::DONTWAIT) {
+                    Ok(Some((message, descriptors))) => served |= self.hear(message, descriptors)?,
+                    Err(rustix::io::Errno::AGAIN) => break,
+                    Ok(None) => socket = None,
+                    Err(error) => {
+                        log::error!("the server is not understood any more: {error}");
+                        socket = None;
+                    }
+                }
+            }
+            self.dying.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            if gone {
+                return Ok(served);
+            }
+            if signal {
+                let signal = self.signals.take().unwrap_or(Signal::TERM);
+                self.told_to_end = true;
+                // It may be gone by now.
+                let _ = pidfd_send_signal(process, signal);
+            }
+        }
+    }
+
+    /// Does what the server says; true when it says that it serves.
+    fn hear(&mut self, message: Message, descriptors: Vec<OwnedFd>) -> anyhow::Result<bool> {
+        match message {
+            Message::Keep { name, about } => self.kept.put(name, about, descriptors),
+            Message::Ready { status } => {
+                if let Some(parent) = self.parent.take() {
+                    let folder = RunFolder::existing().ok().flatten();
+                    let log_file = LogFile::of(folder.as_ref());
+                    log_file.go_to_background()?;
+                    self.log_file = Some(log_file);
+                    parent.tell()?;
+                }
+                self.manager.ready(&status);
+                return Ok(true);
+            }
+            Message::Ending => self.manager.stopping(),
+            Message::Begin { .. } => log::warn!("the server said what only a supervisor says"),
+        }
+        Ok(false)
+    }
+
+    /// Waits so long, unless a signal comes.
+    fn wait_for_signal(&mut self, pause: Duration) -> anyhow::Result<bool> {
+        let timeout = Timespec::try_from(pause).context("the time to wait")?;
+        let came = poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&timeout));
+        Ok(matches!(came, Ok(1..)))
+    }
+}
+
+fn pidfd(child: &Child) -> anyhow::Result<OwnedFd> {
+    pidfd_open(Pid::from_child(child), PidfdFlags::empty()).context("watch the server")
+}
+
+fn how(status: Option<ExitStatus>) -> String {
+    match status {
+        None => "was killed".to_owned(),
+        Some(status) => match (status.code(), status.signal()) {
+            (Some(code), _) => format!("ended with code {code}"),
+            (None, Some(signal)) => format!("was ended by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        },
+    }
+}
+
+/// Whether a process has been killed without ending: a thread of it may wait, where no signal reaches it, for a read of
+/// its own disk, which only the next server can answer. Until then the kernel does not say that the process is gone.
+fn is_dying(process: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+    is_dying_by(&status)
+}
+
+/// As `/proc/PID/status` tells: proc_pid_status(5).
+fn is_dying_by(status: &str) -> bool {
+    const KILLED: u64 = 1 << (libc::SIGKILL - 1);
+    status.lines().filter_map(|line| line.split_once(':')).any(|(name, value)| match name {
+        "State" => value.trim_start().starts_with(['Z', 'X']),
+        "SigPnd" | "ShdPnd" => u64::from_str_radix(value.trim(), 16).is_ok_and(|set| set & KILLED != 0),
+        _ => false,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dying_are_told_from_the_living() {
+        let status = |state, pending, shared| {
+            format!("Name:\tx\nState:\t{state}\nSigPnd:\t{pending}\nShdPnd:\t{shared}\n")
+        };
+        let none = "0000000000000000";
+        assert!(!is_dying_by(&status("S (sleeping)", none, none)));
+        assert!(!is_dying_by(&status("D (disk sleep)", "0000000000004000", none)));
+        assert!(is_dying_by(&status("D (disk sleep)", "0000000000000100", none)));
+        assert!(is_dying_by(&status("S (sleeping)", none, "0000000000000100")));
+        assert!(is_dying_by(&status("Z (zombie)", none, none)));
+        assert!(!is_dying_by(""));
+        assert!(!is_dying(std::process::id()));
+    }
+
+    #[test]
+    fn ends_have_words() {
+        assert_eq!(how(None), "was killed");
+        assert_eq!(how(Some(ExitStatus::from_raw(9))), "was ended by signal 9");
+        assert_eq!(how(Some(ExitStatus::from_raw(1 << 8))), "ended with code 1");
+    }
+}

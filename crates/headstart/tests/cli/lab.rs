@@ -1,0 +1,33 @@
+//! Experiments.
+
+use crate::scene::run;
+
+#[test]
+fn experiments_are_listed() {
+    let listed = run(["lab", "list"]).ok().stdout;
+    let object = run(["lab", "list", "--json"]).ok().json();
+    let experiments = object["experiments"].as_array().expect("a list");
+    assert_eq!(listed.lines().count(), experiments.len());
+    for (line, experiment) in listed.lines().zip(experiments) {
+        let (name, about) = (experiment["name"].as_str().unwrap(), experiment["about"].as_str().unwrap());
+        assert!(line.starts_with(name) && line.ends_with(about), "{line}");
+        assert!(run(["lab", "run", "--help"]).ok().stdout.contains(name));
+    }
+}
+
+#[test]
+fn an_experiment_comes_out_the_same_again() {
+    let arguments = ["lab", "run", "priority-1991", "--json"];
+    let ran = run(arguments).ok();
+    assert_eq!(ran.stdout, run(arguments).ok().stdout);
+    let object = ran.json();
+    assert_eq!(object["experiment"], "priority-1991");
+    let figure = &object["figures"][0];
+    assert!(figure["value"].as_f64().expect("a number") < 0.372, "{figure}");
+    assert_eq!((&figure["met"], &figure["target"]), (&true.into(), &"≤ 0.372".into()));
+    assert_eq!(object["rows"][0]["disk"], "od282");
+    let table = run(["lab", "run", "priority-1991"]).ok().stdout;
+    for expected in ["od282", "write returns (s)", "met", "switched off"] {
+        assert!(table.contains(expected), "{expected}: {table}");
+    }
+}

@@ -1,0 +1,253 @@
+//! Servers that are killed, and those who read meanwhile and notice nothing.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::mounts::umount;
+use crate::scene::{Running, START, Scene, machine_has, mount, run, wait_until};
+use crate::service::status_of;
+
+/// Kills the server that says this of itself, and waits until it can take no more clients.
+pub(crate) fn kill(status: &Value) {
+    let number = status["pid"].as_u64().expect("a process");
+    assert_ne!(status["supervisor"], number, "the supervisor is somebody else");
+    kill_process(Pid::from_raw(number as i32).expect("a process"), Signal::KILL).expect("killed");
+    wait_until("it is dead", || fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default().is_empty());
+}
+
+/// The status of the server of `of`, an image or a directory, that so many died before.
+pub(crate) fn served_again(of: &str, restarts: u64) -> Value {
+    let mut found = Value::Null;
+    wait_until("the next server serves", || {
+        found = status_of(of).first().cloned().unwrap_or_default();
+        found["restarts"] == restarts
+    });
+    found
+}
+
+/// Reads a file in parts, without what the kernel still has of it; `between` comes between two.
+fn read_in_parts(path: PathBuf, mut between: impl FnMut(usize)) -> Vec<u8> {
+    const PART: usize = 256 << 10;
+    let file = fs::File::open(path).expect("opened");
+    let mut bytes = vec![0; file.metadata().expect("known").len() as usize];
+    for (number, part) in bytes.chunks_mut(PART).enumerate() {
+        between(number);
+        file.read_exact_at(part, (number * PART) as u64).expect("read on");
+    }
+    bytes
+}
+
+#[test]
+fn a_reader_goes_on_when_the_server_is_killed_again_and_again() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 640, 81);
+    let dir = scene.folder("dir");
+    mount(&scene, &[&scene.arg("cold.hsi"), &dir, "--medium", "flat-10ms-25mbs"]).ok();
+    let mut status = status_of(&dir)[0].clone();
+    let supervisor = status["supervisor"].clone();
+    let read = read_in_parts(scene.path("dir/disk.img"), |number| {
+        // Sometimes at once, sometimes when the next one serves: both must do.
+        if number % 2 == 1 {
+            kill(&status);
+            status = served_again(&dir, number.div_ceil(2) as u64);
+        }
+    });
+    assert!(read == disk);
+    assert_eq!(status["supervisor"], supervisor);
+    assert!(status["restarts"].as_u64() >= Some(3), "{status}");
+    umount(&dir);
+    scene.wait_until_clean();
+}
+
+/// Readers that already wait for the server that dies are asked for again.
+#[test]
+fn readers_that_wait_for_the_dead_are_answered_by_the_next() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 640, 82);
+    let dir = scene.folder("dir");
+    // Each read takes so long that it is under way when the server is killed.
+    mount(&scene, &[&scene.arg("cold.hsi"), &dir, "--medium", "flat-300ms-25mbs"]).ok();
+    let status = status_of(&dir)[0].clone();
+    let readers: Vec<_> = (0..4)
+        .map(|number| {
+            let file = fs::File::open(scene.path("dir/disk.img")).expect("opened");
+            std::thread::spawn(move || {
+                let mut bytes = vec![0; 8192];
+                file.read_exact_at(&mut bytes, number * 600_000).expect("read");
+                (number as usize * 600_000, bytes)
+            })
+        })
+        .collect();
+    wait_until("somebody waits", || {
+        status_of(&dir)[0]["store_requests"].as_u64() > status["store_requests"].as_u64()
+    });
+    kill(&status);
+    for reader in readers {
+        let (place, bytes) = reader.join().expect("the reader ends");
+        assert!(bytes == disk[place..][..bytes.len()], "at {place}");
+    }
+    served_again(&dir, 1);
+    umount(&dir);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn a_mounted_file_system_outlives_its_server() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
+    mount(&scene, &[&image, &dir, "--fs", &tree, "--medium", "flat-10ms-25mbs"]).ok();
+    let program = fs::read("/bin/busybox").expect("read");
+    for restarts in 0..3 {
+        kill(&served_again(&dir, restarts));
+        // What the kernel has read once it would not ask for again.
+        fs::write("/proc/sys/vm/drop_caches", "3").expect("dropped");
+        assert!(fs::read(scene.path("tree/bin/busybox")).expect("read") == program);
+        assert_eq!(scene.mounts().len(), 2);
+    }
+    let status = served_again(&dir, 3);
+    assert_eq!(status["fs"], tree.as_str());
+    // The last server takes down what the first one had mounted.
+    umount(&tree);
+    scene.wait_until_clean();
+}
+
+/// At any moment of its start: then the next one starts from the beginning, and whoever waits for it notices nothing.
+#[test]
+fn a_server_that_is_killed_while_it_starts_is_started_again() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
+    for killed_at_requests in [0, 1, 3] {
+        let words = ["mount", "-f", &image, &dir, "--fs", &tree, "--medium", "flat-100ms-25mbs", "-v"];
+        let mut serving = Running::start(words);
+        let server = first_child(serving.id());
+        // The medium's latency makes a start last long enough for this to be a moment of it.
+        std::thread::sleep(std::time::Duration::from_millis(20 + 100 * killed_at_requests));
+        let _ = kill_process(Pid::from_raw(server as i32).expect("a process"), Signal::KILL);
+        // That of the one that was killed is not asked.
+        wait_until("it serves", || status_of(&dir).first().is_some_and(|status| status["pid"] != server));
+        assert_eq!(fs::read_to_string(scene.path("tree/etc/motd")).expect("read"), "hello from the image\n");
+        serving.signal(Signal::TERM);
+        while serving.said() != "" {}
+        assert!(serving.end().0.success());
+        scene.wait_until_clean();
+    }
+}
+
+/// The server that a supervisor has started.
+fn first_child(supervisor: u32) -> u32 {
+    let mut found = None;
+    wait_until("there is a server", || {
+        let path = format!("/proc/{supervisor}/task/{supervisor}/children");
+        let children = fs::read_to_string(path).unwrap_or_default();
+        found = children.split(' ').next().and_then(|number| number.parse().ok());
+        found.is_some()
+    });
+    found.expect("a process")
+}
+
+#[test]
+fn without_an_image_the_supervisor_gives_up_and_clears_away() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("cold.hsi", 320, 83);
+    let dir = scene.folder("dir");
+    let mut serving = Running::start(["mount", "-f", &scene.arg("cold.hsi"), &dir]);
+    assert!(serving.said().contains("mounted"));
+    let status = status_of(&dir)[0].clone();
+    fs::remove_file(scene.path("cold.hsi")).expect("removed");
+    kill(&status);
+    let (ended, _, said) = serving.end();
+    assert_eq!(ended.code(), Some(1));
+    assert!(said.contains("signal 9") && said.contains("cold.hsi") && said.contains("in a row"), "{said}");
+    scene.wait_until_clean();
+}
+
+/// What is asked for over HTTP.
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("connected");
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").expect("asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    answer
+}
+
+#[test]
+fn metrics_are_answered_by_whichever_server_serves() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("cold.hsi", 320, 84);
+    let (image, dir) = (scene.arg("cold.hsi"), scene.folder("dir"));
+    let mut serving = Running::start(["mount", "-f", &image, &dir, "--metrics", "127.0.0.1:0"]);
+    assert!(serving.said().contains("mounted"));
+    let said = serving.said();
+    let address = said.trim().strip_prefix("metrics at http://").and_then(|url| url.strip_suffix("/metrics"));
+    let address = address.expect(&said).to_owned();
+    let line = |name: &str| {
+        let answer = get(&address, "/metrics");
+        assert!(answer.contains("application/openmetrics-text"), "{answer}");
+        let labels = format!("{{image=\"{image}\",at=\"{dir}\"}} ");
+        let found = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(&labels));
+        found.unwrap_or_else(|| panic!("no {name} in {answer}")).parse::<f64>().expect("a number")
+    };
+    fs::read(scene.path("dir/disk.img")).expect("read");
+    assert!(line("headstart_demand_bytes_total") >= 320.0 * 4096.0);
+    assert_eq!(line("headstart_restarts_total"), 0.0);
+    kill(&status_of(&dir)[0]);
+    assert_eq!(line("headstart_restarts_total"), 1.0, "whoever asks waits for the next server");
+    assert!(get(&address, "/").starts_with("HTTP/1.0 404") || get(&address, "/").starts_with("HTTP/1.1 404"));
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+    scene.wait_until_clean();
+    run(["serve", &image, "--nbd", "127.0.0.1:0", "--metrics", "nowhere"]).fails(1, &["nowhere"]);
+}
+
+#[test]
+fn the_supervisor_of_exports_keeps_their_sockets() {
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 320, 85);
+    let image = scene.arg("cold.hsi");
+    let mut serving = Running::start(["serve", &image, "--nbd", "127.0.0.1:0", "--json"]);
+    let said = serving.said();
+    let uri = said.trim().rsplit(' ').next().expect("an address").to_owned();
+    for restarts in 0..3 {
+        let status = served_again(&image, restarts);
+        assert_eq!(status["nbd"], uri.as_str());
+        kill(&status);
+        // A client that comes while nobody serves waits, and is served by the next.
+        let copy = scene.arg("copy");
+        let copied = Command::new("nbdcopy").args([&uri, &copy]).status().expect("nbdcopy starts");
+        assert!(copied.success());
+        assert!(fs::read(&copy).expect("read") == disk);
+    }
+    serving.signal(Signal::INT);
+    let (ended, printed, _) = serving.end();
+    assert!(ended.success());
+    let summary: Value = serde_json::from_str(&printed).expect("an object");
+    assert!(summary["reads"].as_u64() > Some(0), "{summary}");
+    scene.wait_until_clean();
+}

@@ -1,0 +1,283 @@
+//! How QEMU is told what to boot from.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use hs_units::ByteSize;
+
+use crate::{GuestError, Launch};
+
+/// The program, as it is called everywhere.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+/// The least scratch with which a guest can begin: header and first tables of a qcow2 file, and some clusters of 64 KiB.
+pub const LEAST_SCRATCH_BYTES: u64 = 1 << 20;
+
+/// What executes the guest's instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accelerator {
+    /// The processor itself, through `/dev/kvm`.
+    Kvm,
+    /// QEMU's translator, some ten times slower; it works everywhere.
+    Tcg,
+}
+
+impl Accelerator {
+    /// As QEMU calls it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            Self::Tcg => "tcg",
+        }
+    }
+}
+
+/// How the guest sees its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    /// As `/dev/vda`, the least work for both sides.
+    Virtio,
+    /// As `/dev/nvme0n1`, which more kernels have a driver for that is no module.
+    Nvme,
+}
+
+impl Bus {
+    const fn device(self) -> &'static str {
+        match self {
+            Self::Virtio => "virtio-blk-pci,drive=disk",
+            Self::Nvme => "nvme,drive=disk,serial=headstart",
+        }
+    }
+
+    const fn root(self) -> &'static str {
+        match self {
+            Self::Virtio => "/dev/vda",
+            Self::Nvme => "/dev/nvme0n1",
+        }
+    }
+}
+
+/// Where QEMU reads the disk from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Drive {
+    /// From an NBD server on a socket file.
+    Nbd {
+        /// The socket.
+        socket: PathBuf,
+        /// The name of the export.
+        export: String,
+    },
+    /// From a file, byte for byte.
+    File(PathBuf),
+}
+
+/// A guest to be started.
+#[derive(Clone, Debug)]
+pub struct Qemu {
+    /// The program.
+    pub program: PathBuf,
+    /// The guest's kernel.
+    pub kernel: PathBuf,
+    /// The first file system of its kernel.
+    pub initrd: Option<PathBuf>,
+    /// The disk that it boots from and never writes to: one file system, without partitions.
+    pub drive: Drive,
+    /// How the guest sees that.
+    pub bus: Bus,
+    /// What executes it.
+    pub accelerator: Accelerator,
+    /// An empty folder for what it writes to the disk.
+    pub scratch: PathBuf,
+    /// The guest's memory.
+    pub memory: ByteSize,
+    /// Its first program, when it is not the usual one.
+    pub init: Option<String>,
+    /// Further words for its kernel's command line.
+    pub append: Vec<String>,
+}
+
+impl Qemu {
+    /// How it is started. What the guest writes goes to a temporary file in `scratch` that has no name
+    /// (`snapshot=on`); the first serial port is the console.
+    #[must_use]
+    pub fn launch(&self) -> Launch {
+        let mut command = self.machine(self.accelerator);
+        command.extend([
+            "-drive".into(),
+            self.drive(),
+            "-device".into(),
+            self.bus.device().into(),
+            "-append".into(),
+            self.kernel_words().into(),
+        ]);
+        if let Some(initrd) = &self.initrd {
+            command.extend(["-initrd".into(), doubled_commas(initrd.as_os_str())]);
+        }
+        Launch { command, environment: self.environment() }
+    }
+
+    /// A trial of `accelerator`: the same kernel without a disk, which gives up as soon as it looks for one.
+    #[must_use]
+    pub fn trial(&self, accelerator: Accelerator) -> Launch {
+        let mut command = self.machine(accelerator);
+        command.extend(["-append".into(), "console=ttyS0 panic=-1".into()]);
+        Launch { command, environment: self.environment() }
+    }
+
+    /// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has ended.
+    fn machine(&self, accelerator: Accelerator) -> Vec<OsString> {
+        let memory = format!("{}M", self.memory.0.div_ceil(1 << 20));
+        let mut command = vec![self.program.clone().into_os_string()];
+        command.extend(
+            ["-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot"]
+                .map(OsString::from),
+        );
+        command.extend(["-serial", "stdio", "-cpu", "max", "-accel"].map(OsString::from));
+        command.extend([accelerator.as_str().into(), "-m".into(), memory.into()]);
+        command.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);
+        command
+    }
+
+    fn drive(&self) -> OsString {
+        let mut drive = OsString::from("if=none,id=disk,format=raw,snapshot=on,");
+        match &self.drive {
+            Drive::File(path) => {
+                drive.push("file.driver=file,file.filename=");
+                drive.push(doubled_commas(path.as_os_str()));
+            }
+            Drive::Nbd { socket, export } => {
+                drive.push("file.driver=nbd,file.server.type=unix,file.server.path=");
+                drive.push(doubled_commas(socket.as_os_str()));
+                drive.push(",file.export=");
+                drive.push(doubled_commas(OsStr::new(export)));
+            }
+        }
+        drive
+    }
+
+    fn kernel_words(&self) -> String {
+        let root = self.bus.root();
+        let mut words = format!("root={root} rw console=ttyS0 panic=-1 systemd.show_status=1");
+        for word in self.init.iter().map(|init| format!("init={init}")).chain(self.append.iter().cloned()) {
+            words.push(' ');
+            words.push_str(&word);
+        }
+        words
+    }
+
+    /// Its environment: QEMU keeps what the guest writes in a file in `TMPDIR`.
+    fn environment(&self) -> Vec<(OsString, OsString)> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let scratch = OsString::from(&self.scratch);
+        vec![("TMPDIR".into(), scratch.clone()), ("HOME".into(), scratch), ("PATH".into(), path)]
+    }
+}
+
+/// Finds [`PROGRAM`] in the folders of `path`.
+///
+/// # Errors
+/// When it is not there, saying which package has it.
+pub fn find_program(path: &OsStr) -> Result<PathBuf, GuestError> {
+    std::env::split_paths(path)
+        .map(|folder| folder.join(PROGRAM))
+        .find(|candidate| candidate.is_file())
+        .ok_or(GuestError::QemuMissing)
+}
+
+/// The path of a file that the guest is given.
+///
+/// # Errors
+/// When there is none.
+pub fn find_file(named: &Path, flag: &'static str) -> Result<PathBuf, GuestError> {
+    match named.canonicalize() {
+        Ok(found) if found.is_file() => Ok(found),
+        _ => Err(GuestError::FileMissing { path: named.to_owned(), flag }),
+    }
+}
+
+/// In a list of options a comma ends a value, and two are one that does not.
+fn doubled_commas(text: &OsStr) -> OsString {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let mut bytes = Vec::with_capacity(text.len());
+    for &byte in text.as_bytes() {
+        bytes.push(byte);
+        if byte == b',' {
+            bytes.push(byte);
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn qemu() -> Qemu {
+        Qemu {
+            program: "/usr/bin/qemu-system-x86_64".into(),
+            kernel: "/boot/vmlinuz".into(),
+            initrd: None,
+            drive: Drive::Nbd { socket: "/mnt/a,b/socket".into(), export: "disk".into() },
+            bus: Bus::Virtio,
+            accelerator: Accelerator::Tcg,
+            scratch: "/mnt/scratch".into(),
+            memory: ByteSize(256 << 20),
+            init: Some("/bin/sh".to_owned()),
+            append: vec!["quiet".to_owned()],
+        }
+    }
+
+    fn after(launch: &Launch, flag: &str) -> Vec<String> {
+        let words: Vec<String> =
+            launch.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        words.windows(2).filter(|pair| pair[0] == flag).map(|pair| pair[1].clone()).collect()
+    }
+
+    #[test]
+    fn the_disk_comes_over_nbd_and_the_user_has_the_last_word() {
+        let launch = qemu().launch();
+        let [drive] = &after(&launch, "-drive")[..] else { panic!("one drive") };
+        assert!(drive.contains("snapshot=on"), "{drive}");
+        assert!(drive.ends_with("file.server.path=/mnt/a,,b/socket,file.export=disk"), "{drive}");
+        let [words] = &after(&launch, "-append")[..] else { panic!("one command line") };
+        assert!(words.starts_with("root=/dev/vda rw console=ttyS0"), "{words}");
+        assert!(words.ends_with("init=/bin/sh quiet"), "{words}");
+        assert_eq!(after(&launch, "-m"), ["256M"]);
+        assert!(after(&launch, "-initrd").is_empty());
+        assert!(launch.environment.contains(&("TMPDIR".into(), "/mnt/scratch".into())));
+    }
+
+    #[test]
+    fn files_and_buses_are_as_told() {
+        let guest = Qemu {
+            drive: Drive::File("/mnt/disk.img".into()),
+            bus: Bus::Nvme,
+            initrd: Some("/boot/initrd".into()),
+            ..qemu()
+        };
+        let launch = guest.launch();
+        assert!(after(&launch, "-drive")[0].ends_with("file.driver=file,file.filename=/mnt/disk.img"));
+        assert!(after(&launch, "-device")[0].starts_with("nvme,"));
+        assert!(after(&launch, "-append")[0].starts_with("root=/dev/nvme0n1 "));
+        assert_eq!(after(&launch, "-initrd"), ["/boot/initrd"]);
+    }
+
+    #[test]
+    fn a_trial_has_no_disk() {
+        let launch = qemu().trial(Accelerator::Kvm);
+        assert_eq!(after(&launch, "-accel"), ["kvm"]);
+        assert!(after(&launch, "-drive").is_empty() && after(&launch, "-initrd").is_empty());
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = find_program(folder.path().as_os_str()).unwrap_err().to_string();
+        assert!(error.contains("install the package qemu-system-x86"), "{error}");
+        let error = find_file(&folder.path().join("vmlinuz"), "--kernel").unwrap_err().to_string();
+        assert!(error.contains("vmlinuz") && error.contains("--kernel"), "{error}");
+        std::fs::write(folder.path().join(PROGRAM), "").unwrap();
+        assert!(find_program(folder.path().as_os_str()).is_ok());
+        assert!(find_file(&folder.path().join(PROGRAM), "--kernel").is_ok());
+    }
+}

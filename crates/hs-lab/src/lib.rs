@@ -1,0 +1,20 @@
+//! Experiments with the engine under a virtual clock.
+//!
+//! [`simulate`] puts the engine's own [`Queue`](hs_engine::queue::Queue) before the model of a medium and lets programs
+//! ask for something. Nothing here sleeps, reads a clock or is random beyond a seed, so every figure comes again to the
+//! last digit. The [`EXPERIMENTS`] say what they show; docs/LAB.md says why, and where their parameters come from.
+
+mod experiments;
+mod models;
+mod prefetching;
+mod report;
+mod simulation;
+mod statistics;
+mod streams;
+
+pub use experiments::{EXPERIMENTS, Experiment};
+pub use models::Model;
+pub use report::{Cell, Figure, Report, Target};
+pub use simulation::{Answer, Io, Run, Sent, Station, Workload, simulate};
+pub use statistics::Latencies;
+pub use streams::{Pattern, Stream, Streams};

@@ -1,0 +1,111 @@
+//! The media that experiments run on.
+
+use hs_device::{Medium, NewsDisk};
+use hs_engine::queue::{MediumTraits, QueueConfig};
+use hs_units::Nanos;
+
+use crate::simulation::Station;
+
+/// The model of a medium, and what the engine is told of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Model {
+    /// One of `--medium`.
+    Medium(Medium),
+    /// A disk of 1991.
+    News(NewsDisk),
+}
+
+/// Bytes of the file that lies on a medium of today.
+const FILE: u64 = 700_000_000;
+
+impl Model {
+    /// All that experiments run on: every model of `--medium` and the two of 1991 that are judged.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        let named = Medium::names().iter().filter(|name| **name != "none");
+        let media = named.map(|name| Self::Medium(Medium::parse(name).expect("a name of the list")));
+        media.chain([Self::News(NewsDisk::Wren4), Self::News(NewsDisk::SmoS501)]).collect()
+    }
+
+    /// The model called `name`.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        let found = Self::all().into_iter().find(|model| model.name() == name);
+        found.unwrap_or_else(|| panic!("no model is called '{name}'"))
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> String {
+        match self {
+            Self::Medium(medium) => medium.to_string(),
+            Self::News(disk) => disk.to_string(),
+        }
+    }
+
+    /// Bytes of the file that is read.
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        match self {
+            Self::Medium(_) => FILE,
+            Self::News(disk) => disk.capacity_bytes() / 2,
+        }
+    }
+
+    /// A fresh, idle one.
+    #[must_use]
+    pub fn station(&self) -> Box<dyn Station> {
+        match self {
+            Self::Medium(medium) => {
+                let device = medium.device(FILE).expect("the file fits").expect("the medium is modelled");
+                Box::new(device)
+            }
+            Self::News(disk) => Box::new(disk.device()),
+        }
+    }
+
+    /// Time to the first byte of a typical request.
+    #[must_use]
+    pub fn latency(&self) -> Nanos {
+        match self {
+            Self::Medium(medium) => medium.latency(),
+            Self::News(disk) => disk.latency(),
+        }
+    }
+
+    /// Bytes a second of a long sequential read of the file's first half.
+    #[must_use]
+    pub fn bytes_per_s(&self) -> f64 {
+        match self {
+            Self::Medium(medium) => {
+                medium.rate_bytes_per_second(FILE, FILE / 4).expect("the medium is modelled") as f64
+            }
+            Self::News(disk) => disk.rate_bytes_per_second(),
+        }
+    }
+
+    /// What the engine is told.
+    #[must_use]
+    pub fn traits(&self) -> MediumTraits {
+        let (rotational, overlaps) = match self {
+            Self::Medium(medium) => (!matches!(medium, Medium::Flat(_)), medium.overlaps()),
+            Self::News(_) => (true, false),
+        };
+        MediumTraits { rotational, overlaps, bytes_per_s: Some(self.bytes_per_s()) }
+    }
+
+    /// The engine's defaults for it.
+    #[must_use]
+    pub fn config(&self) -> QueueConfig {
+        QueueConfig::for_medium(self.traits())
+    }
+
+    /// About how long a request of `bytes` somewhere else takes.
+    #[must_use]
+    pub fn request_time(&self, bytes: u64) -> Nanos {
+        self.latency() + Nanos::from_secs_f64(bytes as f64 / self.bytes_per_s())
+    }
+}

@@ -1,0 +1,147 @@
+//! The engine's prefetch policy at work before a queue.
+
+use std::ops::Range;
+
+use hs_engine::queue::{Class, ClientKey, Direction};
+use hs_engine::{ChunkSize, Late, Next, Prefetch, PrefetchConfig, RequestId};
+use hs_units::{ByteRange, Nanos};
+
+use crate::simulation::Io;
+
+/// A hot region that lies at the front of the medium, and the policy that reads it ahead.
+///
+/// What arrives is given to its readers at once, so that no budget runs out.
+pub struct Stream {
+    policy: Prefetch,
+    chunk_bytes: u64,
+    chunks: u32,
+    under_way: Vec<Part>,
+    /// Times at which the policy wants to be asked again that are planned.
+    planned: Option<Nanos>,
+}
+
+/// A request of the policy.
+struct Part {
+    id: RequestId,
+    request: usize,
+    chunks: Range<u32>,
+}
+
+/// Tokens of [`Io::wake`] that mean the stream: its turn, or that a chunk has come.
+const TURN: u64 = 1 << 63;
+const ARRIVED: u64 = 1 << 62;
+
+impl Stream {
+    /// A hot region of `chunks` chunks of `chunk_bytes` stored bytes; none is prefetched without a `config`.
+    #[must_use]
+    pub fn new(config: Option<PrefetchConfig>, chunks: u32, chunk_bytes: u64) -> Self {
+        let stored_bytes = u32::try_from(chunk_bytes).expect("a chunk is small");
+        let size = ChunkSize { stored_bytes, raw_bytes: stored_bytes * 2 };
+        let sizes = if config.is_some() { vec![size; chunks as usize] } else { Vec::new() };
+        let policy = Prefetch::new(config.unwrap_or_default(), sizes);
+        Self { policy, chunk_bytes, chunks, under_way: Vec::new(), planned: None }
+    }
+
+    /// Bytes of the hot region.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.chunks) * self.chunk_bytes
+    }
+
+    /// The policy, to be told of demand.
+    pub const fn policy(&mut self) -> &mut Prefetch {
+        &mut self.policy
+    }
+
+    /// Whether there is something left to read ahead.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.policy.ended().is_none()
+    }
+
+    /// Whether a chunk is in memory.
+    #[must_use]
+    pub fn has(&self, chunk: u32) -> bool {
+        self.policy.ended() != Some(hs_engine::EndReason::Nothing) && self.policy.has_arrived(chunk)
+    }
+
+    /// Whether whoever wants this chunk had better wait for the stream.
+    #[must_use]
+    pub fn joins(&self, chunk: u32) -> bool {
+        self.policy.ended() != Some(hs_engine::EndReason::Nothing) && self.policy.late(chunk) == Late::Join
+    }
+
+    fn bytes_of(&self, chunks: &Range<u32>) -> ByteRange {
+        let place = |chunk: u32| u64::from(chunk) * self.chunk_bytes;
+        ByteRange::new(place(chunks.start), place(chunks.end) - place(chunks.start))
+    }
+
+    /// Asks for whatever the policy says. To be called after anything that the policy was told.
+    pub fn turn(&mut self, io: &mut Io) {
+        loop {
+            match self.policy.poll(io.now()) {
+                Next::Request(id, chunks) => {
+                    let range = self.bytes_of(&chunks);
+                    let request = io.request(Class::Prefetch, ClientKey(0), Direction::Read, range);
+                    self.under_way.push(Part { id, request, chunks });
+                }
+                Next::WaitUntil(then) => {
+                    if self.planned.is_none_or(|planned| then < planned || planned <= io.now()) {
+                        self.planned = Some(then);
+                        io.wake(then, TURN);
+                    }
+                    return;
+                }
+                Next::Wait | Next::Done(_) => return,
+            }
+        }
+    }
+
+    /// The first byte of something came.
+    pub fn handle_first_byte(&mut self, io: &mut Io, requests: &[usize]) {
+        for part in self.under_way.iter().filter(|part| requests.contains(&part.request)) {
+            self.policy.handle_first_byte(io.now(), part.id);
+            let sent = io.service_of(part.request);
+            for chunk in part.chunks.clone() {
+                let end = u64::from(chunk + 1) * self.chunk_bytes - sent.dispatch.range.offset;
+                io.wake(sent.service.arrival(end, sent.dispatch.range.len), ARRIVED | u64::from(chunk));
+            }
+        }
+        self.turn(io);
+    }
+
+    /// A time has come; tells whether it was one of the stream's, and which chunk is there now.
+    pub fn handle_wake(&mut self, io: &mut Io, token: u64) -> Option<Option<u32>> {
+        if token & TURN != 0 {
+            self.turn(io);
+            return Some(None);
+        }
+        if token & ARRIVED == 0 {
+            return None;
+        }
+        let chunk = (token & !ARRIVED) as u32;
+        if let Some(part) = self.under_way.iter().find(|part| part.chunks.contains(&chunk)) {
+            self.policy.handle_progress(io.now(), part.id, chunk);
+        }
+        self.policy.handle_arrived(chunk);
+        self.policy.handle_released(chunk);
+        self.turn(io);
+        Some(Some(chunk))
+    }
+
+    /// A request has ended; tells whether it was one of the stream's.
+    pub fn handle_done(&mut self, io: &mut Io, request: usize) -> bool {
+        let Some(place) = self.under_way.iter().position(|part| part.request == request) else {
+            return false;
+        };
+        let part = self.under_way.remove(place);
+        for chunk in part.chunks.clone() {
+            self.policy.handle_arrived(chunk);
+            self.policy.handle_released(chunk);
+        }
+        let bytes = self.bytes_of(&part.chunks).len;
+        self.policy.handle_finished(io.now(), part.id, Some(bytes));
+        self.turn(io);
+        true
+    }
+}

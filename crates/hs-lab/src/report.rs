@@ -1,0 +1,134 @@
+//! What an experiment says.
+
+/// A cell of a table.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Cell {
+    /// A word.
+    Text(String),
+    /// A number, shown with so many digits after the point.
+    Number(f64, usize),
+}
+
+impl Cell {
+    /// As it stands in a table.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Number(value, digits) => format!("{value:.digits$}"),
+        }
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+/// What a figure has to reach.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Target {
+    /// Not more than this.
+    AtMost(f64),
+    /// Not less than this.
+    AtLeast(f64),
+}
+
+impl Target {
+    /// Whether `value` does.
+    #[must_use]
+    pub fn is_met(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit) => value <= limit,
+            Self::AtLeast(limit) => value >= limit,
+        }
+    }
+
+    /// `≤ 1.05`, or `≥ 0.99`.
+    #[must_use]
+    pub fn text(self) -> String {
+        match self {
+            Self::AtMost(limit) => format!("≤ {limit}"),
+            Self::AtLeast(limit) => format!("≥ {limit}"),
+        }
+    }
+}
+
+/// A result.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    /// What it is of.
+    pub name: String,
+    /// What came out.
+    pub value: f64,
+    /// The same with the mechanism switched off, where there is such a thing.
+    pub off: Option<f64>,
+    /// What was measured in 1991.
+    pub paper: Option<f64>,
+    /// What it has to reach.
+    pub target: Option<Target>,
+}
+
+impl Figure {
+    /// A figure that is stated, not judged.
+    #[must_use]
+    pub fn new(name: impl Into<String>, value: f64) -> Self {
+        Self { name: name.into(), value, off: None, paper: None, target: None }
+    }
+
+    /// With what came out without the mechanism.
+    #[must_use]
+    pub fn off(self, value: f64) -> Self {
+        Self { off: Some(value), ..self }
+    }
+
+    /// With what was measured in 1991.
+    #[must_use]
+    pub fn paper(self, value: f64) -> Self {
+        Self { paper: Some(value), ..self }
+    }
+
+    /// With what it has to reach.
+    #[must_use]
+    pub fn target(self, target: Target) -> Self {
+        Self { target: Some(target), ..self }
+    }
+
+    /// Whether it reaches that; `None` when it is not judged.
+    #[must_use]
+    pub fn is_met(&self) -> Option<bool> {
+        self.target.map(|target| target.is_met(self.value))
+    }
+}
+
+/// What an experiment says.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// Names of the columns of its table.
+    pub columns: Vec<&'static str>,
+    /// The table.
+    pub rows: Vec<Vec<Cell>>,
+    /// The results.
+    pub figures: Vec<Figure>,
+    /// From which the random numbers followed, where there are any.
+    pub seed: Option<u64>,
+}
+
+impl Report {
+    /// The figure of that name.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn figure(&self, name: &str) -> &Figure {
+        let found = self.figures.iter().find(|figure| figure.name == name);
+        found.unwrap_or_else(|| panic!("no figure is called '{name}'"))
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a file cannot fill itself.
+
+use std::io;
+use std::path::PathBuf;
+
+/// What is wrong with the file, or with the machine, and what to try.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FillError {
+    /// The kernel has no pre-content events.
+    #[error(
+        "this kernel does not ask before a file is read (fanotify's FAN_PRE_ACCESS, Linux 6.14 or newer): a file cannot \
+         fill itself here; use `mount`, `serve` or `export`"
+    )]
+    KernelLacksEvents {
+        /// What it said.
+        source: io::Error,
+    },
+    /// Not root.
+    #[error("a file that fills itself needs root (CAP_SYS_ADMIN): run with sudo")]
+    NeedsRoot,
+    /// The file system has no pre-content events.
+    #[error(
+        "{} lies on a file system of type {kind:#x}: only files on ext4, XFS and btrfs can fill themselves",
+        path.display()
+    )]
+    FileSystem {
+        /// The file.
+        path: PathBuf,
+        /// `f_type` of statfs(2).
+        kind: u64,
+    },
+    /// Nothing can be written there.
+    #[error("{} lies on a file system that is mounted read-only", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is a file that is none of ours.
+    #[error("{} exists and is not a self-filling file: choose another name, or remove it", path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is of another disk.
+    #[error("{} is filled from another disk: choose another name, or remove it and {}",
+        path.display(), super::sidecar_path(path).display())]
+    OtherDisk {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Somebody has written to the file.
+    #[error(
+        "{} was changed by somebody, so it is not the disk of the image any more, and nothing is filled over that: \
+         remove it and {}",
+        path.display(), super::sidecar_path(path).display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A process fills it.
+    #[error("{} is attached already", path.display())]
+    Attached {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The kernel does not ask when the file is read through this.
+    #[error(
+        "{} is in use by {user}, which reads it without asking: it would see zeros; take that down first, and hydrate \
+         the file before it is used so",
+        path.display()
+    )]
+    UncoveredUse {
+        /// The file.
+        path: PathBuf,
+        /// A loop device, or a mount.
+        user: String,
+    },
+    /// The image is not the one that the file was made for, any more.
+    #[error("{image} holds another disk than when {} was attached", path.display())]
+    ImageChanged {
+        /// The image.
+        image: String,
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// The action, as a verb.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl FillError {
+    /// For `map_err`: what was being done to which file.
+    pub(super) fn io<E: Into<io::Error>>(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(E) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source: source.into() }
+    }
+}

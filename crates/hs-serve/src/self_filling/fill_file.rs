@@ -1,0 +1,345 @@
+//! The file while it is filled: every block is written once, and is known to be filled when it is.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hs_units::{BLOCK_BYTES, BlockRange};
+use parking_lot::{Condvar, Mutex};
+
+use super::attachment::{Attachment, keep_mtime};
+use super::blocks::FilledBlocks;
+use super::error::FillError;
+use super::group::Group;
+use super::marker::{self, Marker};
+use super::sidecar::{PAGE_BLOCKS, Sidecar, sidecar_path};
+
+/// Zeros in whole pieces of so many bytes stay holes.
+const HOLE_BYTES: usize = 64 << 10;
+/// So much may be lost by a crash of the machine, and filled again: in time, and in bytes.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
+const CHECKPOINT_BYTES: u64 = 64 << 20;
+/// Whoever fills in the background waits when so much has not been brought to the disk.
+const MOST_UNSYNCED_BYTES: u64 = 256 << 20;
+
+/// How far a file is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillProgress {
+    /// Bytes of the disk that the file holds.
+    pub filled_bytes: u64,
+    /// Bytes of the disk.
+    pub disk_bytes: u64,
+}
+
+struct State {
+    blocks: FilledBlocks,
+    /// Pages of the sidecar that are behind.
+    dirty: BTreeSet<u64>,
+    unsynced_bytes: u64,
+    dirty_since: Option<Instant>,
+    is_changed: bool,
+    is_stopping: bool,
+    is_finished: bool,
+}
+
+/// A self-filling file.
+pub(super) struct FillFile {
+    path: PathBuf,
+    group: Option<Arc<Group>>,
+    writer: File,
+    sidecar: Sidecar,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl FillFile {
+    /// The file of `attachment`, with what its sidecar says is filled.
+    pub(super) fn new(attachment: Attachment) -> Result<Self, FillError> {
+        let Attachment { path, group, writer, sidecar, .. } = attachment;
+        let (blocks, damaged) = sidecar.filled().map_err(FillError::io("read", sidecar_path(&path)))?;
+        if damaged > 0 {
+            log::warn!(
+                "{}: {damaged} pages are damaged: their blocks are filled again",
+                sidecar_path(&path).display()
+            );
+        }
+        // A crash may have come between writing and this.
+        keep_mtime(&writer, sidecar.header().mtime).map_err(FillError::io("set the time of", &path))?;
+        let state = State {
+            blocks,
+            dirty: BTreeSet::new(),
+            unsynced_bytes: 0,
+            dirty_since: None,
+            is_changed: false,
+            is_stopping: false,
+            is_finished: false,
+        };
+        Ok(Self { path, group, writer, sidecar, state: Mutex::new(state), changed: Condvar::new() })
+    }
+
+    pub(super) fn path(&self) -> &std::path::Path {
+        &self.path
+    }
+
+    pub(super) const fn group(&self) -> Option<&Arc<Group>> {
+        self.group.as_ref()
+    }
+
+    pub(super) const fn sidecar(&self) -> &Sidecar {
+        &self.sidecar
+    }
+
+    pub(super) fn metadata(&self) -> io::Result<fs::Metadata> {
+        self.writer.metadata()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        self.sidecar.header().disk_bytes
+    }
+
+    pub(super) fn progress(&self) -> FillProgress {
+        let disk_bytes = self.disk_bytes();
+        let filled_bytes = (self.state.lock().blocks.filled() * BLOCK_BYTES).min(disk_bytes);
+        FillProgress { filled_bytes, disk_bytes }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.state.lock().is_finished
+    }
+
+    pub(super) fn is_changed(&self) -> bool {
+        self.state.lock().is_changed
+    }
+
+    /// The first blocks among these that are missing, at most so many.
+    pub(super) fn missing(&self, blocks: Range<u64>, most: u64) -> Option<BlockRange> {
+        self.state.lock().blocks.missing(blocks, most)
+    }
+
+    /// The bytes of the disk in these blocks; the last block of a disk may be short.
+    pub(super) fn bytes_of(&self, blocks: BlockRange) -> (u64, u32) {
+        let start = blocks.start.byte_offset();
+        let end = (blocks.end().byte_offset()).min(self.disk_bytes());
+        (start, (end - start) as u32)
+    }
+
+    /// Writes what is missing of `blocks`, whose verified bytes `pieces` hold one after the other. Gives the number of
+    /// the error when it cannot.
+    pub(super) fn put(&self, blocks: BlockRange, pieces: &[&[u8]]) -> Result<(), i32> {
+        // Under the lock: what is filled is somebody's, who may even write to it, and is never written again.
+        let mut state = self.state.lock();
+        if state.is_changed {
+            return Err(libc::EIO);
+        }
+        let (from, _) = self.bytes_of(blocks);
+        let mut wrote = false;
+        while let Some(run) = state.blocks.missing(blocks.start.0..blocks.end().0, u64::MAX) {
+            let (start, len) = self.bytes_of(run);
+            self.write(start, Part { pieces, skip: start - from, len: len.into() }, &mut state)?;
+            state.blocks.fill(run.start.0..run.end().0);
+            state.dirty.extend(run.start.0 / PAGE_BLOCKS..=(run.end().0 - 1) / PAGE_BLOCKS);
+            state.unsynced_bytes += u64::from(len);
+            wrote = true;
+        }
+        if !wrote {
+            return Ok(());
+        }
+        let is_first = state.dirty_since.is_none();
+        state.dirty_since.get_or_insert_with(Instant::now);
+        if let Err(errno) = keep_mtime(&self.writer, self.sidecar.header().mtime) {
+            log::warn!("{}: its modification time cannot be kept: {errno}", self.path.display());
+        }
+        if is_first || state.blocks.is_complete() || state.unsynced_bytes >= CHECKPOINT_BYTES {
+            drop(state);
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    fn write(&self, mut offset: u64, part: Part<'_>, state: &mut State) -> Result<(), i32> {
+        // Writing beyond the end would make a file that was cut long again.
+        if self.writer.metadata().map_or(0, |found| found.len()) != self.disk_bytes() {
+            self.note_change(state, "its length was changed");
+            return Err(libc::EIO);
+        }
+        for bytes in part.bytes() {
+            for bytes in bytes.chunks(HOLE_BYTES) {
+                if bytes.iter().any(|&byte| byte != 0)
+                    && let Err(error) = self.writer.write_all_at(bytes, offset)
+                {
+                    log::error!("{}: cannot fill {}+{}: {error}", self.path.display(), offset, bytes.len());
+                    return Err(error
+                        .raw_os_error()
+                        .filter(|errno| FULL.contains(errno))
+                        .unwrap_or(libc::EIO));
+                }
+                offset += bytes.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody has written to the file, or cut it: nothing is filled any more.
+    pub(super) fn note_written(&self, process: i32) {
+        let mut state = self.state.lock();
+        if !state.is_changed && !state.is_finished {
+            self.note_change(&mut state, &format!("process {process} has written to it"));
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    fn note_change(&self, state: &mut State, how: &str) {
+        state.is_changed = true;
+        log::error!(
+            "{}: {how}: it is not the disk of the image any more; what is not filled cannot be read from now on; remove \
+             the file and attach again",
+            self.path.display()
+        );
+        if let Err(errno) = marker::write(&self.writer, Marker::Changed) {
+            log::error!("{}: this cannot be noted: {errno}", self.path.display());
+        }
+    }
+
+    /// Brings to the disk what is filled, and then to the sidecar that it is.
+    pub(super) fn checkpoint(&self) -> Result<(), FillError> {
+        let mut state = self.state.lock();
+        let pages: Vec<_> = std::mem::take(&mut state.dirty)
+            .into_iter()
+            .map(|page| Sidecar::page_of(&state.blocks, page))
+            .collect();
+        state.unsynced_bytes = 0;
+        state.dirty_since = None;
+        drop(state);
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let place = sidecar_path(&self.path);
+        let written = self
+            .writer
+            .sync_data()
+            .map_err(FillError::io("write", &self.path))
+            .and_then(|()| self.sidecar.write(&pages).map_err(FillError::io("write", place)));
+        if written.is_err() {
+            let mut state = self.state.lock();
+            state.dirty.extend(pages.iter().map(|(number, _)| number));
+            state.dirty_since.get_or_insert_with(Instant::now);
+        }
+        self.changed.notify_all();
+        written
+    }
+
+    /// Makes checkpoints until the file is finished or to be left.
+    pub(super) fn keep(&self) {
+        loop {
+            let mut state = self.state.lock();
+            let is_due = |state: &State| {
+                state.is_stopping
+                    || state.unsynced_bytes >= CHECKPOINT_BYTES
+                    || (state.blocks.is_complete() && !state.is_changed)
+            };
+            match state.dirty_since {
+                _ if is_due(&state) => {}
+                None => self.changed.wait(&mut state),
+                Some(since) => {
+                    let pause = CHECKPOINT_EVERY.saturating_sub(since.elapsed());
+                    let _ = self.changed.wait_for(&mut state, pause);
+                }
+            }
+            let is_due =
+                is_due(&state) || state.dirty_since.is_some_and(|since| since.elapsed() >= CHECKPOINT_EVERY);
+            let (is_stopping, is_complete) =
+                (state.is_stopping, state.blocks.is_complete() && !state.is_changed);
+            drop(state);
+            if is_due && let Err(error) = self.checkpoint() {
+                log::error!("{error}: what has been filled lately is filled again after the next start");
+            }
+            if is_complete && let Err(error) = self.finish() {
+                log::error!("{error}: the file is complete, and stays marked as if it were not");
+            }
+            if is_stopping || is_complete {
+                return;
+            }
+        }
+    }
+
+    /// The file holds everything: nobody need ask any more.
+    fn finish(&self) -> Result<(), FillError> {
+        let io = |action| FillError::io(action, &self.path);
+        self.writer.sync_all().map_err(io("write"))?;
+        keep_mtime(&self.writer, self.sidecar.header().mtime).map_err(io("set the time of"))?;
+        marker::write(&self.writer, Marker::Complete(self.sidecar.header().disk_digest))
+            .map_err(io("mark"))?;
+        self.writer.sync_all().map_err(io("write"))?;
+        if let Some(group) = &self.group {
+            use std::os::fd::AsFd;
+            group.unmark(self.writer.as_fd()).map_err(io("unmark"))?;
+        }
+        let place = sidecar_path(&self.path);
+        fs::remove_file(&place).map_err(FillError::io("remove", place))?;
+        self.state.lock().is_finished = true;
+        self.changed.notify_all();
+        log::info!("{} is complete", self.path.display());
+        Ok(())
+    }
+
+    /// Lets [`FillFile::keep`], and whoever waits for the disk, end.
+    pub(super) fn stop(&self) {
+        self.state.lock().is_stopping = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits while too much has not been brought to the disk. False when there is nothing more to do.
+    pub(super) fn wait_for_the_disk(&self) -> bool {
+        let mut state = self.state.lock();
+        let ended = |state: &State| state.is_stopping || state.is_changed || state.is_finished;
+        self.changed
+            .wait_while(&mut state, |state| state.unsynced_bytes >= MOST_UNSYNCED_BYTES && !ended(state));
+        !ended(&state)
+    }
+}
+
+/// Errors of a full disk, which a reader may be told as they are.
+const FULL: [i32; 2] = [libc::ENOSPC, libc::EDQUOT];
+
+/// `len` bytes behind the first `skip` of all that lies in `pieces`.
+#[derive(Clone, Copy)]
+struct Part<'a> {
+    pieces: &'a [&'a [u8]],
+    skip: u64,
+    len: u64,
+}
+
+impl<'a> Part<'a> {
+    fn bytes(self) -> impl Iterator<Item = &'a [u8]> {
+        let (mut skip, mut left) = (self.skip as usize, self.len as usize);
+        self.pieces.iter().filter_map(move |piece| {
+            let from = skip.min(piece.len());
+            skip -= from;
+            let to = piece.len().min(from + left);
+            left -= to - from;
+            (to > from).then(|| &piece[from..to])
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_go_over_the_ends_of_pieces() {
+        let pieces: [&[u8]; 4] = [b"abc", b"", b"defg", b"hi"];
+        let part = |skip, len| Part { pieces: &pieces, skip, len }.bytes().collect::<Vec<_>>().concat();
+        for skip in 0..9 {
+            for len in 0..=9 - skip {
+                assert_eq!(part(skip, len), b"abcdefghi"[skip as usize..][..len as usize], "{skip}+{len}");
+            }
+        }
+    }
+}

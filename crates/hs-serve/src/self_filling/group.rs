@@ -1,0 +1,203 @@
+//! A fanotify group that is asked before its file is read: fanotify_init(2), fanotify_mark(2).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use super::event::{self, Event};
+
+/// `FAN_CLASS_PRE_CONTENT`.
+const CLASS_PRE_CONTENT: u32 = 0x08;
+const CLOEXEC: u32 = 0x01;
+const NONBLOCK: u32 = 0x02;
+/// A queue that were full would lose events; only root may ask for this.
+const UNLIMITED_QUEUE: u32 = 0x10;
+const MARK_ADD: u32 = 0x01;
+const MARK_REMOVE: u32 = 0x02;
+const ALLOW: u32 = 0x01;
+const DENY: u32 = 0x02;
+/// `FAN_ERRNO_SHIFT`: where an answer has the number of its error, since Linux 6.14.
+const ERRNO_SHIFT: u32 = 24;
+/// What one read takes: some 1,300 events.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// What the descriptors are for that come with events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only to name the file. Works whatever mount the file is read through.
+    Read,
+    /// To write to the file without causing events.
+    Write,
+}
+
+/// A group. The kernel lets everything pass as soon as its last descriptor is closed.
+#[derive(Debug)]
+pub struct Group {
+    fd: OwnedFd,
+}
+
+impl Group {
+    /// A group without marks.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` or `ENOSYS` where the kernel has no such groups.
+    pub fn new(access: Access) -> io::Result<Self> {
+        let access = match access {
+            Access::Read => libc::O_RDONLY,
+            Access::Write => libc::O_RDWR,
+        };
+        let flags = CLASS_PRE_CONTENT | UNLIMITED_QUEUE | CLOEXEC | NONBLOCK;
+        let events = access | libc::O_CLOEXEC | libc::O_LARGEFILE | libc::O_NOATIME;
+        // SAFETY: two numbers; the kernel checks them.
+        let fd = unsafe { libc::fanotify_init(flags, events as u32) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: fanotify_init returned a new descriptor that nobody else has.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+
+    /// The group behind a descriptor, such as one that another process has handed on.
+    #[must_use]
+    pub const fn from_fd(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+
+    /// Asks to be asked before `file` is read or written, and told when it has been written.
+    ///
+    /// # Errors
+    /// `EINVAL` before Linux 6.14, `EOPNOTSUPP` where the file system has no such events.
+    pub fn mark(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.change_mark(MARK_ADD, file)
+    }
+
+    /// Takes the mark away. What waits for an answer still does.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is none.
+    pub fn unmark(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        self.change_mark(MARK_REMOVE, file)
+    }
+
+    fn change_mark(&self, change: u32, file: BorrowedFd<'_>) -> io::Result<()> {
+        // Without a path the mark is on what the descriptor has open.
+        // SAFETY: both descriptors are open; a null path is allowed.
+        let done = unsafe {
+            libc::fanotify_mark(
+                self.fd.as_raw_fd(),
+                change,
+                event::PRE_ACCESS | event::MODIFY,
+                file.as_raw_fd(),
+                std::ptr::null(),
+            )
+        };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The events that there are, without waiting.
+    ///
+    /// # Errors
+    /// What the kernel says, or `InvalidData` when its bytes are no events. An event that the kernel cannot hand over
+    /// it has answered itself, with an error: whoever calls goes on.
+    pub fn read(&self) -> io::Result<Vec<Told>> {
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let length = match rustix::io::read(&self.fd, &mut buffer) {
+            Ok(length) => length,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(errno) => return Err(errno.into()),
+        };
+        let mut told = Vec::new();
+        for event in event::events(&buffer[..length]) {
+            let event = event.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            // SAFETY: the kernel has opened the descriptor of each event for this process alone.
+            let fd = event.fd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+            told.push(Told { event, fd });
+        }
+        Ok(told)
+    }
+
+    fn answer(&self, fd: i32, answer: u32) -> io::Result<()> {
+        let mut bytes = [0; 8];
+        bytes[..4].copy_from_slice(&fd.to_ne_bytes());
+        bytes[4..].copy_from_slice(&answer.to_ne_bytes());
+        rustix::io::write(&self.fd, &bytes)?;
+        Ok(())
+    }
+
+    /// Answers with EIO what a process has been asked that holds this group too, and that died before it answered. The
+    /// kernel knows a question by the number of the descriptor that came with it, so every number below `limit` is
+    /// tried. Returns how many there were.
+    #[must_use]
+    pub fn deny_questions_of_the_dead(&self, limit: i32) -> u32 {
+        let denied = |fd: &i32| self.answer(*fd, deny(libc::EIO)).is_ok();
+        (0..limit).filter(denied).count() as u32
+    }
+}
+
+impl AsFd for Group {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+const fn deny(errno: i32) -> u32 {
+    DENY | (errno as u32) << ERRNO_SHIFT
+}
+
+/// An event, with its descriptor.
+#[derive(Debug)]
+pub struct Told {
+    /// What happened.
+    pub event: Event,
+    /// The file.
+    pub fd: Option<OwnedFd>,
+}
+
+impl Told {
+    /// The question in it, if there is one.
+    #[must_use]
+    pub fn question(self, group: &Arc<Group>) -> Option<Question> {
+        let fd = self.fd.filter(|_| self.event.asks())?;
+        Some(Question { group: Arc::clone(group), fd, is_answered: false })
+    }
+}
+
+/// A reader that waits. Dropped without an answer it gets EIO.
+#[derive(Debug)]
+pub struct Question {
+    group: Arc<Group>,
+    fd: OwnedFd,
+    is_answered: bool,
+}
+
+impl Question {
+    /// Lets the reader read.
+    pub fn allow(mut self) {
+        self.answer(ALLOW);
+    }
+
+    /// Gives the reader an error: EIO, ENOSPC or EDQUOT; the kernel refuses most others.
+    pub fn deny(mut self, errno: i32) {
+        self.answer(deny(errno));
+    }
+
+    fn answer(&mut self, answer: u32) {
+        self.is_answered = true;
+        match self.group.answer(self.fd.as_raw_fd(), answer) {
+            Ok(()) => {}
+            // The reader was killed while it waited.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+            Err(error) => log::error!("a reader of a self-filling file cannot be answered: {error}"),
+        }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.answer(deny(libc::EIO));
+        }
+    }
+}

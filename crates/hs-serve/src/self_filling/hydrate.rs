@@ -1,0 +1,67 @@
+//! Filling the rest in the background, when nobody waits.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use hs_image::Reader;
+use hs_units::BlockRange;
+
+use super::demand::Waiting;
+use super::fill_file::FillFile;
+use crate::Driver;
+
+/// What is asked for at once, 512 KiB: four windows, so that whoever comes meanwhile waits for little.
+const PIECE_BLOCKS: u64 = 128;
+/// Nobody has waited for so long: whoever reads one block after the other has none of ours between them.
+const QUIET: Duration = Duration::from_millis(20);
+/// But a guest that never rests has the rest filled too, a piece at a time.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Fills a file from its beginning to its end.
+pub(super) struct Hydrator {
+    pub(super) file: Arc<FillFile>,
+    pub(super) reader: Arc<Reader>,
+    pub(super) driver: Arc<Driver>,
+    pub(super) waiting: Arc<Waiting>,
+    pub(super) stop: Arc<AtomicBool>,
+}
+
+impl Hydrator {
+    /// Ends when everything is filled that can be.
+    pub(super) fn run(&self) {
+        let goes_on = || !self.stop.load(Relaxed);
+        // What a start needs comes first.
+        self.driver.wait_until(|_| !goes_on());
+        let blocks = self.file.sidecar().header().disk_bytes.div_ceil(hs_units::BLOCK_BYTES);
+        let (mut next, mut unreadable) = (0, 0);
+        while let Some(piece) = self.file.missing(next..blocks, PIECE_BLOCKS) {
+            self.waiting.stand_back(QUIET, PATIENCE, goes_on);
+            if !goes_on() || !self.file.wait_for_the_disk() {
+                return;
+            }
+            if !self.fill(piece) {
+                unreadable += self.fill_singly(piece);
+            }
+            next = piece.end().0;
+        }
+        if unreadable > 0 {
+            log::warn!(
+                "{}: {unreadable} blocks cannot be had from the image; reads of them fail",
+                self.file.path().display()
+            );
+        }
+    }
+
+    fn fill(&self, piece: BlockRange) -> bool {
+        let (offset, len) = self.file.bytes_of(piece);
+        let mut bytes = vec![0; len as usize];
+        self.reader.read_at(offset, &mut bytes).is_ok() && self.file.put(piece, &[&bytes]).is_ok()
+    }
+
+    /// One bad place must not cost the blocks around it. Gives the blocks that cannot be had.
+    fn fill_singly(&self, piece: BlockRange) -> u64 {
+        let blocks = piece.blocks().take_while(|_| !self.stop.load(Relaxed));
+        blocks.filter(|block| !self.fill(BlockRange::new(*block, 1))).count() as u64
+    }
+}

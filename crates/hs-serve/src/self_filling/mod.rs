@@ -1,0 +1,37 @@
+//! A sparse file that fills itself: the kernel asks before anybody reads it (fanotify's pre-content events, Linux 6.14),
+//! and what is to be read is put into the file first. docs/SELF-FILLING.md.
+//!
+//! ```text
+//! reader ─► kernel ── event: bytes a..b? ──► events thread ── filled? ──yes──► allowed
+//!             ▲                                   │ no
+//!             │                                   ▼
+//!             └──────── allowed ◄── FillFile ◄── Reader (verified)
+//!                                   ▲      ▲
+//!                     prefetch (Deliver)   hydration, when nobody waits
+//! ```
+//!
+//! The file is written through a descriptor that causes no events, and a block is written once: under a lock, which
+//! also knows what is filled. What is filled comes to the disk first and then to the sidecar.
+
+mod attachment;
+mod blocks;
+mod demand;
+mod error;
+pub mod event;
+mod fill_file;
+mod group;
+mod guard;
+mod hydrate;
+mod marker;
+mod session;
+mod sidecar;
+mod uncovered;
+
+pub use attachment::{Attachment, Found, Handover, Subject, look_at, probe};
+pub use error::FillError;
+pub use fill_file::FillProgress;
+pub use group::{Access, Group, Question, Told};
+pub use guard::{Denied, deny_events, deny_left_questions, limit_descriptors};
+pub use marker::Marker;
+pub use session::{FillOptions, FillStats, SelfFilling};
+pub use sidecar::{FileTime, Header, SidecarError, sidecar_path};

@@ -1,0 +1,306 @@
+//! The threads that fill a file.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use hs_store::Store;
+use hs_units::{BLOCK_BYTES, BlockRange};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use super::attachment::Attachment;
+use super::demand::{Demand, Filler, Waiting, blocks_of};
+use super::error::FillError;
+use super::event::OVERFLOW;
+use super::fill_file::{FillFile, FillProgress};
+use super::group::{Group, Told};
+use super::hydrate::Hydrator;
+use crate::prefetch::Deliver;
+use crate::served::{Prefetching, ServeConfig, ServedError};
+use crate::served_disk::ServedDisk;
+
+/// How a file is filled.
+#[derive(Clone, Copy, Debug)]
+pub struct FillOptions {
+    /// Fill in the background what nobody has asked for.
+    pub hydrate: bool,
+}
+
+/// What has been done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillStats {
+    /// Readers that had to wait for blocks.
+    pub waited: u64,
+    /// Of these, those that got an error.
+    pub denied: u64,
+}
+
+/// A file that fills itself. When it is dropped before the file is complete, and nobody else holds the group, readers see
+/// zeros where blocks are missing.
+pub struct SelfFilling {
+    disk: ServedDisk,
+    file: Arc<FillFile>,
+    waiting: Arc<Waiting>,
+    stop: Arc<AtomicBool>,
+    wake: Arc<OwnedFd>,
+    ended: Arc<OwnedFd>,
+    again: Sender<Option<Demand>>,
+    threads: Vec<JoinHandle<()>>,
+    hydrator: Option<JoinHandle<()>>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl SelfFilling {
+    /// Opens the image in `store` and fills the file from it: what is asked for, what the image says that a start
+    /// needs, and the rest.
+    ///
+    /// # Errors
+    /// When the image is not one or is of another disk than the file, or a thread cannot be started.
+    pub fn start(
+        store: Arc<dyn Store>,
+        config: &ServeConfig,
+        attachment: Attachment,
+        options: FillOptions,
+    ) -> Result<Self, ServedError> {
+        let file = Arc::new(FillFile::new(attachment)?);
+        let mut config = config.clone();
+        let disk = ServedDisk::open(Arc::clone(&store), &config, None)?;
+        let image = disk.reader().image();
+        if image.disk_digest() != file.sidecar().header().disk_digest {
+            let path = file.path().to_owned();
+            return Err(FillError::ImageChanged { image: image.name().to_owned(), path }.into());
+        }
+        let is_hot_filled = (0..image.hot_chunk_count()).all(|chunk| {
+            let extents = image.hot_extents(chunk).iter();
+            extents.into_iter().all(|run| file.missing(run.start.0..run.end().0, 1).is_none())
+        });
+        let disk = if is_hot_filled && config.prefetching != Prefetching::Off {
+            config.prefetching = Prefetching::Off;
+            drop(disk);
+            ServedDisk::open(store, &config, None)?
+        } else {
+            disk
+        };
+        let event = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Arc::new);
+        let path = file.path().to_owned();
+        let (wake, ended) =
+            event().and_then(|wake| Ok((wake, event()?))).map_err(FillError::io("watch", path))?;
+        let (again, queue) = unbounded();
+        let mut filling = Self {
+            disk,
+            file,
+            waiting: Arc::default(),
+            stop: Arc::default(),
+            wake,
+            ended,
+            again,
+            threads: Vec::new(),
+            hydrator: None,
+            keeper: None,
+        };
+        filling.start_threads(queue, options)?;
+        Ok(filling)
+    }
+
+    fn start_threads(
+        &mut self,
+        queue: Receiver<Option<Demand>>,
+        options: FillOptions,
+    ) -> Result<(), ServedError> {
+        if let Some(group) = self.file.group().cloned() {
+            let events = Events {
+                group,
+                filler: self.filler(),
+                waiting: Arc::clone(&self.waiting),
+                wake: Arc::clone(&self.wake),
+                stop: Arc::clone(&self.stop),
+            };
+            self.threads.push(self.spawn("hs-fill-events", move || events.run())?);
+        }
+        let filler = self.filler();
+        self.threads.push(self.spawn("hs-fill", move || filler.work(&queue))?);
+        let (file, ended) = (Arc::clone(&self.file), Arc::clone(&self.ended));
+        let keep = move || {
+            file.keep();
+            signal(&ended);
+        };
+        self.keeper = Some(self.spawn("hs-fill-keep", keep)?);
+        let deliver: Arc<dyn Deliver> = Arc::new(IntoFile(Arc::clone(&self.file)));
+        self.disk.start_prefetch(Some(deliver))?;
+        if options.hydrate {
+            self.hydrate()?;
+        }
+        Ok(())
+    }
+
+    fn filler(&self) -> Filler {
+        let (file, reader) = (Arc::clone(&self.file), Arc::clone(self.disk.reader()));
+        Filler { file, reader, again: self.again.clone() }
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, FillError> {
+        let path = self.file.path().to_owned();
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        builder.spawn(run).map_err(FillError::io("start a thread for", path))
+    }
+
+    /// Fills in the background what nobody has asked for, from now on.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub fn hydrate(&mut self) -> Result<(), ServedError> {
+        if self.hydrator.as_ref().is_some_and(|thread| !thread.is_finished()) {
+            return Ok(());
+        }
+        let hydrator = Hydrator {
+            file: Arc::clone(&self.file),
+            reader: Arc::clone(self.disk.reader()),
+            driver: Arc::clone(self.disk.driver()),
+            waiting: Arc::clone(&self.waiting),
+            stop: Arc::clone(&self.stop),
+        };
+        self.hydrator = Some(self.spawn("hs-fill-rest", move || hydrator.run())?);
+        Ok(())
+    }
+
+    /// Waits until hydration has done what it can: the file is complete, or the image has bad places.
+    pub fn wait_hydrated(&mut self) {
+        if let Some(thread) = self.hydrator.take() {
+            let _ = thread.join();
+        }
+    }
+
+    /// Whether hydration goes on.
+    #[must_use]
+    pub fn is_hydrating(&self) -> bool {
+        self.hydrator.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// The image that fills the file.
+    #[must_use]
+    pub const fn disk(&self) -> &ServedDisk {
+        &self.disk
+    }
+
+    /// How far the file is.
+    #[must_use]
+    pub fn progress(&self) -> FillProgress {
+        self.file.progress()
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub fn stats(&self) -> FillStats {
+        let (waited, denied) = self.waiting.counted();
+        FillStats { waited, denied }
+    }
+
+    /// Whether the file is complete, its mark and its sidecar gone.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.file.is_finished()
+    }
+
+    /// Becomes readable when the file is complete.
+    #[must_use]
+    pub fn ended(&self) -> impl AsFd + '_ {
+        &*self.ended
+    }
+
+    /// Who reads the file without the kernel asking, if anybody does.
+    #[must_use]
+    pub fn uncovered_use(&self) -> Option<String> {
+        self.file.metadata().ok().and_then(|metadata| super::uncovered::user(&metadata))
+    }
+}
+
+impl Drop for SelfFilling {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        let _ = self.again.send(None);
+        signal(&self.wake);
+        // Whoever waits there has looked at `stop` under the lock that this takes.
+        let _ = self.disk.driver().is(|_| true);
+        self.disk.driver().wake();
+        self.waiting.wake();
+        for thread in self.threads.drain(..).chain(self.hydrator.take()) {
+            let _ = thread.join();
+        }
+        self.file.stop();
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+fn signal(event: &OwnedFd) {
+    let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
+}
+
+/// The thread that is asked.
+struct Events {
+    group: Arc<Group>,
+    filler: Filler,
+    waiting: Arc<Waiting>,
+    wake: Arc<OwnedFd>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Events {
+    fn run(&self) {
+        while !self.stop.load(Relaxed) {
+            let mut ready = [
+                PollFd::from_borrowed_fd(self.group.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
+            ];
+            if let Err(errno) = poll(&mut ready, None)
+                && errno != rustix::io::Errno::INTR
+            {
+                log::error!("{}: nobody can be served any more: {errno}", self.filler.file.path().display());
+                return;
+            }
+            match self.group.read() {
+                Ok(told) => told.into_iter().for_each(|told| self.handle(told)),
+                // The kernel has denied that one itself.
+                Err(error) => {
+                    log::warn!("{}: a reader got an error: {error}", self.filler.file.path().display())
+                }
+            }
+        }
+    }
+
+    fn handle(&self, told: Told) {
+        let event = told.event;
+        if event.mask & OVERFLOW != 0 {
+            log::error!("{}: the kernel has lost events", self.filler.file.path().display());
+        }
+        let Some(question) = told.question(&self.group) else {
+            if event.mask & super::event::MODIFY != 0 {
+                self.filler.file.note_written(event.pid);
+            }
+            return;
+        };
+        let blocks = blocks_of(&event, self.filler.file.sidecar().header().disk_bytes);
+        if self.filler.file.missing(blocks.start.0..blocks.end().0, 1).is_none() {
+            return question.allow();
+        }
+        log::debug!("process {} waits for blocks {blocks}", event.pid);
+        self.filler.go_on(Demand::new(question, blocks, &self.waiting));
+    }
+}
+
+/// Puts prefetched blocks into the file.
+struct IntoFile(Arc<FillFile>);
+
+impl Deliver for IntoFile {
+    fn deliver(&self, extents: &[BlockRange], raw: &[u8]) -> bool {
+        let mut rest = raw;
+        extents.iter().all(|extent| {
+            let (bytes, after) = rest.split_at((extent.count * BLOCK_BYTES) as usize);
+            rest = after;
+            self.0.put(*extent, &[bytes]).is_ok()
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! A folder in which files can fill themselves.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hs_serve::self_filling::{FillError, probe};
+
+/// A folder on a file system that asks before a file is read: the usual one for temporary files, or one made for this.
+pub(crate) struct FillingFolder {
+    path: PathBuf,
+    mounted: bool,
+    folder: tempfile::TempDir,
+}
+
+impl FillingFolder {
+    /// Nothing where the kernel has no such events, which is said aloud, or where there is no root, which is a failure
+    /// in CI.
+    pub(crate) fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().to_owned();
+        match probe(&path) {
+            Ok(()) => Some(Self { path, mounted: false, folder }),
+            Err(FillError::FileSystem { .. }) => Self::on_ext4(folder),
+            Err(error @ FillError::KernelLacksEvents { .. }) => skipped(&error.to_string()),
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "cannot run this test in CI: {error}");
+                skipped(&error.to_string())
+            }
+        }
+    }
+
+    /// A small ext4 in a file of its own.
+    fn on_ext4(folder: tempfile::TempDir) -> Option<Self> {
+        let (disk, path) = (folder.path().join("ext4"), folder.path().join("mounted"));
+        fs::File::create(&disk).and_then(|file| file.set_len(256 << 20)).expect("a file");
+        fs::create_dir(&path).expect("a folder");
+        let run = |program: &str, arguments: &[&Path]| {
+            let output = Command::new(program).args(arguments).output().expect(program);
+            assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        run("mkfs.ext4", &[Path::new("-q"), &disk]);
+        run("mount", &[Path::new("-o"), Path::new("loop"), &disk, &path]);
+        let mounted = Self { path, mounted: true, folder };
+        match probe(mounted.path()) {
+            Ok(()) => Some(mounted),
+            Err(error) => skipped(&error.to_string()),
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for FillingFolder {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+        }
+        let _ = fs::remove_dir_all(self.folder.path());
+    }
+}
+
+fn skipped(why: &str) -> Option<FillingFolder> {
+    // Not eprintln!, which the harness swallows when a test passes.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+    None
+}
