@@ -5,14 +5,13 @@
 //! many reads wait for it. A read is answered when its last span is there, from whichever thread
 //! brought it, so no thread waits for the medium on behalf of a reader.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use hs_engine::cache::{CacheUsage, PolicyKind};
+use hs_engine::queue::{Class, ClientKey, QueueConfig, QueueMetrics};
 use hs_format::Decompressor;
 use hs_units::{BLOCK_BYTES, ByteRange, Lba, Nanos};
 use parking_lot::Mutex;
@@ -23,6 +22,7 @@ use crate::{Image, ImageError};
 mod blocks_served;
 mod cluster;
 mod cold;
+mod jobs;
 mod kept;
 mod memory;
 mod sequential;
@@ -31,6 +31,8 @@ mod tests;
 mod unreadable;
 
 use cluster::Cluster;
+pub use jobs::Asker;
+use jobs::{Job, Jobs};
 use memory::{Key, Memory};
 use sequential::Sequential;
 use unreadable::Unreadable;
@@ -58,6 +60,8 @@ pub struct ReaderOptions {
     pub readers_keep: bool,
     /// Bytes of the disk read ahead of a sequential reader, at most; they wait compressed.
     pub read_ahead_bytes: u64,
+    /// In which order chunks are fetched when more are wanted than there are threads.
+    pub queue: QueueConfig,
 }
 
 impl Default for ReaderOptions {
@@ -68,6 +72,7 @@ impl Default for ReaderOptions {
             cache_policy: PolicyKind::S3Fifo,
             readers_keep: false,
             read_ahead_bytes: 8 << 20,
+            queue: QueueConfig::default(),
         }
     }
 }
@@ -115,17 +120,9 @@ struct Shared {
     sequential: Mutex<Sequential>,
     cluster: Mutex<Cluster>,
     unreadable: Mutex<Unreadable>,
-    jobs: Sender<Job>,
+    jobs: Jobs,
     counters: Counters,
     started: Instant,
-}
-
-enum Job {
-    /// Somebody waits for this chunk.
-    Load(Key),
-    /// Nobody waits for these windows yet.
-    Ahead(Range<u64>),
-    Stop,
 }
 
 /// A piece of a read: these bytes of this chunk.
@@ -158,6 +155,7 @@ struct Pending {
     range: ByteRange,
     late_bytes: u64,
     missed: bool,
+    asker: Asker,
     answer: Answer,
 }
 
@@ -178,7 +176,6 @@ impl Reader {
         policy: Arc<dyn HotPolicy>,
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Self, ImageError> {
-        let (jobs, queue) = unbounded();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let decode_ahead = (cores * DECODED_AHEAD) as u64;
         let memory = Memory::new(&image, &options);
@@ -192,17 +189,17 @@ impl Reader {
             )),
             cluster: Mutex::new(Cluster::new()),
             unreadable: Mutex::default(),
-            jobs,
+            jobs: Jobs::new(options.queue, options.demand_threads),
             counters: Counters::default(),
             started: Instant::now(),
             image,
         });
         let reader = Self { shared, threads: Mutex::new(Vec::new()) };
         for number in 0..options.demand_threads.max(1) {
-            let (shared, queue) = (Arc::clone(&reader.shared), queue.clone());
+            let shared = Arc::clone(&reader.shared);
             let thread = std::thread::Builder::new()
                 .name(format!("hs-demand-{number}"))
-                .spawn(move || shared.work(&queue))
+                .spawn(move || shared.work())
                 .map_err(ImageError::io(reader.shared.image.name(), "start a thread"))?;
             reader.threads.lock().push(thread);
         }
@@ -223,7 +220,34 @@ impl Reader {
         len: u32,
         answer: impl FnOnce(Result<&[&[u8]], &ImageError>) + Send + 'static,
     ) {
-        self.shared.submit(ByteRange::new(offset, u64::from(len)), Box::new(answer), None);
+        self.submit_for(Asker::SOMEBODY, offset, len, answer);
+    }
+
+    /// As [`Reader::submit`], where several clients share the disk or nobody waits for the answer.
+    pub fn submit_for(
+        &self,
+        asker: Asker,
+        offset: u64,
+        len: u32,
+        answer: impl FnOnce(Result<&[&[u8]], &ImageError>) + Send + 'static,
+    ) {
+        self.shared.submit(asker, ByteRange::new(offset, u64::from(len)), Box::new(answer), None);
+    }
+
+    /// A client opened a connection: all that it has have one share of the medium.
+    pub fn open_connection(&self, client: ClientKey) {
+        self.shared.jobs.connection(client, true);
+    }
+
+    /// A client closed a connection.
+    pub fn close_connection(&self, client: ClientKey) {
+        self.shared.jobs.connection(client, false);
+    }
+
+    /// What was fetched for whom, and how long it waited for that.
+    #[must_use]
+    pub fn queue_metrics(&self) -> QueueMetrics {
+        self.shared.jobs.metrics()
     }
 
     /// Reads into `buffer` and waits.
@@ -291,7 +315,7 @@ impl Reader {
     pub fn stream_ended(&self) {
         let orphans = self.shared.memory.lock().orphans();
         for key in orphans {
-            let _ = self.shared.jobs.send(Job::Load(key));
+            self.shared.load(Asker::SOMEBODY, key);
         }
     }
 
@@ -299,7 +323,7 @@ impl Reader {
     pub fn stream_pauses(&self) {
         let waiting = self.shared.memory.lock().take_joined();
         for key in waiting {
-            let _ = self.shared.jobs.send(Job::Load(key));
+            self.shared.load(Asker::SOMEBODY, key);
         }
     }
 
@@ -364,9 +388,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         let threads = std::mem::take(&mut *self.threads.lock());
-        for _ in &threads {
-            let _ = self.shared.jobs.send(Job::Stop);
-        }
+        self.shared.jobs.stop();
         for thread in threads {
             let _ = thread.join();
         }
@@ -381,7 +403,7 @@ impl Shared {
         self.started.elapsed().into()
     }
 
-    fn submit(&self, range: ByteRange, answer: Answer, since: Option<Nanos>) {
+    fn submit(&self, asker: Asker, range: ByteRange, answer: Answer, since: Option<Nanos>) {
         let disk_bytes = self.image.disk_bytes();
         if !range.fits_in(disk_bytes) {
             return answer(Err(&ImageError::OutsideDisk { range, disk_bytes }));
@@ -397,6 +419,7 @@ impl Shared {
             late_bytes: 0,
             missed: false,
             spans,
+            asker,
             answer,
         };
         pending.missing = pending.found.iter().filter(|found| found.is_none()).count();
@@ -406,9 +429,9 @@ impl Shared {
             self.mark_served(&mut memory, &pending);
             drop(memory);
             self.answer(pending);
-            return windows.for_each(|window| self.read_ahead(window));
+            return windows.for_each(|window| self.read_ahead(asker, window));
         }
-        let (mut wanted, mut dropped) = (Vec::new(), Vec::new());
+        let (mut wanted, mut coming, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
         for (span, found) in pending.spans.iter().zip(&pending.found) {
             if found.is_some() {
                 continue;
@@ -426,7 +449,9 @@ impl Shared {
                     self.cluster.lock().used(window);
                 }
             }
-            if !memory.is_loading(span.key) && !wanted.contains(&span.key) {
+            if memory.is_loading(span.key) {
+                coming.push(span.key);
+            } else if !wanted.contains(&span.key) {
                 wanted.push(span.key);
             }
         }
@@ -444,10 +469,13 @@ impl Shared {
         dropped.into_iter().for_each(|chunk| self.policy.dropped(chunk));
         for key in wanted {
             if !matches!(key, Key::Hot(chunk) if self.join(chunk)) {
-                let _ = self.jobs.send(Job::Load(key));
+                self.load(asker, key);
             }
         }
-        windows.for_each(|window| self.read_ahead(window));
+        if asker.class == Class::Demand {
+            coming.into_iter().for_each(|key| self.jobs.hurry(key));
+        }
+        windows.for_each(|window| self.read_ahead(asker, window));
     }
 
     /// Lets the readers of a hot chunk wait for the stream; false when they must fetch it.
@@ -571,7 +599,7 @@ impl Shared {
                 self.policy.miss_answered();
             }
             match key {
-                Key::Hot(_) => self.submit(pending.range, pending.answer, Some(pending.at)),
+                Key::Hot(_) => self.submit(pending.asker, pending.range, pending.answer, Some(pending.at)),
                 Key::Cold(_) => {
                     self.counters.failed_requests.fetch_add(1, Relaxed);
                     (pending.answer)(Err(error));
@@ -581,7 +609,7 @@ impl Shared {
     }
 
     /// A window was asked for: if it continues a sequence, fetches and decompresses ahead of it.
-    fn read_ahead(&self, window: u64) {
+    fn read_ahead(&self, asker: Asker, window: u64) {
         let ahead = self.sequential.lock().observe(window);
         if ahead.fetch.is_empty() && ahead.decode.is_empty() {
             return;
@@ -591,17 +619,36 @@ impl Shared {
         let decode: Vec<u64> = ahead.decode.filter(|window| memory.begin_decoding(*window)).collect();
         drop(memory);
         for window in decode {
-            let _ = self.jobs.send(Job::Load(Key::Cold(window)));
+            self.load(asker, Key::Cold(window));
         }
         if let Some(first) = fetch {
-            let _ = self.jobs.send(Job::Ahead(first..ahead.fetch.end));
+            let asker = Asker { class: asker.class.max(Class::ReadAhead), ..asker };
+            self.jobs.push(asker, self.whereabouts(Key::Cold(first)), Job::Ahead(first..ahead.fetch.end));
         }
     }
 
-    fn work(&self, queue: &Receiver<Job>) {
+    /// Has a chunk fetched, or decompressed, by a thread.
+    fn load(&self, asker: Asker, key: Key) {
+        self.jobs.push(asker, self.whereabouts(key), Job::Load(key));
+    }
+
+    /// About where a chunk lies in the file. Cold windows lie in order, so it takes no index to know that.
+    fn whereabouts(&self, key: Key) -> ByteRange {
+        match key {
+            Key::Hot(chunk) => self.image.hot_chunk(chunk).1,
+            Key::Cold(window) => {
+                let superblock = self.image.superblock();
+                let (cold, windows) = (superblock.cold.range, superblock.windows().max(1));
+                let len = cold.len / windows;
+                ByteRange::new(cold.offset + len * window, len)
+            }
+        }
+    }
+
+    fn work(&self) {
         let mut tools = Decompressor::new();
-        for job in queue {
-            match job {
+        while let Some(turn) = self.jobs.take() {
+            match turn.job.clone() {
                 Job::Load(Key::Hot(chunk)) => self.load_hot(chunk, &mut tools),
                 Job::Load(Key::Cold(window)) => {
                     let known = self.memory.lock().peek(Key::Cold(window));
@@ -611,7 +658,6 @@ impl Shared {
                     }
                 }
                 Job::Ahead(windows) => self.load_ahead(windows, &mut tools),
-                Job::Stop => return,
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use hs_format::{ChunkRef, Decompressor, WindowRef};
 use hs_units::BlockRange;
 
-use super::{Bytes, Job, Shared};
+use super::{Asker, Bytes, Shared};
 use crate::ImageError;
 use crate::reader::memory::{Key, Memory};
 
@@ -160,7 +160,7 @@ impl Shared {
         let mut memory = self.memory.lock();
         let kept = memory.keep_stored(window, *chunk, stored);
         if kept && near && memory.begin_decoding(window) {
-            let _ = self.jobs.send(Job::Load(Key::Cold(window)));
+            self.load(Asker::SOMEBODY, Key::Cold(window));
         }
         kept
     }
