@@ -99,9 +99,12 @@ fn names_of(path: &str) -> impl Iterator<Item = String> {
     path.rsplit('/').filter(|name| !name.is_empty() && *name != ".").map(str::to_owned)
 }
 
+/// Fills the buffer from an offset of the disk.
+type Read<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
+
 /// The disk as the library reads it.
 struct Disk<'a> {
-    read: Mutex<&'a mut dyn FnMut(u64, &mut [u8]) -> io::Result<()>>,
+    read: Mutex<&'a mut Read<'a>>,
     /// What the first read that failed said.
     error: Mutex<Option<io::Error>>,
 }
