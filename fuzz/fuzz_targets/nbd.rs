@@ -1,12 +1,13 @@
 //! Bytes as what an NBD client says. The first byte chooses how much of a good conversation comes before them,
 //! since the fuzzer would rarely find an open export: none, a handshake, or a handshake with structured replies and
-//! holes. The second says how long the pieces are in which everything comes a second time.
+//! holes; and what
+//! the conversation has to do with TLS. The second says how long the pieces are in which everything comes a second time.
 
 #![no_main]
 
 use std::sync::Arc;
 
-use hs_serve::nbd::protocol::{Event, ExportInfo, MAX_READ_BYTES, Protocol};
+use hs_serve::nbd::protocol::{Event, ExportInfo, MAX_READ_BYTES, Protocol, Security};
 use libfuzzer_sys::fuzz_target;
 
 const DISKS: [u64; 2] = [1 << 40, 5];
@@ -23,19 +24,25 @@ fuzz_target!(|data: &[u8]| {
         said.extend(option(7, b"\0\0\0\0\0\x01\0\x03"));
     }
     said.extend(rest);
-    let mut whole = conversation();
+    // What the handshake has to do with TLS.
+    let security = [Security::Off, Security::Secured, Security::Offered, Security::Required][usize::from(mode / 3) % 4];
+    let mut whole = conversation(security);
     let expected = events(&mut whole, &said);
     check(&expected);
-    let mut cut = conversation();
+    if matches!(security, Security::Offered | Security::Required) {
+        // Here it matters what has come together: after a request for TLS nothing may.
+        return;
+    }
+    let mut cut = conversation(security);
     let pieces = said.chunks(usize::from(*piece_bytes).max(1));
     let mut found = events(&mut cut, b"");
     found.extend(pieces.flat_map(|piece| events(&mut cut, piece)));
     assert_eq!(found, expected);
 });
 
-fn conversation() -> Protocol {
+fn conversation(security: Security) -> Protocol {
     let export = |bytes: &u64| ExportInfo { name: bytes.to_string(), description: "x".into(), bytes: *bytes };
-    Protocol::new(Arc::from(DISKS.iter().map(export).collect::<Vec<_>>()))
+    Protocol::new(Arc::from(DISKS.iter().map(export).collect::<Vec<_>>()), security)
 }
 
 fn events(protocol: &mut Protocol, bytes: &[u8]) -> Vec<Event> {
@@ -56,6 +63,7 @@ fn check(events: &[Event]) {
         assert!(!ended, "nothing follows the end");
         match event {
             Event::Send(bytes) => assert!(!bytes.is_empty()),
+            Event::StartTls => assert!(disk_bytes.is_none()),
             Event::Opened(export) => {
                 assert!(disk_bytes.is_none());
                 disk_bytes = Some(DISKS[*export]);

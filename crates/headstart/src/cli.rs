@@ -5,6 +5,7 @@ mod fill;
 mod lab;
 mod qemu;
 mod serving;
+mod tls;
 mod top;
 
 use std::ffi::OsString;
@@ -23,6 +24,7 @@ pub(crate) use self::fill::{Attach, Detach, Hydrate};
 pub(crate) use self::lab::{Lab, LabDisk, LabList, LabRun};
 pub(crate) use self::qemu::{Accel, QemuFlags};
 pub(crate) use self::serving::Serving;
+pub(crate) use self::tls::{TlsFlags, TlsMode};
 pub(crate) use self::top::Top;
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
@@ -418,6 +420,8 @@ pub(crate) struct Serve {
     /// brackets) or unix:PATH. It can be given several times.
     #[arg(long, required = true, value_name = "ADDRESS")]
     pub nbd: Vec<NbdAddress>,
+    #[command(flatten)]
+    pub tls: TlsFlags,
     /// Read the images from an emulated medium, each from one of its own.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,

@@ -241,6 +241,30 @@ pub enum ServeError {
         /// Why it stays.
         what: &'static str,
     },
+    /// A file with certificates, or a key, cannot be read or holds none.
+    #[error("{} is not usable for TLS: {source}", path.display())]
+    TlsFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The authority that clients are to be certified by cannot be used.
+    #[error("clients cannot be verified by {}: {source}", path.display())]
+    TlsAuthority {
+        /// The file with its certificate.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: rustls::server::VerifierBuilderError,
+    },
+    /// The files are readable, but make no server.
+    #[error("the certificates in {} cannot be used: {source}", directory.display())]
+    TlsUnusable {
+        /// Where they lie.
+        directory: PathBuf,
+        /// What is wrong with them.
+        source: rustls::Error,
+    },
     /// Something else the operating system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {

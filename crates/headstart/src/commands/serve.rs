@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats};
+use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats, NbdTls};
 use hs_serve::{Prefetching, ServedDisk};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use crate::cli::{PrefetchLimits, Serve};
+use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
 use crate::medium::OnMedium;
 use crate::service::careful::{self, resolve};
 use crate::service::handover::Supervisor;
@@ -36,13 +36,14 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     let began = Instant::now();
     let signals = Ends::block()?;
     let (supervisor, mut kept) = Supervisor::at(args.serving.supervisor_fd)?;
+    let options = NbdOptions { tls: tls(&args.tls)?, ..NbdOptions::default() };
     let named: Vec<Named> = args.images.iter().map(|word| Named::parse(word)).collect::<Result<_, _>>()?;
     let served: Vec<Served> =
         named.into_iter().map(|named| Served::start(args, named)).collect::<Result<_, _>>()?;
     let exports = served.iter().map(Served::export).collect();
     let mut server = match kept.take::<()>("nbd")? {
-        Some(((), sockets)) => NbdServer::resume(exports, sockets, NbdOptions::default())?,
-        None => NbdServer::start(exports, &args.nbd, NbdOptions::default())?,
+        Some(((), sockets)) => NbdServer::resume(exports, sockets, options)?,
+        None => NbdServer::start(exports, &args.nbd, options)?,
     };
     supervisor.keep("nbd", (), server.sockets())?;
     let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
@@ -91,6 +92,17 @@ fn say_where(served: &[Served], server: &NbdServer, metrics: Option<&MetricsSock
         eprintln!("metrics at {}", metrics.url());
     }
     eprintln!("Ctrl-C ends it");
+}
+
+/// How the server speaks TLS, if it does.
+fn tls(flags: &TlsFlags) -> anyhow::Result<Option<NbdTls>> {
+    let Some(directory) = &flags.tls_certificates else { return Ok(None) };
+    let required = match flags.tls {
+        Some(TlsMode::Off) => return Ok(None),
+        Some(TlsMode::On) => false,
+        Some(TlsMode::Require) | None => true,
+    };
+    Ok(Some(NbdTls::load(directory, required, flags.tls_verify_peer)?))
 }
 
 /// An image and the name of its export.

@@ -81,6 +81,8 @@ pub(super) fn receive(socket: &OwnedFd, flags: RecvFlags) -> Result<Option<(Mess
     let received = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut text)], &mut ancillary, flags) {
             Err(Errno::INTR) => {}
+            // It was gone before it had read everything that was said to it.
+            Err(Errno::CONNRESET) => return Ok(None),
             received => break received?,
         }
     };

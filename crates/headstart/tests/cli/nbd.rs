@@ -13,10 +13,16 @@ use crate::scene::{PATIENCE, Ran, Running, Scene, has_tools, headstart, machine_
 use crate::supervised::{kill, served_again};
 
 /// A server on a socket of the scene, once it listens.
-fn serve(scene: &Scene, arguments: &[&str]) -> Running {
+pub(crate) fn serve(scene: &Scene, arguments: &[&str]) -> Running {
     let socket = format!("unix:{}", scene.arg("socket"));
     let mut serving = Running::start(["serve", "--nbd", &socket].iter().chain(arguments));
-    while !serving.said().contains("Ctrl-C") {}
+    loop {
+        let line = serving.said();
+        assert!(!line.is_empty(), "the server ended");
+        if line.contains("Ctrl-C") {
+            break;
+        }
+    }
     serving
 }
 
@@ -25,11 +31,11 @@ fn uri(scene: &Scene, export: &str) -> String {
 }
 
 /// Another program's run, which must end well.
-fn tool(name: &str, arguments: &[&str]) -> Ran {
+pub(crate) fn tool(name: &str, arguments: &[&str]) -> Ran {
     Ran::from(Command::new(name).args(arguments).output().expect("the program starts")).ok()
 }
 
-fn end(serving: Running) -> String {
+pub(crate) fn end(serving: Running) -> String {
     serving.signal(Signal::TERM);
     let (status, printed, said) = serving.end();
     assert!(status.success(), "{said}");
@@ -37,7 +43,7 @@ fn end(serving: Running) -> String {
 }
 
 /// An image of a disk with data, a hole and data.
-fn holed(scene: &Scene, name: &str) -> Vec<u8> {
+pub(crate) fn holed(scene: &Scene, name: &str) -> Vec<u8> {
     let mut disk = scene.raw("holed.raw", 700, 50);
     disk[256 * 4096..512 * 4096].fill(0);
     fs::write(scene.path("holed.raw"), &disk).expect("written");

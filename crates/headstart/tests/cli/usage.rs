@@ -71,7 +71,12 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["optimize", "x", "-o", "y"]).fails(2, &["--profile"]);
     run(["run", "x"]).fails(2, &["CMD"]);
     run(["run", "x", "--ready", "(", "--", "true"]).fails(2, &["--ready"]);
-    run(["boot", "x", "--vmm", "bochs"]).fails(2, &["bochs", "uml"]);
+    run(["boot", "x", "--vmm", "bochs"]).fails(2, &["bochs", "uml", "qemu"]);
+    run(["boot", "x", "--vmm", "qemu", "--accel", "xen"]).fails(2, &["xen", "auto", "kvm", "tcg"]);
+    run(["boot", "x", "--vmm", "qemu", "--bus", "scsi"]).fails(2, &["scsi", "virtio", "nvme"]);
+    run(["serve", "x", "--nbd", "h", "--tls", "maybe"]).fails(2, &["maybe", "off", "on", "require"]);
+    run(["serve", "x", "--nbd", "h", "--tls", "on"]).fails(2, &["--tls-certificates"]);
+    run(["serve", "x", "--nbd", "h", "--tls-verify-peer"]).fails(2, &["--tls-certificates"]);
     run(["boot", "x", "--ready-timeout", "soon"]).fails(2, &["soon", "seconds"]);
     run(["boot", "x", "--warm", "--medium", "flat-10ms-25mbs"]).fails(2, &["--warm", "--medium"]);
     run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);

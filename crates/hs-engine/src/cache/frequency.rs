@@ -1,5 +1,7 @@
 //! How often something was asked for lately, in a few bits.
 
+use super::segments::Segments;
+
 /// Increments after which a word of counters is halved, so that all are once in as many as ten times the entries
 /// (the paper's sample of ten times the cache).
 const INCREMENTS_A_WORD: u64 = 20;
@@ -8,34 +10,43 @@ const MAX_COUNT: u64 = 15;
 /// Each bit but the highest of every counter.
 const WITHOUT_HIGH_BITS: u64 = 0x7777_7777_7777_7777;
 const ROWS: u32 = 4;
-const FIRST_WORDS: usize = 64;
+/// Words for the first entries; a power of two.
+const FIRST_WORDS: u32 = 64;
 
 /// A count-min sketch (Cormode, Muthukrishnan: "An improved data stream summary", J. Algorithms 2005) of four rows with
 /// counters of four bits, eight for each entry, that forgets: TinyLFU's "reset" (Einziger, Friedman, Manes: "TinyLFU: a highly
 /// efficient cache admission policy", ACM ToS 2017, section 3.3).
 ///
 /// Different from the paper: counters are halved a word at a time, round about, and not all at once, which would be a pause at a
-/// million entries.
+/// million entries. For the same reason it grows a word at a time, addressed as in linear hashing: the new word is a copy of
+/// that which had its keys until then.
 #[derive(Debug)]
 pub(super) struct FrequencySketch {
-    /// A power of two of words of 16 counters, four for each row.
-    words: Vec<u64>,
+    /// Words of 16 counters, four for each row.
+    words: Segments<u64>,
+    /// Words when the last doubling was complete, less one.
+    mask: u32,
     increments: u64,
     /// The word that is halved next.
-    hand: usize,
+    hand: u32,
 }
 
 impl Default for FrequencySketch {
     fn default() -> Self {
-        Self { words: vec![0; FIRST_WORDS], increments: 0, hand: 0 }
+        let mut words = Segments::default();
+        (0..FIRST_WORDS).for_each(|_| words.push(0));
+        Self { words, mask: FIRST_WORDS - 1, increments: 0, hand: 0 }
     }
 }
 
 impl FrequencySketch {
-    /// Makes room for so many entries. A word's copy stands where its keys will be looked for.
+    /// Makes room for so many entries.
     pub(super) fn reserve(&mut self, entries: usize) {
-        while self.words.len() * 2 < entries {
-            self.words.extend_from_within(..);
+        while (self.words.len() as usize) < entries / 2 {
+            self.words.push(self.words[self.words.len() & self.mask]);
+            if self.words.len() > self.mask << 1 | 1 {
+                self.mask = self.mask << 1 | 1;
+            }
         }
     }
 
@@ -64,12 +75,13 @@ impl FrequencySketch {
     }
 
     /// The word and the place in it of the counter in a row.
-    fn place(&self, hash: u64, row: u32) -> (usize, u32) {
+    fn place(&self, hash: u64, row: u32) -> (u32, u32) {
         // Multiplying by odd numbers and taking the high half gives each row a hash of its own.
         const ODD: [u64; ROWS as usize] =
             [0xc3a5_c85c_97cb_3127, 0xb492_b66f_be98_f273, 0x9ae1_6a3b_2f90_404f, 0xcbf2_9ce4_8422_2325];
         let mixed = hash.wrapping_mul(ODD[row as usize]) >> 24;
-        let word = mixed as usize & (self.words.len() - 1);
+        let word = mixed as u32 & (self.mask << 1 | 1);
+        let word = if word < self.words.len() { word } else { word & self.mask };
         (word, row * 16 + (mixed >> 38) as u32 * 4)
     }
 }
@@ -92,7 +104,7 @@ mod tests {
                 keys.map(|key| sketch.estimate(hash_of(&key))).sum::<u64>() as f64 / count as f64
             };
             assert!(mean(0..100) > 5.0 && mean(100..1000) < 2.5, "{} {}", mean(0..100), mean(100..1000));
-            sketch.reserve(8000);
+            sketch.reserve(8100);
         }
     }
 

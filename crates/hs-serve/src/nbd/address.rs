@@ -192,13 +192,14 @@ impl Listener {
         }
     }
 
-    /// The address as NBD programs take it (doc/uri.md of the protocol's project), without an export.
-    pub(super) fn uri(&self, export: &str) -> String {
+    /// The address of an export as NBD programs take it (doc/uri.md of the protocol's project).
+    pub(super) fn uri(&self, export: &str, tls: bool) -> String {
         let export = escaped(export);
+        let scheme = if tls { "nbds" } else { "nbd" };
         match self {
-            Self::Tcp { address, .. } => format!("nbd://{address}/{export}"),
+            Self::Tcp { address, .. } => format!("{scheme}://{address}/{export}"),
             Self::Unix { path, .. } => {
-                format!("nbd+unix:///{export}?socket={}", escaped(&path.display().to_string()))
+                format!("{scheme}+unix:///{export}?socket={}", escaped(&path.display().to_string()))
             }
         }
     }
@@ -270,8 +271,8 @@ mod tests {
         let address = NbdAddress::Unix(path.clone());
         drop(UnixListener::bind(&path).expect("bound"));
         let listener = Listener::all(&address).expect("taken over");
-        assert!(listener[0].uri("x y").ends_with("/a%20b"), "{}", listener[0].uri("x y"));
-        assert!(listener[0].uri("x y").starts_with("nbd+unix:///x%20y?socket=/"));
+        assert!(listener[0].uri("x y", false).ends_with("/a%20b"), "{}", listener[0].uri("x y", false));
+        assert!(listener[0].uri("x y", false).starts_with("nbd+unix:///x%20y?socket=/"));
         let refused = Listener::all(&address).err().expect("it lives").to_string();
         assert!(refused.contains("a server listens"), "{refused}");
         drop(listener);
@@ -293,7 +294,11 @@ mod tests {
         assert!(refused.contains("cannot listen on 192.0.2.1:0: "), "{refused}");
         let here: NbdAddress = "127.0.0.1:0".parse().expect("an address");
         let listeners = Listener::all(&here).expect("listens");
-        assert!(listeners[0].uri("").starts_with("nbd://127.0.0.1:"), "{}", listeners[0].uri(""));
+        assert!(
+            listeners[0].uri("", false).starts_with("nbd://127.0.0.1:"),
+            "{}",
+            listeners[0].uri("", false)
+        );
     }
 
     #[test]

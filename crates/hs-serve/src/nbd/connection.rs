@@ -31,10 +31,12 @@ const EXTENTS: usize = 4096;
 const INPUT_BYTES: usize = 64 << 10;
 
 /// Why a connection ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum Why {
     #[error("{0}")]
     Said(#[from] End),
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
     #[error("the client hung up")]
     HungUp,
     #[error("the client has chosen no export in time")]
@@ -133,8 +135,8 @@ impl Connection {
             exports: Arc::clone(&common.exports),
             stop: Arc::clone(&common.stop),
             reads: Arc::clone(&common.reads),
-            options: common.options,
-            protocol: Protocol::new(Arc::clone(&common.infos)),
+            options: common.options.clone(),
+            protocol: Protocol::new(Arc::clone(&common.infos), common.options.security()),
             client,
             export: 0,
             share: None,
@@ -161,19 +163,19 @@ impl Connection {
                 Err(why) => return why,
             };
             if self.outgoing.is_closed() {
-                return self.ending.map_or(Why::HungUp, |(why, _)| why);
+                return self.ending.take().map_or(Why::HungUp, |(why, _)| why);
             }
-            if let Some((why, until)) = self.ending {
+            if let Some((why, until)) = &self.ending {
                 if self.outgoing.is_idle() && self.reading.is_none() {
-                    return why;
+                    return why.clone();
                 }
-                if Instant::now() >= until {
+                if Instant::now() >= *until {
                     return Why::Unread;
                 }
             }
             match self.wait(want, seen) {
                 Ok(()) => {}
-                Err(why) => return self.ending.map_or(why, |(first, _)| first),
+                Err(why) => return self.ending.take().map_or(why, |(first, _)| first),
             }
         }
     }
@@ -213,7 +215,13 @@ impl Connection {
             }
             match recv(self.outgoing.socket(), &mut *input, RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => self.end(Why::HungUp),
-                Ok((_, length)) => self.protocol.handle_bytes(&input[..length]),
+                Ok((_, length)) => {
+                    let (said, was_last) = self.outgoing.open(&input[..length])?;
+                    self.protocol.handle_bytes(&said);
+                    if was_last {
+                        self.end(Why::HungUp);
+                    }
+                }
                 Err(Errno::AGAIN) => return Ok(Want::Input),
                 Err(Errno::INTR) => {}
                 Err(_) => return Err(Why::HungUp),
@@ -224,6 +232,11 @@ impl Connection {
     fn handle(&mut self, event: Event) -> Result<(), Why> {
         match event {
             Event::Send(bytes) => self.outgoing.say(&bytes),
+            Event::StartTls => {
+                if let Some(tls) = &self.options.tls {
+                    self.outgoing.secure(tls.session()?);
+                }
+            }
             Event::Opened(export) => {
                 self.export = export;
                 self.share = Some(Share::new(&self.exports[export].reader, self.client));
@@ -311,8 +324,8 @@ impl Connection {
             PollFd::from_borrowed_fd(self.outgoing.socket(), events),
             PollFd::from_borrowed_fd(self.outgoing.woken(), PollFlags::IN),
         ];
-        let until = match self.ending {
-            Some((_, until)) => Some(until),
+        let until = match &self.ending {
+            Some((_, until)) => Some(*until),
             None if self.protocol.is_open() => None,
             None => Some(self.began + self.options.handshake_patience),
         };

@@ -6,6 +6,7 @@
 //!        ◄─sendmsg── connection's thread, what the socket did not take at once
 //! ```
 //!
+//! Under TLS these bytes are records: whoever sends seals them, the connection's thread opens them.
 //! The protocol ([`protocol`]) does no I/O and is the same whatever carries its bytes. docs/NBD.md says
 //! what clients get.
 
@@ -17,10 +18,12 @@ mod options;
 mod outgoing;
 pub mod protocol;
 mod server;
+mod tls;
 mod wire;
 
 pub use address::{BadAddress, NbdAddress};
 pub use export::Export;
 pub use protocol::End;
 pub use server::{NbdOptions, NbdServer, NbdStats};
+pub use tls::NbdTls;
 pub use wire::{Reply, errno};

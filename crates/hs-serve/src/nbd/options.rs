@@ -1,6 +1,6 @@
 //! The handshake's options, one at a time.
 
-use super::protocol::{ExportInfo, MAX_READ_BYTES, Session};
+use super::protocol::{End, ExportInfo, MAX_READ_BYTES, Security, Session};
 use super::wire::{self, info, option, option_reply, transmission};
 
 /// The longest name that the protocol has.
@@ -16,29 +16,42 @@ pub(super) enum Answered {
     Say(Vec<u8>),
     /// This is said, and requests follow.
     Open(Session, Vec<u8>),
+    /// This is said, and TLS follows; what was settled before is void.
+    StartTls(Vec<u8>),
     /// This is said, and nothing follows.
     Abort(Vec<u8>),
     /// Nothing can be said.
-    Hang,
+    Hang(End),
 }
 
 /// What was settled by the options so far.
 #[derive(Debug)]
 pub(super) struct Negotiation {
     no_zeroes: bool,
+    security: Security,
     structured: bool,
     /// The export that `base:allocation` was chosen for.
     allocation_of: Option<usize>,
 }
 
 impl Negotiation {
-    pub(super) const fn new(no_zeroes: bool) -> Self {
-        Self { no_zeroes, structured: false, allocation_of: None }
+    pub(super) const fn new(no_zeroes: bool, security: Security) -> Self {
+        Self { no_zeroes, security, structured: false, allocation_of: None }
+    }
+
+    /// The negotiation that begins once TLS protects it: nothing of what was said before counts.
+    pub(super) const fn secured(&self) -> Self {
+        Self::new(self.no_zeroes, Security::Secured)
     }
 
     pub(super) fn answer(&mut self, exports: &[ExportInfo], number: u32, data: &[u8]) -> Answered {
         let invalid = |why: &str| Answered::Say(reply(number, option_reply::ERR_INVALID, why.as_bytes()));
         match number {
+            option::STARTTLS => self.start_tls(data),
+            option::EXPORT_NAME if self.security == Security::Required => Answered::Hang(End::WithoutTls),
+            _ if self.security == Security::Required && number != option::ABORT => {
+                Answered::Say(reply(number, option_reply::ERR_TLS_REQD, b"this server speaks TLS only"))
+            }
             option::EXPORT_NAME => self.by_name(exports, data),
             option::ABORT => Answered::Abort(reply(number, option_reply::ACK, b"")),
             option::LIST if data.is_empty() => Answered::Say(list(exports)),
@@ -60,6 +73,19 @@ impl Negotiation {
         }
     }
 
+    fn start_tls(&self, data: &[u8]) -> Answered {
+        let number = option::STARTTLS;
+        let say = |kind, why: &[u8]| Answered::Say(reply(number, kind, why));
+        match self.security {
+            Security::Off => say(option_reply::ERR_UNSUP, b""),
+            Security::Secured => say(option_reply::ERR_INVALID, b"TLS is on already"),
+            _ if !data.is_empty() => say(option_reply::ERR_INVALID, b"nothing may come with this option"),
+            Security::Offered | Security::Required => {
+                Answered::StartTls(reply(number, option_reply::ACK, b""))
+            }
+        }
+    }
+
     fn session(&self, exports: &[ExportInfo], export: usize) -> Session {
         let allocation = self.allocation_of == Some(export);
         Session { export, bytes: exports[export].bytes, structured: self.structured, allocation }
@@ -67,7 +93,7 @@ impl Negotiation {
 
     /// The option of old: its answer has no header.
     fn by_name(&self, exports: &[ExportInfo], name: &[u8]) -> Answered {
-        let Some(export) = find(exports, name) else { return Answered::Hang };
+        let Some(export) = find(exports, name) else { return Answered::Hang(End::NoSuchExport) };
         let mut bytes = exports[export].bytes.to_be_bytes().to_vec();
         bytes.extend(transmission::flags(self.structured).to_be_bytes());
         if !self.no_zeroes {

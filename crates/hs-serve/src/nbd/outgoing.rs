@@ -5,6 +5,7 @@
 //! not read holds nobody else. What was asked for and not sent yet is counted, and the connection takes no
 //! further request while that is much: this bounds its memory.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,6 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 
+use super::tls::TlsSession;
 use super::wire::{Reply, errno};
 
 /// Bytes asked for and not sent yet, for each connection. One request is always let in, however long.
@@ -42,6 +44,8 @@ struct State {
     changes: u64,
     asleep: Option<Until>,
     closed: bool,
+    /// Seals what is sent, once the client has asked for it.
+    tls: Option<Box<TlsSession>>,
 }
 
 /// Bytes that the socket did not take yet.
@@ -150,8 +154,43 @@ impl Outgoing {
         self.send(&mut self.state.lock(), bytes, &[], hold);
     }
 
-    /// Sends what the socket takes at once and keeps a copy of the rest.
+    /// From here on everything is sent and received under TLS.
+    pub(super) fn secure(&self, session: TlsSession) {
+        self.state.lock().tls = Some(Box::new(session));
+    }
+
+    /// What the received bytes say, and whether that was the last: themselves, or what the records in them carry, once
+    /// there is TLS. What TLS itself has to say to them is sent.
+    pub(super) fn open<'a>(&self, bytes: &'a [u8]) -> Result<(Cow<'a, [u8]>, bool), rustls::Error> {
+        let mut state = self.state.lock();
+        let Some(tls) = &mut state.tls else { return Ok((bytes.into(), false)) };
+        let (opened, outcome) = tls.open(bytes);
+        if !opened.send.is_empty() {
+            let hold = Hold { bytes: opened.send.len() as u64, requests: 0 };
+            state.held.bytes += hold.bytes;
+            self.put(&mut state, &opened.send, &[], hold);
+        }
+        outcome.map(|()| (opened.plain.into(), opened.ended))
+    }
+
+    /// Sends bytes, sealed if there is TLS.
     fn send(&self, state: &mut MutexGuard<'_, State>, head: &[u8], pieces: &[&[u8]], hold: Hold) {
+        if state.closed {
+            return self.released(state, hold);
+        }
+        match state.tls.as_mut().map(|tls| tls.seal(head, pieces)) {
+            None => self.put(state, head, pieces, hold),
+            Some(Ok(records)) => self.put(state, &records, &[], hold),
+            Some(Err(error)) => {
+                log::error!("an NBD answer cannot be encrypted: {error}");
+                self.close_now(state);
+                self.released(state, hold);
+            }
+        }
+    }
+
+    /// Sends what the socket takes at once and keeps a copy of the rest.
+    fn put(&self, state: &mut MutexGuard<'_, State>, head: &[u8], pieces: &[&[u8]], hold: Hold) {
         if state.closed {
             return self.released(state, hold);
         }
@@ -249,7 +288,15 @@ impl Outgoing {
 
     /// Nothing is sent or received any more.
     pub(super) fn close(&self) {
-        self.close_now(&mut self.state.lock());
+        let mut state = self.state.lock();
+        // The client can tell an end from somebody who cuts the line.
+        if !state.closed
+            && state.queue.is_empty()
+            && let Some(Ok(end)) = state.tls.as_mut().map(|tls| tls.seal_end())
+        {
+            self.put(&mut state, &end, &[], Hold::default());
+        }
+        self.close_now(&mut state);
     }
 
     fn close_now(&self, state: &mut MutexGuard<'_, State>) {

@@ -31,6 +31,20 @@ pub struct ExportInfo {
     pub bytes: u64,
 }
 
+/// What a conversation has to do with TLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Security {
+    /// There is none.
+    #[default]
+    Off,
+    /// The client may ask for it.
+    Offered,
+    /// Nothing is told to a client that has not asked for it.
+    Required,
+    /// It protects everything that is said.
+    Secured,
+}
+
 /// A request for bytes of the disk, which lie within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
@@ -47,6 +61,9 @@ pub struct Request {
 pub enum Event {
     /// Send these bytes.
     Send(Vec<u8>),
+    /// The bytes that were sent so far were the last ones in the clear: a TLS handshake follows, and what it carries is
+    /// what the client says from now on.
+    StartTls,
     /// The client has chosen this export: requests follow.
     Opened(usize),
     /// Send bytes of the disk, in one piece or, if the reply is structured and `uncut` is not set, in any.
@@ -93,6 +110,15 @@ pub enum End {
     /// The client wants an export by the old option, which knows no other answer to a wrong name.
     #[error("the client asked for an export that does not exist")]
     NoSuchExport,
+    /// The same option, in the clear, where only TLS is spoken.
+    #[error("the client did not ask for TLS")]
+    WithoutTls,
+    /// Somebody put words into the client's mouth that would count as protected.
+    #[error("{bytes} bytes came in the clear between the request for TLS and its answer")]
+    Injected {
+        /// How many.
+        bytes: usize,
+    },
 }
 
 #[derive(Debug)]
@@ -100,6 +126,8 @@ enum Phase {
     Greeting,
     ClientFlags,
     Options(Negotiation),
+    /// TLS was agreed on, which has been said.
+    StartingTls(Negotiation),
     Requests(Session),
     Ended,
 }
@@ -118,6 +146,7 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub struct Protocol {
     exports: Arc<[ExportInfo]>,
+    security: Security,
     phase: Phase,
     input: Input,
 }
@@ -125,8 +154,8 @@ pub struct Protocol {
 impl Protocol {
     /// A conversation that has not begun, about these exports; there is at least one.
     #[must_use]
-    pub fn new(exports: Arc<[ExportInfo]>) -> Self {
-        Self { exports, phase: Phase::Greeting, input: Input::default() }
+    pub fn new(exports: Arc<[ExportInfo]>, security: Security) -> Self {
+        Self { exports, security, phase: Phase::Greeting, input: Input::default() }
     }
 
     /// Takes bytes that the client sent.
@@ -143,6 +172,7 @@ impl Protocol {
                 Phase::Greeting => Some(self.greet()),
                 Phase::ClientFlags => self.next_flags()?,
                 Phase::Options(_) => self.next_option()?,
+                Phase::StartingTls(_) => Some(self.start_tls()),
                 Phase::Requests(session) => {
                     let session = *session;
                     Some(self.next_request(session)?)
@@ -176,7 +206,7 @@ impl Protocol {
         }
         self.input.take(4);
         let no_zeroes = flags & u32::from(wire::FLAG_NO_ZEROES) != 0;
-        self.phase = Phase::Options(Negotiation::new(no_zeroes));
+        self.phase = Phase::Options(Negotiation::new(no_zeroes, self.security));
         Some(None)
     }
 
@@ -201,14 +231,31 @@ impl Protocol {
                 self.input.opened = Some(session.export);
                 bytes
             }
+            Answered::StartTls(bytes) => {
+                self.phase = Phase::StartingTls(negotiation.secured());
+                bytes
+            }
             Answered::Abort(bytes) => {
                 self.phase = Phase::Ended;
                 self.input = Input { aborted: true, ..Input::default() };
                 bytes
             }
-            Answered::Hang => return Some(Some(self.end(End::NoSuchExport))),
+            Answered::Hang(end) => return Some(Some(self.end(end))),
         };
         Some(Some(Event::Send(said)))
+    }
+
+    /// A client waits for the answer before it begins with TLS. What is here already came in the clear, from whomever.
+    fn start_tls(&mut self) -> Event {
+        let bytes = self.input.waiting();
+        if bytes > 0 {
+            return self.end(End::Injected { bytes });
+        }
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Ended) {
+            Phase::StartingTls(negotiation) => Phase::Options(negotiation),
+            other => other,
+        };
+        Event::StartTls
     }
 
     fn next_request(&mut self, session: Session) -> Option<Event> {
@@ -338,6 +385,11 @@ impl Input {
             self.from = 0;
         }
         self.bytes.extend_from_slice(&bytes[dropped as usize..]);
+    }
+
+    /// Bytes that have not been looked at.
+    fn waiting(&self) -> usize {
+        self.bytes.len() - self.from
     }
 
     fn peek<const N: usize>(&self) -> Option<&[u8; N]> {

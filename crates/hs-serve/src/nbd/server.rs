@@ -16,6 +16,8 @@ use super::client::Client;
 use super::connection::{Connection, ForAll, Why};
 use super::export::Export;
 use super::outgoing::Outgoing;
+use super::protocol::Security;
+use super::tls::NbdTls;
 use crate::{ServeError, allocator};
 
 /// Connections at once: each may hold 8 MiB, or one read of 32.
@@ -27,18 +29,26 @@ const WORTH_GIVING_BACK_BYTES: u64 = 4 << 20;
 /// A connection's thread keeps its buffers on the heap.
 const STACK_BYTES: usize = 256 << 10;
 
-/// How patient a server is.
-#[derive(Clone, Copy, Debug)]
+/// How patient a server is, and whether it speaks TLS.
+#[derive(Clone, Debug)]
 pub struct NbdOptions {
     /// A client that has not chosen an export by then is hung up on.
     pub handshake_patience: Duration,
     /// How long a client that is done, or whose server ends, may take to read its last answers.
     pub end_patience: Duration,
+    /// With TLS.
+    pub tls: Option<NbdTls>,
+}
+
+impl NbdOptions {
+    pub(super) fn security(&self) -> Security {
+        self.tls.as_ref().map_or(Security::Off, NbdTls::security)
+    }
 }
 
 impl Default for NbdOptions {
     fn default() -> Self {
-        Self { handshake_patience: Duration::from_secs(10), end_patience: Duration::from_secs(5) }
+        Self { handshake_patience: Duration::from_secs(10), end_patience: Duration::from_secs(5), tls: None }
     }
 }
 
@@ -118,7 +128,9 @@ impl NbdServer {
         options: NbdOptions,
     ) -> Result<Self, ServeError> {
         let listeners: Arc<[Listener]> = listeners.into();
-        let uris_of = |export: &Export| listeners.iter().map(|listener| listener.uri(&export.name)).collect();
+        let uris_of = |export: &Export| {
+            listeners.iter().map(|listener| listener.uri(&export.name, options.tls.is_some())).collect()
+        };
         let uris = exports.iter().map(uris_of).collect();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(ServeError::io("make an event for", "the NBD server"))?;

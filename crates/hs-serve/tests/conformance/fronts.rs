@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_image::Image;
-use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdTls};
 use hs_serve::self_filling::{Attachment, FillOptions, Found, SelfFilling, Subject};
 use hs_serve::{ServeConfig, ServedDisk, ServedImage};
 use hs_store::Store;
 
+use crate::certificates;
 use crate::filling::FillingFolder;
 use crate::nbd_client::NbdClient;
 use crate::support::machine_has;
@@ -26,20 +27,23 @@ pub(crate) enum Front {
     NbdSimple,
     /// NBD with replies in chunks.
     NbdStructured,
+    /// The same under TLS, where both sides have certificates.
+    NbdTls,
 }
 
 /// Those that this machine has.
 pub(crate) fn fronts() -> Vec<Front> {
     let fuse = machine_has(&[]).then_some(Front::Fuse);
     let filling = FillingFolder::new().map(|_| Front::Filling);
-    fuse.into_iter().chain(filling).chain([Front::NbdSimple, Front::NbdStructured]).collect()
+    let tls = certificates::are_to_be_had().then_some(Front::NbdTls);
+    fuse.into_iter().chain(filling).chain([Front::NbdSimple, Front::NbdStructured]).chain(tls).collect()
 }
 
 /// The disk of an image, shown. The fields are dropped in order.
 pub(crate) struct Shown {
     place: Place,
     folder: tempfile::TempDir,
-    structured: bool,
+    front: Front,
 }
 
 enum Place {
@@ -61,10 +65,14 @@ impl Front {
             let export =
                 Export { name: "disk".into(), description: "a sample".into(), reader: disk.reader().clone() };
             let address = NbdAddress::Unix(folder.path().join("socket"));
-            let server = NbdServer::start(vec![export], &[address], NbdOptions::default()).expect("served");
+            let tls = (self == Self::NbdTls).then(|| {
+                NbdTls::load(certificates::folder(), true, true).expect("the certificates are usable")
+            });
+            let options = NbdOptions { tls, ..NbdOptions::default() };
+            let server = NbdServer::start(vec![export], &[address], options).expect("served");
             Place::Nbd(Box::new((server, disk)))
         };
-        Shown { place, folder, structured: self == Self::NbdStructured }
+        Shown { place, folder, front: self }
     }
 
     /// What is said of a read that begins at the end, or goes beyond it.
@@ -95,8 +103,13 @@ impl Shown {
                 Reader::File(File::open(folder.path().join("disk.img")).expect("opened"))
             }
             Place::Nbd(_) => {
-                let client = NbdClient::open(&self.socket(), "disk", self.structured).expect("connected");
-                Reader::Nbd(client)
+                let client = match self.front {
+                    Front::NbdTls => {
+                        NbdClient::open_tls(&self.socket(), "disk", &certificates::client_config())
+                    }
+                    front => NbdClient::open(&self.socket(), "disk", front == Front::NbdStructured),
+                };
+                Reader::Nbd(client.expect("connected"))
             }
         }
     }

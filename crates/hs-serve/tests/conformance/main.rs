@@ -1,10 +1,12 @@
 //! One suite for every front end: whatever is read through it is what lies in the raw disk, or an error.
 
+mod certificates;
 #[path = "../support/filling.rs"]
 mod filling;
 mod fronts;
 mod nbd_client;
 mod nbd_guests;
+mod nbd_strangers;
 mod reads;
 mod sample;
 #[path = "../support/mod.rs"]

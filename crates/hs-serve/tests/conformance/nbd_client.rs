@@ -4,15 +4,67 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 /// A connection on which requests are answered one after the other.
 pub(crate) struct NbdClient {
-    stream: UnixStream,
+    stream: Stream,
     structured: bool,
     cookie: u64,
     /// Size of the export, and its flags.
     pub(crate) bytes: u64,
     pub(crate) flags: u16,
+}
+
+/// What a connection says and hears, in the clear or not.
+pub(crate) enum Stream {
+    Clear(UnixStream),
+    Tls(Box<StreamOwned<ClientConnection, UnixStream>>),
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.read(into),
+            Self::Tls(stream) => stream.read(into),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Clear(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Clear(stream) => stream.flush(),
+            Self::Tls(stream) => stream.flush(),
+        }
+    }
+}
+
+/// Greets the server in the clear.
+pub(crate) fn greet(socket: &Path) -> io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(socket)?;
+    let greeting: [u8; 18] = number(&mut stream)?;
+    assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+    stream.write_all(&3_u32.to_be_bytes())?;
+    Ok(stream)
+}
+
+/// Greets it and agrees on TLS, which is still to begin.
+pub(crate) fn ask_for_tls(socket: &Path) -> io::Result<UnixStream> {
+    let mut stream = greet(socket)?;
+    stream.write_all(b"IHAVEOPT\0\0\0\x05\0\0\0\0")?;
+    let answer: [u8; 20] = number(&mut stream)?;
+    assert_eq!(answer[8..], [0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0]);
+    Ok(stream)
 }
 
 fn number<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
@@ -24,10 +76,18 @@ fn number<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
 impl NbdClient {
     /// Connects and chooses an export; structured replies come with `base:allocation`.
     pub(crate) fn open(socket: &Path, export: &str, structured: bool) -> io::Result<Self> {
-        let mut stream = UnixStream::connect(socket)?;
-        let greeting: [u8; 18] = number(&mut stream)?;
-        assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
-        stream.write_all(&3_u32.to_be_bytes())?;
+        Self::choose(Stream::Clear(greet(socket)?), export, structured)
+    }
+
+    /// The same under TLS, with structured replies.
+    pub(crate) fn open_tls(socket: &Path, export: &str, config: &Arc<ClientConfig>) -> io::Result<Self> {
+        let name = "localhost".try_into().expect("a name");
+        let connection = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        let stream = StreamOwned::new(connection, ask_for_tls(socket)?);
+        Self::choose(Stream::Tls(Box::new(stream)), export, true)
+    }
+
+    fn choose(stream: Stream, export: &str, structured: bool) -> io::Result<Self> {
         let mut client = Self { stream, structured, cookie: 0, bytes: 0, flags: 0 };
         let mut name = (export.len() as u32).to_be_bytes().to_vec();
         name.extend(export.as_bytes());
@@ -42,7 +102,7 @@ impl NbdClient {
     }
 
     /// The socket itself, for those who do not keep to the protocol.
-    pub(crate) fn stream(&mut self) -> &mut UnixStream {
+    pub(crate) fn stream(&mut self) -> &mut Stream {
         &mut self.stream
     }
 

@@ -68,6 +68,23 @@ fn every_alignment_and_size() {
     }
 }
 
+/// Every way in which a short read can lie across where two windows, or two blocks, meet.
+#[test]
+fn every_short_read_across_a_border() {
+    let sample = Sample::new(9);
+    for front in fronts() {
+        let shown = front.show(Arc::new(store(&sample, "hot.hsi")), &off());
+        let mut reader = shown.reader();
+        for border in [4096, 5 * WINDOW, 4 * WINDOW] {
+            for before in 0..=12 {
+                for len in 1..=24 {
+                    check(&mut reader, &sample.disk, border - before, len);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn nothing_lies_past_the_end() {
     let sample = Sample::new(2);
@@ -191,6 +208,28 @@ fn damaged_hot_chunks_are_replaced_by_their_cold_copies() {
             let shown = front.show(Arc::clone(&faulty) as Arc<dyn Store>, &config);
             check_in_parallel(&shown, &sample.disk, 71);
             assert!(faulty.fired() > 0);
+        }
+    }
+}
+
+/// The stream itself meets what is damaged, short or late, while others read: they get what is right, or an error.
+#[test]
+fn while_the_prefetch_meets_faults() {
+    let sample = Sample::new(10);
+    let hot = sample.open("hot.hsi");
+    let (_, first) = hot.hot_chunk(0);
+    let (_, last) = hot.hot_chunk(hot.hot_chunk_count() - 1);
+    let chunks = ByteRange::new(first.offset, last.end() - first.offset);
+    let medium = Medium::parse("flat-1ms-20mbs").expect("a medium");
+    let late = FaultKind::Delay(std::time::Duration::from_millis(3));
+    for kind in [FaultKind::Short, FaultKind::Io, FaultKind::Flip, late] {
+        for front in fronts() {
+            let rule = Rule::new(kind, chunks).one_in(3).times(40);
+            let faulty = Arc::new(Fault::new(store(&sample, "hot.hsi"), vec![rule], 80));
+            let slow = Emulate::new(Arc::clone(&faulty), &medium).expect("emulated");
+            let shown = front.show(Arc::new(slow), &ServeConfig::default());
+            // There are cold copies of all of it.
+            check_in_parallel(&shown, &sample.disk, 81);
         }
     }
 }

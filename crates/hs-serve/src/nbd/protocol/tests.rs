@@ -60,7 +60,7 @@ fn events(protocol: &mut Protocol, bytes: &[u8]) -> Vec<Event> {
 }
 
 fn all(pieces: &[Vec<u8>]) -> Vec<Event> {
-    let mut protocol = Protocol::new(exports());
+    let mut protocol = Protocol::new(exports(), Security::Off);
     let bytes: Vec<u8> = HELLO.into_iter().chain(pieces.concat()).collect();
     let events = events(&mut protocol, &bytes);
     assert!(matches!(&events[0], Event::Send(greeting) if greeting.starts_with(b"NBDMAGICIHAVEOPT\0\x03")));
@@ -159,6 +159,81 @@ fn a_context_belongs_to_its_export() {
     assert_eq!(events.last(), Some(&Event::Send(refused)));
 }
 
+fn starttls(data: &[u8]) -> Vec<u8> {
+    option(wire::option::STARTTLS, data)
+}
+
+/// What comes of an option in a conversation with this security, which has only been greeted.
+fn answered(security: Security, said: &[u8]) -> Vec<Event> {
+    let mut protocol = Protocol::new(exports(), security);
+    events(&mut protocol, &HELLO);
+    events(&mut protocol, said)
+}
+
+#[test]
+fn tls_is_started_where_it_may_be() {
+    use wire::option_reply::{ACK, ERR_INVALID, ERR_UNSUP};
+    for (security, data, kind) in [
+        (Security::Off, &b""[..], ERR_UNSUP),
+        (Security::Secured, b"", ERR_INVALID),
+        (Security::Offered, b"x", ERR_INVALID),
+        (Security::Required, b"x", ERR_INVALID),
+    ] {
+        let events = answered(security, &starttls(data));
+        assert_eq!(events.iter().map(kinds).collect::<Vec<_>>(), [[kind]], "{security:?}");
+    }
+    for security in [Security::Offered, Security::Required] {
+        let events = answered(security, &starttls(b""));
+        let [said, Event::StartTls] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(kinds(said), [ACK]);
+    }
+}
+
+#[test]
+fn before_tls_nothing_is_told_where_it_is_required() {
+    use wire::option_reply::{ACK, ERR_TLS_REQD};
+    for said in [go("a", &[]), option(wire::option::LIST, b""), option(8, b""), option(99, b"what")] {
+        let events = answered(Security::Required, &said);
+        assert_eq!(events.iter().map(kinds).collect::<Vec<_>>(), [[ERR_TLS_REQD]]);
+    }
+    let events = answered(Security::Required, &option(wire::option::ABORT, b""));
+    assert!(kinds(&events[0]) == [ACK] && events[1] == Event::Ended(End::Done), "{events:?}");
+    let events = answered(Security::Required, &option(wire::option::EXPORT_NAME, b"a"));
+    assert_eq!(events, [Event::Ended(End::WithoutTls)]);
+    // Who is only offered it may do without.
+    assert!(answered(Security::Offered, &go("a", &[])).contains(&Event::Opened(0)));
+}
+
+#[test]
+fn what_was_said_in_the_clear_does_not_count_under_tls() {
+    // Structured replies and a context, then TLS: both are to be agreed on again.
+    let mut protocol = Protocol::new(exports(), Security::Offered);
+    events(&mut protocol, &HELLO);
+    let context = contexts(wire::option::SET_META_CONTEXT, "a", &["base:allocation"]);
+    events(&mut protocol, &[structured(), context].concat());
+    assert_eq!(events(&mut protocol, &starttls(b"")).last(), Some(&Event::StartTls));
+    let opened = events(&mut protocol, &go("a", &[]));
+    assert!(opened.contains(&Event::Opened(0)), "{opened:?}");
+    let status = events(&mut protocol, &request(0, command::BLOCK_STATUS, 1, 0, 512));
+    assert_eq!(status, [Event::Send(Reply { cookie: 1, structured: false }.error(errno::EINVAL))]);
+    assert!(matches!(
+        events(&mut protocol, &request(0, command::READ, 2, 0, 512))[..],
+        [Event::Read { request: Request { reply: Reply { structured: false, .. }, .. }, .. }]
+    ));
+}
+
+#[test]
+fn words_between_the_request_for_tls_and_its_answer_end_the_conversation() {
+    for injected in [go("a", &[]), vec![0]] {
+        let bytes = injected.len();
+        let events = answered(Security::Offered, &[starttls(b""), injected].concat());
+        assert!(
+            matches!(&events[..], [Event::Send(_), Event::Ended(end)] if *end == End::Injected { bytes }),
+            "{events:?}"
+        );
+    }
+}
+
 #[test]
 fn requests_that_cannot_be_served_get_their_error() {
     let refused = |flags, command, offset, len| {
@@ -188,7 +263,7 @@ fn requests_that_cannot_be_served_get_their_error() {
 #[test]
 fn long_reads_are_refused() {
     let long = vec![ExportInfo { name: "x".into(), description: String::new(), bytes: 1 << 40 }];
-    let mut protocol = Protocol::new(long.into());
+    let mut protocol = Protocol::new(long.into(), Security::Off);
     let hello = [HELLO.to_vec(), structured(), go("x", &[])].concat();
     events(&mut protocol, &hello);
     let reply = Reply { cookie: 0, structured: true };
@@ -204,7 +279,7 @@ fn long_reads_are_refused() {
 
 #[test]
 fn what_a_write_carries_is_not_kept() {
-    let mut protocol = Protocol::new(exports());
+    let mut protocol = Protocol::new(exports(), Security::Off);
     events(&mut protocol, &[HELLO.to_vec(), go("a", &[])].concat());
     let said = events(&mut protocol, &request(0, 1, 5, 0, u32::MAX));
     assert_eq!(said, [Event::Send(Reply { cookie: 5, structured: false }.error(errno::EPERM))]);
@@ -222,7 +297,7 @@ fn what_a_write_carries_is_not_kept() {
 #[test]
 fn strangers_are_hung_up_on() {
     let hang = |bytes: &[u8]| {
-        let mut protocol = Protocol::new(exports());
+        let mut protocol = Protocol::new(exports(), Security::Off);
         let said = events(&mut protocol, bytes);
         assert_eq!(events(&mut protocol, &request(0, 0, 0, 0, 1)), []);
         said.last().cloned()
@@ -256,9 +331,9 @@ proptest! {
         bytes in conversation(),
         cuts in proptest::collection::vec(1..50_usize, 1..40),
     ) {
-        let mut whole = Protocol::new(exports());
+        let mut whole = Protocol::new(exports(), Security::Off);
         let expected = events(&mut whole, &bytes);
-        let mut cut = Protocol::new(exports());
+        let mut cut = Protocol::new(exports(), Security::Off);
         let mut found = Vec::new();
         let mut rest = &bytes[..];
         for count in cuts.into_iter().cycle() {
@@ -274,7 +349,7 @@ proptest! {
 
     #[test]
     fn what_is_to_be_read_lies_in_the_disk(bytes in conversation()) {
-        let mut protocol = Protocol::new(exports());
+        let mut protocol = Protocol::new(exports(), Security::Off);
         let mut open = None;
         for event in events(&mut protocol, &bytes) {
             match event {

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""A Debian boots under User-mode Linux through NBD, against the same boot through headstart's own FUSE.
+
+`headstart serve` shows the image on a unix socket, `nbdfuse` makes a file of that, and User-mode Linux boots from it. The
+clock of such a boot starts before the server does, as that of `headstart boot` does, so that what starting two more
+programs takes is in it.
+"""
+
+import contextlib
+import json
+import subprocess
+import time
+
+from harness import alternate, arguments, boot, figure, finish, headstart_path, ratio_range, scratch, spread_of
+from inputs import boot_image, boot_profile, optimized
+
+MEDIA = ["none", "cd-24x-cav"]
+# docs/GUESTS.md: what NBD may cost.
+AT_MOST = 1.05
+
+
+def wait_for(exists, process):
+    """Until something is there that the process makes."""
+    while not exists():
+        if process.poll() is not None:
+            raise SystemExit(f"{process.args[0]} ended with {process.returncode}")
+        time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def server(image, medium, place):
+    """The image on a unix socket; what the server printed at its end is in what this gives."""
+    socket, printed = place / "socket", {}
+    process = subprocess.Popen(
+        [headstart_path(), "-q", "serve", image, "--nbd", f"unix:{socket}", "--medium", medium, "--json"],
+        stdout=subprocess.PIPE, text=True)
+    try:
+        wait_for(socket.exists, process)
+        yield socket, printed
+    finally:
+        process.terminate()
+        printed.update(json.loads(process.communicate(timeout=60)[0] or "{}"))
+
+
+def boot_nbd(image, medium):
+    """One cold boot; its summary, with what the server counted until its end."""
+    place = scratch() / f"nbd-{time.monotonic_ns()}"
+    disk = place / "disk"
+    disk.mkdir(parents=True)
+    began = time.monotonic()
+    with server(image, medium, place) as (socket, printed):
+        fuse = subprocess.Popen(["nbdfuse", "--readonly", disk, f"nbd+unix:///?socket={socket}"])
+        wait_for((disk / "nbd").exists, fuse)
+        before = time.monotonic() - began
+        try:
+            summary = boot(disk / "nbd")
+        finally:
+            subprocess.run(["umount", disk], check=True)
+            fuse.wait(timeout=30)
+    export = printed["exports"][0]
+    counted = {key: export[key] for key in ("store_requests", "seeks", "demand_requests", "demand_wait_s")}
+    return {"ready_s": summary["ready_s"] + before, "before_s": before, **counted}
+
+
+def main():
+    args = arguments(__doc__, repeats=3).parse_args()
+    image = boot_image()
+    fast = optimized(image, "boot-one", boot_profile(image, "boot"))
+    figures = []
+    for medium in MEDIA:
+        cases = {"fuse": lambda: boot(fast, medium=medium), "nbd": lambda: boot_nbd(fast, medium)}
+        results = alternate(cases, args.repeats, say=lambda result: f"ready after {result['ready_s']:.2f} s from {medium}")
+        ready = {name: [result["ready_s"] for result in runs] for name, runs in results.items()}
+        spreads = {name: spread_of(runs, "ready_s") for name, runs in results.items()}
+        detail = {
+            "ready_s": spreads,
+            "before_the_guest_s": spread_of(results["nbd"], "before_s"),
+            **{key: {name: spread_of(runs, key) for name, runs in results.items()}
+               for key in ("store_requests", "seeks", "demand_requests", "demand_wait_s")},
+        }
+        figures.append(figure(
+            f"ready through NBD ÷ through FUSE, {medium}", spreads["nbd"]["median"] / spreads["fuse"]["median"],
+            at_most=AT_MOST, noise=ratio_range(ready["nbd"], ready["fuse"]), detail=detail))
+    finish("boot_nbd", figures, args.repeats)
+
+
+if __name__ == "__main__":
+    main()
