@@ -67,6 +67,9 @@ pub struct ClassConfig {
 pub struct FairnessConfig {
     /// How far one client may be served ahead of another that waits as well, in bytes of service.
     pub lead_bytes: u64,
+    /// While few clients want something, each may be served further ahead, up to so much for all together: an elevator
+    /// that orders by position needs requests to choose from. It is what a client who comes later may have to wait for.
+    pub together_bytes: u64,
     /// What a request costs besides its bytes, in bytes that could have been transferred instead.
     pub request_cost_bytes: u64,
 }
@@ -132,6 +135,7 @@ impl QueueConfig {
             by_position: traits.rotational,
             fairness: Some(FairnessConfig {
                 lead_bytes: if traits.rotational { 4 << 20 } else { 1 << 20 },
+                together_bytes: if traits.rotational { 64 << 20 } else { 1 << 20 },
                 request_cost_bytes: if traits.rotational { 64 << 10 } else { 4 << 10 },
             }),
             read_deadline: Nanos::from_millis(500),

@@ -13,10 +13,6 @@ use super::arena::{Arena, Entry, List, Place};
 use super::config::FairnessConfig;
 use super::heap::Heap;
 
-/// While few clients want something, each may be this many leads ahead in all: an elevator needs requests to choose
-/// from, and with one client there is nobody to be fair to.
-const LEADS_TOGETHER: u64 = 16;
-
 /// What one client has had, and what of it waits to be admitted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
@@ -157,7 +153,7 @@ impl Shares {
             .active
             .first()
             .map_or((self.virtual_time, 1), |(least, _)| (least, self.active.len() as u64));
-        least + (self.config.lead_bytes * LEADS_TOGETHER / clients).max(self.config.lead_bytes)
+        least + (self.config.together_bytes / clients).max(self.config.lead_bytes)
     }
 
     fn cost(&self, entry: &Entry) -> u64 {

@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Instant;
 
+use hs_engine::queue::{Class, ClientKey};
+use hs_image::{Asker, Reader};
 use hs_units::ByteRange;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -70,7 +72,10 @@ pub(super) struct Connection {
     reads: Arc<AtomicU64>,
     options: NbdOptions,
     protocol: Protocol,
+    client: ClientKey,
     export: usize,
+    /// The client's part of the export's medium, once it has chosen one.
+    share: Option<Share>,
     began: Instant,
     /// A read of which parts have not been handed to the reader yet.
     reading: Option<Unread>,
@@ -83,10 +88,30 @@ pub(super) struct Connection {
 
 struct Unread {
     reading: Arc<Reading>,
+    client: ClientKey,
     next: u64,
     end: u64,
     step: u64,
     first: bool,
+}
+
+/// A connection's hold on its client's share of a medium.
+struct Share {
+    reader: Arc<Reader>,
+    client: ClientKey,
+}
+
+impl Share {
+    fn new(reader: &Arc<Reader>, client: ClientKey) -> Self {
+        reader.open_connection(client);
+        Self { reader: Arc::clone(reader), client }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.reader.close_connection(self.client);
+    }
 }
 
 struct CacheJob {
@@ -104,7 +129,7 @@ struct CacheLane {
 }
 
 impl Connection {
-    pub(super) fn new(outgoing: Arc<Outgoing>, common: &ForAll) -> Self {
+    pub(super) fn new(outgoing: Arc<Outgoing>, common: &ForAll, client: ClientKey) -> Self {
         Self {
             outgoing,
             exports: Arc::clone(&common.exports),
@@ -112,7 +137,9 @@ impl Connection {
             reads: Arc::clone(&common.reads),
             options: common.options.clone(),
             protocol: Protocol::new(Arc::clone(&common.infos), common.options.security()),
+            client,
             export: 0,
+            share: None,
             began: Instant::now(),
             reading: None,
             caching: VecDeque::new(),
@@ -212,11 +239,12 @@ impl Connection {
             }
             Event::Opened(export) => {
                 self.export = export;
+                self.share = Some(Share::new(&self.exports[export].reader, self.client));
                 log::debug!("an NBD client opened '{}'", self.exports[export].name);
             }
             Event::Read { request, uncut } => {
                 self.reads.fetch_add(1, Relaxed);
-                self.reading = Some(Unread::new(&self.outgoing, request, uncut));
+                self.reading = Some(Unread::new(&self.outgoing, request, uncut, self.client));
             }
             Event::Allocation { request, one } => self.tell_allocation(request, one),
             Event::Cache(Request { reply, offset, len }) => {
@@ -268,7 +296,8 @@ impl Connection {
             job.next += u64::from(len);
             self.cached.busy.store(true, Relaxed);
             let part = CachePart { lane: Arc::clone(&self.cached), outgoing: Arc::clone(&self.outgoing) };
-            self.exports[self.export].reader.submit(offset, len, move |result| {
+            let asker = Asker { client: self.client, class: Class::Prefetch };
+            self.exports[self.export].reader.submit_for(asker, offset, len, move |result| {
                 if let Err(error) = result {
                     part.lane.errno.store(image_disk::errno(error) as u32, Relaxed);
                 }
@@ -324,13 +353,13 @@ impl Drop for Connection {
 }
 
 impl Unread {
-    fn new(outgoing: &Arc<Outgoing>, request: Request, uncut: bool) -> Self {
+    fn new(outgoing: &Arc<Outgoing>, request: Request, uncut: bool, client: ClientKey) -> Self {
         let Request { reply, offset, len } = request;
         let end = offset + u64::from(len);
         let step = if reply.structured && !uncut { PART_BYTES } else { u64::MAX };
         let parts = (end - 1) / step - offset / step + 1;
         let reading = Reading::new(outgoing, reply, parts as u32);
-        Self { reading, next: offset, end, step, first: true }
+        Self { reading, client, next: offset, end, step, first: true }
     }
 
     /// Hands the next part to the reader; false when there is no room for it.
@@ -340,7 +369,7 @@ impl Unread {
             return false;
         }
         let part = self.reading.part(self.next, len, self.first);
-        export.reader.submit(self.next, len, move |result| {
+        export.reader.submit_for(Asker::waiting(self.client), self.next, len, move |result| {
             part.answer(result.map_err(|error| image_disk::errno(error) as u32));
         });
         self.next += u64::from(len);

@@ -287,7 +287,7 @@ fn serve(shared: &Arc<Shared>, socket: OwnedFd, client: Client) -> std::io::Resu
     let place = Place { shared: Arc::clone(shared), number };
     let run = move || {
         log::info!("NBD client {client} has connected");
-        match Connection::new(outgoing, &place.shared.common).run() {
+        match Connection::new(outgoing, &place.shared.common, client.key()).run() {
             why @ (Why::Said(super::End::Done) | Why::HungUp | Why::Stopped) => {
                 log::info!("NBD client {client} is gone: {why}");
             }

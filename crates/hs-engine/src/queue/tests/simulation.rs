@@ -118,7 +118,11 @@ fn every_config(seed: u64) -> impl Iterator<Item = QueueConfig> {
     kinds.map(move |(elevator, (rotational, overlaps))| {
         let base = QueueConfig::for_medium(MediumTraits { rotational, overlaps, bytes_per_s: None });
         let fairness = base.fairness.filter(|_| !seed.is_multiple_of(3));
-        let fairness = fairness.map(|fairness| FairnessConfig { lead_bytes: 64 << 10, ..fairness });
+        let fairness = fairness.map(|fairness| FairnessConfig {
+            lead_bytes: 64 << 10,
+            together_bytes: 256 << 10,
+            ..fairness
+        });
         let mut classes = base.classes;
         for (class, depth) in classes.iter_mut().zip([4, 3, 2, 1]) {
             class.depth = class.depth.min(depth);
@@ -301,7 +305,7 @@ fn ten_connections_get_one_share() {
 #[test]
 fn who_asks_for_more_at_once_gets_fewer_turns() {
     let config = QueueConfig {
-        fairness: Some(FairnessConfig { lead_bytes: 1 << 20, request_cost_bytes: 0 }),
+        fairness: Some(FairnessConfig { lead_bytes: 1 << 20, together_bytes: 0, request_cost_bytes: 0 }),
         ..serial()
     };
     let served = closed_loop(config, &[4, 4], &[4096, 65_536], 3, 60_000);
