@@ -9,6 +9,7 @@ anonymous memory that it has more than a server that prefetches nothing.
 import csv
 import ctypes
 import io
+import json
 import mmap
 import os
 from collections import defaultdict
@@ -90,11 +91,14 @@ def copies(files, blocks, mode):
             upper += sum(resident[page] & 1 for page in pages if page < len(resident))
         lower = resident_pages(disk)
         server_bytes = max(status_bytes(server, "RssAnon") - idle_bytes, 0)
+        mounts = json.loads(headstart("status", target, "--json"))["mounts"]
         return {
             "hot_bytes": len(blocks) * PAGE,
             "in the mounted file system's caches": round(upper / len(blocks), 3),
             "in the cache of disk.img": round(sum(lower[block] & 1 for block in blocks) / len(blocks), 3),
             "in the server, at most": round(server_bytes / PAGE / len(blocks), 3),
+            "handed to the kernel and still in the server": round(mounts[0]["cache"]["handed_over_bytes"] / PAGE / len(blocks), 3),
+            "cache": mounts[0]["cache"],
         }
 
 
@@ -120,6 +124,8 @@ def main():
         counted = copies(files, blocks, mode)
         total = sum(value for key, value in counted.items() if key.startswith("in "))
         figures.append(figure(f"copies of a hot block in memory after the start, {mode}", total, detail=counted))
+        again = counted["handed to the kernel and still in the server"]
+        figures.append(figure(f"bytes that the kernel was given and the server holds again ÷ hot bytes, {mode}", again))
     finish("memory", figures, args.repeats)
 
 

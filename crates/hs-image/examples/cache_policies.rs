@@ -12,6 +12,7 @@
 //! machine's doing.
 
 use std::error::Error;
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -54,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
-    println!("[{}]", lines.join(",\n "));
+    writeln!(std::io::stdout(), "[{}]", lines.join(",\n "))?;
     Ok(())
 }
 

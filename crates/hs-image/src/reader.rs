@@ -347,6 +347,12 @@ impl Reader {
         self.shared.memory.lock().cache_usage()
     }
 
+    /// Bytes in memory that readers have as well, who keep them: of chunks that they do not have whole yet.
+    #[must_use]
+    pub fn handed_over_bytes(&self) -> u64 {
+        self.shared.memory.lock().handed_over_bytes()
+    }
+
     /// Which policy the cache evicts by.
     #[must_use]
     pub fn cache_policy(&self) -> PolicyKind {

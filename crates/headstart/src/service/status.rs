@@ -102,6 +102,8 @@ pub(crate) struct CacheStatus {
     pub bytes: u64,
     /// Of these, bytes that nobody has asked for.
     pub prefetched_bytes: u64,
+    /// Bytes in memory, also of the prefetch, that the kernel holds as well, by its own doing.
+    pub handed_over_bytes: u64,
     /// Chunks that it holds.
     pub chunks: u64,
     /// Times that a chunk which somebody needed was in it.
@@ -124,6 +126,7 @@ impl CacheStatus {
             budget_bytes: usage.budget_bytes,
             bytes: usage.bytes,
             prefetched_bytes: usage.prefetched_bytes,
+            handed_over_bytes: reader.handed_over_bytes(),
             chunks: usage.entries,
             hits: usage.hits,
             misses: usage.misses,

@@ -26,6 +26,16 @@ enum Value {
     Stored(ChunkRef, Vec<u8>),
 }
 
+impl Value {
+    /// Bytes that readers have as well, who keep them.
+    fn handed_over_bytes(&self) -> u64 {
+        match self {
+            Self::Decoded(bytes, Some(served)) => bytes.len() as u64 - served.unserved_bytes(),
+            Self::Decoded(_, None) | Self::Stored(..) => 0,
+        }
+    }
+}
+
 /// The cache of a [`super::Reader`].
 ///
 /// Chunks that somebody asked for are demanded entries of it, decompressed. Windows that came as neighbours or ahead of a
@@ -35,6 +45,7 @@ pub(super) struct Kept {
     cache: Cache<Name, Value>,
     /// Whoever asks keeps what he is given: see [`super::ReaderOptions::readers_keep`].
     readers_keep: bool,
+    handed_over_bytes: u64,
     hot_stored: VecDeque<(u32, u64)>,
     hot_stored_bytes: u64,
 }
@@ -44,6 +55,7 @@ impl Kept {
         Self {
             cache: Cache::new(policy, budget_bytes),
             readers_keep,
+            handed_over_bytes: 0,
             hot_stored: VecDeque::new(),
             hot_stored_bytes: 0,
         }
@@ -53,6 +65,11 @@ impl Kept {
         self.cache.usage()
     }
 
+    /// Bytes in it that readers have as well, who keep them.
+    pub(super) fn handed_over_bytes(&self) -> u64 {
+        self.handed_over_bytes
+    }
+
     pub(super) fn policy(&self) -> PolicyKind {
         self.cache.policy()
     }
@@ -60,7 +77,11 @@ impl Kept {
     /// Returns what leaves, so that it can be freed where nobody waits.
     pub(super) fn set_budget(&mut self, bytes: u64) -> Vec<Leaving> {
         let mut leaving = Vec::new();
-        self.cache.set_budget(bytes, |_, value| leaving.push(Leaving(value)));
+        let handed_over_bytes = &mut self.handed_over_bytes;
+        self.cache.set_budget(bytes, |_, value| {
+            *handed_over_bytes -= value.handed_over_bytes();
+            leaving.push(Leaving(value));
+        });
         leaving
     }
 
@@ -100,8 +121,11 @@ impl Kept {
         }
         let name = Name::Decoded(key);
         let Some(Value::Decoded(bytes, served)) = self.cache.peek_mut(&name) else { return false };
-        served.get_or_insert_with(|| BlocksServed::none_of(bytes.len())).serve(from, len)
-            && self.cache.remove(&name).is_some()
+        let served = served.get_or_insert_with(|| BlocksServed::none_of(bytes.len()));
+        let before = served.unserved_bytes();
+        let is_last = served.serve(from, len);
+        self.handed_over_bytes += before - served.unserved_bytes();
+        is_last && self.remove(&name).is_some()
     }
 
     /// Keeps a window as it is stored.
@@ -118,7 +142,7 @@ impl Kept {
 
     /// Takes out a window as it is stored.
     pub(super) fn take_stored(&mut self, window: u64) -> Option<(ChunkRef, Vec<u8>)> {
-        match self.cache.remove(&Name::Stored(Key::Cold(window)))? {
+        match self.remove(&Name::Stored(Key::Cold(window)))? {
             Value::Stored(chunk, stored) => Some((chunk, stored)),
             Value::Decoded(..) => None,
         }
@@ -135,7 +159,7 @@ impl Kept {
             && let Some((oldest, bytes)) = self.hot_stored.pop_front()
         {
             self.hot_stored_bytes -= bytes;
-            self.cache.remove(&Name::Stored(Key::Hot(oldest)));
+            self.remove(&Name::Stored(Key::Hot(oldest)));
         }
     }
 
@@ -148,7 +172,17 @@ impl Kept {
     }
 
     fn insert(&mut self, name: Name, value: Value, weight: u64, origin: Origin) {
-        self.cache.insert(name, value, weight, origin, |_, _| {});
+        let handed_over_bytes = &mut self.handed_over_bytes;
+        *handed_over_bytes += value.handed_over_bytes();
+        self.cache.insert(name, value, weight, origin, |_, value| {
+            *handed_over_bytes -= value.handed_over_bytes();
+        });
+    }
+
+    fn remove(&mut self, name: &Name) -> Option<Value> {
+        let value = self.cache.remove(name)?;
+        self.handed_over_bytes -= value.handed_over_bytes();
+        Some(value)
     }
 }
 

@@ -78,6 +78,15 @@ impl Memory {
         self.kept.usage()
     }
 
+    /// Bytes in memory that readers have as well, who keep them.
+    pub(super) fn handed_over_bytes(&self) -> u64 {
+        if !self.readers_keep {
+            return 0;
+        }
+        let of = |held: &Held| held.bytes.len() as u64 - held.served.unserved_bytes();
+        self.kept.handed_over_bytes() + self.held.values().map(of).sum::<u64>()
+    }
+
     /// Who leaves a full cache.
     pub(super) fn cache_policy(&self) -> PolicyKind {
         self.kept.policy()

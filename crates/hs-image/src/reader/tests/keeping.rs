@@ -41,12 +41,13 @@ fn a_window_leaves_when_its_readers_have_all_of_it_and_keep_it() {
         let reader = reader_for(&image, readers_keep, Arc::new(crate::NoStream));
         read(&reader, &bench.disk, 0, WINDOW / 2);
         assert_eq!(demanded_bytes(&reader), WINDOW, "half of it may be asked for");
+        assert_eq!(reader.handed_over_bytes(), if readers_keep { WINDOW / 2 } else { 0 });
         // Half a block is no block: it will be asked for again.
         read(&reader, &bench.disk, WINDOW / 2, WINDOW / 2 - 2048);
         assert_eq!(demanded_bytes(&reader), WINDOW);
         read(&reader, &bench.disk, WINDOW - 4096, 4096);
         assert_eq!(demanded_bytes(&reader), if readers_keep { 0 } else { WINDOW });
-        assert_eq!(reader.cache_usage().hits, 2);
+        assert_eq!((reader.cache_usage().hits, reader.handed_over_bytes()), (2, 0));
         // Dropped by whoever was to keep it, it comes again.
         read(&reader, &bench.disk, 0, 2 * WINDOW);
         assert_eq!(demanded_bytes(&reader), if readers_keep { 0 } else { 2 * WINDOW });
@@ -109,7 +110,10 @@ proptest! {
                 check_random_reads(&reader, &bench.disk, &mut prng, 6);
                 let usage = reader.cache_usage();
                 prop_assert!(usage.bytes <= usage.budget_bytes, "{:?}", usage);
+                prop_assert!(reader.handed_over_bytes() <= usage.bytes);
             }
+            reader.set_cache_budget(0);
+            prop_assert_eq!(reader.handed_over_bytes(), 0);
         }
     }
 }
