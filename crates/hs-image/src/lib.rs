@@ -39,7 +39,7 @@ pub use head::{Head, HeadMessage};
 pub use hot_map::HotPlace;
 pub use hs_format::{Codec, Decompressor, Hint, ImageDigest};
 pub use image::{Image, StreamEvent};
-pub use linked_file::read_linked_file;
+pub use linked_file::{ReadDisk, read_linked_file};
 pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, Place, optimize};
 pub use output::Progress;
 pub use policy::{DemandEvent, HotPolicy, NoStream, Watch};

@@ -21,15 +21,15 @@ const ROOT: u32 = 2;
 /// Bytes that are asked for at once.
 const PIECE_BYTES: usize = 1 << 20;
 
+/// Reads a disk: fills the buffer with what lies from the offset on.
+pub type ReadDisk<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
+
 /// The content of the file at the absolute `path`, links followed, in the ext4 file system of a disk; `None` when there is
-/// no such file. `read_disk` fills the buffer with what lies from the offset on.
+/// no such file.
 ///
 /// # Errors
 /// When the disk cannot be read, or holds no whole ext4 file system.
-pub fn read_linked_file(
-    read_disk: &mut dyn FnMut(u64, &mut [u8]) -> io::Result<()>,
-    path: &str,
-) -> io::Result<Option<Vec<u8>>> {
+pub fn read_linked_file(read_disk: &mut ReadDisk<'_>, path: &str) -> io::Result<Option<Vec<u8>>> {
     let disk = Disk { read: Mutex::new(read_disk), error: Mutex::new(None) };
     // The library is made for whole file systems, and this one may be anything.
     let found = catch_unwind(AssertUnwindSafe(|| read_file(&disk, path)));
@@ -99,12 +99,9 @@ fn names_of(path: &str) -> impl Iterator<Item = String> {
     path.rsplit('/').filter(|name| !name.is_empty() && *name != ".").map(str::to_owned)
 }
 
-/// Fills the buffer from an offset of the disk.
-type Read<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
-
 /// The disk as the library reads it.
 struct Disk<'a> {
-    read: Mutex<&'a mut Read<'a>>,
+    read: Mutex<&'a mut ReadDisk<'a>>,
     /// What the first read that failed said.
     error: Mutex<Option<io::Error>>,
 }

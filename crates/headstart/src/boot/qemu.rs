@@ -1,7 +1,6 @@
 //! A boot by QEMU: its kernel, what executes it, and its disk over NBD.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
 use hs_guest::{GuestError, Launch, kvm};
-use hs_image::{Blocks, Watch, read_linked_file};
+use hs_image::{Blocks, ReadDisk, Watch, read_linked_file};
 use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
@@ -62,9 +61,6 @@ pub(super) struct OnQemu {
     /// A place for a kernel that lies in the disk.
     kernel_folder: PathBuf,
 }
-
-/// Reads the disk: fills the buffer from the offset.
-type ReadDisk<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
 
 impl OnQemu {
     /// Finds out what executes the guest, which takes a trial where that is left to us. No clock runs yet.
