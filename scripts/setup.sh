@@ -26,6 +26,8 @@ gcc                 compiles the zstd and BLAKE3 sources inside their crates, an
 libc6-dev           the C headers and start files that gcc needs
 ca-certificates     lets cargo and apt check who they download from
 e2fsprogs           mkfs.ext4 makes the disk of an image from a directory; the tests run e2fsck
+xfsprogs            mkfs.xfs: the tests let a file fill itself on XFS
+btrfs-progs         mkfs.btrfs: and on btrfs
 util-linux          mount, umount, unshare and losetup, for the tests on real mounts
 fuse3               fusermount3 mounts an image without root; its rules open /dev/fuse to users
 fuse2fs             mounts the ext4 inside an image without root and without a loop device

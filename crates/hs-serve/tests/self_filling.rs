@@ -142,6 +142,33 @@ fn a_complete_file_is_a_file_like_any_other() {
 }
 
 #[test]
+fn every_file_system_that_asks_can_hold_one() {
+    if FillingFolder::new().is_none() {
+        return;
+    }
+    for kind in ["ext4", "xfs", "btrfs"] {
+        let tool = format!("mkfs.{kind}");
+        if Command::new(&tool).arg("-V").output().is_err() {
+            assert!(std::env::var_os("CI").is_none(), "cannot run this test in CI: {tool} is missing");
+            eprintln!("SKIPPED: {tool} is missing");
+            continue;
+        }
+        let Some(folder) = FillingFolder::on(kind) else { continue };
+        let scene = Scene { sample: Sample::new(12), folder };
+        let (filling, _) = scene.fill("hot.hsi", &ServeConfig::default(), false);
+        scene.check(30 * WINDOW + 5, 3 * WINDOW);
+        drop(filling);
+        let (filling, _) = scene.on_demand();
+        assert!(filling.progress().filled_bytes >= 3 * WINDOW as u64, "{kind}");
+        scene.check(0, scene.sample.disk.len());
+        wait_complete(&filling);
+        let metadata = fs::metadata(scene.file()).expect("there");
+        assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (1_000_000_000, 123_456_789), "{kind}");
+        scene.check(0, scene.sample.disk.len());
+    }
+}
+
+#[test]
 fn the_modification_time_stays_while_the_file_is_filled() {
     let Some(scene) = Scene::new(3) else { return };
     let (_filling, _) = scene.on_demand();

@@ -71,6 +71,12 @@ pub(super) const FEATURES: &[Feature] = &[
         found_by: "looking into tracefs (root only)",
     },
     Feature {
+        name: "fanotify pre-content events (`FAN_PRE_ACCESS`)",
+        since: (6, 14),
+        without: "`attach` does not work",
+        found_by: "trying it (root only)",
+    },
+    Feature {
         name: "large folios in ext4",
         since: (6, 16),
         without: "the page cache of a mounted ext4 works page by page, which costs processor time",

@@ -9,6 +9,7 @@ use anyhow::Context;
 use serde::Serialize;
 
 mod filesystems;
+mod filling;
 mod fuse;
 mod kernel;
 mod loopdev;
@@ -110,6 +111,7 @@ fn examine() -> Vec<Check> {
     checks.extend(namespaces::checks(user));
     checks.extend(fuse::checks(user));
     checks.extend(filesystems::checks(user));
+    checks.extend(filling::checks());
     checks.extend(loopdev::checks(user));
     checks.extend(page_cache::checks(user));
     checks.extend(machine::checks());

@@ -7,9 +7,7 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::process::ExitStatus;
 
 use anyhow::Context;
-use hs_serve::self_filling::{
-    Attachment, FillError, Found, Marker, Subject, deny_events, deny_left_questions,
-};
+use hs_serve::self_filling::{Attachment, FillError, Found, Left, Marker, Subject, Survivors, deny_events};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::control::{Asking, Control, Request, ask};
@@ -49,7 +47,15 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
     careful::take_care();
     let control = Control::listen(attachment.path())?;
     let in_background = parent.0.is_some();
-    let mut guard = Guard { attachment, control, arguments, in_background, server: None, asking: Vec::new() };
+    let mut guard = Guard {
+        attachment,
+        control,
+        arguments,
+        in_background,
+        server: None,
+        survivors: Survivors::default(),
+        asking: Vec::new(),
+    };
     guard.server = Some(guard.start()?);
     guard.run(&signals, parent, quiet || args.ready_fd.is_some())
 }
@@ -87,6 +93,7 @@ struct Guard<'a> {
     arguments: &'a [OsString],
     in_background: bool,
     server: Option<Server>,
+    survivors: Survivors,
     /// Those who wait until there is a server.
     asking: Vec<Asking>,
 }
@@ -124,15 +131,16 @@ impl Guard<'_> {
                     manager.ready(&format!("{name} fills itself"));
                 }
             }
-            if ended && let Some(server) = self.server.take() {
-                if let Some(code) = self.lost(server, !was_ready)? {
-                    if !was_ready && code != 0 {
-                        self.attachment.discard_if_made();
-                    }
-                    // Whoever waits for a server has a file that needs none.
-                    self.asking.drain(..).for_each(|asking| asking.answer(""));
-                    return if code == 0 { parent.told() } else { Ok(code) };
+            if ended
+                && let Some(server) = self.server.take()
+                && let Some(code) = self.lost(server, !was_ready)?
+            {
+                if !was_ready && code != 0 {
+                    self.attachment.discard_if_made();
                 }
+                // Whoever waits for a server has a file that needs none.
+                self.asking.drain(..).for_each(|asking| asking.answer(""));
+                return if code == 0 { parent.told() } else { Ok(code) };
             }
             if events {
                 self.deny();
@@ -177,13 +185,13 @@ impl Guard<'_> {
     fn lost(&mut self, server: Server, is_first: bool) -> anyhow::Result<Option<i32>> {
         let (id, was_ready) = (server.id(), server.is_ready());
         let status = server.wait()?;
-        let denied = deny_left_questions(self.attachment.group());
         if let Some(code) = self.done(status, is_first) {
             return Ok(Some(code));
         }
         let name = self.attachment.path().display();
         let why = format!("{name}: its server, process {id}, ended {}", how(status));
-        log::error!("{why}; {denied} readers that it had not answered got an error");
+        let Left { waiting, denied } = self.survivors.after_a_death(&self.attachment);
+        log::error!("{why}; of its readers, {waiting} go on waiting, and {denied} got an error");
         if was_ready && !status.success() {
             match self.start() {
                 Ok(server) => {
@@ -194,7 +202,8 @@ impl Guard<'_> {
                 Err(error) => log::error!("{name}: {error:#}"),
             }
         }
-        log::error!("{name}: reads of it fail until it is attached again");
+        let denied = self.survivors.give_up(&self.attachment);
+        log::error!("{name}: {denied} readers got an error; reads of it fail until it is attached again");
         let trouble = format!("{why}: {name} is guarded, but not filled");
         self.asking.drain(..).for_each(|asking| asking.answer(&trouble));
         Ok(None)
@@ -211,7 +220,7 @@ impl Guard<'_> {
 
     fn deny(&self) {
         let name = self.attachment.path().display();
-        match deny_events(self.attachment.group()) {
+        match deny_events(&self.attachment) {
             Ok(denied) => {
                 if denied.readers > 0 {
                     log::warn!("{name}: {} readers got an error: nobody fills it", denied.readers);
@@ -265,7 +274,7 @@ impl Guard<'_> {
             server.terminate();
             server.wait()?;
         }
-        let denied = deny_left_questions(self.attachment.group());
+        let denied = self.survivors.give_up(&self.attachment);
         if denied > 0 {
             log::warn!("{}: {denied} readers got an error", self.attachment.path().display());
         }

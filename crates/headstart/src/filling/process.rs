@@ -13,9 +13,9 @@ use anyhow::Context;
 use hs_serve::self_filling::Handover;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-/// Numbers of descriptors that a guard has left open for its server: group, file, sidecar.
+/// Numbers of descriptors that a guard has left open for its server: group, file, sidecar, ledger.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Descriptors([i32; 3]);
+pub(crate) struct Descriptors([i32; 4]);
 
 impl FromStr for Descriptors {
     type Err = String;
@@ -23,7 +23,7 @@ impl FromStr for Descriptors {
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers: Option<Vec<i32>> = text.split(',').map(|word| word.parse().ok()).collect();
         let numbers = numbers.and_then(|numbers| numbers.try_into().ok()).map(Self);
-        numbers.ok_or_else(|| format!("'{text}' is not three descriptors"))
+        numbers.ok_or_else(|| format!("'{text}' is not four descriptors"))
     }
 }
 
@@ -31,8 +31,8 @@ impl Descriptors {
     /// Takes them; only once.
     pub(crate) fn take(self) -> Handover {
         // SAFETY: the parent, this program too, passed these descriptors for this alone.
-        let [group, writer, sidecar] = self.0.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-        Handover { group, writer, sidecar }
+        let [group, writer, sidecar, ledger] = self.0.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+        Handover { group, writer, sidecar, ledger }
     }
 }
 
@@ -97,20 +97,20 @@ impl Server {
     /// Starts it.
     pub(crate) fn start(
         arguments: &[OsString],
-        descriptors: [BorrowedFd<'_>; 3],
+        descriptors: [BorrowedFd<'_>; 4],
         log_file: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let (ready, theirs) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
-        let [group, writer, sidecar] = descriptors.map(|fd| fd.as_raw_fd());
+        let [group, writer, sidecar, ledger] = descriptors.map(|fd| fd.as_raw_fd());
         let mut more = vec![
-            format!("--descriptors={group},{writer},{sidecar}"),
+            format!("--descriptors={group},{writer},{sidecar},{ledger}"),
             format!("--ready-fd={}", theirs.as_raw_fd()),
         ];
         more.extend(log_file.map(|path| format!("--log-file={}", path.display())));
         let mut command = again(arguments, &more);
-        let [group, writer, sidecar] = descriptors;
-        inherit(&mut command, &[group, writer, sidecar, theirs.as_fd()]);
+        let [group, writer, sidecar, ledger] = descriptors;
+        inherit(&mut command, &[group, writer, sidecar, ledger, theirs.as_fd()]);
         command.stdin(Stdio::piped());
         let child = command.spawn().context("start the server")?;
         let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("watch the server")?;
@@ -179,9 +179,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_are_three_numbers() {
-        assert_eq!("3,4,15".parse::<Descriptors>().expect("three").0, [3, 4, 15]);
-        for wrong in ["", "3,4", "3,4,5,6", "3,4,x"] {
+    fn descriptors_are_four_numbers() {
+        assert_eq!("3,4,15,6".parse::<Descriptors>().expect("four").0, [3, 4, 15, 6]);
+        for wrong in ["", "3,4,5", "3,4,5,6,7", "3,4,5,x"] {
             assert!(wrong.parse::<Descriptors>().is_err(), "{wrong}");
         }
     }

@@ -85,7 +85,7 @@ fn attached_read_hydrated_and_then_a_plain_file() {
 }
 
 #[test]
-fn a_killed_server_gives_errors_and_never_zeros_and_another_goes_on() {
+fn a_killed_server_gives_no_zeros_and_another_answers_those_who_wait() {
     let Some(folder) = FillingFolder::new() else { return };
     let scene = Scene::new();
     // No block of it is zero.
@@ -126,8 +126,8 @@ fn a_killed_server_gives_errors_and_never_zeros_and_another_goes_on() {
         wait_until("another server fills", || server(&file).is_some_and(|now| now["pid"] != last));
         over.store(true, Relaxed);
     });
-    // Four readers nearly always wait for a medium of 5 ms.
-    assert!(errors.load(Relaxed) <= kills * 4, "{errors:?}");
+    // Who waits goes on waiting. Only who was heard, and not noted yet, gets an error.
+    assert!(errors.load(Relaxed) <= kills, "{errors:?}");
     for (block, expected) in disk.chunks(BLOCK).enumerate() {
         let mut found = vec![0; BLOCK];
         let file = File::open(&file).expect("opened");

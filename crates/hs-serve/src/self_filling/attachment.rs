@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_image::Image;
-use hs_units::Digest;
+use hs_units::{BLOCK_BYTES, Digest};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, StatxFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
 use super::error::FillError;
 use super::group::{Access, Group};
+use super::ledger::Ledger;
 use super::marker::{self, Marker};
 use super::sidecar::{FileTime, Header, Sidecar, SidecarError, sidecar_path};
 use super::uncovered;
@@ -71,6 +72,7 @@ pub enum Found {
 pub struct Attachment {
     pub(super) path: PathBuf,
     pub(super) group: Option<Arc<Group>>,
+    pub(super) ledger: Arc<Ledger>,
     pub(super) writer: File,
     pub(super) sidecar: Sidecar,
     was_made: bool,
@@ -85,6 +87,8 @@ pub struct Handover {
     pub writer: OwnedFd,
     /// The sidecar, which is locked through this descriptor.
     pub sidecar: OwnedFd,
+    /// Memory in which a server notes who waits.
+    pub ledger: OwnedFd,
 }
 
 impl Attachment {
@@ -143,7 +147,15 @@ impl Attachment {
             FillError::io("read", sidecar_path(path))(io::Error::new(io::ErrorKind::InvalidData, error))
         })?;
         let group = Some(Arc::new(Group::from_fd(handover.group)));
-        Ok(Self { path: path.to_owned(), group, writer: handover.writer.into(), sidecar, was_made: false })
+        let ledger = Arc::new(Ledger::open(handover.ledger).map_err(FillError::io("go on with", path))?);
+        Ok(Self {
+            ledger,
+            path: path.to_owned(),
+            group,
+            writer: handover.writer.into(),
+            sidecar,
+            was_made: false,
+        })
     }
 
     /// Descriptors for another process, in the order of [`Handover`]; they are still this process's own.
@@ -151,9 +163,9 @@ impl Attachment {
     /// # Panics
     /// Without a group.
     #[must_use]
-    pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+    pub fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
         let group = self.group.as_ref().expect("it was opened with a group");
-        [group.as_fd(), self.writer.as_fd(), self.sidecar.file().as_fd()]
+        [group.as_fd(), self.writer.as_fd(), self.sidecar.file().as_fd(), self.ledger.as_fd()]
     }
 
     /// The group, for whoever guards the file.
@@ -163,6 +175,14 @@ impl Attachment {
     #[must_use]
     pub fn group(&self) -> &Arc<Group> {
         self.group.as_ref().expect("it was opened with a group")
+    }
+
+    pub(super) fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    pub(super) fn disk_blocks(&self) -> u64 {
+        self.sidecar.header().disk_bytes.div_ceil(BLOCK_BYTES)
     }
 
     /// Removes the file, and its sidecar, when it has been made just now: nobody was told of it.
@@ -300,7 +320,14 @@ fn existing(
         group.mark(writer.as_fd()).map_err(|source| no_mark(path, &writer, source))?;
     }
     let sidecar = known(path, lock, identity)?;
-    Ok(Found::Incomplete(Attachment { path: path_of(), group, writer, sidecar, was_made: false }))
+    Ok(Found::Incomplete(Attachment {
+        path: path_of(),
+        group,
+        ledger: ledger(path)?,
+        writer,
+        sidecar,
+        was_made: false,
+    }))
 }
 
 /// The sidecar of an existing file, or a new one where it says nothing of this file.
@@ -369,7 +396,11 @@ fn create(
             errno => FillError::io("create", path)(errno),
         },
     )?;
-    Ok(Attachment { path: path.to_owned(), group, writer, sidecar, was_made: true })
+    Ok(Attachment { path: path.to_owned(), group, ledger: ledger(path)?, writer, sidecar, was_made: true })
+}
+
+fn ledger(path: &Path) -> Result<Arc<Ledger>, FillError> {
+    Ledger::new().map(Arc::new).map_err(FillError::io("get memory for", path))
 }
 
 fn header(path: &Path, file: &File, subject: &Subject) -> Result<Header, FillError> {

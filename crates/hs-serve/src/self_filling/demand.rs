@@ -42,6 +42,14 @@ impl Waiting {
         }
     }
 
+    /// Waits until nobody waits, and only while `goes_on`.
+    pub(super) fn until_nobody(&self, goes_on: impl Fn() -> bool) {
+        let mut last = self.last.lock();
+        while goes_on() && self.readers.load(Relaxed) > 0 {
+            self.calm.wait(&mut last);
+        }
+    }
+
     /// Wakes whoever stands back, to look again.
     pub(super) fn wake(&self) {
         drop(self.last.lock());

@@ -16,6 +16,7 @@ use super::attachment::{Attachment, keep_mtime};
 use super::blocks::FilledBlocks;
 use super::error::FillError;
 use super::group::Group;
+use super::ledger::Ledger;
 use super::marker::{self, Marker};
 use super::sidecar::{PAGE_BLOCKS, Sidecar, sidecar_path};
 
@@ -51,6 +52,7 @@ struct State {
 pub(super) struct FillFile {
     path: PathBuf,
     group: Option<Arc<Group>>,
+    ledger: Arc<Ledger>,
     writer: File,
     sidecar: Sidecar,
     state: Mutex<State>,
@@ -60,7 +62,7 @@ pub(super) struct FillFile {
 impl FillFile {
     /// The file of `attachment`, with what its sidecar says is filled.
     pub(super) fn new(attachment: Attachment) -> Result<Self, FillError> {
-        let Attachment { path, group, writer, sidecar, .. } = attachment;
+        let Attachment { path, group, ledger, writer, sidecar, .. } = attachment;
         let (blocks, damaged) = sidecar.filled().map_err(FillError::io("read", sidecar_path(&path)))?;
         if damaged > 0 {
             log::warn!(
@@ -79,7 +81,7 @@ impl FillFile {
             is_stopping: false,
             is_finished: false,
         };
-        Ok(Self { path, group, writer, sidecar, state: Mutex::new(state), changed: Condvar::new() })
+        Ok(Self { path, group, ledger, writer, sidecar, state: Mutex::new(state), changed: Condvar::new() })
     }
 
     pub(super) fn path(&self) -> &std::path::Path {
@@ -90,6 +92,10 @@ impl FillFile {
         self.group.as_ref()
     }
 
+    pub(super) const fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
     pub(super) const fn sidecar(&self) -> &Sidecar {
         &self.sidecar
     }
@@ -98,7 +104,11 @@ impl FillFile {
         self.writer.metadata()
     }
 
-    fn disk_bytes(&self) -> u64 {
+    pub(super) fn disk_blocks(&self) -> u64 {
+        self.disk_bytes().div_ceil(BLOCK_BYTES)
+    }
+
+    pub(super) fn disk_bytes(&self) -> u64 {
         self.sidecar.header().disk_bytes
     }
 

@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use hs_units::BlockRange;
+
 use super::event::{self, Event};
+use super::ledger::Ledger;
 
 /// `FAN_CLASS_PRE_CONTENT`.
 const CLASS_PRE_CONTENT: u32 = 0x08;
@@ -127,12 +130,11 @@ impl Group {
     }
 
     /// Answers with EIO what a process has been asked that holds this group too, and that died before it answered. The
-    /// kernel knows a question by the number of the descriptor that came with it, so every number below `limit` is
-    /// tried. Returns how many there were.
+    /// kernel knows a question by the number of the descriptor that came with it, so all `numbers` that there could be
+    /// are tried. Returns how many there were.
     #[must_use]
-    pub fn deny_questions_of_the_dead(&self, limit: i32) -> u32 {
-        let denied = |fd: &i32| self.answer(*fd, deny(libc::EIO)).is_ok();
-        (0..limit).filter(denied).count() as u32
+    pub fn deny_questions_of_the_dead(&self, numbers: impl Iterator<Item = i32>) -> u32 {
+        numbers.filter(|number| self.answer(*number, deny(libc::EIO)).is_ok()).count() as u32
     }
 }
 
@@ -160,7 +162,13 @@ impl Told {
     #[must_use]
     pub fn question(self, group: &Arc<Group>) -> Option<Question> {
         let fd = self.fd.filter(|_| self.event.asks())?;
-        Some(Question { group: Arc::clone(group), fd, is_answered: false })
+        Some(Question {
+            group: Arc::clone(group),
+            number: fd.as_raw_fd(),
+            fd: Some(fd),
+            ledger: None,
+            is_answered: false,
+        })
     }
 }
 
@@ -168,11 +176,29 @@ impl Told {
 #[derive(Debug)]
 pub struct Question {
     group: Arc<Group>,
-    fd: OwnedFd,
+    /// The kernel knows it by this.
+    number: i32,
+    /// Held until it is answered, so that no other question gets the number.
+    fd: Option<OwnedFd>,
+    ledger: Option<Arc<Ledger>>,
     is_answered: bool,
 }
 
 impl Question {
+    /// One that a dead process has left in `ledger`.
+    pub(super) fn left(group: &Arc<Group>, number: i32, ledger: &Arc<Ledger>) -> Self {
+        let (group, ledger) = (Arc::clone(group), Some(Arc::clone(ledger)));
+        Self { group, number, fd: None, ledger, is_answered: false }
+    }
+
+    /// Notes for another process, should this one die, what the reader waits for.
+    #[must_use]
+    pub(super) fn noted(mut self, blocks: BlockRange, ledger: &Arc<Ledger>) -> Self {
+        ledger.note(self.number, blocks);
+        self.ledger = Some(Arc::clone(ledger));
+        self
+    }
+
     /// Lets the reader read.
     pub fn allow(mut self) {
         self.answer(ALLOW);
@@ -185,7 +211,13 @@ impl Question {
 
     fn answer(&mut self, answer: u32) {
         self.is_answered = true;
-        match self.group.answer(self.fd.as_raw_fd(), answer) {
+        let answered = self.group.answer(self.number, answer);
+        if let Some(ledger) = &self.ledger {
+            ledger.clear(self.number);
+        }
+        // From here on the number may be another question's.
+        self.fd = None;
+        match answered {
             Ok(()) => {}
             // The reader was killed while it waited.
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}

@@ -1,22 +1,16 @@
-//! What the process does that holds the group while nobody fills: it says no. Were it not there, the kernel would let
-//! every reader pass, and a reader would see zeros.
+//! What the process does that holds the group whatever becomes of the one that fills: it says no when nobody fills. Were
+//! it not there, the kernel would let every reader pass, and a reader would see zeros.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
 
-use super::group::Group;
+use hs_units::BlockRange;
 
-/// Descriptors that a process may have which fills a file, and so readers that it may have waiting.
-const MOST_DESCRIPTORS: u32 = 16_384;
+use super::attachment::Attachment;
+use super::ledger::SLOTS;
 
-/// Readers that got an error.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Denied {
-    /// How many.
-    pub readers: u32,
-    /// A process that has written to the file, which no guard can hinder.
-    pub writer: Option<i32>,
-}
+/// A reader that so many servers have died on gets an error: it may be why they did.
+const MOST_DEATHS: u32 = 3;
 
 /// Bounds this process's descriptors, so that a guard can find what it has not answered. Call it before it reads events.
 ///
@@ -28,7 +22,7 @@ pub fn limit_descriptors() -> io::Result<()> {
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    limit.rlim_cur = limit.rlim_max.min(MOST_DESCRIPTORS.into());
+    limit.rlim_cur = limit.rlim_max.min(SLOTS as u64);
     limit.rlim_max = limit.rlim_cur;
     // SAFETY: `limit` is initialised.
     if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
@@ -37,18 +31,68 @@ pub fn limit_descriptors() -> io::Result<()> {
     Ok(())
 }
 
-/// Gives an error to those whom a dead process of this group has not answered. Its descriptors must have been limited by
+/// Readers that a dead server has left.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// The next server answers them.
+    pub waiting: u32,
+    /// They got an error.
+    pub denied: u32,
+}
+
+/// What a guard knows of the readers that dead servers left. A server must have limited its descriptors with
 /// [`limit_descriptors`].
-#[must_use]
-pub fn deny_left_questions(group: &Group) -> u32 {
-    group.deny_questions_of_the_dead(MOST_DESCRIPTORS.cast_signed())
+#[derive(Debug, Default)]
+pub struct Survivors {
+    /// How many servers have died on a reader.
+    deaths: BTreeMap<(i32, u64, u64), u32>,
+}
+
+impl Survivors {
+    /// After the death of a server, and before the next: those of whom it has not even noted what they want get an
+    /// error, as do those that too many have died on. The others go on waiting.
+    pub fn after_a_death(&mut self, attachment: &Attachment) -> Left {
+        let ledger = attachment.ledger();
+        let before = std::mem::take(&mut self.deaths);
+        for (number, blocks) in ledger.waiting(attachment.disk_blocks()) {
+            let BlockRange { start, count } = blocks;
+            let reader = (number, start.0, count);
+            let deaths = before.get(&reader).copied().unwrap_or(0) + 1;
+            if deaths >= MOST_DEATHS {
+                ledger.clear(number);
+            } else {
+                self.deaths.insert(reader, deaths);
+            }
+        }
+        let waits = |number| self.deaths.keys().any(|(waiting, ..)| *waiting == number);
+        let denied =
+            attachment.group().deny_questions_of_the_dead((0..SLOTS as i32).filter(|number| !waits(*number)));
+        Left { waiting: self.deaths.len() as u32, denied }
+    }
+
+    /// When no server follows: everybody who was left gets an error. Returns how many there were.
+    pub fn give_up(&mut self, attachment: &Attachment) -> u32 {
+        self.deaths.clear();
+        (0..SLOTS as i32).for_each(|number| attachment.ledger().clear(number));
+        attachment.group().deny_questions_of_the_dead(0..SLOTS as i32)
+    }
+}
+
+/// What was said to those who asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Denied {
+    /// Readers that got an error.
+    pub readers: u32,
+    /// A process that has written to the file, which no guard can hinder.
+    pub writer: Option<i32>,
 }
 
 /// Gives an error to everybody who asks now; does not wait.
 ///
 /// # Errors
 /// When the group cannot be read.
-pub fn deny_events(group: &Arc<Group>) -> io::Result<Denied> {
+pub fn deny_events(attachment: &Attachment) -> io::Result<Denied> {
+    let group = attachment.group();
     let mut denied = Denied::default();
     for told in group.read()? {
         if !told.event.asks() {

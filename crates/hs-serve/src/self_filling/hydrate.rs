@@ -33,7 +33,7 @@ impl Hydrator {
         let goes_on = || !self.stop.load(Relaxed);
         // What a start needs comes first.
         self.driver.wait_until(|_| !goes_on());
-        let blocks = self.file.sidecar().header().disk_bytes.div_ceil(hs_units::BLOCK_BYTES);
+        let blocks = self.file.disk_blocks();
         let (mut next, mut unreadable) = (0, 0);
         while let Some(piece) = self.file.missing(next..blocks, PIECE_BLOCKS) {
             self.waiting.stand_back(QUIET, PATIENCE, goes_on);

@@ -13,9 +13,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::attachment::Attachment;
 use super::demand::{Demand, Filler, Waiting, blocks_of};
 use super::error::FillError;
-use super::event::OVERFLOW;
+use super::event::{MODIFY, OVERFLOW};
 use super::fill_file::{FillFile, FillProgress};
-use super::group::{Group, Told};
+use super::group::{Group, Question, Told};
 use super::hydrate::Hydrator;
 use crate::prefetch::Deliver;
 use crate::served::{Prefetching, ServeConfig, ServedError};
@@ -250,6 +250,7 @@ struct Events {
 
 impl Events {
     fn run(&self) {
+        self.answer_those_left();
         while !self.stop.load(Relaxed) {
             let mut ready = [
                 PollFd::from_borrowed_fd(self.group.as_fd(), PollFlags::IN),
@@ -262,7 +263,11 @@ impl Events {
                 return;
             }
             match self.group.read() {
-                Ok(told) => told.into_iter().for_each(|told| self.handle(told)),
+                Ok(told) => {
+                    // All are noted before the first is answered, which may take a while.
+                    let asked: Vec<_> = told.into_iter().filter_map(|told| self.hear(told)).collect();
+                    asked.into_iter().for_each(|(question, blocks)| self.answer(question, blocks));
+                }
                 // The kernel has denied that one itself.
                 Err(error) => {
                     log::warn!("{}: a reader got an error: {error}", self.filler.file.path().display())
@@ -271,22 +276,43 @@ impl Events {
         }
     }
 
-    fn handle(&self, told: Told) {
-        let event = told.event;
+    /// Answers those whom a server that died has left, before anybody else is asked for: a new question could come
+    /// under the number of one of theirs.
+    fn answer_those_left(&self) {
+        let file = &self.filler.file;
+        let left = file.ledger().waiting(file.disk_blocks());
+        if left.is_empty() {
+            return;
+        }
+        log::info!("{}: {} readers have waited for this process", file.path().display(), left.len());
+        for (number, blocks) in left {
+            let question = Question::left(&self.group, number, file.ledger());
+            self.filler.go_on(Demand::new(question, blocks, &self.waiting));
+        }
+        self.waiting.until_nobody(|| !self.stop.load(Relaxed));
+    }
+
+    /// What an event asks for, noted for the case that this process dies.
+    fn hear(&self, told: Told) -> Option<(Question, BlockRange)> {
+        let (event, file) = (told.event, &self.filler.file);
         if event.mask & OVERFLOW != 0 {
-            log::error!("{}: the kernel has lost events", self.filler.file.path().display());
+            log::error!("{}: the kernel has lost events", file.path().display());
         }
         let Some(question) = told.question(&self.group) else {
-            if event.mask & super::event::MODIFY != 0 {
-                self.filler.file.note_written(event.pid);
+            if event.mask & MODIFY != 0 {
+                file.note_written(event.pid);
             }
-            return;
+            return None;
         };
-        let blocks = blocks_of(&event, self.filler.file.sidecar().header().disk_bytes);
+        let blocks = blocks_of(&event, file.disk_bytes());
+        Some((question.noted(blocks, file.ledger()), blocks))
+    }
+
+    fn answer(&self, question: Question, blocks: BlockRange) {
         if self.filler.file.missing(blocks.start.0..blocks.end().0, 1).is_none() {
             return question.allow();
         }
-        log::debug!("process {} waits for blocks {blocks}", event.pid);
+        log::debug!("somebody waits for blocks {blocks}");
         self.filler.go_on(Demand::new(question, blocks, &self.waiting));
     }
 }

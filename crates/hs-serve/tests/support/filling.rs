@@ -22,7 +22,7 @@ impl FillingFolder {
         let path = folder.path().to_owned();
         match probe(&path) {
             Ok(()) => Some(Self { path, mounted: false, folder }),
-            Err(FillError::FileSystem { .. }) => Self::on_ext4(folder),
+            Err(FillError::FileSystem { .. } | FillError::Io { .. }) => Self::on("ext4"),
             Err(error @ FillError::KernelLacksEvents { .. }) => skipped(&error.to_string()),
             Err(error) => {
                 assert!(std::env::var_os("CI").is_none(), "cannot run this test in CI: {error}");
@@ -31,16 +31,22 @@ impl FillingFolder {
         }
     }
 
-    /// A small ext4 in a file of its own.
-    fn on_ext4(folder: tempfile::TempDir) -> Option<Self> {
-        let (disk, path) = (folder.path().join("ext4"), folder.path().join("mounted"));
-        fs::File::create(&disk).and_then(|file| file.set_len(256 << 20)).expect("a file");
+    /// A small file system of this type, in a file of its own. Nothing where the kernel does not have it.
+    pub(crate) fn on(kind: &str) -> Option<Self> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+        if !known.split_whitespace().any(|known| known == kind) {
+            return skipped(&format!("this kernel has no {kind}"));
+        }
+        let (disk, path) = (folder.path().join("disk"), folder.path().join("mounted"));
+        // The least that mkfs.xfs makes, and some.
+        fs::File::create(&disk).and_then(|file| file.set_len(320 << 20)).expect("a file");
         fs::create_dir(&path).expect("a folder");
         let run = |program: &str, arguments: &[&Path]| {
             let output = Command::new(program).args(arguments).output().expect(program);
             assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
         };
-        run("mkfs.ext4", &[Path::new("-q"), &disk]);
+        run(&format!("mkfs.{kind}"), &[Path::new("-q"), &disk]);
         run("mount", &[Path::new("-o"), Path::new("loop"), &disk, &path]);
         let mounted = Self { path, mounted: true, folder };
         match probe(mounted.path()) {

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Reads of a self-filling file that is complete, against a plain file with the same bytes on the same file system.
+
+Both are sparse where the disk is zero, and each round reads both, from memory and from the disk (what was in memory is
+given up before).
+"""
+
+import os
+import time
+
+from harness import alternate, arguments, figure, finish, headstart, ratio_range, scratch, spread
+from inputs import boot_image, boot_profile, optimized
+
+LEAST = 0.95
+BLOCK = 4096
+RANDOM_READS = 40_000
+
+
+def drop(path):
+    """Gives up what is in memory of a file."""
+    file = os.open(path, os.O_RDONLY)
+    os.fsync(file)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(file)
+
+
+def sequential(path, cold):
+    """MB/s."""
+    if cold:
+        drop(path)
+    file = os.open(path, os.O_RDONLY)
+    size = os.fstat(file).st_size
+    buffer = bytearray(1 << 20)
+    passes = 1 if cold else 4
+    began = time.monotonic()
+    for _ in range(passes):
+        at = 0
+        while at < size:
+            at += os.preadv(file, [buffer], at)
+    seconds = time.monotonic() - began
+    os.close(file)
+    return passes * size / seconds / 1e6
+
+
+def at_random(path):
+    """Reads of 4 KiB from memory a second."""
+    file = os.open(path, os.O_RDONLY)
+    blocks = os.fstat(file).st_size // BLOCK
+    buffer = bytearray(BLOCK)
+    place = 12345
+    began = time.monotonic()
+    for _ in range(RANDOM_READS):
+        place = (place * 1103515245 + 12345) % (1 << 31)
+        os.preadv(file, [buffer], place % blocks * BLOCK)
+    seconds = time.monotonic() - began
+    os.close(file)
+    return RANDOM_READS / seconds
+
+
+def fast_image():
+    """The booting Debian, optimised for its boot."""
+    image = boot_image()
+    return optimized(image, "boot-optimized", boot_profile(image, "boot-profile"))
+
+
+def main():
+    repeats = arguments(__doc__, repeats=5).parse_args().repeats
+    image = fast_image()
+    filled, plain = scratch() / "filled.raw", scratch() / "plain.raw"
+    began = time.monotonic()
+    headstart("attach", image, filled)
+    headstart("hydrate", filled)
+    seconds = time.monotonic() - began
+    headstart("export", image, "-o", plain, "--format", "raw")
+    for path in (filled, plain):
+        sequential(path, cold=False)
+    figures = []
+    for name, way in {
+        "sequential, from memory": lambda path: sequential(path, cold=False),
+        "sequential, from the disk": lambda path: sequential(path, cold=True),
+        "4 KiB at random, from memory": at_random,
+    }.items():
+        cases = {"filled": lambda: way(filled), "plain": lambda: way(plain)}
+        results = alternate(cases, repeats, say=lambda value: f"{value:.0f}")
+        value = spread(results["filled"])["median"] / spread(results["plain"])["median"]
+        figures.append(figure(
+            f"reads of a complete self-filling file, of a plain file's rate: {name}",
+            round(value, 3), at_least=LEAST, noise=ratio_range(results["filled"], results["plain"]),
+            detail={case: spread(values, 0) for case, values in results.items()},
+        ))
+    size = filled.stat().st_size
+    figures.append(figure("time to fill the booting disk, hot region and hydration", round(seconds, 2), unit="s",
+                          detail={"bytes": size}))
+    finish("self_filling", figures, repeats)
+
+
+if __name__ == "__main__":
+    main()
