@@ -2,6 +2,7 @@
 
 mod bad_sectors;
 mod boots;
+mod cache;
 mod demo;
 mod formats;
 mod images;
