@@ -2,6 +2,7 @@
 
 mod bad_sectors;
 mod boots;
+mod cache;
 mod demo;
 mod filling;
 #[path = "../../../hs-serve/tests/support/filling.rs"]

@@ -13,6 +13,9 @@ use crate::{ServeError, allocator};
 
 /// How often it looks. Page cache is the system's cushion meanwhile: it goes before anybody waits.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often where memory has no room for twice the size that the cache began with: there a program that starts takes all of it
+/// within a second.
+const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// The least that the cache keeps: two sequential readers' windows and a few chunks.
 const MIN_BYTES: u64 = 8 << 20;
 /// Freed bytes after which the heap is trimmed.
@@ -38,8 +41,12 @@ impl CacheKeeper {
         let bounds = MemoryBudgetConfig { min_bytes: MIN_BYTES, max_bytes: u64::MAX };
         let mut watch = MemoryWatch::new(bounds, initial_bytes, Duration::ZERO);
         let keep = move || {
-            while stopped.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-                tick(&reader, &mut watch);
+            loop {
+                let target = tick(&reader, &mut watch);
+                let pause = if target < 2 * initial_bytes { SHORT_PAUSE } else { PAUSE };
+                if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
+                    return;
+                }
             }
         };
         let thread =
@@ -50,12 +57,12 @@ impl CacheKeeper {
     }
 }
 
-/// Brings the cache to the size that is right now.
-fn tick(reader: &Reader, watch: &mut MemoryWatch) {
+/// Brings the cache to the size that is right now, and returns that.
+fn tick(reader: &Reader, watch: &mut MemoryWatch) -> u64 {
     let before = reader.cache_usage();
     let target = watch.look(before.bytes).target_bytes();
     if target == before.budget_bytes {
-        return;
+        return target;
     }
     log::debug!(
         "the cache may hold {} instead of {} from now on",
@@ -66,6 +73,7 @@ fn tick(reader: &Reader, watch: &mut MemoryWatch) {
     if before.bytes.saturating_sub(target) >= TRIM_BYTES {
         allocator::give_back();
     }
+    target
 }
 
 impl Drop for CacheKeeper {
