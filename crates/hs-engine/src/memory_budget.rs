@@ -58,6 +58,8 @@ const DEAD_PART: u64 = 8;
 const RESERVE_PART: u64 = 16;
 const MIN_RESERVE: u64 = 16 << 20;
 const MAX_RESERVE: u64 = 1 << 30;
+/// Pressure counts when less than one part in so many can be had.
+const TIGHT_PART: u64 = 4;
 /// Memory is short when less than one part in so many can be had, within [`MIN_SCARCE`] and [`MAX_SCARCE`]; until twice that can.
 const SCARCE_PART: u64 = 32;
 const MIN_SCARCE: u64 = 8 << 20;
@@ -95,7 +97,10 @@ impl MemoryBudget {
     /// Learns how memory is, of which the cache now holds `own_bytes`; returns the budget from now on.
     pub fn handle_sample(&mut self, sample: &MemorySample, own_bytes: u64) -> u64 {
         let reserve = (sample.total_bytes / RESERVE_PART).clamp(MIN_RESERVE, MAX_RESERVE);
-        let pressure = sample.pressure.unwrap_or_default();
+        // Others also wait for memory that is not short: in a group with a limit of its own, or because the kernel pages out what
+        // it takes for idle.
+        let is_tight = sample.available_bytes.saturating_add(own_bytes) < sample.total_bytes / TIGHT_PART;
+        let pressure = sample.pressure.filter(|_| is_tight).unwrap_or_default();
         // What it holds itself could be given back, so it counts as had.
         let could_be_had = (sample.available_bytes + own_bytes).saturating_sub(reserve);
         let mut goal = could_be_had / 2;
@@ -211,7 +216,7 @@ mod tests {
         let mut own = 400 * MIB;
         let pressed = |some_avg10, full_avg10| MemorySample {
             pressure: Some(MemoryPressure { some_avg10, full_avg10 }),
-            ..sample(3000)
+            ..sample(500)
         };
         for expected in [300, 225] {
             own = budget.handle_sample(&pressed(12.0, 0.0), own);
@@ -223,10 +228,19 @@ mod tests {
             assert!(budget.is_short());
         }
         assert!(budget.handle_sample(&pressed(0.0, 1.5), own) < own, "all stood still");
+        let relieved = MemorySample { pressure: Some(MemoryPressure::default()), ..sample(3000) };
         for _ in 0..3 {
-            own = budget.handle_sample(&pressed(0.0, 0.0), own);
+            own = budget.handle_sample(&relieved, own);
         }
         assert!(own > 225 * MIB && !budget.is_short());
+    }
+
+    #[test]
+    fn others_that_wait_are_nothing_where_there_is_plenty() {
+        let mut budget = MemoryBudget::new(CONFIG, 400 * MIB);
+        let pressure = Some(MemoryPressure { some_avg10: 60.0, full_avg10: 40.0 });
+        assert_eq!(budget.handle_sample(&MemorySample { pressure, ..sample(1500) }, 400 * MIB), 400 * MIB);
+        assert!(!budget.is_short());
     }
 
     #[test]
