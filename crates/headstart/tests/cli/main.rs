@@ -9,6 +9,7 @@ mod install;
 mod mount8;
 mod mounts;
 mod nbd;
+mod nbd_reconnect;
 mod nbd_tls;
 mod qemu_boots;
 mod qemu_kernels;
