@@ -14,6 +14,7 @@ mod lab;
 mod mount8;
 mod mounts;
 mod nbd;
+mod nbd_reconnect;
 mod nbd_tls;
 mod qemu_boots;
 mod qemu_kernels;

@@ -1,0 +1,125 @@
+//! QEMU with `reconnect-delay` while its server is killed and started again: what it reads waits, and is right.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use rustix::process::Signal;
+
+use crate::boots::little_guest;
+use crate::nbd::{end, serve};
+use crate::qemu_kernels::linux;
+use crate::scene::{Running, Scene, has_tools, machine_has, wait_until};
+
+fn kill(serving: Running) {
+    serving.signal(Signal::KILL);
+    assert!(!serving.end().0.success());
+}
+
+#[test]
+fn a_copy_by_qemu_img_survives_servers_that_are_killed() {
+    if !has_tools(&["qemu-img"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("disk.hsi", 4096, 57);
+    let (image, copy) = (scene.arg("disk.hsi"), scene.arg("copy"));
+    // Slow enough for the copy to be half done for a while.
+    let slow = || serve(&scene, &[&image, "--medium", "flat-5ms-2mbs-serial"]);
+    let serving = slow();
+    let socket = scene.arg("socket");
+    let from = format!("driver=nbd,server.type=unix,server.path={socket},export=disk,reconnect-delay=60");
+    let mut copying = Command::new("qemu-img")
+        .args(["convert", "--image-opts", "-O", "raw", "-m", "1", "-t", "none", &from, &copy])
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("qemu-img starts");
+    let copied = || fs::metadata(&copy).map_or(0, |file| 512 * file.blocks());
+    wait_until("the copy has begun", || copied() > 0);
+    kill(serving);
+    let before = copied();
+    let serving = slow();
+    // Or has ended, on a machine that was slow to kill.
+    wait_until("the copy goes on", || copied() > before || matches!(copying.try_wait(), Ok(Some(_))));
+    kill(serving);
+    let serving = serve(&scene, &[&image]);
+    assert!(copying.wait().expect("ended").success());
+    assert!(fs::read(&copy).expect("read") == disk);
+    end(serving);
+    scene.wait_until_clean();
+}
+
+/// A machine of QEMU's with the guest's disk over NBD, and what its console says.
+struct Machine {
+    qemu: Child,
+    console: BufReader<ChildStdout>,
+}
+
+impl Machine {
+    fn start(socket: &str, kernel: &str) -> Self {
+        let disk = format!(
+            "if=none,id=disk,format=raw,snapshot=on,file.driver=nbd,file.reconnect-delay=60,\
+             file.server.type=unix,file.server.path={socket},file.export=guest"
+        );
+        let words = "root=/dev/nvme0n1 rw console=ttyS0 panic=-1 then=read";
+        let mut qemu = Command::new("qemu-system-x86_64")
+            .args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-accel", "tcg"])
+            .args(["-cpu", "max", "-m", "160M", "-kernel", kernel, "-append", words])
+            .args(["-drive", &disk, "-device", "nvme,drive=disk,serial=x"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("QEMU starts");
+        let console = BufReader::new(qemu.stdout.take().expect("piped"));
+        Self { qemu, console }
+    }
+
+    /// Waits for a line with these words; what was said until then.
+    fn wait_for(&mut self, words: &str) -> String {
+        let mut said = String::new();
+        loop {
+            let mut line = Vec::new();
+            assert!(self.console.read_until(b'\n', &mut line).expect("read") > 0, "no {words} in {said}");
+            let line = String::from_utf8_lossy(&line);
+            said.push_str(&line);
+            if line.contains(words) {
+                return said;
+            }
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}
+
+#[test]
+fn a_guest_of_qemu_goes_on_when_its_server_was_killed() {
+    if !machine_has(&["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/sbin/mkfs.ext4"]) {
+        return;
+    }
+    let Some(kernel) = linux() else { return };
+    let (scene, _) = little_guest();
+    fs::write(scene.path("root/fine"), "all is well\n".repeat(100_000)).expect("written");
+    fs::write(scene.path("root/lost"), "not really\n".repeat(100_000)).expect("written");
+    let image = scene.arg("guest.hsi");
+    crate::scene::run(["build", &scene.arg("root"), "-o", &image, "--free", "64M", "--codec", "zstd:1"]).ok();
+    let serving = serve(&scene, &[&image]);
+    let mut machine = Machine::start(&scene.arg("socket"), &kernel.join("vmlinuz").display().to_string());
+    // Before the guest has read anything of its disk, and when it reads its files.
+    machine.wait_for("Linux version");
+    kill(serving);
+    let serving = serve(&scene, &[&image]);
+    machine.wait_for("up");
+    kill(serving);
+    let serving = serve(&scene, &[&image]);
+    let said = machine.wait_for("has read");
+    assert!(said.contains("fine is fine") && !said.contains("lost is lost"), "{said}");
+    drop(machine);
+    end(serving);
+    scene.wait_until_clean();
+}
