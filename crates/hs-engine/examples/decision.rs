@@ -48,7 +48,7 @@ impl Workload {
         self.tag += 1;
         Request {
             tag: RequestTag(self.tag),
-            class: Class::ALL[(random >> 60) as usize % Class::COUNT],
+            class: Class::ALL[if self.streams { client } else { random >> 60 } as usize % Class::COUNT],
             client: ClientKey(client),
             direction: if random >> 40 & 7 == 0 { Direction::Write } else { Direction::Read },
             range: ByteRange::new(block * BLOCK_BYTES, BLOCK_BYTES),

@@ -9,8 +9,10 @@
 mod estimate;
 mod prefetch;
 pub mod queue;
+mod read_ahead;
 mod recorder;
 
 pub use estimate::MediumEstimate;
 pub use prefetch::{ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, RequestId};
+pub use read_ahead::{Ahead, ReadAhead, ReadAheadConfig};
 pub use recorder::{Event, Recorded, Recorder};

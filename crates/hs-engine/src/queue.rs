@@ -13,6 +13,7 @@ mod heap;
 mod lane;
 mod merge;
 mod metrics;
+mod pace;
 mod positions;
 mod request;
 mod service;
@@ -28,6 +29,7 @@ use elevator::Choice;
 use lane::Lane;
 use merge::Merged;
 pub use metrics::{ClassMetrics, QueueMetrics, jain_index};
+use pace::Pace;
 pub use request::{
     Class, ClientKey, Direction, Dispatch, DispatchId, Finished, Poll, Request, RequestTag, Ticket,
 };
@@ -48,6 +50,8 @@ pub struct Queue {
     /// Where the request before ended.
     head: u64,
     merged: Merged,
+    /// How long one request takes while the medium is busy.
+    pace: Pace,
     recorder: Option<Recorder>,
 }
 
@@ -63,6 +67,7 @@ impl Queue {
             services: Services::default(),
             head: 0,
             merged: Merged::new(),
+            pace: Pace::default(),
             recorder: None,
         }
     }
@@ -159,7 +164,7 @@ impl Queue {
                 wait = self.held_until(class);
                 break;
             }
-            match self.lanes[class.index()].choose(now, &mut self.arena, self.head) {
+            match self.lanes[class.index()].choose(now, &mut self.arena, self.head, self.pace.request()) {
                 Choice::Request(chosen) => return self.dispatch(now, class, chosen, false),
                 Choice::WaitUntil(then) => wait = Some(then),
             }
@@ -186,6 +191,7 @@ impl Queue {
     pub fn handle_done(&mut self, now: Nanos, id: DispatchId, bytes: u64) -> Finish<'_> {
         let service = self.services.finish(id);
         self.record(now, Event::Ended { class: service.class, bytes, range: service.range });
+        self.pace.handle_ended(now, service.requests);
         let lane = &mut self.lanes[service.class.index()];
         lane.in_service -= 1;
         lane.seen = Some(now);
@@ -261,6 +267,9 @@ impl Queue {
     }
 
     fn dispatch(&mut self, now: Nanos, class: Class, chosen: Found, aged: bool) -> Poll {
+        if self.in_service(Class::Demand) == 0 {
+            self.pace.handle_busy(now);
+        }
         self.lanes[class.index()].take(now, &mut self.arena, chosen, &mut self.merged);
         for member in &self.merged.members {
             let entry = self.arena.get(*member);

@@ -24,6 +24,8 @@ pub(super) struct View<'a> {
     pub arena: &'a Arena,
     /// Where the request before ended.
     pub head: u64,
+    /// How long one request takes, as seen so far.
+    pub pace: Nanos,
 }
 
 /// An elevator's answer.

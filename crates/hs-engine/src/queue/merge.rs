@@ -33,21 +33,24 @@ impl Merged {
         if limit_bytes <= self.range.len {
             return;
         }
+        let peers = waiting.peers(chosen);
         let mut cursor = self.lowest;
-        while let Some(next) = waiting.above(cursor) {
+        while let Some(next) = peers.next(cursor) {
             // The offset is at hand, the rest of the neighbour is somewhere in memory.
-            let near = next.offset <= self.range.end();
-            if !near || !self.take(arena.get(next.index), next.index, chosen.direction, limit_bytes) {
+            let (offset, index) = peers.get(next);
+            let near = offset <= self.range.end();
+            if !near || !self.take(arena.get(index), index, chosen.direction, limit_bytes) {
                 break;
             }
-            cursor = next.at;
+            cursor = next;
         }
-        while let Some(next) = waiting.below(self.lowest) {
-            let near = self.range.offset - next.offset <= waiting.longest_bytes();
-            if !near || !self.take(arena.get(next.index), next.index, chosen.direction, limit_bytes) {
+        while let Some(next) = peers.previous(self.lowest) {
+            let (offset, index) = peers.get(next);
+            let near = self.range.offset - offset <= waiting.longest_bytes();
+            if !near || !self.take(arena.get(index), index, chosen.direction, limit_bytes) {
                 break;
             }
-            self.lowest = next.at;
+            self.lowest = next;
         }
     }
 

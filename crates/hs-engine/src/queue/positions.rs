@@ -1,73 +1,52 @@
 //! The requests that wait, sorted by position.
 //!
-//! Sorted blocks of keys under one sorted table of their lowest keys: a B-tree of two levels whose upper one is an
-//! array. With 10,000 requests the table has a few hundred entries, which stay in the processor's first cache; a
+//! Sorted blocks of offsets under one sorted table of their lowest offsets: a B-tree of two levels whose upper one is
+//! an array. With 10,000 requests the table has a few hundred entries, which stay in the processor's first cache; a
 //! step is one binary search in it, one in a block, and a move of a few hundred bytes. Nothing is allocated once the
 //! queue has been as long before.
 
-/// Keys in a block. A block of 32 keys is half a kilobyte.
-const BLOCK_KEYS: usize = 32;
-
-/// Group, offset and place of a request, in one number that sorts by them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) struct Key(u128);
-
-impl Key {
-    /// The key of the request at `index` of the arena. Requests of one group are sorted by `offset` among themselves.
-    pub(super) const fn new(group: u32, offset: u64, index: u32) -> Self {
-        Self((group as u128) << 96 | (offset as u128) << 32 | index as u128)
-    }
-
-    /// No key of the group is lower than this one for the same offset.
-    pub(super) const fn first_at(group: u32, offset: u64) -> Self {
-        Self::new(group, offset, 0)
-    }
-
-    pub(super) const fn offset(self) -> u64 {
-        (self.0 >> 32) as u64
-    }
-
-    pub(super) const fn group(self) -> u32 {
-        (self.0 >> 96) as u32
-    }
-
-    /// Place of the request in the arena.
-    pub(super) const fn index(self) -> u32 {
-        self.0 as u32
-    }
-}
+/// Requests in a block, which is then 384 bytes.
+const BLOCK_LEN: usize = 32;
 
 #[derive(Clone, Debug)]
 struct Block {
     len: usize,
-    keys: [Key; BLOCK_KEYS],
+    offsets: [u64; BLOCK_LEN],
+    /// Places in the arena of the requests with these offsets.
+    indexes: [u32; BLOCK_LEN],
 }
 
 impl Block {
-    const EMPTY: Self = Self { len: 0, keys: [Key(0); BLOCK_KEYS] };
+    const EMPTY: Self = Self { len: 0, offsets: [0; BLOCK_LEN], indexes: [0; BLOCK_LEN] };
 
-    fn keys(&self) -> &[Key] {
-        &self.keys[..self.len]
+    fn offsets(&self) -> &[u64] {
+        &self.offsets[..self.len]
     }
 
-    fn insert(&mut self, slot: usize, key: Key) {
-        self.keys.copy_within(slot..self.len, slot + 1);
-        self.keys[slot] = key;
+    fn insert(&mut self, slot: usize, offset: u64, index: u32) {
+        self.offsets.copy_within(slot..self.len, slot + 1);
+        self.indexes.copy_within(slot..self.len, slot + 1);
+        self.offsets[slot] = offset;
+        self.indexes[slot] = index;
         self.len += 1;
     }
 
     fn remove(&mut self, slot: usize, count: usize) {
-        self.keys.copy_within(slot + count..self.len, slot);
+        self.offsets.copy_within(slot + count..self.len, slot);
+        self.indexes.copy_within(slot + count..self.len, slot);
         self.len -= count;
     }
 
-    fn append(&mut self, other: &Self) {
-        self.keys[self.len..self.len + other.len].copy_from_slice(other.keys());
-        self.len += other.len;
+    /// Appends the entries of another block from a slot on.
+    fn append(&mut self, other: &Self, from: usize) {
+        let count = other.len - from;
+        self.offsets[self.len..self.len + count].copy_from_slice(&other.offsets[from..other.len]);
+        self.indexes[self.len..self.len + count].copy_from_slice(&other.indexes[from..other.len]);
+        self.len += count;
     }
 }
 
-/// Where a key is. Void after any change.
+/// Where a request stands. Void after any change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cursor {
     row: usize,
@@ -78,11 +57,11 @@ impl Cursor {
     pub(super) const START: Self = Self { row: 0, slot: 0 };
 }
 
-/// A sorted set of [`Key`]s.
+/// Requests by offset; those with the same one in the order in which they came.
 #[derive(Debug, Default)]
 pub(super) struct Positions {
-    /// Lowest key of each block, ascending.
-    lows: Vec<Key>,
+    /// Lowest offset of each block, ascending.
+    lows: Vec<u64>,
     /// Which block it is; as long as `lows`.
     order: Vec<u32>,
     blocks: Vec<Block>,
@@ -90,27 +69,42 @@ pub(super) struct Positions {
 }
 
 impl Positions {
-    /// The key at a place.
-    pub(super) fn key(&self, cursor: Cursor) -> Key {
-        self.block(cursor.row).keys[cursor.slot]
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
     }
 
-    /// The lowest key that is not below `key`.
-    pub(super) fn at_or_after(&self, key: Key) -> Option<Cursor> {
-        if self.lows.is_empty() {
+    /// The offset at a place, and whose it is.
+    pub(super) fn get(&self, cursor: Cursor) -> (u64, u32) {
+        let block = self.block(cursor.row);
+        (block.offsets[cursor.slot], block.indexes[cursor.slot])
+    }
+
+    /// The first of the lowest offset that is not below this one.
+    pub(super) fn at_or_above(&self, offset: u64) -> Option<Cursor> {
+        if self.is_empty() {
             return None;
         }
-        let row = self.row_of(key);
-        let slot = self.block(row).keys().partition_point(|present| *present < key);
+        let row = self.lows.partition_point(|low| *low < offset).saturating_sub(1);
+        let slot = self.block(row).offsets().partition_point(|present| *present < offset);
         self.normal(Cursor { row, slot })
     }
 
-    /// The next higher key.
+    /// Where the request at `index` of the arena stands.
+    pub(super) fn find(&self, offset: u64, index: u32) -> Option<Cursor> {
+        let mut cursor = self.at_or_above(offset)?;
+        while self.get(cursor) != (offset, index) {
+            cursor = self.next(cursor)?;
+        }
+        Some(cursor)
+    }
+
+    /// The next one above.
     pub(super) fn next(&self, cursor: Cursor) -> Option<Cursor> {
         self.normal(Cursor { slot: cursor.slot + 1, ..cursor })
     }
 
-    /// The next lower key.
+    /// The next one below.
     pub(super) fn previous(&self, cursor: Cursor) -> Option<Cursor> {
         if cursor.slot > 0 {
             return Some(Cursor { slot: cursor.slot - 1, ..cursor });
@@ -119,26 +113,27 @@ impl Positions {
         Some(Cursor { row, slot: self.block(row).len - 1 })
     }
 
-    /// Takes a key in that is not there yet.
-    pub(super) fn insert(&mut self, key: Key) {
-        if self.lows.is_empty() {
+    /// Takes a request in.
+    pub(super) fn insert(&mut self, offset: u64, index: u32) {
+        if self.is_empty() {
             let block = self.new_block();
-            self.lows.push(key);
+            self.lows.push(offset);
             self.order.push(block);
         }
-        let mut row = self.row_of(key);
-        if self.block(row).len == BLOCK_KEYS {
+        let mut row = self.last_row_of(offset);
+        if self.block(row).len == BLOCK_LEN {
             self.split(row);
-            row = self.row_of(key);
+            row = self.last_row_of(offset);
         }
-        let slot = self.block(row).keys().partition_point(|present| *present < key);
+        let block = self.block_mut(row);
+        let slot = block.offsets().partition_point(|present| *present <= offset);
+        block.insert(slot, offset, index);
         if slot == 0 {
-            self.lows[row] = key;
+            self.lows[row] = offset;
         }
-        self.block_mut(row).insert(slot, key);
     }
 
-    /// Takes out as many keys, one after another, from a place on.
+    /// Takes out as many requests, one after another, from a place on.
     pub(super) fn remove(&mut self, from: Cursor, mut count: usize) {
         let Cursor { mut row, mut slot } = from;
         while count > 0 {
@@ -146,12 +141,13 @@ impl Positions {
             let here = count.min(block.len - slot);
             block.remove(slot, here);
             count -= here;
-            if block.len == 0 {
+            let (left, lowest) = (block.len, block.offsets[0]);
+            if left == 0 {
                 self.drop_row(row);
                 continue;
             }
             if slot == 0 {
-                self.lows[row] = self.block(row).keys[0];
+                self.lows[row] = lowest;
             }
             row += 1;
             slot = 0;
@@ -169,12 +165,12 @@ impl Positions {
         &mut self.blocks[self.order[row] as usize]
     }
 
-    /// The row in which a key is or would be.
-    fn row_of(&self, key: Key) -> usize {
-        self.lows.partition_point(|low| *low <= key).saturating_sub(1)
+    /// The last row that holds this offset, or would.
+    fn last_row_of(&self, offset: u64) -> usize {
+        self.lows.partition_point(|low| *low <= offset).saturating_sub(1)
     }
 
-    /// A place after the last key of a row is the first of the next one.
+    /// A place after the last one of a row is the first of the next one.
     fn normal(&self, cursor: Cursor) -> Option<Cursor> {
         if cursor.slot < self.block(cursor.row).len {
             return Some(cursor);
@@ -192,24 +188,22 @@ impl Positions {
 
     /// Moves the upper half of a full row to a new one after it.
     fn split(&mut self, row: usize) {
-        let new = self.new_block();
-        let half = BLOCK_KEYS / 2;
         let mut upper = Block::EMPTY;
         let lower = self.block_mut(row);
-        upper.keys[..BLOCK_KEYS - half].copy_from_slice(&lower.keys[half..]);
-        upper.len = BLOCK_KEYS - half;
-        lower.len = half;
-        self.lows.insert(row + 1, upper.keys[0]);
+        upper.append(lower, BLOCK_LEN / 2);
+        lower.len = BLOCK_LEN / 2;
+        self.lows.insert(row + 1, upper.offsets[0]);
+        let new = self.new_block();
         self.order.insert(row + 1, new);
         self.blocks[new as usize] = upper;
     }
 
     /// Joins a row that is nearly empty with the next, if both fit in half a block.
     fn join(&mut self, row: usize) {
-        let small = self.block(row).len <= BLOCK_KEYS / 8;
-        if small && row + 1 < self.order.len() && self.block(row + 1).len <= BLOCK_KEYS / 2 {
+        let small = self.block(row).len <= BLOCK_LEN / 8;
+        if small && row + 1 < self.order.len() && self.block(row + 1).len <= BLOCK_LEN / 2 {
             let next = self.block(row + 1).clone();
-            self.block_mut(row).append(&next);
+            self.block_mut(row).append(&next, 0);
             self.drop_row(row + 1);
         }
     }
@@ -230,42 +224,43 @@ mod tests {
 
     use super::*;
 
+    /// Numbers of requests grow, so that the plain set has those with the same offset in order of arrival too.
     #[test]
     fn it_is_a_sorted_set() {
-        let seed = 0x5eed;
-        let mut prng = Prng::new(seed);
-        let mut positions = Positions::default();
-        let mut model = BTreeSet::new();
-        for step in 0..40_000_u32 {
-            // It grows to some thousand keys, then shrinks to none.
-            let grows = prng.below(100) < if step < 20_000 { 75 } else { 45 };
-            let key = Key::new(prng.below(3) as u32, prng.below(50_000), step);
-            if grows || model.is_empty() {
-                positions.insert(key);
-                model.insert(key);
-            } else {
-                let victim = model.range(key..).next().or_else(|| model.first()).copied().unwrap();
-                let at = positions.at_or_after(victim).unwrap();
-                let run: Vec<_> = model.range(victim..).take(1 + prng.below(3) as usize).copied().collect();
-                positions.remove(at, run.len());
-                model.retain(|key| !run.contains(key));
+        for (seed, offsets) in [(1, 50_000), (2, 40)] {
+            let mut prng = Prng::new(seed);
+            let mut positions = Positions::default();
+            let mut model = BTreeSet::new();
+            for step in 0..20_000_u32 {
+                // It grows to some thousand requests, then shrinks to none.
+                let grows = prng.below(100) < if step < 10_000 { 75 } else { 45 };
+                let offset = prng.below(offsets);
+                if grows || model.is_empty() {
+                    positions.insert(offset, step);
+                    model.insert((offset, step));
+                } else {
+                    let victim = *model.range((offset, 0)..).next().or_else(|| model.first()).unwrap();
+                    let run: Vec<_> =
+                        model.range(victim..).take(1 + prng.below(3) as usize).copied().collect();
+                    positions.remove(positions.find(victim.0, victim.1).unwrap(), run.len());
+                    model.retain(|key| !run.contains(key));
+                }
+                let found = positions.at_or_above(offset);
+                let mut range = model.range((offset, 0)..);
+                let get = |at: Option<Cursor>| at.map(|at| positions.get(at));
+                assert_eq!(get(found), range.next().copied(), "seed {seed}, step {step}");
+                if let Some(at) = found {
+                    assert_eq!(get(positions.next(at)), range.next().copied(), "seed {seed}, step {step}");
+                    let before = model.range(..positions.get(at)).next_back().copied();
+                    assert_eq!(get(positions.previous(at)), before, "seed {seed}, step {step}");
+                }
             }
-            let found = positions.at_or_after(key);
-            let mut range = model.range(key..);
-            assert_eq!(found.map(|at| positions.key(at)), range.next().copied(), "seed {seed}, step {step}");
-            if let Some(at) = found {
-                let next = positions.next(at).map(|at| positions.key(at));
-                assert_eq!(next, range.next().copied(), "seed {seed}, step {step}");
-                let previous = positions.previous(at).map(|at| positions.key(at));
-                let before = model.range(..positions.key(at)).next_back().copied();
-                assert_eq!(previous, before, "seed {seed}, step {step}");
+            let mut cursor = positions.at_or_above(0);
+            for key in &model {
+                assert_eq!(cursor.map(|at| positions.get(at)), Some(*key));
+                cursor = cursor.and_then(|at| positions.next(at));
             }
+            assert_eq!(cursor, None);
         }
-        let mut cursor = positions.at_or_after(Key::first_at(0, 0));
-        for key in &model {
-            assert_eq!(cursor.map(|at| positions.key(at)), Some(*key));
-            cursor = cursor.and_then(|at| positions.next(at));
-        }
-        assert_eq!(cursor, None);
     }
 }

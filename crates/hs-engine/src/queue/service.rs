@@ -13,6 +13,8 @@ use super::request::{Class, Dispatch, DispatchId, Finished};
 pub(super) struct Service {
     pub range: ByteRange,
     pub class: Class,
+    /// How many of those that waited it holds.
+    pub requests: u32,
     members: List,
     generation: u32,
     live: bool,
@@ -32,19 +34,20 @@ impl Services {
         for member in &merged.members {
             arena.push(&mut members, *member);
         }
+        let requests = merged.members.len() as u32;
         let index = self.free.pop().unwrap_or_else(|| {
-            let empty = Service { range: merged.range, class, members, generation: 0, live: false };
+            let empty = Service { range: merged.range, class, requests, members, generation: 0, live: false };
             self.services.push(empty);
             (self.services.len() - 1) as u32
         });
         let service = &mut self.services[index as usize];
-        *service = Service { range: merged.range, class, members, live: true, ..*service };
+        *service = Service { range: merged.range, class, requests, members, live: true, ..*service };
         Dispatch {
             id: DispatchId { index, generation: service.generation },
             range: merged.range,
             direction: arena.get(members.first).direction,
             class,
-            requests: merged.members.len() as u32,
+            requests,
         }
     }
 

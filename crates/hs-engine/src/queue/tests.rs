@@ -4,6 +4,8 @@ use hs_units::{ByteRange, Nanos};
 
 use super::*;
 
+mod simulation;
+
 fn request(tag: u64, class: Class, offset: u64, len: u64) -> Request {
     Request {
         tag: RequestTag(tag),

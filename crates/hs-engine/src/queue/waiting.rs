@@ -1,7 +1,7 @@
 //! The requests of one class that an elevator chooses from: in order of arrival and in order of position.
 
 use super::arena::{Arena, Entry, List, NONE, Place};
-use super::positions::{Cursor, Key, Positions};
+use super::positions::{Cursor, Positions};
 use super::request::Direction;
 
 /// Which requests are sorted by position among themselves.
@@ -22,12 +22,10 @@ pub(super) struct Found {
     pub at: Option<Cursor>,
 }
 
-/// A request next to another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Neighbour {
-    pub index: u32,
-    pub at: Cursor,
-    pub offset: u64,
+impl Found {
+    const fn somewhere(index: u32) -> Self {
+        Self { index, at: None }
+    }
 }
 
 /// What an elevator chooses from.
@@ -35,7 +33,8 @@ pub(super) struct Neighbour {
 pub(super) struct Waiting {
     grouping: Grouping,
     arrivals: [List; Direction::COUNT],
-    positions: Positions,
+    /// Of each group.
+    positions: Vec<Positions>,
     count: u32,
     /// Length of the longest request so far: how far below a request one that touches it can begin.
     longest_bytes: u64,
@@ -43,17 +42,15 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub(super) fn new(grouping: Grouping) -> Self {
-        Self {
-            grouping,
-            arrivals: Default::default(),
-            positions: Positions::default(),
-            count: 0,
-            longest_bytes: 0,
-        }
+        Self { grouping, arrivals: Default::default(), positions: Vec::new(), count: 0, longest_bytes: 0 }
     }
 
     pub(super) const fn is_empty(&self) -> bool {
         self.count == 0
+    }
+
+    pub(super) const fn len(&self) -> u32 {
+        self.count
     }
 
     /// Length of the longest request so far.
@@ -66,34 +63,35 @@ impl Waiting {
         entry.place = Place::Waiting;
         let direction = entry.direction;
         self.longest_bytes = self.longest_bytes.max(entry.range.len);
-        let key = self.key(entry, index);
+        let (group, offset) = (self.group(entry), entry.range.offset);
         arena.push(&mut self.arrivals[direction.index()], index);
-        self.positions.insert(key);
+        if group >= self.positions.len() {
+            self.positions.resize_with(group + 1, Positions::default);
+        }
+        self.positions[group].insert(offset, index);
         self.count += 1;
     }
 
     pub(super) fn remove(&mut self, arena: &mut Arena, index: u32) {
-        let entry = *arena.get(index);
-        arena.unlink(&mut self.arrivals[entry.direction.index()], index);
-        let cursor = self.cursor(Found { index, at: None }, &entry);
-        self.positions.remove(cursor, 1);
-        self.count -= 1;
+        let cursor = self.cursor(Found::somewhere(index), arena.get(index));
+        self.remove_run(arena, cursor, &[index]);
     }
 
-    /// Takes out `members`, which lie one after another from a place on.
+    /// Takes out `members`, at least one, which stand one after another from a place on.
     pub(super) fn remove_run(&mut self, arena: &mut Arena, from: Cursor, members: &[u32]) {
         for member in members {
             let direction = arena.get(*member).direction;
             arena.unlink(&mut self.arrivals[direction.index()], *member);
         }
-        self.positions.remove(from, members.len());
+        let group = self.group(arena.get(members[0]));
+        self.positions[group].remove(from, members.len());
         self.count -= members.len() as u32;
     }
 
     /// Whoever of this direction came first.
     pub(super) fn oldest_of(&self, direction: Direction) -> Option<Found> {
         let index = self.arrivals[direction.index()].first;
-        (index != NONE).then_some(Found { index, at: None })
+        (index != NONE).then_some(Found::somewhere(index))
     }
 
     /// Whoever came first.
@@ -108,48 +106,36 @@ impl Waiting {
     }
 
     /// The lowest position of a group at or above `offset`.
-    pub(super) fn at_or_above(&self, group: u32, offset: u64) -> Option<Found> {
-        let cursor = self.positions.at_or_after(Key::first_at(group, offset))?;
-        let key = self.positions.key(cursor);
-        (key.group() == group).then_some(Found { index: key.index(), at: Some(cursor) })
+    pub(super) fn at_or_above(&self, group: usize, offset: u64) -> Option<Found> {
+        let positions = self.positions.get(group)?;
+        let at = positions.at_or_above(offset)?;
+        Some(Found { index: positions.get(at).1, at: Some(at) })
     }
 
-    /// The lowest position of the first group from this one on that has any.
-    pub(super) fn first_from_group(&self, group: u32) -> Option<Found> {
-        let cursor = self.positions.at_or_after(Key::first_at(group, 0))?;
-        Some(Found { index: self.positions.key(cursor).index(), at: Some(cursor) })
+    /// The first group from this one on in which somebody waits.
+    pub(super) fn group_from(&self, group: usize) -> Option<usize> {
+        let waits = self.positions.get(group..)?.iter().position(|positions| !positions.is_empty());
+        waits.map(|further| group + further)
     }
 
-    /// Where a request stands in order of position.
+    /// Where a request stands in its group.
     pub(super) fn cursor(&self, found: Found, entry: &Entry) -> Cursor {
         found.at.unwrap_or_else(|| {
-            let key = self.key(entry, found.index);
-            self.positions.at_or_after(key).expect("a request that waits has a position")
+            let positions = &self.positions[self.group(entry)];
+            positions.find(entry.range.offset, found.index).expect("a request that waits has a position")
         })
     }
 
-    /// The next one of the same group above, and where it begins.
-    pub(super) fn above(&self, cursor: Cursor) -> Option<Neighbour> {
-        self.neighbour(cursor, self.positions.next(cursor)?)
+    /// Those with which a request can be merged.
+    pub(super) fn peers(&self, entry: &Entry) -> &Positions {
+        &self.positions[self.group(entry)]
     }
 
-    /// The next one of the same group below, and where it begins.
-    pub(super) fn below(&self, cursor: Cursor) -> Option<Neighbour> {
-        self.neighbour(cursor, self.positions.previous(cursor)?)
-    }
-
-    fn neighbour(&self, from: Cursor, at: Cursor) -> Option<Neighbour> {
-        let (from, key) = (self.positions.key(from), self.positions.key(at));
-        let neighbour = Neighbour { index: key.index(), at, offset: key.offset() };
-        (from.group() == key.group()).then_some(neighbour)
-    }
-
-    fn key(&self, entry: &Entry, index: u32) -> Key {
-        let group = match self.grouping {
+    fn group(&self, entry: &Entry) -> usize {
+        match self.grouping {
             Grouping::Together => 0,
-            Grouping::ByDirection => entry.direction.index() as u32,
-            Grouping::ByClient => entry.client,
-        };
-        Key::new(group, entry.range.offset, index)
+            Grouping::ByDirection => entry.direction.index(),
+            Grouping::ByClient => entry.client as usize,
+        }
     }
 }

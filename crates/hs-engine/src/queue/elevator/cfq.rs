@@ -34,14 +34,16 @@ impl Cfq {
 
     /// The client's next request above the head, else its lowest.
     fn of_client(view: View<'_>, client: u32) -> Option<Found> {
-        view.waiting.at_or_above(client, view.head).or_else(|| view.waiting.at_or_above(client, 0))
+        view.waiting
+            .at_or_above(client as usize, view.head)
+            .or_else(|| view.waiting.at_or_above(client as usize, 0))
     }
 
-    /// The next client, round and round by number, and its next request.
+    /// The next client, round and round by number.
     fn next_client(&self, view: View<'_>) -> u32 {
-        let after = self.turn.map_or(0, |turn| turn.client.wrapping_add(1));
-        let next = view.waiting.first_from_group(after).or_else(|| view.waiting.first_from_group(0));
-        view.arena.get(next.expect("an elevator is asked when somebody waits").index).client
+        let after = self.turn.map_or(0, |turn| turn.client as usize + 1);
+        let next = view.waiting.group_from(after).or_else(|| view.waiting.group_from(0));
+        next.expect("an elevator is asked when somebody waits") as u32
     }
 }
 

@@ -39,7 +39,7 @@ impl Deadline {
     }
 
     fn ahead(&self, view: View<'_>, direction: Direction) -> Option<Found> {
-        view.waiting.at_or_above(direction.index() as u32, self.position[direction.index()])
+        view.waiting.at_or_above(direction.index(), self.position[direction.index()])
     }
 
     /// The direction of the next batch.

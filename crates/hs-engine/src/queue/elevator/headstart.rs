@@ -4,7 +4,8 @@
 //! one way across a medium that seeks, and in order of arrival on one that does not. Where nobody waits yet, order
 //! of arrival is the order of need, so it is kept, but whatever continues where the head is goes first: it costs
 //! no seek. Reads go before writes until a write has expired. What has expired goes first, one in every `batch`, so
-//! that a crowd of expired requests is still served in good order.
+//! that a crowd of expired requests is still served in good order. And nothing expires before the medium, as fast as
+//! it has been, could have worked off twice what waits: a deadline that every request misses only spoils the order.
 
 use hs_units::Nanos;
 
@@ -32,16 +33,17 @@ impl Headstart {
 
     /// The oldest request of a direction that has waited beyond its deadline; reads first.
     fn expired(&self, view: View<'_>) -> Option<Found> {
+        let two_sweeps = Nanos(view.pace.0.saturating_mul(2 * u64::from(view.waiting.len())));
         [Direction::Read, Direction::Write].into_iter().find_map(|direction| {
             let oldest = view.waiting.oldest_of(direction)?;
-            let deadline = view.arena.get(oldest.index).came + self.expiry[direction.index()];
+            let deadline = view.arena.get(oldest.index).came + self.expiry[direction.index()].max(two_sweeps);
             (deadline <= view.now).then_some(oldest)
         })
     }
 
     fn in_order(&self, view: View<'_>, direction: Direction) -> Option<Found> {
         let oldest = view.waiting.oldest_of(direction)?;
-        let group = direction.index() as u32;
+        let group = direction.index();
         let ahead = view.waiting.at_or_above(group, view.head);
         if self.sweeps {
             return ahead.or_else(|| view.waiting.at_or_above(group, 0));
