@@ -78,10 +78,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("lab list", &["headstart lab list"]),
     (
         "lab run",
-        &[
-            "headstart lab run merge-1991",
-            "headstart lab run fairness --seed 7 --json >fairness.json",
-        ],
+        &["headstart lab run merge-1991", "headstart lab run fairness --seed 7 --json >fairness.json"],
     ),
     ("doctor", &["headstart doctor", "headstart doctor --json"]),
     (

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use hs_device::{Device, Service, WritableDevice};
-use hs_engine::queue::{Class, ClientKey, Direction, Dispatch, Poll, Queue, QueueConfig, Request, RequestTag, Ticket};
+use hs_engine::queue::{
+    Class, ClientKey, Direction, Dispatch, Poll, Queue, QueueConfig, Request, RequestTag, Ticket,
+};
 use hs_units::{ByteRange, Nanos};
 
 /// Whatever serves requests in time.
@@ -119,11 +121,25 @@ impl Io {
     }
 
     /// Asks for something; returns its number.
-    pub fn request(&mut self, class: Class, client: ClientKey, direction: Direction, range: ByteRange) -> usize {
+    pub fn request(
+        &mut self,
+        class: Class,
+        client: ClientKey,
+        direction: Direction,
+        range: ByteRange,
+    ) -> usize {
         let number = self.requests.len();
         let request = Request { tag: RequestTag(number as u64), class, client, direction, range };
         self.tickets.push(self.queue.handle_request(self.now, request));
-        self.requests.push(Answer { class, client, direction, range, came: self.now, sent: None, done: None });
+        self.requests.push(Answer {
+            class,
+            client,
+            direction,
+            range,
+            came: self.now,
+            sent: None,
+            done: None,
+        });
         number
     }
 
@@ -157,7 +173,8 @@ impl Io {
         let range = self.requests[request].range;
         let sent = self.requests[request].sent.expect("the request was sent");
         let holds = |each: &&Sent| each.at == sent && each.dispatch.range.offset <= range.offset;
-        let found = self.sent.iter().rev().filter(holds).find(|each| range.end() <= each.dispatch.range.end());
+        let found =
+            self.sent.iter().rev().filter(holds).find(|each| range.end() <= each.dispatch.range.end());
         *found.expect("what was sent is on record")
     }
 

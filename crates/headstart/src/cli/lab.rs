@@ -64,7 +64,8 @@ pub(crate) struct LabRun {
 
 /// The name of an experiment, with all of them in help, completions and errors.
 fn experiment_parser() -> impl TypedValueParser<Value = Experiment> {
-    let values = EXPERIMENTS.iter().map(|experiment| PossibleValue::new(experiment.name).help(experiment.about));
+    let values =
+        EXPERIMENTS.iter().map(|experiment| PossibleValue::new(experiment.name).help(experiment.about));
     PossibleValuesParser::new(values).map(|name| {
         let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
         *found.expect("the parser lets only known names through")

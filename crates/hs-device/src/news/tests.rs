@@ -58,7 +58,11 @@ fn a_write_can_be_followed_by_anything() {
     for number in 0..1_000_u64 {
         let range = ByteRange::new(number.wrapping_mul(2_654_435_761) % (200 << 20), 4096);
         let service = if number % 3 == 0 { device.write(now, range) } else { device.submit(now, range) };
-        assert!(service.starts >= now && service.first_byte >= service.starts && service.done > service.first_byte);
+        assert!(
+            service.starts >= now
+                && service.first_byte >= service.starts
+                && service.done > service.first_byte
+        );
         assert!(service.done.saturating_sub(now) < Nanos::from_millis(80), "{number}");
         now = service.done;
     }

@@ -51,7 +51,8 @@ fn longest_service(run: &Run) -> Nanos {
 }
 
 fn without_ageing(config: QueueConfig) -> QueueConfig {
-    let classes = config.classes.map(|class| hs_engine::queue::ClassConfig { ageing: Nanos(u64::MAX / 4), ..class });
+    let classes =
+        config.classes.map(|class| hs_engine::queue::ClassConfig { ageing: Nanos(u64::MAX / 4), ..class });
     QueueConfig { classes, ..config }
 }
 

@@ -57,8 +57,12 @@ pub(super) fn run(seed: u64) -> Report {
         for elevator in ElevatorKind::ALL {
             let config = QueueConfig { elevator, fairness: None, ..model.config() };
             let run = simulate(config, model.station(), until, &mut Streams::new(streams(&model), seed));
-            let done: u64 =
-                run.requests.iter().filter(|answer| answer.done.is_some()).map(|answer| answer.range.len).sum();
+            let done: u64 = run
+                .requests
+                .iter()
+                .filter(|answer| answer.done.is_some())
+                .map(|answer| answer.range.len)
+                .sum();
             let rate = done as f64 / run.ended.as_secs_f64() / 1e6;
             let all = latencies(&run, None);
             let of_ms = |quantile| Cell::Number(all.quantile(quantile).as_secs_f64() * 1e3, 1);

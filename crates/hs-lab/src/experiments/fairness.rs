@@ -111,7 +111,8 @@ fn judge(medium: &str, [deadline, without, ours]: &[Outcome; 3]) -> [Figure; 5] 
             .target(Target::AtLeast(0.99))
     };
     let rate = |what, ours: f64, without: f64, deadline: f64| {
-        Figure::new(format!("throughput ÷ deadline's, {what}, {medium}"), ours / deadline).off(without / deadline)
+        Figure::new(format!("throughput ÷ deadline's, {what}, {medium}"), ours / deadline)
+            .off(without / deadline)
     };
     [
         jain("alike", ours.alike, without.alike),

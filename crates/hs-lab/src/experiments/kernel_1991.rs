@@ -1,8 +1,6 @@
 //! The kernel of 1991, in terms of the engine's queue.
 
-use hs_engine::queue::{
-    Class, ClassConfig, ClientKey, Direction, ElevatorKind, MediumTraits, QueueConfig,
-};
+use hs_engine::queue::{Class, ClassConfig, ClientKey, Direction, ElevatorKind, MediumTraits, QueueConfig};
 use hs_units::{ByteRange, Nanos};
 
 use crate::simulation::{Io, Workload};
@@ -17,7 +15,8 @@ const MERGE: u64 = 128 << 10;
 /// of his own. `merge` is the paper's section 3, `by_class` its section 4, where synchronous requests go before
 /// asynchronous ones.
 pub(super) fn kernel(merge: bool, by_class: bool) -> QueueConfig {
-    let config = QueueConfig::for_medium(MediumTraits { rotational: true, overlaps: false, bytes_per_s: None });
+    let config =
+        QueueConfig::for_medium(MediumTraits { rotational: true, overlaps: false, bytes_per_s: None });
     let merge_bytes = if merge { MERGE } else { 0 };
     // The paper asks for a remedy against starvation and does not tell its own: here it is that of the engine.
     let class = |class: ClassConfig| ClassConfig { merge_bytes, depth: 1, hold_off: Nanos::ZERO, ..class };

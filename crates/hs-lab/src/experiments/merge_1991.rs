@@ -90,7 +90,12 @@ fn measure(disk: NewsDisk, processor: Nanos, rows: &mut Vec<Vec<Cell>>) -> Ratio
     let case = |merge, read_ahead| Case { disk, merge, read_ahead, processor };
     let mut row = |what: &str, merge: &str, ahead: &str, (rate, requests): (f64, usize)| {
         let numbers = [Cell::Number(rate, 1), Cell::Number(requests as f64, 0)];
-        rows.push([disk.name().into(), what.into(), merge.into(), ahead.into()].into_iter().chain(numbers).collect());
+        rows.push(
+            [disk.name().into(), what.into(), merge.into(), ahead.into()]
+                .into_iter()
+                .chain(numbers)
+                .collect(),
+        );
         rate
     };
     let write_off = row("write", "no", "", case(false, 0).write());
@@ -98,7 +103,11 @@ fn measure(disk: NewsDisk, processor: Nanos, rows: &mut Vec<Vec<Cell>>) -> Ratio
     let read_off = row("read", "no", "1", case(false, 1).read());
     let read_ahead_only = row("read", "no", "4", case(false, READ_AHEAD).read());
     let read_on = row("read", "yes", "4", case(true, READ_AHEAD).read());
-    Ratios { write: write_on / write_off, read: read_on / read_off, read_ahead_only: read_ahead_only / read_off }
+    Ratios {
+        write: write_on / write_off,
+        read: read_on / read_off,
+        read_ahead_only: read_ahead_only / read_off,
+    }
 }
 
 pub(super) fn run(_seed: u64) -> Report {
@@ -106,7 +115,8 @@ pub(super) fn run(_seed: u64) -> Report {
     let mut figures = Vec::new();
     for disk in NewsDisk::MAGNETIC {
         let ratios = measure(disk, PROCESSOR, &mut rows);
-        let mut write = Figure::new(format!("writing, merged ÷ not, {disk}"), ratios.write).off(1.0).paper(2.52);
+        let mut write =
+            Figure::new(format!("writing, merged ÷ not, {disk}"), ratios.write).off(1.0).paper(2.52);
         let mut read = Figure::new(format!("reading, merged ÷ not, {disk}"), ratios.read);
         read = read.off(ratios.read_ahead_only).paper(1.21);
         if disk == NewsDisk::Wren4 {

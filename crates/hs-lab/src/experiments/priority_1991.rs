@@ -123,13 +123,20 @@ pub(super) fn run(_seed: u64) -> Report {
         for (name, (write, all)) in [("no", off), ("yes", on)] {
             rows.push(vec![disk.name().into(), name.into(), Cell::Number(write, 2), Cell::Number(all, 2)]);
         }
-        let mut write = Figure::new(format!("end of writing, with priority ÷ without, {disk}"), on.0 / off.0).off(1.0);
-        let mut all = Figure::new(format!("end of all, with priority ÷ without, {disk}"), on.1 / off.1).off(1.0);
+        let mut write =
+            Figure::new(format!("end of writing, with priority ÷ without, {disk}"), on.0 / off.0).off(1.0);
+        let mut all =
+            Figure::new(format!("end of all, with priority ÷ without, {disk}"), on.1 / off.1).off(1.0);
         if disk == NewsDisk::SmoS501 {
             write = write.paper(1.5 / 4.9).target(Target::AtMost(0.372));
             all = all.paper(5.2 / 5.0).target(Target::AtMost(1.05));
         }
         figures.extend([write, all]);
     }
-    Report { columns: vec!["disk", "priority", "write returns (s)", "disk has all (s)"], rows, figures, seed: None }
+    Report {
+        columns: vec!["disk", "priority", "write returns (s)", "disk has all (s)"],
+        rows,
+        figures,
+        seed: None,
+    }
 }

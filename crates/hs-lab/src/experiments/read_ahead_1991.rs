@@ -66,5 +66,10 @@ pub(super) fn run(_seed: u64) -> Report {
             figures.push(figure);
         }
     }
-    Report { columns: vec!["machines", "file in the server's", "blocks ahead", "KiB/s"], rows, figures, seed: None }
+    Report {
+        columns: vec!["machines", "file in the server's", "blocks ahead", "KiB/s"],
+        rows,
+        figures,
+        seed: None,
+    }
 }
