@@ -161,6 +161,8 @@ const TRUSTED_MISSES: u64 = 24;
 const EARLY: Nanos = Nanos::from_millis(2);
 /// For so long after a miss another is expected, and requests are kept short.
 const RECENT: Nanos = Nanos::from_millis(2_000);
+/// Or for as long as so many reads elsewhere take, on a slow medium.
+const RECENT_JUMPS: u64 = 40;
 /// The same when requests are only limited as the configuration says.
 const RECENT_UNYIELDING: Nanos = Nanos::from_millis(200);
 /// A request lasts for at most so many times what it costs besides its bytes, which is a price of 3%: longer ones gain
@@ -512,17 +514,21 @@ impl Prefetch {
 
     /// How long the next request may occupy the medium.
     fn occupancy(&self, now: Nanos) -> Nanos {
-        let recent = if self.config.yields { RECENT } else { RECENT_UNYIELDING };
+        let jump = self.estimate.jump();
+        let recent = match jump {
+            _ if !self.config.yields => RECENT_UNYIELDING,
+            jump => RECENT.max(Nanos(jump.unwrap_or_default().0.saturating_mul(RECENT_JUMPS))),
+        };
         let missing = self.misses > 0 && now < self.last_demand + recent;
         let contended = self.overlaps || missing;
         let most = if contended { self.config.max_occupancy_contended } else { self.config.max_occupancy };
         if !self.config.yields {
             return most;
         }
-        let jump = self.estimate.jump();
         if self.overlaps {
             // Several small requests under way are as good as a large one, and a read waits for less.
-            return most.min(if missing { jump } else { None }.unwrap_or_else(|| self.estimate.latency()));
+            let elsewhere = jump.filter(|_| missing).unwrap_or_else(|| self.estimate.latency());
+            return most.min(Nanos(elsewhere.0 / SHARE_OF_JUMP));
         }
         let Some(gap) = self.estimate.gap() else { return most };
         let gaps = |count: u64| Nanos(gap.0.saturating_mul(count));
