@@ -1,5 +1,6 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+pub(crate) mod cache;
 mod lab;
 
 use std::ffi::OsString;
@@ -11,6 +12,7 @@ use hs_image::Codec;
 use hs_serve::nbd::NbdAddress;
 use hs_units::ByteSize;
 
+use self::cache::CacheFlags;
 pub(crate) use self::lab::{Lab, LabDisk, LabList, LabRun};
 use crate::medium::{Damage, MediumParser};
 
@@ -366,6 +368,8 @@ pub(crate) struct Mount {
     /// How prefetch behaves; the default is warm with --fs and push without.
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Read the image from an emulated medium.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
@@ -401,6 +405,8 @@ pub(crate) struct Serve {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Print a summary as one JSON object at the end.
     #[arg(long)]
     pub json: bool,
@@ -428,6 +434,8 @@ pub(crate) struct Run {
     /// How prefetch behaves; the default is warm, and push without root.
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// The image is a plain disk of some other system (raw ext4, squashfs, erofs): mount it as it is.
     #[arg(long)]
     pub foreign: bool,
@@ -504,6 +512,8 @@ pub(crate) struct Boot {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    #[command(flatten)]
+    pub cache: CacheFlags,
     /// Print the run summary as one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -6,13 +6,16 @@
 //! elsewhere (DESIGN decision 8). The [`queue`] sees every request and says which one is next. The same code can
 //! run against a model under a virtual clock.
 
+pub mod cache;
 mod estimate;
+mod memory_budget;
 mod prefetch;
 pub mod queue;
 mod read_ahead;
 mod recorder;
 
 pub use estimate::MediumEstimate;
+pub use memory_budget::{MemoryBudget, MemoryBudgetConfig, MemoryPressure, MemorySample};
 pub use prefetch::{ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, RequestId};
 pub use read_ahead::{Ahead, ReadAhead, ReadAheadConfig};
 pub use recorder::{Event, Recorded, Recorder};

@@ -1,10 +1,15 @@
 //! Which run of hot chunks to ask for next, and whether to join the stream or seek.
 
+mod chunks;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use hs_units::Nanos;
 
+use self::chunks::Chunks;
 use crate::MediumEstimate;
 
 /// Bytes of one hot chunk, in the image and once decompressed.
@@ -93,6 +98,10 @@ pub enum EndReason {
     Failed,
     /// The user of the image went away first.
     Stopped,
+    /// Memory was short: what it would have brought would have pushed out what is needed.
+    Memory,
+    /// What it brought was dropped again before anybody used it, or nobody wanted it.
+    NoHelp,
 }
 
 impl EndReason {
@@ -104,7 +113,15 @@ impl EndReason {
             Self::Nothing => "nothing",
             Self::Failed => "failed",
             Self::Stopped => "stopped",
+            Self::Memory => "memory",
+            Self::NoHelp => "no help",
         }
+    }
+
+    /// Whether everything that was asked for still comes; else those who wait for the stream wait in vain.
+    #[must_use]
+    pub const fn is_complete(self) -> bool {
+        matches!(self, Self::Complete)
     }
 }
 
@@ -193,14 +210,13 @@ const PAUSE: Nanos = Nanos::from_millis(20);
 #[derive(Debug)]
 pub struct Prefetch {
     config: PrefetchConfig,
-    sizes: Vec<ChunkSize>,
+    /// Of the configured budget, what memory has room for.
+    budget_bytes: u64,
+    chunks: Chunks,
     next: u32,
     request_bytes: u64,
     in_flight: VecDeque<InFlight>,
     next_id: u64,
-    arrived: Vec<bool>,
-    resident_bytes: u64,
-    in_flight_raw_bytes: u64,
     misses: u64,
     demand_under_way: u64,
     last_demand: Nanos,
@@ -223,15 +239,13 @@ impl Prefetch {
     pub fn new(config: PrefetchConfig, sizes: Vec<ChunkSize>) -> Self {
         let ended = sizes.is_empty().then_some(EndReason::Nothing);
         Self {
+            budget_bytes: config.budget_bytes,
             config,
             next: 0,
             request_bytes: config.first_request_bytes,
             in_flight: VecDeque::new(),
             next_id: 0,
-            arrived: vec![false; sizes.len()],
-            sizes,
-            resident_bytes: 0,
-            in_flight_raw_bytes: 0,
+            chunks: Chunks::new(sizes),
             misses: 0,
             demand_under_way: 0,
             last_demand: Nanos::ZERO,
@@ -256,7 +270,8 @@ impl Prefetch {
         if let Some(reason) = self.ended {
             return Next::Done(reason);
         }
-        if self.next as usize == self.sizes.len() {
+        self.next = self.chunks.first_missing(self.next);
+        if self.next == self.chunks.len() {
             if self.in_flight.is_empty() {
                 self.ended = Some(EndReason::Complete);
                 return Next::Done(EndReason::Complete);
@@ -315,24 +330,53 @@ impl Prefetch {
         let Some(position) = self.in_flight.iter().position(|request| request.id == id) else { return };
         let request = &self.in_flight[position];
         if request.first_byte.is_some() {
-            let bytes = request.bytes_before + self.stored(&(request.chunks.start..chunk + 1));
+            let bytes = request.bytes_before + self.chunks.stored(&(request.chunks.start..chunk + 1));
             self.in_flight[position].seen = Some((now, bytes));
         }
     }
 
     /// A whole chunk came and, decompressed, now waits in memory.
     pub fn handle_arrived(&mut self, chunk: u32) {
-        if !std::mem::replace(&mut self.arrived[chunk as usize], true) {
-            let raw_bytes = u64::from(self.sizes[chunk as usize].raw_bytes);
-            self.resident_bytes += raw_bytes;
-            self.in_flight_raw_bytes = self.in_flight_raw_bytes.saturating_sub(raw_bytes);
+        self.chunks.arrived(chunk);
+        // A trusted profile is late at worst: its readers will come.
+        if self.is_doubted() && self.chunks.are_unused() {
+            self.end(EndReason::NoHelp);
         }
     }
 
     /// A chunk that had arrived left memory: its readers have it.
     pub fn handle_released(&mut self, chunk: u32) {
-        let raw_bytes = u64::from(self.sizes[chunk as usize].raw_bytes);
-        self.resident_bytes = self.resident_bytes.saturating_sub(raw_bytes);
+        self.chunks.released(chunk);
+    }
+
+    /// A chunk came without the stream, because somebody needed it at once: the stream passes over it, unless it has been
+    /// asked for.
+    pub fn handle_resident(&mut self, chunk: u32) {
+        self.chunks.resident(chunk);
+    }
+
+    /// A chunk that had left for readers who were to keep it is asked for again.
+    pub fn handle_dropped(&mut self, chunk: u32) {
+        self.chunks.dropped(chunk);
+        if self.chunks.are_dropped() {
+            self.end(EndReason::NoHelp);
+        }
+    }
+
+    /// Memory has room for so many decompressed bytes of chunks that wait; the configured budget stays the limit.
+    pub fn handle_budget(&mut self, bytes: u64) {
+        self.budget_bytes = self.config.budget_bytes.min(bytes);
+    }
+
+    /// Memory is so short that nothing should be brought that nobody has asked for.
+    pub fn handle_short_memory(&mut self) {
+        self.end(EndReason::Memory);
+    }
+
+    /// Decompressed bytes of chunks that wait for their readers.
+    #[must_use]
+    pub const fn held_bytes(&self) -> u64 {
+        self.chunks.held_bytes()
     }
 
     /// A prefetch request ended; `None` when the medium failed, which ends the prefetch.
@@ -346,7 +390,7 @@ impl Prefetch {
                 self.estimate.observe_rate(first_byte, now, bytes);
                 self.remember(request.asked, now);
             }
-            None => self.ended = Some(EndReason::Failed),
+            None => self.end(EndReason::Failed),
         }
     }
 
@@ -382,7 +426,7 @@ impl Prefetch {
 
     /// The user of the image goes away.
     pub fn stop(&mut self) {
-        self.ended.get_or_insert(EndReason::Stopped);
+        self.end(EndReason::Stopped);
     }
 
     /// Why the prefetch ended, once it has.
@@ -394,13 +438,13 @@ impl Prefetch {
     /// Whether the chunk has come.
     #[must_use]
     pub fn has_arrived(&self, chunk: u32) -> bool {
-        self.arrived[chunk as usize]
+        self.chunks.has_come(chunk)
     }
 
     /// The first chunk that has not come.
     #[must_use]
     pub fn front(&self) -> u32 {
-        self.arrived.iter().position(|arrived| !arrived).unwrap_or(self.arrived.len()) as u32
+        self.chunks.first_missing(0)
     }
 
     /// Whether so much was needed that the profile does not have that prefetch only fills pauses.
@@ -421,7 +465,7 @@ impl Prefetch {
     pub fn is_blocked(&self) -> bool {
         self.ended.is_none()
             && self.in_flight.is_empty()
-            && (self.next as usize) < self.sizes.len()
+            && self.next < self.chunks.len()
             && self.choose_run(self.config.first_request_bytes).is_none()
     }
 
@@ -436,9 +480,8 @@ impl Prefetch {
     /// costs).
     #[must_use]
     pub fn late(&self, chunk: u32) -> Late {
-        let index = chunk as usize;
         match self.ended {
-            _ if self.arrived[index] => return Late::Fetch,
+            _ if self.chunks.has_come(chunk) => return Late::Fetch,
             // Everything has come and only waits to be decompressed.
             Some(EndReason::Complete) => return Late::Join,
             Some(_) => return Late::Fetch,
@@ -459,7 +502,7 @@ impl Prefetch {
         } else {
             Nanos(self.estimate.jump().unwrap_or(UNKNOWN_JUMP).0.saturating_mul(JUMPS_OF_LEAVING))
         };
-        match (self.config.late, self.estimate.transfer(self.stored(&(self.next..chunk)))) {
+        match (self.config.late, self.estimate.transfer(self.chunks.stored(&(self.next..chunk)))) {
             (LateRule::Join, _) => Late::Join,
             (LateRule::ByCost, Some(between)) if between <= patience => Late::Join,
             _ => Late::Fetch,
@@ -482,9 +525,9 @@ impl Prefetch {
         if self.in_flight.len() >= most {
             return Turn::Unknown;
         }
-        let behind: u64 = self.in_flight.iter().skip(1).map(|request| self.stored(&request.chunks)).sum();
+        let behind: u64 = self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
         let expected = (behind > 0).then(|| front.asked + self.estimate.latency());
-        match front.done(expected, self.stored(&front.chunks), &self.estimate) {
+        match front.done(expected, self.chunks.stored(&front.chunks), &self.estimate) {
             Some(done) => {
                 let done = done + self.estimate.transfer(behind).unwrap_or_default();
                 Turn::At(done.saturating_sub(self.estimate.latency() + EARLY))
@@ -493,11 +536,8 @@ impl Prefetch {
         }
     }
 
-    fn stored(&self, chunks: &Range<u32>) -> u64 {
-        self.sizes[chunks.start as usize..chunks.end as usize]
-            .iter()
-            .map(|size| u64::from(size.stored_bytes))
-            .sum()
+    fn end(&mut self, reason: EndReason) {
+        self.ended.get_or_insert(reason);
     }
 
     /// Whether the latency of a request that was made while another was under way passed during
@@ -549,35 +589,46 @@ impl Prefetch {
     /// The longest run from `next` within `limit` stored bytes and the memory budget; a first chunk
     /// is always allowed when nothing is resident, or a chunk larger than the budget would block.
     fn choose_run(&self, limit: u64) -> Option<Range<u32>> {
+        let start = self.chunks.first_missing(self.next);
         // A last request for a little more would cost a whole latency.
-        let rest = self.stored(&(self.next..self.sizes.len() as u32));
+        let rest = self.chunks.stored(&(start..self.chunks.len()));
         let limit = if rest <= limit + limit / 4 { rest } else { limit };
-        let occupied = self.resident_bytes + self.in_flight_raw_bytes;
+        let occupied = self.chunks.occupied_bytes();
         let mut stored_bytes = 0;
         let mut raw_bytes = 0;
-        let mut end = self.next;
-        for size in &self.sizes[self.next as usize..] {
-            let first = end == self.next;
+        let mut end = start;
+        while end < self.chunks.len() {
+            let size = self.chunks.size(end);
+            let first = end == start;
             stored_bytes += u64::from(size.stored_bytes);
             raw_bytes += u64::from(size.raw_bytes);
-            let too_much = occupied + raw_bytes > self.config.budget_bytes;
-            if (too_much && !(first && occupied == 0)) || (stored_bytes > limit && !first) {
+            let too_much = occupied + raw_bytes > self.budget_bytes;
+            let ends_before = (too_much && !(first && occupied == 0)) || (stored_bytes > limit && !first);
+            if ends_before || self.is_worth_a_gap(end) {
                 break;
             }
             end += 1;
         }
-        (end > self.next).then_some(self.next..end)
+        (end > start).then_some(start..end)
+    }
+
+    /// Whether so much from this chunk on has come already that a new request behind it costs less than reading it again.
+    fn is_worth_a_gap(&self, chunk: u32) -> bool {
+        if !self.chunks.has_come(chunk) {
+            return false;
+        }
+        let come = chunk..self.chunks.first_missing(chunk);
+        let jump = self.estimate.jump().unwrap_or_else(|| self.estimate.latency());
+        let worth = self.estimate.bytes_in(jump).unwrap_or(self.config.first_request_bytes);
+        come.end == self.chunks.len() || self.chunks.stored(&come) > worth
     }
 
     fn start(&mut self, asked: Nanos, chunks: Range<u32>, bytes_before: u64) -> RequestId {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.next = chunks.end;
-        self.request_bytes = (self.stored(&chunks) * 2).min(self.config.max_request_bytes);
-        self.in_flight_raw_bytes += self.sizes[chunks.start as usize..chunks.end as usize]
-            .iter()
-            .map(|size| u64::from(size.raw_bytes))
-            .sum::<u64>();
+        self.request_bytes = (self.chunks.stored(&chunks) * 2).min(self.config.max_request_bytes);
+        self.chunks.ask_for(&chunks);
         let queued = !self.in_flight.is_empty();
         self.in_flight.push_back(InFlight {
             id,
@@ -591,6 +642,3 @@ impl Prefetch {
         id
     }
 }
-
-#[cfg(test)]
-mod tests;

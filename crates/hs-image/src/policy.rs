@@ -20,6 +20,10 @@ pub trait HotPolicy: Send + Sync {
     fn arrived(&self, chunk: u32);
     /// The hot chunk left memory.
     fn released(&self, chunk: u32);
+    /// The hot chunk has come without the stream, because somebody needed it.
+    fn resident(&self, _chunk: u32) {}
+    /// The hot chunk, of which readers had every block and were to keep it, is asked for again.
+    fn dropped(&self, _chunk: u32) {}
 }
 
 /// The policy of a reader without prefetch: nothing comes that is not asked for.

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use hs_engine::cache::{CacheUsage, PolicyKind};
 use hs_format::Decompressor;
 use hs_units::{BLOCK_BYTES, ByteRange, Lba, Nanos};
 use parking_lot::Mutex;
@@ -19,8 +20,10 @@ use parking_lot::Mutex;
 use crate::policy::{DemandEvent, HotPolicy, Watch};
 use crate::{Image, ImageError};
 
+mod blocks_served;
 mod cluster;
 mod cold;
+mod kept;
 mod memory;
 mod sequential;
 #[cfg(test)]
@@ -46,15 +49,26 @@ const DECODED_AHEAD: usize = 2;
 pub struct ReaderOptions {
     /// Threads that fetch chunks that somebody waits for; also the requests that a medium sees at once.
     pub demand_threads: usize,
-    /// Decompressed chunks kept because they may be read again.
+    /// Chunks kept because they may be read again, and those that came before anybody asked.
     pub cache_bytes: u64,
+    /// Which of them leave when that is full.
+    pub cache_policy: PolicyKind,
+    /// Readers keep what they are given, as the kernel does in its page cache: a chunk is not kept here any longer when
+    /// each of its blocks was handed over.
+    pub readers_keep: bool,
     /// Bytes of the disk read ahead of a sequential reader, at most; they wait compressed.
     pub read_ahead_bytes: u64,
 }
 
 impl Default for ReaderOptions {
     fn default() -> Self {
-        Self { demand_threads: 8, cache_bytes: 32 << 20, read_ahead_bytes: 8 << 20 }
+        Self {
+            demand_threads: 8,
+            cache_bytes: 40 << 20,
+            cache_policy: PolicyKind::S3Fifo,
+            readers_keep: false,
+            read_ahead_bytes: 8 << 20,
+        }
     }
 }
 
@@ -167,7 +181,7 @@ impl Reader {
         let (jobs, queue) = unbounded();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let decode_ahead = (cores * DECODED_AHEAD) as u64;
-        let memory = Memory::new(&image, options.cache_bytes);
+        let memory = Memory::new(&image, &options);
         let shared = Arc::new(Shared {
             policy,
             watch,
@@ -244,8 +258,11 @@ impl Reader {
         gate: impl FnOnce(),
     ) -> Result<Option<Bytes>, ImageError> {
         let shared = &self.shared;
-        if shared.memory.lock().has(Key::Hot(chunk)) {
-            return Ok(None);
+        {
+            let memory = shared.memory.lock();
+            if memory.has(Key::Hot(chunk)) || memory.is_handed_over(chunk) {
+                return Ok(None);
+            }
         }
         match shared.image.decode_hot(chunk, &stored, tools) {
             Ok(raw) => {
@@ -298,6 +315,25 @@ impl Reader {
         if self.shared.memory.lock().release(chunk) {
             self.shared.policy.released(chunk);
         }
+    }
+
+    /// What the cache holds and how often that helped.
+    #[must_use]
+    pub fn cache_usage(&self) -> CacheUsage {
+        self.shared.memory.lock().cache_usage()
+    }
+
+    /// Which policy the cache evicts by.
+    #[must_use]
+    pub fn cache_policy(&self) -> PolicyKind {
+        self.shared.memory.lock().cache_policy()
+    }
+
+    /// The cache may hold so many bytes from now on; what is too much is freed before this returns.
+    pub fn set_cache_budget(&self, bytes: u64) {
+        let leaving = self.shared.memory.lock().set_cache_budget(bytes);
+        // Here, where no reader waits for the lock.
+        drop(leaving);
     }
 
     /// Time since the reader was made, the clock of [`DemandEvent::at`].
@@ -353,7 +389,7 @@ impl Shared {
         let mut memory = self.memory.lock();
         let spans = self.cut(range, &memory);
         let mut pending = Pending {
-            found: spans.iter().map(|span| memory.get(span.key, &self.image)).collect(),
+            found: spans.iter().map(|span| memory.ask(span.key, &self.image)).collect(),
             missing: 0,
             missing_cold: 0,
             at: since.unwrap_or_else(|| self.now()),
@@ -372,13 +408,18 @@ impl Shared {
             self.answer(pending);
             return windows.for_each(|window| self.read_ahead(window));
         }
-        let mut wanted = Vec::new();
+        let (mut wanted, mut dropped) = (Vec::new(), Vec::new());
         for (span, found) in pending.spans.iter().zip(&pending.found) {
             if found.is_some() {
                 continue;
             }
             match span.key {
-                Key::Hot(_) => pending.late_bytes += u64::from(span.len),
+                Key::Hot(chunk) => {
+                    pending.late_bytes += u64::from(span.len);
+                    if memory.asked_again(chunk) {
+                        dropped.push(chunk);
+                    }
+                }
                 Key::Cold(window) => {
                     pending.missing_cold += 1;
                     pending.missed |= !memory.has_come(window);
@@ -400,6 +441,7 @@ impl Shared {
             );
             self.policy.miss();
         }
+        dropped.into_iter().for_each(|chunk| self.policy.dropped(chunk));
         for key in wanted {
             if !matches!(key, Key::Hot(chunk) if self.join(chunk)) {
                 let _ = self.jobs.send(Job::Load(key));
@@ -475,8 +517,8 @@ impl Shared {
 
     fn mark_served(&self, memory: &mut Memory, pending: &Pending) {
         for span in &pending.spans {
-            if let Key::Hot(chunk) = span.key
-                && memory.serve(chunk, span.from, span.len)
+            if memory.serve(span.key, span.from, span.len)
+                && let Key::Hot(chunk) = span.key
             {
                 self.policy.released(chunk);
             }
@@ -578,7 +620,7 @@ impl Shared {
     fn load_hot(&self, chunk: u32, tools: &mut Decompressor) {
         let key = Key::Hot(chunk);
         let (known, stored) = {
-            let mut memory = self.memory.lock();
+            let memory = self.memory.lock();
             (memory.peek(key), memory.stored_hot(chunk))
         };
         let load = || {
@@ -595,7 +637,10 @@ impl Shared {
             loaded
         };
         match known.map_or_else(load, Ok) {
-            Ok(bytes) => self.publish(key, &bytes, false),
+            Ok(bytes) => {
+                self.policy.resident(chunk);
+                self.publish(key, &bytes, false);
+            }
             Err(error) => self.failed(key, &error),
         }
     }

@@ -16,6 +16,7 @@ pub mod fuse;
 mod fuse2fs;
 mod image_disk;
 pub mod loopdev;
+mod memory;
 mod mounts;
 pub mod nbd;
 pub mod observe;

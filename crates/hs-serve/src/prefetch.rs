@@ -17,13 +17,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use hs_engine::{ChunkSize, EndReason, Late, Next, Prefetch, PrefetchConfig, RequestId};
+use hs_engine::{ChunkSize, EndReason, Late, MemoryBudgetConfig, Next, Prefetch, PrefetchConfig, RequestId};
 use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, ImageError, Reader, StreamEvent};
 use hs_units::Nanos;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use self::push::Deliver;
 use self::push::{Decoded, PushQueue};
+use crate::memory::watch::MemoryWatch;
 use crate::streamed::StreamLog;
 use crate::{ServeError, Streamed};
 
@@ -36,6 +37,11 @@ const QUEUED_CHUNKS: usize = 16;
 /// place must not go on for hours where the medium is gone. Twice as many places as `hs_store::Retry` tries hard.
 const UNREADABLE_IN_A_ROW: u32 = 16;
 
+/// How often the stream looks at the system's memory, at most: a request takes that long at least on media where it matters.
+const MEMORY_PAUSE: Duration = Duration::from_millis(100);
+/// However little memory there is, so much may wait for its readers: a few chunks, or the stream stands still.
+const MIN_HELD_BYTES: u64 = 1 << 20;
+
 /// The prefetch of one image: the engine behind a lock, and who waits for its decisions.
 pub struct Driver {
     engine: Mutex<Prefetch>,
@@ -46,6 +52,7 @@ pub struct Driver {
     arrived_at: Mutex<Vec<Option<Nanos>>>,
     unreadable_in_a_row: AtomicU32,
     stream_log: Mutex<StreamLog>,
+    memory: Mutex<MemoryWatch>,
     warmer: Mutex<WarmerPlace>,
     warmer_moved: Condvar,
 }
@@ -93,7 +100,12 @@ impl Driver {
             ChunkSize { stored_bytes: chunk.range.len as u32, raw_bytes: chunk.raw_bytes }
         };
         let sizes: Vec<ChunkSize> = (0..chunks).map(size).collect();
+        let bounds = MemoryBudgetConfig {
+            min_bytes: MIN_HELD_BYTES.min(config.budget_bytes),
+            max_bytes: config.budget_bytes,
+        };
         Arc::new(Self {
+            memory: Mutex::new(MemoryWatch::new(bounds, config.budget_bytes, MEMORY_PAUSE)),
             expected: sizes.iter().map(|_| AtomicBool::new(false)).collect(),
             arrived_at: Mutex::new(vec![None; sizes.len()]),
             stream_log: Mutex::default(),
@@ -245,7 +257,7 @@ impl Driver {
             let bytes = self.bring(id, run, reader, stored);
             self.finished(id, bytes);
         }
-        if self.ended() == Some(EndReason::Failed) {
+        if self.stopped() {
             reader.stream_ended();
         }
     }
@@ -318,6 +330,7 @@ impl Driver {
         let mut engine = self.engine.lock();
         let mut told = false;
         loop {
+            self.observe_memory(&mut engine);
             let then = match engine.poll(self.now()) {
                 Next::Request(id, run) => return Some((id, run)),
                 Next::Wait => None,
@@ -346,6 +359,20 @@ impl Driver {
         }
     }
 
+    /// Lets the engine know how much memory there is for what it brings.
+    fn observe_memory(&self, engine: &mut MutexGuard<'_, Prefetch>) {
+        let held = engine.held_bytes();
+        let (target, is_short) = MutexGuard::unlocked(engine, || {
+            let mut memory = self.memory.lock();
+            let budget = memory.look(held);
+            (budget.target_bytes(), budget.is_short())
+        });
+        engine.handle_budget(target);
+        if is_short {
+            engine.handle_short_memory();
+        }
+    }
+
     fn finished(&self, id: RequestId, bytes: Option<u64>) {
         self.engine.lock().handle_finished(self.now(), id, bytes);
         self.changed.notify_all();
@@ -360,7 +387,7 @@ impl Driver {
     }
 
     fn stopped(&self) -> bool {
-        matches!(self.engine.lock().ended(), Some(EndReason::Stopped | EndReason::Failed))
+        self.engine.lock().ended().is_some_and(|reason| !reason.is_complete())
     }
 
     fn take_head(&self, id: RequestId, head: &Head, reader: &Reader, stored: &Sender<Stored>) {
@@ -409,8 +436,7 @@ impl HotPolicy for Driver {
             return false;
         }
         let expected = self.expected[chunk as usize].load(Relaxed);
-        let comes =
-            !matches!(engine.ended(), Some(EndReason::Stopped | EndReason::Failed | EndReason::Nothing));
+        let comes = engine.ended().is_none_or(EndReason::is_complete);
         let joins = engine.late(chunk) == Late::Join
             || (expected && comes && !engine.has_arrived(chunk) && !engine.stands_still());
         if !joins {
@@ -443,6 +469,20 @@ impl HotPolicy for Driver {
     fn released(&self, chunk: u32) {
         self.engine.lock().handle_released(chunk);
         self.changed.notify_all();
+    }
+
+    fn resident(&self, chunk: u32) {
+        if self.is_enabled() {
+            self.engine.lock().handle_resident(chunk);
+            self.changed.notify_all();
+        }
+    }
+
+    fn dropped(&self, chunk: u32) {
+        if self.is_enabled() {
+            self.engine.lock().handle_dropped(chunk);
+            self.changed.notify_all();
+        }
     }
 }
 

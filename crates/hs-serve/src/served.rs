@@ -43,8 +43,10 @@ pub struct ServeConfig {
     pub prefetching: Prefetching,
     /// Limits of the prefetch.
     pub prefetch: PrefetchConfig,
-    /// Threads and caches.
+    /// Threads and caches. Whether readers keep what they are given is for the front end to say.
     pub reader: ReaderOptions,
+    /// The cache grows into free memory, from the size that `reader` says, and gives it back.
+    pub cache_grows: bool,
     /// How far the kernel reads ahead in `disk.img`, in KiB; at most 1024.
     pub disk_read_ahead_kib: u32,
     /// What `mount` shows as the source.
@@ -57,6 +59,7 @@ impl Default for ServeConfig {
             prefetching: Prefetching::default(),
             prefetch: PrefetchConfig::default(),
             reader: ReaderOptions::default(),
+            cache_grows: false,
             disk_read_ahead_kib: 128,
             source_name: "headstart".to_owned(),
         }
@@ -94,7 +97,9 @@ impl ServedImage {
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Self, ServedError> {
-        let mut disk = ServedDisk::open(store, config, watch)?;
+        // The kernel keeps what it reads: in the cache of disk.img, or, past direct I/O, in those of a mounted file system.
+        let reader = ReaderOptions { readers_keep: true, ..config.reader };
+        let mut disk = ServedDisk::open(store, &ServeConfig { reader, ..config.clone() }, watch)?;
         let push = config.prefetching == Prefetching::Push;
         // What is held needs no kernel to go to, so the stream need not wait for the mount.
         if !push {

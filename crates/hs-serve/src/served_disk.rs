@@ -7,6 +7,7 @@ use hs_image::{Head, Image, Reader, Watch};
 use hs_store::Store;
 
 use crate::ServeError;
+use crate::memory::keeper::CacheKeeper;
 use crate::prefetch::{Deliver, Driver, Running};
 use crate::served::{Prefetching, ServeConfig, ServedError};
 
@@ -15,6 +16,7 @@ use crate::served::{Prefetching, ServeConfig, ServedError};
 /// The fields are dropped in order: the stream ends before its reader does.
 pub struct ServedDisk {
     running: Option<Running>,
+    _keeper: Option<CacheKeeper>,
     /// The rest of the request that opened the image, until the prefetch goes on from there.
     head: Option<Head>,
     reader: Arc<Reader>,
@@ -54,7 +56,12 @@ impl ServedDisk {
         let began = head.as_ref().map_or_else(Instant::now, |head| head.asked);
         let driver = Driver::new(&image, config.prefetch, enabled, began);
         let reader = Arc::new(Reader::new(Arc::clone(&image), config.reader, driver.clone(), watch)?);
-        Ok(Self { running: None, head, reader, driver })
+        let keeper = if config.cache_grows {
+            Some(CacheKeeper::start(&reader, config.reader.cache_bytes)?)
+        } else {
+            None
+        };
+        Ok(Self { running: None, _keeper: keeper, head, reader, driver })
     }
 
     /// Begins the prefetch; `deliver` is where its blocks go beyond this process's memory.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use hs_engine::Prefetch;
+use hs_engine::{EndReason, Prefetch};
 use hs_image::{Hint, Reader};
 use hs_units::BLOCK_BYTES;
 use parking_lot::{Condvar, Mutex};
@@ -171,7 +171,9 @@ fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, pr
             progress.set_leads();
             driver.wait_until(|engine| progress.stop.load(Relaxed) || due(engine));
         }
-        if progress.stop.load(Relaxed) {
+        if progress.stop.load(Relaxed)
+            || matches!(driver.ended(), Some(EndReason::Memory | EndReason::NoHelp))
+        {
             break;
         }
         if let Some(chunk) = step.chunk {

@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-lab", &["hs-engine", "hs-trace", "hs-device"]),
     ("hs-layout", &["hs-trace", "hs-device"]),
     ("hs-store", &["hs-units", "hs-device"]),
-    ("hs-image", &["hs-format", "hs-layout", "hs-store"]),
+    ("hs-image", &["hs-format", "hs-engine", "hs-layout", "hs-store"]),
     ("hs-serve", &["hs-image", "hs-engine", "hs-trace"]),
     ("hs-guest", &["hs-serve"]),
     ("hs-report", &["hs-trace", "hs-lab"]),

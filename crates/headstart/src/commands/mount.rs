@@ -39,7 +39,8 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
     careful::refuse_to_cover_itself(&args.image, RunFolder::place().as_deref(), &targets)?;
     let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
     let mode = args.prefetch.prefetch.unwrap_or(default);
-    let config = start::config(&args.image, prefetching(mode), Some(args.prefetch.limits))?;
+    let mut config = start::config(&args.image, prefetching(mode), Some(args.prefetch.limits))?;
+    args.cache.apply(&mut config, 1);
     let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
     let served = ServedImage::start(Arc::clone(&on_medium.store), &args.dir, &config, None)?;
     let mounted = match &args.fs {

@@ -108,9 +108,11 @@ struct Served {
 impl Served {
     fn start(args: &Serve, named: Named) -> anyhow::Result<Self> {
         let prefetching = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
-        // All images share the budget.
+        // All images share the budget, and the cache.
         let budget = ByteSize(args.limits.budget.0 / args.images.len() as u64);
-        let config = start::config(&named.path, prefetching, Some(PrefetchLimits { budget, ..args.limits }))?;
+        let mut config =
+            start::config(&named.path, prefetching, Some(PrefetchLimits { budget, ..args.limits }))?;
+        args.cache.apply(&mut config, args.images.len());
         let on_medium = medium::open(&named.path, &args.medium, &args.damage)?;
         let disk = ServedDisk::start(on_medium.store.clone(), &config, None)?;
         Ok(Self { named, on_medium, disk })

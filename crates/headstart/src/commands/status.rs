@@ -94,6 +94,16 @@ fn show(status: &Status) {
         size(prefetch.bytes_total),
         prefetch.end_reason.as_deref().unwrap_or("going on")
     ));
+    let cache = &status.cache;
+    show::line(format_args!(
+        "  cache     {} of {} in {} chunks, by {}; {:.1}% of {} look-ups hit",
+        size(cache.bytes),
+        size(cache.budget_bytes),
+        cache.chunks,
+        cache.policy,
+        cache.hit_ratio * 100.0,
+        cache.hits + cache.misses
+    ));
     show::line(format_args!(
         "  reads     {} for {}, {} waited {:.2} s in all, {:.1}% did not wait",
         status.demand_requests,

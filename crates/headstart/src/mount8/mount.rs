@@ -16,7 +16,7 @@ use crate::{commands, log_output};
 /// The disk in the image SPEC appears as DIR/disk.img, and its file system at the directory of the option
 /// fs. Everything is read-only. A server stays in the background until DIR or the file system is unmounted.
 ///
-/// Options, separated by commas: fs=DIRECTORY; medium=M, prefetch=WHERE, budget=SIZE, trusted and clear-dead
+/// Options, separated by commas: fs=DIRECTORY; medium=M, prefetch=WHERE, budget=SIZE, cache=SIZE, trusted and clear-dead
 /// as the flags of headstart-mount(1). Of mount(8)'s own options these are accepted: ro, rw (which mount
 /// says when nothing is said), defaults, exec, nosuid, nodev, auto, noauto, nouser, nofail, sync, async,
 /// atime, noatime, diratime, nodiratime, relatime, norelatime, strictatime, _netdev, and all that begin
@@ -175,7 +175,7 @@ fn unknown(option: &str) -> String {
     let advice = match option {
         "suid" | "dev" => "; set-user-id programs and device nodes come with trusted",
         _ => {
-            "; there are fs=, medium=, prefetch=, budget=, trusted, clear-dead and what mount(8) has for all"
+            "; there are fs=, medium=, prefetch=, budget=, cache=, trusted, clear-dead and what mount(8) has for all"
         }
     };
     format!("unknown option '{option}'{advice}")
@@ -184,7 +184,9 @@ fn unknown(option: &str) -> String {
 /// The flag that an option is, at most one word; `None` when it is not known.
 fn flag(option: &str) -> Option<Option<String>> {
     let word = match option.split_once('=') {
-        Some((name @ ("fs" | "medium" | "prefetch" | "budget"), value)) => Some(format!("--{name}={value}")),
+        Some((name @ ("fs" | "medium" | "prefetch" | "budget" | "cache"), value)) => {
+            Some(format!("--{name}={value}"))
+        }
         None if matches!(option, "trusted" | "clear-dead") => Some(format!("--{option}")),
         None if ACCEPTED.contains(&option) => None,
         _ if option.starts_with("x-") || option.starts_with("X-") => None,
@@ -222,8 +224,7 @@ mod tests {
 
     #[test]
     fn mounts_words_become_flags() {
-        let options =
-            "rw,fs=/srv/a b,medium=flat-10ms-25mbs,budget=64M,x-systemd.requires=net,_netdev,trusted";
+        let options = "rw,fs=/srv/a b,medium=flat-10ms-25mbs,budget=64M,cache=auto,x-systemd.requires=net,_netdev,trusted";
         let found = words(&["/i.hsi", "/mnt", "-nv", "-t", "headstart", "-o", options]).expect("known");
         assert_eq!(
             found,
@@ -233,6 +234,7 @@ mod tests {
                 "--fs=/srv/a b",
                 "--medium=flat-10ms-25mbs",
                 "--budget=64M",
+                "--cache=auto",
                 "--trusted",
                 "--",
                 "/i.hsi",

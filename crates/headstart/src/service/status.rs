@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use hs_image::Reader;
 use hs_serve::ServedDisk;
 use hs_store::{Counters, RetryCounters};
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,8 @@ pub(crate) struct Status {
     pub log: String,
     /// The prefetch.
     pub prefetch: PrefetchStatus,
+    /// The cache.
+    pub cache: CacheStatus,
     /// Reads that the kernel asked for.
     pub demand_requests: u64,
     /// Bytes that these asked for.
@@ -81,6 +84,50 @@ pub(crate) struct PrefetchStatus {
     pub end_reason: Option<String>,
 }
 
+/// The cache of chunks that may be asked for again, or came before anybody asked.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct CacheStatus {
+    /// Which chunks leave when it is full.
+    pub policy: String,
+    /// Bytes that it may hold now.
+    pub budget_bytes: u64,
+    /// Bytes that it holds.
+    pub bytes: u64,
+    /// Of these, bytes that nobody has asked for.
+    pub prefetched_bytes: u64,
+    /// Chunks that it holds.
+    pub chunks: u64,
+    /// Times that a chunk which somebody needed was in it.
+    pub hits: u64,
+    /// Times that it was not.
+    pub misses: u64,
+    /// The share of hits.
+    pub hit_ratio: f64,
+    /// Chunks that left for others, or for want of memory.
+    pub evicted: u64,
+    /// Of these, chunks that nobody ever asked for.
+    pub evicted_unused: u64,
+}
+
+impl CacheStatus {
+    fn of(reader: &Reader) -> Self {
+        let usage = reader.cache_usage();
+        Self {
+            policy: reader.cache_policy().as_str().to_owned(),
+            budget_bytes: usage.budget_bytes,
+            bytes: usage.bytes,
+            prefetched_bytes: usage.prefetched_bytes,
+            chunks: usage.entries,
+            hits: usage.hits,
+            misses: usage.misses,
+            hit_ratio: usage.hits as f64 / (usage.hits + usage.misses).max(1) as f64,
+            evicted: usage.evicted,
+            evicted_unused: usage.evicted_unused,
+        }
+    }
+}
+
 /// What does not change while the server lasts, and where the rest is asked for.
 pub(crate) struct Subject<'a> {
     /// What does not change.
@@ -112,6 +159,7 @@ impl Subject<'_> {
                 bytes_total: hot_blocks * hs_units::BLOCK_BYTES,
                 end_reason: driver.ended().map(|reason| reason.as_str().to_owned()),
             },
+            cache: CacheStatus::of(reader),
             demand_requests: stats.demand_requests,
             demand_bytes: stats.demand_bytes,
             waited_requests: stats.waited_requests,

@@ -178,3 +178,85 @@ fn requests_stay_small_where_the_medium_overlaps_them() {
         assert_eq!(largest <= 10, overlaps, "{largest} chunks in one request");
     }
 }
+
+/// Brings the next request's chunks at once, and returns them.
+fn bring(prefetch: &mut Prefetch, now: Nanos) -> Option<Range<u32>> {
+    let Next::Request(id, run) = prefetch.poll(now) else { return None };
+    prefetch.handle_first_byte(now, id);
+    run.clone().for_each(|chunk| prefetch.handle_arrived(chunk));
+    prefetch.handle_finished(now + Nanos::from_millis(4), id, Some(u64::from(run.end - run.start) * 100_000));
+    Some(run)
+}
+
+#[test]
+fn what_is_resident_is_passed_over() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 20]);
+    (0..3).for_each(|chunk| prefetch.handle_resident(chunk));
+    // A gap of one chunk is read again rather than sought over; one of ten is not.
+    prefetch.handle_resident(4);
+    (6..16).for_each(|chunk| prefetch.handle_resident(chunk));
+    assert!(prefetch.has_arrived(4) && !prefetch.has_arrived(5));
+    let mut asked = Vec::new();
+    while let Some(run) = bring(&mut prefetch, Nanos::ZERO) {
+        run.clone().for_each(|chunk| prefetch.handle_released(chunk));
+        asked.extend(run);
+    }
+    assert_eq!(asked, [3, 4, 5, 16, 17, 18, 19]);
+    assert_eq!(prefetch.ended(), Some(EndReason::Complete));
+    assert_eq!(prefetch.held_bytes(), 0);
+}
+
+#[test]
+fn it_ends_when_what_it_brings_is_dropped_again() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 400]);
+    let mut brought = 0;
+    while brought < 60
+        && let Some(run) = bring(&mut prefetch, Nanos::ZERO)
+    {
+        run.clone().for_each(|chunk| prefetch.handle_released(chunk));
+        brought = run.end;
+    }
+    // Of 15 MiB and more, 8 MiB are 32 chunks.
+    let half = (brought / 2).max(31);
+    (0..half).for_each(|chunk| prefetch.handle_dropped(chunk));
+    assert_eq!(prefetch.ended(), None, "half of it helped");
+    prefetch.handle_dropped(half);
+    assert_eq!(prefetch.poll(Nanos::ZERO), Next::Done(EndReason::NoHelp));
+    assert_eq!(prefetch.late(399), Late::Fetch);
+}
+
+#[test]
+fn it_ends_when_nobody_wants_what_a_doubted_profile_brings() {
+    for doubted in [false, true] {
+        let mut prefetch = Prefetch::new(config(), vec![CHUNK; 400]);
+        for _ in 0..if doubted { TRUSTED_MISSES + 1 } else { TRUSTED_MISSES } {
+            prefetch.handle_miss(Nanos::ZERO);
+            prefetch.handle_miss_answered(Nanos::ZERO);
+        }
+        let mut now = Nanos::ZERO;
+        for _ in 0..60 {
+            now += Nanos::from_millis(100);
+            bring(&mut prefetch, now);
+        }
+        let reason = if doubted { EndReason::NoHelp } else { EndReason::Complete };
+        assert_eq!(prefetch.ended(), Some(reason));
+    }
+}
+
+#[test]
+fn short_memory_ends_it_and_little_memory_narrows_its_budget() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 10]);
+    prefetch.handle_budget(1 << 40);
+    prefetch.handle_budget(256 * 1024);
+    assert_eq!(bring(&mut prefetch, Nanos::ZERO), Some(0..1));
+    assert!(prefetch.is_blocked());
+    prefetch.handle_released(0);
+    prefetch.handle_budget(3 * 256 * 1024);
+    assert_eq!(bring(&mut prefetch, Nanos::ZERO), Some(1..3));
+    prefetch.handle_short_memory();
+    prefetch.handle_finished(Nanos::ZERO, RequestId(9), None);
+    assert_eq!(prefetch.poll(Nanos::ZERO), Next::Done(EndReason::Memory));
+    assert_eq!(EndReason::Memory.as_str(), "memory");
+    assert!(!EndReason::Memory.is_complete() && EndReason::Complete.is_complete());
+    assert_eq!(prefetch.late(5), Late::Fetch, "whoever needs it fetches it");
+}

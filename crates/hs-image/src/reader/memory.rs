@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use hs_engine::cache::{CacheUsage, Origin, PolicyKind};
 use hs_format::{ChunkRef, WindowRef};
-use hs_units::BLOCK_BYTES;
-use lru::LruCache;
 
-use super::{Bytes, Pending};
+use super::blocks_served::BlocksServed;
+use super::kept::{Kept, Leaving};
+use super::{Bytes, Pending, ReaderOptions};
 use crate::Image;
 
 /// Chunks that cannot be had, of which it is said; nobody reads a longer list.
@@ -23,23 +24,19 @@ pub(super) enum Key {
 /// A hot chunk that the stream brought and whose blocks have not all been asked for yet.
 struct Held {
     bytes: Bytes,
-    served: Vec<u64>,
-    unserved: u32,
+    served: BlocksServed,
 }
 
 /// Everything that a [`super::Reader`] remembers.
 ///
 /// A hot chunk from the stream is *held* until each of its blocks was asked for once, within the
-/// budget of the prefetch policy. Everything else is *cached*: least recently used first out.
+/// budget of the prefetch policy. Everything else is [`Kept`], within the budget of the cache.
 pub(super) struct Memory {
     held: HashMap<u32, Held>,
-    cache: LruCache<Key, Bytes>,
-    cached_bytes: u64,
-    cache_bytes: u64,
-    /// Chunks as they are stored: windows that came as neighbours and were not asked for yet, and hot chunks that the
-    /// stream brought, whose pages the kernel may have dropped before anybody read them.
-    stored: LruCache<Key, (ChunkRef, Vec<u8>)>,
-    stored_bytes: u64,
+    kept: Kept,
+    /// Hot chunks of which readers have every block, and keep it: nobody should ask for them again.
+    handed_over: HashSet<u32>,
+    readers_keep: bool,
     /// Windows that have come and are being decompressed.
     decoding: HashSet<u64>,
     zeroes: Bytes,
@@ -54,14 +51,12 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn new(image: &Image, cache_bytes: u64) -> Self {
+    pub(super) fn new(image: &Image, options: &ReaderOptions) -> Self {
         Self {
             held: HashMap::new(),
-            cache: LruCache::unbounded(),
-            cached_bytes: 0,
-            cache_bytes,
-            stored: LruCache::unbounded(),
-            stored_bytes: 0,
+            kept: Kept::new(options.cache_policy, options.cache_bytes, options.readers_keep),
+            handed_over: HashSet::new(),
+            readers_keep: options.readers_keep,
             decoding: HashSet::new(),
             zeroes: Arc::new(vec![0; image.window_bytes() as usize]),
             bad: HashSet::new(),
@@ -78,31 +73,54 @@ impl Memory {
         Arc::clone(&self.zeroes)
     }
 
-    /// The chunk's bytes if they are in memory, or are known to be zero.
-    pub(super) fn get(&mut self, key: Key, image: &Image) -> Option<Bytes> {
-        if let Some(bytes) = self.peek(key) {
-            return Some(bytes);
-        }
+    /// What is kept, and how often that helped.
+    pub(super) fn cache_usage(&self) -> CacheUsage {
+        self.kept.usage()
+    }
+
+    /// Who leaves a full cache.
+    pub(super) fn cache_policy(&self) -> PolicyKind {
+        self.kept.policy()
+    }
+
+    /// Returns what leaves a cache that is smaller now.
+    pub(super) fn set_cache_budget(&mut self, bytes: u64) -> Vec<Leaving> {
+        self.kept.set_budget(bytes)
+    }
+
+    /// Somebody asks for the chunk: its bytes if they are in memory, or are known to be zero.
+    pub(super) fn ask(&mut self, key: Key, image: &Image) -> Option<Bytes> {
         match key {
+            Key::Hot(chunk) if self.held.contains_key(&chunk) => self.peek(key),
             Key::Cold(window) if matches!(image.peek_window(window), Some(WindowRef::Zero)) => {
                 Some(self.zeroes())
             }
-            _ => None,
+            _ => self.kept.ask(key),
         }
     }
 
     /// The chunk's bytes if they are in memory.
-    pub(super) fn peek(&mut self, key: Key) -> Option<Bytes> {
+    pub(super) fn peek(&self, key: Key) -> Option<Bytes> {
         if let Key::Hot(chunk) = key
             && let Some(held) = self.held.get(&chunk)
         {
             return Some(Arc::clone(&held.bytes));
         }
-        self.cache.get(&key).map(Arc::clone)
+        self.kept.peek(key)
+    }
+
+    /// Whether readers have every block of a hot chunk, so that none need be brought.
+    pub(super) fn is_handed_over(&self, chunk: u32) -> bool {
+        self.handed_over.contains(&chunk)
+    }
+
+    /// Somebody asks for a hot chunk that is not here; true when readers had all of it, and must have dropped it.
+    pub(super) fn asked_again(&mut self, chunk: u32) -> bool {
+        self.handed_over.remove(&chunk)
     }
 
     pub(super) fn has(&self, key: Key) -> bool {
-        matches!(key, Key::Hot(chunk) if self.held.contains_key(&chunk)) || self.cache.contains(&key)
+        matches!(key, Key::Hot(chunk) if self.held.contains_key(&chunk)) || self.kept.has(key)
     }
 
     pub(super) fn is_bad(&self, chunk: u32) -> bool {
@@ -165,14 +183,14 @@ impl Memory {
 
     /// Whether the window came before it was asked for and only has to be decompressed.
     pub(super) fn has_come(&self, window: u64) -> bool {
-        self.stored.contains(&Key::Cold(window)) || self.decoding.contains(&window)
+        self.kept.has_stored(window) || self.decoding.contains(&window)
     }
 
     /// Begins to decompress a window that has come and that nobody waits for yet; false when there is no
     /// need to.
     pub(super) fn begin_decoding(&mut self, window: u64) -> bool {
         let key = Key::Cold(window);
-        if !self.stored.contains(&key) || self.is_loading(key) || self.has(key) {
+        if !self.kept.has_stored(window) || self.is_loading(key) || self.has(key) {
             return false;
         }
         self.loading.insert(key, Vec::new());
@@ -186,37 +204,24 @@ impl Memory {
             return false;
         }
         self.loading.remove(&key);
-        self.stored_put(key, chunk, stored.to_vec());
+        self.kept.put_stored(window, chunk, stored.to_vec());
         true
     }
 
     /// Keeps a hot chunk as it is stored, in case that its pages are dropped and asked for again.
     pub(super) fn keep_hot(&mut self, number: u32, chunk: ChunkRef, stored: Vec<u8>) {
-        self.stored_put(Key::Hot(number), chunk, stored);
+        self.kept.put_hot_stored(number, chunk, stored);
     }
 
     /// A hot chunk as it is stored, if it is kept.
-    pub(super) fn stored_hot(&mut self, number: u32) -> Option<Vec<u8>> {
-        self.stored.get(&Key::Hot(number)).map(|(_, stored)| stored.clone())
-    }
-
-    fn stored_put(&mut self, key: Key, chunk: ChunkRef, stored: Vec<u8>) {
-        self.stored_bytes += stored.len() as u64;
-        if let Some((_, old)) = self.stored.put(key, (chunk, stored)) {
-            self.stored_bytes -= old.len() as u64;
-        }
-        // A quarter of the cache: compressed, that is about as many chunks as the rest holds.
-        while self.stored_bytes > self.cache_bytes / 4 {
-            let Some((_, (_, old))) = self.stored.pop_lru() else { break };
-            self.stored_bytes -= old.len() as u64;
-        }
+    pub(super) fn stored_hot(&self, number: u32) -> Option<Vec<u8>> {
+        self.kept.hot_stored(number)
     }
 
     /// Takes out a window that came early, to be decompressed now.
     pub(super) fn take_stored(&mut self, window: u64) -> Option<(ChunkRef, Vec<u8>)> {
-        let taken = self.stored.pop(&Key::Cold(window));
-        if let Some((_, stored)) = &taken {
-            self.stored_bytes -= stored.len() as u64;
+        let taken = self.kept.take_stored(window);
+        if taken.is_some() {
             self.decoding.insert(window);
         }
         taken
@@ -263,14 +268,15 @@ impl Memory {
                 if self.held.contains_key(&chunk) {
                     return false;
                 }
-                let blocks = (bytes.len() as u64 / BLOCK_BYTES) as u32;
-                let served = vec![0; blocks.div_ceil(64) as usize];
-                self.held.insert(chunk, Held { bytes: Arc::clone(bytes), served, unserved: blocks });
+                let served = BlocksServed::none_of(bytes.len());
+                self.held.insert(chunk, Held { bytes: Arc::clone(bytes), served });
                 true
             }
             _ => {
                 if !Arc::ptr_eq(bytes, &self.zeroes) && !self.has(key) {
-                    self.cache_put(key, bytes);
+                    let asked_for = self.loading.get(&key).is_some_and(|waiting| !waiting.is_empty());
+                    let origin = if asked_for { Origin::Demanded } else { Origin::Prefetched };
+                    self.kept.put(key, bytes, None, origin);
                 }
                 false
             }
@@ -309,53 +315,49 @@ impl Memory {
         waiting.into_iter().filter_map(|id| self.pending.remove(&id)).collect()
     }
 
-    /// Notes that these bytes of a hot chunk were asked for; true when it leaves memory by that.
-    pub(super) fn serve(&mut self, chunk: u32, from: u32, len: u32) -> bool {
-        let Some(held) = self.held.get_mut(&chunk) else { return false };
-        // A block that was read in part will be read again as a whole.
-        let first = u64::from(from).div_ceil(BLOCK_BYTES);
-        let end = u64::from(from + len) / BLOCK_BYTES;
-        for block in first..end {
-            let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
-            if held.served[word] & bit == 0 {
-                held.served[word] |= bit;
-                held.unserved -= 1;
-            }
+    /// Notes that these bytes of a chunk were asked for; true when it was held for that and is so no longer.
+    pub(super) fn serve(&mut self, key: Key, from: u32, len: u32) -> bool {
+        if let Key::Hot(chunk) = key
+            && let Some(held) = self.held.get_mut(&chunk)
+        {
+            return held.served.serve(from, len) && self.release(chunk);
         }
-        held.unserved == 0 && self.release(chunk)
+        if self.kept.serve(key, from, len)
+            && let Key::Hot(chunk) = key
+        {
+            self.handed_over.insert(chunk);
+        }
+        false
     }
 
-    /// Moves a held chunk to the cache, where it makes room when others need it.
+    /// Lets go of a held chunk: what readers have and keep is dropped, anything else is kept like other chunks.
     pub(super) fn release(&mut self, chunk: u32) -> bool {
         let Some(held) = self.held.remove(&chunk) else { return false };
-        self.cache_put(Key::Hot(chunk), &held.bytes);
+        if self.readers_keep && held.served.unserved_bytes() == 0 {
+            self.handed_over.insert(chunk);
+        } else {
+            self.kept.put(Key::Hot(chunk), &held.bytes, Some(held.served), Origin::Demanded);
+        }
         true
     }
 
-    /// Drops a held chunk.
+    /// Drops a held chunk, which readers have as a whole.
     pub(super) fn forget(&mut self, chunk: u32) -> bool {
-        self.held.remove(&chunk).is_some()
+        let was_held = self.held.remove(&chunk).is_some();
+        if was_held && self.readers_keep {
+            self.handed_over.insert(chunk);
+        }
+        was_held
     }
 
     /// Held bytes that nobody asked for.
     pub(super) fn unserved_bytes(&self) -> u64 {
-        self.held.values().map(|held| u64::from(held.unserved) * BLOCK_BYTES).sum()
+        self.held.values().map(|held| held.served.unserved_bytes()).sum()
     }
 
     /// All reads that wait, when nothing will come any more.
     pub(super) fn abandon(&mut self) -> Vec<Pending> {
         self.loading.clear();
         self.pending.drain().map(|(_, pending)| pending).collect()
-    }
-
-    fn cache_put(&mut self, key: Key, bytes: &Bytes) {
-        if let Some(old) = self.cache.put(key, Arc::clone(bytes)) {
-            self.cached_bytes -= old.len() as u64;
-        }
-        self.cached_bytes += bytes.len() as u64;
-        while self.cached_bytes > self.cache_bytes {
-            let Some((_, old)) = self.cache.pop_lru() else { break };
-            self.cached_bytes -= old.len() as u64;
-        }
     }
 }

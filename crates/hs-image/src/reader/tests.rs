@@ -13,6 +13,8 @@ use crate::{
     DemandEvent, HeadMessage, HotPolicy, Image, ImageError, Reader, ReaderOptions, StreamEvent, Watch,
 };
 
+mod keeping;
+
 // One file of samples serves these tests and those of the folder `tests`.
 #[path = "../../tests/image/sample.rs"]
 mod sample;
@@ -113,6 +115,8 @@ struct Books {
     held: Mutex<HashSet<u32>>,
     misses: AtomicU64,
     answered: AtomicU64,
+    dropped: Mutex<Vec<u32>>,
+    resident: Mutex<Vec<u32>>,
 }
 
 impl HotPolicy for Books {
@@ -130,6 +134,12 @@ impl HotPolicy for Books {
     }
     fn released(&self, chunk: u32) {
         assert!(self.held.lock().remove(&chunk), "chunk {chunk} left before it came");
+    }
+    fn resident(&self, chunk: u32) {
+        self.resident.lock().push(chunk);
+    }
+    fn dropped(&self, chunk: u32) {
+        self.dropped.lock().push(chunk);
     }
 }
 

@@ -1,0 +1,85 @@
+//! Flags of the cache, for every command that serves an image.
+
+use clap::{Args, ValueEnum};
+use hs_engine::cache::PolicyKind;
+use hs_serve::ServeConfig;
+use hs_units::ByteSize;
+
+/// The cache of a served image.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct CacheFlags {
+    /// Memory for chunks that may be read again; auto grows into free memory, and gives it back.
+    #[arg(long, value_name = "SIZE|auto", default_value = "auto", value_parser = parse_size)]
+    pub cache: CacheSize,
+    /// Which chunks leave when that is full.
+    #[arg(long, value_enum, value_name = "POLICY", default_value = "s3-fifo", hide_short_help = true)]
+    pub cache_policy: CachePolicy,
+}
+
+impl CacheFlags {
+    /// Puts them into the configuration of one of so many images that are served together.
+    pub(crate) fn apply(self, config: &mut ServeConfig, images: usize) {
+        config.cache_grows = self.cache == CacheSize::Auto;
+        if let CacheSize::Fixed(size) = self.cache {
+            config.reader.cache_bytes = size.0 / images.max(1) as u64;
+        }
+        config.reader.cache_policy = match self.cache_policy {
+            CachePolicy::Lru => PolicyKind::Lru,
+            CachePolicy::Sieve => PolicyKind::Sieve,
+            CachePolicy::S3Fifo => PolicyKind::S3Fifo,
+            CachePolicy::WTinyLfu => PolicyKind::WTinyLfu,
+        };
+    }
+}
+
+/// How large the cache is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CacheSize {
+    /// As large as memory has room for.
+    Auto,
+    /// So large.
+    Fixed(ByteSize),
+}
+
+fn parse_size(text: &str) -> Result<CacheSize, String> {
+    match text {
+        "auto" => Ok(CacheSize::Auto),
+        _ => text.parse().map(CacheSize::Fixed).map_err(|error| format!("{error}, or auto")),
+    }
+}
+
+/// The policies by their published names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CachePolicy {
+    /// Whoever was not asked for the longest.
+    Lru,
+    /// A hand takes whoever was not asked for since it came by.
+    Sieve,
+    /// Whoever was asked for once only leaves soon.
+    S3Fifo,
+    /// Who is asked for more often stays.
+    #[value(name = "w-tinylfu")]
+    WTinyLfu,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_auto_parse() {
+        assert_eq!(parse_size("auto"), Ok(CacheSize::Auto));
+        assert_eq!(parse_size("40M"), Ok(CacheSize::Fixed(ByteSize(40 << 20))));
+        assert!(parse_size("much").is_err_and(|error| error.ends_with(", or auto")));
+    }
+
+    #[test]
+    fn a_fixed_size_is_shared_by_all_images() {
+        let mut config = ServeConfig::default();
+        let flags =
+            CacheFlags { cache: CacheSize::Fixed(ByteSize(40 << 20)), cache_policy: CachePolicy::WTinyLfu };
+        flags.apply(&mut config, 4);
+        assert_eq!((config.reader.cache_bytes, config.cache_grows), (10 << 20, false));
+        assert_eq!(config.reader.cache_policy, PolicyKind::WTinyLfu);
+    }
+}

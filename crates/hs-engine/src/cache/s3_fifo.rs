@@ -1,0 +1,110 @@
+//! S3-FIFO: a small queue on trial, a main queue, and a memory of who left.
+//!
+//! Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023, section 4 and algorithm 1. What
+//! is new comes into the small queue, a tenth of the cache. Who has been asked for more than once when his turn comes goes
+//! on to the main queue; the others leave, and only their names are kept, in a *ghost* queue as long as the main one.
+//! Who comes back while he is remembered goes to the main queue at once. There, who was asked for gets another round.
+//! One scan passes through the small queue and touches nothing else.
+//!
+//! Different from the paper: sizes are bytes, and one eviction looks at 64 entries at most ([`EXAMINED_AT_MOST`]).
+
+use super::ghost::Ghost;
+use super::policy::{EXAMINED_AT_MOST, EvictionPolicy, PolicyKind};
+use super::queue::{Nodes, Queue};
+
+/// The small queue has one part in so many of the cache (section 4: 10%).
+const SMALL_PART: u64 = 10;
+/// Requests are counted up to here (section 4: two bits).
+const MAX_COUNT: u8 = 3;
+/// Asked for more often than this, an entry goes on to the main queue (algorithm 1, `evictS`).
+const ON_TRIAL_COUNT: u8 = 1;
+
+const SMALL: u8 = 0;
+const MAIN: u8 = 1;
+
+/// S3-FIFO.
+#[derive(Debug, Default)]
+pub(super) struct S3Fifo {
+    nodes: Nodes,
+    small: Queue,
+    main: Queue,
+    ghost: Ghost,
+    small_bytes: u64,
+}
+
+impl S3Fifo {
+    pub(super) fn new(capacity_bytes: u64) -> Self {
+        let mut policy = Self::default();
+        policy.set_capacity(capacity_bytes);
+        policy
+    }
+
+    fn push(&mut self, slot: u32, place: u8) {
+        self.nodes[slot].place = place;
+        let queue = if place == SMALL { &mut self.small } else { &mut self.main };
+        queue.push(&mut self.nodes, slot);
+    }
+
+    /// The oldest of the small queue leaves, or goes on to the main one.
+    fn evict_small(&mut self) -> Option<u32> {
+        let slot = self.small.pop(&mut self.nodes)?;
+        let node = self.nodes[slot];
+        if node.count > ON_TRIAL_COUNT {
+            self.nodes[slot].count = 0;
+            self.push(slot, MAIN);
+            return None;
+        }
+        self.ghost.remember(node.hash, node.weight);
+        Some(slot)
+    }
+
+    /// The oldest of the main queue leaves, or gets another round.
+    fn evict_main(&mut self) -> Option<u32> {
+        let slot = self.main.pop(&mut self.nodes)?;
+        if self.nodes[slot].count > 0 {
+            self.nodes[slot].count -= 1;
+            self.push(slot, MAIN);
+            return None;
+        }
+        Some(slot)
+    }
+}
+
+impl EvictionPolicy for S3Fifo {
+    fn kind(&self) -> PolicyKind {
+        PolicyKind::S3Fifo
+    }
+
+    fn set_capacity(&mut self, bytes: u64) {
+        self.small_bytes = bytes / SMALL_PART;
+        self.ghost.set_capacity(bytes - self.small_bytes);
+    }
+
+    fn inserted(&mut self, slot: u32, hash: u64, weight: u64) {
+        self.nodes.set(slot, hash, weight);
+        let place = if self.ghost.take(hash) { MAIN } else { SMALL };
+        self.push(slot, place);
+    }
+
+    fn touched(&mut self, slot: u32) {
+        let node = &mut self.nodes[slot];
+        node.count = (node.count + 1).min(MAX_COUNT);
+    }
+
+    fn removed(&mut self, slot: u32) {
+        let queue = if self.nodes[slot].place == SMALL { &mut self.small } else { &mut self.main };
+        queue.remove(&mut self.nodes, slot);
+    }
+
+    fn evict(&mut self) -> Option<u32> {
+        for _ in 0..EXAMINED_AT_MOST {
+            let from_small = !self.small.is_empty() && self.small.weight() >= self.small_bytes;
+            let evicted =
+                if from_small || self.main.is_empty() { self.evict_small() } else { self.evict_main() };
+            if evicted.is_some() {
+                return evicted;
+            }
+        }
+        self.main.pop(&mut self.nodes).or_else(|| self.small.pop(&mut self.nodes))
+    }
+}

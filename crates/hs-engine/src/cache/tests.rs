@@ -1,0 +1,314 @@
+//! The same tests for every policy, and naive models of two of them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hs_units::Prng;
+use proptest::prelude::*;
+
+use super::*;
+
+fn every_policy(check: impl Fn(PolicyKind)) {
+    PolicyKind::ALL.into_iter().for_each(check);
+}
+
+/// What a cache must be, whatever its policy: the entries that came and did not leave.
+struct Checked {
+    cache: Cache<u64, u64>,
+    here: BTreeMap<u64, u64>,
+}
+
+impl Checked {
+    fn new(kind: PolicyKind, budget: u64) -> Self {
+        Self { cache: Cache::new(kind, budget), here: BTreeMap::new() }
+    }
+
+    fn insert(&mut self, key: u64, weight: u64, origin: Origin) -> Vec<u64> {
+        let mut left = Vec::new();
+        // The value is the weight, so that the model can tell whose value left.
+        self.cache.insert(key, weight, weight, origin, |key, value| left.push((key, value)));
+        self.here.entry(key).or_insert(weight);
+        for (gone, value) in &left {
+            if *gone == key && *value != weight {
+                // The older value of the same key.
+                self.here.insert(key, weight);
+            } else if *gone != key || left.iter().filter(|(gone, _)| *gone == key).count() == 2 {
+                self.here.remove(gone);
+            }
+        }
+        if !self.cache.contains(&key) {
+            self.here.remove(&key);
+        }
+        self.check();
+        left.into_iter().map(|(key, _)| key).collect()
+    }
+
+    fn set_budget(&mut self, bytes: u64) {
+        let here = &mut self.here;
+        self.cache.set_budget(bytes, |key, _| assert!(here.remove(&key).is_some(), "{key} left twice"));
+        self.check();
+    }
+
+    fn check(&self) {
+        let usage = self.cache.usage();
+        assert!(usage.bytes <= usage.budget_bytes, "{usage:?}");
+        assert_eq!(usage.bytes, self.here.values().sum::<u64>(), "weights add up");
+        assert_eq!(usage.entries, self.here.len() as u64);
+        for (key, weight) in &self.here {
+            assert_eq!(self.cache.peek(key), Some(weight), "{key} did not leave");
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Demand(u64, u64),
+    Prefetch(u64, u64),
+    Get(u64),
+    Remove(u64),
+    Budget(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let key = 0_u64..40;
+    prop_oneof![
+        4 => (key.clone(), 1_u64..30).prop_map(|(key, weight)| Op::Demand(key, weight)),
+        3 => (key.clone(), 1_u64..30).prop_map(|(key, weight)| Op::Prefetch(key, weight)),
+        5 => key.clone().prop_map(Op::Get),
+        1 => key.prop_map(Op::Remove),
+        1 => (0_u64..300).prop_map(Op::Budget),
+    ]
+}
+
+proptest! {
+    /// Never over budget; what came and did not leave is found; weights add up; the budget may change at any time.
+    #[test]
+    fn a_cache_is_what_came_and_did_not_leave(ops in proptest::collection::vec(op(), 1..200), budget in 0_u64..300) {
+        every_policy(|kind| {
+            let mut checked = Checked::new(kind, budget);
+            for op in &ops {
+                match *op {
+                    Op::Demand(key, weight) => drop(checked.insert(key, weight, Origin::Demanded)),
+                    Op::Prefetch(key, weight) => {
+                        let demanded = checked.cache.demanded_bytes;
+                        let over = demanded > checked.cache.demanded_capacity();
+                        let known = checked.cache.contains(&key);
+                        checked.insert(key, weight, Origin::Prefetched);
+                        // Unless one that was promoted still had to make its own room.
+                        assert!(over || known || checked.cache.demanded_bytes == demanded, "{kind:?}");
+                    }
+                    Op::Get(key) => {
+                        let found = checked.cache.get(&key).copied();
+                        assert_eq!(found, checked.here.get(&key).copied());
+                    }
+                    Op::Remove(key) => assert_eq!(checked.cache.remove(&key), checked.here.remove(&key)),
+                    Op::Budget(bytes) => checked.set_budget(bytes),
+                }
+                checked.check();
+            }
+            let usage = checked.cache.usage();
+            let gets = ops.iter().filter(|op| matches!(op, Op::Get(_))).count() as u64;
+            assert_eq!(usage.hits + usage.misses, gets);
+            checked.set_budget(0);
+            assert!(checked.here.is_empty());
+        });
+    }
+
+    /// LRU and SIEVE evict exactly as a naive model of them does. The models know no share for prefetched entries,
+    /// so theirs is the part that demanded ones have.
+    #[test]
+    fn simple_policies_are_their_naive_models(keys in proptest::collection::vec(0_u64..30, 1..300), room in 1_usize..20) {
+        let budget = room as u64 * 5;
+        let mut lru = VecDeque::new();
+        let mut sieve = NaiveSieve { room: room * 4, ..NaiveSieve::default() };
+        let mut caches = [PolicyKind::Lru, PolicyKind::Sieve].map(|kind| Checked::new(kind, budget));
+        for key in keys {
+            let lru_hit = lru.iter().position(|here| *here == key).map(|at| lru.remove(at)).is_some();
+            lru.push_back(key);
+            if lru.len() > room * 4 {
+                lru.pop_front();
+            }
+            let hits = [lru_hit, sieve.ask(key)];
+            for (checked, hit) in caches.iter_mut().zip(hits) {
+                prop_assert_eq!(checked.cache.get(&key).is_some(), hit);
+                if !hit {
+                    checked.insert(key, 1, Origin::Demanded);
+                }
+            }
+        }
+    }
+}
+
+/// Algorithm 1 of the SIEVE paper, on a plain vector from the oldest to the newest.
+#[derive(Default)]
+struct NaiveSieve {
+    room: usize,
+    entries: Vec<(u64, bool)>,
+    hand: usize,
+}
+
+impl NaiveSieve {
+    fn ask(&mut self, key: u64) -> bool {
+        if let Some(entry) = self.entries.iter_mut().find(|(here, _)| *here == key) {
+            entry.1 = true;
+            return true;
+        }
+        if self.entries.len() == self.room {
+            // As many as the real one passes over; with fewer entries this changes nothing.
+            for _ in 0..policy::EXAMINED_AT_MOST {
+                if !self.entries[self.hand].1 {
+                    break;
+                }
+                self.entries[self.hand].1 = false;
+                self.hand = (self.hand + 1) % self.room;
+            }
+            self.entries.remove(self.hand);
+            // Past the newest it begins again, and not with the one that comes now.
+            self.hand %= self.entries.len().max(1);
+        }
+        self.entries.push((key, false));
+        false
+    }
+}
+
+/// Asks for `key` and brings it when it is not there; whether it was.
+fn ask(cache: &mut Cache<u64, ()>, key: u64) -> bool {
+    let hit = cache.get(&key).is_some();
+    if !hit {
+        cache.insert(key, (), 1, Origin::Demanded, |_, ()| {});
+    }
+    hit
+}
+
+#[test]
+fn prefetched_entries_do_not_push_out_demanded_ones_and_are_promoted_when_asked_for() {
+    every_policy(|kind| {
+        let mut cache = Cache::new(kind, 1000);
+        (0..800).for_each(|key| assert!(!ask(&mut cache, key)));
+        for key in 10_000..20_000 {
+            cache.insert(key, (), 1, Origin::Prefetched, |left, ()| assert!(left >= 10_000, "{kind:?}"));
+        }
+        assert_eq!(cache.usage().prefetched_bytes, 200);
+        assert!((0..800).all(|key| cache.contains(&key)), "{kind:?}");
+        assert!((19_800..20_000).all(|key| cache.contains(&key)), "the latest wait");
+        assert_eq!(cache.usage().evicted_unused, 9_800);
+        assert!(cache.get(&19_900).is_some());
+        assert_eq!(cache.usage().prefetched_bytes, 199);
+        // It is demanded now: another 10,000 that wait do not push it out.
+        for key in 30_000..40_000 {
+            cache.insert(key, (), 1, Origin::Prefetched, |_, ()| {});
+        }
+        assert!(!cache.contains(&19_901));
+        assert_eq!(cache.usage().bytes, 1000);
+    });
+}
+
+#[test]
+fn prefetched_entries_use_room_that_nobody_needs_and_give_it_back() {
+    every_policy(|kind| {
+        let mut cache = Cache::new(kind, 1000);
+        for key in 0..1000 {
+            cache.insert(key, (), 1, Origin::Prefetched, |_, ()| panic!("there is room"));
+        }
+        (5000..6000).for_each(|key| assert!(!ask(&mut cache, key)));
+        let usage = cache.usage();
+        assert_eq!((usage.bytes, usage.prefetched_bytes), (1000, 200), "{kind:?}");
+        assert!((800..1000).all(|key| cache.contains(&key)));
+    });
+}
+
+#[test]
+fn what_is_larger_than_its_share_is_not_kept_and_pushes_out_nothing() {
+    every_policy(|kind| {
+        let mut checked = Checked::new(kind, 100);
+        (0..8).for_each(|key| drop(checked.insert(key, 10, Origin::Demanded)));
+        assert_eq!(checked.insert(50, 81, Origin::Demanded), [50]);
+        assert_eq!(checked.insert(51, 21, Origin::Prefetched), [51]);
+        assert_eq!(checked.here.len(), 8);
+        assert_eq!(checked.insert(52, 80, Origin::Demanded).len(), 8);
+        assert_eq!(checked.insert(53, 20, Origin::Prefetched), [] as [u64; 0]);
+    });
+}
+
+/// The share of hits of `count` requests, after a warm-up of as many.
+fn hit_ratio(kind: PolicyKind, budget: u64, mut next: impl FnMut() -> u64, count: u32) -> f64 {
+    let mut cache = Cache::new(kind, budget);
+    for _ in 0..count {
+        ask(&mut cache, next());
+    }
+    let hits = (0..count).filter(|_| ask(&mut cache, next())).count();
+    hits as f64 / f64::from(count)
+}
+
+/// What is asked for again and again survives a scan of ten times the cache: what LRU is known to lose.
+#[test]
+fn a_scan_leaves_what_is_needed_except_with_lru() {
+    every_policy(|kind| {
+        let mut cache = Cache::new(kind, 1250);
+        for _ in 0..4 {
+            (0..500).for_each(|key| {
+                ask(&mut cache, key);
+            });
+        }
+        (10_000..20_000).for_each(|key| {
+            ask(&mut cache, key);
+        });
+        let left = (0..500).filter(|key| cache.contains(key)).count();
+        match kind {
+            PolicyKind::Lru => assert_eq!(left, 0),
+            // SIEVE's hand clears all marks on its first way round and then takes them: its paper says that it does not withstand scans.
+            PolicyKind::Sieve => assert!(left < 500),
+            PolicyKind::S3Fifo | PolicyKind::WTinyLfu => assert!(left > 450, "{kind:?}: {left}"),
+        }
+    });
+}
+
+/// A loop a little larger than the cache: LRU never hits.
+#[test]
+fn a_loop_larger_than_the_cache_hits_except_with_lru() {
+    every_policy(|kind| {
+        let mut at = 0;
+        let mut next = || {
+            at = (at + 1) % 1000;
+            at
+        };
+        let ratio = hit_ratio(kind, 1000, &mut next, 20_000);
+        match kind {
+            PolicyKind::Lru => assert!(ratio == 0.0),
+            PolicyKind::WTinyLfu => assert!(ratio > 0.5, "{ratio}"),
+            // Queues that take in everything turn with the loop as LRU does; their papers say so.
+            PolicyKind::Sieve | PolicyKind::S3Fifo => assert!(ratio < 0.8, "{kind:?} {ratio}"),
+        }
+    });
+}
+
+/// Skewed requests with rare ones between them: the newer policies are no worse than LRU.
+#[test]
+fn skewed_requests_hit_at_least_as_often_as_with_lru() {
+    let ratios = PolicyKind::ALL.map(|kind| {
+        let mut prng = Prng::new(5);
+        // The product of two uniform numbers prefers small ones.
+        let mut next = || prng.below(100_000) * prng.below(100_000) / 100_000;
+        hit_ratio(kind, 6_000, &mut next, 100_000)
+    });
+    assert!(ratios[1..].iter().all(|ratio| *ratio >= ratios[0] - 0.01), "{ratios:?}");
+}
+
+/// After a million hits on a million entries the next eviction looks at few of them. (Times are measured by the
+/// example `cache_policies` of hs-image; this counts.)
+#[test]
+fn an_eviction_after_many_hits_passes_over_few() {
+    every_policy(|kind| {
+        let count = 20_000;
+        let mut cache = Cache::new(kind, count * 5 / 4);
+        (0..count).for_each(|key| {
+            ask(&mut cache, key);
+        });
+        for _ in 0..4 {
+            (0..count).for_each(|key| assert!(cache.get(&key).is_some()));
+        }
+        // Were the marks of all cleared by one eviction, this many would leave in the order in which they came.
+        ask(&mut cache, count);
+        assert_eq!(cache.usage().evicted, 1, "{kind:?}");
+        assert_eq!(cache.usage().bytes, count);
+    });
+}

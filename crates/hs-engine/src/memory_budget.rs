@@ -1,0 +1,240 @@
+//! How much memory a cache may take, by what the system says of itself.
+//!
+//! The 1991 paper let its buffer cache have nearly all of memory, and found that it must give it back as the
+//! load demands (seeds 002, section 2, point c). So does this: half of what could be had, besides a reserve, is the
+//! goal. Giving back is immediate; growing waits until nothing has stood against it for a while, so that a cache
+//! does not breathe with every program that comes and goes.
+
+/// What the system says of its memory at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemorySample {
+    /// Bytes that this process could use up to its nearest limit: those of the machine, or the smallest limit of a
+    /// control group that it is in.
+    pub total_bytes: u64,
+    /// Bytes that could be had now without anybody's loss: `MemAvailable`, or what the groups' limits leave, whichever
+    /// is less.
+    pub available_bytes: u64,
+    /// How long others had to wait for memory, where the kernel counts that.
+    pub pressure: Option<MemoryPressure>,
+}
+
+/// Shares of the last ten seconds, in percent, that tasks stood still for want of memory (the kernel's
+/// Documentation/accounting/psi.rst).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MemoryPressure {
+    /// At least one task did.
+    pub some_avg10: f64,
+    /// All tasks did.
+    pub full_avg10: f64,
+}
+
+impl MemoryPressure {
+    /// Somebody waits for memory a tenth of the time, or everybody a hundredth of it: what is kept only because it may be
+    /// useful is too much. (Programs that kill for memory act at 60%, systemd-oomd's default.)
+    fn is_high(&self) -> bool {
+        self.some_avg10 >= 10.0 || self.full_avg10 >= 1.0
+    }
+
+    /// Half of that: no reason not to grow.
+    fn is_low(&self) -> bool {
+        self.some_avg10 < 5.0 && self.full_avg10 < 0.5
+    }
+}
+
+/// Bounds of a [`MemoryBudget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryBudgetConfig {
+    /// It never falls below this.
+    pub min_bytes: u64,
+    /// It never grows beyond this.
+    pub max_bytes: u64,
+}
+
+/// Samples in a row that must allow more before it grows.
+const CALM_SAMPLES: u32 = 3;
+/// Changes of less than one part in so many are not made.
+const DEAD_PART: u64 = 8;
+/// One part in so many of the memory is left alone, within [`MIN_RESERVE`] and [`MAX_RESERVE`].
+const RESERVE_PART: u64 = 16;
+const MIN_RESERVE: u64 = 16 << 20;
+const MAX_RESERVE: u64 = 1 << 30;
+/// Memory is short when less than one part in so many can be had, within [`MIN_SCARCE`] and [`MAX_SCARCE`]; until twice that can.
+const SCARCE_PART: u64 = 32;
+const MIN_SCARCE: u64 = 8 << 20;
+const MAX_SCARCE: u64 = 64 << 20;
+
+/// The budget of a cache that grows into free memory and gives it back.
+#[derive(Clone, Debug)]
+pub struct MemoryBudget {
+    config: MemoryBudgetConfig,
+    target_bytes: u64,
+    calm: u32,
+    short: bool,
+}
+
+impl MemoryBudget {
+    /// A budget that begins with `initial_bytes`.
+    #[must_use]
+    pub fn new(config: MemoryBudgetConfig, initial_bytes: u64) -> Self {
+        let target_bytes = initial_bytes.clamp(config.min_bytes, config.max_bytes);
+        Self { config, target_bytes, calm: 0, short: false }
+    }
+
+    /// Bytes that the cache may hold now.
+    #[must_use]
+    pub const fn target_bytes(&self) -> u64 {
+        self.target_bytes
+    }
+
+    /// Whether memory is short, so that nothing should be brought that nobody has asked for.
+    #[must_use]
+    pub const fn is_short(&self) -> bool {
+        self.short
+    }
+
+    /// Learns how memory is, of which the cache now holds `own_bytes`; returns the budget from now on.
+    pub fn handle_sample(&mut self, sample: &MemorySample, own_bytes: u64) -> u64 {
+        let reserve = (sample.total_bytes / RESERVE_PART).clamp(MIN_RESERVE, MAX_RESERVE);
+        let pressure = sample.pressure.unwrap_or_default();
+        // What it holds itself could be given back, so it counts as had.
+        let could_be_had = (sample.available_bytes + own_bytes).saturating_sub(reserve);
+        let mut goal = could_be_had / 2;
+        if pressure.is_high() {
+            goal = goal.min(own_bytes / 4 * 3).min(self.target_bytes / 4 * 3);
+        }
+        let goal = goal.clamp(self.config.min_bytes, self.config.max_bytes);
+        let scarce = (sample.total_bytes / SCARCE_PART).clamp(MIN_SCARCE, MAX_SCARCE);
+        self.short = if self.short {
+            sample.available_bytes < 2 * scarce || !pressure.is_low()
+        } else {
+            sample.available_bytes < scarce || pressure.is_high()
+        };
+        let band = self.target_bytes / DEAD_PART;
+        if goal < self.target_bytes.saturating_sub(band) || goal == self.config.min_bytes {
+            self.calm = 0;
+            self.target_bytes = goal;
+        } else if goal > self.target_bytes + band && pressure.is_low() && !self.short {
+            self.calm += 1;
+            if self.calm >= CALM_SAMPLES {
+                // Step by step: what others think of it is known only afterwards.
+                self.target_bytes = goal.min(self.target_bytes.saturating_mul(2));
+            }
+        } else {
+            self.calm = 0;
+        }
+        self.target_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hs_units::Prng;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const CONFIG: MemoryBudgetConfig = MemoryBudgetConfig { min_bytes: 8 * MIB, max_bytes: 1 << 40 };
+
+    fn sample(available_mib: u64) -> MemorySample {
+        MemorySample { total_bytes: 4096 * MIB, available_bytes: available_mib * MIB, pressure: None }
+    }
+
+    /// A machine on which others use so much, and the cache takes whatever it may.
+    fn available(others_mib: u64, own: u64) -> MemorySample {
+        let used = others_mib * MIB + own;
+        MemorySample { available_bytes: (4096 * MIB).saturating_sub(used), ..sample(0) }
+    }
+
+    #[test]
+    fn it_grows_step_by_step_to_half_of_what_is_free() {
+        let mut budget = MemoryBudget::new(CONFIG, 40 * MIB);
+        let mut own = 0;
+        let mut seen = Vec::new();
+        for _ in 0..20 {
+            let before = own;
+            own = budget.handle_sample(&available(1024, own), own);
+            assert!(own <= 2 * before.max(40 * MIB));
+            seen.push(own / MIB);
+        }
+        // 3,072 MiB are free of others, of which 256 are the reserve.
+        assert!(own > 1200 * MIB && own <= 1408 * MIB, "{seen:?}");
+        assert_eq!(seen[..2], [40, 40], "two samples are not enough to grow");
+        assert!(!budget.is_short());
+    }
+
+    #[test]
+    fn it_gives_back_at_once_what_others_need() {
+        let mut budget = MemoryBudget::new(CONFIG, 1400 * MIB);
+        let own = 1400 * MIB;
+        // Others take another gigabyte: together 2,048 + 1,400 of 4,096.
+        let target = budget.handle_sample(&available(2048, own), own);
+        assert!(target <= 896 * MIB, "{}", target / MIB);
+        // And nearly all: the cache keeps its least.
+        assert_eq!(budget.handle_sample(&available(4090, 0), 0), CONFIG.min_bytes);
+        assert!(budget.is_short());
+    }
+
+    #[test]
+    fn small_changes_do_not_move_it() {
+        let mut budget = MemoryBudget::new(CONFIG, 40 * MIB);
+        let mut own = 0;
+        let mut prng = Prng::new(1);
+        for _ in 0..40 {
+            own = budget.handle_sample(&available(1024, own), own);
+        }
+        let settled = own;
+        for _ in 0..1000 {
+            own = budget.handle_sample(&available(1024 + prng.below(100), own), own);
+            assert_eq!(own, settled);
+        }
+    }
+
+    /// Whatever others do: once the cache has done as it was told, as much is free as it has, or it is at its least.
+    #[test]
+    fn others_get_what_they_want() {
+        let mut prng = Prng::new(2);
+        let mut budget = MemoryBudget::new(CONFIG, 40 * MIB);
+        let mut own = 0;
+        for _ in 0..10_000 {
+            // They take at most what is there.
+            let others = prng.below(4096 - own / MIB);
+            own = own.min(budget.handle_sample(&available(others, own), own));
+            let free = 4096 * MIB - others * MIB - own;
+            assert!(own <= CONFIG.min_bytes || free >= own, "{others} {own} {free}");
+            own = prng.below(budget.target_bytes() + 1);
+        }
+    }
+
+    #[test]
+    fn pressure_takes_a_quarter_each_time_and_stops_growth_until_it_is_low() {
+        let mut budget = MemoryBudget::new(CONFIG, 400 * MIB);
+        let mut own = 400 * MIB;
+        let pressed = |some_avg10, full_avg10| MemorySample {
+            pressure: Some(MemoryPressure { some_avg10, full_avg10 }),
+            ..sample(3000)
+        };
+        for expected in [300, 225] {
+            own = budget.handle_sample(&pressed(12.0, 0.0), own);
+            assert_eq!(own / MIB, expected);
+            assert!(budget.is_short());
+        }
+        for _ in 0..10 {
+            assert_eq!(budget.handle_sample(&pressed(7.0, 0.0), own), own, "neither high nor low");
+            assert!(budget.is_short());
+        }
+        assert!(budget.handle_sample(&pressed(0.0, 1.5), own) < own, "all stood still");
+        for _ in 0..3 {
+            own = budget.handle_sample(&pressed(0.0, 0.0), own);
+        }
+        assert!(own > 225 * MIB && !budget.is_short());
+    }
+
+    #[test]
+    fn short_memory_stays_short_until_there_is_twice_as_much() {
+        let mut budget = MemoryBudget::new(CONFIG, 8 * MIB);
+        for (available_mib, short) in [(200, false), (65, false), (63, true), (127, true), (128, false)] {
+            budget.handle_sample(&sample(available_mib), 0);
+            assert_eq!(budget.is_short(), short, "{available_mib} MiB");
+        }
+    }
+}
