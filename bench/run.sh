@@ -14,7 +14,7 @@ fi
 "$here/../scripts/setup.sh" --bench
 if [ $# -eq 0 ]; then
     set -- start wrong_profile size random_reads sequential pipeline memory scale read_ahead \
-        boot boot_variation join boot_cloop memory_limit engine_decision
+        boot boot_variation join boot_cloop memory_limit engine_decision lab
 fi
 began=$(date +%s)
 for script in "$@"; do

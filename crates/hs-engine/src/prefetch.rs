@@ -525,7 +525,8 @@ impl Prefetch {
         if self.in_flight.len() >= most {
             return Turn::Unknown;
         }
-        let behind: u64 = self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
+        let behind: u64 =
+            self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
         let expected = (behind > 0).then(|| front.asked + self.estimate.latency());
         match front.done(expected, self.chunks.stored(&front.chunks), &self.estimate) {
             Some(done) => {
@@ -570,7 +571,8 @@ impl Prefetch {
             let elsewhere = jump.filter(|_| missing).unwrap_or_else(|| self.estimate.latency());
             return most.min(Nanos(elsewhere.0 / SHARE_OF_JUMP));
         }
-        let Some(gap) = self.estimate.gap() else { return most };
+        // Until a request has followed on another it is not known what that costs.
+        let Some(gap) = self.estimate.gap() else { return most.min(self.config.max_occupancy_contended) };
         let gaps = |count: u64| Nanos(gap.0.saturating_mul(count));
         let limit = match jump {
             Some(jump) if missing => Nanos(jump.0 / SHARE_OF_JUMP).max(gaps(LEAST_GAPS)),

@@ -57,7 +57,11 @@ fn nobody_waits_beyond_the_bound() {
 fn shares_are_equal() {
     let report = run("fairness");
     judge(&report, FAIRNESS_MISSED);
-    assert!(of(&report, "unequal").filter(|figure| figure.target.is_some()).all(|figure| figure.off.unwrap() < 0.8));
+    assert!(
+        of(&report, "unequal")
+            .filter(|figure| figure.target.is_some())
+            .all(|figure| figure.off.unwrap() < 0.8)
+    );
     assert!(of(&report, "connections").all(|figure| figure.off.unwrap() > 5.0));
 }
 
@@ -66,7 +70,9 @@ const FAIRNESS_MISSED: &[&str] = &[];
 
 #[test]
 fn the_same_seed_is_the_same_experiment_and_another_another() {
-    for experiment in EXPERIMENTS.iter().filter(|experiment| ["ageing", "merge-1991"].contains(&experiment.name)) {
+    for experiment in
+        EXPERIMENTS.iter().filter(|experiment| ["ageing", "merge-1991"].contains(&experiment.name))
+    {
         let first = (experiment.run)(7);
         assert_eq!(first, (experiment.run)(7), "{}", experiment.name);
         assert_eq!(first.seed.is_some(), first != (experiment.run)(8), "{}", experiment.name);
