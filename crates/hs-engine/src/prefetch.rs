@@ -583,8 +583,10 @@ impl Prefetch {
 
     /// Most bytes of the next request.
     fn request_limit(&self, now: Nanos) -> u64 {
-        let by_occupancy = self.estimate.bytes_in(self.occupancy(now)).unwrap_or(u64::MAX);
         let least = if self.config.yields { LEAST_REQUEST } else { self.config.first_request_bytes };
+        // Asked for before the opening request is done, nobody knows how long a byte takes.
+        let unknown = if self.config.yields && !self.in_flight.is_empty() { least } else { u64::MAX };
+        let by_occupancy = self.estimate.bytes_in(self.occupancy(now)).unwrap_or(unknown);
         self.request_bytes.min(by_occupancy).max(least.min(self.config.first_request_bytes))
     }
 

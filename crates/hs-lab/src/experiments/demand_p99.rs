@@ -103,7 +103,7 @@ impl Program {
                 let uniform = (self.prng.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
                 Nanos((-uniform.ln() * 10.0 * self.request_time.0 as f64) as u64)
             }
-            Kind::Bursts if self.reads % 8 == 0 => Nanos(self.request_time.0 * 20),
+            Kind::Bursts if self.reads.is_multiple_of(8) => Nanos(self.request_time.0 * 20),
             Kind::Bursts | Kind::Start => THINK,
         }
     }
