@@ -11,6 +11,7 @@ pub struct MediumEstimate {
     latency_ns: Option<f64>,
     bytes_per_ns: Option<f64>,
     jump_ns: Option<f64>,
+    gap_ns: Option<f64>,
 }
 
 /// Requests shorter than this say nothing certain about the rate.
@@ -20,6 +21,17 @@ impl MediumEstimate {
     /// Learns from a request that found the medium idle: when it was asked, when its first byte came.
     pub fn observe_latency(&mut self, asked: Nanos, first_byte: Nanos) {
         blend(&mut self.latency_ns, first_byte.saturating_sub(asked).0 as f64);
+    }
+
+    /// Learns from a request that went on where the one before ended, with nothing in between: what it cost besides its bytes.
+    pub fn observe_gap(&mut self, gap: Nanos) {
+        blend(&mut self.gap_ns, gap.0 as f64);
+    }
+
+    /// What a request costs besides its bytes when it goes on where the one before ended; `None` before the first such.
+    #[must_use]
+    pub fn gap(&self) -> Option<Nanos> {
+        self.gap_ns.map(|gap| Nanos(gap as u64))
     }
 
     /// Learns from an answered request: when its first byte came, when its last.

@@ -36,6 +36,9 @@ pub struct PrefetchConfig {
     /// The same for a medium that overlaps requests, where small requests cost nothing, and while somebody
     /// needs what the profile does not have.
     pub max_occupancy_contended: Nanos,
+    /// Whether requests are as small as costs next to nothing, and smaller where somebody has to wait for them. Otherwise
+    /// only the two limits above hold, which is for experiments.
+    pub yields: bool,
     /// What somebody does who needs a hot chunk that has not been asked for yet.
     pub late: LateRule,
 }
@@ -61,6 +64,7 @@ impl Default for PrefetchConfig {
             // Three tenths of a second keep the price of one 10 ms latency a request near 3%.
             max_occupancy: Nanos::from_millis(300),
             max_occupancy_contended: Nanos::from_millis(40),
+            yields: true,
             late: LateRule::ByCost,
         }
     }
@@ -146,9 +150,9 @@ struct InFlight {
 
 impl InFlight {
     /// When the last byte of its chunks, which are so many, will come: by its own rate so far, else by that of
-    /// the requests before it.
-    fn done(&self, chunk_bytes: u64, estimate: &MediumEstimate) -> Option<Nanos> {
-        let first_byte = self.first_byte?;
+    /// the requests before it. `expected` is when its first byte should come, if that is known.
+    fn done(&self, expected: Option<Nanos>, chunk_bytes: u64, estimate: &MediumEstimate) -> Option<Nanos> {
+        let first_byte = self.first_byte.or(expected)?;
         let bytes = self.bytes_before + chunk_bytes;
         let transfer = match self.seen {
             Some((at, seen)) => {
@@ -173,7 +177,22 @@ const TRUSTED_MISSES: u64 = 24;
 /// time, and a medium that waits is lost for good.
 const EARLY: Nanos = Nanos::from_millis(2);
 /// For so long after a miss another is expected, and requests are kept short.
-const RECENT: Nanos = Nanos::from_millis(200);
+const RECENT: Nanos = Nanos::from_millis(2_000);
+/// Or for as long as so many reads elsewhere take, on a slow medium.
+const RECENT_JUMPS: u64 = 40;
+/// The same when requests are only limited as the configuration says.
+const RECENT_UNYIELDING: Nanos = Nanos::from_millis(200);
+/// A request lasts for at most so many times what it costs besides its bytes, which is a price of 3%: longer ones gain
+/// nothing. A drive that reads ahead by itself gives a request that goes on where the last one ended for its command, a link without
+/// overlap takes its latency each time.
+const CHEAP_GAPS: u64 = 30;
+/// While somebody misses, the price may be 20%.
+const LEAST_GAPS: u64 = 4;
+/// But requests are not made smaller than this for cheapness: each has a price here as well, in threads that wake.
+const LEAST_OCCUPANCY: Nanos = Nanos::from_millis(10);
+/// While somebody misses, a request lasts no longer than this part of what a read elsewhere takes, so that who comes during it waits
+/// half as long again at most.
+const SHARE_OF_JUMP: u64 = 2;
 /// How many answered requests are remembered: those that another may have waited for.
 const ANSWERED: usize = 8;
 /// Who leaves the stream waits for a jump, and holds everybody else up for two, there and back. Together that is
@@ -182,6 +201,8 @@ const JUMPS_OF_LEAVING: u64 = 3;
 /// What a jump costs as long as none was seen, on a medium that does not overlap requests: those of the slowest
 /// drives. Whoever joins in error loses this once, whoever seeks in error loses it each time.
 const UNKNOWN_JUMP: Nanos = Nanos::from_millis(100);
+/// No request is smaller, but for the last.
+const LEAST_REQUEST: u64 = 64 << 10;
 /// How long the medium must have been free of demand before doubted prefetch goes on.
 const PAUSE: Nanos = Nanos::from_millis(20);
 
@@ -199,6 +220,8 @@ pub struct Prefetch {
     misses: u64,
     demand_under_way: u64,
     last_demand: Nanos,
+    /// When the medium last had to do with something else.
+    disturbed: Nanos,
     estimate: MediumEstimate,
     last_done: Option<Nanos>,
     /// The latest requests that were answered: when they were made, and when answered.
@@ -208,6 +231,9 @@ pub struct Prefetch {
 }
 
 impl Prefetch {
+    /// No more requests are under way at once: small ones must together last for a latency.
+    pub const MOST_UNDER_WAY: usize = 4;
+
     /// A prefetch of chunks of these sizes, in this order, none of them asked for yet.
     #[must_use]
     pub fn new(config: PrefetchConfig, sizes: Vec<ChunkSize>) -> Self {
@@ -223,6 +249,7 @@ impl Prefetch {
             misses: 0,
             demand_under_way: 0,
             last_demand: Nanos::ZERO,
+            disturbed: Nanos::ZERO,
             estimate: MediumEstimate::default(),
             last_done: None,
             answered: VecDeque::with_capacity(ANSWERED),
@@ -267,7 +294,8 @@ impl Prefetch {
             Turn::At(then) => return Next::WaitUntil(then),
             Turn::Unknown => return Next::Wait,
         }
-        let limit = if doubted { self.config.first_request_bytes } else { self.request_limit(now) };
+        let most = if doubted { self.config.first_request_bytes } else { u64::MAX };
+        let limit = self.request_limit(now).min(most);
         match self.choose_run(limit) {
             Some(run) => Next::Request(self.start(now, run.clone(), 0), run),
             None => Next::Wait,
@@ -280,10 +308,19 @@ impl Prefetch {
         if request.first_byte.is_none() {
             request.first_byte = Some(now);
             let (asked, queued) = (request.asked, request.queued);
+            let undisturbed = self.last_done.is_some_and(|done| done > self.disturbed);
             if queued {
                 self.observe_overlap(now, asked);
+                if let Some(done) =
+                    self.last_done.filter(|done| undisturbed && asked <= *done && self.in_flight.len() == 1)
+                {
+                    self.estimate.observe_gap(now.saturating_sub(done));
+                }
             } else {
                 self.estimate.observe_latency(asked, now);
+                if undisturbed {
+                    self.estimate.observe_gap(now.saturating_sub(asked));
+                }
             }
         }
     }
@@ -364,6 +401,7 @@ impl Prefetch {
         let waited_until = self.answered.iter().filter(before).map(|(_, answered)| *answered).max();
         let began = if self.overlaps { asked } else { waited_until.map_or(asked, |then| then.max(asked)) };
         // Others that were asked for before it and have not come may have been served first, or not.
+        self.disturbed = self.disturbed.max(now);
         let certain = self.overlaps || self.in_flight.iter().all(|request| request.asked >= asked);
         if certain {
             self.estimate.observe_jump(now.saturating_sub(began), bytes);
@@ -376,12 +414,14 @@ impl Prefetch {
         self.misses += 1;
         self.demand_under_way += 1;
         self.last_demand = now;
+        self.disturbed = now;
     }
 
     /// What [`Prefetch::handle_miss`] announced has been answered.
     pub fn handle_miss_answered(&mut self, now: Nanos) {
         self.demand_under_way = self.demand_under_way.saturating_sub(1);
         self.last_demand = now;
+        self.disturbed = now;
     }
 
     /// The user of the image goes away.
@@ -476,17 +516,23 @@ impl Prefetch {
         self.answered.push_back((asked, now));
     }
 
-    /// A second request is made one latency before the first is done: early enough that a medium
+    /// Another request is made one latency before what is under way is done: early enough that a medium
     /// which overlaps requests never pauses, and so late that on one which does not a demand read
     /// finds at most one request before it.
     fn next_turn(&self) -> Turn {
-        let mut in_flight = self.in_flight.iter();
-        let Some(request) = in_flight.next() else { return Turn::Now };
-        if in_flight.next().is_some() {
+        let Some(front) = self.in_flight.front() else { return Turn::Now };
+        let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 };
+        if self.in_flight.len() >= most {
             return Turn::Unknown;
         }
-        match request.done(self.chunks.stored(&request.chunks), &self.estimate) {
-            Some(done) => Turn::At(done.saturating_sub(self.estimate.latency() + EARLY)),
+        let behind: u64 =
+            self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
+        let expected = (behind > 0).then(|| front.asked + self.estimate.latency());
+        match front.done(expected, self.chunks.stored(&front.chunks), &self.estimate) {
+            Some(done) => {
+                let done = done + self.estimate.transfer(behind).unwrap_or_default();
+                Turn::At(done.saturating_sub(self.estimate.latency() + EARLY))
+            }
             None => Turn::Unknown,
         }
     }
@@ -507,13 +553,41 @@ impl Prefetch {
         }
     }
 
-    fn request_limit(&self, now: Nanos) -> u64 {
-        let missing = self.misses > 0 && now < self.last_demand + RECENT;
+    /// How long the next request may occupy the medium.
+    fn occupancy(&self, now: Nanos) -> Nanos {
+        let jump = self.estimate.jump();
+        let recent = match jump {
+            _ if !self.config.yields => RECENT_UNYIELDING,
+            jump => RECENT.max(Nanos(jump.unwrap_or_default().0.saturating_mul(RECENT_JUMPS))),
+        };
+        let missing = self.misses > 0 && now < self.last_demand + recent;
         let contended = self.overlaps || missing;
-        let occupancy =
-            if contended { self.config.max_occupancy_contended } else { self.config.max_occupancy };
-        let by_occupancy = self.estimate.bytes_in(occupancy).unwrap_or(u64::MAX);
-        self.request_bytes.min(by_occupancy).max(self.config.first_request_bytes)
+        let most = if contended { self.config.max_occupancy_contended } else { self.config.max_occupancy };
+        if !self.config.yields {
+            return most;
+        }
+        if self.overlaps {
+            // Several small requests under way are as good as a large one, and a read waits for less.
+            let elsewhere = jump.filter(|_| missing).unwrap_or_else(|| self.estimate.latency());
+            return most.min(Nanos(elsewhere.0 / SHARE_OF_JUMP));
+        }
+        // Until a request has followed on another it is not known what that costs.
+        let Some(gap) = self.estimate.gap() else { return most.min(self.config.max_occupancy_contended) };
+        let gaps = |count: u64| Nanos(gap.0.saturating_mul(count));
+        let limit = match jump {
+            Some(jump) if missing => Nanos(jump.0 / SHARE_OF_JUMP).max(gaps(LEAST_GAPS)),
+            _ => gaps(CHEAP_GAPS).max(LEAST_OCCUPANCY),
+        };
+        most.min(limit)
+    }
+
+    /// Most bytes of the next request.
+    fn request_limit(&self, now: Nanos) -> u64 {
+        let least = if self.config.yields { LEAST_REQUEST } else { self.config.first_request_bytes };
+        // Asked for before the opening request is done, nobody knows how long a byte takes.
+        let unknown = if self.config.yields && !self.in_flight.is_empty() { least } else { u64::MAX };
+        let by_occupancy = self.estimate.bytes_in(self.occupancy(now)).unwrap_or(unknown);
+        self.request_bytes.min(by_occupancy).max(least.min(self.config.first_request_bytes))
     }
 
     /// The longest run from `next` within `limit` stored bytes and the memory budget; a first chunk

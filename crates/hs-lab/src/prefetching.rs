@@ -11,7 +11,7 @@ use crate::simulation::Io;
 /// A hot region that lies at the front of the medium, and the policy that reads it ahead.
 ///
 /// What arrives is given to its readers at once, so that no budget runs out.
-pub struct Stream {
+pub(crate) struct Stream {
     policy: Prefetch,
     chunk_bytes: u64,
     chunks: u32,
@@ -33,8 +33,7 @@ const ARRIVED: u64 = 1 << 62;
 
 impl Stream {
     /// A hot region of `chunks` chunks of `chunk_bytes` stored bytes; none is prefetched without a `config`.
-    #[must_use]
-    pub fn new(config: Option<PrefetchConfig>, chunks: u32, chunk_bytes: u64) -> Self {
+    pub(crate) fn new(config: Option<PrefetchConfig>, chunks: u32, chunk_bytes: u64) -> Self {
         let stored_bytes = u32::try_from(chunk_bytes).expect("a chunk is small");
         let size = ChunkSize { stored_bytes, raw_bytes: stored_bytes * 2 };
         let sizes = if config.is_some() { vec![size; chunks as usize] } else { Vec::new() };
@@ -42,32 +41,33 @@ impl Stream {
         Self { policy, chunk_bytes, chunks, under_way: Vec::new(), planned: None }
     }
 
+    /// Chunks of the hot region.
+    pub(crate) fn chunks(&self) -> u32 {
+        self.chunks
+    }
+
     /// Bytes of the hot region.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         u64::from(self.chunks) * self.chunk_bytes
     }
 
     /// The policy, to be told of demand.
-    pub const fn policy(&mut self) -> &mut Prefetch {
+    pub(crate) const fn policy(&mut self) -> &mut Prefetch {
         &mut self.policy
     }
 
     /// Whether there is something left to read ahead.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.policy.ended().is_none()
     }
 
     /// Whether a chunk is in memory.
-    #[must_use]
-    pub fn has(&self, chunk: u32) -> bool {
+    pub(crate) fn has(&self, chunk: u32) -> bool {
         self.policy.ended() != Some(hs_engine::EndReason::Nothing) && self.policy.has_arrived(chunk)
     }
 
     /// Whether whoever wants this chunk had better wait for the stream.
-    #[must_use]
-    pub fn joins(&self, chunk: u32) -> bool {
+    pub(crate) fn joins(&self, chunk: u32) -> bool {
         self.policy.ended() != Some(hs_engine::EndReason::Nothing) && self.policy.late(chunk) == Late::Join
     }
 
@@ -77,7 +77,7 @@ impl Stream {
     }
 
     /// Asks for whatever the policy says. To be called after anything that the policy was told.
-    pub fn turn(&mut self, io: &mut Io) {
+    pub(crate) fn turn(&mut self, io: &mut Io) {
         loop {
             match self.policy.poll(io.now()) {
                 Next::Request(id, chunks) => {
@@ -98,7 +98,7 @@ impl Stream {
     }
 
     /// The first byte of something came.
-    pub fn handle_first_byte(&mut self, io: &mut Io, requests: &[usize]) {
+    pub(crate) fn handle_first_byte(&mut self, io: &mut Io, requests: &[usize]) {
         for part in self.under_way.iter().filter(|part| requests.contains(&part.request)) {
             self.policy.handle_first_byte(io.now(), part.id);
             let sent = io.service_of(part.request);
@@ -111,7 +111,7 @@ impl Stream {
     }
 
     /// A time has come; tells whether it was one of the stream's, and which chunk is there now.
-    pub fn handle_wake(&mut self, io: &mut Io, token: u64) -> Option<Option<u32>> {
+    pub(crate) fn handle_wake(&mut self, io: &mut Io, token: u64) -> Option<Option<u32>> {
         if token & TURN != 0 {
             self.turn(io);
             return Some(None);
@@ -130,7 +130,7 @@ impl Stream {
     }
 
     /// A request has ended; tells whether it was one of the stream's.
-    pub fn handle_done(&mut self, io: &mut Io, request: usize) -> bool {
+    pub(crate) fn handle_done(&mut self, io: &mut Io, request: usize) -> bool {
         let Some(place) = self.under_way.iter().position(|part| part.request == request) else {
             return false;
         };

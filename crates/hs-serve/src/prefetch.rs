@@ -28,8 +28,8 @@ use crate::memory::watch::MemoryWatch;
 use crate::streamed::StreamLog;
 use crate::{ServeError, Streamed};
 
-/// Threads that read: the engine has at most two requests under way.
-const STREAMS: usize = 2;
+/// Threads that read: as many as the engine has requests under way.
+const STREAMS: usize = Prefetch::MOST_UNDER_WAY;
 /// Chunks that may wait for a decoding thread, for each of these.
 const QUEUED_CHUNKS: usize = 16;
 

@@ -260,3 +260,97 @@ fn short_memory_ends_it_and_little_memory_narrows_its_budget() {
     assert!(!EndReason::Memory.is_complete() && EndReason::Complete.is_complete());
     assert_eq!(prefetch.late(5), Late::Fetch, "whoever needs it fetches it");
 }
+
+/// A medium of 25 MB/s that serves one request after the other and takes `gap` before each; `miss` is when somebody has waited
+/// 50 ms for something else. Returns how long each request lasted without its gap, in milliseconds.
+fn run_serial(prefetch: &mut Prefetch, gap: Nanos, miss: Option<Nanos>) -> Vec<u64> {
+    let mut now = Nanos::ZERO;
+    let mut free = Nanos::ZERO;
+    let mut lasted = Vec::new();
+    let mut miss = miss;
+    let mut pending: VecDeque<(RequestId, Range<u32>, Nanos, Nanos)> = VecDeque::new();
+    loop {
+        let next = prefetch.poll(now);
+        if let Next::Request(id, run) = next {
+            let first_byte = now.max(free) + gap;
+            free = first_byte + Nanos(u64::from(run.end - run.start) * 4_000_000);
+            lasted.push(free.saturating_sub(first_byte).0 / 1_000_000);
+            pending.push_back((id, run, first_byte, free));
+            continue;
+        }
+        if next == Next::Done(EndReason::Complete) {
+            return lasted;
+        }
+        let Some((id, run, first_byte, done)) = pending.pop_front() else {
+            panic!("{next:?} with nothing under way")
+        };
+        prefetch.handle_first_byte(first_byte.max(now), id);
+        // What the policy does while the bytes come.
+        let mut asked = None;
+        if let Next::WaitUntil(then) = prefetch.poll(first_byte.max(now)) {
+            asked = Some(then);
+        }
+        now = asked.map_or(done, |then| then.clamp(now, done));
+        if asked.is_some() && now < done {
+            pending.push_front((id, run, first_byte, done));
+            if let Next::Request(id, run) = prefetch.poll(now) {
+                let first_byte = free + gap;
+                free = first_byte + Nanos(u64::from(run.end - run.start) * 4_000_000);
+                lasted.push(free.saturating_sub(first_byte).0 / 1_000_000);
+                pending.push_back((id, run, first_byte, free));
+            }
+            let (id, run, _, done) = pending.pop_front().expect("just pushed");
+            now = done;
+            finish(prefetch, now, id, run);
+        } else {
+            now = done;
+            finish(prefetch, now, id, run);
+        }
+        if miss.is_some_and(|then| now >= then) {
+            miss = None;
+            prefetch.handle_miss(now);
+            prefetch.handle_fetched(now, free.max(now) + Nanos::from_millis(50), 100_000);
+            free = free.max(now) + Nanos::from_millis(50);
+            prefetch.handle_miss_answered(free);
+        }
+    }
+}
+
+fn finish(prefetch: &mut Prefetch, now: Nanos, id: RequestId, run: Range<u32>) {
+    let bytes = u64::from(run.end - run.start) * 100_000;
+    for chunk in run {
+        prefetch.handle_arrived(chunk);
+        prefetch.handle_released(chunk);
+    }
+    prefetch.handle_finished(now, id, Some(bytes));
+}
+
+fn large() -> PrefetchConfig {
+    PrefetchConfig { budget_bytes: u64::MAX, ..PrefetchConfig::default() }
+}
+
+#[test]
+fn requests_are_small_where_a_request_costs_nothing() {
+    let mut prefetch = Prefetch::new(large(), vec![CHUNK; 400]);
+    let lasted = run_serial(&mut prefetch, Nanos(200_000), None);
+    assert!(lasted[4..].iter().all(|ms| *ms <= 13), "{lasted:?}");
+    let unyielding = PrefetchConfig { yields: false, ..large() };
+    let lasted = run_serial(&mut Prefetch::new(unyielding, vec![CHUNK; 400]), Nanos(200_000), None);
+    assert!(lasted.iter().any(|ms| *ms > 200), "{lasted:?}");
+}
+
+#[test]
+fn requests_are_large_where_each_costs_a_latency() {
+    let mut prefetch = Prefetch::new(large(), vec![CHUNK; 800]);
+    let lasted = run_serial(&mut prefetch, Nanos::from_millis(10), None);
+    assert!(lasted[6..lasted.len() - 1].iter().all(|ms| (200..=300).contains(ms)), "{lasted:?}");
+}
+
+#[test]
+fn requests_become_small_when_somebody_misses() {
+    let mut prefetch = Prefetch::new(large(), vec![CHUNK; 800]);
+    let lasted = run_serial(&mut prefetch, Nanos::from_millis(10), Some(Nanos::from_millis(1_000)));
+    let last_large = lasted.iter().rposition(|ms| *ms > 40).expect("some are large");
+    let small = lasted[..last_large].iter().filter(|ms| **ms <= 40).count();
+    assert!(small > 10, "for two seconds: {lasted:?}");
+}

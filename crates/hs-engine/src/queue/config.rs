@@ -106,6 +106,10 @@ pub const DEMAND_MERGE_BYTES: u64 = 128 << 10;
 /// How long one merged request of a class below demand may occupy the medium.
 const BACKGROUND_OCCUPANCY: Nanos = Nanos::from_millis(40);
 
+/// For so long after a demand read prefetch and filling wait for the next: the think time of a program that starts
+/// (docs/LAB.md, `demand-p99`).
+const BACKGROUND_HOLD_OFF: Nanos = Nanos::from_millis(5);
+
 /// A rate to derive limits from where none is known.
 const ASSUMED_BYTES_PER_S: f64 = 100e6;
 
@@ -117,19 +121,21 @@ impl QueueConfig {
         let occupancy_bytes = (rate * BACKGROUND_OCCUPANCY.as_secs_f64()) as u64;
         let background_bytes = occupancy_bytes.clamp(DEMAND_MERGE_BYTES, 8 << 20);
         let depths = if traits.overlaps { [16, 12, 8, 4] } else { [1; Class::COUNT] };
-        let class = |merge_bytes, ageing_ms, depth| ClassConfig {
+        // Behind a read that overlaps nothing must wait, and its program often wants the next one soon.
+        let hold_off = if traits.overlaps { Nanos::ZERO } else { BACKGROUND_HOLD_OFF };
+        let class = |merge_bytes, ageing_ms, depth, hold_off| ClassConfig {
             merge_bytes,
             ageing: Nanos::from_millis(ageing_ms),
             depth,
-            hold_off: Nanos::ZERO,
+            hold_off,
         };
         Self {
             elevator: ElevatorKind::Headstart,
             classes: [
-                class(DEMAND_MERGE_BYTES, 0, depths[0]),
-                class(background_bytes, 500, depths[1]),
-                class(background_bytes, 1_000, depths[2]),
-                class(background_bytes, 2_000, depths[3]),
+                class(DEMAND_MERGE_BYTES, 0, depths[0], Nanos::ZERO),
+                class(background_bytes, 500, depths[1], Nanos::ZERO),
+                class(background_bytes, 1_000, depths[2], hold_off),
+                class(background_bytes, 2_000, depths[3], hold_off),
             ],
             by_class: true,
             by_position: traits.rotational,
