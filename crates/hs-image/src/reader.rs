@@ -236,12 +236,12 @@ impl Reader {
 
     /// A client opened a connection: all that it has have one share of the medium.
     pub fn open_connection(&self, client: ClientKey) {
-        self.shared.jobs.connection(client, true);
+        self.shared.jobs.open_connection(client);
     }
 
     /// A client closed a connection.
     pub fn close_connection(&self, client: ClientKey) {
-        self.shared.jobs.connection(client, false);
+        self.shared.jobs.close_connection(client);
     }
 
     /// What was fetched for whom, and how long it waited for that.

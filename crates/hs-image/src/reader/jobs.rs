@@ -157,14 +157,14 @@ impl Jobs {
         self.state.lock().queue.metrics(self.now())
     }
 
-    /// A client has one more connection, or one less.
-    pub(super) fn connection(&self, client: ClientKey, opened: bool) {
-        let mut state = self.state.lock();
-        if opened {
-            state.queue.open_connection(client);
-        } else {
-            state.queue.close_connection(client);
-        }
+    /// A client has one more connection.
+    pub(super) fn open_connection(&self, client: ClientKey) {
+        self.state.lock().queue.open_connection(client);
+    }
+
+    /// A client has one connection less.
+    pub(super) fn close_connection(&self, client: ClientKey) {
+        self.state.lock().queue.close_connection(client);
     }
 
     fn now(&self) -> Nanos {
