@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use anyhow::Context;
@@ -18,6 +19,9 @@ use crate::log_output;
 use crate::service::careful;
 use crate::service::notify::Manager;
 use crate::signals::Ends;
+
+/// So many servers in a row may be killed before they fill; more are a fault that does not go away.
+const MOST_EARLY_DEATHS: u32 = 20;
 
 /// Attaches the file, and guards it until it is complete or a signal comes. `arguments` are those of the program.
 pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
@@ -54,6 +58,7 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
         in_background,
         server: None,
         survivors: Survivors::default(),
+        early_deaths: 0,
         asking: Vec::new(),
     };
     guard.server = Some(guard.start()?);
@@ -94,6 +99,8 @@ struct Guard<'a> {
     in_background: bool,
     server: Option<Server>,
     survivors: Survivors,
+    /// Servers in a row that died before they filled.
+    early_deaths: u32,
     /// Those who wait until there is a server.
     asking: Vec<Asking>,
 }
@@ -192,7 +199,10 @@ impl Guard<'_> {
         let why = format!("{name}: its server, process {id}, ended {}", how(status));
         let Left { waiting, denied } = self.survivors.after_a_death(&self.attachment);
         log::error!("{why}; of its readers, {waiting} go on waiting, and {denied} got an error");
-        if was_ready && !status.success() {
+        // A signal is not the server's own failure, unless it always gets one.
+        self.early_deaths = if was_ready { 0 } else { self.early_deaths + 1 };
+        let was_killed = status.signal().is_some() && self.early_deaths <= MOST_EARLY_DEATHS;
+        if (was_ready && !status.success()) || was_killed {
             match self.start() {
                 Ok(server) => {
                     log::warn!("{name}: process {} fills it from now on", server.id());
