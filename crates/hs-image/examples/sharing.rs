@@ -1,7 +1,7 @@
 //! Two clients of one disk, of whom one asks for 64 blocks at once and the other for one after another, as one JSON object.
 //!
 //! ```text
-//! cargo run --release -p hs-image --example sharing [MEDIUM] [SECONDS]
+//! cargo run -p hs-image --example sharing [MEDIUM] [SECONDS]
 //! ```
 //!
 //! The disk lies on an emulated medium. It is read for SECONDS with the engine's queue as it is, and as long with one that
