@@ -101,7 +101,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     let disk = if is_image(&args.disk)? {
         let mode = if args.no_prefetch || recorder.is_some() { Prefetching::Off } else { Prefetching::Push };
         let mut config = start::config(&args.disk, mode, Some(args.limits))?;
-        args.cache.apply(&mut config, 1);
+        args.cache.apply(&mut config);
         if recorder.is_some() {
             config.disk_read_ahead_kib = 0;
         }

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
     let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
     let mode = args.prefetch.prefetch.unwrap_or(default);
     let mut config = start::config(&args.image, prefetching(mode), Some(args.prefetch.limits))?;
-    args.cache.apply(&mut config, 1);
+    args.cache.apply(&mut config);
     let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
     let served = ServedImage::start(Arc::clone(&on_medium.store), &args.dir, &config, None)?;
     let mounted = match &args.fs {
