@@ -8,20 +8,27 @@ use hs_units::ByteSize;
 /// The cache of a served image.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CacheFlags {
-    /// Memory for chunks that may be read again; auto grows into free memory, and gives it back.
-    #[arg(long, value_name = "SIZE|auto", default_value = "auto", value_parser = parse_size)]
-    pub cache: CacheSize,
+    /// Memory for chunks that may be read again; auto grows into free memory, and gives it back. 40M where the kernel keeps
+    /// what it reads, auto for NBD clients.
+    #[arg(long, value_name = "SIZE|auto", value_parser = parse_size)]
+    pub cache: Option<CacheSize>,
     /// Which chunks leave when that is full.
     #[arg(long, value_enum, value_name = "POLICY", default_value = "s3-fifo", hide_short_help = true)]
     pub cache_policy: CachePolicy,
 }
 
 impl CacheFlags {
-    /// Puts them into the configuration of one of so many images that are served together.
-    pub(crate) fn apply(self, config: &mut ServeConfig, images: usize) {
-        config.cache_grows = self.cache == CacheSize::Auto;
-        if let CacheSize::Fixed(size) = self.cache {
-            config.reader.cache_bytes = size.0 / images.max(1) as u64;
+    /// Puts them into the configuration of an image whose readers keep what they read.
+    pub(crate) fn apply(self, config: &mut ServeConfig) {
+        self.apply_shared(config, 1, CacheSize::Fixed(ByteSize(config.reader.cache_bytes)));
+    }
+
+    /// Puts them into the configuration of one of so many images that are served together; without a size of its own the cache
+    /// has that of `otherwise`.
+    pub(crate) fn apply_shared(self, config: &mut ServeConfig, images: usize, otherwise: CacheSize) {
+        match self.cache.unwrap_or(otherwise) {
+            CacheSize::Auto => config.cache_grows = true,
+            CacheSize::Fixed(size) => config.reader.cache_bytes = size.0 / images.max(1) as u64,
         }
         config.reader.cache_policy = match self.cache_policy {
             CachePolicy::Lru => PolicyKind::Lru,
@@ -76,10 +83,15 @@ mod tests {
     #[test]
     fn a_fixed_size_is_shared_by_all_images() {
         let mut config = ServeConfig::default();
-        let flags =
-            CacheFlags { cache: CacheSize::Fixed(ByteSize(40 << 20)), cache_policy: CachePolicy::WTinyLfu };
-        flags.apply(&mut config, 4);
+        let cache = Some(CacheSize::Fixed(ByteSize(40 << 20)));
+        let flags = CacheFlags { cache, cache_policy: CachePolicy::WTinyLfu };
+        flags.apply_shared(&mut config, 4, CacheSize::Auto);
         assert_eq!((config.reader.cache_bytes, config.cache_grows), (10 << 20, false));
         assert_eq!(config.reader.cache_policy, PolicyKind::WTinyLfu);
+        let flags = CacheFlags { cache: None, ..flags };
+        flags.apply(&mut config);
+        assert_eq!((config.reader.cache_bytes, config.cache_grows), (10 << 20, false));
+        flags.apply_shared(&mut config, 4, CacheSize::Auto);
+        assert!(config.cache_grows);
     }
 }

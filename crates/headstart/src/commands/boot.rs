@@ -104,7 +104,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
             Vmm::Uml | Vmm::Qemu => Prefetching::Push,
         };
         let mut config = start::config(&args.disk, mode, Some(args.limits))?;
-        args.cache.apply(&mut config, 1);
+        args.cache.apply(&mut config);
         if recorder.is_some() {
             config.disk_read_ahead_kib = 0;
         }

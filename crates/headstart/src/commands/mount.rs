@@ -99,7 +99,7 @@ impl Server<'_> {
             careful::refuse_to_cover_itself(&args.image, RunFolder::place().as_deref(), &targets)?;
         }
         let mut config = start::config(&args.image, prefetching, Some(args.prefetch.limits))?;
-        args.cache.apply(&mut config, 1);
+        args.cache.apply(&mut config);
         let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
         let store = Arc::clone(&on_medium.store);
         let served = match held {

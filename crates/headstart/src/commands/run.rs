@@ -28,7 +28,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
     } else {
         let prefetching = prefetching(mode);
         let mut config = start::config(&args.image, prefetching, Some(args.prefetch.limits))?;
-        args.cache.apply(&mut config, 1);
+        args.cache.apply(&mut config);
         config.disk_read_ahead_kib = disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
         Disk::Image { path: args.image.clone(), config }
     };

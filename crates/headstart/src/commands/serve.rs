@@ -13,6 +13,7 @@ use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
+use crate::cli::cache::CacheSize;
 use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
 use crate::medium::OnMedium;
 use crate::service::careful::{self, resolve};
@@ -147,7 +148,7 @@ impl Served {
         let budget = ByteSize(args.limits.budget.0 / args.images.len() as u64);
         let mut config =
             start::config(&named.path, prefetching, Some(PrefetchLimits { budget, ..args.limits }))?;
-        args.cache.apply(&mut config, args.images.len());
+        args.cache.apply_shared(&mut config, args.images.len(), CacheSize::Auto);
         let on_medium = medium::open(&named.path, &args.medium, &args.damage)?;
         let disk = ServedDisk::start(on_medium.store.clone(), &config, None)?;
         Ok(Self { named, on_medium, disk })

@@ -1,21 +1,15 @@
-//! QEMU with `reconnect-delay` while its server is killed and started again: what it reads waits, and is right.
+//! QEMU with `reconnect-delay` while its server is killed, and its supervisor starts the next: what it reads waits, and is right.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use rustix::process::Signal;
-
 use crate::boots::little_guest;
 use crate::nbd::{end, serve};
 use crate::qemu_kernels::linux;
-use crate::scene::{Running, Scene, has_tools, machine_has, wait_until};
-
-fn kill(serving: Running) {
-    serving.signal(Signal::KILL);
-    assert!(!serving.end().0.success());
-}
+use crate::scene::{Scene, has_tools, machine_has, wait_until};
+use crate::supervised::{kill, served_again};
 
 #[test]
 fn a_copy_by_qemu_img_survives_servers_that_are_killed() {
@@ -26,8 +20,7 @@ fn a_copy_by_qemu_img_survives_servers_that_are_killed() {
     let disk = scene.image("disk.hsi", 4096, 57);
     let (image, copy) = (scene.arg("disk.hsi"), scene.arg("copy"));
     // Slow enough for the copy to be half done for a while.
-    let slow = || serve(&scene, &[&image, "--medium", "flat-5ms-2mbs-serial"]);
-    let serving = slow();
+    let serving = serve(&scene, &[&image, "--medium", "flat-5ms-2mbs-serial"]);
     let socket = scene.arg("socket");
     let from = format!("driver=nbd,server.type=unix,server.path={socket},export=disk,reconnect-delay=60");
     let mut copying = Command::new("qemu-img")
@@ -37,13 +30,11 @@ fn a_copy_by_qemu_img_survives_servers_that_are_killed() {
         .expect("qemu-img starts");
     let copied = || fs::metadata(&copy).map_or(0, |file| 512 * file.blocks());
     wait_until("the copy has begun", || copied() > 0);
-    kill(serving);
+    kill(&served_again(&image, 0));
     let before = copied();
-    let serving = slow();
     // Or has ended, on a machine that was slow to kill.
     wait_until("the copy goes on", || copied() > before || matches!(copying.try_wait(), Ok(Some(_))));
-    kill(serving);
-    let serving = serve(&scene, &[&image]);
+    kill(&served_again(&image, 1));
     assert!(copying.wait().expect("ended").success());
     assert!(fs::read(&copy).expect("read") == disk);
     end(serving);
@@ -112,11 +103,9 @@ fn a_guest_of_qemu_goes_on_when_its_server_was_killed() {
     let mut machine = Machine::start(&scene.arg("socket"), &kernel.join("vmlinuz").display().to_string());
     // Before the guest has read anything of its disk, and when it reads its files.
     machine.wait_for("Linux version");
-    kill(serving);
-    let serving = serve(&scene, &[&image]);
+    kill(&served_again(&image, 0));
     machine.wait_for("up");
-    kill(serving);
-    let serving = serve(&scene, &[&image]);
+    kill(&served_again(&image, 1));
     let said = machine.wait_for("has read");
     assert!(said.contains("fine is fine") && !said.contains("lost is lost"), "{said}");
     drop(machine);
