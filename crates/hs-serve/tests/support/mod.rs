@@ -31,17 +31,6 @@ pub(crate) fn machine_has(tools: &[&str]) -> bool {
     false
 }
 
-/// True when this tool is installed; otherwise as [`machine_has`].
-pub(crate) fn has_tool(tool: &str) -> bool {
-    let found = Command::new("sh").args(["-c", &format!("command -v {tool}")]).output();
-    if found.is_ok_and(|output| output.status.success()) {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none(), "cannot run this test in CI: {tool} is not installed");
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {tool} is not installed");
-    false
-}
-
 /// Reproducible noise.
 pub(crate) fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut noise = vec![0; bytes];
