@@ -24,7 +24,7 @@ fn a_copy_by_qemu_img_survives_servers_that_are_killed() {
     let socket = scene.arg("socket");
     let from = format!("driver=nbd,server.type=unix,server.path={socket},export=disk,reconnect-delay=60");
     let mut copying = Command::new("qemu-img")
-        .args(["convert", "--image-opts", "-O", "raw", "-m", "1", "-t", "none", &from, &copy])
+        .args(["convert", "--image-opts", "-O", "raw", "-m", "1", &from, &copy])
         .stdin(Stdio::null())
         .spawn()
         .expect("qemu-img starts");
