@@ -197,7 +197,8 @@ impl Guard<'_> {
         }
         let name = self.attachment.path().display();
         let why = format!("{name}: its server, process {id}, ended {}", how(status));
-        let Left { waiting, denied } = self.survivors.after_a_death(&self.attachment);
+        let Left { waiting, denied } =
+            self.survivors.after_a_death(&self.attachment, status.signal() != Some(libc::SIGKILL));
         log::error!("{why}; of its readers, {waiting} go on waiting, and {denied} got an error");
         // A signal is not the server's own failure, unless it always gets one.
         self.early_deaths = if was_ready { 0 } else { self.early_deaths + 1 };

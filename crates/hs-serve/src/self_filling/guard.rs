@@ -50,14 +50,14 @@ pub struct Survivors {
 
 impl Survivors {
     /// After the death of a server, and before the next: those of whom it has not even noted what they want get an
-    /// error, as do those that too many have died on. The others go on waiting.
-    pub fn after_a_death(&mut self, attachment: &Attachment) -> Left {
+    /// error, as do those that too many have died on by a fault of their own: not those that somebody has killed. The others go on waiting.
+    pub fn after_a_death(&mut self, attachment: &Attachment, was_own_fault: bool) -> Left {
         let ledger = attachment.ledger();
         let before = std::mem::take(&mut self.deaths);
         for (number, blocks) in ledger.waiting(attachment.disk_blocks()) {
             let BlockRange { start, count } = blocks;
             let reader = (number, start.0, count);
-            let deaths = before.get(&reader).copied().unwrap_or(0) + 1;
+            let deaths = before.get(&reader).copied().unwrap_or(0) + u32::from(was_own_fault);
             if deaths >= MOST_DEATHS {
                 ledger.clear(number);
             } else {
