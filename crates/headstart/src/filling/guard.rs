@@ -152,9 +152,12 @@ impl Guard<'_> {
             if events {
                 self.deny();
             }
-            if asked && self.answer() {
+            if asked && let Some(asking) = self.answer() {
                 manager.stopping();
-                return self.end();
+                let ended = self.end();
+                // Not before: whoever asked may attach the file again at once.
+                asking.answer("");
+                return ended;
             }
         }
     }
@@ -244,14 +247,11 @@ impl Guard<'_> {
         }
     }
 
-    /// Does what is asked; true when that is to end.
-    fn answer(&mut self) -> bool {
+    /// Does what is asked; gives who asks for the end.
+    fn answer(&mut self) -> Option<Asking> {
         while let Some((request, asking)) = self.control.next() {
             match request {
-                Request::End => {
-                    asking.answer("");
-                    return true;
-                }
+                Request::End => return Some(asking),
                 Request::Start if self.server.as_ref().is_some_and(Server::is_ready) => asking.answer(""),
                 Request::Start => {
                     self.asking.push(asking);
@@ -266,7 +266,7 @@ impl Guard<'_> {
                 },
             }
         }
-        false
+        None
     }
 
     fn start_if_there_is_none(&mut self) {
