@@ -58,7 +58,12 @@ def through_fuse(image, medium):
         boot(folder / "disk.img", scratch() / "guest")
         return time.monotonic() - began
     finally:
-        run("umount", folder)
+        # The guest's processes end one after the other.
+        end = time.monotonic() + 20
+        while subprocess.run(["umount", folder], stderr=subprocess.DEVNULL).returncode != 0:
+            if time.monotonic() > end:
+                raise SystemExit(f"{folder} stays busy")
+            time.sleep(0.05)
 
 
 def through_file(image, medium):

@@ -54,7 +54,7 @@ fn row(timed: &Timed, tally: &Tally) -> [String; 10] {
         on_medium(run.store_requests.to_string()),
         on_medium(run.seeks.to_string()),
         on_medium(megabytes(run.store_bytes)),
-        timed.busy_bytes_per_second.map_or_else(none, |rate| format!("{:.0}", rate / 1e3)),
+        on_medium(timed.busy_bytes_per_second.map_or_else(none, |rate| format!("{:.0}", rate / 1e3))),
         on_medium(megabytes(run.image_bytes)),
     ]
 }
