@@ -6,11 +6,18 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::images::write_profile;
-use crate::scene::{Running, START, Scene, machine_has, mount, run};
+use crate::scene::{Running, START, Scene, machine_has, mount, run, wait_until};
+
+/// Unmounts with this command. What another test of this process is about to start has, until it is started, all open files of
+/// this process too, one of that mount perhaps: then it is busy for a moment.
+pub(crate) fn unmount_by(program: &str, words: &[&str]) {
+    wait_until("it is unmounted", || {
+        Command::new(program).args(words).status().expect("it starts").success()
+    });
+}
 
 pub(crate) fn umount(path: &str) {
-    let status = Command::new("umount").arg(path).status().expect("umount starts");
-    assert!(status.success());
+    unmount_by("umount", &[path]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::images::write_profile;
+use crate::mounts::unmount_by;
 use crate::scene::{PATIENCE, Ran, Running, Scene, has_tools, headstart, machine_has, run, wait_until};
 use crate::supervised::{kill, served_again};
 
@@ -215,7 +216,7 @@ fn nbdfuse_shows_the_disk_as_a_file() {
         Command::new("nbdfuse").args(["-r", &dir, &uri(&scene, "")]).spawn().expect("nbdfuse starts");
     wait_until("the disk is shown", || scene.path("dir/nbd").exists());
     assert!(fs::read(scene.path("dir/nbd")).expect("read") == disk);
-    tool("fusermount3", &["-u", &dir]);
+    unmount_by("fusermount3", &["-u", &dir]);
     assert!(showing.wait().expect("ended").success());
     end(serving);
     scene.wait_until_clean();

@@ -3,7 +3,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::symlink;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
@@ -20,13 +19,11 @@ pub(crate) fn headstart<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart"));
     command.args(arguments).stdin(Stdio::null());
     // Shells have what they start in the background ignore SIGINT, the harness perhaps among it.
-    // SAFETY: signal(2) is safe between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGINT, libc::SIG_DFL);
-            Ok(())
-        });
-    }
+    static HEEDED: std::sync::Once = std::sync::Once::new();
+    // SAFETY: nothing here handles SIGINT; what is started inherits the default.
+    HEEDED.call_once(|| unsafe {
+        libc::signal(libc::SIGINT, libc::SIG_DFL);
+    });
     command
 }
 
