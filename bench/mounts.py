@@ -43,7 +43,7 @@ def image(path, medium="none", *flags):
     """The disk in an image as (server, DIR/disk.img)."""
     folder = new_folder("disk")
     disk = folder / "disk.img"
-    with server(["mount", "--foreground", "--medium", medium, *flags, path, folder], disk.exists) as process:
+    with server(["mount", "--foreground", "--unsupervised", "--medium", medium, *flags, path, folder], disk.exists) as process:
         yield process, disk
 
 
