@@ -19,6 +19,7 @@ BINDIR ?= $(PREFIX)/bin
 SHAREDIR ?= $(PREFIX)/share
 MANDIR ?= $(SHAREDIR)/man
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+UNITS = headstart@.service headstart-serve@.service
 SBINDIR ?= /sbin
 HELPERS := mount.headstart umount.fuse.headstart
 # Not below the target folder, where root would leave files that its owner cannot remove.
@@ -99,11 +100,13 @@ install: $(PROGRAM) ## Install program, man pages, completions, mount helper and
 	rm -rf $(DOCS)
 	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(UNITDIR)
 	set -e; for helper in $(HELPERS); do ln -sfn $(BINDIR)/headstart $(DESTDIR)$(SBINDIR)/$$helper; done
-	sed 's|/usr/local/bin|$(BINDIR)|' dist/systemd/headstart@.service >$(DESTDIR)$(UNITDIR)/headstart@.service
-	chmod 644 $(DESTDIR)$(UNITDIR)/headstart@.service
+	set -e; for unit in $(UNITS); do \
+		sed 's|/usr/local/bin|$(BINDIR)|' dist/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
+		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit; \
+	done
 
 uninstall: ## Remove what install has installed
-	rm -f $(DESTDIR)$(BINDIR)/headstart $(DESTDIR)$(UNITDIR)/headstart@.service
+	rm -f $(DESTDIR)$(BINDIR)/headstart $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS))
 	rm -f $(DESTDIR)$(MANDIR)/man1/headstart.1 $(DESTDIR)$(MANDIR)/man1/headstart-*.1
 	rm -f $(DESTDIR)$(MANDIR)/man8/mount.headstart.8
 	rm -f $(DESTDIR)$(SHAREDIR)/bash-completion/completions/headstart

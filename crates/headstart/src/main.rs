@@ -37,6 +37,8 @@ fn main() -> ExitCode {
     }
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let cli = parse(&arguments).unwrap_or_else(|error| error.exit());
+    // Who was started by way of /proc/self/exe is called `exe` in lists of processes.
+    let _ = rustix::thread::set_name(c"headstart");
     log_output::start(cli.quiet, cli.verbose);
     run(&cli, &arguments).unwrap_or_else(|error| {
         log_output::failure(&chain(&error));

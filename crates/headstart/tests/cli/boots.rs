@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run, wait_until};
 
 /// What a guest needs.
-const GUEST: &[&str] = &["/usr/bin/linux.uml", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
+pub(crate) const GUEST: &[&str] = &["/usr/bin/linux.uml", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
 
 /// The first program of the little guest; words of the kernel's command line are in its environment.
 const INIT: &str = "#!/bin/sh

@@ -10,21 +10,24 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
 }
 
+const UNITS: [&str; 2] = ["headstart@.service", "headstart-serve@.service"];
+
 /// A file with the place of this test's own program.
-fn unit_here(scene: &Scene) -> PathBuf {
-    let unit = fs::read_to_string(root().join("dist/systemd/headstart@.service")).expect("read");
+fn unit_here(scene: &Scene, name: &str) -> PathBuf {
+    let unit = fs::read_to_string(root().join("dist/systemd").join(name)).expect("read");
     let installed = "/usr/local/bin/headstart";
     assert!(unit.contains(installed));
-    let path = scene.path("headstart@x.service");
+    let path = scene.path(&name.replace('@', "@x"));
     fs::write(&path, unit.replace(installed, env!("CARGO_BIN_EXE_headstart"))).expect("written");
     path
 }
 
-fn make(target: &str, folder: &str) {
+/// `make TARGET` for a system whose programs lie in `prefix`, below `folder`.
+pub(crate) fn make(target: &str, prefix: &str, folder: &str) {
     let made = Command::new("make")
         .arg("-C")
         .arg(root())
-        .args([target, "PREFIX=/usr", &format!("DESTDIR={folder}")])
+        .args([target, &format!("PREFIX={prefix}"), &format!("DESTDIR={folder}")])
         .arg(concat!("PROGRAM=", env!("CARGO_BIN_EXE_headstart")))
         .env_remove("MAKEFLAGS")
         .env_remove("MAKELEVEL")
@@ -56,7 +59,7 @@ fn what_is_installed_can_be_removed() {
         files(Path::new(&folder), &mut found, Path::new(&folder));
         found
     };
-    make("install", &folder);
+    make("install", "/usr", &folder);
     let found = listed();
     for name in [
         "usr/bin/headstart",
@@ -68,6 +71,7 @@ fn what_is_installed_can_be_removed() {
         "usr/share/zsh/site-functions/_headstart",
         "usr/share/fish/vendor_completions.d/headstart.fish",
         "usr/lib/systemd/system/headstart@.service",
+        "usr/lib/systemd/system/headstart-serve@.service",
         "sbin/mount.headstart",
         "sbin/umount.fuse.headstart",
     ] {
@@ -79,17 +83,16 @@ fn what_is_installed_can_be_removed() {
     assert!(read("usr/share/man/man8/mount.headstart.8").contains("noauto"));
     let helper = fs::read_link(scene.path("dest/sbin/mount.headstart")).expect("a link");
     assert_eq!(helper, Path::new("/usr/bin/headstart"));
-    make("uninstall", &folder);
+    make("uninstall", "/usr", &folder);
     assert_eq!(listed(), [] as [String; 0]);
 }
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_unit() {
+fn systemd_finds_nothing_wrong_with_the_units() {
     if !has_tools(&["systemd-analyze"]) {
         return;
     }
     let scene = Scene::new();
-    let unit = unit_here(&scene);
     let verify = |unit: &Path| {
         let ran = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(unit).output();
         let ran = ran.expect("systemd-analyze starts");
@@ -99,10 +102,13 @@ fn systemd_finds_nothing_wrong_with_the_unit() {
             said.lines().filter(|line| line.contains("headstart")).map(str::to_owned).collect();
         (ran.status.success(), ours)
     };
-    assert_eq!(verify(&unit), (true, Vec::new()));
-    // And it does look: a setting that does not exist is found.
-    let text = fs::read_to_string(&unit).expect("read").replace("KillMode=mixed", "KilMode=mixed");
-    fs::write(&unit, text).expect("written");
-    let (_, said) = verify(&unit);
-    assert!(said.iter().any(|line| line.contains("KilMode")), "{said:?}");
+    for name in UNITS {
+        let unit = unit_here(&scene, name);
+        assert_eq!(verify(&unit), (true, Vec::new()));
+        // And it does look: a setting that does not exist is found.
+        let text = fs::read_to_string(&unit).expect("read").replace("KillMode=mixed", "KilMode=mixed");
+        fs::write(&unit, text).expect("written");
+        let (_, said) = verify(&unit);
+        assert!(said.iter().any(|line| line.contains("KilMode")), "{said:?}");
+    }
 }

@@ -23,4 +23,5 @@ mod scene;
 mod service;
 mod starts;
 mod supervised;
+mod under_systemd;
 mod usage;
