@@ -8,7 +8,7 @@ from harness import RESULTS, machine
 GROUPS = {
     "issue-1-first-image": [
         "start", "wrong_profile", "size", "random_reads", "sequential", "pipeline", "memory", "scale", "read_ahead"],
-    "issue-2-real-system": ["boot", "boot_variation", "join", "boot_cloop", "memory_limit"],
+    "issue-2-real-system": ["boot", "boot_rim", "boot_variation", "join", "boot_cloop", "memory_limit"],
     "issue-3-engine": ["engine_decision", "cache_policies", "lab-1991", "killed", "nbdkit", "boot_nbd", "self_filling", "self_filling_boot"],
 }
 VERDICT = {True: "met", False: "**missed**", None: ""}

@@ -157,6 +157,7 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         let patience = spec.ready_timeout.saturating_sub(began.elapsed());
         let mut look = || check_scratch(&scratch, spec.scratch);
         let ready = guest.wait_ready(patience, spec.ready.as_str(), &mut look)? - began;
+        summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
         // A guest whose writes failed may go on all the same; it has not booted.
         look()?;
         let counted = on_medium.counters.snapshot().since(&before);

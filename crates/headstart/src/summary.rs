@@ -11,6 +11,9 @@ pub(crate) struct Summary {
     pub ready_s: Option<f64>,
     /// Start → end of the command.
     pub wall_s: f64,
+    /// How long a guest had a processor until ready. Waits for the medium are in the rest, with all its other waits; a
+    /// host that gives less of a processor at times changes this much less than `ready_s`.
+    pub guest_cpu_s: Option<f64>,
     /// The medium.
     pub medium: String,
     /// The network link; none yet.

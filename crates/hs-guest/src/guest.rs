@@ -115,6 +115,12 @@ impl Guest {
         }
     }
 
+    /// How long it has had a processor; what it did not, it waited for something, or for a processor.
+    #[must_use]
+    pub fn cpu_time(&self) -> Option<Duration> {
+        self.child.as_ref()?.cpu_time()
+    }
+
     /// The last lines of its console.
     #[must_use]
     pub fn tail(&self) -> Vec<String> {

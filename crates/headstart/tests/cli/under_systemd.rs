@@ -135,7 +135,16 @@ fn services_of_a_real_systemd_mount_serve_and_are_started_again() {
     scene.folder("tmp");
     let image = image_with_services(&scene, modules);
     let console = scene.arg("console");
-    let flags = ["--memory", "512M", "--ready", "^all said|Failed to start try-services", "--ready-timeout", "300", "--console", &console];
+    let flags = [
+        "--memory",
+        "512M",
+        "--ready",
+        "^all said|Failed to start try-services",
+        "--ready-timeout",
+        "300",
+        "--console",
+        &console,
+    ];
     boot(&scene, &image, &flags).ok();
     let console = fs::read_to_string(scene.path("console")).expect("the console");
     let said: Vec<&str> = console.lines().filter_map(|line| line.trim_end().strip_prefix("said: ")).collect();

@@ -16,6 +16,7 @@
 //!
 //! This is a root, not a sandbox: network, users and the kernel are the host's.
 
+mod cpu_time;
 mod init;
 mod report;
 mod signals;

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
 use rustix::fs::MemfdFlags;
@@ -103,6 +104,12 @@ impl Child {
     pub fn wait(mut self) -> Result<Exit, ServeError> {
         drop(self.stdin.take());
         self.join()
+    }
+
+    /// How long it and everything it started have had a processor; `None` once all of that is gone. To a hundredth of a
+    /// second for each process, and short of those that were killed with nobody to wait for them.
+    pub fn cpu_time(&self) -> Option<Duration> {
+        super::cpu_time::of_namespace(self.init.as_fd())
     }
 
     /// True when the command has ended and [`Child::wait`] would return at once.
