@@ -1,6 +1,7 @@
 //! The medium that a command asked for, and files on it.
 
 use std::ffi::OsStr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::{PossibleValue, TypedValueParser};
 use hs_device::Medium;
+use hs_engine::queue::MediumTraits;
 use hs_store::{Count, Counters, Emulate, Fault, FileStore, Retry, RetryCounters, RetrySnapshot, Store};
 
 use crate::bad_sectors::BadSectors;
@@ -87,8 +89,53 @@ pub(crate) fn open(path: &Path, medium: &Medium, damage: &Damage) -> anyhow::Res
     Ok(OnMedium { store: Arc::new(retry), counters, retries })
 }
 
+/// What the engine is told of the medium that `path` lies on. A disk that turns still overlaps requests when it is real: the kernel and the
+/// drive have queues of their own, and each knows more of the next place than we do.
+pub(crate) fn traits(path: &Path, medium: &Medium) -> MediumTraits {
+    if *medium == Medium::None {
+        return MediumTraits { rotational: turns(path), overlaps: true, bytes_per_s: None };
+    }
+    let file_bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    MediumTraits {
+        rotational: !matches!(medium, Medium::Flat(_)),
+        overlaps: medium.overlaps(),
+        bytes_per_s: medium.rate_bytes_per_second(file_bytes, file_bytes / 4).map(|rate| rate as f64),
+    }
+}
+
+/// Whether the block device that a file lies on, or that it is, says that it turns. Without a block device (tmpfs, overlay, a network)
+/// nothing does.
+fn turns(path: &Path) -> bool {
+    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
+    let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+    // A partition has the queue of its disk.
+    let places = ["queue/rotational", "../queue/rotational"].map(|place| Path::new(&device).join(place));
+    places
+        .into_iter()
+        .find_map(|place| std::fs::read_to_string(place).ok())
+        .is_some_and(|flag| flag.trim() == "1")
+}
+
 fn read_into_cache(file: &impl Store) -> anyhow::Result<()> {
     let whole = hs_units::ByteRange::new(0, file.len());
     file.stream(whole, &mut |_| std::ops::ControlFlow::Continue(()))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_engine_is_told_what_an_emulated_medium_does() {
+        let file = std::env::current_exe().expect("a path");
+        let of = |name| traits(&file, &Medium::parse(name).expect("known"));
+        let [cd, hdd] = ["cd-24x-cav", "hdd-7200"].map(of);
+        assert!(cd.rotational && hdd.rotational && !cd.overlaps && !hdd.overlaps);
+        let flat = of("flat-10ms-25mbs");
+        assert_eq!((flat.rotational, flat.overlaps, flat.bytes_per_s), (false, true, Some(25e6)));
+        assert!(!of("flat-10ms-25mbs-serial").overlaps);
+        assert!(of("none").overlaps && !traits(Path::new("/proc/self/stat"), &Medium::None).rotational);
+    }
 }

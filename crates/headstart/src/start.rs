@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_engine::LateRule;
+use hs_engine::queue::QueueConfig;
 use hs_image::Watch;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
@@ -312,10 +313,12 @@ pub(crate) fn config(
     path: &Path,
     mode: Prefetching,
     limits: Option<PrefetchLimits>,
+    medium: &Medium,
 ) -> anyhow::Result<Box<ServeConfig>> {
     let source_name =
         path.canonicalize().with_context(|| format!("open {}", path.display()))?.display().to_string();
     let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
+    config.reader.queue = QueueConfig::for_medium(crate::medium::traits(path, medium));
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;
         config.prefetch.late = match limits.late {

@@ -302,6 +302,15 @@ impl Prefetch {
         }
     }
 
+    /// A prefetch request, which may have waited behind more urgent ones, is sent to the medium now.
+    pub fn handle_begun(&mut self, now: Nanos, id: RequestId) {
+        if let Some(request) = self.in_flight.iter_mut().find(|request| request.id == id)
+            && !request.queued
+        {
+            request.asked = now;
+        }
+    }
+
     /// A prefetch request's first byte came.
     pub fn handle_first_byte(&mut self, now: Nanos, id: RequestId) {
         let Some(request) = self.in_flight.iter_mut().find(|request| request.id == id) else { return };

@@ -46,6 +46,8 @@ pub struct Queue {
     arena: Arena,
     clients: Clients,
     lanes: [Lane; Class::COUNT],
+    /// For each class, requests to the medium of it and of less urgent ones that have not ended.
+    under_way: [u32; Class::COUNT],
     services: Services,
     /// Where the request before ended.
     head: u64,
@@ -64,6 +66,7 @@ impl Queue {
             arena: Arena::default(),
             clients: Clients::default(),
             lanes: Class::ALL.map(|class| Lane::new(&config, class)),
+            under_way: [0; Class::COUNT],
             services: Services::default(),
             head: 0,
             merged: Merged::new(),
@@ -147,7 +150,7 @@ impl Queue {
 
     /// What to send to the medium now. To be asked again until it is not [`Poll::Dispatch`].
     pub fn poll(&mut self, now: Nanos) -> Poll {
-        if self.in_service(Class::Demand) >= self.lanes[0].config.depth {
+        if !self.has_room(Class::Demand) {
             return Poll::Idle;
         }
         if let Some(class) = self.aged(now) {
@@ -160,9 +163,12 @@ impl Queue {
             if self.lanes[class.index()].is_empty() || !self.has_room(class) {
                 continue;
             }
-            if self.is_held(now, class) {
-                wait = self.held_until(class);
-                break;
+            match self.may_begin(class) {
+                Some(then) if then <= now => {}
+                then => {
+                    wait = then;
+                    break;
+                }
             }
             match self.lanes[class.index()].choose(now, &mut self.arena, self.head, self.pace.request()) {
                 Choice::Request(chosen) => return self.dispatch(now, class, chosen, false),
@@ -192,8 +198,8 @@ impl Queue {
         let service = self.services.finish(id);
         self.record(now, Event::Ended { class: service.class, bytes, range: service.range });
         self.pace.handle_ended(now, service.requests);
+        self.under_way[..=service.class.index()].iter_mut().for_each(|count| *count -= 1);
         let lane = &mut self.lanes[service.class.index()];
-        lane.in_service -= 1;
         lane.seen = Some(now);
         Finish::new(&mut self.arena, &mut self.clients, lane, now, service, bytes)
     }
@@ -230,13 +236,8 @@ impl Queue {
         number
     }
 
-    /// Requests to the medium of this class and less urgent ones that have not ended.
-    fn in_service(&self, class: Class) -> u32 {
-        self.lanes[class.index()..].iter().map(|lane| lane.in_service).sum()
-    }
-
     fn has_room(&self, class: Class) -> bool {
-        self.in_service(class) < self.lanes[class.index()].config.depth
+        self.under_way[class.index()] < self.lanes[class.index()].config.depth
     }
 
     /// The class that has waited too long by most, if there is one.
@@ -248,28 +249,25 @@ impl Queue {
         Class::ALL[1..].iter().filter_map(overdue).min().map(|(_, class)| class)
     }
 
-    /// Whether more urgent requests came or ended so recently that others may follow.
-    fn is_held(&self, now: Nanos, class: Class) -> bool {
+    /// When the class may begin, if nothing more urgent comes: a pause after such requests have ended. `None` while one is in
+    /// service.
+    fn may_begin(&self, class: Class) -> Option<Nanos> {
         let hold_off = self.lanes[class.index()].config.hold_off;
-        let higher = &self.lanes[..class.index()];
-        let recent = |lane: &Lane| lane.in_service > 0 || lane.seen.is_some_and(|seen| now < seen + hold_off);
-        hold_off > Nanos::ZERO && higher.iter().any(recent)
-    }
-
-    /// When the class may begin, if nothing more urgent comes; `None` while such is in service.
-    fn held_until(&self, class: Class) -> Option<Nanos> {
-        let higher = &self.lanes[..class.index()];
-        if higher.iter().any(|lane| lane.in_service > 0) {
+        if hold_off == Nanos::ZERO {
+            return Some(Nanos::ZERO);
+        }
+        if self.under_way[0] > self.under_way[class.index()] {
             return None;
         }
-        let seen = higher.iter().filter_map(|lane| lane.seen).max()?;
-        Some(seen + self.lanes[class.index()].config.hold_off)
+        let seen = self.lanes[..class.index()].iter().filter_map(|lane| lane.seen).max();
+        Some(seen.map_or(Nanos::ZERO, |seen| seen + hold_off))
     }
 
     fn dispatch(&mut self, now: Nanos, class: Class, chosen: Found, aged: bool) -> Poll {
-        if self.in_service(Class::Demand) == 0 {
+        if self.under_way[Class::Demand.index()] == 0 {
             self.pace.handle_busy(now);
         }
+        self.under_way[..=class.index()].iter_mut().for_each(|count| *count += 1);
         self.lanes[class.index()].take(now, &mut self.arena, chosen, &mut self.merged);
         for member in &self.merged.members {
             let entry = self.arena.get(*member);

@@ -43,7 +43,7 @@ pub use linked_file::{ReadDisk, read_linked_file};
 pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, Place, optimize};
 pub use output::Progress;
 pub use policy::{DemandEvent, HotPolicy, NoStream, Watch};
-pub use reader::{Asker, Reader, ReaderOptions, ReaderStats};
+pub use reader::{Asker, Reader, ReaderOptions, ReaderStats, StreamTurn};
 pub use verify::{VerifyReport, verify};
 
 /// Bytes of the superblock, as an offset in the file.

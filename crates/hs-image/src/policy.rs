@@ -9,6 +9,10 @@ pub trait HotPolicy: Send + Sync {
     /// Whether a reader of the hot chunk, which has not come yet, should wait for the stream; if
     /// not, the reader fetches it.
     fn join(&self, chunk: u32) -> bool;
+    /// Whether the hot chunk is asked for only because it is to come, by somebody who is in no hurry.
+    fn is_expected(&self, _chunk: u32) -> bool {
+        false
+    }
     /// Somebody has begun to wait for the medium for something outside the hot region.
     fn miss(&self);
     /// The wait that [`HotPolicy::miss`] announced is over.

@@ -26,6 +26,7 @@ mod jobs;
 mod kept;
 mod memory;
 mod sequential;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod unreadable;
@@ -35,6 +36,7 @@ pub use jobs::Asker;
 use jobs::{Job, Jobs};
 use memory::{Key, Memory};
 use sequential::Sequential;
+pub use stream::StreamTurn;
 use unreadable::Unreadable;
 
 /// A chunk's decompressed, verified bytes, shared by all who serve from it.
@@ -250,6 +252,12 @@ impl Reader {
         self.shared.jobs.metrics()
     }
 
+    /// In which order chunks are fetched.
+    #[must_use]
+    pub fn queue_config(&self) -> QueueConfig {
+        self.shared.jobs.config()
+    }
+
     /// Reads into `buffer` and waits.
     ///
     /// # Errors
@@ -266,79 +274,6 @@ impl Reader {
         let bytes = receiver.recv().map_err(|_| ImageError::Closed)??;
         buffer.copy_from_slice(&bytes);
         Ok(())
-    }
-
-    /// Takes a hot chunk that the stream brought: verifies and decompresses it on this thread, and
-    /// answers whoever waits for it, after `gate` has returned. Returns its bytes, or `None` when it
-    /// was in memory already.
-    ///
-    /// # Errors
-    /// When the chunk is not what its digest says; its readers then get the cold copies.
-    pub fn supply_hot(
-        &self,
-        chunk: u32,
-        stored: Vec<u8>,
-        tools: &mut Decompressor,
-        gate: impl FnOnce(),
-    ) -> Result<Option<Bytes>, ImageError> {
-        let shared = &self.shared;
-        {
-            let memory = shared.memory.lock();
-            if memory.has(Key::Hot(chunk)) || memory.is_handed_over(chunk) {
-                return Ok(None);
-            }
-        }
-        match shared.image.decode_hot(chunk, &stored, tools) {
-            Ok(raw) => {
-                let bytes = Arc::new(raw);
-                shared.memory.lock().keep_hot(chunk, shared.image.hot_chunk(chunk).0, stored);
-                gate();
-                shared.counters.prefetch_bytes.fetch_add(bytes.len() as u64, Relaxed);
-                shared.publish(Key::Hot(chunk), &bytes, true);
-                Ok(Some(bytes))
-            }
-            Err(error) => {
-                shared.failed(Key::Hot(chunk), &error);
-                Err(error)
-            }
-        }
-    }
-
-    /// The stream goes on without a hot chunk that it could not read: its readers get the cold copies.
-    pub fn fail_hot(&self, chunk: u32, error: &ImageError) {
-        if !self.shared.memory.lock().has(Key::Hot(chunk)) {
-            self.shared.failed(Key::Hot(chunk), error);
-        }
-    }
-
-    /// The stream ends without having brought everything: whoever joined it fetches for himself.
-    pub fn stream_ended(&self) {
-        let orphans = self.shared.memory.lock().orphans();
-        for key in orphans {
-            self.shared.load(Asker::SOMEBODY, key);
-        }
-    }
-
-    /// The stream stands still: whoever has joined it so far fetches for himself.
-    pub fn stream_pauses(&self) {
-        let waiting = self.shared.memory.lock().take_joined();
-        for key in waiting {
-            self.shared.load(Asker::SOMEBODY, key);
-        }
-    }
-
-    /// Forgets a hot chunk that lies where its readers look for it first.
-    pub fn forget_hot(&self, chunk: u32) {
-        if self.shared.memory.lock().forget(chunk) {
-            self.shared.policy.released(chunk);
-        }
-    }
-
-    /// Lets a hot chunk go to the cache: its readers probably have what they need of it.
-    pub fn release_hot(&self, chunk: u32) {
-        if self.shared.memory.lock().release(chunk) {
-            self.shared.policy.released(chunk);
-        }
     }
 
     /// What the cache holds and how often that helped.
@@ -438,6 +373,8 @@ impl Shared {
             return windows.for_each(|window| self.read_ahead(asker, window));
         }
         let (mut wanted, mut coming, mut dropped) = (Vec::new(), Vec::new(), Vec::new());
+        // Windows that came before they were asked for: they take a processor, but not the medium.
+        let mut come = Vec::new();
         for (span, found) in pending.spans.iter().zip(&pending.found) {
             if found.is_some() {
                 continue;
@@ -459,6 +396,9 @@ impl Shared {
                 coming.push(span.key);
             } else if !wanted.contains(&span.key) {
                 wanted.push(span.key);
+                come.extend(
+                    matches!(span.key, Key::Cold(window) if memory.has_come(window)).then_some(span.key),
+                );
             }
         }
         let missed = pending.missed;
@@ -474,8 +414,10 @@ impl Shared {
         }
         dropped.into_iter().for_each(|chunk| self.policy.dropped(chunk));
         for key in wanted {
-            if !matches!(key, Key::Hot(chunk) if self.join(chunk)) {
-                self.load(asker, key);
+            match key {
+                Key::Hot(chunk) if self.join(chunk) => {}
+                Key::Cold(window) if come.contains(&key) => self.decode(window),
+                _ => self.load(asker, key),
             }
         }
         if asker.class == Class::Demand {
@@ -492,7 +434,11 @@ impl Shared {
         }
         // The stream may have come to a stand before the memory knew of this reader, who would then
         // be forgotten: so it is asked again now that it is known.
-        self.policy.join(chunk) || !self.memory.lock().leave(key)
+        let joins = self.policy.join(chunk) || !self.memory.lock().leave(key);
+        if joins && !self.policy.is_expected(chunk) {
+            self.jobs.hurry_guests();
+        }
+        joins
     }
 
     /// Cuts a read into spans of chunks, hot where the hot region has the block.
@@ -624,24 +570,31 @@ impl Shared {
         let fetch = self.begin_next(&mut memory, &ahead.fetch);
         let decode: Vec<u64> = ahead.decode.filter(|window| memory.begin_decoding(*window)).collect();
         drop(memory);
-        for window in decode {
-            self.load(asker, Key::Cold(window));
-        }
+        decode.into_iter().for_each(|window| self.decode(window));
         if let Some(first) = fetch {
             let asker = Asker { class: asker.class.max(Class::ReadAhead), ..asker };
             self.jobs.push(asker, self.whereabouts(Key::Cold(first)), Job::Ahead(first..ahead.fetch.end));
         }
     }
 
-    /// Has a chunk fetched, or decompressed, by a thread.
+    /// Has a chunk fetched by a thread.
     fn load(&self, asker: Asker, key: Key) {
         self.jobs.push(asker, self.whereabouts(key), Job::Load(key));
+    }
+
+    /// Has a window that has come decompressed by a thread.
+    fn decode(&self, window: u64) {
+        self.jobs.push_ready(Job::Decode(window));
     }
 
     /// About where a chunk lies in the file. Cold windows lie in order, so it takes no index to know that.
     fn whereabouts(&self, key: Key) -> ByteRange {
         match key {
-            Key::Hot(chunk) => self.image.hot_chunk(chunk).1,
+            // Hot chunks are asked for one by one: one byte is missing, so that none touches the next and they do not merge.
+            Key::Hot(chunk) => {
+                let range = self.image.hot_chunk(chunk).1;
+                ByteRange::new(range.offset, range.len.saturating_sub(1))
+            }
             Key::Cold(window) => {
                 let superblock = self.image.superblock();
                 let (cold, windows) = (superblock.cold.range, superblock.windows().max(1));
@@ -654,17 +607,16 @@ impl Shared {
     fn work(&self) {
         let mut tools = Decompressor::new();
         while let Some(turn) = self.jobs.take() {
-            match turn.job.clone() {
-                Job::Load(Key::Hot(chunk)) => self.load_hot(chunk, &mut tools),
-                Job::Load(Key::Cold(window)) => {
-                    let known = self.memory.lock().peek(Key::Cold(window));
-                    match known {
-                        Some(bytes) => self.publish(Key::Cold(window), &bytes, false),
-                        None => self.load_cold(window, &mut tools),
-                    }
+            let mut windows = Vec::with_capacity(turn.work.len());
+            for job in &turn.work {
+                match job {
+                    Job::Load(Key::Hot(chunk)) => self.load_hot(*chunk, &mut tools),
+                    Job::Load(Key::Cold(window)) => windows.push(*window),
+                    Job::Ahead(windows) => self.load_ahead(windows.clone(), &turn, &mut tools),
+                    Job::Decode(window) => self.decode_come(*window, &mut tools),
                 }
-                Job::Ahead(windows) => self.load_ahead(windows, &mut tools),
             }
+            self.load_windows(&windows, &turn, &mut tools);
         }
     }
 

@@ -16,9 +16,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use hs_engine::{ChunkSize, EndReason, Late, MemoryBudgetConfig, Next, Prefetch, PrefetchConfig, RequestId};
-use hs_image::{Decompressor, Head, HeadMessage, HotPolicy, Image, ImageError, Reader, StreamEvent};
+use hs_image::{
+    Decompressor, Head, HeadMessage, HotPolicy, Image, ImageError, Reader, StreamEvent, StreamTurn,
+};
 use hs_units::Nanos;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -253,8 +255,14 @@ impl Driver {
     /// One stream: asks the engine what to read next until there is nothing more.
     fn stream(&self, reader: &Reader, stored: &Sender<Stored>) {
         while let Some((id, run)) = self.next_request(reader) {
+            let Some(turn) = reader.stream_turn(run.clone(), || self.stopped()) else {
+                self.finished(id, None);
+                continue;
+            };
+            self.engine.lock().handle_begun(self.now(), id);
             log::debug!("{}: prefetching hot chunks {run:?}", self.now());
-            let bytes = self.bring(id, run, reader, stored);
+            let bytes = self.bring(id, run, reader, Some(&turn), stored);
+            drop(turn);
             self.finished(id, bytes);
         }
         if self.stopped() {
@@ -269,6 +277,7 @@ impl Driver {
         id: RequestId,
         mut run: Range<u32>,
         reader: &Reader,
+        turn: Option<&StreamTurn<'_>>,
         stored: &Sender<Stored>,
     ) -> Option<u64> {
         let mut bytes_before = 0;
@@ -286,7 +295,8 @@ impl Driver {
                         next = chunk + 1;
                         bytes += piece.len() as u64;
                         self.progressed(id, chunk, piece);
-                        if stored.send(Stored { chunk, bytes: piece.to_vec() }).is_err() {
+                        let piece = Stored { chunk, bytes: piece.to_vec() };
+                        if !hand_over(stored, piece, turn) {
                             return ControlFlow::Break(());
                         }
                     }
@@ -404,7 +414,7 @@ impl Driver {
                 HeadMessage::Finished(Ok(bytes)) => return self.finished(id, Some(bytes)),
                 HeadMessage::Finished(Err(error)) => {
                     let rest = self.skip(next..head.chunks, reader, &error);
-                    let bytes = rest.and_then(|rest| self.bring(id, rest, reader, stored));
+                    let bytes = rest.and_then(|rest| self.bring(id, rest, reader, None, stored));
                     return self.finished(id, bytes);
                 }
             }
@@ -444,6 +454,10 @@ impl HotPolicy for Driver {
             log::debug!("{now}: hot chunk {chunk} is fetched out of turn; the stream is at {front}");
         }
         joins
+    }
+
+    fn is_expected(&self, chunk: u32) -> bool {
+        self.expected.get(chunk as usize).is_some_and(|expected| expected.load(Relaxed))
     }
 
     fn miss(&self) {
@@ -531,7 +545,23 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.driver.engine.lock().stop();
         self.driver.changed.notify_all();
+        self.reader.wake_stream();
         self.wait();
+    }
+}
+
+/// Gives a chunk to the decoding threads; false when there are none any more. When they cannot keep up, what is waited for is
+/// not the medium, and the `turn` there ends.
+fn hand_over(stored: &Sender<Stored>, piece: Stored, turn: Option<&StreamTurn<'_>>) -> bool {
+    match stored.try_send(piece) {
+        Ok(()) => true,
+        Err(TrySendError::Disconnected(_)) => false,
+        Err(TrySendError::Full(piece)) => {
+            if let Some(turn) = turn {
+                turn.end();
+            }
+            stored.send(piece).is_ok()
+        }
     }
 }
 

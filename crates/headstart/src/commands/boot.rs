@@ -103,7 +103,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
             Vmm::Qemu if !args.warm => Prefetching::Hold,
             Vmm::Uml | Vmm::Qemu => Prefetching::Push,
         };
-        let mut config = start::config(&args.disk, mode, Some(args.limits))?;
+        let mut config = start::config(&args.disk, mode, Some(args.limits), &args.medium)?;
         args.cache.apply(&mut config);
         if recorder.is_some() {
             config.disk_read_ahead_kib = 0;

@@ -98,7 +98,7 @@ impl Server<'_> {
             let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
             careful::refuse_to_cover_itself(&args.image, RunFolder::place().as_deref(), &targets)?;
         }
-        let mut config = start::config(&args.image, prefetching, Some(args.prefetch.limits))?;
+        let mut config = start::config(&args.image, prefetching, Some(args.prefetch.limits), &args.medium)?;
         args.cache.apply(&mut config);
         let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
         let store = Arc::clone(&on_medium.store);

@@ -67,7 +67,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         warm: false,
         ..run::mount_options(&args.start)
     };
-    let mut config = start::config(&args.image, Prefetching::Off, None)?;
+    let mut config = start::config(&args.image, Prefetching::Off, None, &args.start.medium)?;
     config.disk_read_ahead_kib = run::disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
     let spec = Start {
         disk: Disk::Image { path: args.image.clone(), config },

@@ -27,7 +27,8 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         Disk::Foreign { path: args.image.clone() }
     } else {
         let prefetching = prefetching(mode);
-        let mut config = start::config(&args.image, prefetching, Some(args.prefetch.limits))?;
+        let mut config =
+            start::config(&args.image, prefetching, Some(args.prefetch.limits), &args.start.medium)?;
         args.cache.apply(&mut config);
         config.disk_read_ahead_kib = disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
         Disk::Image { path: args.image.clone(), config }

@@ -146,8 +146,12 @@ impl Served {
         let prefetching = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
         // All images share the budget, and the cache.
         let budget = ByteSize(args.limits.budget.0 / args.images.len() as u64);
-        let mut config =
-            start::config(&named.path, prefetching, Some(PrefetchLimits { budget, ..args.limits }))?;
+        let mut config = start::config(
+            &named.path,
+            prefetching,
+            Some(PrefetchLimits { budget, ..args.limits }),
+            &args.medium,
+        )?;
         args.cache.apply_shared(&mut config, args.images.len(), CacheSize::Auto);
         let on_medium = medium::open(&named.path, &args.medium, &args.damage)?;
         let disk = ServedDisk::start(on_medium.store.clone(), &config, None)?;

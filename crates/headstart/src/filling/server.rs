@@ -28,7 +28,7 @@ pub(crate) fn serve(args: &Attach, descriptors: Descriptors) -> anyhow::Result<(
     limit_descriptors().context("limit this process's descriptors")?;
     let attachment = Attachment::resume(&args.file, descriptors.take())?;
     let mode = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
-    let config = start::config(&args.image, mode, Some(args.limits))?;
+    let config = start::config(&args.image, mode, Some(args.limits), &args.medium)?;
     let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
     let options = FillOptions { hydrate: !args.no_hydrate };
     let filling = SelfFilling::start(on_medium.store.clone(), &config, attachment, options)?;

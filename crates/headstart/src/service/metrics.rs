@@ -161,6 +161,24 @@ const METRICS: &[Metric] = &[
         value: |status| Value::Count(status.cache.evicted_unused as f64),
     },
     Metric {
+        name: "fairness",
+        help: "Jain's index of the rates at which clients were served: 1 when all got the same",
+        unit: None,
+        value: |status| Value::Level(status.queue.jain_index),
+    },
+    Metric {
+        name: "queue_wait",
+        help: "How long requests of those who wait for an answer waited for their turn at the medium, in all",
+        unit: Some(Unit::Seconds),
+        value: |status| Value::Count(status.queue.demand_waited_s()),
+    },
+    Metric {
+        name: "queue_merged",
+        help: "Requests that went to the medium along with a neighbour",
+        unit: None,
+        value: |status| Value::Count(status.queue.merged() as f64),
+    },
+    Metric {
         name: "resident_memory",
         help: "Memory of the server",
         unit: Some(Unit::Bytes),

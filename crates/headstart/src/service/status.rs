@@ -9,6 +9,7 @@ use hs_serve::ServedDisk;
 use hs_store::{Counters, RetryCounters};
 use serde::{Deserialize, Serialize};
 
+use super::queue_status::QueueStatus;
 use crate::summary::{memory_bytes, peak_rss_bytes};
 
 /// One served image. Bytes are bytes, times are seconds. A field that another version does not know
@@ -44,6 +45,8 @@ pub(crate) struct Status {
     pub prefetch: PrefetchStatus,
     /// The cache.
     pub cache: CacheStatus,
+    /// The queue before the medium.
+    pub queue: QueueStatus,
     /// Reads that the kernel asked for.
     pub demand_requests: u64,
     /// Bytes that these asked for.
@@ -187,6 +190,7 @@ impl Subject<'_> {
                 end_reason: driver.ended().map(|reason| reason.as_str().to_owned()),
             },
             cache: CacheStatus::of(reader),
+            queue: QueueStatus::of(reader),
             demand_requests: stats.demand_requests,
             demand_bytes: stats.demand_bytes,
             waited_requests: stats.waited_requests,

@@ -2,10 +2,29 @@
 
 const ABSENT: u32 = u32::MAX;
 
+/// Key and client in one number, so that a comparison is no branch: in a heap of clients that are alike every branch
+/// would be guessed wrong half of the time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Row(u128);
+
+impl Row {
+    const fn new(key: u64, client: u32) -> Self {
+        Self((key as u128) << 32 | client as u128)
+    }
+
+    const fn key(self) -> u64 {
+        (self.0 >> 32) as u64
+    }
+
+    const fn client(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 /// Client numbers, the one with the lowest key first; of equal keys the lower number.
 #[derive(Debug, Default)]
 pub(super) struct Heap {
-    rows: Vec<(u64, u32)>,
+    rows: Vec<Row>,
     /// Row of each client, by number.
     places: Vec<u32>,
 }
@@ -13,7 +32,7 @@ pub(super) struct Heap {
 impl Heap {
     /// The lowest key and whose it is.
     pub(super) fn first(&self) -> Option<(u64, u32)> {
-        self.rows.first().copied()
+        self.rows.first().map(|row| (row.key(), row.client()))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -26,18 +45,17 @@ impl Heap {
         if number >= self.places.len() {
             self.places.resize(number + 1, ABSENT);
         }
+        let new = Row::new(key, client);
         if self.places[number] == ABSENT {
-            self.places[number] = self.rows.len() as u32;
-            self.rows.push((key, client));
-            self.rise(self.rows.len() - 1);
+            self.rows.push(new);
+            self.rise(self.rows.len() - 1, new);
             return;
         }
         let row = self.places[number] as usize;
-        let old = std::mem::replace(&mut self.rows[row].0, key);
-        if key < old {
-            self.rise(row);
+        if new < self.rows[row] {
+            self.rise(row, new);
         } else {
-            self.sink(row);
+            self.sink(row, new);
         }
     }
 
@@ -48,42 +66,51 @@ impl Heap {
         if row == ABSENT as usize {
             return;
         }
-        self.rows.swap_remove(row);
-        if row < self.rows.len() {
-            self.places[self.rows[row].1 as usize] = row as u32;
-            self.rise(row);
-            self.sink(row);
+        let removed = self.rows.swap_remove(row);
+        if let Some(moved) = self.rows.get(row).copied() {
+            if moved < removed {
+                self.rise(row, moved);
+            } else {
+                self.sink(row, moved);
+            }
         }
     }
 
-    fn rise(&mut self, mut row: usize) {
-        while row > 0 && self.rows[row] < self.rows[(row - 1) / 2] {
-            self.swap(row, (row - 1) / 2);
+    /// Puts an entry into the place that is free at `row`, or above it.
+    fn rise(&mut self, mut row: usize, new: Row) {
+        while row > 0 {
+            let parent = self.rows[(row - 1) / 2];
+            if parent <= new {
+                break;
+            }
+            self.put(row, parent);
             row = (row - 1) / 2;
         }
+        self.put(row, new);
     }
 
-    fn sink(&mut self, mut row: usize) {
+    /// Puts an entry into the place that is free at `row`, or below it.
+    fn sink(&mut self, mut row: usize, new: Row) {
         loop {
-            let mut child = 2 * row + 1;
-            if child >= self.rows.len() {
-                return;
+            let left = 2 * row + 1;
+            let Some(mut lower) = self.rows.get(left).copied() else { break };
+            let mut child = left;
+            if let Some(right) = self.rows.get(left + 1) {
+                child += usize::from(*right < lower);
+                lower = self.rows[child];
             }
-            if child + 1 < self.rows.len() && self.rows[child + 1] < self.rows[child] {
-                child += 1;
+            if new <= lower {
+                break;
             }
-            if self.rows[row] <= self.rows[child] {
-                return;
-            }
-            self.swap(row, child);
+            self.put(row, lower);
             row = child;
         }
+        self.put(row, new);
     }
 
-    fn swap(&mut self, a: usize, b: usize) {
-        self.rows.swap(a, b);
-        self.places[self.rows[a].1 as usize] = a as u32;
-        self.places[self.rows[b].1 as usize] = b as u32;
+    fn put(&mut self, row: usize, entry: Row) {
+        self.rows[row] = entry;
+        self.places[entry.client() as usize] = row as u32;
     }
 }
 

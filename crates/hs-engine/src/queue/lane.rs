@@ -24,8 +24,6 @@ pub(super) struct Lane {
     pub queued: u32,
     /// When somebody began to wait, or was served last.
     since: Nanos,
-    /// Requests to the medium that have not ended.
-    pub in_service: u32,
     /// When a request of the class came or ended last.
     pub seen: Option<Nanos>,
     pub metrics: ClassMetrics,
@@ -42,7 +40,6 @@ impl Lane {
             shares,
             queued: 0,
             since: Nanos::ZERO,
-            in_service: 0,
             seen: None,
             metrics: ClassMetrics::default(),
         }
@@ -113,7 +110,6 @@ impl Lane {
         self.metrics.requests += u64::from(members);
         self.metrics.dispatches += 1;
         self.metrics.bytes += merged.range.len;
-        self.in_service += 1;
         self.since = now;
     }
 

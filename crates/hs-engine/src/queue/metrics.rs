@@ -3,7 +3,7 @@
 use hs_units::Nanos;
 
 use super::clients::Clients;
-use super::request::Class;
+use super::request::{Class, ClientKey};
 
 /// What was done for one class since the queue is there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,7 +56,8 @@ pub fn jain_index(shares: impl IntoIterator<Item = f64>) -> f64 {
 
 /// Jain's index of the clients' rates up to now.
 pub(super) fn jain_of(clients: &Clients, now: Nanos) -> f64 {
-    let rates = clients.iter().filter_map(|client| {
+    let somebody = clients.iter().filter(|client| client.key != ClientKey::NOBODY);
+    let rates = somebody.filter_map(|client| {
         let active = client.active(now);
         (active > Nanos::ZERO).then(|| client.bytes as f64 / active.as_secs_f64())
     });

@@ -45,6 +45,11 @@ impl Class {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ClientKey(pub u64);
 
+impl ClientKey {
+    /// Work for nobody in particular, such as what a profile says. It has a share of its class, and no part in Jain's index.
+    pub const NOBODY: Self = Self(u64::MAX);
+}
+
 /// Which way the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]

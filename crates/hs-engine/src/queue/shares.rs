@@ -32,6 +32,8 @@ pub(super) struct Shares {
     accounts: Vec<Account>,
     /// Clients with requests that have not ended, by what they were served.
     active: Heap,
+    /// How far each of these may be served ahead of the one that was served least.
+    allowance: u64,
     /// Clients with requests that are not admitted, by what is.
     held_back: Heap,
     /// What the least served active client has had; never goes back.
@@ -40,13 +42,16 @@ pub(super) struct Shares {
 
 impl Shares {
     pub(super) fn new(config: FairnessConfig) -> Self {
-        Self {
+        let mut shares = Self {
             config,
             accounts: Vec::new(),
             active: Heap::default(),
+            allowance: 0,
             held_back: Heap::default(),
             virtual_time: 0,
-        }
+        };
+        shares.allow();
+        shares
     }
 
     /// Whether forgetting a client would give it nothing.
@@ -110,6 +115,7 @@ impl Shares {
         account.requests -= 1;
         if account.requests == 0 {
             self.active.remove(client);
+            self.allow();
             self.advance();
         }
     }
@@ -143,17 +149,20 @@ impl Shares {
             account.served = account.served.max(floor);
             account.admitted = account.served;
             self.active.set(client, account.served);
+            self.allow();
         }
-        account.requests += 1;
+        self.accounts[number].requests += 1;
     }
 
     /// Up to where clients are admitted.
     fn limit(&self) -> u64 {
-        let (least, clients) = self
-            .active
-            .first()
-            .map_or((self.virtual_time, 1), |(least, _)| (least, self.active.len() as u64));
-        least + (self.config.together_bytes / clients).max(self.config.lead_bytes)
+        self.active.first().map_or(self.virtual_time, |(least, _)| least) + self.allowance
+    }
+
+    /// Clients have become active, or ceased to be: a division that every request would do otherwise.
+    fn allow(&mut self) {
+        let each = self.config.together_bytes / self.active.len().max(1) as u64;
+        self.allowance = each.max(self.config.lead_bytes);
     }
 
     fn cost(&self, entry: &Entry) -> u64 {

@@ -7,26 +7,67 @@ use std::time::Instant;
 use hs_format::{ChunkRef, Decompressor, WindowRef};
 use hs_units::BlockRange;
 
+use super::jobs::Turn;
 use super::{Asker, Bytes, Shared};
 use crate::ImageError;
 use crate::reader::memory::{Key, Memory};
 
 impl Shared {
-    /// Brings a window that somebody waits for; its neighbours come with the same request when that
-    /// has paid so far.
-    pub(super) fn load_cold(&self, window: u64, tools: &mut Decompressor) {
-        let asked = Instant::now();
+    /// Brings windows that somebody waits for, in ascending order.
+    pub(super) fn load_windows(&self, mut windows: &[u64], turn: &Turn<'_>, tools: &mut Decompressor) {
+        while let Some((window, others)) = windows.split_first() {
+            let known = self.memory.lock().peek(Key::Cold(*window));
+            let end = match known {
+                Some(bytes) => {
+                    self.publish(Key::Cold(*window), &bytes, false);
+                    window + 1
+                }
+                None => self.load_cold(*window, others, turn, tools),
+            };
+            windows = &others[others.partition_point(|other| *other < end)..];
+        }
+    }
+
+    /// Decompresses a window that has come. If it has left meanwhile, for want of memory, it is fetched only if somebody waits.
+    pub(super) fn decode_come(&self, window: u64, tools: &mut Decompressor) {
+        let key = Key::Cold(window);
+        let known = self.memory.lock().peek(key);
+        if let Some(bytes) = known {
+            return self.publish(key, &bytes, false);
+        }
+        if !self.decode_stored(window, tools) && !self.memory.lock().forget_unasked(key) {
+            self.load(Asker::SOMEBODY, key);
+        }
+    }
+
+    /// Decompresses a window that has come and waits as it is stored; false when there is none, or it is damaged.
+    fn decode_stored(&self, window: u64, tools: &mut Decompressor) -> bool {
         let stored = self.memory.lock().take_stored(window);
-        if let Some((chunk, stored)) = stored {
-            match self.image.decode_cold(window, &chunk, &stored, tools) {
-                Ok(raw) => return self.publish(Key::Cold(window), &Arc::new(raw), false),
-                // It came unverified, a while ago: the medium may do better now that it is asked.
-                Err(error) => log::warn!("{error}; it is read again"),
+        let Some((chunk, stored)) = stored else { return false };
+        match self.image.decode_cold(window, &chunk, &stored, tools) {
+            Ok(raw) => {
+                self.publish(Key::Cold(window), &Arc::new(raw), false);
+                true
             }
+            // It came unverified, a while ago: the medium may do better now that it is asked.
+            Err(error) => {
+                log::warn!("{error}; it is read again");
+                false
+            }
+        }
+    }
+
+    /// Brings a window that somebody waits for, with those of the `others` that lie directly behind it; neighbours come with
+    /// the same request when that has paid so far. Returns the end of the windows that are done with.
+    fn load_cold(&self, window: u64, others: &[u64], turn: &Turn<'_>, tools: &mut Decompressor) -> u64 {
+        let asked = Instant::now();
+        if self.decode_stored(window, tools) {
+            return window + 1;
         }
         let known = self.unreadable.lock().still(window, self.now()).cloned();
         if let Some(error) = known {
-            return self.failed(Key::Cold(window), &error);
+            self.failed(Key::Cold(window), &error);
+            return window + 1;
         }
         match self.image.window(window) {
             Ok(WindowRef::Zero) => {
@@ -35,22 +76,27 @@ impl Shared {
             }
             Ok(WindowRef::Chunk(chunk)) => {
                 let depth = self.cluster.lock().miss();
-                let run = self.extend(window, chunk, depth);
-                self.stream_run(window, &run, tools);
+                let run = self.extend(window, chunk, depth, others);
+                let end = window + run.len() as u64;
+                let is_last = others.last().is_none_or(|last| *last < end);
+                self.stream_run(window, &run, is_last.then_some(turn), tools);
+                return end;
             }
             Err(error) => self.lost(window, asked, &error),
         }
+        window + 1
     }
 
     /// Brings windows that nobody waits for yet; the first is already marked as loading.
-    pub(super) fn load_ahead(&self, mut windows: Range<u64>, tools: &mut Decompressor) {
+    pub(super) fn load_ahead(&self, mut windows: Range<u64>, turn: &Turn<'_>, tools: &mut Decompressor) {
         loop {
             let Some(WindowRef::Chunk(first)) = self.image.peek_window(windows.start) else {
                 // The index has forgotten it since it was asked.
-                return self.load_cold(windows.start, tools);
+                self.load_cold(windows.start, &[], turn, tools);
+                return;
             };
-            let run = self.extend(windows.start, first, windows.end - windows.start - 1);
-            self.stream_run(windows.start, &run, tools);
+            let run = self.extend(windows.start, first, windows.end - windows.start - 1, &[]);
+            self.stream_run(windows.start, &run, None, tools);
             let rest = windows.start + run.len() as u64..windows.end;
             match self.begin_next(&mut self.memory.lock(), &rest) {
                 Some(next) => windows.start = next,
@@ -70,20 +116,27 @@ impl Shared {
         })
     }
 
-    /// The chunk of `window` and those of up to `depth` windows after it that lie directly behind it
-    /// in the file and are not in memory; marks them as loading.
-    fn extend(&self, window: u64, chunk: ChunkRef, depth: u64) -> Vec<ChunkRef> {
+    /// The chunk of `window` and those of up to `depth` windows after it, and of those `others` that somebody waits for, that lie
+    /// directly behind it in the file and are not in memory; marks them as loading.
+    fn extend(&self, window: u64, chunk: ChunkRef, depth: u64, others: &[u64]) -> Vec<ChunkRef> {
         let mut run = vec![chunk];
         let mut end = chunk.range.end();
         let mut memory = self.memory.lock();
-        let last = (window + depth).min(self.image.superblock().windows() - 1);
+        let last = others.last().map_or(0, |last| *last).max(window + depth);
+        let last = last.min(self.image.superblock().windows() - 1);
         for next in window + 1..=last {
             // Only what the index in memory knows: a neighbour must not cost an index read.
             let Some(WindowRef::Chunk(chunk)) = self.image.peek_window(next) else { break };
-            if chunk.range.offset != end
-                || !self.may_be_readable(next)
-                || !memory.begin_unasked(Key::Cold(next))
-            {
+            if chunk.range.offset != end || !self.may_be_readable(next) {
+                break;
+            }
+            // Those that somebody waits for are marked as loading already.
+            let comes = if others.binary_search(&next).is_ok() {
+                !memory.has_come(next) && !memory.has(Key::Cold(next))
+            } else {
+                memory.begin_unasked(Key::Cold(next))
+            };
+            if !comes {
                 break;
             }
             end = chunk.range.end();
@@ -91,12 +144,14 @@ impl Shared {
         }
         drop(memory);
         let mut cluster = self.cluster.lock();
-        (window + 1..window + run.len() as u64).for_each(|neighbour| cluster.brought(neighbour));
+        let neighbours = window + 1..window + run.len() as u64;
+        let unasked = neighbours.filter(|window| others.binary_search(window).is_err());
+        unasked.for_each(|neighbour| cluster.brought(neighbour));
         run
     }
 
-    /// Reads a run of chunks with one request and hands each over when it has come.
-    fn stream_run(&self, first: u64, run: &[ChunkRef], tools: &mut Decompressor) {
+    /// Reads a run of chunks with one request and hands each over when it has come; ends the `turn` when all have.
+    fn stream_run(&self, first: u64, run: &[ChunkRef], turn: Option<&Turn<'_>>, tools: &mut Decompressor) {
         let mut came = 0;
         let mut asked = Instant::now();
         let outcome = self.image.stream_cold(run, &mut |number, stored| {
@@ -105,6 +160,9 @@ impl Shared {
             }
             let window = first + u64::from(number);
             came = u64::from(number) + 1;
+            if let Some(turn) = turn.filter(|_| came == run.len() as u64) {
+                turn.end();
+            }
             let chunk = &run[number as usize];
             if !self.keep(window, chunk, stored) {
                 self.publish_stored(window, chunk, stored, tools);
@@ -160,7 +218,7 @@ impl Shared {
         let mut memory = self.memory.lock();
         let kept = memory.keep_stored(window, *chunk, stored);
         if kept && near && memory.begin_decoding(window) {
-            self.load(Asker::SOMEBODY, Key::Cold(window));
+            self.decode(window);
         }
         kept
     }

@@ -1,10 +1,12 @@
 //! What the reader's threads do next: the engine's queue decides.
 //!
 //! A thread is a request to the medium, so there are few of them, and what cannot be begun at once waits here: in its
-//! class, with the share of whoever asked (docs/ENGINE.md). Nothing is merged in the queue, because a job brings
-//! its neighbours by itself.
+//! class, with the share of whoever asked (docs/ENGINE.md). Windows that different readers wait for, and that lie
+//! next to each other, become one turn. Whoever reads the medium by himself, as the stream of hot chunks does, waits here for
+//! his turn as well. What needs only a processor waits for a thread, and for nothing else.
 
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Instant;
 
@@ -44,6 +46,8 @@ pub(super) enum Job {
     Load(Key),
     /// Nobody waits for these windows yet; the first is marked as loading.
     Ahead(Range<u64>),
+    /// This window has come, and has to be decompressed.
+    Decode(u64),
 }
 
 impl Job {
@@ -52,24 +56,102 @@ impl Job {
         match self {
             Self::Load(key) => *key,
             Self::Ahead(windows) => Key::Cold(windows.start),
+            Self::Decode(window) => Key::Cold(*window),
         }
     }
 }
 
+/// What a turn at the medium is for.
+enum Errand {
+    /// One of the reader's threads does it.
+    Job(Job),
+    /// A thread of somebody else waits for it.
+    Guest,
+}
+
 struct State {
     queue: Queue,
-    /// Jobs by tag.
-    jobs: Vec<Option<Job>>,
+    /// What each tag is for.
+    errands: Vec<Option<Errand>>,
     free: Vec<u64>,
     /// Jobs that are not as urgent as can be.
     patient: HashMap<Key, Ticket>,
+    /// Jobs that need no medium.
+    ready: VecDeque<Job>,
+    /// Turns that wait for a thread.
+    dispatched: VecDeque<(DispatchId, Vec<Job>)>,
+    /// Guests who wait for their turn, by tag.
+    guests: HashMap<u64, Ticket>,
+    /// Turns of guests who have not noticed yet.
+    granted: HashMap<u64, DispatchId>,
+    /// Of turns that are more than one's, how many have not ended theirs.
+    holders: HashMap<DispatchId, usize>,
+    /// Threads that wait for work.
+    idle: usize,
     stopped: bool,
+}
+
+impl State {
+    fn hand_in(&mut self, now: Nanos, asker: Asker, range: ByteRange, errand: Errand) -> (u64, Ticket) {
+        let tag = self.free.pop().unwrap_or_else(|| {
+            self.errands.push(None);
+            self.errands.len() as u64 - 1
+        });
+        self.errands[tag as usize] = Some(errand);
+        let Asker { client, class } = asker;
+        let request = Request { tag: RequestTag(tag), class, client, direction: Direction::Read, range };
+        (tag, self.queue.handle_request(now, request))
+    }
+
+    /// Gives a turn to those for whom it is.
+    fn begin(&mut self, id: DispatchId) {
+        let tags: Vec<u64> = self.queue.tags(id).map(|tag| tag.0).collect();
+        let mut jobs = Vec::with_capacity(tags.len());
+        let mut holders = 0;
+        for tag in tags {
+            match self.errands[tag as usize].take().expect("an errand is begun once") {
+                Errand::Job(job) => {
+                    self.free.push(tag);
+                    self.patient.remove(&job.key());
+                    jobs.push(job);
+                }
+                // The tag is free when the guest has seen it.
+                Errand::Guest => {
+                    self.guests.remove(&tag);
+                    self.granted.insert(tag, id);
+                    holders += 1;
+                }
+            }
+        }
+        if !jobs.is_empty() {
+            jobs.sort_by_key(Job::key);
+            self.dispatched.push_back((id, jobs));
+            holders += 1;
+        }
+        if holders > 1 {
+            self.holders.insert(id, holders);
+        }
+    }
+
+    /// Somebody is done with a turn.
+    fn end(&mut self, now: Nanos, id: DispatchId) {
+        if let Some(holders) = self.holders.get_mut(&id) {
+            *holders -= 1;
+            if *holders > 0 {
+                return;
+            }
+            self.holders.remove(&id);
+        }
+        drop(self.queue.handle_done(now, id, 0));
+    }
 }
 
 /// Jobs that wait for a thread.
 pub(super) struct Jobs {
     state: Mutex<State>,
     changed: Condvar,
+    /// A guest's turn has come.
+    granted: Condvar,
     started: Instant,
 }
 
@@ -78,37 +160,50 @@ impl Jobs {
     pub(super) fn new(mut config: QueueConfig, threads: usize) -> Self {
         let threads = threads.max(1) as u32;
         for (class, config) in Class::ALL.into_iter().zip(&mut config.classes) {
+            if class == Class::Demand {
+                config.depth = config.depth.min(threads);
+                continue;
+            }
+            // Their jobs bring many chunks already.
             config.merge_bytes = 0;
             // A thread is left for those who wait, whatever else is under way.
-            config.depth =
-                if class == Class::Demand { threads } else { config.depth.min(threads - 1).max(1) };
+            config.depth = config.depth.min(threads - 1).max(1);
         }
         let state = State {
             queue: Queue::new(config),
-            jobs: Vec::new(),
+            errands: Vec::new(),
             free: Vec::new(),
             patient: HashMap::new(),
+            ready: VecDeque::new(),
+            dispatched: VecDeque::new(),
+            guests: HashMap::new(),
+            granted: HashMap::new(),
+            holders: HashMap::new(),
+            idle: 0,
             stopped: false,
         };
-        Self { state: Mutex::new(state), changed: Condvar::new(), started: Instant::now() }
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+            granted: Condvar::new(),
+            started: Instant::now(),
+        }
     }
 
     /// Hands in a job that will ask for about this range of the medium.
     pub(super) fn push(&self, asker: Asker, range: ByteRange, job: Job) {
         let mut state = self.state.lock();
-        let state = &mut *state;
         let key = job.key();
-        let tag = state.free.pop().unwrap_or_else(|| {
-            state.jobs.push(None);
-            state.jobs.len() as u64 - 1
-        });
-        state.jobs[tag as usize] = Some(job);
-        let Asker { client, class } = asker;
-        let request = Request { tag: RequestTag(tag), class, client, direction: Direction::Read, range };
-        let ticket = state.queue.handle_request(self.now(), request);
-        if class > Class::Demand {
+        let (_, ticket) = state.hand_in(self.now(), asker, range, Errand::Job(job));
+        if asker.class > Class::Demand {
             state.patient.insert(key, ticket);
         }
+        self.look(&mut state);
+    }
+
+    /// Hands in a job that needs no medium.
+    pub(super) fn push_ready(&self, job: Job) {
+        self.state.lock().ready.push_back(job);
         self.changed.notify_one();
     }
 
@@ -118,43 +213,100 @@ impl Jobs {
         if let Some(ticket) = state.patient.remove(&key)
             && state.queue.handle_promote(self.now(), ticket, Class::Demand)
         {
-            self.changed.notify_one();
+            self.look(&mut state);
         }
+    }
+
+    /// Somebody waits now for what guests who wait for their turn will bring.
+    pub(super) fn hurry_guests(&self) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let now = self.now();
+        for ticket in state.guests.values() {
+            state.queue.handle_promote(now, *ticket, Class::Demand);
+        }
+        self.look(state);
     }
 
     /// Waits for the next job; `None` when there will be no more.
     pub(super) fn take(&self) -> Option<Turn<'_>> {
         let mut state = self.state.lock();
         while !state.stopped {
-            match state.queue.poll(self.now()) {
-                Poll::Dispatch(dispatch) => {
-                    let tag = state.queue.tags(dispatch.id).next().expect("nothing is merged").0;
-                    let job = state.jobs[tag as usize].take().expect("a job is done once");
-                    state.free.push(tag);
-                    if dispatch.class > Class::Demand {
-                        state.patient.remove(&job.key());
-                    }
-                    return Some(Turn { jobs: self, id: dispatch.id, job });
-                }
-                Poll::WaitUntil(then) => {
+            state.idle += 1;
+            let then = self.pump(&mut state);
+            if let Some((id, jobs)) = state.dispatched.pop_front() {
+                state.idle -= 1;
+                return Some(Turn { jobs: self, id: Cell::new(Some(id)), work: jobs });
+            }
+            if let Some(job) = state.ready.pop_front() {
+                state.idle -= 1;
+                return Some(Turn { jobs: self, id: Cell::new(None), work: vec![job] });
+            }
+            match then {
+                Some(then) => {
                     let pause = then.saturating_sub(self.now());
                     let _ = self.changed.wait_for(&mut state, pause.into());
                 }
-                Poll::Idle => self.changed.wait(&mut state),
+                None => self.changed.wait(&mut state),
             }
+            state.idle -= 1;
         }
         None
+    }
+
+    /// Waits for a turn to read this range of the medium by oneself, which lasts until what is returned is dropped. `None` when
+    /// there will be no more, or the guest `gives_up`: see [`Jobs::wake_guests`].
+    pub(super) fn enter(
+        &self,
+        asker: Asker,
+        range: ByteRange,
+        gives_up: impl Fn() -> bool,
+    ) -> Option<Turn<'_>> {
+        let mut state = self.state.lock();
+        if state.stopped {
+            return None;
+        }
+        let (tag, ticket) = state.hand_in(self.now(), asker, range, Errand::Guest);
+        state.guests.insert(tag, ticket);
+        self.look(&mut state);
+        loop {
+            if let Some(id) = state.granted.remove(&tag) {
+                state.free.push(tag);
+                return Some(Turn { jobs: self, id: Cell::new(Some(id)), work: Vec::new() });
+            }
+            if state.stopped || gives_up() {
+                state.queue.handle_cancel(self.now(), ticket);
+                state.guests.remove(&tag);
+                state.errands[tag as usize] = None;
+                state.free.push(tag);
+                return None;
+            }
+            self.granted.wait(&mut state);
+        }
+    }
+
+    /// Guests who wait look whether they give up.
+    pub(super) fn wake_guests(&self) {
+        // Under the lock, so that nobody has looked and does not wait yet.
+        let _state = self.state.lock();
+        self.granted.notify_all();
     }
 
     /// Ends all waiting; jobs that nobody has begun are not done.
     pub(super) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
+        self.granted.notify_all();
     }
 
     /// What the queue has done so far.
     pub(super) fn metrics(&self) -> QueueMetrics {
         self.state.lock().queue.metrics(self.now())
+    }
+
+    /// How the queue behaves.
+    pub(super) fn config(&self) -> QueueConfig {
+        *self.state.lock().queue.config()
     }
 
     /// A client has one more connection.
@@ -167,32 +319,69 @@ impl Jobs {
         self.state.lock().queue.close_connection(client);
     }
 
+    /// Lets everybody begin whose turn it is, as long as a thread is idle for it. Returns when to look again although nothing
+    /// has changed.
+    fn pump(&self, state: &mut State) -> Option<Nanos> {
+        while state.idle > state.dispatched.len() {
+            match state.queue.poll(self.now()) {
+                Poll::Dispatch(dispatch) => {
+                    let jobs = state.dispatched.len();
+                    state.begin(dispatch.id);
+                    if state.dispatched.len() > jobs {
+                        self.changed.notify_one();
+                    }
+                    if !state.granted.is_empty() {
+                        self.granted.notify_all();
+                    }
+                }
+                Poll::WaitUntil(then) => return Some(then),
+                Poll::Idle => break,
+            }
+        }
+        None
+    }
+
+    /// As [`pump`](Self::pump), by somebody who does not wait himself.
+    fn look(&self, state: &mut State) {
+        if self.pump(state).is_some() {
+            // One of those who wait has to look again then.
+            self.changed.notify_one();
+        }
+    }
+
     fn now(&self) -> Nanos {
         self.started.elapsed().into()
     }
 }
 
-/// A job that a thread has taken; over when this is dropped.
+/// A turn at the medium, or jobs that need none; over when this is dropped.
 pub(super) struct Turn<'a> {
     jobs: &'a Jobs,
-    id: DispatchId,
-    pub(super) job: Job,
+    id: Cell<Option<DispatchId>>,
+    /// In order of position; several are windows that somebody waits for.
+    pub(super) work: Vec<Job>,
+}
+
+impl Turn<'_> {
+    /// The medium has given everything: the next turn begins, whatever this thread goes on with.
+    pub(super) fn end(&self) {
+        let Some(id) = self.id.take() else { return };
+        let mut state = self.jobs.state.lock();
+        state.end(self.jobs.now(), id);
+        self.jobs.look(&mut state);
+    }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut state = self.jobs.state.lock();
-        let now = self.jobs.now();
-        drop(state.queue.handle_done(now, self.id, 0));
-        // Others may have waited for this one to end although a thread was free.
-        if state.queue.waiting() > 0 {
-            self.jobs.changed.notify_one();
-        }
+        self.end();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use hs_engine::queue::{ClassConfig, MediumTraits};
+
     use super::*;
 
     fn window(window: u64) -> (ByteRange, Job) {
@@ -205,10 +394,84 @@ mod tests {
     }
 
     fn next(jobs: &Jobs) -> u64 {
-        match jobs.take().expect("there is a job").job {
-            Job::Load(Key::Cold(window)) => window,
-            ref other => panic!("not a cold window: {other:?}"),
+        match jobs.take().expect("there is a job").work[..] {
+            [Job::Load(Key::Cold(window))] => window,
+            ref other => panic!("not one cold window: {other:?}"),
         }
+    }
+
+    /// A medium that serves one request at a time, and lets prefetch begin at once.
+    fn serial() -> QueueConfig {
+        let traits = MediumTraits { rotational: true, overlaps: false, bytes_per_s: None };
+        let config = QueueConfig::for_medium(traits);
+        let classes = config.classes.map(|class| ClassConfig { hold_off: Nanos::ZERO, ..class });
+        QueueConfig { classes, ..config }
+    }
+
+    #[test]
+    fn windows_that_lie_next_to_each_other_are_one_turn_whoever_waits_for_them() {
+        let jobs = Jobs::new(serial(), 2);
+        for (client, window) in [(1, 6), (2, 5), (1, 9), (3, 7)] {
+            jobs.push(
+                Asker::waiting(ClientKey(client)),
+                ByteRange::new(window * 40_000, 40_000),
+                Job::Load(Key::Cold(window)),
+            );
+        }
+        let turn = jobs.take().expect("there are jobs");
+        let load = |window| Job::Load(Key::Cold(window));
+        assert_eq!(turn.work, [load(5), load(6), load(7)]);
+        drop(turn);
+        assert_eq!(jobs.take().expect("one more").work, [load(9)]);
+        assert_eq!(jobs.metrics().classes[0].merged(), 2);
+    }
+
+    #[test]
+    fn a_guest_has_a_turn_like_everybody_and_the_next_begins_when_it_ends() {
+        let jobs = Jobs::new(serial(), 2);
+        let guest = Asker { client: ClientKey::NOBODY, class: Class::Prefetch };
+        let range = ByteRange::new(0, 1 << 20);
+        std::thread::scope(|scope| {
+            let (took, taken) = std::sync::mpsc::channel();
+            let worker = scope.spawn(|| {
+                let took = took;
+                while let Some(turn) = jobs.take() {
+                    took.send(turn.work.clone()).expect("somebody listens");
+                }
+            });
+            let turn = jobs.enter(guest, range, || false).expect("it is nobody else's");
+            push(&jobs, 1, Class::Demand, 3);
+            assert!(taken.try_recv().is_err(), "the medium serves one at a time");
+            turn.end();
+            assert_eq!(taken.recv().expect("a job"), [window(3).1]);
+            drop(turn);
+            assert!(jobs.enter(guest, range, || false).is_some());
+            jobs.stop();
+            assert!(jobs.enter(guest, range, || false).is_none());
+            worker.join().expect("it ends");
+        });
+    }
+
+    #[test]
+    fn a_guest_gives_up_and_leaves_nothing() {
+        let jobs = Jobs::new(serial(), 2);
+        let guest = Asker { client: ClientKey::NOBODY, class: Class::Prefetch };
+        assert!(jobs.enter(guest, ByteRange::new(0, 4096), || true).is_none());
+        push(&jobs, 1, Class::Demand, 3);
+        assert_eq!(next(&jobs), 3);
+        assert_eq!(jobs.state.lock().queue.waiting(), 0);
+    }
+
+    #[test]
+    fn what_needs_no_medium_does_not_wait_for_it() {
+        let jobs = Jobs::new(serial(), 2);
+        push(&jobs, 1, Class::Demand, 1);
+        push(&jobs, 1, Class::Demand, 5);
+        let turn = jobs.take().expect("a job");
+        jobs.push_ready(Job::Decode(9));
+        assert_eq!(jobs.take().expect("a job").work, [Job::Decode(9)]);
+        turn.end();
+        assert_eq!(next(&jobs), 5);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::Image;
 const MAX_TOLD: usize = 4096;
 
 /// Names a chunk: hot ones by their number through all segments, cold ones by their window.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) enum Key {
     Hot(u32),
     Cold(u64),
@@ -186,6 +186,7 @@ impl Memory {
         let unasked = self.loading.get(&key).is_none_or(Vec::is_empty);
         if unasked {
             self.loading.remove(&key);
+            self.end_decoding(key);
         }
         unasked
     }
@@ -251,6 +252,11 @@ impl Memory {
             self.joined.insert(key);
             true
         }
+    }
+
+    /// Whether somebody waits for the stream to bring this chunk.
+    pub(super) fn is_joined(&self, key: Key) -> bool {
+        self.joined.contains(&key)
     }
 
     /// The readers of `key` wait for the stream no longer; false when they did not.
