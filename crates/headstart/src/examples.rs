@@ -89,6 +89,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("verify", &["headstart verify fast.hsi", "headstart verify disk.hsi --against disk.raw"]),
     ("lab disk", &["headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json"]),
     ("lab media", &["headstart lab media"]),
+    (
+        "lab predict",
+        &[
+            "headstart lab predict fast.hsi --profile start.hsp --medium cd-24x-cav",
+            "headstart lab predict fast.hsi -p start.hsp --compare hdd-7200,nvme,lan-100m,raw,unoptimised,optimised",
+            "headstart lab predict start.hsp --medium lan-1g --layout optimised --clients 50",
+        ],
+    ),
     ("lab list", &["headstart lab list"]),
     (
         "lab run",

@@ -6,6 +6,7 @@
 
 mod experiments;
 mod models;
+pub mod predict;
 mod prefetching;
 mod report;
 mod simulation;

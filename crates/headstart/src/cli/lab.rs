@@ -1,5 +1,7 @@
 //! `headstart lab`: its commands and flags.
 
+mod predict;
+
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -9,6 +11,8 @@ use hs_lab::{EXPERIMENTS, Experiment};
 
 use crate::medium::{Damage, MediumParser};
 
+pub(crate) use self::predict::{Compared, LabPredict, Layout};
+
 /// Commands of `headstart lab`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
@@ -16,6 +20,11 @@ pub(crate) enum Lab {
     Disk(LabDisk),
     /// Say which media are modelled.
     Media(LabMedia),
+    /// Predict how long a start takes from a medium, and why.
+    ///
+    /// The recorded program runs in virtual time: its reads go through a model of the kernel's read-ahead and the engine's own policies
+    /// to the model of the medium. docs/LAB.md says what is modelled, and how far it agrees with starts in real time.
+    Predict(LabPredict),
     /// Say which experiments there are.
     List(LabList),
     /// Run an experiment with the engine on models of media, in virtual time, and print what comes out.

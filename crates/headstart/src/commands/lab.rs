@@ -3,3 +3,4 @@
 pub(crate) mod disk;
 pub(crate) mod experiments;
 pub(crate) mod media;
+pub(crate) mod predict;
