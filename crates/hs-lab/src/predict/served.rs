@@ -48,6 +48,8 @@ enum Place {
 /// Something that happens later.
 #[derive(Clone, Copy, Debug)]
 enum Later {
+    /// The first piece of a request has come.
+    First(usize),
     /// The stored bytes of a piece have come with this request.
     Came(usize, Key),
     /// A piece is decompressed.
@@ -110,7 +112,8 @@ pub(crate) const SERVED: u64 = 1 << 63;
 const PROOF: u64 = 5;
 /// Windows ahead of a reader who has just proved to be sequential.
 const FIRST_DEPTH: u64 = 8;
-/// Bytes that a broken-off request brings at least: media hand them out in such pieces.
+/// Media hand out the bytes of a streamed request in such pieces (`hs_store::Emulate`): what has come is known piece by piece, and a
+/// request that is broken off brings one at least.
 const PIECE_BYTES: u64 = 64 << 10;
 
 impl<'a> Served<'a> {
@@ -368,7 +371,12 @@ impl<'a> Served<'a> {
         let Some(job) = self.jobs.get(&request).cloned() else { return };
         let sent = io.service_of(request);
         let origin = sent.dispatch.range.offset;
-        let arrival = |end: u64| sent.service.arrival(end - origin, sent.dispatch.range.len);
+        let len = sent.dispatch.range.len;
+        let arrival = |end: u64| {
+            let pieces = (end - origin).next_multiple_of(PIECE_BYTES).min(len);
+            sent.service.arrival(pieces, len)
+        };
+        self.plan(io, arrival(origin + 1), Later::First(request));
         match job {
             Job::Opening { chunks } => {
                 let tables = self.layout.tables.end().max(origin + BLOCK_BYTES.min(sent.dispatch.range.len));
@@ -379,7 +387,6 @@ impl<'a> Served<'a> {
                 }
                 if chunks > 0 {
                     let id = self.policy.handle_head(sent.at, chunks, self.layout.tables.end() - origin);
-                    self.policy.handle_first_byte(io.now(), id);
                     self.jobs.insert(request, Job::Stream { id, first: 0, count: chunks });
                 }
             }
@@ -389,13 +396,11 @@ impl<'a> Served<'a> {
                     self.plan(io, arrival(end), Later::Came(request, Key::Cold(window)));
                 }
             }
-            Job::Stream { id, first, count } => {
-                self.policy.handle_first_byte(io.now(), id);
+            Job::Stream { first, count, .. } => {
                 for chunk in first..first + count {
                     let then = arrival(self.layout.hot[chunk as usize].at.end());
                     self.plan(io, then, Later::Came(request, Key::Hot(chunk)));
                 }
-                self.turn(io);
             }
             Job::Index { .. } | Job::Hot { .. } => {}
         }
@@ -450,6 +455,12 @@ impl<'a> Served<'a> {
         let news = match what {
             Later::Opened => News::Opened,
             Later::Turn => News::Nothing,
+            Later::First(request) => {
+                if let Some(Job::Stream { id, .. }) = self.jobs.get(&request) {
+                    self.policy.handle_first_byte(io.now(), *id);
+                }
+                News::Nothing
+            }
             Later::Came(request, key) => {
                 if let (Key::Hot(chunk), Some(Job::Stream { id, .. })) = (key, self.jobs.get(&request)) {
                     self.policy.handle_progress(io.now(), *id, chunk);
