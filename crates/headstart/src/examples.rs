@@ -87,7 +87,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("inspect", &["headstart inspect fast.hsi", "headstart inspect start.hsp --csv >reads.csv"]),
     ("verify", &["headstart verify fast.hsi", "headstart verify disk.hsi --against disk.raw"]),
-    ("lab disk", &["headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json"]),
+    (
+        "lab disk",
+        &[
+            "headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json",
+            "headstart lab disk live.iso --nbd localhost --medium cd-24x-cav   # qemu-system-x86_64 -cdrom nbd://localhost",
+        ],
+    ),
     ("lab media", &["headstart lab media"]),
     (
         "lab predict",

@@ -3,11 +3,13 @@
 mod predict;
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use hs_device::Medium;
 use hs_lab::{EXPERIMENTS, Experiment};
+use hs_serve::nbd::NbdAddress;
 
 use crate::medium::{Damage, MediumParser};
 
@@ -16,7 +18,7 @@ pub(crate) use self::predict::{Compared, LabPredict, Layout};
 /// Commands of `headstart lab`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
-    /// Show FILE as DIR/NAME on an emulated medium, for any other program; the medium counts.
+    /// Show FILE as DIR/NAME, or to NBD clients, on an emulated medium, for any other program; the medium counts.
     Disk(LabDisk),
     /// Say which media are modelled.
     Media(LabMedia),
@@ -40,7 +42,11 @@ pub(crate) struct LabDisk {
     /// The file that the medium holds.
     pub file: PathBuf,
     /// An empty directory, in which it appears under its own name.
-    pub dir: PathBuf,
+    #[arg(required_unless_present = "nbd")]
+    pub dir: Option<PathBuf>,
+    /// Serve it to NBD clients here, under its own name and as the default export: HOST[:PORT] or unix:PATH.
+    #[arg(long, value_name = "ADDR", value_parser = NbdAddress::from_str)]
+    pub nbd: Option<NbdAddress>,
     /// The medium.
     #[arg(long, value_name = "M", value_parser = MediumParser)]
     pub medium: Medium,
