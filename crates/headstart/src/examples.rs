@@ -103,6 +103,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart lab predict start.hsp --medium lan-1g --layout optimised --clients 50",
         ],
     ),
+    (
+        "lab replay",
+        &[
+            "headstart lab replay start.hsp --medium sd-uhs1",
+            "headstart lab replay fio.log --medium mine.toml --depth 16 --json",
+            "headstart lab replay blkparse.txt --on /dev/nvme0n1    # it is only read",
+        ],
+    ),
     ("lab list", &["headstart lab list"]),
     (
         "lab run",

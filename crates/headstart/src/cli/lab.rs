@@ -1,6 +1,7 @@
 //! `headstart lab`: its commands and flags.
 
 mod predict;
+mod replay;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,6 +15,7 @@ use hs_serve::nbd::NbdAddress;
 use crate::medium::{Damage, MediumParser};
 
 pub(crate) use self::predict::{Compared, LabPredict, Layout};
+pub(crate) use self::replay::LabReplay;
 
 /// Commands of `headstart lab`.
 #[derive(Debug, Subcommand)]
@@ -27,6 +29,8 @@ pub(crate) enum Lab {
     /// The recorded program runs in virtual time: its reads go through a model of the kernel's read-ahead and the engine's own policies
     /// to the model of the medium. docs/LAB.md says what is modelled, and how far it agrees with starts in real time.
     Predict(LabPredict),
+    /// Replay a recorded start, an iolog of fio or the text of blkparse on a model, or on a real device.
+    Replay(LabReplay),
     /// Say which experiments there are.
     List(LabList),
     /// Run an experiment with the engine on models of media, in virtual time, and print what comes out.

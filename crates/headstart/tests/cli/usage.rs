@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 24] = [
+const COMMANDS: [&[&str]; 25] = [
     &["build"],
     &["import"],
     &["export"],
@@ -25,6 +25,7 @@ const COMMANDS: [&[&str]; 24] = [
     &["lab", "disk"],
     &["lab", "media"],
     &["lab", "predict"],
+    &["lab", "replay"],
     &["lab", "list"],
     &["lab", "run"],
     &["doctor"],

@@ -13,14 +13,14 @@ use super::served::{Key, News, SERVED, Served, ServedConfig};
 use crate::simulation::{Io, Workload};
 
 /// How the disk is shown to the program.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front {
     /// How far the kernel reads ahead in it.
     pub read_ahead_pages: u64,
     /// Hot blocks are put into the page cache as they come.
     pub pushed: bool,
-    /// While one of its processes waits, so much of the program goes on, from 0 to 1.
-    pub overlap: f64,
+    /// When one of its processes waits, the others have so much to do before they all wait as well.
+    pub overlap: Nanos,
 }
 
 /// A read that the kernel has made and that has not been answered.
@@ -160,11 +160,7 @@ impl Client<'_> {
                 let waited = io.now().saturating_sub(since);
                 self.waited += waited;
                 self.waits += 1;
-                // Other processes went on, until one of them wanted to read.
-                let went_on = Nanos((waited.0 as f64 * self.front.overlap) as u64);
-                let due =
-                    self.program.reads.get(self.next + 1).map_or(self.program.own_time, |read| read.after);
-                self.own = (self.own + went_on).min(due.max(self.own));
+                self.own += waited.min(self.front.overlap);
                 self.proceed(io);
             }
         }

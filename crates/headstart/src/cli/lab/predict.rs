@@ -38,9 +38,10 @@ pub(crate) struct LabPredict {
     /// What the program takes with everything in memory, from a start of its own; else as recorded.
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub own_time: Option<Duration>,
-    /// While one of its processes waits, so many per cent of the program go on: 0 for one process after another.
-    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = clap::value_parser!(u8).range(..=99))]
-    pub overlap: u8,
+    /// When one of its processes waits, the others have so much to do before they wait as well: 4 for a system that boots,
+    /// 0 for other programs when not given.
+    #[arg(long, value_name = "MS")]
+    pub overlap: Option<u16>,
     /// How far the kernel reads ahead in the disk.
     #[arg(long, value_name = "KIB", default_value = "128", value_parser = clap::value_parser!(u16).range(..=1024))]
     pub read_ahead: u16,
