@@ -5,6 +5,7 @@
 //! last digit. The [`EXPERIMENTS`] say what they show; docs/LAB.md says why, and where their parameters come from.
 
 mod experiments;
+pub mod harness;
 mod histogram;
 mod models;
 pub mod predict;
