@@ -8,25 +8,40 @@
 //! One model a file: [`flat`](Flat) is a latency and a rate, nothing else. `cd` and `hdd` are the figures of
 //! two drives, over one `drive` (head and buffer) on two surfaces, `spiral` and `zones`; docs/MEDIA.md names
 //! their sources. `news` are the disks of a workstation of 1986 to 1991, which also write, on surfaces of `tracks`;
-//! docs/LAB.md names theirs.
+//! docs/LAB.md names theirs. [`SsdSpec`], [`LinkSpec`] and [`DiskSpec`] are models whose figures are given: by a preset, or by a
+//! file of a person's own ([`Model::from_toml`]).
 
 mod cd;
 mod drive;
 mod flat;
 mod hdd;
+mod link;
 mod medium;
+mod model;
+mod model_file;
 mod news;
+mod presets;
+mod quantity;
 mod seek;
 mod service;
 mod spiral;
+mod ssd;
 mod surface;
 mod tracks;
+mod turning;
 mod zones;
 
 pub use flat::{Flat, FlatSpec};
+pub use link::LinkSpec;
 pub use medium::{Medium, MediumError};
+pub use model::{Model, ModelKind, ModelName};
+pub use model_file::{ModelFileError, ModelFileFault, write as write_model_file};
 pub use news::NewsDisk;
+pub use presets::{PRESETS, Preset};
+pub use quantity::{Quantity, QuantityFault};
 pub use service::Service;
+pub use ssd::{SsdRates, SsdSpec};
+pub use turning::DiskSpec;
 
 use hs_units::{ByteRange, Nanos};
 

@@ -5,15 +5,21 @@
 //! last digit. The [`EXPERIMENTS`] say what they show; docs/LAB.md says why, and where their parameters come from.
 
 mod experiments;
+pub mod harness;
+mod histogram;
 mod models;
+pub mod predict;
 mod prefetching;
+mod replay;
 mod report;
 mod simulation;
 mod statistics;
 mod streams;
 
 pub use experiments::{EXPERIMENTS, Experiment};
+pub use histogram::Histogram;
 pub use models::Model;
+pub use replay::{Pace, Replay, ReplayOutcome, Replayed};
 pub use report::{Cell, Figure, Report, Target};
 pub use simulation::{Answer, Io, Run, Sent, Station, Workload, simulate};
 pub use statistics::Latencies;

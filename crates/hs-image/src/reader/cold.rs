@@ -75,7 +75,7 @@ impl Shared {
                 self.publish(Key::Cold(window), &zeroes, false);
             }
             Ok(WindowRef::Chunk(chunk)) => {
-                let depth = self.cluster.lock().miss();
+                let depth = self.neighbours.lock().miss();
                 let run = self.extend(window, chunk, depth, others);
                 let end = window + run.len() as u64;
                 let is_last = others.last().is_none_or(|last| *last < end);
@@ -143,10 +143,9 @@ impl Shared {
             run.push(chunk);
         }
         drop(memory);
-        let mut cluster = self.cluster.lock();
-        let neighbours = window + 1..window + run.len() as u64;
-        let unasked = neighbours.filter(|window| others.binary_search(window).is_err());
-        unasked.for_each(|neighbour| cluster.brought(neighbour));
+        let mut neighbours = self.neighbours.lock();
+        let unasked = (window + 1..window + run.len() as u64).filter(|window| others.binary_search(window).is_err());
+        unasked.for_each(|neighbour| neighbours.brought(neighbour));
         run
     }
 
