@@ -8,14 +8,18 @@
 //! One model a file: [`flat`](Flat) is a latency and a rate, nothing else. `cd` and `hdd` are the figures of
 //! two drives, over one `drive` (head and buffer) on two surfaces, `spiral` and `zones`; docs/MEDIA.md names
 //! their sources. `news` are the disks of a workstation of 1986 to 1991, which also write, on surfaces of `tracks`;
-//! docs/LAB.md names theirs.
+//! docs/LAB.md names theirs. `optical` are CD drives by their control of the rotation, `emmc` is flash whose service time
+//! depends on the address step, `home_disk` the disk of seeds 003.
 
 mod cd;
 mod drive;
+mod emmc;
 mod flat;
 mod hdd;
+mod home_disk;
 mod medium;
 mod news;
+mod optical;
 mod seek;
 mod service;
 mod spiral;
@@ -23,9 +27,12 @@ mod surface;
 mod tracks;
 mod zones;
 
+pub use emmc::Emmc;
 pub use flat::{Flat, FlatSpec};
+pub use home_disk::HomeDisk;
 pub use medium::{Medium, MediumError};
 pub use news::NewsDisk;
+pub use optical::{OpticalDrive, Rotation};
 pub use service::Service;
 
 use hs_units::{ByteRange, Nanos};
