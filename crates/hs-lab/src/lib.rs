@@ -7,6 +7,7 @@
 mod experiments;
 mod models;
 mod prefetching;
+mod published;
 mod report;
 mod simulation;
 mod statistics;
@@ -14,6 +15,7 @@ mod streams;
 
 pub use experiments::{EXPERIMENTS, Experiment};
 pub use models::Model;
+pub use published::{Claim, Published, Verdict};
 pub use report::{Cell, Figure, Report, Target};
 pub use simulation::{Answer, Io, Run, Sent, Station, Workload, simulate};
 pub use statistics::Latencies;
