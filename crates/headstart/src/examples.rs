@@ -88,6 +88,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("inspect", &["headstart inspect fast.hsi", "headstart inspect start.hsp --csv >reads.csv"]),
     ("verify", &["headstart verify fast.hsi", "headstart verify disk.hsi --against disk.raw"]),
     ("lab disk", &["headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json"]),
+    ("lab media", &["headstart lab media"]),
     ("lab list", &["headstart lab list"]),
     (
         "lab run",

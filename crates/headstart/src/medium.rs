@@ -7,12 +7,28 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::{PossibleValue, TypedValueParser};
-use hs_device::Medium;
+use hs_device::{Medium, Model};
 use hs_store::{Count, Counters, Emulate, Fault, FileStore, Retry, RetryCounters, RetrySnapshot, Store};
 
 use crate::bad_sectors::BadSectors;
 
-/// Takes any name of a medium, and tells help texts and shells those that stand for themselves.
+/// The medium called `name`, or the model that the file of that name describes, if it ends in `.toml`.
+pub(crate) fn named(name: &str) -> anyhow::Result<Medium> {
+    if !name.ends_with(".toml") {
+        return Ok(Medium::parse(name)?);
+    }
+    // A model takes some lines; whatever is longer is something else.
+    let file = std::fs::File::open(name).with_context(|| format!("open {name}"))?;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, MAX_MODEL_BYTES), &mut text)
+        .with_context(|| format!("read {name}"))?;
+    Model::from_toml(&text).map(Medium::Model).with_context(|| format!("{name} is no model"))
+}
+
+/// Bytes of a model file that are read.
+const MAX_MODEL_BYTES: u64 = 64 << 10;
+
+/// Takes any name of a medium, or a model file, and tells help texts and shells those that stand for themselves.
 #[derive(Clone)]
 pub(crate) struct MediumParser;
 
@@ -25,12 +41,12 @@ impl TypedValueParser for MediumParser {
         arg: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<Medium, clap::Error> {
-        let parse = |text: &str| Medium::parse(text);
+        let parse = |text: &str| named(text).map_err(|error| format!("{error:#}"));
         TypedValueParser::parse_ref(&parse, cmd, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(Medium::names().iter().map(PossibleValue::new)))
+        Some(Box::new(Medium::names().map(PossibleValue::new)))
     }
 }
 

@@ -14,83 +14,38 @@
 //! That going up is cheaper than going down is what Nakamura and others say of two telephones in words (2013, figures 5
 //! and 6); *why* it is cheaper is our assumption. Parameters and their sources: docs/MEDIA.md.
 
-use core::fmt;
-
 use hs_units::{ByteRange, Nanos};
 
-use crate::{Device, Service};
+use crate::{Device, Service, WritableDevice};
 
 /// Bytes that a page of the map speaks of: 1,024 entries of 4 bytes for pages of 4 KiB.
 const MAP_PAGE_COVERS: u64 = 4 << 20;
 
-/// A device of the kind.
+/// The parameters of a device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Emmc {
-    /// Of a telephone of 2010, eMMC 4.3 on a bus of 8 bits at 52 MHz.
-    Emmc2010,
-    /// Of a tablet of 2012, eMMC 4.41 with double data rate.
-    Emmc2012,
-}
-
-/// What the devices differ in.
-struct Spec {
+pub struct EmmcSpec {
     /// From the command to the controller's doing something about it, and the answer.
-    command: Nanos,
+    pub command: Nanos,
     /// The flash reads a page.
-    read: Nanos,
+    pub page_read: Nanos,
     /// Bytes a second from the flash to the computer.
-    rate: f64,
+    pub bytes_per_s: u64,
 }
 
-impl Emmc {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Emmc2010, Self::Emmc2012];
-
-    /// Its name among the media.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Emmc2010 => "emmc-2010",
-            Self::Emmc2012 => "emmc-2012",
-        }
-    }
-
-    const fn spec(self) -> Spec {
-        match self {
-            Self::Emmc2010 => Spec { command: Nanos(250_000), read: Nanos(75_000), rate: 20e6 },
-            Self::Emmc2012 => Spec { command: Nanos(150_000), read: Nanos(75_000), rate: 40e6 },
-        }
-    }
-
-    /// A fresh, idle device.
-    #[must_use]
-    pub fn device(self) -> Box<dyn Device> {
-        Box::new(Flash { spec: self.spec(), free: Nanos::ZERO, end: 0 })
-    }
-
-    /// Bytes a second of a long sequential read.
-    #[must_use]
-    pub const fn rate_bytes_per_second(self) -> f64 {
-        self.spec().rate
+impl EmmcSpec {
+    pub(crate) const fn device(self) -> Flash {
+        Flash { spec: self, free: Nanos::ZERO, end: 0 }
     }
 
     /// To the first byte of a request further up.
-    #[must_use]
-    pub fn latency(self) -> Nanos {
-        let spec = self.spec();
-        spec.command + spec.read + spec.read
-    }
-}
-
-impl fmt::Display for Emmc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    pub(crate) fn latency(self) -> Nanos {
+        self.command + self.page_read + self.page_read
     }
 }
 
 /// A device at work: one request at a time.
-struct Flash {
-    spec: Spec,
+pub(crate) struct Flash {
+    spec: EmmcSpec,
     free: Nanos,
     /// Where the last request ended, and reading ahead began.
     end: u64,
@@ -113,9 +68,9 @@ impl Flash {
 impl Device for Flash {
     fn submit(&mut self, now: Nanos, request: ByteRange) -> Service {
         let starts = now.max(self.free);
-        let reads = self.spec.read.0 * u64::from(self.reads(request));
+        let reads = self.spec.page_read.0 * u64::from(self.reads(request));
         let first_byte = starts + self.spec.command + Nanos(reads);
-        let done = first_byte + Nanos::from_secs_f64(request.len as f64 / self.spec.rate);
+        let done = first_byte + Nanos::from_secs_f64(request.len as f64 / self.spec.bytes_per_s as f64);
         self.free = done;
         self.end = request.end();
         Service { starts, first_byte, done }
@@ -134,13 +89,23 @@ impl Device for Flash {
     }
 }
 
+/// Writing takes what reading takes: the map must be found as well, and how long the flash programs is not modelled.
+impl WritableDevice for Flash {
+    fn write(&mut self, now: Nanos, request: ByteRange) -> Service {
+        self.submit(now, request)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const TABLET: EmmcSpec =
+        EmmcSpec { command: Nanos(150_000), page_read: Nanos(75_000), bytes_per_s: 40_000_000 };
+
     /// Time of a read of 4 KiB at `to` after one at `from`.
     fn step(from: u64, to: u64) -> Nanos {
-        let mut device = Emmc::Emmc2012.device();
+        let mut device = TABLET.device();
         let before = device.submit(Nanos::ZERO, ByteRange::new(from, 4_096));
         let service = device.submit(before.done, ByteRange::new(to, 4_096));
         service.done - service.starts
@@ -159,7 +124,7 @@ mod tests {
 
     #[test]
     fn an_abandoned_request_leaves_the_device_free() {
-        let mut device = Emmc::Emmc2010.device();
+        let mut device = TABLET.device();
         let service = device.submit(Nanos::ZERO, ByteRange::new(0, 1 << 20));
         device.abandon(service.first_byte, service);
         let next = device.submit(service.first_byte, ByteRange::new(8 << 20, 4_096));

@@ -15,7 +15,7 @@ use core::num::NonZeroU64;
 
 use hs_units::{ByteRange, Nanos};
 
-use crate::{Device, Service};
+use crate::{Device, Service, WritableDevice};
 
 /// The parameters of a flat medium. Its text is `flat-10ms-25mbs` or `flat-10ms-25mbs-serial`,
 /// with `us` instead of `ms` where the latency is not whole milliseconds.
@@ -129,6 +129,12 @@ impl Device for Flat {
             // for a latency that began later than this one's.
             now.clamp(service.first_byte, service.done)
         };
+    }
+}
+
+impl WritableDevice for Flat {
+    fn write(&mut self, now: Nanos, request: ByteRange) -> Service {
+        self.submit(now, request)
     }
 }
 

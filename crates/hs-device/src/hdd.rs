@@ -4,11 +4,12 @@
 
 use hs_units::Nanos;
 
-use crate::Device;
+use crate::drive::writing::{WriteSpec, WritingDrive};
 use crate::drive::{Drive, DriveSpec};
 use crate::seek::{SeekCurve, SeekTimes};
 use crate::surface::Surface;
 use crate::zones::{ZoneTable, Zones};
+use crate::{Device, WritableDevice};
 
 const SECTOR_BYTES: u64 = 512;
 
@@ -56,6 +57,14 @@ pub(crate) fn device() -> Box<dyn Device> {
     let disk = Zones::new(TABLE);
     let spec = spec(&disk);
     Box::new(Drive::new(disk, spec, BASE))
+}
+
+/// The same, written without a cache.
+pub(crate) fn writable_device() -> Box<dyn WritableDevice> {
+    let disk = Zones::new(TABLE);
+    let spec = spec(&disk);
+    let write = WriteSpec { passes: 1, buffer_bytes: spec.buffer_bytes };
+    Box::new(WritingDrive { drive: Drive::new(disk, spec, BASE), write })
 }
 
 /// Bytes a second under the head at byte `offset` of the file.

@@ -8,32 +8,46 @@
 //! One model a file: [`flat`](Flat) is a latency and a rate, nothing else. `cd` and `hdd` are the figures of
 //! two drives, over one `drive` (head and buffer) on two surfaces, `spiral` and `zones`; docs/MEDIA.md names
 //! their sources. `news` are the disks of a workstation of 1986 to 1991, which also write, on surfaces of `tracks`;
-//! docs/LAB.md names theirs. `optical` are CD drives by their control of the rotation, `emmc` is flash whose service time
-//! depends on the address step, `home_disk` the disk of seeds 003.
+//! docs/LAB.md names theirs. `optical` are CD drives by their control of the rotation, [`EmmcSpec`] is flash whose
+//! service time depends on the address step.
+//! [`SsdSpec`], [`LinkSpec`] and [`DiskSpec`] are models whose figures are given: by a preset, or by a
+//! file of a person's own ([`Model::from_toml`]).
 
 mod cd;
 mod drive;
 mod emmc;
 mod flat;
 mod hdd;
-mod home_disk;
+mod link;
 mod medium;
+mod model;
+mod model_file;
 mod news;
 mod optical;
+mod presets;
+mod quantity;
 mod seek;
 mod service;
 mod spiral;
+mod ssd;
 mod surface;
 mod tracks;
+mod turning;
 mod zones;
 
-pub use emmc::Emmc;
+pub use emmc::EmmcSpec;
 pub use flat::{Flat, FlatSpec};
-pub use home_disk::HomeDisk;
+pub use link::LinkSpec;
 pub use medium::{Medium, MediumError};
+pub use model::{Model, ModelKind, ModelName};
+pub use model_file::{ModelFileError, ModelFileFault, write as write_model_file};
 pub use news::NewsDisk;
 pub use optical::{OpticalDrive, Rotation};
+pub use presets::{PRESETS, Preset};
+pub use quantity::{Quantity, QuantityFault};
 pub use service::Service;
+pub use ssd::{SsdRates, SsdSpec};
+pub use turning::DiskSpec;
 
 use hs_units::{ByteRange, Nanos};
 

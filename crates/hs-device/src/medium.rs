@@ -5,12 +5,14 @@ use core::str::FromStr;
 
 use hs_units::{ByteRange, Nanos};
 
-use crate::{Device, Flat, FlatSpec, cd, hdd};
+use crate::model::{Model, ModelKind};
+use crate::presets::{PRESETS, preset};
+use crate::{Device, Flat, FlatSpec, WritableDevice, cd, hdd};
 
 /// A medium that a user can name: `none` for the real one, whatever it is, or the model of another.
 ///
-/// Its text parses back to the same medium; a name with another unit is printed in the plainest
-/// one, so `flat-1000us-25mbs` prints as `flat-1ms-25mbs`.
+/// Its text parses back to the same medium, but for a model of a person's own, which has only its name; a name with
+/// another unit is printed in the plainest one, so `flat-1000us-25mbs` prints as `flat-1ms-25mbs`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Medium {
@@ -23,6 +25,8 @@ pub enum Medium {
     Cd24xCav,
     /// A hard disk of 7200 turns a minute.
     Hdd7200,
+    /// One of [`PRESETS`], or a model from a file.
+    Model(Model),
 }
 
 /// Why a text names no medium, or a file does not fit on one.
@@ -31,9 +35,9 @@ pub enum Medium {
 pub enum MediumError {
     /// The name is none of the known ones and has none of their shapes.
     #[error(
-        "'{name}' is not a medium: use {}, or describe one as {} \
+        "'{name}' is not a medium: use {}, a model of your own as FILE.toml, or describe one as {} \
          (N up to an hour, M from 1 to {} MB/s, a MB being 1000000 bytes)",
-        Medium::names().join(", "), Medium::grammar().join(" or "), FlatSpec::MAX_MBS
+        Medium::names().collect::<Vec<_>>().join(", "), Medium::grammar().join(" or "), FlatSpec::MAX_MBS
     )]
     Unknown {
         /// What was written.
@@ -46,7 +50,7 @@ pub enum MediumError {
     )]
     TooLarge {
         /// The medium.
-        medium: Medium,
+        medium: Box<Medium>,
         /// Size of the file.
         file_bytes: u64,
         /// Most bytes that a file on the medium can have.
@@ -69,16 +73,28 @@ impl Medium {
             "none" => Ok(Self::None),
             CD => Ok(Self::Cd24xCav),
             HDD => Ok(Self::Hdd7200),
-            _ => FlatSpec::parse(name)
-                .map(Self::Flat)
+            _ => preset(name)
+                .map(Self::Model)
+                .or_else(|| FlatSpec::parse(name).map(Self::Flat))
                 .ok_or_else(|| MediumError::Unknown { name: name.to_owned() }),
         }
     }
 
     /// Names that [`parse`](Self::parse) accepts as they stand, for help texts.
-    #[must_use]
-    pub fn names() -> &'static [&'static str] {
-        &["none", CD, HDD, "flat-10ms-25mbs", "flat-10ms-25mbs-serial"]
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::described().map(|(name, _)| name)
+    }
+
+    /// The same with what each is, in a line.
+    pub fn described() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let built_in = [
+            ("none", "the real medium, whatever it is"),
+            (CD, "CD-ROM drive, 24× at the rim, constant angular velocity; the disc is full"),
+            (HDD, "hard disk of 2005, 7200 turns a minute"),
+            ("flat-10ms-25mbs", "a latency and a rate; latencies overlap"),
+            ("flat-10ms-25mbs-serial", "the same, one request at a time"),
+        ];
+        built_in.into_iter().chain(PRESETS.iter().map(|preset| (preset.name, preset.about)))
     }
 
     /// Shapes of further names, for help texts.
@@ -94,6 +110,7 @@ impl Medium {
             Self::None | Self::Flat(_) => None,
             Self::Cd24xCav => Some(cd::CAPACITY),
             Self::Hdd7200 => Some(hdd::CAPACITY),
+            Self::Model(model) => model.capacity_bytes,
         }
     }
 
@@ -104,15 +121,37 @@ impl Medium {
     /// # Errors
     /// [`MediumError::TooLarge`] when the file does not fit.
     pub fn device(&self, file_bytes: u64) -> Result<Option<Box<dyn Device>>, MediumError> {
-        if let Some(capacity_bytes) = self.capacity_bytes().filter(|capacity| *capacity < file_bytes) {
-            return Err(MediumError::TooLarge { medium: *self, file_bytes, capacity_bytes });
-        }
+        self.check_fits(file_bytes)?;
         Ok(match self {
             Self::None => None,
             Self::Flat(spec) => Some(Box::new(Flat::new(*spec))),
             Self::Cd24xCav => Some(cd::device(file_bytes)),
             Self::Hdd7200 => Some(hdd::device()),
+            Self::Model(model) => Some(model.device()),
         })
+    }
+
+    /// As [`device`](Self::device), where it can be written to; nothing where it cannot, or nothing is to be emulated.
+    ///
+    /// # Errors
+    /// [`MediumError::TooLarge`] when the file does not fit.
+    pub fn writable_device(&self, file_bytes: u64) -> Result<Option<Box<dyn WritableDevice>>, MediumError> {
+        self.check_fits(file_bytes)?;
+        Ok(match self {
+            Self::None | Self::Cd24xCav => None,
+            Self::Flat(spec) => Some(Box::new(Flat::new(*spec))),
+            Self::Hdd7200 => Some(hdd::writable_device()),
+            Self::Model(model) => Some(model.device()),
+        })
+    }
+
+    fn check_fits(&self, file_bytes: u64) -> Result<(), MediumError> {
+        match self.capacity_bytes().filter(|capacity| *capacity < file_bytes) {
+            Some(capacity_bytes) => {
+                Err(MediumError::TooLarge { medium: Box::new(*self), file_bytes, capacity_bytes })
+            }
+            None => Ok(()),
+        }
     }
 
     /// Bytes a second of a long sequential read when it comes to byte `offset` of a file of `file_bytes`, nothing
@@ -124,6 +163,7 @@ impl Medium {
             Self::Flat(spec) => Some(spec.rate_bytes_per_second.get()),
             Self::Cd24xCav => Some(cd::rate(file_bytes, offset) as u64),
             Self::Hdd7200 => Some(hdd::rate(offset) as u64),
+            Self::Model(model) => Some(model.rate(offset)),
         }
     }
 
@@ -147,6 +187,7 @@ impl Medium {
             Self::Flat(spec) => spec.latency,
             Self::Cd24xCav => cd::latency(),
             Self::Hdd7200 => hdd::latency(),
+            Self::Model(model) => model.latency(),
         }
     }
 
@@ -157,6 +198,17 @@ impl Medium {
             Self::None => true,
             Self::Flat(spec) => !spec.serial,
             Self::Cd24xCav | Self::Hdd7200 => false,
+            Self::Model(model) => model.overlaps(),
+        }
+    }
+
+    /// Whether something turns in it, so that it matters where the bytes lie.
+    #[must_use]
+    pub const fn turns(&self) -> bool {
+        match self {
+            Self::None | Self::Flat(_) => false,
+            Self::Cd24xCav | Self::Hdd7200 => true,
+            Self::Model(model) => matches!(model.kind, ModelKind::Disk(_)),
         }
     }
 }
@@ -168,6 +220,7 @@ impl fmt::Display for Medium {
             Self::Flat(spec) => spec.fmt(f),
             Self::Cd24xCav => f.write_str(CD),
             Self::Hdd7200 => f.write_str(HDD),
+            Self::Model(model) => model.name.fmt(f),
         }
     }
 }
@@ -188,8 +241,10 @@ mod tests {
     fn known_names_round_trip_and_make_devices() {
         for name in Medium::names() {
             let medium = Medium::parse(name).expect(name);
-            assert_eq!(medium.to_string(), *name);
-            assert_eq!(medium.device(1 << 20).expect("fits").is_none(), *name == "none");
+            assert_eq!(medium.to_string(), name);
+            assert_eq!(medium.device(1 << 20).expect("fits").is_none(), name == "none");
+            let writable = medium.writable_device(1 << 20).expect("fits").is_some();
+            assert_eq!(writable, ![CD, "none"].contains(&name));
         }
         let odd = Medium::parse("flat-250us-400mbs-serial").expect("of the grammar");
         assert_eq!(odd.to_string(), "flat-250us-400mbs-serial");

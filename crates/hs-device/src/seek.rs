@@ -25,17 +25,31 @@ pub(crate) struct SeekTimes {
     pub(crate) full_stroke: f64,
 }
 
+impl SeekTimes {
+    /// What the curve's root and line are multiples of.
+    fn coefficients(&self) -> (f64, f64) {
+        let Self { shortest, third_stroke, full_stroke } = self;
+        let root = -10.0 * shortest + 15.0 * third_stroke - 5.0 * full_stroke;
+        let linear = 7.0 * shortest - 15.0 * third_stroke + 8.0 * full_stroke;
+        (root, linear)
+    }
+
+    /// Whether they make a curve that rises.
+    pub(crate) fn rise(&self) -> bool {
+        let (root, linear) = self.coefficients();
+        self.shortest >= 0.0 && root >= 0.0 && linear >= 0.0
+    }
+}
+
 impl SeekCurve {
     /// The curve through `times` for a surface of `tracks`.
     ///
     /// # Panics
     /// When the three do not make a curve that rises: a mistake in a table of this crate.
     pub(crate) fn new(times: SeekTimes, tracks: f64) -> Self {
-        let SeekTimes { shortest, third_stroke, full_stroke } = times;
-        let root = (-10.0 * shortest + 15.0 * third_stroke - 5.0 * full_stroke) / (3.0 * tracks.sqrt());
-        let linear = (7.0 * shortest - 15.0 * third_stroke + 8.0 * full_stroke) / (3.0 * tracks);
-        assert!(shortest >= 0.0 && root >= 0.0 && linear >= 0.0, "{times:?} is no seek curve");
-        Self { root, linear, settle: shortest }
+        assert!(times.rise(), "{times:?} is no seek curve");
+        let (root, linear) = times.coefficients();
+        Self { root: root / (3.0 * tracks.sqrt()), linear: linear / (3.0 * tracks), settle: times.shortest }
     }
 
     /// Seconds over a distance of `tracks`.

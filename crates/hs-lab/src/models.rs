@@ -15,15 +15,18 @@ pub enum Model {
     News(NewsDisk),
 }
 
+/// Media of today that experiments are judged on.
+const JUDGED: [&str; 4] = ["cd-24x-cav", "hdd-7200", "flat-10ms-25mbs", "flat-10ms-25mbs-serial"];
+
 /// Bytes of the file that lies on a medium of today.
 const FILE: u64 = 700_000_000;
 
 impl Model {
-    /// All that experiments run on: every model of `--medium` and the two of 1991 that are judged.
+    /// All that experiments run on: what turns, what has a latency, and the two disks of 1991 that are judged.
     #[must_use]
     pub fn all() -> Vec<Self> {
-        let named = Medium::names().iter().filter(|name| **name != "none");
-        let media = named.map(|name| Self::Medium(Medium::parse(name).expect("a name of the list")));
+        let media =
+            JUDGED.map(|name| Self::Medium(Medium::parse(name).expect("a name of the list"))).into_iter();
         media.chain([Self::News(NewsDisk::Wren4), Self::News(NewsDisk::SmoS501)]).collect()
     }
 
@@ -91,7 +94,7 @@ impl Model {
     #[must_use]
     pub fn traits(&self) -> MediumTraits {
         let (rotational, overlaps) = match self {
-            Self::Medium(medium) => (!matches!(medium, Medium::Flat(_)), medium.overlaps()),
+            Self::Medium(medium) => (medium.turns(), medium.overlaps()),
             Self::News(_) => (true, false),
         };
         MediumTraits { rotational, overlaps, bytes_per_s: Some(self.bytes_per_s()) }

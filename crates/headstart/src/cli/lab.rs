@@ -14,6 +14,8 @@ use crate::medium::{Damage, MediumParser};
 pub(crate) enum Lab {
     /// Show FILE as DIR/NAME on an emulated medium, for any other program; the medium counts.
     Disk(LabDisk),
+    /// Say which media are modelled.
+    Media(LabMedia),
     /// Say which experiments there are.
     List(LabList),
     /// Run an experiment with the engine on models of media, in virtual time, and print what comes out.
@@ -36,6 +38,14 @@ pub(crate) struct LabDisk {
     #[command(flatten)]
     pub damage: Damage,
     /// Print what the medium counted, as one JSON object, at the end.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Flags of `headstart lab media`.
+#[derive(Debug, Args)]
+pub(crate) struct LabMedia {
+    /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }

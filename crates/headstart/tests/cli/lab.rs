@@ -1,6 +1,6 @@
 //! Experiments.
 
-use crate::scene::run;
+use crate::scene::{Scene, run};
 
 #[test]
 fn experiments_are_listed() {
@@ -30,4 +30,24 @@ fn an_experiment_comes_out_the_same_again() {
     for expected in ["od282", "write returns (s)", "met", "switched off"] {
         assert!(table.contains(expected), "{expected}: {table}");
     }
+}
+
+#[test]
+fn media_are_listed_and_own_ones_come_from_files() {
+    let listed = run(["lab", "media"]).ok().stdout;
+    let object = run(["lab", "media", "--json"]).ok().json();
+    let media = object["media"].as_array().expect("a list");
+    assert!(media.iter().all(|medium| listed.contains(medium["name"].as_str().unwrap())));
+    assert!(listed.contains("sd-uhs1") && listed.contains("FILE.toml"), "{listed}");
+
+    let scene = Scene::new();
+    let model = scene.path("mine.toml");
+    std::fs::write(&model, "name = 'mine'\n[link]\nrate = '10 Mbit/s'\nround_trip = '1 h'\n").unwrap();
+    let arguments = ["lab", "disk", "x", "y", "--medium", model.to_str().unwrap()];
+    run(arguments)
+        .fails(2, &["mine.toml is no model: line 4: `round_trip`: '1 h' is not a time", "ns, us, ms, s"]);
+    run(["lab", "disk", "x", "y", "--medium", "nowhere.toml"]).fails(2, &["open nowhere.toml"]);
+    std::fs::write(&model, "name = 'mine'\n[link]\nrate = '10 Mbit/s'\nround_trip = '1 s'\n").unwrap();
+    run(arguments).fails(1, &["open"]);
+    scene.wait_until_clean();
 }

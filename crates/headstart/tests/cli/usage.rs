@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 22] = [
+const COMMANDS: [&[&str]; 23] = [
     &["build"],
     &["import"],
     &["export"],
@@ -23,6 +23,7 @@ const COMMANDS: [&[&str]; 22] = [
     &["verify"],
     &["lab"],
     &["lab", "disk"],
+    &["lab", "media"],
     &["lab", "list"],
     &["lab", "run"],
     &["doctor"],
