@@ -21,7 +21,8 @@ pub(crate) const SINGLE_SPEED: f64 = 75.0 * SECTOR_BYTES as f64;
 
 /// The program area from 25 to 58 mm (ECMA-130, clause 10). The pitch is the smallest that the standard
 /// allows, 1.6 − 0.1 µm, and gives 1.195 m/s at 1×: 80 minutes do not fit otherwise.
-pub(crate) const DISC: Spiral = Spiral { inner: 0.025, outer: 0.058, pitch: 1.5e-6, capacity: SECTORS * SECTOR_BYTES };
+pub(crate) const DISC: Spiral =
+    Spiral { inner: 0.025, outer: 0.058, pitch: 1.5e-6, capacity: SECTORS * SECTOR_BYTES };
 
 /// 24× is what the drive reaches at the outer edge; at the inner one it is 10.3×.
 const SPEED: f64 = 24.0;

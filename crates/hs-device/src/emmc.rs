@@ -81,11 +81,8 @@ impl Device for Flash {
         if self.free != service.done {
             return;
         }
-        self.free = if now < service.starts {
-            service.starts
-        } else {
-            now.clamp(service.first_byte, service.done)
-        };
+        self.free =
+            if now < service.starts { service.starts } else { now.clamp(service.first_byte, service.done) };
     }
 }
 
@@ -114,7 +111,8 @@ mod tests {
     #[test]
     fn going_up_is_cheaper_than_going_down_and_near_than_far() {
         let base = 512 << 20;
-        let (next, near, up) = (step(base, base + 4_096), step(base, base + 8_192), step(base, base + (8 << 20)));
+        let (next, near, up) =
+            (step(base, base + 4_096), step(base, base + 8_192), step(base, base + (8 << 20)));
         let (down, far_down) = (step(base, base - 4_096), step(base, base - (8 << 20)));
         assert!(next < near && near < up && up < down, "{next:?} {near:?} {up:?} {down:?}");
         assert_eq!(down, far_down);

@@ -51,7 +51,9 @@ pub enum ModelFileFault {
         name: String,
     },
     /// There is not exactly one section that says what the model is.
-    #[error("a model has one of the sections [ssd], [emmc], [link], [flat] and [disk], this file has {found}")]
+    #[error(
+        "a model has one of the sections [ssd], [emmc], [link], [flat] and [disk], this file has {found}"
+    )]
     Sections {
         /// How many there are.
         found: usize,

@@ -15,7 +15,7 @@ use crate::simulation::{Io, Workload, simulate};
 const SPREAD: Nanos = Nanos::from_millis(10_000);
 
 /// How many clients.
-const CLIENTS: [u64; 6] = [1, 4, 16, 32, 64, 128];
+const CLIENTS: [u64; 4] = [1, 4, 16, 64];
 
 /// Starts, one a client.
 struct Starts {
@@ -88,13 +88,18 @@ struct Served {
 fn measure(seed: u64, clients: u64, at_server: bool, together: u64, rate: f64) -> Served {
     let mut starts = Starts::new(seed, clients, together);
     let traits = MediumTraits { rotational: false, overlaps: true, bytes_per_s: Some(rate / 8.0) };
-    simulate(QueueConfig::for_medium(traits), Sfs::new(rate, clients, at_server), Nanos(u64::MAX), &mut starts);
+    simulate(
+        QueueConfig::for_medium(traits),
+        Sfs::new(rate, clients, at_server),
+        Nanos(u64::MAX),
+        &mut starts,
+    );
     let took = starts.took();
     let waited: Vec<f64> = took.iter().map(|all| 1.0 / (all - COMPUTING)).collect();
     Served {
         mean: took.iter().sum::<f64>() / took.len() as f64,
         worst: took.iter().copied().fold(0.0, f64::max),
-        jain: jain_index(&waited),
+        jain: jain_index(waited),
     }
 }
 
@@ -118,12 +123,20 @@ pub(super) fn run(seed: u64) -> Report {
                 if clients == 64 {
                     let what = format!("mean start of 64 clients ÷ of one, SFS's time at the {end}, {name}");
                     figures.push(Figure::new(what, served.mean / alone).off(1.0));
-                    let what = format!("Jain's index of waiting, 64 clients, SFS's time at the {end}, {name}");
+                    let what =
+                        format!("Jain's index of waiting, 64 clients, SFS's time at the {end}, {name}");
                     figures.push(Figure::new(what, served.jain));
                 }
             }
         }
     }
-    let columns = vec!["SFS's time at the", "wire", "clients", "mean start (s)", "worst (s)", "Jain's index of waiting"];
+    let columns = vec![
+        "SFS's time at the",
+        "wire",
+        "clients",
+        "mean start (s)",
+        "worst (s)",
+        "Jain's index of waiting",
+    ];
     Report { columns, rows, figures, seed: Some(seed) }
 }

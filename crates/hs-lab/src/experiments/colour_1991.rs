@@ -111,7 +111,8 @@ pub(super) fn run(seed: u64) -> Report {
     for (mean, (name, hint)) in means.iter_mut().zip([("no", false), ("yes", true)]) {
         for run in 1..=RUNS {
             let (rate, misses) = measure(&mut prng, hint);
-            let numbers = [Cell::Number(run as f64, 0), Cell::Number(rate, 3), Cell::Number(misses as f64, 0)];
+            let numbers =
+                [Cell::Number(run as f64, 0), Cell::Number(rate, 3), Cell::Number(misses as f64, 0)];
             rows.push([name.into()].into_iter().chain(numbers).collect());
             *mean += rate / RUNS as f64;
         }
@@ -125,8 +126,10 @@ pub(super) fn run(seed: u64) -> Report {
         Figure::new("Linpack with the hint ÷ without, mean of eight runs", means[1] / means[0])
             .off(1.0)
             .published("002 table 6", Claim::Ratio(published[1] / published[0])),
-        Figure::new("Linpack without the hint (MFLOPS)", means[0]).published("002 table 6", Claim::Amount(published[0])),
-        Figure::new("Linpack with the hint (MFLOPS)", means[1]).published("002 table 6", Claim::Amount(published[1])),
+        Figure::new("Linpack without the hint (MFLOPS)", means[0])
+            .published("002 table 6", Claim::Amount(published[0])),
+        Figure::new("Linpack with the hint (MFLOPS)", means[1])
+            .published("002 table 6", Claim::Amount(published[1])),
     ];
     Report { columns: vec!["hint", "run", "MFLOPS", "misses"], rows, figures, seed: Some(seed) }
 }

@@ -224,7 +224,8 @@ pub(super) fn run(seed: u64) -> Report {
                 Figure::new("mean response, with inheritance ÷ without, four jobs", on.mean / off.mean)
                     .off(1.0)
                     .published("002 section 7", Claim::Less),
-                Figure::new("p99 of response, with inheritance ÷ without, four jobs", on.p99 / off.p99).off(1.0),
+                Figure::new("p99 of response, with inheritance ÷ without, four jobs", on.p99 / off.p99)
+                    .off(1.0),
                 Figure::new(
                     "fluctuation of the background's usage, with inheritance ÷ without, four jobs",
                     on.fluctuation / off.fluctuation,

@@ -149,34 +149,65 @@ const IN_ORDER: &str = "the model's files lie without a gap and its names and i-
 const ARCHIVE: &str = "his archive came at 39 MB/s and the compressed one at 62, where by his own account the place gives 81; \
     he calls it unclear himself, and pieces of the archive on a full partition would explain it";
 
-pub(super) fn run(seed: u64) -> Report {
-    let files = arrange(seed);
-    let slow_end = DISK_BYTES - BYTES * 2;
-    let compressed = (BYTES as f64 / COMPRESSION) as u64;
-    let archive = read_and_decompress(slow_end, BYTES, 0);
-    let packed = read_and_decompress(slow_end, compressed, 0);
-    let outside = read_and_decompress(0, compressed, 0);
-    let cores = [1, 2, 4].map(|cores| read_and_decompress(0, compressed, cores));
-    let image = read_and_decompress(0, (NEEDED as f64 / COMPRESSION) as u64, 4);
-    let plain = read_and_decompress(0, NEEDED, 0);
-    let rows = [
+const PASSED: &str = "passed: his 0.678 s are 226/300 of half of 1.8 s, and those 1.8 s are slower than the 81 MB/s that he gives \
+    for the place; at the rates that he gives 226 MB come in 0.52 s";
+
+/// Bytes of the files when compressed, all of them and those that are needed.
+const COMPRESSED: u64 = (BYTES as f64 / COMPRESSION) as u64;
+const IMAGE: u64 = (NEEDED as f64 / COMPRESSION) as u64;
+
+/// Seconds of whatever comes in one go.
+struct Archives {
+    plain: f64,
+    compressed: f64,
+    /// The same at the fast end.
+    outside: f64,
+    /// And decompressed, on 1, 2 and 4 cores.
+    cores: [f64; 3],
+    /// The bytes that are needed, at the fast end, as they are, and compressed on 4 cores.
+    needed: f64,
+    image: f64,
+}
+
+impl Archives {
+    fn measure() -> Self {
+        let slow_end = DISK_BYTES - BYTES * 2;
+        Self {
+            plain: read_and_decompress(slow_end, BYTES, 0),
+            compressed: read_and_decompress(slow_end, COMPRESSED, 0),
+            outside: read_and_decompress(0, COMPRESSED, 0),
+            cores: [1, 2, 4].map(|cores| read_and_decompress(0, COMPRESSED, cores)),
+            needed: read_and_decompress(0, NEEDED, 0),
+            image: read_and_decompress(0, IMAGE, 4),
+        }
+    }
+}
+
+fn rows(files: &Arrangements, archives: &Archives) -> Vec<Vec<Cell>> {
+    [
         ("scattered", BYTES, files.scattered, Some(63.44)),
         ("scattered, the bytes that are needed", NEEDED, files.needed, None),
         ("copied together, another order", BYTES, files.copied, Some(31.49)),
         ("in order", BYTES, files.ordered, Some(16.8)),
-        ("one archive", BYTES, archive, Some(7.69)),
-        ("compressed archive", compressed, packed, Some(1.8)),
-        ("compressed archive, fast end", compressed, outside, Some(0.9)),
-        ("the same, decompressed on 1 core", compressed, cores[0], Some(3.1)),
-        ("the same, decompressed on 2 cores", compressed, cores[1], Some(1.55)),
-        ("the same, decompressed on 4 cores", compressed, cores[2], Some(0.9)),
-        ("optimised image, fast end, not compressed", NEEDED, plain, None),
-        ("optimised image, fast end, 4 cores", (NEEDED as f64 / COMPRESSION) as u64, image, Some(0.678)),
+        ("one archive", BYTES, archives.plain, Some(7.69)),
+        ("compressed archive", COMPRESSED, archives.compressed, Some(1.8)),
+        ("compressed archive, fast end", COMPRESSED, archives.outside, Some(0.9)),
+        ("the same, decompressed on 1 core", COMPRESSED, archives.cores[0], Some(3.1)),
+        ("the same, decompressed on 2 cores", COMPRESSED, archives.cores[1], Some(1.55)),
+        ("the same, decompressed on 4 cores", COMPRESSED, archives.cores[2], Some(0.9)),
+        ("optimised image, fast end, not compressed", NEEDED, archives.needed, None),
+        ("optimised image, fast end, 4 cores", IMAGE, archives.image, Some(0.678)),
     ]
     .map(|(what, bytes, seconds, published)| {
         let published = published.map_or_else(|| "".into(), |seconds| Cell::Number(seconds, 2));
         vec![what.into(), Cell::Number(bytes as f64 / 1e6, 0), Cell::Number(seconds, 2), published]
-    });
+    })
+    .into()
+}
+
+pub(super) fn run(seed: u64) -> Report {
+    let (files, archives) = (arrange(seed), Archives::measure());
+    let Archives { plain, compressed, outside, cores, needed, image } = archives;
     let ratio = |name: &str, value: f64, published: f64| {
         Figure::new(name, value).off(1.0).published("003", Claim::Ratio(published))
     };
@@ -187,19 +218,21 @@ pub(super) fn run(seed: u64) -> Report {
         ratio("copied together ÷ scattered", files.copied / files.scattered, 31.49 / 63.44),
         ratio("in order ÷ scattered", files.ordered / files.scattered, 16.8 / 63.44).because(IN_ORDER),
         ratio("in order ÷ copied together", files.ordered / files.copied, 16.8 / 31.49).because(IN_ORDER),
-        ratio("one archive ÷ in order", archive / files.ordered, 7.69 / 16.8),
-        ratio("one archive ÷ scattered", archive / files.scattered, 7.69 / 63.44).because(ARCHIVE),
-        ratio("compressed ÷ one archive", packed / archive, 1.8 / 7.69).because(ARCHIVE),
-        ratio("fast end ÷ slow end", outside / packed, 0.9 / 1.8),
+        ratio("one archive ÷ in order", plain / files.ordered, 7.69 / 16.8).because(ARCHIVE),
+        ratio("one archive ÷ scattered", plain / files.scattered, 7.69 / 63.44).because(ARCHIVE),
+        ratio("compressed ÷ one archive", compressed / plain, 1.8 / 7.69).because(ARCHIVE),
+        ratio("fast end ÷ slow end", outside / compressed, 0.9 / 1.8),
         ratio("decompressed on 2 cores ÷ on 1", cores[1] / cores[0], 1.55 / 3.1),
         ratio("decompressed on 4 cores ÷ on 1", cores[2] / cores[0], 0.9 / 3.1),
         Figure::new("scattered ÷ optimised image, 4 cores", files.scattered / image)
-            .off(files.needed / plain)
+            .off(files.needed / needed)
             .target(Target::AtLeast(93.0))
-            .published("003", Claim::Ratio(63.44 / 0.678)),
+            .published("003", Claim::Ratio(63.44 / 0.678))
+            .because(PASSED),
         Figure::new("scattered ÷ optimised image, 4 cores, the same 226 MB", files.needed / image)
-            .off(files.needed / plain)
+            .off(files.needed / needed)
             .target(Target::AtLeast(93.0)),
     ];
-    Report { columns: vec!["what", "MB", "s", "published (s)"], rows: rows.into(), figures, seed: Some(seed) }
+    let columns = vec!["what", "MB", "s", "published (s)"];
+    Report { columns, rows: rows(&files, &archives), figures, seed: Some(seed) }
 }

@@ -18,7 +18,7 @@ pub(super) const PAGE: u64 = 4 << 10;
 pub(super) const THREADS: u64 = 16;
 
 /// What the processor takes from the end of a read to the next: a few system calls. A choice.
-pub(super) const THINK: Nanos = Nanos::from_micros(50);
+pub(super) const THINK: Nanos = Nanos(50_000);
 
 /// How long CFQ waits for a thread's next request: the kernel's default, also here, since these devices take one
 /// request at a time.
@@ -49,7 +49,9 @@ impl Telephone {
 }
 
 fn named(medium: &str) -> Box<dyn Station> {
-    Box::new(Medium::parse(medium).expect("a name of the list").device(FILE).expect("fits").expect("modelled"))
+    Box::new(
+        Medium::parse(medium).expect("a name of the list").device(FILE).expect("fits").expect("modelled"),
+    )
 }
 
 /// A medium for which the address step is nothing.

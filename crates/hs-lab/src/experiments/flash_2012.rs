@@ -86,7 +86,8 @@ fn sequential(station: Box<dyn Station>, ahead: bool) -> f64 {
 
 /// One thread that reads these pages, each when the one before has come.
 fn pages(station: Box<dyn Station>, offsets: impl Iterator<Item = u64>) -> f64 {
-    let reads = offsets.map(|offset| Read { think: THINK, range: ByteRange::new(offset / PAGE * PAGE, PAGE) });
+    let reads =
+        offsets.map(|offset| Read { think: THINK, range: ByteRange::new(offset / PAGE * PAGE, PAGE) });
     replay(queue(ElevatorKind::Cfq), station, reads.collect()).all
 }
 

@@ -68,8 +68,7 @@ fn through(seed: u64, bytes: u64) -> u64 {
 
 /// Seconds until so many blocks have come.
 fn read(blocks: u64) -> f64 {
-    let region =
-        Region { chunks: blocks as u32, chunk_bytes: COMPRESSED / REFERENCES, think: Nanos::ZERO };
+    let region = Region { chunks: blocks as u32, chunk_bytes: COMPRESSED / REFERENCES, think: Nanos::ZERO };
     let bytes = u64::from(region.chunks) * region.chunk_bytes;
     let drive = Medium::Cd24xCav.device(bytes).expect("fits").expect("modelled");
     prefetched(queue(), drive, region).delivered
@@ -105,5 +104,10 @@ pub(super) fn run(seed: u64) -> Report {
             .off(1.0)
             .published("000 section 6", Claim::Less),
     ];
-    Report { columns: vec!["what", "blocks", "decompressed (KB)", "reading (s)"], rows, figures, seed: Some(seed) }
+    Report {
+        columns: vec!["what", "blocks", "decompressed (KB)", "reading (s)"],
+        rows,
+        figures,
+        seed: Some(seed),
+    }
 }

@@ -7,7 +7,9 @@
 use hs_device::{Medium, OpticalDrive, Rotation};
 use hs_units::{ByteRange, Nanos};
 
-use crate::experiments::knoppix::{FILE_BYTES, References, TABLE_1, TABLE_2, places, queue, scattered, think};
+use crate::experiments::knoppix::{
+    FILE_BYTES, References, TABLE_1, TABLE_2, places, queue, scattered, think,
+};
 use crate::experiments::replay::{Prefetched, Read, Region, Took, prefetched, replay};
 use crate::published::Claim;
 use crate::report::{Cell, Figure, Report, Target};
@@ -68,12 +70,20 @@ fn table_1(seed: u64, rows: &mut Vec<Vec<Cell>>) -> Vec<Figure> {
     // "24×, effectively 17×, somewhat less than 27 s": all of it in one go, over the whole disc.
     let whole = OpticalDrive::CAPACITY;
     let one_go = whole as f64
-        / replay(queue(), drive(whole), vec![Read { think: Nanos::ZERO, range: ByteRange::new(0, whole) }]).all;
+        / replay(queue(), drive(whole), vec![Read { think: Nanos::ZERO, range: ByteRange::new(0, whole) }])
+            .all;
     let one_go = TABLE_1.bytes as f64 / one_go;
-    for (what, seconds) in
-        [("table 1: scattered", took), ("table 1: repeated ones from memory", cached), ("table 1: in one go", one_go)]
-    {
-        rows.push(vec![what.into(), Cell::Number(seconds, 1), Cell::Number(rate(TABLE_1, seconds), 0), "".into()]);
+    for (what, seconds) in [
+        ("table 1: scattered", took),
+        ("table 1: repeated ones from memory", cached),
+        ("table 1: in one go", one_go),
+    ] {
+        rows.push(vec![
+            what.into(),
+            Cell::Number(seconds, 1),
+            Cell::Number(rate(TABLE_1, seconds), 0),
+            "".into(),
+        ]);
     }
     vec![
         Figure::new("table 1: seconds of reading, scattered, 40×", took)
@@ -82,7 +92,8 @@ fn table_1(seed: u64, rows: &mut Vec<Vec<Cell>>) -> Vec<Figure> {
         Figure::new("table 1: rate in one go ÷ scattered", took / one_go)
             .off(1.0)
             .published("000 section 4", Claim::Ratio(2_550.0 / 723.0)),
-        Figure::new("table 1: seconds in one go, 24×", one_go).published("000 section 4", Claim::Amount(26.7)),
+        Figure::new("table 1: seconds in one go, 24×", one_go)
+            .published("000 section 4", Claim::Amount(26.7)),
     ]
 }
 
@@ -120,8 +131,11 @@ pub(super) fn run(seed: u64) -> Report {
             .published("000 section 7", Claim::Ratio(83.0 / 207.0))
             .because(COMPUTING),
         // The other way round the figures do agree: what a start of 83 s takes besides reading, with 124 s of reading.
-        Figure::new("figure 4: 83 s and the scattered reads ÷ the stock edition's 207 s", (83.0 + before.waited) / 207.0)
-            .off(83.0 / 207.0),
+        Figure::new(
+            "figure 4: 83 s and the scattered reads ÷ the stock edition's 207 s",
+            (83.0 + before.waited) / 207.0,
+        )
+        .off(83.0 / 207.0),
     ]);
     let columns = vec!["what", "reading (s)", "KiB/s", "start (s)"];
     Report { columns, rows, figures, seed: Some(seed) }

@@ -183,7 +183,8 @@ pub(super) fn run(seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut ratios = Vec::new();
     for memory in MEMORY {
-        let took = [Ahead::Nothing, Ahead::WholeFiles, Ahead::Blocks].map(|ahead| measure(seed, memory, ahead));
+        let took =
+            [Ahead::Nothing, Ahead::WholeFiles, Ahead::Blocks].map(|ahead| measure(seed, memory, ahead));
         let mut row = vec![Cell::Number(memory as f64, 0)];
         row.extend(took.iter().map(|(seconds, _)| Cell::Number(*seconds, 1)));
         row.extend(took.iter().map(|(_, megabytes)| Cell::Number(*megabytes, 1)));
@@ -202,7 +203,14 @@ pub(super) fn run(seed: u64) -> Report {
             .off(1.0)
             .published("000 section 4", Claim::Less),
     ];
-    let columns =
-        vec!["memory (MB)", "without (s)", "whole files (s)", "blocks (s)", "without (MB)", "files (MB)", "blocks (MB)"];
+    let columns = vec![
+        "memory (MB)",
+        "without (s)",
+        "whole files (s)",
+        "blocks (s)",
+        "without (MB)",
+        "files (MB)",
+        "blocks (MB)",
+    ];
     Report { columns, rows, figures, seed: Some(seed) }
 }

@@ -120,7 +120,8 @@ pub(super) fn run(_seed: u64) -> Report {
         let mut read = Figure::new(format!("reading, merged ÷ not, {disk}"), ratios.read);
         read = read.off(ratios.read_ahead_only);
         if disk == NewsDisk::Wren4 {
-            write = write.published("002 table 2", Claim::Ratio(827.5 / 327.7)).target(Target::AtLeast(2.016));
+            write =
+                write.published("002 table 2", Claim::Ratio(827.5 / 327.7)).target(Target::AtLeast(2.016));
             read = read.published("002 table 2", Claim::Ratio(765.6 / 630.2)).target(Target::AtLeast(0.968));
         }
         figures.extend([write, read]);

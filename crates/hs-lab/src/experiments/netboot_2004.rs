@@ -70,22 +70,18 @@ pub(super) fn run(_seed: u64) -> Report {
     // What comes before the desktop computes what is left of its 57 s besides its share of the transfer.
     let small = KNOPPIX_BYTES - KDE_BYTES;
     let waited = (knoppix - COMPUTING) * small as f64 / KNOPPIX_BYTES as f64;
-    let twm =
-        measure("without KDE", Start { bytes: small, computing: DESKTOP_BEGINS - waited, ..KNOPPIX });
+    let twm = measure("without KDE", Start { bytes: small, computing: DESKTOP_BEGINS - waited, ..KNOPPIX });
     let fast = measure("100 Mbit/s", Start { wire: 100e6, ..KNOPPIX });
     let enough = measure("40 Mbit/s", Start { wire: 40e6, ..KNOPPIX });
     let slow = measure("10 Mbit/s", Start { wire: 10e6, ..KNOPPIX });
     let blocks = (KNOPPIX_BYTES / BLOCK) as f64;
-    let raw = Start {
-        bytes: LOOP_BYTES,
-        piece: PAGE,
-        computing: COMPUTING - blocks * decompression(),
-        ..KNOPPIX
-    };
+    let raw =
+        Start { bytes: LOOP_BYTES, piece: PAGE, computing: COMPUTING - blocks * decompression(), ..KNOPPIX };
     let uncompressed = measure("not compressed", raw);
     let uncompressed_slow = measure("not compressed, 10 Mbit/s", Start { wire: 10e6, ..raw });
     let blockwise = measure("not compressed, fetched in such blocks", Start { piece: BLOCK, ..raw });
-    let again = measure("again, from the host's cache", Start { bytes: 0, piece: 1, ..KNOPPIX }).max(COMPUTING);
+    let again =
+        measure("again, from the host's cache", Start { bytes: 0, piece: 1, ..KNOPPIX }).max(COMPUTING);
     for (machine, megahertz) in
         [("Pentium 4", 2_400.0), ("Pentium III", 1_200.0), ("Crusoe", 600.0), ("Pentium II", 400.0)]
     {
@@ -94,14 +90,19 @@ pub(super) fn run(_seed: u64) -> Report {
     }
     let compressed_bytes = LOOP_BYTES as f64 / DENSITY * COMPRESSED;
     let figures = vec![
-        Figure::new("first start of KNOPPIX (s)", knoppix).off(again).published("001 start times", Claim::Amount(90.0)),
-        Figure::new("start of KNOPPIX-Edu ÷ of KNOPPIX", edu / knoppix).published("001 start times", Claim::Alike),
-        Figure::new("start of GIS-KNOPPIX ÷ of KNOPPIX", gis / knoppix).published("001 start times", Claim::Alike),
+        Figure::new("first start of KNOPPIX (s)", knoppix)
+            .off(again)
+            .published("001 start times", Claim::Amount(90.0)),
+        Figure::new("start of KNOPPIX-Edu ÷ of KNOPPIX", edu / knoppix)
+            .published("001 start times", Claim::Alike),
+        Figure::new("start of GIS-KNOPPIX ÷ of KNOPPIX", gis / knoppix)
+            .published("001 start times", Claim::Alike),
         Figure::new("start without KDE ÷ with", twm / knoppix)
             .off(1.0)
             .published("001 desktops", Claim::Ratio(60.0 / 90.0)),
         Figure::new("start at 100 Mbit/s ÷ at 1 Gbit/s", fast / knoppix).published("001 links", Claim::Alike),
-        Figure::new("start at 40 Mbit/s ÷ at 1 Gbit/s", enough / knoppix).published("001 summary", Claim::Alike),
+        Figure::new("start at 40 Mbit/s ÷ at 1 Gbit/s", enough / knoppix)
+            .published("001 summary", Claim::Alike),
         Figure::new("start at 10 Mbit/s ÷ at 1 Gbit/s", slow / knoppix)
             .off(1.0)
             .published("001 links", Claim::Ratio(130.0 / 90.0)),

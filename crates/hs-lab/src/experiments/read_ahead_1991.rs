@@ -62,7 +62,9 @@ pub(super) fn run(_seed: u64) -> Report {
             let name = format!("four blocks ahead ÷ one, {machine}, from the server's {place}");
             let mut figure = Figure::new(name, four / one).off(none / one);
             if machine == "MC68030" && cached {
-                figure = figure.target(Target::AtLeast(1.248)).published("002 table 5", Claim::Ratio(787.7 / 505.7));
+                figure = figure
+                    .target(Target::AtLeast(1.248))
+                    .published("002 table 5", Claim::Ratio(787.7 / 505.7));
             }
             figures.push(figure);
         }
