@@ -75,7 +75,12 @@ pub(crate) fn rate(file_bytes: u64, offset: u64) -> f64 {
 
 /// Command, a seek over a third of the disc, half a turn.
 pub(crate) fn latency() -> Nanos {
-    Nanos::from_secs_f64(COMMAND + SEEKS.third_stroke + turn() / 2.0)
+    latency_at(turn())
+}
+
+/// The same for a drive that turns once in `turn` seconds.
+pub(crate) fn latency_at(turn: f64) -> Nanos {
+    Nanos::from_secs_f64(COMMAND + SEEKS.third_stroke + turn / 2.0)
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 
 use core::fmt;
 
+use hs_units::Nanos;
+
 use crate::Device;
 use crate::cd::{self, DISC, SINGLE_SPEED};
 use crate::drive::Drive;
@@ -54,6 +56,20 @@ pub struct OpticalDrive {
 impl OpticalDrive {
     /// Bytes that the disc holds.
     pub const CAPACITY: u64 = cd::CAPACITY;
+    /// Highest speed that a name can ask for: the fastest drive that was sold.
+    pub const FASTEST: u32 = 72;
+    /// The shape of the names that [`parse`](Self::parse) accepts, for messages.
+    pub const GRAMMAR: &str = "cd-<N>x-<clv|cav|zcav|zclv|pcav>";
+
+    /// The drive that `name` describes, such as `cd-40x-clv`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let (speed, control) = name.strip_prefix("cd-")?.split_once("x-")?;
+        let rotation = Rotation::ALL.into_iter().find(|rotation| rotation.name() == control)?;
+        let digits = !speed.is_empty() && speed.bytes().all(|byte| byte.is_ascii_digit());
+        let speed: u32 = if digits { speed.parse().ok()? } else { return None };
+        (1..=Self::FASTEST).contains(&speed).then_some(Self { rotation, speed })
+    }
 
     /// A fresh drive whose disc holds a file of `file_bytes` that ends at the outer edge.
     ///
@@ -65,6 +81,12 @@ impl OpticalDrive {
         let rings = Rings::new(self);
         let spec = cd::spec(rings.turn, rings.track(Self::CAPACITY));
         Box::new(Drive::new(rings, spec, cd::base(file_bytes)))
+    }
+
+    /// Command, a seek over a third of the disc, half a turn.
+    #[must_use]
+    pub fn latency(self) -> Nanos {
+        cd::latency_at(Rings::new(self).turn)
     }
 
     /// Bytes a second under the head at byte `place` of the disc.
@@ -201,7 +223,7 @@ impl Surface for Rings {
 
 #[cfg(test)]
 mod tests {
-    use hs_units::{ByteRange, Nanos};
+    use hs_units::ByteRange;
     use proptest::prelude::*;
 
     use super::*;

@@ -38,8 +38,9 @@ fn measure(device: &Path, seed: u64) -> anyhow::Result<(f64, f64)> {
     let ends = AtomicBool::new(false);
     let began = Instant::now();
     let reads = std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..THREADS).map(|thread| scope.spawn(|| read(device, seed * THREADS + thread, &ends))).collect();
+        let ends = &ends;
+        let read = |thread| scope.spawn(move || read(device, seed * THREADS + thread, ends));
+        let threads: Vec<_> = (0..THREADS).map(read).collect();
         std::thread::sleep(LASTS);
         ends.store(true, Ordering::Relaxed);
         let joined = threads.into_iter().map(|thread| thread.join().expect("a reader does not panic"));
