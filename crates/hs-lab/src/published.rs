@@ -81,6 +81,8 @@ pub enum Verdict {
     Reproduced,
     /// The text gives no number, and what it says is so.
     Direction,
+    /// It is so because it was put in: it follows from the model's inputs or definitions, and is no test of it.
+    Given,
     /// The right one of two is larger, by another ratio.
     DirectionOnly,
     /// Something else came out.
@@ -94,6 +96,7 @@ impl Verdict {
         match self {
             Self::Reproduced => "reproduced",
             Self::Direction => "direction",
+            Self::Given => "follows from inputs",
             Self::DirectionOnly => "direction only",
             Self::Missed => "missed",
         }

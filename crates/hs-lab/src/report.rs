@@ -74,6 +74,8 @@ pub struct Figure {
     pub off: Option<f64>,
     /// What somebody else measured.
     pub published: Option<Published>,
+    /// Whether it follows from what the model was given, so that agreement says nothing.
+    pub given: bool,
     /// Why it is not what was published, where that is so.
     pub reason: Option<&'static str>,
     /// What it has to reach.
@@ -84,7 +86,15 @@ impl Figure {
     /// A figure that is stated, not judged.
     #[must_use]
     pub fn new(name: impl Into<String>, value: f64) -> Self {
-        Self { name: name.into(), value, off: None, published: None, reason: None, target: None }
+        Self {
+            name: name.into(),
+            value,
+            off: None,
+            published: None,
+            given: false,
+            reason: None,
+            target: None,
+        }
     }
 
     /// With what came out without the mechanism.
@@ -97,6 +107,12 @@ impl Figure {
     #[must_use]
     pub fn published(self, source: &'static str, claim: Claim) -> Self {
         Self { published: Some(Published { source, claim }), ..self }
+    }
+
+    /// Follows from what the model was given.
+    #[must_use]
+    pub fn given(self) -> Self {
+        Self { given: true, ..self }
     }
 
     /// With the reason why it is not what was published.
@@ -120,7 +136,8 @@ impl Figure {
     /// What it is worth beside what was published; `None` when nothing was.
     #[must_use]
     pub fn verdict(&self) -> Option<Verdict> {
-        self.published.map(|published| published.claim.judge(self.value))
+        let verdict = self.published?.claim.judge(self.value);
+        Some(if self.given && !verdict.is_miss() { Verdict::Given } else { verdict })
     }
 }
 

@@ -26,6 +26,9 @@ const GROUPS: &str = "/sys/fs/cgroup/memory";
 /// Memory in MiB that holds a third of what is used, and all of it.
 const MEMORY: [u64; 2] = [12, 256];
 
+/// Seconds in which hardware is probed: the second program has them for itself, and is further ahead then than little memory holds.
+const PROBING: u64 = 1;
+
 /// A control group; it goes with its last process.
 struct Group(PathBuf);
 
@@ -58,7 +61,7 @@ impl Drop for Group {
 
 /// The start: single blocks of files in order, each with a process of its own.
 fn start_script(file: &Path, order: &[u64]) -> String {
-    let mut script = String::new();
+    let mut script = format!("sleep {PROBING}\n");
     for number in order {
         for used in 0..USED {
             let block = number * FILE_BLOCKS + used * 4 / 3;
@@ -83,7 +86,7 @@ fn ahead_script(file: &Path, order: &[u64]) -> String {
     script
 }
 
-/// Seconds that the start takes.
+/// Seconds that the start takes after the hardware was probed.
 fn measure(seed: u64, limit_mib: u64, ahead: bool) -> anyhow::Result<f64> {
     let emulated = Emulated::new(MEDIUM, FILES * FILE_BLOCKS * BLOCK)?;
     let mut prng = Prng::new(seed);
@@ -91,14 +94,14 @@ fn measure(seed: u64, limit_mib: u64, ahead: bool) -> anyhow::Result<f64> {
     (1..order.len()).rev().for_each(|last| order.swap(last, prng.below(last as u64 + 1) as usize));
     let group = Group::new(limit_mib)?;
     let helper = ahead.then(|| group.start(&ahead_script(emulated.path(), &order))).transpose()?;
-    if let Some(mut helper) = helper {
-        // The time in which the hardware is probed: the second program has all of it.
-        helper.wait().context("wait for the program that reads ahead")?;
-    }
     let began = Instant::now();
     let status = group.start(&start_script(emulated.path(), &order))?.wait().context("wait for the start")?;
+    let seconds = began.elapsed().as_secs_f64() - PROBING as f64;
+    if let Some(mut helper) = helper {
+        helper.wait().context("wait for the program that reads ahead")?;
+    }
     ensure!(status.success(), "the start failed: {status}");
-    Ok(began.elapsed().as_secs_f64())
+    Ok(seconds)
 }
 
 /// The start with and without reading ahead, with little memory and with much.
@@ -113,7 +116,7 @@ pub(super) fn run(seed: u64) -> anyhow::Result<Vec<RealFigure>> {
     for limit in MEMORY {
         let (without, with) = (measure(seed, limit, false)?, measure(seed, limit, true)?);
         let how = format!("{MEDIUM} in real time, memory limited to {limit} MiB");
-        let name = "start after whole files were read ahead ÷ without".to_owned();
+        let name = "start with whole files read ahead ÷ without".to_owned();
         figures.push(RealFigure { name, value: with / without, how: how.clone() });
         figures.push(RealFigure { name: "start without reading ahead (s)".to_owned(), value: without, how });
     }

@@ -221,8 +221,8 @@ pub(super) fn run(seed: u64) -> Report {
         ratio("one archive ÷ in order", plain / files.ordered, 7.69 / 16.8).because(ARCHIVE),
         ratio("one archive ÷ scattered", plain / files.scattered, 7.69 / 63.44).because(ARCHIVE),
         ratio("compressed ÷ one archive", compressed / plain, 1.8 / 7.69).because(ARCHIVE),
-        ratio("fast end ÷ slow end", outside / compressed, 0.9 / 1.8),
-        ratio("decompressed on 2 cores ÷ on 1", cores[1] / cores[0], 1.55 / 3.1),
+        ratio("fast end ÷ slow end", outside / compressed, 0.9 / 1.8).given(),
+        ratio("decompressed on 2 cores ÷ on 1", cores[1] / cores[0], 1.55 / 3.1).given(),
         ratio("decompressed on 4 cores ÷ on 1", cores[2] / cores[0], 0.9 / 3.1),
         Figure::new("scattered ÷ optimised image, 4 cores", files.scattered / image)
             .off(files.needed / needed)

@@ -77,8 +77,8 @@ fn read(blocks: u64) -> f64 {
 pub(super) fn run(seed: u64) -> Report {
     let masks = used(seed);
     let packed = packed(&masks);
-    // The driver keeps one block; all of them are 139 MB.
-    let (all, cached) = (through(seed, CLOOP_BLOCK), through(seed, UNIQUE * CLOOP_BLOCK));
+    // The driver keeps one block; all of them are 139 MB. A fifth of the engine's cache is not for what was asked for.
+    let (all, cached) = (through(seed, CLOOP_BLOCK), through(seed, UNIQUE * CLOOP_BLOCK * 5 / 4));
     let cases = [("all references", all), ("each block once", cached), ("packed", packed)];
     let times = cases.map(|(_, blocks)| read(blocks));
     let rows = cases.iter().zip(times).map(|((what, blocks), seconds)| {
@@ -90,13 +90,16 @@ pub(super) fn run(seed: u64) -> Report {
     let figures = vec![
         Figure::new("blocks of cloop when packed", packed as f64)
             .off(UNIQUE as f64)
-            .published("000 table 3", Claim::Amount(1_379.0)),
+            .published("000 table 3", Claim::Amount(1_379.0))
+            .given(),
         Figure::new("blocks packed ÷ as they are", packed as f64 / cached as f64)
             .off(1.0)
-            .published("000 section 6", Claim::Ratio(0.63)),
+            .published("000 section 6", Claim::Ratio(0.63))
+            .given(),
         Figure::new("references ÷ blocks, without a cache for them", all as f64 / cached as f64)
             .off(1.0)
-            .published("000 table 3", Claim::Ratio(3_681.0 / 2_175.0)),
+            .published("000 table 3", Claim::Ratio(3_681.0 / 2_175.0))
+            .given(),
         Figure::new("reading packed ÷ as they are", times[2] / times[1])
             .off(1.0)
             .published("000 section 6", Claim::Less),

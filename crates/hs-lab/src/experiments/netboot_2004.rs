@@ -80,14 +80,17 @@ pub(super) fn run(_seed: u64) -> Report {
     let uncompressed = measure("not compressed", raw);
     let uncompressed_slow = measure("not compressed, 10 Mbit/s", Start { wire: 10e6, ..raw });
     let blockwise = measure("not compressed, fetched in such blocks", Start { piece: BLOCK, ..raw });
-    let again =
-        measure("again, from the host's cache", Start { bytes: 0, piece: 1, ..KNOPPIX }).max(COMPUTING);
+
     for (machine, megahertz) in
         [("Pentium 4", 2_400.0), ("Pentium III", 1_200.0), ("Crusoe", 600.0), ("Pentium II", 400.0)]
     {
         let what = format!("{machine}, {megahertz} MHz, computing by its clock");
         measure(&what, Start { computing: COMPUTING * 2_400.0 / megahertz, wire: 100e6, ..KNOPPIX });
     }
+    // Nothing is transferred, so that nothing needs to be simulated.
+    let again = COMPUTING;
+    let cached = [Cell::Number(0.0, 1), Cell::Number(GIGABIT / 1e6, 0), Cell::Number(again, 1)];
+    rows.push(["again, from the host's cache".into()].into_iter().chain(cached).collect());
     let compressed_bytes = LOOP_BYTES as f64 / DENSITY * COMPRESSED;
     let figures = vec![
         Figure::new("first start of KNOPPIX (s)", knoppix)
@@ -99,7 +102,8 @@ pub(super) fn run(_seed: u64) -> Report {
             .published("001 start times", Claim::Alike),
         Figure::new("start without KDE ÷ with", twm / knoppix)
             .off(1.0)
-            .published("001 desktops", Claim::Ratio(60.0 / 90.0)),
+            .published("001 desktops", Claim::Ratio(60.0 / 90.0))
+            .given(),
         Figure::new("start at 100 Mbit/s ÷ at 1 Gbit/s", fast / knoppix).published("001 links", Claim::Alike),
         Figure::new("start at 40 Mbit/s ÷ at 1 Gbit/s", enough / knoppix)
             .published("001 summary", Claim::Alike),
@@ -116,7 +120,8 @@ pub(super) fn run(_seed: u64) -> Report {
         Figure::new("start without compression ÷ with, 10 Mbit/s", uncompressed_slow / slow),
         Figure::new("second start ÷ first", again / knoppix)
             .off(1.0)
-            .published("001 cache", Claim::Ratio(80.0 / 90.0)),
+            .published("001 cache", Claim::Ratio(80.0 / 90.0))
+            .given(),
     ];
     Report { columns: vec!["what", "MB", "wire (Mbit/s)", "start (s)"], rows, figures, seed: None }
 }

@@ -131,7 +131,7 @@ fn print(ran: &Ran) {
 /// Everything that was published beside ours, and why what is missed is missed.
 fn print_comparisons(all: &[Ran]) {
     let mut table = show::table(&["in", "figure", "published", "ours", "ratio", "verdict"]);
-    let (mut counts, mut misses) = ([0; 4], Vec::new());
+    let (mut counts, mut misses) = ([0; 5], Vec::new());
     for figure in all.iter().flat_map(|ran| &ran.report.figures) {
         let (Some(published), Some(verdict)) = (figure.published, figure.verdict()) else { continue };
         counts[verdict as usize] += 1;
@@ -151,9 +151,11 @@ fn print_comparisons(all: &[Ran]) {
     show::line(table);
     let count = |verdict: Verdict| counts[verdict as usize];
     show::line(format!(
-        "{} within a fifth, {} of which only the direction was published, {} with the right direction only, {} missed",
+        "{} within a fifth, {} of which only the direction was published, {} that follow from what the models were given, \
+         {} with the right direction only, {} missed",
         count(Verdict::Reproduced),
         count(Verdict::Direction),
+        count(Verdict::Given),
         count(Verdict::DirectionOnly),
         count(Verdict::Missed)
     ));
