@@ -21,7 +21,9 @@ use self::cache::CacheFlags;
 use crate::medium::{Damage, MediumParser};
 
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
-pub(crate) use self::lab::{Lab, LabDisk, LabList, LabMedia, LabRun, Which};
+pub(crate) use self::lab::{
+    Compared, Lab, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, Layout, Which,
+};
 pub(crate) use self::qemu::{Accel, QemuFlags};
 pub(crate) use self::serving::Serving;
 pub(crate) use self::tls::{TlsFlags, TlsMode};

@@ -87,8 +87,30 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("inspect", &["headstart inspect fast.hsi", "headstart inspect start.hsp --csv >reads.csv"]),
     ("verify", &["headstart verify fast.hsi", "headstart verify disk.hsi --against disk.raw"]),
-    ("lab disk", &["headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json"]),
+    (
+        "lab disk",
+        &[
+            "headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json",
+            "headstart lab disk live.iso --nbd localhost --medium cd-24x-cav   # qemu-system-x86_64 -cdrom nbd://localhost",
+        ],
+    ),
     ("lab media", &["headstart lab media"]),
+    (
+        "lab predict",
+        &[
+            "headstart lab predict fast.hsi --profile start.hsp --medium cd-24x-cav",
+            "headstart lab predict fast.hsi -p start.hsp --compare hdd-7200,nvme,lan-100m,raw,unoptimised,optimised",
+            "headstart lab predict start.hsp --medium lan-1g --layout optimised --clients 50",
+        ],
+    ),
+    (
+        "lab replay",
+        &[
+            "headstart lab replay start.hsp --medium sd-uhs1",
+            "headstart lab replay fio.log --medium mine.toml --depth 16 --json",
+            "headstart lab replay blkparse.txt --on /dev/nvme0n1    # it is only read",
+        ],
+    ),
     ("lab list", &["headstart lab list"]),
     (
         "lab run",

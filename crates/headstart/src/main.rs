@@ -95,6 +95,8 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Detach(args) => commands::attach::detach(args)?,
         Command::Lab(Lab::Disk(args)) => commands::lab::disk::run(args, quiet)?,
         Command::Lab(Lab::Media(args)) => commands::lab::media::run(args)?,
+        Command::Lab(Lab::Predict(args)) => commands::lab::predict::run(args)?,
+        Command::Lab(Lab::Replay(args)) => commands::lab::replay::run(args)?,
         Command::Lab(Lab::List(args)) => commands::lab::experiments::list(args)?,
         Command::Lab(Lab::Run(args)) => commands::lab::experiments::run(args)?,
         Command::Demo(args) => demo::run(args, quiet)?,

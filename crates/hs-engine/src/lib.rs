@@ -9,6 +9,7 @@
 pub mod cache;
 mod estimate;
 mod memory_budget;
+mod neighbours;
 mod prefetch;
 pub mod queue;
 mod read_ahead;
@@ -16,6 +17,7 @@ mod recorder;
 
 pub use estimate::MediumEstimate;
 pub use memory_budget::{MemoryBudget, MemoryBudgetConfig, MemoryPressure, MemorySample};
+pub use neighbours::Neighbours;
 pub use prefetch::{ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, RequestId};
 pub use read_ahead::{Ahead, ReadAhead, ReadAheadConfig};
 pub use recorder::{Event, Recorded, Recorder};

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use hs_engine::Neighbours;
 use hs_engine::cache::{CacheUsage, PolicyKind};
 use hs_engine::queue::{Class, ClientKey, QueueConfig, QueueMetrics};
 use hs_format::Decompressor;
@@ -20,7 +21,6 @@ use crate::policy::{DemandEvent, HotPolicy, Watch};
 use crate::{Image, ImageError};
 
 mod blocks_served;
-mod cluster;
 mod cold;
 mod jobs;
 mod kept;
@@ -30,7 +30,6 @@ mod sequential;
 mod tests;
 mod unreadable;
 
-use cluster::Cluster;
 pub use jobs::Asker;
 use jobs::{Job, Jobs};
 use memory::{Key, Memory};
@@ -118,7 +117,7 @@ struct Shared {
     watch: Option<Arc<dyn Watch>>,
     memory: Mutex<Memory>,
     sequential: Mutex<Sequential>,
-    cluster: Mutex<Cluster>,
+    neighbours: Mutex<Neighbours>,
     unreadable: Mutex<Unreadable>,
     jobs: Jobs,
     counters: Counters,
@@ -187,7 +186,7 @@ impl Reader {
                 options.read_ahead_bytes / image.window_bytes(),
                 decode_ahead,
             )),
-            cluster: Mutex::new(Cluster::new()),
+            neighbours: Mutex::default(),
             unreadable: Mutex::default(),
             jobs: Jobs::new(options.queue, options.demand_threads),
             counters: Counters::default(),
@@ -452,7 +451,7 @@ impl Shared {
                 Key::Cold(window) => {
                     pending.missing_cold += 1;
                     pending.missed |= !memory.has_come(window);
-                    self.cluster.lock().used(window);
+                    self.neighbours.lock().used(window);
                 }
             }
             if memory.is_loading(span.key) {

@@ -6,17 +6,23 @@
 
 mod csv;
 mod experiments;
+pub mod harness;
+mod histogram;
 mod models;
+pub mod predict;
 mod prefetching;
 mod published;
+mod replay;
 mod report;
 mod simulation;
 mod statistics;
 mod streams;
 
 pub use experiments::{EXPERIMENTS, Experiment};
+pub use histogram::Histogram;
 pub use models::Model;
 pub use published::{Claim, Published, Verdict};
+pub use replay::{Pace, Replay, ReplayOutcome, Replayed};
 pub use report::{Cell, Figure, Report, Target};
 pub use simulation::{Answer, Io, Run, Sent, Station, Workload, simulate};
 pub use statistics::Latencies;

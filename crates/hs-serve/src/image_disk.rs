@@ -53,10 +53,13 @@ const FILE_THREADS: usize = 32;
 /// Places that cannot be read, of which it is said; nobody reads a longer list.
 const MAX_TOLD: usize = 4096;
 
+/// Called once with the bytes, or with an error number.
+type Answer = Box<dyn FnOnce(Result<&[u8], i32>) + Send>;
+
 struct FileRead {
     offset: u64,
     len: u32,
-    reply: Reply,
+    answer: Answer,
 }
 
 /// A plain file as a disk: what foreign systems run on, on the same medium.
@@ -93,10 +96,10 @@ impl FileDisk {
 
 fn answer(store: &dyn Store, requests: &Receiver<FileRead>, told: &Mutex<HashSet<u64>>) {
     let mut buffer = Vec::new();
-    for FileRead { offset, len, reply } in requests {
+    for FileRead { offset, len, answer } in requests {
         buffer.resize(len as usize, 0);
         match store.read_at(offset, &mut buffer) {
-            Ok(()) => reply.data(&[&buffer]),
+            Ok(()) => answer(Ok(&buffer)),
             Err(error) => {
                 // Whoever needs a bad place asks for it again and again; one line says it.
                 let mut told = told.lock();
@@ -104,8 +107,34 @@ fn answer(store: &dyn Store, requests: &Receiver<FileRead>, told: &Mutex<HashSet
                 drop(told);
                 let level = if is_news { log::Level::Error } else { log::Level::Debug };
                 log::log!(level, "{}", error.with_causes());
-                reply.error(libc::EIO);
+                answer(Err(libc::EIO));
             }
+        }
+    }
+}
+
+impl FileDisk {
+    /// Bytes of the file.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Reads `len` bytes from `offset`; `answer` is called once from any thread, or dropped where the threads have ended.
+    pub(crate) fn submit(
+        &self,
+        offset: u64,
+        len: u32,
+        answer: impl FnOnce(Result<&[u8], i32>) + Send + 'static,
+    ) {
+        if let Some(queue) = &self.queue {
+            let _ = queue.send(FileRead { offset, len, answer: Box::new(answer) });
         }
     }
 }
@@ -116,10 +145,11 @@ impl Disk for FileDisk {
     }
 
     fn read(&self, offset: u64, len: u32, reply: Reply) {
-        if let Some(queue) = &self.queue {
-            // A send that fails drops the reply, which then answers EIO.
-            let _ = queue.send(FileRead { offset, len, reply });
-        }
+        // A reply that is dropped answers EIO.
+        self.submit(offset, len, move |result| match result {
+            Ok(bytes) => reply.data(&[bytes]),
+            Err(errno) => reply.error(errno),
+        });
     }
 }
 

@@ -4,7 +4,10 @@
 //! whose bytes `docs/PROFILE.md` defines. [`Profile::decode`] accepts bytes from anywhere: it never
 //! panics, allocates only what the bytes present can justify, and returns nothing that was not
 //! checked against the digests in the file and the rules of [`Profile::validate`].
+//!
+//! A [`BlockLog`] reads what other programs recorded of a device: fio and blkparse.
 
+mod block_log;
 mod block_set;
 mod columns;
 mod csv;
@@ -21,6 +24,7 @@ mod varint;
 #[cfg(test)]
 mod tests;
 
+pub use block_log::{BlockLog, BlockLogError, BlockLogFault, BlockLogKind, BlockRequest};
 pub use block_set::BlockSet;
 pub use error::{FileFault, Limit, ReadFault, Section, Syntax, TraceError};
 pub use file_map::{FileMap, FilePiece};

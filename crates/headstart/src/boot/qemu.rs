@@ -176,7 +176,8 @@ impl NbdDisk {
         let disk = ServedDisk::start(store, config, watch)?;
         let socket = folder.join(SOCKET);
         let reader = Arc::clone(disk.reader());
-        let export = Export { name: EXPORT.to_owned(), description: config.source_name.clone(), reader };
+        let export =
+            Export { name: EXPORT.to_owned(), description: config.source_name.clone(), disk: reader.into() };
         let address = NbdAddress::Unix(socket.clone());
         let server = NbdServer::start(vec![export], &[address], NbdOptions::default())?;
         Ok(Self { _server: server, disk, socket })

@@ -1,21 +1,36 @@
 //! `headstart lab`: its commands and flags.
 
+mod predict;
+mod replay;
+
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use hs_device::Medium;
 use hs_lab::{EXPERIMENTS, Experiment};
+use hs_serve::nbd::NbdAddress;
 
 use crate::medium::{Damage, MediumParser};
+
+pub(crate) use self::predict::{Compared, LabPredict, Layout};
+pub(crate) use self::replay::LabReplay;
 
 /// Commands of `headstart lab`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
-    /// Show FILE as DIR/NAME on an emulated medium, for any other program; the medium counts.
+    /// Show FILE as DIR/NAME, or to NBD clients, on an emulated medium, for any other program; the medium counts.
     Disk(LabDisk),
     /// Say which media are modelled.
     Media(LabMedia),
+    /// Predict how long a start takes from a medium, and why.
+    ///
+    /// The recorded program runs in virtual time: its reads go through a model of the kernel's read-ahead and the engine's own policies
+    /// to the model of the medium. docs/LAB.md says what is modelled, and how far it agrees with starts in real time.
+    Predict(LabPredict),
+    /// Replay a recorded start, an iolog of fio or the text of blkparse on a model, or on a real device.
+    Replay(LabReplay),
     /// Say which experiments there are.
     List(LabList),
     /// Run an experiment with the engine on models of media, in virtual time, and print what comes out.
@@ -32,7 +47,11 @@ pub(crate) struct LabDisk {
     /// The file that the medium holds.
     pub file: PathBuf,
     /// An empty directory, in which it appears under its own name.
-    pub dir: PathBuf,
+    #[arg(required_unless_present = "nbd")]
+    pub dir: Option<PathBuf>,
+    /// Serve it to NBD clients here, under its own name and as the default export: HOST[:PORT] or unix:PATH.
+    #[arg(long, value_name = "ADDR", value_parser = NbdAddress::from_str)]
+    pub nbd: Option<NbdAddress>,
     /// The medium.
     #[arg(long, value_name = "M", value_parser = MediumParser)]
     pub medium: Medium,

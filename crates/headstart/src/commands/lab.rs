@@ -1,5 +1,8 @@
 //! `headstart lab`: one file a command.
 
+mod direct;
 pub(crate) mod disk;
 pub(crate) mod experiments;
 pub(crate) mod media;
+pub(crate) mod predict;
+pub(crate) mod replay;

@@ -159,7 +159,7 @@ impl Served {
         Export {
             name: self.named.name.clone(),
             description: format!("headstart image {}", reader.image().image_digest()),
-            reader: reader.clone(),
+            disk: reader.clone().into(),
         }
     }
 

@@ -82,3 +82,39 @@ fn media_are_listed_and_own_ones_come_from_files() {
     run(arguments).fails(1, &["open"]);
     scene.wait_until_clean();
 }
+
+#[test]
+fn logs_are_replayed_on_models_and_on_files() {
+    let scene = Scene::new();
+    let log = scene.path("fio.log");
+    let mut lines = "fio version 3 iolog\n0 f add\n0 f open\n".to_owned();
+    (0..100).for_each(|number| lines += &format!("{} f read {} 4096\n", number * 100, number * 8192));
+    lines += "10000 f write 0 4096\n";
+    std::fs::write(&log, &lines).unwrap();
+    let log = log.to_str().unwrap();
+    let said = run(["lab", "replay", log, "--medium", "flat-10ms-25mbs", "--json"]).ok().json();
+    // The last is made after 10 ms, and comes a latency and its transfer later.
+    assert_eq!((said["requests"].as_u64(), said["skipped_writes"].as_u64()), (Some(101), Some(0)));
+    assert!((said["seconds"].as_f64().unwrap() - 0.0265).abs() < 0.001, "{said}");
+    let said = run(["lab", "replay", log, "--medium", "cd-24x-cav", "--depth", "1", "--json"]).ok().json();
+    assert_eq!((said["requests"].as_u64(), said["skipped_writes"].as_u64()), (Some(100), Some(1)));
+
+    std::fs::write(scene.path("disk"), vec![7; 1 << 20]).unwrap();
+    let on = scene.arg("disk");
+    let said = run(["lab", "replay", log, "--on", &on, "--depth", "4", "--json"]).ok().json();
+    assert_eq!((said["requests"].as_u64(), said["bytes"].as_u64()), (Some(100), Some(409_600)));
+    assert_eq!(said["skipped_writes"], 1);
+    assert!(std::fs::read(scene.path("disk")).unwrap().iter().all(|byte| *byte == 7), "it is only read");
+
+    for (line, wrong) in [
+        ("99 f read 0 4096\n", &["fio.log cannot be replayed", "line 105: the time 99.0 µs is before"][..]),
+        ("-1 f read 0 4096\n", &["line 105: the time -1 is negative"]),
+        ("20000 f read 1048576 4096\n", &["do not lie in"]),
+    ] {
+        std::fs::write(scene.path("fio.log"), format!("{lines}{line}")).unwrap();
+        run(["lab", "replay", log, "--on", &on, "--depth", "4"]).fails(1, wrong);
+    }
+    run(["lab", "replay", log, "--on", "/dev/null"]).fails(1, &["neither a file nor a block device"]);
+    run(["lab", "replay", log]).fails(2, &["--medium"]);
+    scene.wait_until_clean();
+}

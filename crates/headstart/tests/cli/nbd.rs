@@ -321,3 +321,27 @@ fn what_cannot_be_served_is_said() {
     run(["serve", &image, "--nbd", &address]).fails(1, &["cannot listen", &address]);
     assert!(!scene.names().contains(&"socket".to_owned()));
 }
+
+/// `lab disk --nbd`: the file as it is, read-only, at the pace of its medium.
+#[test]
+fn a_file_on_a_medium_is_an_export() {
+    if !has_tools(&["nbdinfo", "nbdcopy"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.raw("foreign.raw", 600, 52);
+    let socket = format!("unix:{}", scene.arg("socket"));
+    let arguments =
+        ["lab", "disk", &scene.arg("foreign.raw"), "--nbd", &socket, "--medium", "nvme", "--json"];
+    let mut serving = Running::start(arguments);
+    while !serving.said().contains("Ctrl-C") {}
+    let said: Value =
+        serde_json::from_str(&tool("nbdinfo", &["--json", &uri(&scene, "foreign.raw")]).stdout).unwrap();
+    assert_eq!(said["exports"][0]["is_read_only"], true);
+    tool("nbdcopy", &[&uri(&scene, ""), &scene.arg("copy")]);
+    assert!(fs::read(scene.path("copy")).unwrap() == disk);
+    let counted: Value = serde_json::from_str(&end(serving)).unwrap();
+    assert_eq!(counted["medium"], "nvme");
+    assert!(counted["store_bytes"].as_u64().unwrap() >= disk.len() as u64, "{counted}");
+    scene.wait_until_clean();
+}

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 23] = [
+const COMMANDS: [&[&str]; 25] = [
     &["build"],
     &["import"],
     &["export"],
@@ -24,6 +24,8 @@ const COMMANDS: [&[&str]; 23] = [
     &["lab"],
     &["lab", "disk"],
     &["lab", "media"],
+    &["lab", "predict"],
+    &["lab", "replay"],
     &["lab", "list"],
     &["lab", "run"],
     &["doctor"],

@@ -34,7 +34,7 @@ impl Shared {
                 self.publish(Key::Cold(window), &zeroes, false);
             }
             Ok(WindowRef::Chunk(chunk)) => {
-                let depth = self.cluster.lock().miss();
+                let depth = self.neighbours.lock().miss();
                 let run = self.extend(window, chunk, depth);
                 self.stream_run(window, &run, tools);
             }
@@ -90,8 +90,8 @@ impl Shared {
             run.push(chunk);
         }
         drop(memory);
-        let mut cluster = self.cluster.lock();
-        (window + 1..window + run.len() as u64).for_each(|neighbour| cluster.brought(neighbour));
+        let mut neighbours = self.neighbours.lock();
+        (window + 1..window + run.len() as u64).for_each(|neighbour| neighbours.brought(neighbour));
         run
     }
 

@@ -8,18 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Instant;
 
 use hs_engine::queue::{Class, ClientKey};
-use hs_image::{Asker, Reader};
+use hs_image::Asker;
 use hs_units::ByteRange;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::export::Export;
+use super::export::{Export, ExportedDisk};
 use super::outgoing::{Hold, Outgoing, Reading, Sleep, Until};
 use super::protocol::{End, Event, ExportInfo, Protocol, Request};
 use super::server::NbdOptions;
 use super::wire::Reply;
-use crate::image_disk;
 
 /// Longer reads are answered in parts, cut at multiples of this: it bounds what one request holds.
 const PART_BYTES: u64 = 1 << 20;
@@ -97,20 +96,20 @@ struct Unread {
 
 /// A connection's hold on its client's share of a medium.
 struct Share {
-    reader: Arc<Reader>,
+    disk: ExportedDisk,
     client: ClientKey,
 }
 
 impl Share {
-    fn new(reader: &Arc<Reader>, client: ClientKey) -> Self {
-        reader.open_connection(client);
-        Self { reader: Arc::clone(reader), client }
+    fn new(disk: &ExportedDisk, client: ClientKey) -> Self {
+        disk.open_connection(client);
+        Self { disk: disk.clone(), client }
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        self.reader.close_connection(self.client);
+        self.disk.close_connection(self.client);
     }
 }
 
@@ -239,7 +238,7 @@ impl Connection {
             }
             Event::Opened(export) => {
                 self.export = export;
-                self.share = Some(Share::new(&self.exports[export].reader, self.client));
+                self.share = Some(Share::new(&self.exports[export].disk, self.client));
                 log::debug!("an NBD client opened '{}'", self.exports[export].name);
             }
             Event::Read { request, uncut } => {
@@ -264,17 +263,9 @@ impl Connection {
         let Request { reply, offset, len } = request;
         let range = ByteRange::new(offset, len.into());
         let extents = if one { 1 } else { EXTENTS };
-        let image = self.exports[self.export].reader.image();
-        let said = match image.allocation(range, extents) {
-            Ok(extents) => {
-                let extents: Vec<(u32, bool)> =
-                    extents.iter().map(|extent| (extent.len as u32, extent.zero)).collect();
-                reply.allocation(&extents)
-            }
-            Err(error) => {
-                log::error!("{error}");
-                reply.error(image_disk::errno(&error) as u32)
-            }
+        let said = match self.exports[self.export].disk.allocation(range, extents) {
+            Ok(extents) => reply.allocation(&extents),
+            Err(errno) => reply.error(errno),
         };
         self.outgoing.say(&said);
     }
@@ -297,9 +288,9 @@ impl Connection {
             self.cached.busy.store(true, Relaxed);
             let part = CachePart { lane: Arc::clone(&self.cached), outgoing: Arc::clone(&self.outgoing) };
             let asker = Asker { client: self.client, class: Class::Prefetch };
-            self.exports[self.export].reader.submit_for(asker, offset, len, move |result| {
-                if let Err(error) = result {
-                    part.lane.errno.store(image_disk::errno(error) as u32, Relaxed);
+            self.exports[self.export].disk.submit(asker, offset, len, move |result| {
+                if let Err(errno) = result {
+                    part.lane.errno.store(errno, Relaxed);
                 }
             });
         }
@@ -369,9 +360,7 @@ impl Unread {
             return false;
         }
         let part = self.reading.part(self.next, len, self.first);
-        export.reader.submit_for(Asker::waiting(self.client), self.next, len, move |result| {
-            part.answer(result.map_err(|error| image_disk::errno(error) as u32));
-        });
+        export.disk.submit(Asker::waiting(self.client), self.next, len, move |result| part.answer(result));
         self.next += u64::from(len);
         self.first = false;
         true

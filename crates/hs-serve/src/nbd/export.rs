@@ -1,10 +1,13 @@
-//! What is served: a name, and the disk of an image.
+//! What is served: a name, and a disk.
 
 use std::sync::Arc;
 
-use hs_image::Reader;
+use hs_engine::queue::ClientKey;
+use hs_image::{Asker, Reader};
+use hs_units::ByteRange;
 
 use super::protocol::ExportInfo;
+use crate::image_disk::{self, FileDisk};
 
 /// A disk that clients may open.
 #[derive(Clone)]
@@ -14,7 +17,16 @@ pub struct Export {
     /// What it is, for a person.
     pub description: String,
     /// Answers its reads.
-    pub reader: Arc<Reader>,
+    pub disk: ExportedDisk,
+}
+
+/// What answers the reads of an export.
+#[derive(Clone)]
+pub enum ExportedDisk {
+    /// The disk in an image.
+    Image(Arc<Reader>),
+    /// A plain file.
+    File(Arc<FileDisk>),
 }
 
 impl Export {
@@ -25,7 +37,69 @@ impl Export {
         ExportInfo {
             name: self.name.clone(),
             description: self.description.clone(),
-            bytes: self.reader.image().disk_bytes(),
+            bytes: self.disk.bytes(),
+        }
+    }
+}
+
+impl From<Arc<Reader>> for ExportedDisk {
+    fn from(reader: Arc<Reader>) -> Self {
+        Self::Image(reader)
+    }
+}
+
+impl ExportedDisk {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Image(reader) => reader.image().disk_bytes(),
+            Self::File(file) => file.len(),
+        }
+    }
+
+    /// A client has one more connection.
+    pub(super) fn open_connection(&self, client: ClientKey) {
+        if let Self::Image(reader) = self {
+            reader.open_connection(client);
+        }
+    }
+
+    /// A client has one connection less.
+    pub(super) fn close_connection(&self, client: ClientKey) {
+        if let Self::Image(reader) = self {
+            reader.close_connection(client);
+        }
+    }
+
+    /// Reads `len` bytes from `offset`; `answer` is called once from any thread with the bytes or an error number.
+    pub(super) fn submit(
+        &self,
+        asker: Asker,
+        offset: u64,
+        len: u32,
+        answer: impl FnOnce(Result<&[&[u8]], u32>) + Send + 'static,
+    ) {
+        match self {
+            Self::Image(reader) => reader.submit_for(asker, offset, len, move |result| {
+                answer(result.map_err(|error| image_disk::errno(error) as u32));
+            }),
+            Self::File(file) => file.submit(offset, len, move |result| match result {
+                Ok(bytes) => answer(Ok(&[bytes])),
+                Err(errno) => answer(Err(errno as u32)),
+            }),
+        }
+    }
+
+    /// Which parts of `range` are zero: `(bytes, zero)`, `most` of them at most. Of a plain file nothing is known.
+    pub(super) fn allocation(&self, range: ByteRange, most: usize) -> Result<Vec<(u32, bool)>, u32> {
+        match self {
+            Self::Image(reader) => match reader.image().allocation(range, most) {
+                Ok(extents) => Ok(extents.iter().map(|extent| (extent.len as u32, extent.zero)).collect()),
+                Err(error) => {
+                    log::error!("{error}");
+                    Err(image_disk::errno(&error) as u32)
+                }
+            },
+            Self::File(_) => Ok(vec![(range.len as u32, false)]),
         }
     }
 }

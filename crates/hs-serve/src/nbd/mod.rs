@@ -22,7 +22,7 @@ mod tls;
 mod wire;
 
 pub use address::{BadAddress, NbdAddress};
-pub use export::Export;
+pub use export::{Export, ExportedDisk};
 pub use protocol::End;
 pub use server::{NbdOptions, NbdServer, NbdStats};
 pub use tls::NbdTls;

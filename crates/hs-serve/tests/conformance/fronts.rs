@@ -62,8 +62,11 @@ impl Front {
             Place::Filling(Box::new(fill(store, &folder.path().join("disk.img"), config)), folder)
         } else {
             let disk = ServedDisk::start(store, config, None).expect("opened");
-            let export =
-                Export { name: "disk".into(), description: "a sample".into(), reader: disk.reader().clone() };
+            let export = Export {
+                name: "disk".into(),
+                description: "a sample".into(),
+                disk: disk.reader().clone().into(),
+            };
             let address = NbdAddress::Unix(folder.path().join("socket"));
             let tls = (self == Self::NbdTls).then(|| {
                 NbdTls::load(certificates::folder(), true, true).expect("the certificates are usable")

@@ -149,7 +149,8 @@ fn a_handshake_has_its_time() {
     let sample = Sample::new(26);
     let store = FileStore::open(sample.path("cold.hsi")).expect("there");
     let disk = ServedDisk::start(Arc::new(store), &off(), None).expect("opened");
-    let export = Export { name: "disk".into(), description: String::new(), reader: disk.reader().clone() };
+    let export =
+        Export { name: "disk".into(), description: String::new(), disk: disk.reader().clone().into() };
     let address = NbdAddress::Unix(sample.path("socket"));
     let options = NbdOptions { handshake_patience: Duration::from_millis(30), ..NbdOptions::default() };
     let server = NbdServer::start(vec![export], &[address], options).expect("served");

@@ -1,29 +1,41 @@
 //! `headstart lab disk`
 
+use std::sync::Arc;
+
 use anyhow::Context;
-use hs_serve::ServedFile;
+use hs_serve::nbd::{Export, ExportedDisk, NbdOptions, NbdServer};
+use hs_serve::{FileDisk, ServedFile};
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
 use crate::cli::LabDisk;
 use crate::commands::mount::wait_for_end;
+use crate::medium::OnMedium;
+use crate::signals::Ends;
 use crate::{medium, show};
 
-/// Shows a file on an emulated medium until it is unmounted.
+/// Shows a file on an emulated medium, in a directory until it is unmounted, to NBD clients, or both.
 pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
-    let signals = crate::signals::Ends::block()?;
+    let signals = Ends::block()?;
     let on_medium = medium::open(&args.file, &args.medium, &args.damage)?;
     let name = args.file.file_name().context("the file has no name")?.to_string_lossy().into_owned();
-    let served = ServedFile::start(on_medium.store, &args.dir, &name)?;
+    let mut server = args.nbd.as_ref().map(|address| serve(&on_medium, &name, address)).transpose()?;
+    let shown = args
+        .dir
+        .as_ref()
+        .map(|dir| ServedFile::start(Arc::clone(&on_medium.store), dir, &name))
+        .transpose()?;
     if !quiet {
-        let shown = args.dir.join(&name);
-        eprintln!(
-            "{} on {}; `umount {}` or Ctrl-C ends it",
-            shown.display(),
-            args.medium,
-            args.dir.display()
-        );
+        say_where(args, &name, server.as_ref());
     }
-    wait_for_end(served.session(), None, &signals, None)?;
+    match &shown {
+        Some(served) => wait_for_end(served.session(), None, &signals, None)?,
+        None => wait_for_signal(&signals)?,
+    }
+    drop(shown);
+    if let Some(server) = &mut server {
+        server.stop();
+    }
     let (counted, again) = (on_medium.counters.snapshot(), on_medium.retries.snapshot());
     let object = json!({
         "medium": args.medium.to_string(),
@@ -41,4 +53,36 @@ pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
         eprintln!("{} requests, {} bytes, {} seeks", counted.requests, counted.bytes, counted.seeks);
     }
     Ok(())
+}
+
+fn serve(on_medium: &OnMedium, name: &str, address: &hs_serve::nbd::NbdAddress) -> anyhow::Result<NbdServer> {
+    let disk = ExportedDisk::File(Arc::new(FileDisk::new(Arc::clone(&on_medium.store))?));
+    let description = "a file on an emulated medium".to_owned();
+    let export = Export { name: name.to_owned(), description, disk };
+    Ok(NbdServer::start(vec![export], std::slice::from_ref(address), NbdOptions::default())?)
+}
+
+fn say_where(args: &LabDisk, name: &str, server: Option<&NbdServer>) {
+    for uri in server.into_iter().flat_map(|server| server.uris(0)) {
+        eprintln!("{name} on {} at {uri}", args.medium);
+    }
+    match &args.dir {
+        Some(dir) => {
+            let (shown, medium) = (dir.join(name), args.medium);
+            eprintln!("{} on {medium}; `umount {}` or Ctrl-C ends it", shown.display(), dir.display());
+        }
+        None => eprintln!("Ctrl-C ends it"),
+    }
+}
+
+fn wait_for_signal(signals: &Ends) -> anyhow::Result<()> {
+    use std::os::fd::AsFd;
+    loop {
+        let mut events = [PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        match poll(&mut events, None) {
+            Ok(_) if events[0].revents().contains(PollFlags::IN) => return Ok(()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("wait for a signal"),
+        }
+    }
 }

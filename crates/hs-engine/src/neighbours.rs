@@ -20,20 +20,22 @@ const WEIGHT: f64 = 1.0 / 32.0;
 
 /// Learns whether neighbours pay.
 #[derive(Debug)]
-pub(super) struct Cluster {
+pub struct Neighbours {
     used_share: f64,
     misses: u64,
     /// Neighbours without an outcome yet, with the miss that brought them.
     open: VecDeque<(u64, u64)>,
 }
 
-impl Cluster {
-    pub(super) const fn new() -> Self {
+impl Neighbours {
+    /// Nothing is known yet: the first misses bring all.
+    #[must_use]
+    pub const fn new() -> Self {
         Self { used_share: 0.4, misses: 0, open: VecDeque::new() }
     }
 
     /// A miss: how many of the windows after it to read as well.
-    pub(super) fn miss(&mut self) -> u64 {
+    pub fn miss(&mut self) -> u64 {
         self.misses += 1;
         while let Some((_, born)) = self.open.front()
             && born + PATIENCE < self.misses
@@ -51,16 +53,22 @@ impl Cluster {
     }
 
     /// A neighbour was read.
-    pub(super) fn brought(&mut self, window: u64) {
+    pub fn brought(&mut self, window: u64) {
         self.open.push_back((window, self.misses));
     }
 
     /// A window was asked for; it may have been brought as a neighbour.
-    pub(super) fn used(&mut self, window: u64) {
+    pub fn used(&mut self, window: u64) {
         if let Some(at) = self.open.iter().position(|(open, _)| *open == window) {
             self.open.remove(at);
             self.used_share += (1.0 - self.used_share) * WEIGHT;
         }
+    }
+}
+
+impl Default for Neighbours {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -70,19 +78,19 @@ mod tests {
 
     /// Misses at these windows; returns requests and windows read.
     fn replay(windows: impl Iterator<Item = u64>) -> (u64, u64) {
-        let mut cluster = Cluster::new();
+        let mut neighbours = Neighbours::new();
         let mut known = std::collections::HashSet::new();
         let (mut requests, mut read) = (0, 0);
         for window in windows {
-            cluster.used(window);
+            neighbours.used(window);
             if !known.insert(window) {
                 continue;
             }
             requests += 1;
             read += 1;
-            for neighbour in window + 1..=window + cluster.miss() {
+            for neighbour in window + 1..=window + neighbours.miss() {
                 if known.insert(neighbour) {
-                    cluster.brought(neighbour);
+                    neighbours.brought(neighbour);
                     read += 1;
                 }
             }

@@ -1,0 +1,82 @@
+#!/usr/bin/env python3
+"""What `headstart lab predict` says against starts in real time: the demo's boot and its program, from a CD drive and a hard disk,
+raw, unoptimised and optimised.
+
+What the program takes with everything in memory is measured between the others and given to the prediction: this machine is
+slower at one time than at another, which no model of a medium can know.
+"""
+
+import statistics
+
+from harness import DRIVES, alternate, arguments, boot, figure, finish, headstart_json, spread_of, start
+from inputs import COMMAND, READY, cache
+
+LAYOUTS = ["raw", "unoptimised", "optimised"]
+# How far a prediction may be off.
+GOAL = 0.10
+
+
+class Story:
+    """A start: its files in the demo's cache, and how it is made."""
+
+    def __init__(self, name, files, profile, run, warm, flags=()):
+        self.name, self.profile, self.run, self.warm, self.flags = name, cache() / profile, run, warm, flags
+        self.files = {layout: cache() / file for layout, file in zip(LAYOUTS, files)}
+
+    def cases(self, media):
+        """What is run in turns."""
+        yield "warm", self.warm
+        for medium in media:
+            for layout in LAYOUTS:
+                yield f"{medium} {layout}", lambda medium=medium, layout=layout: self.run(self.files[layout], layout, medium)
+
+    def predicted(self, own_time, media):
+        """What `lab predict` says, by medium and layout."""
+        said = {}
+        for layout in LAYOUTS:
+            image = self.files["optimised" if layout == "raw" else layout]
+            rows = headstart_json("lab", "predict", image, "--profile", self.profile, "--own-time", own_time, *self.flags,
+                                  "--compare", ",".join([*media, layout]), "--json")["rows"]
+            said |= {f"{row['medium']} {layout}": row for row in rows}
+        return said
+
+
+def boot_story():
+    return Story("boot", ["boot.raw", "boot.hsi", "boot-fast.hsi"], "boot.hsp",
+                 lambda path, layout, medium: boot(path, medium=medium),
+                 lambda: boot(cache() / "boot.raw", flags=["--warm"]))
+
+
+def start_story():
+    return Story("start", ["root.raw", "root.hsi", "fast.hsi"], "start.hsp",
+                 lambda path, layout, medium: start(path, COMMAND, medium=medium, ready=READY, foreign=layout == "raw"),
+                 lambda: start(cache() / "root.raw", COMMAND, medium="none", ready=READY, foreign=True))
+
+
+def main():
+    parser = arguments(__doc__, repeats=3)
+    parser.add_argument("--story", choices=["boot", "start", "both"], default="both")
+    parser.add_argument("--medium", action="append", choices=DRIVES)
+    args = parser.parse_args()
+    media = args.medium or DRIVES
+    figures = []
+    for story in (story() for story in (boot_story, start_story)):
+        if args.story not in (story.name, "both"):
+            continue
+        runs = alternate(dict(story.cases(media)), args.repeats, say=lambda run: f"{run['ready_s']:.2f} s")
+        own_time = statistics.median(run["ready_s"] for run in runs.pop("warm"))
+        predicted = story.predicted(own_time, media)
+        for name, real in runs.items():
+            measured = statistics.median(run["ready_s"] for run in real)
+            off = predicted[name]["ready_s"] / measured
+            detail = {"predicted": predicted[name], "own_time_s": own_time}
+            detail |= {key: spread_of(real, key) for key in ("ready_s", "store_requests", "store_bytes", "seeks", "medium_busy_s")}
+            noise = [predicted[name]["ready_s"] / run["ready_s"] for run in real]
+            detail["predicted_to_measured"] = off
+            figures.append(figure(f"{story.name}, {name}: predicted is off by", abs(off - 1), at_most=GOAL,
+                                  noise=[abs(off - 1) for off in (min(noise), max(noise))], detail=detail))
+    finish("predict", figures, args.repeats)
+
+
+if __name__ == "__main__":
+    main()

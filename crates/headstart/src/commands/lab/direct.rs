@@ -1,0 +1,164 @@
+//! Reads of a real file or device around the page cache, and nothing but reads.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use anyhow::{Context, bail};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hs_lab::Histogram;
+use hs_units::{ByteRange, Nanos};
+
+/// Direct I/O wants places and sizes in multiples of what the device reads at once.
+const ALIGN: u64 = 4096;
+/// No read at once is longer.
+const MAX_READ_BYTES: u64 = 64 << 20;
+
+/// A file or a device, opened for reading only.
+pub(super) struct DirectFile {
+    file: File,
+    bytes: u64,
+    name: String,
+}
+
+impl DirectFile {
+    /// Opens `path` around the page cache.
+    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display().to_string();
+        let kind = std::fs::metadata(path).with_context(|| format!("open {name}"))?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            bail!("{name} is neither a file nor a block device: there is nothing to read at an address");
+        }
+        let opened = File::options().read(true).custom_flags(libc::O_DIRECT | libc::O_CLOEXEC).open(path);
+        let file = opened
+            .with_context(|| format!("open {name} around the page cache (direct I/O, for reading only)"))?;
+        let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
+            .with_context(|| format!("find the size of {name}"))?;
+        if bytes < ALIGN {
+            bail!("{name} has {bytes} bytes, too few to be read around the page cache");
+        }
+        Ok(Self { file, bytes, name })
+    }
+
+    /// Bytes that can be read.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Reads the blocks that hold `range`, which lies in the file.
+    pub(super) fn read(&self, range: ByteRange, buffer: &mut Aligned) -> anyhow::Result<()> {
+        let first = range.offset / ALIGN * ALIGN;
+        let len = (range.end().next_multiple_of(ALIGN) - first).min(MAX_READ_BYTES);
+        let buffer = buffer.of(len as usize);
+        let mut done = 0;
+        while first + done < range.end() && done < len {
+            let left = &mut buffer[done as usize..];
+            match rustix::io::pread(self.file.as_fd(), left, first + done) {
+                Ok(0) => bail!("{} ends at {} and not at {}", self.name, first + done, self.bytes),
+                Ok(read) => done += read as u64,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    return Err(error)
+                        .with_context(|| format!("read {len} bytes from {first} of {}", self.name));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A buffer whose place in memory suits direct I/O.
+#[derive(Default)]
+pub(super) struct Aligned(Vec<u8>);
+
+impl Aligned {
+    fn of(&mut self, len: usize) -> &mut [u8] {
+        self.0.resize(len + ALIGN as usize, 0);
+        let skip = self.0.as_ptr().align_offset(ALIGN as usize);
+        &mut self.0[skip..skip + len]
+    }
+}
+
+/// What was read.
+#[derive(Default)]
+pub(super) struct ReadOutcome {
+    /// From asking to having it.
+    pub(super) latencies: Histogram,
+    pub(super) bytes: u64,
+    /// When the last had come, since the first was asked for.
+    pub(super) ended: Nanos,
+}
+
+/// A read, and when it is due.
+struct Due {
+    range: ByteRange,
+    at: Option<Nanos>,
+}
+
+/// Threads that read.
+pub(super) struct Readers {
+    queue: Sender<Due>,
+    began: Instant,
+    threads: Vec<JoinHandle<anyhow::Result<ReadOutcome>>>,
+}
+
+impl Readers {
+    /// Starts so many.
+    pub(super) fn start(file: DirectFile, threads: usize) -> anyhow::Result<Self> {
+        let file = Arc::new(file);
+        // Nothing waits here: who asks waits for a thread to take it.
+        let (queue, due) = bounded(0);
+        let began = Instant::now();
+        let start = |number| {
+            let (file, due) = (Arc::clone(&file), due.clone());
+            let read = move || work(&file, &due, began);
+            std::thread::Builder::new()
+                .name(format!("hs-read-{number}"))
+                .spawn(read)
+                .context("start a thread")
+        };
+        let threads = (0..threads.max(1)).map(start).collect::<anyhow::Result<_>>()?;
+        Ok(Self { queue, began, threads })
+    }
+
+    /// Has something read, not before the time `at` since the beginning; waits until somebody does.
+    pub(super) fn ask(&self, range: ByteRange, at: Option<Nanos>) -> anyhow::Result<()> {
+        if let Some(at) = at {
+            let pause = at.saturating_sub(self.began.elapsed().into());
+            std::thread::sleep(pause.into());
+        }
+        self.queue.send(Due { range, at }).ok().context("nobody reads any more")
+    }
+
+    /// Waits until everything has been read.
+    pub(super) fn finish(self) -> anyhow::Result<ReadOutcome> {
+        drop(self.queue);
+        let mut all = ReadOutcome::default();
+        for thread in self.threads {
+            let read = thread.join().ok().context("a reading thread died")??;
+            all.latencies.merge(&read.latencies);
+            all.bytes += read.bytes;
+            all.ended = all.ended.max(read.ended);
+        }
+        Ok(all)
+    }
+}
+
+fn work(file: &DirectFile, due: &Receiver<Due>, began: Instant) -> anyhow::Result<ReadOutcome> {
+    let mut outcome = ReadOutcome::default();
+    let mut buffer = Aligned::default();
+    for Due { range, at } in due {
+        // One that had to wait for a thread is late: that counts.
+        let asked = at.unwrap_or_else(|| began.elapsed().into());
+        file.read(range, &mut buffer)?;
+        let now: Nanos = began.elapsed().into();
+        outcome.latencies.note(now.saturating_sub(asked));
+        outcome.bytes += range.len;
+        outcome.ended = now;
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,254 @@
+//! `headstart lab predict`
+
+mod layouts;
+
+use anyhow::{Context, bail};
+use hs_device::Medium;
+use hs_engine::PrefetchConfig;
+use hs_engine::queue::ElevatorKind;
+use hs_image::{Image, ReaderOptions};
+use hs_lab::predict::{Disk, Front, Predicted, Prediction, Program, ServedConfig};
+use hs_trace::Profile;
+use hs_units::Nanos;
+use serde_json::{Value, json};
+
+use self::layouts::OnMedium;
+use crate::cli::{Compared, LabPredict, Layout};
+use crate::commands::{open_image, read_profile};
+use crate::show;
+
+/// What a row is of.
+#[derive(Clone, Copy)]
+struct Case {
+    medium: Medium,
+    layout: Layout,
+    scheduler: ElevatorKind,
+}
+
+/// What is known of the start.
+struct Known {
+    image: Option<Image>,
+    profile: Profile,
+    program: Program,
+    overlap: Nanos,
+}
+
+/// What the processes of a booting Debian still have to do when one of them waits; from its boot off a raw hard disk
+/// (docs/LAB.md, `predict`).
+const OVERLAP_OF_BOOTS: Nanos = Nanos::from_millis(4);
+
+struct Row {
+    case: Case,
+    estimated: bool,
+    predicted: Predicted,
+}
+
+/// Says how long a start would take.
+pub(crate) fn run(args: &LabPredict) -> anyhow::Result<()> {
+    let known = known(args)?;
+    let rows = cases(args, known.image.as_ref())
+        .into_iter()
+        .map(|case| predict(args, &known, case))
+        .collect::<anyhow::Result<Vec<Row>>>()?;
+    if args.json {
+        let rows: Vec<Value> = rows.iter().map(to_json).collect();
+        let program_s = known.program.own_time.as_secs_f64();
+        return show::json(&json!({
+            "command": known.profile.command,
+            "clients": args.clients,
+            "program_s": program_s,
+            "overlap_s": known.overlap.as_secs_f64(),
+            "rows": rows,
+        }));
+    }
+    if args.csv {
+        show::line(COLUMNS.join(","));
+        for row in &rows {
+            show::line(cells(row).join(","));
+        }
+        return Ok(());
+    }
+    let mut table = show::table(&COLUMNS);
+    for row in &rows {
+        table.add_row(cells(row));
+    }
+    show::line(table);
+    show::line(format!(
+        "The program itself takes {:.2} s. Waits are those of the slowest of {} client{}.",
+        known.program.own_time.as_secs_f64(),
+        args.clients,
+        if args.clients == 1 { "" } else { "s" }
+    ));
+    if rows.iter().any(|row| row.estimated) {
+        show::line("* the layout was not there and is estimated from what is.");
+    }
+    Ok(())
+}
+
+fn known(args: &LabPredict) -> anyhow::Result<Known> {
+    let mut magic = [0; 8];
+    let is_profile = std::fs::File::open(&args.input)
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic))
+        .map(|()| &magic == b"HSPROF\0\0")
+        .with_context(|| format!("read {}", args.input.display()))?;
+    let (image, profile) = match (&args.profile, is_profile) {
+        (None, true) => (None, read_profile(&args.input)?),
+        (Some(path), false) => (Some(open_image(&args.input)?), read_profile(path)?),
+        (Some(_), true) => {
+            bail!("{} is a profile already: give the image, or no --profile", args.input.display())
+        }
+        (None, false) => bail!("an image does not say when its blocks are needed: give --profile"),
+    };
+    if let Some(image) = &image {
+        profile.check_disk(image.disk_digest(), image.disk_bytes())?;
+    }
+    if profile.reads.is_empty() {
+        bail!("the profile has no reads");
+    }
+    let program = Program::recorded(&profile, args.own_time.map(Into::into));
+    let overlap = match args.overlap {
+        Some(millis) => Nanos::from_millis(millis.into()),
+        None if profile.command.starts_with("boot ") => OVERLAP_OF_BOOTS,
+        None => Nanos::ZERO,
+    };
+    Ok(Known { image, profile, program, overlap })
+}
+
+/// Every combination of what is to be compared.
+fn cases(args: &LabPredict, image: Option<&Image>) -> Vec<Case> {
+    let (mut media, mut layouts, mut schedulers) = (Vec::new(), Vec::new(), Vec::new());
+    for word in &args.compare {
+        match word {
+            Compared::Medium(medium) => media.push(*medium),
+            Compared::Layout(layout) => layouts.push(*layout),
+            Compared::Scheduler(scheduler) => schedulers.push(*scheduler),
+        }
+    }
+    if media.is_empty() {
+        media.extend(args.medium);
+    }
+    if layouts.is_empty() {
+        let has_hot = image.is_some_and(|image| image.hot_chunk_count() > 0);
+        layouts.push(args.layout.unwrap_or(if has_hot { Layout::Optimised } else { Layout::Unoptimised }));
+    }
+    if schedulers.is_empty() {
+        schedulers.push(args.scheduler);
+    }
+    let mut cases = Vec::new();
+    for medium in media {
+        for layout in &layouts {
+            cases.extend(schedulers.iter().map(|scheduler| Case {
+                medium,
+                layout: *layout,
+                scheduler: *scheduler,
+            }));
+        }
+    }
+    cases
+}
+
+fn on_medium(args: &LabPredict, known: &Known, layout: Layout) -> anyhow::Result<Option<OnMedium>> {
+    if layout == Layout::Raw {
+        return Ok(None);
+    }
+    let found = match &known.image {
+        Some(image) => layouts::of_image(image)?,
+        None => layouts::of_ratio(known.profile.disk_bytes, f64::from(args.ratio) / 100.0),
+    };
+    Ok(Some(match (layout, found.layout.hot.is_empty()) {
+        (Layout::Unoptimised, false) => found.without_hot(),
+        (Layout::Optimised, true) => found.with_hot(&known.profile),
+        _ => found,
+    }))
+}
+
+fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> {
+    let disk_bytes = known.profile.disk_bytes;
+    let (disk, file_bytes, estimated) = match on_medium(args, known, case.layout)? {
+        Some(OnMedium { layout, file_bytes, estimated }) => (Disk::Image(layout), file_bytes, estimated),
+        None => (Disk::Raw, disk_bytes, false),
+    };
+    let has_hot = matches!(&disk, Disk::Image(layout) if !layout.hot.is_empty());
+    let prediction = Prediction {
+        program: &known.program,
+        disk: &disk,
+        disk_bytes,
+        file_bytes,
+        medium: case.medium,
+        clients: usize::from(args.clients),
+        front: Front {
+            read_ahead_pages: u64::from(args.read_ahead) / 4,
+            pushed: has_hot,
+            overlap: known.overlap,
+        },
+        served: ServedConfig {
+            prefetch: has_hot.then(PrefetchConfig::default),
+            decode_bytes_per_s: f64::from(args.decode_rate) * 1e6,
+            read_ahead_bytes: ReaderOptions::default().read_ahead_bytes,
+        },
+        elevator: case.scheduler,
+    };
+    let predicted =
+        prediction.run()?.context("the medium 'none' is the real one, of which nothing can be predicted")?;
+    Ok(Row { case, estimated, predicted })
+}
+
+const COLUMNS: [&str; 13] = [
+    "medium",
+    "layout",
+    "scheduler",
+    "ready (s)",
+    "opening (s)",
+    "program (s)",
+    "waits (s)",
+    "waited",
+    "streamed (s)",
+    "requests",
+    "seeks",
+    "MB read",
+    "busy (s)",
+];
+
+fn cells(row: &Row) -> Vec<String> {
+    let start = row.predicted.slowest();
+    let seconds = |time: Nanos| format!("{:.2}", time.as_secs_f64());
+    let Predicted { requests, bytes, seeks, busy, .. } = row.predicted;
+    vec![
+        row.case.medium.to_string(),
+        format!("{}{}", row.case.layout.name(), if row.estimated { "*" } else { "" }),
+        row.case.scheduler.name().to_owned(),
+        seconds(start.ready),
+        seconds(start.opened),
+        seconds(start.own),
+        seconds(start.waited),
+        start.waits.to_string(),
+        start.streamed.map(seconds).unwrap_or_default(),
+        requests.to_string(),
+        seeks.to_string(),
+        show::megabytes(bytes),
+        seconds(busy),
+    ]
+}
+
+fn to_json(row: &Row) -> Value {
+    let start = row.predicted.slowest();
+    let mut ready: Vec<f64> = row.predicted.starts.iter().map(|start| start.ready.as_secs_f64()).collect();
+    ready.sort_by(f64::total_cmp);
+    json!({
+        "medium": row.case.medium.to_string(),
+        "layout": row.case.layout.name(),
+        "estimated": row.estimated,
+        "scheduler": row.case.scheduler.name(),
+        "ready_s": start.ready.as_secs_f64(),
+        "opening_s": start.opened.as_secs_f64(),
+        "program_s": start.own.as_secs_f64(),
+        "wait_s": start.waited.as_secs_f64(),
+        "waits": start.waits,
+        "streamed_s": start.streamed.map(Nanos::as_secs_f64),
+        "store_requests": row.predicted.requests,
+        "store_bytes": row.predicted.bytes,
+        "seeks": row.predicted.seeks,
+        "medium_busy_s": row.predicted.busy.as_secs_f64(),
+        "clients_ready_s": ready,
+    })
+}

@@ -1,0 +1,196 @@
+//! `headstart lab replay`
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hs_device::Medium;
+use hs_lab::{Histogram, Pace, Replay, ReplayOutcome, Replayed};
+use hs_trace::{BlockLog, BlockLogKind, BlockRequest, Profile};
+use serde_json::{Value, json};
+
+use super::direct::{DirectFile, Readers};
+use crate::cli::LabReplay;
+use crate::show;
+
+/// Bytes of the longest line; what is longer is no line of a trace.
+const MAX_LINE_BYTES: u64 = 4096;
+/// Requests under way at once when a trace's own times are kept on a real device.
+const RECORDED_DEPTH: u32 = 32;
+/// Bytes of the file on a model: whatever the trace asks for lies in it, where the medium has no end.
+const ENDLESS_BYTES: u64 = 1 << 62;
+
+/// Replays a trace on a model, or on a real file or device.
+pub(crate) fn run(args: &LabReplay) -> anyhow::Result<()> {
+    let mut trace = Trace::open(&args.trace)?;
+    let pace = match args.depth {
+        Some(depth) => Pace::Depth(depth),
+        None if trace.has_times() => Pace::Recorded,
+        None => Pace::Depth(1),
+    };
+    let outcome = match (&args.medium, &args.on) {
+        (Some(medium), _) => on_model(medium, pace, &mut trace)?,
+        (None, Some(path)) => for_real(path, pace, &mut trace)?,
+        (None, None) => bail!("give a --medium, or a file or device with --on"),
+    };
+    let on = args.medium.map_or_else(|| "the device".to_owned(), |medium| medium.to_string());
+    if args.json {
+        return show::json(&to_json(&on, &outcome));
+    }
+    let latencies = &outcome.latencies;
+    let seconds = outcome.ended.as_secs_f64();
+    show::line(format!(
+        "{} requests, {} MB in {seconds:.2} s on {on}: {:.2} MB/s, {:.0} requests a second",
+        latencies.count(),
+        show::megabytes(outcome.bytes),
+        outcome.bytes as f64 / 1e6 / seconds,
+        latencies.count() as f64 / seconds
+    ));
+    let [p50, p90, p99] = [0.5, 0.9, 0.99].map(|quantile| latencies.quantile(quantile));
+    show::line(format!(
+        "latency: mean {}, p50 {p50}, p90 {p90}, p99 {p99}, most {}",
+        latencies.mean(),
+        latencies.most()
+    ));
+    if outcome.skipped > 0 {
+        show::line(format!("{} writes were left out: it can only be read", outcome.skipped));
+    }
+    Ok(())
+}
+
+fn to_json(on: &str, outcome: &ReplayOutcome) -> Value {
+    let latencies = &outcome.latencies;
+    let quantile = |quantile| latencies.quantile(quantile).as_secs_f64();
+    json!({
+        "on": on,
+        "requests": latencies.count(),
+        "bytes": outcome.bytes,
+        "skipped_writes": outcome.skipped,
+        "seconds": outcome.ended.as_secs_f64(),
+        "mean_s": latencies.mean().as_secs_f64(),
+        "p50_s": quantile(0.5),
+        "p90_s": quantile(0.9),
+        "p99_s": quantile(0.99),
+        "max_s": latencies.most().as_secs_f64(),
+    })
+}
+
+fn on_model(medium: &Medium, pace: Pace, trace: &mut Trace) -> anyhow::Result<ReplayOutcome> {
+    let file_bytes = medium.capacity_bytes().unwrap_or(ENDLESS_BYTES);
+    let replayed = match medium.writable_device(file_bytes)? {
+        Some(device) => Replayed::Writable(device),
+        None => Replayed::Readable(
+            medium.device(file_bytes)?.context("the medium 'none' is the real one: name it with --on")?,
+        ),
+    };
+    let mut replay = Replay::new(replayed, pace);
+    trace.each(&mut |request| {
+        if !request.range.fits_in(file_bytes) {
+            bail!("the bytes {} do not lie on {medium}, which has {file_bytes}", request.range);
+        }
+        replay.handle(request);
+        Ok(())
+    })?;
+    Ok(replay.finish())
+}
+
+fn for_real(path: &Path, pace: Pace, trace: &mut Trace) -> anyhow::Result<ReplayOutcome> {
+    let file = DirectFile::open(path)?;
+    let depth = match pace {
+        Pace::Recorded => RECORDED_DEPTH,
+        Pace::Depth(depth) => depth,
+    };
+    let (bytes, mut skipped) = (file.bytes(), 0);
+    let readers = Readers::start(file, depth as usize)?;
+    trace.each(&mut |request| {
+        if request.writes {
+            skipped += 1;
+            return Ok(());
+        }
+        if !request.range.fits_in(bytes) {
+            bail!("the bytes {} do not lie in {}, which has {bytes}", request.range, path.display());
+        }
+        readers.ask(request.range, (pace == Pace::Recorded).then_some(request.at))
+    })?;
+    let read = readers.finish()?;
+    let latencies: Histogram = read.latencies;
+    Ok(ReplayOutcome { latencies, bytes: read.bytes, skipped, ended: read.ended })
+}
+
+/// What is replayed.
+enum Trace {
+    Profile(Box<Profile>),
+    Log { log: BlockLog, name: String, lines: Box<dyn BufRead>, first: Option<BlockRequest> },
+}
+
+impl Trace {
+    fn open(path: &Path) -> anyhow::Result<Self> {
+        let name = path.display().to_string();
+        let file: Box<dyn Read> = if path.as_os_str() == "-" {
+            Box::new(std::io::stdin())
+        } else {
+            Box::new(File::open(path).with_context(|| format!("open {name}"))?)
+        };
+        let mut lines = BufReader::with_capacity(1 << 16, file);
+        let begins = lines.fill_buf().with_context(|| format!("read {name}"))?;
+        if begins.starts_with(b"HSPROF\0\0") {
+            let mut bytes = Vec::new();
+            lines.read_to_end(&mut bytes).with_context(|| format!("read {name}"))?;
+            let profile =
+                Profile::decode(&bytes).with_context(|| format!("{name} is not a usable profile"))?;
+            return Ok(Self::Profile(Box::new(profile)));
+        }
+        let mut trace = Self::Log { log: BlockLog::new(), name, lines: Box::new(lines), first: None };
+        // The first line says who wrote it.
+        if let Some(request) = trace.next_line()?.flatten()
+            && let Self::Log { first, .. } = &mut trace
+        {
+            *first = Some(request);
+        }
+        Ok(trace)
+    }
+
+    fn has_times(&self) -> bool {
+        !matches!(self, Self::Log { log, .. } if log.kind() == Some(BlockLogKind::FioV2))
+    }
+
+    /// The request of the next line, if it has one; nothing at the end.
+    fn next_line(&mut self) -> anyhow::Result<Option<Option<BlockRequest>>> {
+        let Self::Log { log, name, lines, .. } = self else { return Ok(None) };
+        let mut line = Vec::new();
+        let read = lines.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line);
+        if read.with_context(|| format!("read {name}"))? == 0 {
+            return Ok(None);
+        }
+        if line.len() as u64 == MAX_LINE_BYTES && !line.ends_with(b"\n") {
+            bail!("{name} is no trace: a line has more than {MAX_LINE_BYTES} bytes");
+        }
+        let line = String::from_utf8_lossy(&line);
+        Ok(Some(log.handle_line(&line).with_context(|| format!("{name} cannot be replayed"))?))
+    }
+
+    fn each(&mut self, handle: &mut dyn FnMut(&BlockRequest) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        if let Self::Profile(profile) = self {
+            for read in &profile.reads {
+                let range = hs_units::ByteRange::new(read.blocks.start.byte_offset(), read.blocks.bytes());
+                handle(&BlockRequest { at: read.at, writes: false, range })?;
+            }
+            return Ok(());
+        }
+        if let Self::Log { first, .. } = self
+            && let Some(request) = first.take()
+        {
+            handle(&request)?;
+        }
+        while let Some(found) = self.next_line()? {
+            if let Some(request) = found {
+                handle(&request)?;
+            }
+        }
+        if let Self::Log { log, name, .. } = self {
+            log.finish().with_context(|| format!("{name} cannot be replayed"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,45 @@
+//! Where the bytes of a disk lie on its medium.
+
+use hs_engine::ChunkSize;
+use hs_units::{BlockRange, ByteRange};
+
+/// A hot chunk of an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HotChunk {
+    /// Where it lies in the file.
+    pub at: ByteRange,
+    /// Bytes of the disk that it holds.
+    pub raw_bytes: u32,
+    /// Which blocks.
+    pub extents: Vec<BlockRange>,
+}
+
+impl HotChunk {
+    pub(crate) fn size(&self) -> ChunkSize {
+        ChunkSize { stored_bytes: self.at.len as u32, raw_bytes: self.raw_bytes }
+    }
+}
+
+/// What a prediction has to know of an image.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ImageLayout {
+    /// Bytes of a cold window.
+    pub window_bytes: u64,
+    /// Where each window lies in the file; `None` where the disk is zero.
+    pub windows: Vec<Option<ByteRange>>,
+    /// Where the index of the windows lies, which is read with one request when it is first needed.
+    pub index: ByteRange,
+    /// Tables of the hot region: they end where its chunks begin.
+    pub tables: ByteRange,
+    /// The hot chunks, in order.
+    pub hot: Vec<HotChunk>,
+}
+
+/// What lies on the medium.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Disk {
+    /// The disk as it is.
+    Raw,
+    /// An image.
+    Image(ImageLayout),
+}

@@ -1,0 +1,74 @@
+//! What a program does between its reads, and what it reads.
+
+use hs_trace::Profile;
+use hs_units::{BLOCK_BYTES, Nanos};
+
+/// One call: consecutive blocks, when the program has computed for so long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProgramRead {
+    /// The program's own time since it was started, without waiting for storage.
+    pub after: Nanos,
+    /// The first block.
+    pub block: u64,
+    /// How many.
+    pub blocks: u64,
+}
+
+/// A program from its start until it is ready.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Program {
+    /// In the order in which they are made.
+    pub reads: Vec<ProgramRead>,
+    /// Its own time until it is ready.
+    pub own_time: Nanos,
+}
+
+/// Blocks that follow on each other in the recording and were asked for within this time are one call: with read-ahead off the
+/// kernel asks for a call's pages one by one, some 15 µs apart.
+const ONE_CALL: Nanos = Nanos(60_000);
+
+/// Blocks of the longest call: what a guest, or a file system above, asks for at once.
+const LONGEST_CALL: u64 = 64;
+
+impl Program {
+    /// What `profile` recorded until it was ready. Its think times are scaled so that all of them take `own_time`, when that is
+    /// known better: a recording is one run, on a machine that did other things as well.
+    #[must_use]
+    pub fn recorded(profile: &Profile, own_time: Option<Nanos>) -> Self {
+        let end = profile.ready.unwrap_or(profile.ended);
+        let mut reads: Vec<ProgramRead> = Vec::new();
+        let mut last = Nanos::ZERO;
+        let mut waited = Nanos::ZERO;
+        for (read, think) in profile.reads.iter().zip(profile.think_times()) {
+            if read.at >= end {
+                break;
+            }
+            waited = read.at.saturating_sub(think);
+            let (block, blocks) = (read.blocks.start.0, read.blocks.count);
+            match reads.last_mut() {
+                Some(call)
+                    if call.block + call.blocks == block
+                        && call.blocks + blocks <= LONGEST_CALL
+                        && think.saturating_sub(last) <= ONE_CALL =>
+                {
+                    call.blocks += blocks;
+                }
+                _ => reads.push(ProgramRead { after: think, block, blocks }),
+            }
+            last = think;
+        }
+        let recorded = end.saturating_sub(waited);
+        let own_time = own_time.unwrap_or(recorded);
+        let scale = own_time.0 as f64 / recorded.0.max(1) as f64;
+        for read in &mut reads {
+            read.after = Nanos((read.after.0 as f64 * scale) as u64);
+        }
+        Self { reads, own_time }
+    }
+
+    /// Bytes of the disk that it reads, those that it reads twice counted twice.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.reads.iter().map(|read| read.blocks * BLOCK_BYTES).sum()
+    }
+}

@@ -1,0 +1,310 @@
+//! Starts of a program: its own time, its reads through a page cache, and what it waits for.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use hs_engine::queue::{Class, ClientKey, Direction};
+use hs_units::{BLOCK_BYTES, ByteRange, Nanos};
+
+use super::layout::Disk;
+use super::page_cache::{Found, PageCache};
+use super::program::Program;
+use super::served::{Key, News, SERVED, Served, ServedConfig};
+use crate::simulation::{Io, Workload};
+
+/// How the disk is shown to the program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Front {
+    /// How far the kernel reads ahead in it.
+    pub read_ahead_pages: u64,
+    /// Hot blocks are put into the page cache as they come.
+    pub pushed: bool,
+    /// When one of its processes waits, the others have so much to do before they all wait as well.
+    pub overlap: Nanos,
+}
+
+/// A read that the kernel has made and that has not been answered.
+#[derive(Debug)]
+struct Asked {
+    pages: Range<u64>,
+    /// The request to the medium, where the disk is raw.
+    request: Option<usize>,
+    /// What it waits for, where it is an image.
+    missing: Vec<Key>,
+}
+
+enum Medium<'a> {
+    Raw,
+    Image(Box<Served<'a>>),
+}
+
+/// One client.
+struct Client<'a> {
+    key: ClientKey,
+    program: &'a Program,
+    front: Front,
+    medium: Medium<'a>,
+    cache: PageCache,
+    next: usize,
+    /// Of the call under way, the page that is next, and the end.
+    call: Option<(u64, u64)>,
+    own: Nanos,
+    asked: BTreeMap<u64, Asked>,
+    next_asked: u64,
+    waiting: Option<(u64, Nanos)>,
+    opened: Nanos,
+    waited: Nanos,
+    waits: u64,
+    ready: Option<Nanos>,
+}
+
+/// How a start went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Started {
+    /// When the disk could be read.
+    pub opened: Nanos,
+    /// The program's own time.
+    pub own: Nanos,
+    /// How long it waited for reads.
+    pub waited: Nanos,
+    /// How often.
+    pub waits: u64,
+    /// When the last of the hot region had come, if there was one.
+    pub streamed: Option<Nanos>,
+    /// When it was ready.
+    pub ready: Nanos,
+}
+
+impl Client<'_> {
+    /// Goes on until the program computes, waits, or is ready.
+    fn proceed(&mut self, io: &mut Io) {
+        loop {
+            let Some((page, end)) = self.call else {
+                let due = self.program.reads.get(self.next).map(|read| read.after);
+                let then = due.unwrap_or(self.program.own_time);
+                if then > self.own {
+                    let pause = then.saturating_sub(self.own);
+                    return io.wake(io.now() + pause, self.key.0 << 32);
+                }
+                if due.is_none() {
+                    self.ready = Some(io.now());
+                    return;
+                }
+                let read = self.program.reads[self.next];
+                self.call = Some((read.block, read.block + read.blocks));
+                continue;
+            };
+            if page >= end {
+                self.cache.read_until(end);
+                self.next += 1;
+                self.call = None;
+                continue;
+            }
+            match self.cache.find(page) {
+                Found::Missing => {
+                    let (pages, mark) = self.cache.miss(page, end - page);
+                    self.ask(io, pages, mark);
+                }
+                found => {
+                    if let Some((pages, mark)) = self.cache.hit(page, end - page) {
+                        self.ask(io, pages, mark);
+                    }
+                    match found {
+                        Found::Coming(asked) if self.asked.contains_key(&asked) => {
+                            self.waiting = Some((asked, io.now()));
+                            return;
+                        }
+                        _ => self.call = Some((page + 1, end)),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The time for which it computed is over.
+    fn handle_computed(&mut self, io: &mut Io) {
+        let due = self.program.reads.get(self.next).map_or(self.program.own_time, |read| read.after);
+        self.own = self.own.max(due);
+        self.proceed(io);
+    }
+
+    fn ask(&mut self, io: &mut Io, pages: Range<u64>, mark: Option<u64>) {
+        for pages in self.cache.ask(pages, mark, self.next_asked) {
+            let number = self.next_asked;
+            self.next_asked += 1;
+            let mut asked = Asked { pages: pages.clone(), request: None, missing: Vec::new() };
+            match &mut self.medium {
+                Medium::Raw => {
+                    let bytes = (pages.end - pages.start) * BLOCK_BYTES;
+                    let range = ByteRange::new(pages.start * BLOCK_BYTES, bytes);
+                    asked.request = Some(io.request(Class::Demand, self.key, Direction::Read, range));
+                }
+                Medium::Image(served) => asked.missing = served.read(io, pages.start, pages.end),
+            }
+            if asked.request.is_none() && asked.missing.is_empty() {
+                self.cache.arrived(pages, number);
+            } else {
+                self.asked.insert(number, asked);
+            }
+        }
+    }
+
+    /// Requests of the kernel for which `is_done` holds are answered.
+    fn answer(&mut self, io: &mut Io, is_done: impl Fn(&Asked) -> bool) {
+        let done: Vec<u64> =
+            self.asked.iter().filter(|(_, asked)| is_done(asked)).map(|(number, _)| *number).collect();
+        for number in done {
+            let Some(asked) = self.asked.remove(&number) else { continue };
+            self.cache.arrived(asked.pages, number);
+            if let Some((_, since)) = self.waiting.take_if(|(waiting, _)| *waiting == number) {
+                let waited = io.now().saturating_sub(since);
+                self.waited += waited;
+                self.waits += 1;
+                self.own += waited.min(self.front.overlap);
+                self.proceed(io);
+            }
+        }
+    }
+
+    fn handle_news(&mut self, io: &mut Io, news: News) {
+        match news {
+            News::Nothing => {}
+            News::Opened => {
+                self.opened = io.now();
+                self.proceed(io);
+            }
+            News::Piece(key) => {
+                for asked in self.asked.values_mut() {
+                    asked.missing.retain(|missing| *missing != key);
+                }
+                if self.front.pushed
+                    && let Medium::Image(served) = &self.medium
+                {
+                    for (block, end) in served.blocks_of(key) {
+                        self.cache.put(block..end);
+                    }
+                }
+                self.answer(io, |asked| asked.missing.is_empty());
+            }
+        }
+    }
+
+    fn started(&self) -> Option<Started> {
+        let streamed = match &self.medium {
+            Medium::Raw => None,
+            Medium::Image(served) => served.streamed,
+        };
+        let Self { opened, waited, waits, .. } = *self;
+        Some(Started { opened, own: self.program.own_time, waited, waits, streamed, ready: self.ready? })
+    }
+}
+
+/// Several clients that start the same program from the same medium.
+pub(crate) struct Starts<'a> {
+    clients: Vec<Client<'a>>,
+    /// The client of each request.
+    of: Vec<usize>,
+    file_bytes: u64,
+}
+
+impl<'a> Starts<'a> {
+    pub(crate) fn new(
+        program: &'a Program,
+        disk: &'a Disk,
+        front: Front,
+        served: ServedConfig,
+        disk_bytes: u64,
+        file_bytes: u64,
+        clients: usize,
+    ) -> Self {
+        let client = |number| {
+            let key = ClientKey(number as u64);
+            let medium = match disk {
+                Disk::Raw => Medium::Raw,
+                Disk::Image(layout) => Medium::Image(Box::new(Served::new(layout, served, key))),
+            };
+            Client {
+                key,
+                program,
+                front,
+                medium,
+                cache: PageCache::new(disk_bytes.div_ceil(BLOCK_BYTES), front.read_ahead_pages),
+                next: 0,
+                call: None,
+                own: Nanos::ZERO,
+                asked: BTreeMap::new(),
+                next_asked: 0,
+                waiting: None,
+                opened: Nanos::ZERO,
+                waited: Nanos::ZERO,
+                waits: 0,
+                ready: None,
+            }
+        };
+        Self { clients: (0..clients).map(client).collect(), of: Vec::new(), file_bytes }
+    }
+
+    /// How each of them went that got ready.
+    pub(crate) fn started(&self) -> Vec<Started> {
+        self.clients.iter().filter_map(Client::started).collect()
+    }
+
+    /// Notes whose requests those are that were made since the last time.
+    fn note(&mut self, io: &Io, client: usize) {
+        self.of.resize(io.requests().len(), client);
+    }
+
+    fn end(&self, io: &mut Io) {
+        if self.clients.iter().all(|client| client.ready.is_some()) {
+            io.stop();
+        }
+    }
+}
+
+impl Workload for Starts<'_> {
+    fn start(&mut self, io: &mut Io) {
+        for number in 0..self.clients.len() {
+            let file_bytes = self.file_bytes;
+            let client = &mut self.clients[number];
+            match &mut client.medium {
+                Medium::Raw => client.proceed(io),
+                Medium::Image(served) => served.open(io, file_bytes),
+            }
+            self.note(io, number);
+        }
+    }
+
+    fn handle_first_byte(&mut self, io: &mut Io, requests: &[usize]) {
+        for request in requests {
+            let number = self.of[*request];
+            if let Medium::Image(served) = &mut self.clients[number].medium {
+                served.handle_first_byte(io, *request);
+            }
+            self.note(io, number);
+        }
+    }
+
+    fn handle_done(&mut self, io: &mut Io, request: usize) {
+        let number = self.of[request];
+        let client = &mut self.clients[number];
+        match &mut client.medium {
+            Medium::Raw => client.answer(io, |asked| asked.request == Some(request)),
+            Medium::Image(served) => served.handle_done(io, request),
+        }
+        self.note(io, number);
+        self.end(io);
+    }
+
+    fn handle_wake(&mut self, io: &mut Io, token: u64) {
+        let number = ((token & !SERVED) >> 32) as usize;
+        let client = &mut self.clients[number];
+        if token & SERVED == 0 {
+            client.handle_computed(io);
+        } else if let Medium::Image(served) = &mut client.medium {
+            let news = served.handle_later(io, token & u64::from(u32::MAX));
+            client.handle_news(io, news);
+        }
+        self.note(io, number);
+        self.end(io);
+    }
+}

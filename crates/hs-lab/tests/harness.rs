@@ -1,0 +1,36 @@
+//! Ten million steps of the engine under faults. `HEADSTART_SIM_SEED` replays the one world of that seed;
+//! `HEADSTART_SIM_STEPS` makes it longer.
+
+use hs_lab::harness::{World, run_worlds};
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+#[test]
+fn nothing_is_lost_duplicated_starved_or_over_its_budget() {
+    if let Some(seed) = number("HEADSTART_SIM_SEED") {
+        println!("world {seed}: {:?}", World::new(seed).run());
+        return;
+    }
+    let steps = number("HEADSTART_SIM_STEPS").unwrap_or(10_000_000);
+    let mut worlds = 0;
+    let seen = run_worlds(1991, steps, |seed| {
+        worlds += 1;
+        // Shown when the test fails: the last one is the one that did.
+        println!("HEADSTART_SIM_SEED={seed}");
+    });
+    println!("{worlds} worlds: {seen:?}");
+    assert!(seen.steps >= steps);
+    // What could go wrong did.
+    assert!(
+        seen.faults > 10_000 && seen.errors > 20 && seen.joined > 1_000 && seen.streamed > 10_000,
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn a_seed_is_a_world() {
+    assert_eq!(World::new(7).run(), World::new(7).run());
+    assert_ne!(World::new(7).run(), World::new(8).run());
+}
