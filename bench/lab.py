@@ -43,7 +43,7 @@ def main():
             figures.append(figure(f"{name}, for real: {each['name']}", each["value"], detail={"how": each["how"]}))
     if not args.real:
         figures.append(figure("all experiments (s)", took, at_most=300))
-    finish("lab-1991", figures, args.repeats, command="bench/lab.py", seed=SEED)
+    finish("lab", figures, args.repeats, command="bench/lab.py", seed=SEED)
 
 
 if __name__ == "__main__":
