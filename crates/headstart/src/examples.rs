@@ -114,7 +114,12 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("lab list", &["headstart lab list"]),
     (
         "lab run",
-        &["headstart lab run merge-1991", "headstart lab run fairness --seed 7 --json >fairness.json"],
+        &[
+            "headstart lab run merge-1991",
+            "headstart lab run fairness --seed 7 --json >fairness.json",
+            "headstart lab run all --out results",
+            "sudo headstart lab run flash-elevators-2012 --real",
+        ],
     ),
     ("doctor", &["headstart doctor", "headstart doctor --json"]),
     (

@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod examples;
 mod filling;
+mod lab_real;
 mod log_output;
 mod medium;
 mod mount8;

@@ -8,11 +8,14 @@
 //! One model a file: [`flat`](Flat) is a latency and a rate, nothing else. `cd` and `hdd` are the figures of
 //! two drives, over one `drive` (head and buffer) on two surfaces, `spiral` and `zones`; docs/MEDIA.md names
 //! their sources. `news` are the disks of a workstation of 1986 to 1991, which also write, on surfaces of `tracks`;
-//! docs/LAB.md names theirs. [`SsdSpec`], [`LinkSpec`] and [`DiskSpec`] are models whose figures are given: by a preset, or by a
+//! docs/LAB.md names theirs. `optical` are CD drives by their control of the rotation, [`EmmcSpec`] is flash whose
+//! service time depends on the address step.
+//! [`SsdSpec`], [`LinkSpec`] and [`DiskSpec`] are models whose figures are given: by a preset, or by a
 //! file of a person's own ([`Model::from_toml`]).
 
 mod cd;
 mod drive;
+mod emmc;
 mod flat;
 mod hdd;
 mod link;
@@ -20,6 +23,7 @@ mod medium;
 mod model;
 mod model_file;
 mod news;
+mod optical;
 mod presets;
 mod quantity;
 mod seek;
@@ -31,12 +35,14 @@ mod tracks;
 mod turning;
 mod zones;
 
+pub use emmc::EmmcSpec;
 pub use flat::{Flat, FlatSpec};
 pub use link::LinkSpec;
 pub use medium::{Medium, MediumError};
 pub use model::{Model, ModelKind, ModelName};
 pub use model_file::{ModelFileError, ModelFileFault, write as write_model_file};
 pub use news::NewsDisk;
+pub use optical::{OpticalDrive, Rotation};
 pub use presets::{PRESETS, Preset};
 pub use quantity::{Quantity, QuantityFault};
 pub use service::Service;

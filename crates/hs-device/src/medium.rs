@@ -7,7 +7,7 @@ use hs_units::{ByteRange, Nanos};
 
 use crate::model::{Model, ModelKind};
 use crate::presets::{PRESETS, preset};
-use crate::{Device, Flat, FlatSpec, WritableDevice, cd, hdd};
+use crate::{Device, Flat, FlatSpec, OpticalDrive, WritableDevice, cd, hdd};
 
 /// A medium that a user can name: `none` for the real one, whatever it is, or the model of another.
 ///
@@ -23,6 +23,8 @@ pub enum Medium {
     Flat(FlatSpec),
     /// A filled disc of 700 MB in a drive of 24× at the outer edge, at a constant angular velocity.
     Cd24xCav,
+    /// The same disc in another drive.
+    Optical(OpticalDrive),
     /// A hard disk of 7200 turns a minute.
     Hdd7200,
     /// One of [`PRESETS`], or a model from a file.
@@ -36,8 +38,8 @@ pub enum MediumError {
     /// The name is none of the known ones and has none of their shapes.
     #[error(
         "'{name}' is not a medium: use {}, a model of your own as FILE.toml, or describe one as {} \
-         (N up to an hour, M from 1 to {} MB/s, a MB being 1000000 bytes)",
-        Medium::names().collect::<Vec<_>>().join(", "), Medium::grammar().join(" or "), FlatSpec::MAX_MBS
+         (N up to an hour, or {} times 150 KiB/s; M from 1 to {} MB/s, a MB being 1000000 bytes)",
+        Medium::names().collect::<Vec<_>>().join(", "), Medium::grammar().join(" or "), OpticalDrive::FASTEST, FlatSpec::MAX_MBS
     )]
     Unknown {
         /// What was written.
@@ -76,6 +78,7 @@ impl Medium {
             _ => preset(name)
                 .map(Self::Model)
                 .or_else(|| FlatSpec::parse(name).map(Self::Flat))
+                .or_else(|| OpticalDrive::parse(name).map(Self::Optical))
                 .ok_or_else(|| MediumError::Unknown { name: name.to_owned() }),
         }
     }
@@ -100,7 +103,7 @@ impl Medium {
     /// Shapes of further names, for help texts.
     #[must_use]
     pub fn grammar() -> &'static [&'static str] {
-        &FlatSpec::GRAMMAR
+        const { &[FlatSpec::GRAMMAR[0], FlatSpec::GRAMMAR[1], OpticalDrive::GRAMMAR] }
     }
 
     /// Most bytes that a file on this medium can have; nothing where there is no limit.
@@ -108,7 +111,7 @@ impl Medium {
     pub fn capacity_bytes(&self) -> Option<u64> {
         match self {
             Self::None | Self::Flat(_) => None,
-            Self::Cd24xCav => Some(cd::CAPACITY),
+            Self::Cd24xCav | Self::Optical(_) => Some(cd::CAPACITY),
             Self::Hdd7200 => Some(hdd::CAPACITY),
             Self::Model(model) => model.capacity_bytes,
         }
@@ -126,6 +129,7 @@ impl Medium {
             Self::None => None,
             Self::Flat(spec) => Some(Box::new(Flat::new(*spec))),
             Self::Cd24xCav => Some(cd::device(file_bytes)),
+            Self::Optical(drive) => Some(drive.device(file_bytes)),
             Self::Hdd7200 => Some(hdd::device()),
             Self::Model(model) => Some(model.device()),
         })
@@ -138,7 +142,7 @@ impl Medium {
     pub fn writable_device(&self, file_bytes: u64) -> Result<Option<Box<dyn WritableDevice>>, MediumError> {
         self.check_fits(file_bytes)?;
         Ok(match self {
-            Self::None | Self::Cd24xCav => None,
+            Self::None | Self::Cd24xCav | Self::Optical(_) => None,
             Self::Flat(spec) => Some(Box::new(Flat::new(*spec))),
             Self::Hdd7200 => Some(hdd::writable_device()),
             Self::Model(model) => Some(model.device()),
@@ -162,6 +166,7 @@ impl Medium {
             Self::None => None,
             Self::Flat(spec) => Some(spec.rate_bytes_per_second.get()),
             Self::Cd24xCav => Some(cd::rate(file_bytes, offset) as u64),
+            Self::Optical(drive) => Some(drive.rate(cd::base(file_bytes).saturating_add(offset)) as u64),
             Self::Hdd7200 => Some(hdd::rate(offset) as u64),
             Self::Model(model) => Some(model.rate(offset)),
         }
@@ -186,6 +191,7 @@ impl Medium {
             Self::None => Nanos::ZERO,
             Self::Flat(spec) => spec.latency,
             Self::Cd24xCav => cd::latency(),
+            Self::Optical(drive) => drive.latency(),
             Self::Hdd7200 => hdd::latency(),
             Self::Model(model) => model.latency(),
         }
@@ -197,7 +203,7 @@ impl Medium {
         match self {
             Self::None => true,
             Self::Flat(spec) => !spec.serial,
-            Self::Cd24xCav | Self::Hdd7200 => false,
+            Self::Cd24xCav | Self::Optical(_) | Self::Hdd7200 => false,
             Self::Model(model) => model.overlaps(),
         }
     }
@@ -207,7 +213,7 @@ impl Medium {
     pub const fn turns(&self) -> bool {
         match self {
             Self::None | Self::Flat(_) => false,
-            Self::Cd24xCav | Self::Hdd7200 => true,
+            Self::Cd24xCav | Self::Optical(_) | Self::Hdd7200 => true,
             Self::Model(model) => matches!(model.kind, ModelKind::Disk(_)),
         }
     }
@@ -219,6 +225,7 @@ impl fmt::Display for Medium {
             Self::None => f.write_str("none"),
             Self::Flat(spec) => spec.fmt(f),
             Self::Cd24xCav => f.write_str(CD),
+            Self::Optical(drive) => drive.fmt(f),
             Self::Hdd7200 => f.write_str(HDD),
             Self::Model(model) => model.name.fmt(f),
         }
@@ -246,6 +253,9 @@ mod tests {
             let writable = medium.writable_device(1 << 20).expect("fits").is_some();
             assert_eq!(writable, ![CD, "none"].contains(&name));
         }
+        let drive = Medium::parse("cd-40x-zclv").expect("of the grammar");
+        assert_eq!(drive.to_string(), "cd-40x-zclv");
+        assert!(drive.turns() && drive.device(1 << 20).expect("fits").is_some());
         let odd = Medium::parse("flat-250us-400mbs-serial").expect("of the grammar");
         assert_eq!(odd.to_string(), "flat-250us-400mbs-serial");
         assert_eq!(Medium::parse("flat-2000us-1mbs").map(|m| m.to_string()), Ok("flat-2ms-1mbs".to_owned()));
@@ -278,7 +288,10 @@ mod tests {
             "",
             "cd",
             "cd-24x",
-            "cd-52x-cav",
+            "cd-0x-cav",
+            "cd-73x-cav",
+            "cd-+8x-cav",
+            "cd-24x-cam",
             "hdd",
             "hdd-7200-",
             "flat",

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::emmc::EmmcSpec;
 use crate::link::LinkSpec;
 use crate::ssd::{Ssd, SsdSpec};
 use crate::turning::DiskSpec;
@@ -69,6 +70,8 @@ pub enum ModelKind {
     Link(LinkSpec),
     /// A hard disk.
     Disk(DiskSpec),
+    /// Flash whose service time depends on the address step.
+    Emmc(EmmcSpec),
 }
 
 /// A model with a name.
@@ -90,6 +93,7 @@ impl Model {
             ModelKind::Ssd(spec) => Box::new(Ssd::new(*spec)),
             ModelKind::Link(spec) => Box::new(spec.device()),
             ModelKind::Disk(spec) => spec.device(),
+            ModelKind::Emmc(spec) => Box::new(spec.device()),
         }
     }
 
@@ -100,6 +104,7 @@ impl Model {
             ModelKind::Ssd(spec) => spec.rate_bytes_per_second(),
             ModelKind::Link(spec) => spec.rate_bytes_per_second().get(),
             ModelKind::Disk(spec) => spec.rate(offset),
+            ModelKind::Emmc(spec) => spec.bytes_per_s,
         }
     }
 
@@ -110,6 +115,7 @@ impl Model {
             ModelKind::Ssd(spec) => spec.random_latency(),
             ModelKind::Link(spec) => spec.round_trip,
             ModelKind::Disk(spec) => spec.latency(),
+            ModelKind::Emmc(spec) => spec.latency(),
         }
     }
 
@@ -119,7 +125,7 @@ impl Model {
             ModelKind::Flat(spec) => !spec.serial,
             ModelKind::Ssd(spec) => spec.queued,
             ModelKind::Link(_) => true,
-            ModelKind::Disk(_) => false,
+            ModelKind::Disk(_) | ModelKind::Emmc(_) => false,
         }
     }
 }

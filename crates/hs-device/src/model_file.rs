@@ -8,6 +8,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::FlatSpec;
+use crate::emmc::EmmcSpec;
 use crate::link::LinkSpec;
 use crate::model::{Model, ModelKind, ModelName};
 use crate::quantity::{Quantity, QuantityFault};
@@ -50,7 +51,9 @@ pub enum ModelFileFault {
         name: String,
     },
     /// There is not exactly one section that says what the model is.
-    #[error("a model has one of the sections [ssd], [link], [flat] and [disk], this file has {found}")]
+    #[error(
+        "a model has one of the sections [ssd], [emmc], [link], [flat] and [disk], this file has {found}"
+    )]
     Sections {
         /// How many there are.
         found: usize,
@@ -100,6 +103,7 @@ struct File {
     link: Option<Spanned<LinkTable>>,
     flat: Option<Spanned<FlatTable>>,
     disk: Option<Spanned<DiskTable>>,
+    emmc: Option<Spanned<EmmcTable>>,
 }
 
 #[derive(Deserialize)]
@@ -121,6 +125,14 @@ struct LinkTable {
     rate: Spanned<String>,
     round_trip: Spanned<String>,
     shared_by: Option<Spanned<u64>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EmmcTable {
+    command: Spanned<String>,
+    page_read: Spanned<String>,
+    rate: Spanned<String>,
 }
 
 #[derive(Deserialize)]
@@ -230,13 +242,17 @@ impl Model {
             .as_ref()
             .map(|capacity| lines.quantity("capacity", capacity, Quantity::Size, (1, 1 << 60)))
             .transpose()?;
-        let kind = match (&file.ssd, &file.link, &file.flat, &file.disk) {
-            (Some(table), None, None, None) => ssd(lines, table.get_ref()).map(ModelKind::Ssd)?,
-            (None, Some(table), None, None) => link(lines, table.get_ref()).map(ModelKind::Link)?,
-            (None, None, Some(table), None) => flat(lines, table.get_ref()).map(ModelKind::Flat)?,
-            (None, None, None, Some(table)) => disk(lines, table, capacity_bytes).map(ModelKind::Disk)?,
-            (ssd, link, flat, disk) => {
+        let kind = match (&file.ssd, &file.link, &file.flat, &file.disk, &file.emmc) {
+            (Some(table), None, None, None, None) => ssd(lines, table.get_ref()).map(ModelKind::Ssd)?,
+            (None, Some(table), None, None, None) => link(lines, table.get_ref()).map(ModelKind::Link)?,
+            (None, None, Some(table), None, None) => flat(lines, table.get_ref()).map(ModelKind::Flat)?,
+            (None, None, None, Some(table), None) => {
+                disk(lines, table, capacity_bytes).map(ModelKind::Disk)?
+            }
+            (None, None, None, None, Some(table)) => emmc(lines, table.get_ref()).map(ModelKind::Emmc)?,
+            (ssd, link, flat, disk, emmc) => {
                 let spans = [
+                    emmc.as_ref().map(Spanned::span),
                     ssd.as_ref().map(Spanned::span),
                     link.as_ref().map(Spanned::span),
                     flat.as_ref().map(Spanned::span),
@@ -316,6 +332,14 @@ fn link(lines: Lines<'_>, table: &LinkTable) -> Result<LinkSpec, ModelFileError>
     })
 }
 
+fn emmc(lines: Lines<'_>, table: &EmmcTable) -> Result<EmmcSpec, ModelFileError> {
+    Ok(EmmcSpec {
+        command: lines.time("command", &table.command)?,
+        page_read: lines.time("page_read", &table.page_read)?,
+        bytes_per_s: lines.rate("rate", &table.rate)?,
+    })
+}
+
 fn flat(lines: Lines<'_>, table: &FlatTable) -> Result<FlatSpec, ModelFileError> {
     let latency = lines.time("latency", &table.latency)?;
     let rate = lines.rate("rate", &table.rate)?;
@@ -392,6 +416,12 @@ pub fn write(model: &Model, comments: &[String]) -> String {
             Quantity::BitRate.write(spec.bits_per_s.get()),
             time(spec.round_trip),
             spec.shared_by
+        ),
+        ModelKind::Emmc(spec) => format!(
+            "\n[emmc]\ncommand = \"{}\"\npage_read = \"{}\"\nrate = \"{}\"\n",
+            time(spec.command),
+            time(spec.page_read),
+            rate(spec.bytes_per_s)
         ),
         ModelKind::Flat(spec) => format!(
             "\n[flat]\nlatency = \"{}\"\nrate = \"{}\"\nserial = {}\n",

@@ -4,9 +4,11 @@ use core::num::{NonZeroU32, NonZeroU64};
 
 use hs_units::Nanos;
 
+use crate::emmc::EmmcSpec;
 use crate::link::LinkSpec;
 use crate::model::{Model, ModelKind, ModelName};
 use crate::ssd::{SsdRates, SsdSpec};
+use crate::turning::DiskSpec;
 
 /// A model that comes with the program.
 #[derive(Clone, Copy, Debug)]
@@ -23,12 +25,21 @@ impl Preset {
     #[must_use]
     pub const fn model(&self) -> Model {
         let name = ModelName::new(self.name).expect("names of presets are names");
-        Model { name, capacity_bytes: None, kind: self.kind }
+        let capacity_bytes = match self.kind {
+            ModelKind::Disk(disk) => Some(disk.capacity_bytes),
+            _ => None,
+        };
+        Model { name, capacity_bytes, kind: self.kind }
     }
 }
 
 const fn rates(bytes_per_s: u64, sequential_per_s: u64, random_per_s: u64) -> SsdRates {
     SsdRates { bytes_per_s, sequential_per_s, random_per_s }
+}
+
+const fn emmc(command_us: u64, page_read_us: u64, bytes_per_s: u64) -> ModelKind {
+    let (command, page_read) = (Nanos(command_us * 1_000), Nanos(page_read_us * 1_000));
+    ModelKind::Emmc(EmmcSpec { command, page_read, bytes_per_s })
 }
 
 const fn link(bits_per_s: u64, round_trip_us: u64) -> ModelKind {
@@ -60,6 +71,35 @@ pub const PRESETS: &[Preset] = &[
             write: rates(10_000_000, 1_000, 500),
             latency: Nanos::ZERO,
             queued: false,
+        }),
+    },
+    Preset {
+        name: "emmc-2010",
+        about: "flash of a telephone of 2010: one request at a time, 20 MB/s, going up cheaper than going down",
+        kind: emmc(250, 75, 20_000_000),
+    },
+    Preset {
+        name: "emmc-2012",
+        about: "flash of a tablet of 2012: one request at a time, 40 MB/s, going up cheaper than going down",
+        kind: emmc(150, 75, 40_000_000),
+    },
+    Preset {
+        name: "hdd-2010",
+        about: "hard disk of a computer at home about 2010: 161 to 81 MB/s, 20 ms elsewhere",
+        // Its owner's figures (seeds 003): 226 MB in 1.4 and in 2.8 s, 20 ms for a new position: command, seek, half a turn.
+        kind: ModelKind::Disk(DiskSpec {
+            capacity_bytes: 1_000_000_000_000,
+            turn: Nanos(60_000_000_000 / 7_200),
+            heads: 4,
+            zones: 30,
+            outer_bytes_per_s: 161_400_000,
+            inner_bytes_per_s: 80_700_000,
+            seek_next: Nanos(1_800_000),
+            seek_average: Nanos(15_633_000),
+            seek_full: Nanos(31_266_000),
+            buffer_bytes: 512 << 10,
+            command: Nanos(200_000),
+            interface_bytes_per_s: 266_000_000,
         }),
     },
     Preset {

@@ -25,6 +25,12 @@ impl Spiral {
         (self.inner * self.inner + self.area() * (place as f64 / self.capacity as f64)).sqrt()
     }
 
+    /// The byte at `radius` metres.
+    pub(crate) fn place_at(&self, radius: f64) -> u64 {
+        let share = (radius * radius - self.inner * self.inner) / self.area();
+        (share * self.capacity as f64) as u64
+    }
+
     /// Of the ring, over π.
     fn area(&self) -> f64 {
         self.outer * self.outer - self.inner * self.inner
@@ -41,9 +47,7 @@ impl Surface for Spiral {
     }
 
     fn place(&self, turns: f64) -> u64 {
-        let radius = self.inner + turns * self.pitch;
-        let share = (radius * radius - self.inner * self.inner) / self.area();
-        (share * self.capacity as f64) as u64
+        self.place_at(self.inner + turns * self.pitch)
     }
 
     fn track(&self, place: u64) -> f64 {

@@ -91,3 +91,30 @@ impl DiskSpec {
         self.command + self.seek_average + Nanos(self.turn.0 / 2)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hs_units::{ByteRange, Prng};
+
+    use super::*;
+    use crate::{Device, Medium};
+
+    #[test]
+    fn hdd_2010_is_what_its_owner_says() {
+        let disk = || -> Box<dyn Device> {
+            Medium::parse("hdd-2010").expect("a preset").device(1 << 30).expect("fits").expect("modelled")
+        };
+        let (bytes, whole) = (226_000_000, 1_000_000_000_000);
+        for (offset, seconds) in [(0, 1.4), (whole - bytes, 2.8)] {
+            let service = disk().submit(Nanos::ZERO, ByteRange::new(offset, bytes));
+            let took = (service.done - service.first_byte).as_secs_f64();
+            assert!((took / seconds - 1.0).abs() < 0.02, "{took}");
+        }
+        let (mut prng, mut device, mut now) = (Prng::new(1), disk(), Nanos::ZERO);
+        for _ in 0..2_000 {
+            now = device.submit(now, ByteRange::new(prng.below(whole - 4_096), 4_096)).done;
+        }
+        let mean = now.as_secs_f64() / 2_000.0;
+        assert!((mean / 0.020 - 1.0).abs() < 0.05, "{mean}");
+    }
+}

@@ -4,12 +4,14 @@
 //! ask for something. Nothing here sleeps, reads a clock or is random beyond a seed, so every figure comes again to the
 //! last digit. The [`EXPERIMENTS`] say what they show; docs/LAB.md says why, and where their parameters come from.
 
+mod csv;
 mod experiments;
 pub mod harness;
 mod histogram;
 mod models;
 pub mod predict;
 mod prefetching;
+mod published;
 mod replay;
 mod report;
 mod simulation;
@@ -19,6 +21,7 @@ mod streams;
 pub use experiments::{EXPERIMENTS, Experiment};
 pub use histogram::Histogram;
 pub use models::Model;
+pub use published::{Claim, Published, Verdict};
 pub use replay::{Pace, Replay, ReplayOutcome, Replayed};
 pub use report::{Cell, Figure, Report, Target};
 pub use simulation::{Answer, Io, Run, Sent, Station, Workload, simulate};

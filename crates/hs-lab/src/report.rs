@@ -1,5 +1,7 @@
 //! What an experiment says.
 
+use crate::published::{Claim, Published, Verdict};
+
 /// A cell of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Cell {
@@ -70,8 +72,12 @@ pub struct Figure {
     pub value: f64,
     /// The same with the mechanism switched off, where there is such a thing.
     pub off: Option<f64>,
-    /// What was measured in 1991.
-    pub paper: Option<f64>,
+    /// What somebody else measured.
+    pub published: Option<Published>,
+    /// Whether it follows from what the model was given, so that agreement says nothing.
+    pub given: bool,
+    /// Why it is not what was published, where that is so.
+    pub reason: Option<&'static str>,
     /// What it has to reach.
     pub target: Option<Target>,
 }
@@ -80,7 +86,15 @@ impl Figure {
     /// A figure that is stated, not judged.
     #[must_use]
     pub fn new(name: impl Into<String>, value: f64) -> Self {
-        Self { name: name.into(), value, off: None, paper: None, target: None }
+        Self {
+            name: name.into(),
+            value,
+            off: None,
+            published: None,
+            given: false,
+            reason: None,
+            target: None,
+        }
     }
 
     /// With what came out without the mechanism.
@@ -89,10 +103,22 @@ impl Figure {
         Self { off: Some(value), ..self }
     }
 
-    /// With what was measured in 1991.
+    /// With what was published, and where.
     #[must_use]
-    pub fn paper(self, value: f64) -> Self {
-        Self { paper: Some(value), ..self }
+    pub fn published(self, source: &'static str, claim: Claim) -> Self {
+        Self { published: Some(Published { source, claim }), ..self }
+    }
+
+    /// Follows from what the model was given.
+    #[must_use]
+    pub fn given(self) -> Self {
+        Self { given: true, ..self }
+    }
+
+    /// With the reason why it is not what was published.
+    #[must_use]
+    pub fn because(self, reason: &'static str) -> Self {
+        Self { reason: Some(reason), ..self }
     }
 
     /// With what it has to reach.
@@ -101,10 +127,17 @@ impl Figure {
         Self { target: Some(target), ..self }
     }
 
-    /// Whether it reaches that; `None` when it is not judged.
+    /// Whether it reaches its target; `None` when it has none.
     #[must_use]
     pub fn is_met(&self) -> Option<bool> {
         self.target.map(|target| target.is_met(self.value))
+    }
+
+    /// What it is worth beside what was published; `None` when nothing was.
+    #[must_use]
+    pub fn verdict(&self) -> Option<Verdict> {
+        let verdict = self.published?.claim.judge(self.value);
+        Some(if self.given && !verdict.is_miss() { Verdict::Given } else { verdict })
     }
 }
 

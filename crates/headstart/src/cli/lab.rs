@@ -35,8 +35,9 @@ pub(crate) enum Lab {
     List(LabList),
     /// Run an experiment with the engine on models of media, in virtual time, and print what comes out.
     ///
-    /// Nothing is read, and nothing is really slow: the same seed gives the same figures on every machine. docs/LAB.md says
-    /// what each experiment is for, and where its models come from.
+    /// Nothing is read, and nothing is really slow: the same seed gives the same figures on every machine. `all` runs one after
+    /// another and ends with every published figure beside ours. With `--real`, what the kernel of this machine can show runs
+    /// for real as well. docs/LAB.md says what each experiment is for, and where its models come from.
     Run(LabRun),
 }
 
@@ -80,23 +81,46 @@ pub(crate) struct LabList {
 /// Flags of `headstart lab run`.
 #[derive(Debug, Args)]
 pub(crate) struct LabRun {
-    /// The experiment.
+    /// The experiment, or all of them.
     #[arg(value_name = "NAME", value_parser = experiment_parser())]
-    pub experiment: Experiment,
+    pub which: Which,
     /// From which random numbers follow.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Write NAME.csv (figures), NAME-rows.csv and NAME.json into this directory, which is made if need be.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Run on this machine's kernel, too, where that can be: elevators before a loop device, memory limited by a cgroup (as
+    /// root).
+    #[arg(long)]
+    pub real: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
 }
 
+/// What `headstart lab run` runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which {
+    /// One experiment.
+    One(Experiment),
+    /// One after another.
+    All,
+}
+
+/// The word for all of them.
+const ALL: &str = "all";
+
 /// The name of an experiment, with all of them in help, completions and errors.
-fn experiment_parser() -> impl TypedValueParser<Value = Experiment> {
-    let values =
+fn experiment_parser() -> impl TypedValueParser<Value = Which> {
+    let named =
         EXPERIMENTS.iter().map(|experiment| PossibleValue::new(experiment.name).help(experiment.about));
+    let values = named.chain([PossibleValue::new(ALL).help("One after another")]);
     PossibleValuesParser::new(values).map(|name| {
+        if name == ALL {
+            return Which::All;
+        }
         let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
-        *found.expect("the parser lets only known names through")
+        Which::One(*found.expect("the parser lets only known names through"))
     })
 }

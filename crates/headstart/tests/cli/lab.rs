@@ -33,6 +33,37 @@ fn an_experiment_comes_out_the_same_again() {
 }
 
 #[test]
+fn what_a_record_costs_is_measured_here() {
+    let object = run(["lab", "run", "flash-2012", "--real", "--json"]).ok().json();
+    let real = object["real"].as_array().expect("what is real");
+    assert!(
+        real.len() == 2 && real.iter().all(|figure| figure["value"].as_f64().unwrap() >= 0.0),
+        "{real:?}"
+    );
+    assert_eq!(run(["lab", "run", "flash-2012", "--json"]).ok().json()["real"], serde_json::json!([]));
+}
+
+#[test]
+fn results_are_written_as_csv_and_json() {
+    let scene = Scene::new();
+    let out = scene.path("results/of today");
+    let ran = run(["lab", "run", "gather-1991", "--out", out.to_str().unwrap(), "--json"]).ok();
+    let read = |end: &str| std::fs::read_to_string(out.join(format!("gather-1991{end}"))).expect(end);
+    let object: serde_json::Value = serde_json::from_str(&read(".json")).expect("JSON");
+    assert_eq!(object, ran.json());
+    let figures = read(".csv");
+    let header = "figure,ours,switched off,source,published,ratio,verdict,target,met,reason";
+    assert_eq!(figures.lines().next(), Some(header));
+    assert_eq!(figures.lines().count(), 1 + object["figures"].as_array().expect("figures").len());
+    assert!(figures.contains(",002 table 4,4.471,"), "{figures}");
+    assert_eq!(read("-rows.csv").lines().count(), 1 + object["rows"].as_array().expect("rows").len());
+    let file = scene.path("file");
+    std::fs::write(&file, "").unwrap();
+    run(["lab", "run", "gather-1991", "--out", file.to_str().unwrap()]).fails(1, &["make", "file"]);
+    scene.wait_until_clean();
+}
+
+#[test]
 fn media_are_listed_and_own_ones_come_from_files() {
     let listed = run(["lab", "media"]).ok().stdout;
     let object = run(["lab", "media", "--json"]).ok().json();

@@ -7,7 +7,7 @@ fn the_disc_is_one_of_the_standard() {
     let velocity = metres / (80.0 * 60.0);
     assert!((1.19..=1.21).contains(&velocity), "{velocity}");
     // As many turns a minute as 24× needs: drives of this speed are sold with 4,700 to 5,100.
-    let turns_a_minute = 60.0 / spec().turn;
+    let turns_a_minute = 60.0 / turn();
     assert!((4_700.0..4_750.0).contains(&turns_a_minute), "{turns_a_minute}");
 }
 

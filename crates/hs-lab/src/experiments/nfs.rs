@@ -27,7 +27,7 @@ const REPLY: u64 = 8 + 24 + 4 + 68 + 4;
 const CALL: u64 = 8 + 40 + 60 + 32 + 12;
 
 /// How long a message occupies the wire: its fragments, one behind the other.
-fn on_the_wire(bytes: u64) -> Nanos {
+pub(super) fn on_the_wire(bytes: u64) -> Nanos {
     let fragments = bytes.div_ceil(FRAME_PAYLOAD - IP);
     let all = bytes + fragments * (FRAME + IP);
     Nanos::from_secs_f64(all as f64 * 8.0 / ETHERNET)

@@ -11,6 +11,7 @@ use hs_engine::queue::Direction;
 use hs_units::{ByteRange, Nanos};
 
 use crate::experiments::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, SYNCHRONOUS, kernel};
+use crate::published::Claim;
 use crate::report::{Cell, Figure, Report, Target};
 use crate::simulation::{Io, Workload, simulate};
 
@@ -115,6 +116,9 @@ fn measure(disk: NewsDisk, priority: bool) -> (f64, f64) {
     (ended.as_secs_f64(), last.max(ended).as_secs_f64())
 }
 
+const LESS: &str = "more is gained than was measured: of the paper's 1.5 s the model explains 1.0, four writes of i-node, directory and \
+    indirect block; what else its program waited for the paper does not say";
+
 pub(super) fn run(_seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
@@ -128,8 +132,11 @@ pub(super) fn run(_seed: u64) -> Report {
         let mut all =
             Figure::new(format!("end of all, with priority ÷ without, {disk}"), on.1 / off.1).off(1.0);
         if disk == NewsDisk::SmoS501 {
-            write = write.paper(1.5 / 4.9).target(Target::AtMost(0.372));
-            all = all.paper(5.2 / 5.0).target(Target::AtMost(1.05));
+            write = write
+                .published("002 table 3", Claim::Ratio(1.5 / 4.9))
+                .because(LESS)
+                .target(Target::AtMost(0.372));
+            all = all.published("002 table 3", Claim::Ratio(5.2 / 5.0)).target(Target::AtMost(1.05));
         }
         figures.extend([write, all]);
     }

@@ -1,9 +1,13 @@
 //! `headstart lab list` and `headstart lab run`
 
-use hs_lab::{EXPERIMENTS, Figure, Report};
+use std::path::Path;
+
+use anyhow::Context;
+use hs_lab::{Claim, EXPERIMENTS, Experiment, Figure, Report, Target, Verdict};
 use serde_json::{Value, json};
 
-use crate::cli::{LabList, LabRun};
+use crate::cli::{LabList, LabRun, Which};
+use crate::lab_real::{self, RealFigure};
 use crate::show;
 
 /// Says which experiments there are.
@@ -20,37 +24,151 @@ pub(crate) fn list(args: &LabList) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs an experiment.
-pub(crate) fn run(args: &LabRun) -> anyhow::Result<()> {
-    let report = (args.experiment.run)(args.seed);
-    if args.json {
-        return show::json(&to_json(args.experiment.name, &report));
+/// An experiment that has run.
+struct Ran {
+    name: &'static str,
+    report: Report,
+    /// What came out on this machine, where that was asked for and can be.
+    real: Vec<RealFigure>,
+}
+
+impl Ran {
+    fn run(experiment: &Experiment, args: &LabRun) -> anyhow::Result<Self> {
+        let report = (experiment.run)(args.seed);
+        let real = if args.real { lab_real::run(experiment.name, args.seed)? } else { Vec::new() };
+        let ran = Self { name: experiment.name, report, real };
+        if let Some(folder) = &args.out {
+            ran.write(folder)?;
+        }
+        Ok(ran)
     }
+
+    fn write(&self, folder: &Path) -> anyhow::Result<()> {
+        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+        let object = serde_json::to_string_pretty(&self.json()).context("a report is JSON")? + "\n";
+        for (end, text) in
+            [(".csv", self.report.figures_csv()), ("-rows.csv", self.report.rows_csv()), (".json", object)]
+        {
+            let file = folder.join(format!("{}{end}", self.name));
+            std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        to_json(self.name, &self.report, &self.real)
+    }
+}
+
+/// Runs an experiment, or all.
+pub(crate) fn run(args: &LabRun) -> anyhow::Result<()> {
+    let experiments = match &args.which {
+        Which::One(experiment) => std::slice::from_ref(experiment),
+        Which::All => EXPERIMENTS,
+    };
+    if args.real {
+        lab_real::prepare()?;
+    }
+    let mut all = Vec::new();
+    for experiment in experiments {
+        let ran = Ran::run(experiment, args)?;
+        if !args.json {
+            if experiments.len() > 1 {
+                show::line(format!("\n{}: {}", experiment.name, experiment.about));
+            }
+            print(&ran);
+        }
+        all.push(ran);
+    }
+    match args.which {
+        Which::One(_) if args.json => show::json(&all[0].json()),
+        Which::All if args.json => {
+            show::json(&json!({ "experiments": all.iter().map(Ran::json).collect::<Vec<_>>() }))
+        }
+        Which::All => {
+            print_comparisons(&all);
+            Ok(())
+        }
+        Which::One(_) => Ok(()),
+    }
+}
+
+fn print(ran: &Ran) {
+    let report = &ran.report;
     let mut table = show::table(&report.columns);
     for row in &report.rows {
         table.add_row(row.iter().map(hs_lab::Cell::text));
     }
     show::line(table);
-    let mut figures = show::table(&["figure", "value", "switched off", "1991", "target", ""]);
+    let mut figures =
+        show::table(&["figure", "ours", "switched off", "published", "in", "ratio", "", "target", ""]);
     for figure in &report.figures {
-        let number = |value: Option<f64>| value.map(|value| format!("{value:.3}")).unwrap_or_default();
         figures.add_row([
             figure.name.clone(),
             number(Some(figure.value)),
             number(figure.off),
-            number(figure.paper),
-            figure.target.map(hs_lab::Target::text).unwrap_or_default(),
-            verdict(figure).to_owned(),
+            figure.published.map(|published| published.claim).map(Claim::text).unwrap_or_default(),
+            figure.published.map(|published| published.source).unwrap_or_default().to_owned(),
+            number(figure.ratio()),
+            figure.verdict().map(Verdict::name).unwrap_or_default().to_owned(),
+            figure.target.map(Target::text).unwrap_or_default(),
+            met(figure).to_owned(),
         ]);
     }
     show::line(figures);
     if let Some(seed) = report.seed {
         show::line(format!("seed {seed}"));
     }
-    Ok(())
+    if !ran.real.is_empty() {
+        let mut table = show::table(&["for real, on this machine", "", "how"]);
+        for real in &ran.real {
+            table.add_row([real.name.clone(), number(Some(real.value)), real.how.clone()]);
+        }
+        show::line(table);
+    }
 }
 
-fn verdict(figure: &Figure) -> &'static str {
+/// Everything that was published beside ours, and why what is missed is missed.
+fn print_comparisons(all: &[Ran]) {
+    let mut table = show::table(&["in", "figure", "published", "ours", "ratio", "verdict"]);
+    let (mut counts, mut misses) = ([0; 5], Vec::new());
+    for figure in all.iter().flat_map(|ran| &ran.report.figures) {
+        let (Some(published), Some(verdict)) = (figure.published, figure.verdict()) else { continue };
+        counts[verdict as usize] += 1;
+        table.add_row([
+            published.source.to_owned(),
+            figure.name.clone(),
+            published.claim.text(),
+            number(Some(figure.value)),
+            number(figure.ratio()),
+            verdict.name().to_owned(),
+        ]);
+        if let Some(reason) = figure.miss() {
+            misses.push(format!("{}, {} ({}): {reason}", published.source, figure.name, verdict.name()));
+        }
+    }
+    show::line("\nAll that was published:");
+    show::line(table);
+    let count = |verdict: Verdict| counts[verdict as usize];
+    show::line(format!(
+        "{} within a fifth, {} of which only the direction was published, {} that follow from what the models were given, \
+         {} with the right direction only, {} missed",
+        count(Verdict::Reproduced),
+        count(Verdict::Direction),
+        count(Verdict::Given),
+        count(Verdict::DirectionOnly),
+        count(Verdict::Missed)
+    ));
+    for miss in misses {
+        show::line(format!("- {miss}"));
+    }
+}
+
+fn number(value: Option<f64>) -> String {
+    value.map(|value| format!("{value:.3}")).unwrap_or_default()
+}
+
+fn met(figure: &Figure) -> &'static str {
     match figure.is_met() {
         Some(true) => "met",
         Some(false) => "missed",
@@ -58,7 +176,7 @@ fn verdict(figure: &Figure) -> &'static str {
     }
 }
 
-fn to_json(name: &str, report: &Report) -> Value {
+fn to_json(name: &str, report: &Report, real: &[RealFigure]) -> Value {
     let cell = |cell: &hs_lab::Cell| match cell {
         hs_lab::Cell::Text(text) => json!(text),
         hs_lab::Cell::Number(value, _) => json!(value),
@@ -72,15 +190,21 @@ fn to_json(name: &str, report: &Report) -> Value {
             "name": figure.name,
             "value": figure.value,
             "off": figure.off,
-            "paper": figure.paper,
-            "target": figure.target.map(hs_lab::Target::text),
+            "published": figure.published.map(|published| published.claim.text()),
+            "source": figure.published.map(|published| published.source),
+            "ratio": figure.ratio(),
+            "verdict": figure.verdict().map(Verdict::name),
+            "reason": figure.miss(),
+            "target": figure.target.map(Target::text),
             "met": figure.is_met(),
         })
     };
+    let real_figure = |real: &RealFigure| json!({"name": real.name, "value": real.value, "how": real.how});
     json!({
         "experiment": name,
         "seed": report.seed,
         "rows": report.rows.iter().map(row).collect::<Vec<_>>(),
         "figures": report.figures.iter().map(figure).collect::<Vec<_>>(),
+        "real": real.iter().map(real_figure).collect::<Vec<_>>(),
     })
 }
