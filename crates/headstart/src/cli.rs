@@ -22,7 +22,7 @@ use crate::medium::{Damage, MediumParser};
 
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
 pub(crate) use self::lab::{
-    Compared, Lab, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, Layout,
+    Compared, Lab, LabCalibrate, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, LabTrace, Layout,
 };
 pub(crate) use self::qemu::{Accel, QemuFlags};
 pub(crate) use self::serving::Serving;
