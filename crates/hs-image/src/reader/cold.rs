@@ -144,7 +144,8 @@ impl Shared {
         }
         drop(memory);
         let mut neighbours = self.neighbours.lock();
-        let unasked = (window + 1..window + run.len() as u64).filter(|window| others.binary_search(window).is_err());
+        let unasked =
+            (window + 1..window + run.len() as u64).filter(|window| others.binary_search(window).is_err());
         unasked.for_each(|neighbour| neighbours.brought(neighbour));
         run
     }
