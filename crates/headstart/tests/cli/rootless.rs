@@ -259,3 +259,21 @@ fn what_a_user_lacks_is_named() {
     ran.fails(1, &["user namespace", "run as root", "max_user_namespaces"]);
     user.wait_until_clean();
 }
+
+#[test]
+fn what_only_root_can_show_is_skipped_aloud() {
+    if !machine_serves_users() {
+        return;
+    }
+    let user = User::new();
+    for name in ["flash-elevators-2012", "memory-2005"] {
+        let ran = user.run(&["lab", "run", name, "--real", "--json"]).ok();
+        assert!(
+            ran.stderr.contains("skipped, for real: ") && ran.stderr.contains("only root"),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(ran.json()["real"], serde_json::json!([]));
+    }
+    user.wait_until_clean();
+}

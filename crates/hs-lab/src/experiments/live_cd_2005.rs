@@ -130,12 +130,11 @@ pub(super) fn run(seed: u64) -> Report {
             .off(sorted.all / 207.0)
             .published("000 section 7", Claim::Ratio(83.0 / 207.0))
             .because(COMPUTING),
-        // The other way round the figures do agree: what a start of 83 s takes besides reading, with 124 s of reading.
-        Figure::new(
-            "figure 4: 83 s and the scattered reads ÷ the stock edition's 207 s",
-            (83.0 + before.waited) / 207.0,
-        )
-        .off(83.0 / 207.0),
+        // The other way round the figures do agree: the accelerated start's 83 s, in which reading is hidden, and the
+        // scattered reads come to what the stock edition takes, which copies nothing.
+        Figure::new("figure 4: 83 s of computing and the scattered reads (s), stock edition", 83.0 + before.waited)
+            .off(83.0)
+            .published("000 figure 4", Claim::Amount(207.0)),
     ]);
     let columns = vec!["what", "reading (s)", "KiB/s", "start (s)"];
     Report { columns, rows, figures, seed: Some(seed) }
