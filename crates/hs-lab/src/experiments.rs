@@ -1,6 +1,7 @@
 //! The experiments, one a file.
 
 mod ageing;
+mod deadlines;
 mod demand_p99;
 mod elevators;
 mod fairness;
@@ -49,6 +50,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "demand-p99",
         about: "How much longer demand reads take while a hot region is read ahead",
         run: demand_p99::run,
+    },
+    Experiment {
+        name: "deadlines",
+        about: "Eight boots over one slow link, each as fast as it can or as late as it may",
+        run: deadlines::run,
     },
     Experiment {
         name: "elevators",
