@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 mod fill;
 mod lab;
+mod prefetch_rate;
 mod qemu;
 mod serving;
 mod tls;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use hs_device::Medium;
+use hs_engine::PrefetchRate;
 use hs_image::Codec;
 use hs_serve::nbd::NbdAddress;
 use hs_units::ByteSize;
@@ -366,6 +368,10 @@ pub(crate) struct PrefetchLimits {
     /// What a reader does who needs a hot block that has not come yet; for experiments.
     #[arg(long, value_enum, value_name = "HOW", default_value = "by-cost", hide_short_help = true)]
     pub late: LateMode,
+    /// How fast: full, auto (so that everything comes a second before the recorded start needs it, and others have the
+    /// rest), or so many bytes a second.
+    #[arg(long, value_name = "full|auto|SIZE", default_value = "full", value_parser = prefetch_rate::parse, hide_short_help = true)]
+    pub prefetch_rate: PrefetchRate,
 }
 
 /// How prefetch behaves.

@@ -161,6 +161,7 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     summary.wall_s = began.elapsed().as_secs_f64();
     summary.peak_rss_bytes = peak_rss_bytes();
     if let Served::Image(served) = &mounted.served {
+        summary.prefetch_least_slack_s = served.driver().least_slack_s();
         summary.end_reason = served.driver().ended().map(|reason| reason.as_str().to_owned());
     }
     Ok(Started { summary, exit, ready: ready_at })
@@ -321,6 +322,7 @@ pub(crate) fn config(
     config.reader.queue = QueueConfig::for_medium(crate::medium::traits(path, medium));
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;
+        config.prefetch.rate = limits.prefetch_rate;
         config.prefetch.late = match limits.late {
             LateMode::ByCost => LateRule::ByCost,
             LateMode::Join => LateRule::Join,

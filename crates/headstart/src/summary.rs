@@ -65,6 +65,8 @@ pub(crate) struct Summary {
     pub prefetch_stream_bytes: Option<u64>,
     /// The time from the first byte to the last of these chunks, every pause between included, as observed.
     pub prefetch_stream_s: Option<f64>,
+    /// How far the prefetch was ahead of need when it was least, by the recorded start's own times; negative when something came too late.
+    pub prefetch_least_slack_s: Option<f64>,
     /// Why the prefetch ended.
     pub end_reason: Option<String>,
 }

@@ -120,10 +120,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             for shared in [true, false] {
                 let traits = MediumTraits { rotational: true, overlaps: false, bytes_per_s: None };
                 let base = QueueConfig::for_medium(traits);
-                // Waiting for a client is no decision.
+                // To look for a stream is part of a decision, to wait for its next request is none.
                 let config = QueueConfig {
                     elevator,
-                    slice_idle: Nanos::ZERO,
+                    slice_idle: Nanos(1),
                     fairness: base.fairness.filter(|_| shared),
                     ..base
                 };

@@ -18,6 +18,8 @@ mod recorder;
 pub use estimate::MediumEstimate;
 pub use memory_budget::{MemoryBudget, MemoryBudgetConfig, MemoryPressure, MemorySample};
 pub use neighbours::Neighbours;
-pub use prefetch::{ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, RequestId};
+pub use prefetch::{
+    ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, PrefetchRate, RequestId,
+};
 pub use read_ahead::{Ahead, ReadAhead, ReadAheadConfig};
 pub use recorder::{Event, Recorded, Recorder};

@@ -1,6 +1,7 @@
 //! Which run of hot chunks to ask for next, and whether to join the stream or seek.
 
 mod chunks;
+mod deadlines;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +11,8 @@ use std::ops::Range;
 use hs_units::Nanos;
 
 use self::chunks::Chunks;
+use self::deadlines::Deadlines;
+pub use self::deadlines::PrefetchRate;
 use crate::MediumEstimate;
 
 /// Bytes of one hot chunk, in the image and once decompressed.
@@ -41,6 +44,8 @@ pub struct PrefetchConfig {
     pub yields: bool,
     /// What somebody does who needs a hot chunk that has not been asked for yet.
     pub late: LateRule,
+    /// How fast it goes while nobody waits for it.
+    pub rate: PrefetchRate,
 }
 
 /// What somebody does who needs a hot chunk that has not been asked for yet.
@@ -66,6 +71,7 @@ impl Default for PrefetchConfig {
             max_occupancy_contended: Nanos::from_millis(40),
             yields: true,
             late: LateRule::ByCost,
+            rate: PrefetchRate::Full,
         }
     }
 }
@@ -213,6 +219,7 @@ pub struct Prefetch {
     /// Of the configured budget, what memory has room for.
     budget_bytes: u64,
     chunks: Chunks,
+    deadlines: Deadlines,
     next: u32,
     request_bytes: u64,
     in_flight: VecDeque<InFlight>,
@@ -246,6 +253,7 @@ impl Prefetch {
             in_flight: VecDeque::new(),
             next_id: 0,
             chunks: Chunks::new(sizes),
+            deadlines: Deadlines::default(),
             misses: 0,
             demand_under_way: 0,
             last_demand: Nanos::ZERO,
@@ -256,6 +264,24 @@ impl Prefetch {
             overlaps: false,
             ended,
         }
+    }
+
+    /// By when each chunk is needed: the program's own time until it asks for it, without what it waits for storage. The start
+    /// begins at `began`.
+    pub fn set_deadlines(&mut self, began: Nanos, needed: Vec<Nanos>) {
+        self.deadlines.set(began, needed);
+    }
+
+    /// Somebody waits for a hot chunk, and so for the stream up to there.
+    pub fn handle_wanted(&mut self, now: Nanos, chunk: u32) {
+        self.deadlines.handle_wanted(now, chunk);
+    }
+
+    /// How far the stream was ahead of need when it was least, in seconds: negative when something came too late, `None` when it is not known
+    /// what is needed when.
+    #[must_use]
+    pub fn least_slack_s(&self) -> Option<f64> {
+        self.deadlines.least_slack_s()
     }
 
     /// The opening request already asks for the first `chunks` chunks, after `bytes_before` other bytes: counts
@@ -296,10 +322,15 @@ impl Prefetch {
         }
         let most = if doubted { self.config.first_request_bytes } else { u64::MAX };
         let limit = self.request_limit(now).min(most);
-        match self.choose_run(limit) {
-            Some(run) => Next::Request(self.start(now, run.clone(), 0), run),
-            None => Next::Wait,
+        let Some(run) = self.choose_run(limit) else { return Next::Wait };
+        let bytes = self.chunks.stored(&run);
+        let lasts = self.estimate.latency() + self.estimate.transfer(bytes).unwrap_or_default();
+        let may_begin = self.deadlines.may_begin(self.config.rate, run.start, lasts);
+        if now < may_begin {
+            return Next::WaitUntil(may_begin);
         }
+        self.deadlines.handle_request(now, self.config.rate, bytes);
+        Next::Request(self.start(now, run.clone(), 0), run)
     }
 
     /// A prefetch request, which may have waited behind more urgent ones, is sent to the medium now.
@@ -336,6 +367,7 @@ impl Prefetch {
 
     /// The stored bytes of a whole chunk of a prefetch request came.
     pub fn handle_progress(&mut self, now: Nanos, id: RequestId, chunk: u32) {
+        self.deadlines.handle_came(now, chunk);
         let Some(position) = self.in_flight.iter().position(|request| request.id == id) else { return };
         let request = &self.in_flight[position];
         if request.first_byte.is_some() {

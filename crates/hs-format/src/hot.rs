@@ -99,6 +99,9 @@ pub struct HotChunk {
     pub first_extent: u32,
     /// Its extents.
     pub extent_count: u32,
+    /// The recorded program's own time, in milliseconds, until it asked for something in the chunk: without what it waited for
+    /// storage. Zero of all chunks where nothing is known.
+    pub needed_ms: u32,
 }
 
 /// Where a hot block lies.
@@ -185,7 +188,7 @@ impl HotIndex {
                 flags: 0.into(),
                 first_extent: hot.first_extent.into(),
                 extent_count: hot.extent_count.into(),
-                reserved: 0.into(),
+                needed_ms: hot.needed_ms.into(),
                 digest: hot.chunk.digest.0,
             };
             bytes.extend_from_slice(entry.as_bytes());
@@ -269,7 +272,6 @@ fn decode_chunks(
     for (i, entry) in entries.iter().enumerate() {
         let at = HOT_HEADER_BYTES + i * HOT_CHUNK_BYTES;
         check::zero(part, at + 18, entry.flags.as_bytes())?;
-        check::zero(part, at + 28, entry.reserved.as_bytes())?;
         let chunk = ChunkRef {
             range: ByteRange::new(entry.offset.get(), entry.stored_bytes.get().into()),
             raw_bytes: entry.raw_bytes.get(),
@@ -287,7 +289,8 @@ fn decode_chunks(
         let blocks: u64 =
             extents[first_extent as usize..next_extent as usize].iter().map(|run| run.count).sum();
         check::equal(part, "raw bytes", blocks * BLOCK_BYTES, chunk.raw_bytes.into())?;
-        chunks.push(HotChunk { chunk, first_extent, extent_count });
+        let needed_ms = entry.needed_ms.get();
+        chunks.push(HotChunk { chunk, first_extent, extent_count, needed_ms });
     }
     check::equal(part, "extents in chunks", extents.len() as u64, next_extent.into())?;
     check::equal(part, "chunks bytes", segment.chunks.len, next_offset)?;
@@ -322,12 +325,20 @@ impl HotIndexBuilder {
         self.push_ref(ChunkRef::of_stored(self.next_offset(), stored, codec, raw_bytes), extents)
     }
 
+    /// Says by when the last chunk is needed: see [`HotChunk::needed_ms`].
+    pub fn needed_by(&mut self, needed_ms: u32) {
+        if let Some(last) = self.chunks.last_mut() {
+            last.needed_ms = needed_ms;
+        }
+    }
+
     /// As [`Self::push`], with a reference computed elsewhere; its offset is set here.
     pub fn push_ref(&mut self, mut chunk: ChunkRef, extents: &[BlockRange]) -> u32 {
         chunk.range.offset = self.next_offset();
         let (number, first_extent) = (self.chunks.len() as u32, self.extents.len() as u32);
         self.extents.extend_from_slice(extents);
-        self.chunks.push(HotChunk { chunk, first_extent, extent_count: extents.len() as u32 });
+        let extent_count = extents.len() as u32;
+        self.chunks.push(HotChunk { chunk, first_extent, extent_count, needed_ms: 0 });
         number
     }
 

@@ -116,7 +116,7 @@ pub(crate) struct HotChunkWire {
     pub(crate) flags: U16,
     pub(crate) first_extent: U32,
     pub(crate) extent_count: U32,
-    pub(crate) reserved: U32,
+    pub(crate) needed_ms: U32,
     pub(crate) digest: [u8; 32],
 }
 
@@ -219,7 +219,7 @@ const _: () = {
     assert!(offset_of!(HotChunkWire, flags) == 18);
     assert!(offset_of!(HotChunkWire, first_extent) == 20);
     assert!(offset_of!(HotChunkWire, extent_count) == 24);
-    assert!(offset_of!(HotChunkWire, reserved) == 28);
+    assert!(offset_of!(HotChunkWire, needed_ms) == 28);
     assert!(offset_of!(HotChunkWire, digest) == 32);
 
     assert!(size_of::<ExtentWire>() == 8);

@@ -7,7 +7,7 @@ use hs_format::{
     ChunkRef, Decompressor, FormatError, Hint, Hints, HotIndex, ImageDigest, Superblock, WindowRef,
 };
 use hs_store::Store;
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos};
 
 use crate::cold::{ColdIndex, in_file, read};
 use crate::hot_map::{HotMap, HotPlace};
@@ -213,6 +213,16 @@ impl Image {
     pub fn hot_chunk(&self, chunk: u32) -> (ChunkRef, ByteRange) {
         let (entry, at) = self.hot.chunk(chunk);
         (entry.chunk, at)
+    }
+
+    /// The recorded program's own time until it asked for something in a hot chunk, without what it waited for storage; zero of all
+    /// chunks where nothing is known.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    #[must_use]
+    pub fn hot_needed(&self, chunk: u32) -> Nanos {
+        Nanos::from_millis(self.hot.chunk(chunk).0.needed_ms.into())
     }
 
     /// The runs of blocks that a hot chunk holds, in the order of its raw bytes.

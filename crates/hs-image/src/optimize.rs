@@ -196,6 +196,7 @@ fn write_hot(
     pack_in_order(image, plan, &recorded, options, &mut |chunk, stored, planned| {
         output.write(stored)?;
         index.push_ref(chunk, &planned.extents);
+        index.needed_by(u32::try_from(planned.needed.0 / 1_000_000).unwrap_or(u32::MAX));
         done_blocks += planned.blocks();
         progress(Progress {
             stage: "packing the hot region",

@@ -4,6 +4,7 @@ mod ageing;
 mod buffers_1991;
 mod clients_2004;
 mod colour_1991;
+mod deadlines;
 mod decay_1991;
 mod demand_p99;
 mod elevators;
@@ -66,6 +67,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "demand-p99",
         about: "How much longer demand reads take while a hot region is read ahead",
         run: demand_p99::run,
+    },
+    Experiment {
+        name: "deadlines",
+        about: "Eight boots over one slow link, each as fast as it can or as late as it may",
+        run: deadlines::run,
     },
     Experiment {
         name: "elevators",

@@ -8,13 +8,17 @@ use hs_units::{ByteRange, Nanos};
 
 use crate::simulation::Io;
 
-/// A hot region that lies at the front of the medium, and the policy that reads it ahead.
+/// A hot region, at the front of the medium unless another place is given, and the policy that reads it ahead.
 ///
 /// What arrives is given to its readers at once, so that no budget runs out.
 pub(crate) struct Stream {
     policy: Prefetch,
     chunk_bytes: u64,
     chunks: u32,
+    /// Which of several clients it is for; the medium has a part for each.
+    client: u64,
+    /// Bytes of the medium before the hot region.
+    before: u64,
     under_way: Vec<Part>,
     /// Times at which the policy wants to be asked again that are planned.
     planned: Option<Nanos>,
@@ -30,6 +34,9 @@ struct Part {
 /// Tokens of [`Io::wake`] that mean the stream: its turn, or that a chunk has come.
 const TURN: u64 = 1 << 63;
 const ARRIVED: u64 = 1 << 62;
+/// Tokens have the client's number here.
+const CLIENT_SHIFT: u32 = 48;
+const CLIENT: u64 = 0xff << CLIENT_SHIFT;
 
 impl Stream {
     /// A hot region of `chunks` chunks of `chunk_bytes` stored bytes; none is prefetched without a `config`.
@@ -38,7 +45,23 @@ impl Stream {
         let size = ChunkSize { stored_bytes, raw_bytes: stored_bytes * 2 };
         let sizes = if config.is_some() { vec![size; chunks as usize] } else { Vec::new() };
         let policy = Prefetch::new(config.unwrap_or_default(), sizes);
-        Self { policy, chunk_bytes, chunks, under_way: Vec::new(), planned: None }
+        Self { policy, chunk_bytes, chunks, client: 0, before: 0, under_way: Vec::new(), planned: None }
+    }
+
+    /// The same for one of up to 256 clients, each of whom has a hot region of his own.
+    pub(crate) fn of_client(self, client: u8) -> Self {
+        let before = u64::from(client) * self.bytes();
+        Self { client: client.into(), before, ..self }
+    }
+
+    /// A token that means this client, and neither his stream's turn nor a chunk.
+    pub(crate) const fn token(&self) -> u64 {
+        self.client << CLIENT_SHIFT
+    }
+
+    /// Which client a token means.
+    pub(crate) const fn client_of(token: u64) -> usize {
+        ((token & CLIENT) >> CLIENT_SHIFT) as usize
     }
 
     /// Chunks of the hot region.
@@ -73,7 +96,7 @@ impl Stream {
 
     fn bytes_of(&self, chunks: &Range<u32>) -> ByteRange {
         let place = |chunk: u32| u64::from(chunk) * self.chunk_bytes;
-        ByteRange::new(place(chunks.start), place(chunks.end) - place(chunks.start))
+        ByteRange::new(self.before + place(chunks.start), place(chunks.end) - place(chunks.start))
     }
 
     /// Asks for whatever the policy says. To be called after anything that the policy was told.
@@ -82,13 +105,13 @@ impl Stream {
             match self.policy.poll(io.now()) {
                 Next::Request(id, chunks) => {
                     let range = self.bytes_of(&chunks);
-                    let request = io.request(Class::Prefetch, ClientKey(0), Direction::Read, range);
+                    let request = io.request(Class::Prefetch, ClientKey(self.client), Direction::Read, range);
                     self.under_way.push(Part { id, request, chunks });
                 }
                 Next::WaitUntil(then) => {
                     if self.planned.is_none_or(|planned| then < planned || planned <= io.now()) {
                         self.planned = Some(then);
-                        io.wake(then, TURN);
+                        io.wake(then, TURN | self.token());
                     }
                     return;
                 }
@@ -103,8 +126,9 @@ impl Stream {
             self.policy.handle_first_byte(io.now(), part.id);
             let sent = io.service_of(part.request);
             for chunk in part.chunks.clone() {
-                let end = u64::from(chunk + 1) * self.chunk_bytes - sent.dispatch.range.offset;
-                io.wake(sent.service.arrival(end, sent.dispatch.range.len), ARRIVED | u64::from(chunk));
+                let end = self.before + u64::from(chunk + 1) * self.chunk_bytes - sent.dispatch.range.offset;
+                let token = ARRIVED | self.token() | u64::from(chunk);
+                io.wake(sent.service.arrival(end, sent.dispatch.range.len), token);
             }
         }
         self.turn(io);
@@ -119,7 +143,7 @@ impl Stream {
         if token & ARRIVED == 0 {
             return None;
         }
-        let chunk = (token & !ARRIVED) as u32;
+        let chunk = (token & !(ARRIVED | CLIENT)) as u32;
         if let Some(part) = self.under_way.iter().find(|part| part.chunks.contains(&chunk)) {
             self.policy.handle_progress(io.now(), part.id, chunk);
         }

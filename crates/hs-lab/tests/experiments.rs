@@ -105,3 +105,13 @@ fn reports_are_whole() {
     sorted.dedup();
     assert_eq!(sorted.len(), names.len());
 }
+
+#[test]
+fn deadlines_leave_the_link_to_those_who_need_it() {
+    let report = run("deadlines");
+    judge(&report, &[]);
+    assert_eq!(of(&report, "waits").count(), 3);
+    // Where the link is never short of anything, little is lost by coming no sooner than needed.
+    let apart = report.figure("worst time to ready by deadline ÷ full, boots 2 s apart");
+    assert!(apart.value < 1.02, "{apart:?}");
+}

@@ -1,7 +1,7 @@
 //! Cutting an order of blocks into chunks.
 
 use hs_trace::BlockSet;
-use hs_units::{BLOCK_BYTES, BlockRange};
+use hs_units::{BLOCK_BYTES, BlockRange, Nanos};
 
 use crate::order::Segment;
 use crate::plan::{LayoutOptions, PlannedChunk};
@@ -37,5 +37,5 @@ pub(crate) fn cut(segments: &[Segment], options: &LayoutOptions) -> Vec<PlannedC
 
 /// The set's runs are already what a chunk wants: by address, coalesced.
 fn finish(filling: &mut BlockSet) -> PlannedChunk {
-    PlannedChunk { extents: core::mem::take(filling).runs().collect() }
+    PlannedChunk { extents: core::mem::take(filling).runs().collect(), needed: Nanos::ZERO }
 }

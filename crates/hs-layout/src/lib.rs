@@ -6,6 +6,7 @@
 
 mod chunks;
 mod coverage;
+mod deadlines;
 mod hints;
 mod lead;
 mod order;

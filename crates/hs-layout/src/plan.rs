@@ -1,9 +1,9 @@
 //! The plan of a hot region.
 
 use hs_trace::{FileMap, Profile};
-use hs_units::{BLOCK_BYTES, BlockRange, Digest};
+use hs_units::{BLOCK_BYTES, BlockRange, Digest, Nanos};
 
-use crate::{chunks, hints, lead, order};
+use crate::{chunks, deadlines, hints, lead, order};
 
 /// What several profiles are of each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,6 +47,8 @@ impl Default for LayoutOptions {
 pub struct PlannedChunk {
     /// What it holds: runs by address that neither overlap nor touch.
     pub extents: Vec<BlockRange>,
+    /// The program's own time, by the recording that is first, until it asks for something in the chunk.
+    pub needed: Nanos,
 }
 
 impl PlannedChunk {
@@ -148,7 +150,8 @@ pub fn plan(profiles: &[Profile], options: &LayoutOptions) -> Result<LayoutPlan,
         Combine::Variants => order::variants(profiles),
     };
     let segments: Vec<_> = segments.into_iter().map(led).collect();
-    let chunks = chunks::cut(&segments, options);
+    let mut chunks = chunks::cut(&segments, options);
+    deadlines::fill_in(profiles, &mut chunks);
     let hints = hints::hints(profiles, &chunks);
     let blocks = chunks.iter().map(PlannedChunk::blocks).sum();
     Ok(LayoutPlan { chunks, hints, blocks })

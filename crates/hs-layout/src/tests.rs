@@ -233,3 +233,15 @@ fn chunk_sizes_that_cannot_be_are_refused() {
         assert_eq!(plan(&[], &options), Err(refused));
     }
 }
+
+#[test]
+fn a_chunk_is_needed_when_a_recording_first_reads_a_block_of_it_without_its_waits() {
+    let millis = Nanos::from_millis;
+    let read = |at, start, cost| Read { at: millis(at), blocks: run(start, 4), cost: millis(cost) };
+    // The first read waits for 50 ms, which are no time of the program's own.
+    let recorded =
+        Profile { reads: vec![read(10, 100, 50), read(80, 0, 0), read(90, 100, 0)], ..profile(&[]) };
+    let plan = plan(&[recorded], &options(4, 4)).expect("a plan");
+    let needed: Vec<Nanos> = plan.chunks.iter().map(|chunk| chunk.needed).collect();
+    assert_eq!(needed, [millis(10), millis(30)]);
+}

@@ -106,12 +106,16 @@ impl Driver {
             min_bytes: MIN_HELD_BYTES.min(config.budget_bytes),
             max_bytes: config.budget_bytes,
         };
+        let needed = (0..chunks).map(|chunk| image.hot_needed(chunk)).collect();
+        let mut engine = Prefetch::new(config, sizes);
+        // The driver's clock begins when the image is asked for, which is when the start does.
+        engine.set_deadlines(Nanos::ZERO, needed);
         Arc::new(Self {
             memory: Mutex::new(MemoryWatch::new(bounds, config.budget_bytes, MEMORY_PAUSE)),
-            expected: sizes.iter().map(|_| AtomicBool::new(false)).collect(),
-            arrived_at: Mutex::new(vec![None; sizes.len()]),
+            expected: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
+            arrived_at: Mutex::new(vec![None; chunks as usize]),
             stream_log: Mutex::default(),
-            engine: Mutex::new(Prefetch::new(config, sizes)),
+            engine: Mutex::new(engine),
             changed: Condvar::new(),
             unreadable_in_a_row: AtomicU32::new(0),
             warmer: Mutex::default(),
@@ -230,6 +234,13 @@ impl Driver {
     #[must_use]
     pub fn arrivals(&self) -> Vec<Option<Nanos>> {
         self.arrived_at.lock().clone()
+    }
+
+    /// How far the stream was ahead of need when it was least, in seconds: negative when something came too late; `None` when the image does
+    /// not say what is needed when.
+    #[must_use]
+    pub fn least_slack_s(&self) -> Option<f64> {
+        self.engine.lock().least_slack_s()
     }
 
     /// How fast the hot chunks came from the medium until now.
@@ -441,11 +452,16 @@ impl Driver {
 
 impl HotPolicy for Driver {
     fn join(&self, chunk: u32) -> bool {
-        let engine = self.engine.lock();
         if !self.is_enabled() {
             return false;
         }
+        let mut engine = self.engine.lock();
         let expected = self.expected[chunk as usize].load(Relaxed);
+        if !expected {
+            engine.handle_wanted(self.now(), chunk);
+            // A stream that takes its time does so no longer.
+            self.changed.notify_all();
+        }
         let comes = engine.ended().is_none_or(EndReason::is_complete);
         let joins = engine.late(chunk) == Late::Join
             || (expected && comes && !engine.has_arrived(chunk) && !engine.stands_still());

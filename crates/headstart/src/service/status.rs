@@ -89,6 +89,9 @@ pub(crate) struct PrefetchStatus {
     pub bytes: u64,
     /// Uncompressed bytes there are.
     pub bytes_total: u64,
+    /// How far it was ahead of need when it was least, in seconds; negative when something came too late, none when the image does not say
+    /// what is needed when.
+    pub least_slack_s: Option<f64>,
     /// Why it ended; none while it goes on.
     pub end_reason: Option<String>,
 }
@@ -187,6 +190,7 @@ impl Subject<'_> {
                 chunks_total,
                 bytes: stats.prefetch_bytes,
                 bytes_total: hot_blocks * hs_units::BLOCK_BYTES,
+                least_slack_s: driver.least_slack_s(),
                 end_reason: driver.ended().map(|reason| reason.as_str().to_owned()),
             },
             cache: CacheStatus::of(reader),

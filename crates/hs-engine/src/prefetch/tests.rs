@@ -354,3 +354,48 @@ fn requests_become_small_when_somebody_misses() {
     let small = lasted[..last_large].iter().filter(|ms| **ms <= 40).count();
     assert!(small > 10, "for two seconds: {lasted:?}");
 }
+
+/// A stream that goes by deadlines, of chunks that are needed a tenth of a second apart: how many it has asked for by `until`.
+fn asked_by(prefetch: &mut Prefetch, until: Nanos) -> u32 {
+    let (mut now, mut asked) = (Nanos::ZERO, prefetch.front());
+    loop {
+        match prefetch.poll(now) {
+            Next::Request(id, run) => {
+                asked = run.end;
+                prefetch.handle_first_byte(now, id);
+                for chunk in run {
+                    prefetch.handle_progress(now, id, chunk);
+                    prefetch.handle_arrived(chunk);
+                    prefetch.handle_released(chunk);
+                }
+                prefetch.handle_finished(now + Nanos(1), id, Some(1));
+                now += Nanos::from_millis(1);
+            }
+            Next::WaitUntil(then) if then <= until => now = then,
+            Next::WaitUntil(_) | Next::Wait | Next::Done(_) => return asked,
+        }
+    }
+}
+
+#[test]
+fn by_deadline_nothing_comes_long_before_its_need_unless_somebody_waits() {
+    let size = ChunkSize { stored_bytes: 1 << 20, raw_bytes: 1 << 20 };
+    let millis = Nanos::from_millis;
+    let needed: Vec<Nanos> = (0..200).map(|chunk| millis(100 * chunk)).collect();
+    let of = |rate| {
+        let mut prefetch = Prefetch::new(PrefetchConfig { rate, ..large() }, vec![size; 200]);
+        prefetch.set_deadlines(Nanos::ZERO, needed.clone());
+        prefetch
+    };
+    assert_eq!(asked_by(&mut of(PrefetchRate::Full), millis(5_000)), 200);
+    let mut paced = of(PrefetchRate::ByDeadline);
+    let asked = asked_by(&mut paced, millis(5_000));
+    assert!((60..=70).contains(&asked), "{asked}: what is needed within a second");
+    assert!(paced.least_slack_s().is_some_and(|slack| slack >= 0.0), "{:?}", paced.least_slack_s());
+    // The program is further already: it goes faster than when it was recorded.
+    paced.handle_wanted(millis(5_000), 150);
+    let asked = asked_by(&mut paced, millis(5_000));
+    assert!((160..=170).contains(&asked), "{asked}: up to where somebody waits, and a second");
+    let mut limited = of(PrefetchRate::BytesPerS(1 << 20));
+    assert!((5..=7).contains(&asked_by(&mut limited, millis(5_000))));
+}

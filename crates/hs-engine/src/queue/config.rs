@@ -95,7 +95,8 @@ pub struct QueueConfig {
     pub batch: u32,
     /// How long a client is served before it is the next one's turn (cfq).
     pub slice: Nanos,
-    /// How long a client's slice waits for its next request (cfq); zero for media where moving costs nothing.
+    /// How long a client's slice waits for its next request (cfq), and a sequential reader is waited for (headstart); zero for media
+    /// where moving costs nothing.
     pub slice_idle: Nanos,
 }
 

@@ -67,3 +67,48 @@ fn what_is_withdrawn_is_not_served_and_its_ticket_is_void() {
     assert!(queue.handle_promote(Nanos(1), other, Class::Demand));
     assert_eq!(dispatched(&mut queue, Nanos(1)).unwrap().class, Class::Demand);
 }
+
+/// One reader of one block after another thinks for a millisecond between two, while somebody else waits far away.
+#[test]
+fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
+    let mut queue = Queue::new(serial());
+    let millis = Nanos::from_millis;
+    let (mut now, mut tag) = (Nanos(0), 0);
+    let mut ask = |queue: &mut Queue, now, offset| {
+        tag += 1;
+        queue.handle_request(now, request(tag, Class::Demand, offset, 4096));
+    };
+    let serve = |queue: &mut Queue, now: Nanos| {
+        let served = dispatched(queue, now).expect("somebody is served");
+        let _ = queue.handle_done(now + millis(1), served.id, 4096).count();
+        served.range.offset
+    };
+    for block in 0..3 {
+        ask(&mut queue, now, block * 4096);
+        assert_eq!(serve(&mut queue, now), block * 4096);
+        now += millis(2);
+    }
+    let far = 1 << 30;
+    ask(&mut queue, now, far);
+    let mut blocks = 3;
+    let left = loop {
+        assert!(matches!(queue.poll(now), Poll::WaitUntil(then) if then <= now + millis(8)), "at {now}");
+        ask(&mut queue, now + millis(1), blocks * 4096);
+        let served = serve(&mut queue, now + millis(1));
+        now += millis(3);
+        if served == far {
+            break now;
+        }
+        assert_eq!(served, blocks * 4096);
+        blocks += 1;
+        if now >= millis(150) {
+            // The slice is over: nobody is waited for.
+            assert_eq!(serve(&mut queue, now), far);
+            break now;
+        }
+    };
+    assert!(left >= millis(140), "left at {left}");
+    // Who does not come back is not waited for twice.
+    ask(&mut queue, now, far + (1 << 20));
+    assert_eq!(serve(&mut queue, now), far + (1 << 20));
+}

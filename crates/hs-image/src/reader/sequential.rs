@@ -1,31 +1,21 @@
-//! Detects sequential readers and says what to read and to decompress ahead of them.
+//! What to read and to decompress ahead of sequential readers: the engine's read-ahead, of windows.
 
 use std::ops::Range;
 
+use hs_engine::{ReadAhead, ReadAheadConfig};
+
 /// Streams followed at once.
 const STREAMS: usize = 8;
-/// Windows in sequence that make a reader sequential: less than a starting program reads of a library
-/// by chance, and little enough to be over when the neighbours of its first miss are used up. On the
-/// demo's unprofiled start (369 requests before) 2 windows gave 490 requests, 3 gave 325, 5 gave 289.
-const PROOF: u64 = 5;
+/// Windows in sequence that make a reader sequential, one more than five that continue a sequence: less than a starting program
+/// reads of a library by chance, and little enough to be over when the neighbours of its first miss are used up. On the
+/// demo's unprofiled start (369 requests before) 2 that continue gave 490 requests, 3 gave 325, 5 gave 289.
+const PROOF: u64 = 6;
 /// Windows read ahead of a reader that has just proved to be sequential: as many as a miss brings.
 const FIRST_DEPTH: u64 = 8;
 /// Requests of one reader overtake each other: a window that is so little behind is still its own.
 const BEHIND: u64 = 4;
 /// A reader finds so many windows elsewhere, in the hot region or in a page cache, and goes on.
 const SKIPPED: u64 = 2;
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Stream {
-    /// The window that would continue the stream.
-    expected: u64,
-    /// First window that was not read ahead yet.
-    ahead: u64,
-    depth: u64,
-    /// Windows that have continued it.
-    length: u64,
-    used: u64,
-}
 
 /// What to do ahead of a reader.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,64 +26,37 @@ pub(super) struct Ahead {
     pub decode: Range<u64>,
 }
 
-/// Follows a few streams of windows. Like the kernel's own read-ahead it asks for more when the reader
-/// has used half of what was read ahead for it, and for twice as much as the last time.
+/// Follows a few streams of windows.
 #[derive(Debug)]
 pub(super) struct Sequential {
-    streams: [Stream; STREAMS],
-    max_depth: u64,
+    streams: ReadAhead,
     decode_ahead: u64,
-    clock: u64,
 }
 
 impl Sequential {
     /// Reads at most `max_depth` windows ahead, and decompresses `decode_ahead` of them.
     pub(super) fn new(max_depth: u64, decode_ahead: u64) -> Self {
-        Self { streams: [Stream::default(); STREAMS], max_depth, decode_ahead, clock: 0 }
+        let config = ReadAheadConfig {
+            streams: STREAMS,
+            proof: PROOF,
+            first: FIRST_DEPTH,
+            limit: max_depth,
+            behind: BEHIND,
+            skipped: SKIPPED,
+        };
+        Self { streams: ReadAhead::new(config), decode_ahead }
     }
 
     /// A window was asked for, whether it was in memory or not.
     pub(super) fn observe(&mut self, window: u64) -> Ahead {
-        self.clock += 1;
-        let continued = |stream: &&mut Stream| {
-            let end = stream.ahead.max(stream.expected + SKIPPED + 1);
-            stream.used > 0 && window + BEHIND >= stream.expected && window < end
-        };
-        let Some(stream) = self.streams.iter_mut().find(continued) else {
-            let clock = self.clock;
-            if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
-                *oldest =
-                    Stream { expected: window + 1, ahead: window + 1, used: clock, ..Stream::default() };
-            }
-            return Ahead::default();
-        };
-        stream.used = self.clock;
-        if window < stream.expected {
-            return Ahead::default();
-        }
-        stream.expected = window + 1;
-        stream.length += 1;
-        if stream.length < PROOF {
-            stream.ahead = stream.ahead.max(stream.expected);
-            return Ahead::default();
-        }
-        let start = stream.ahead.max(stream.expected);
-        let mut fetch = start..start;
-        if start - stream.expected <= stream.depth / 2 {
-            stream.depth = (stream.depth * 2).clamp(FIRST_DEPTH, self.max_depth.max(FIRST_DEPTH));
-            fetch.end = start.max(stream.expected + stream.depth);
-            stream.ahead = fetch.end;
-        }
-        let decode = stream.expected..stream.ahead.min(stream.expected + self.decode_ahead);
-        Ahead { fetch, decode }
+        let ahead = self.streams.handle_read(window);
+        let decode = ahead.coming.start..ahead.coming.end.min(ahead.coming.start + self.decode_ahead);
+        Ahead { fetch: ahead.fetch, decode }
     }
 
     /// Whether a reader will soon get to this window, which has just come.
     pub(super) fn is_near(&self, window: u64) -> bool {
-        let near = |stream: &Stream| {
-            stream.depth > 0 && (stream.expected..stream.expected + self.decode_ahead).contains(&window)
-        };
-        self.streams.iter().any(near)
+        self.streams.is_near(window, self.decode_ahead)
     }
 }
 
@@ -121,7 +84,7 @@ mod tests {
             }
             ahead.extend(fetch);
         }
-        let expected: Vec<u64> = (PROOF + 1..=PROOF + ahead.len() as u64).collect();
+        let expected: Vec<u64> = (PROOF..PROOF + ahead.len() as u64).collect();
         assert_eq!(ahead, expected);
         assert!(*expected.last().unwrap() >= 200 + 15, "the reader is at 200");
         assert!(requests.iter().all(|windows| *windows <= 32), "{requests:?}");

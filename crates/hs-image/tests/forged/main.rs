@@ -160,7 +160,8 @@ fn hot_extents_that_overlap_or_leave_the_disk_are_refused() {
 fn hot_tables_with_absurd_numbers_are_refused() {
     // Offsets in the index's header and in the first chunk's entry, docs/FORMAT.md.
     let header = [8, 12, 16, 24];
-    let chunk = [32, 40, 44, 48, 50, 52, 56, 60];
+    // By when a chunk is needed, at 60, may be any number.
+    let chunk = [32, 40, 44, 48, 50, 52, 56];
     for at in header.into_iter().chain(chunk) {
         for value in [u32::MAX, 1 << 31, 0, 7] {
             let mut forge = Forge::new();

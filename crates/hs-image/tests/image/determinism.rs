@@ -2,7 +2,7 @@
 
 use hs_image::{Image, ImageError, verify};
 use hs_trace::TraceError;
-use hs_units::{BLOCK_BYTES, BlockRange, Lba, Prng};
+use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};
 
 use crate::sample::{Bench, disk, fast_build, hot_options, open, profile, random_profile, source};
 
@@ -152,4 +152,26 @@ fn hints_that_do_not_fit_are_left_out() {
         assert_eq!(hints.len(), fitting, "page {page}: {hints:?}");
         verify(image, Some((&source(&bench.path("disk.raw")), "disk.raw")), &|_| {}).expect("verified");
     }
+}
+
+/// The image says by when the recorded start needed each hot chunk, without what it waited for storage.
+#[test]
+fn an_image_knows_by_when_its_hot_chunks_are_needed() {
+    let mut prng = Prng::new(9);
+    let bench = Bench::new(disk(&mut prng, 200, 8192));
+    bench.build("cold", &fast_build(8192, 1));
+    let reads: Vec<BlockRange> = (0..60).map(|read| BlockRange::new(Lba(3 * read), 1)).collect();
+    let mut start = profile(&open(&bench.path("cold")), &bench.disk, &reads);
+    // A read every 100 ms, each of which takes 60.
+    for (number, read) in start.reads.iter_mut().enumerate() {
+        read.at = Nanos::from_millis(100 * number as u64);
+        read.cost = Nanos::from_millis(60);
+    }
+    start.ended = Nanos::from_millis(6_000);
+    bench.optimize("cold", "hot", &[start]);
+    let image = open(&bench.path("hot"));
+    let needed: Vec<Nanos> = (0..image.hot_chunk_count()).map(|chunk| image.hot_needed(chunk)).collect();
+    assert!(needed.len() > 2 && needed[0] == Nanos::ZERO && needed.is_sorted(), "{needed:?}");
+    let last = *needed.last().expect("a chunk");
+    assert!(last > needed[0] && last <= Nanos::from_millis(40 * 59), "{needed:?}");
 }

@@ -6,6 +6,11 @@
 //! no seek. Reads go before writes until a write has expired. What has expired goes first, one in every `batch`, so
 //! that a crowd of expired requests is still served in good order. And nothing expires before the medium, as fast as
 //! it has been, could have worked off twice what waits: a deadline that every request misses only spoils the order.
+//!
+//! Who reads one block after another has nothing to show at the moment at which the next request is chosen, and would be left for a seek at
+//! each block. So, where something moves, a stream that has proved itself is waited for, for a moment, as in anticipatory scheduling
+//! (Iyer and Druschel, SOSP 2001, section 3); a stream is known by its position, not by its client, and is left after a slice of
+//! time, as by CFQ.
 
 use hs_units::Nanos;
 
@@ -13,6 +18,87 @@ use super::{Choice, Elevator, View};
 use crate::queue::config::QueueConfig;
 use crate::queue::request::{Class, Direction};
 use crate::queue::waiting::{Found, Grouping};
+
+/// Streams that are told apart.
+const STREAMS: usize = 16;
+
+/// Requests that went on where one before them ended, which prove a stream.
+const PROOF: u32 = 2;
+
+/// How long a stream is served before others are: with 100 ms, the slice of CFQ, the two sequential readers of the lab's `elevators` had 0.85
+/// of what CFQ gives them on a hard disk, with 150 ms 1.07, at half of its p99.
+const SLICE: Nanos = Nanos::from_millis(150);
+
+/// But for so many requests at least, where each takes long.
+const SLICE_REQUESTS: u64 = 8;
+
+/// A reader of one block after another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    /// Where its last request ended.
+    end: u64,
+    /// Requests that went on where the one before ended, since the last one that was waited for in vain.
+    proof: u32,
+    /// When it was served last, by number of requests.
+    used: u64,
+}
+
+/// The stream that was served last.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    stream: usize,
+    /// When others are served although it goes on.
+    ends: Nanos,
+    /// Until when its next request is waited for; set when it had none.
+    patience: Option<Nanos>,
+}
+
+/// Streams of one class on a medium where something moves.
+#[derive(Debug)]
+struct Anticipation {
+    idle: Nanos,
+    streams: [Stream; STREAMS],
+    turn: Option<Turn>,
+    served: u64,
+}
+
+impl Anticipation {
+    /// A request that begins at `offset` is served; `went_on` says that it begins where the one before ended.
+    fn handle_served(&mut self, view: View<'_>, offset: u64, went_on: bool) {
+        self.served += 1;
+        if let Some(turn) = self.turn.as_mut().filter(|_| went_on) {
+            turn.patience = None;
+            self.streams[turn.stream].proof += 1;
+            self.streams[turn.stream].used = self.served;
+            return;
+        }
+        let known = self.streams.iter().position(|stream| stream.used > 0 && stream.end == offset);
+        let stream = known.unwrap_or_else(|| {
+            let quiet = (0..STREAMS).min_by_key(|stream| self.streams[*stream].used).unwrap_or(0);
+            self.streams[quiet] = Stream::default();
+            quiet
+        });
+        self.streams[stream].proof += u32::from(known.is_some());
+        self.streams[stream].used = self.served;
+        let slice = SLICE.max(Nanos(view.pace.0.saturating_mul(SLICE_REQUESTS)));
+        self.turn = Some(Turn { stream, ends: view.now + slice, patience: None });
+    }
+
+    /// The medium has come to `head`. Until when nothing else should be served, if the stream there is worth it.
+    fn wait(&mut self, now: Nanos) -> Option<Nanos> {
+        let turn = self.turn.as_mut()?;
+        let stream = &mut self.streams[turn.stream];
+        if stream.proof < PROOF || turn.ends <= now {
+            return None;
+        }
+        let patience = *turn.patience.get_or_insert((now + self.idle).min(turn.ends));
+        if now < patience {
+            return Some(patience);
+        }
+        stream.proof = 0;
+        None
+    }
+}
 
 #[derive(Debug)]
 pub(super) struct Headstart {
@@ -22,13 +108,21 @@ pub(super) struct Headstart {
     batch: u32,
     /// How many may still be served before deadlines are looked at.
     left: u32,
+    /// Where waiting for a stream can save a seek.
+    anticipation: Option<Anticipation>,
 }
 
 impl Headstart {
     pub(super) fn new(config: &QueueConfig, class: Class) -> Self {
         let sweeps = config.by_position && class <= Class::ReadAhead;
         let expiry = [config.read_deadline, config.write_deadline];
-        Self { expiry, sweeps, batch: config.batch.max(1), left: 0 }
+        let anticipation = (sweeps && config.slice_idle > Nanos::ZERO).then(|| Anticipation {
+            idle: config.slice_idle,
+            streams: [Stream::default(); STREAMS],
+            turn: None,
+            served: 0,
+        });
+        Self { expiry, sweeps, batch: config.batch.max(1), left: 0, anticipation }
     }
 
     /// The oldest request of a direction that has waited beyond its deadline; reads first.
@@ -39,6 +133,33 @@ impl Headstart {
             let deadline = view.arena.get(oldest.index).came + self.expiry[direction.index()].max(two_sweeps);
             (deadline <= view.now).then_some(oldest)
         })
+    }
+
+    /// The end of the requests that lie one behind the other from this one on.
+    fn behind(view: View<'_>, first: Found) -> u64 {
+        let mut end = view.arena.get(first.index).range.end();
+        while let Some(next) = view.waiting.at_or_above(Direction::Read.index(), end) {
+            let range = view.arena.get(next.index).range;
+            if range.offset != end {
+                break;
+            }
+            end = range.end().max(end + 1);
+        }
+        end
+    }
+
+    /// The next request, whoever is expected.
+    fn next(&mut self, view: View<'_>) -> Found {
+        if self.left == 0 {
+            self.left = self.batch;
+            if let Some(expired) = self.expired(view) {
+                return expired;
+            }
+        }
+        self.left -= 1;
+        let read = self.in_order(view, Direction::Read);
+        let next = read.or_else(|| self.in_order(view, Direction::Write));
+        next.expect("an elevator is asked when somebody waits")
     }
 
     fn in_order(&self, view: View<'_>, direction: Direction) -> Option<Found> {
@@ -59,15 +180,38 @@ impl Elevator for Headstart {
     }
 
     fn choose(&mut self, view: View<'_>) -> Choice {
-        if self.left == 0 {
-            self.left = self.batch;
-            if let Some(expired) = self.expired(view) {
-                return Choice::Request(expired);
+        // Where the sweep goes on: behind a stream that has had its slice.
+        let mut past = view.head;
+        if let Some(anticipation) = &mut self.anticipation {
+            // Neighbours went along with what was chosen, so only now it is known where that ended.
+            if let Some(turn) = anticipation.turn {
+                anticipation.streams[turn.stream].end = view.head;
+            }
+            let next = view.waiting.at_or_above(Direction::Read.index(), view.head);
+            let goes_on = next.is_some_and(|next| view.arena.get(next.index).range.offset == view.head);
+            let has_time = anticipation.turn.is_none_or(|turn| view.now < turn.ends);
+            match next.filter(|_| goes_on) {
+                Some(next) if has_time => {
+                    anticipation.handle_served(view, view.head, true);
+                    return Choice::Request(next);
+                }
+                Some(next) => past = Self::behind(view, next),
+                None => {
+                    if let Some(then) = anticipation.wait(view.now) {
+                        return Choice::WaitUntil(then);
+                    }
+                }
             }
         }
-        self.left -= 1;
-        let read = self.in_order(view, Direction::Read);
-        let next = read.or_else(|| self.in_order(view, Direction::Write));
-        Choice::Request(next.expect("an elevator is asked when somebody waits"))
+        let next = self.next(View { head: past, ..view });
+        if let Some(anticipation) = &mut self.anticipation {
+            let entry = view.arena.get(next.index);
+            if entry.direction == Direction::Read {
+                anticipation.handle_served(view, entry.range.offset, false);
+            } else {
+                anticipation.turn = None;
+            }
+        }
+        Choice::Request(next)
     }
 }

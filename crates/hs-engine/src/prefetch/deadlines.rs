@@ -1,0 +1,98 @@
+//! When the start will need each hot chunk, and how fast the stream has to be for that.
+
+use hs_units::Nanos;
+
+/// How fast the hot region is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrefetchRate {
+    /// As fast as the medium gives it.
+    #[default]
+    Full,
+    /// So that everything is there some time before it is needed, and no sooner: what the medium can do besides is left to others. Without
+    /// deadlines it is [`PrefetchRate::Full`].
+    ByDeadline,
+    /// So many bytes a second of the image at most.
+    BytesPerS(u64),
+}
+
+/// A paced stream is ahead of need by so much.
+const LEAD: Nanos = Nanos::from_millis(1_000);
+/// Or by so many times what the next request takes, where that is more: others may be in its way.
+const LEAD_REQUESTS: u64 = 4;
+
+/// The program's own time until it needs each chunk, without what it waits for storage (DESIGN decision 8), and where it is by now.
+#[derive(Debug, Default)]
+pub(super) struct Deadlines {
+    /// By when a chunk and all behind it are needed: the stream passes over none of them. Empty when nothing is known.
+    needed: Vec<Nanos>,
+    /// When the start would have begun if the program had done nothing but work since, in nanoseconds: later by whatever it was kept
+    /// waiting, earlier if it is faster than it was.
+    began: i64,
+    /// By how much the chunk that came latest in respect to its need came before it, in nanoseconds; negative when it came after.
+    least_slack: Option<i64>,
+    /// When a stream of a fixed rate may go on.
+    free: Nanos,
+}
+
+impl Deadlines {
+    /// Takes in by when each chunk is needed, on a clock on which the start begins at `began`.
+    pub(super) fn set(&mut self, began: Nanos, mut needed: Vec<Nanos>) {
+        // The stream goes in order, so what is behind hurries what is before.
+        let mut least = Nanos(u64::MAX);
+        for need in needed.iter_mut().rev() {
+            least = least.min(*need);
+            *need = least;
+        }
+        // A start that needs everything at once, or of which nothing is known.
+        if needed.last().is_none_or(|last| *last == Nanos::ZERO) {
+            needed.clear();
+        }
+        self.needed = needed;
+        self.began = began.0 as i64;
+    }
+
+    /// By when a chunk is needed, by what is known now.
+    fn due(&self, chunk: u32) -> Option<Nanos> {
+        let needed = self.needed.get(chunk as usize)?;
+        Some(Nanos(self.began.saturating_add_unsigned(needed.0).max(0) as u64))
+    }
+
+    /// Somebody waits for a chunk, so that it is known where the program is.
+    pub(super) fn handle_wanted(&mut self, now: Nanos, chunk: u32) {
+        if let Some(needed) = self.needed.get(chunk as usize) {
+            self.began = (now.0 as i64).saturating_sub_unsigned(needed.0);
+        }
+    }
+
+    /// A chunk has come.
+    pub(super) fn handle_came(&mut self, now: Nanos, chunk: u32) {
+        if let Some(due) = self.due(chunk) {
+            let slack = due.0 as i64 - now.0 as i64;
+            self.least_slack = Some(self.least_slack.map_or(slack, |least| least.min(slack)));
+        }
+    }
+
+    /// A request of so many bytes begins.
+    pub(super) fn handle_request(&mut self, now: Nanos, rate: PrefetchRate, bytes: u64) {
+        if let PrefetchRate::BytesPerS(rate) = rate {
+            self.free = self.free.max(now) + Nanos::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        }
+    }
+
+    /// When the request that begins with a chunk may be made, if one takes `request`.
+    pub(super) fn may_begin(&self, rate: PrefetchRate, chunk: u32, request: Nanos) -> Nanos {
+        match rate {
+            PrefetchRate::Full => Nanos::ZERO,
+            PrefetchRate::BytesPerS(_) => self.free,
+            PrefetchRate::ByDeadline => {
+                let lead = LEAD.max(Nanos(request.0.saturating_mul(LEAD_REQUESTS)));
+                self.due(chunk).map_or(Nanos::ZERO, |due| due.saturating_sub(lead))
+            }
+        }
+    }
+
+    /// How far the stream was ahead of need when it was least, in seconds; negative when something came too late.
+    pub(super) fn least_slack_s(&self) -> Option<f64> {
+        self.least_slack.map(|slack| slack as f64 / 1e9)
+    }
+}
