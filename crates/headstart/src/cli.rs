@@ -22,7 +22,8 @@ use crate::medium::{Damage, MediumParser};
 
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
 pub(crate) use self::lab::{
-    Compared, Lab, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, Layout, Which,
+    Compared, Lab, LabCalibrate, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, LabTrace, Layout,
+    Which,
 };
 pub(crate) use self::qemu::{Accel, QemuFlags};
 pub(crate) use self::serving::Serving;

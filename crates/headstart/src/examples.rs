@@ -111,6 +111,20 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart lab replay blkparse.txt --on /dev/nvme0n1    # it is only read",
         ],
     ),
+    (
+        "lab calibrate",
+        &[
+            "headstart lab calibrate /dev/sdb -o stick.toml --name stick",
+            "headstart lab calibrate /srv/large.file --time 3 --json",
+        ],
+    ),
+    (
+        "lab trace",
+        &[
+            "headstart lab trace /dev/sda --csv requests.csv -- tar cf /dev/null /usr",
+            "headstart lab trace /var/lib --time 10 --json",
+        ],
+    ),
     ("lab list", &["headstart lab list"]),
     (
         "lab run",

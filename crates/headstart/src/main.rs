@@ -97,6 +97,8 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Lab(Lab::Media(args)) => commands::lab::media::run(args)?,
         Command::Lab(Lab::Predict(args)) => commands::lab::predict::run(args)?,
         Command::Lab(Lab::Replay(args)) => commands::lab::replay::run(args)?,
+        Command::Lab(Lab::Calibrate(args)) => commands::lab::calibrate::run(args, quiet)?,
+        Command::Lab(Lab::Trace(args)) => commands::lab::trace::run(args, quiet)?,
         Command::Lab(Lab::List(args)) => commands::lab::experiments::list(args)?,
         Command::Lab(Lab::Run(args)) => commands::lab::experiments::run(args)?,
         Command::Demo(args) => demo::run(args, quiet)?,

@@ -5,8 +5,9 @@
 //! panics, allocates only what the bytes present can justify, and returns nothing that was not
 //! checked against the digests in the file and the rules of [`Profile::validate`].
 //!
-//! A [`BlockLog`] reads what other programs recorded of a device: fio and blkparse.
+//! A [`BlockLog`] reads what other programs recorded of a device: fio and blkparse; [`BlockEvents`] what the kernel says of one.
 
+mod block_events;
 mod block_log;
 mod block_set;
 mod columns;
@@ -24,6 +25,7 @@ mod varint;
 #[cfg(test)]
 mod tests;
 
+pub use block_events::{BlockEvents, ServedRequest};
 pub use block_log::{BlockLog, BlockLogError, BlockLogFault, BlockLogKind, BlockRequest};
 pub use block_set::BlockSet;
 pub use error::{FileFault, Limit, ReadFault, Section, Syntax, TraceError};

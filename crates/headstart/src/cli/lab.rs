@@ -1,7 +1,9 @@
 //! `headstart lab`: its commands and flags.
 
+mod calibrate;
 mod predict;
 mod replay;
+mod trace;
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,8 +16,10 @@ use hs_serve::nbd::NbdAddress;
 
 use crate::medium::{Damage, MediumParser};
 
+pub(crate) use self::calibrate::LabCalibrate;
 pub(crate) use self::predict::{Compared, LabPredict, Layout};
 pub(crate) use self::replay::LabReplay;
+pub(crate) use self::trace::LabTrace;
 
 /// Commands of `headstart lab`.
 #[derive(Debug, Subcommand)]
@@ -31,6 +35,12 @@ pub(crate) enum Lab {
     Predict(LabPredict),
     /// Replay a recorded start, an iolog of fio or the text of blkparse on a model, or on a real device.
     Replay(LabReplay),
+    /// Probe a device or a file, which is only read, and fit a model of it.
+    ///
+    /// A model file comes out, for --medium FILE.toml, with how far it is off. docs/LAB.md says what is probed.
+    Calibrate(LabCalibrate),
+    /// Record every request to a real device: who, where, how long it waited and was served.
+    Trace(LabTrace),
     /// Say which experiments there are.
     List(LabList),
     /// Run an experiment with the engine on models of media, in virtual time, and print what comes out.

@@ -1,5 +1,6 @@
 //! Experiments.
 
+use crate::images::write_profile;
 use crate::scene::{Scene, run};
 
 #[test]
@@ -116,5 +117,107 @@ fn logs_are_replayed_on_models_and_on_files() {
     }
     run(["lab", "replay", log, "--on", "/dev/null"]).fails(1, &["neither a file nor a block device"]);
     run(["lab", "replay", log]).fails(2, &["--medium"]);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn what_is_calibrated_is_a_medium_and_untouched() {
+    let scene = Scene::new();
+    let disk = scene.raw("disk", 5_000, 60);
+    let (path, model) = (scene.arg("disk"), scene.arg("found.toml"));
+    let said = run(["lab", "calibrate", &path, "-o", &model, "--name", "found", "--time", "0.02", "--json"])
+        .ok()
+        .json();
+    assert_eq!(said["probes"].as_array().unwrap().len(), 15, "{said}");
+    assert!(said["error"].as_f64().unwrap() >= 0.0);
+    assert!(std::fs::read(scene.path("disk")).unwrap() == disk);
+    let log = scene.path("fio.log");
+    std::fs::write(&log, "fio version 2 iolog\nf read 0 4096\n").unwrap();
+    let said = run(["lab", "replay", log.to_str().unwrap(), "--medium", &model]).ok().stdout;
+    assert!(said.contains("on found"), "{said}");
+
+    std::fs::write(scene.path("small"), [0; 8192]).unwrap();
+    run(["lab", "calibrate", &scene.arg("small")]).fails(1, &["8192 bytes", "needed to probe"]);
+    std::fs::File::create(scene.path("holes")).unwrap().set_len(1 << 30).unwrap();
+    run(["lab", "calibrate", &scene.arg("holes")]).fails(1, &["holes"]);
+    run(["lab", "calibrate", "/dev/null"]).fails(1, &["neither a file nor a block device"]);
+    run(["lab", "calibrate", &path, "--name", "nvme"]).fails(2, &["built-in"]);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn requests_of_a_real_device_are_traced() {
+    let scene = Scene::new();
+    let disk = scene.arg("disk");
+    std::fs::write(&disk, vec![1; 4 << 20]).unwrap();
+    std::fs::File::open(&disk).unwrap().sync_all().unwrap();
+    let (csv, source) = (scene.arg("requests.csv"), format!("if={disk}"));
+    let command = ["dd", &source, "of=/dev/null", "bs=256k", "iflag=direct"];
+    let traced = run([&["lab", "trace", &disk, "--csv", &csv, "--json", "--"][..], &command].concat());
+    if traced.code != Some(0) {
+        // No tracefs, no root, or temporary files that lie on no block device: of the kernel and of this machine.
+        let known =
+            ["cannot be traced", "lies on no block device"].iter().any(|why| traced.stderr.contains(why));
+        assert!(known, "{traced:?}");
+        eprintln!("skipped: {}", traced.stderr.trim());
+        return;
+    }
+    let said = traced.json();
+    assert_eq!(said["lost_events"], 0, "{said}");
+    let rows = std::fs::read_to_string(&csv).unwrap();
+    let of_dd = rows.lines().skip(1).filter(|row| row.split(',').nth(1) == Some("dd")).map(|row| {
+        let fields: Vec<&str> = row.split(',').collect();
+        assert!(fields.len() == 9 && fields[8].parse::<f64>().unwrap() > 0.0, "{row}");
+        fields[5].parse::<u64>().unwrap()
+    });
+    assert!(of_dd.sum::<u64>() >= 4 << 20, "{rows}");
+    run(["lab", "trace", "/proc/self/stat"]).fails(1, &["lies on no block device"]);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn a_start_is_predicted_for_every_combination() {
+    let scene = Scene::new();
+    let disk = scene.image("root.hsi", 4_000, 61);
+    write_profile(&scene, "start.hsp", "root.hsi", &disk, (0..200).map(|number| number * 83 % 4_000));
+    let (image, profile) = (scene.arg("root.hsi"), scene.arg("start.hsp"));
+    let fast = scene.arg("fast.hsi");
+    run(["optimize", &image, "--profile", &profile, "-o", &fast]).ok();
+    let compare = "cd-24x-cav,nvme,raw,unoptimised,optimised";
+    let arguments =
+        ["lab", "predict", &fast, "--profile", &profile, "--own-time", "0.5", "--compare", compare, "--json"];
+    let said = run(arguments).ok().json();
+    let rows = said["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "{said}");
+    let ready = |number: usize| rows[number]["ready_s"].as_f64().unwrap();
+    assert!(ready(0) > ready(1) && ready(1) > ready(2) && ready(2) >= 0.5, "{said}");
+    assert!(rows.iter().all(|row| row["estimated"] == false), "{said}");
+    assert_eq!(run(arguments).ok().json(), said, "virtual time comes out the same");
+
+    // A profile alone: the layout is made up, and says so.
+    let csv = run([
+        "lab",
+        "predict",
+        &profile,
+        "--medium",
+        "lan-10m",
+        "--clients",
+        "3",
+        "--layout",
+        "optimised",
+        "--csv",
+    ]);
+    let csv = csv.ok().stdout;
+    assert!(csv.lines().count() == 2 && csv.contains("lan-10m,optimised*,headstart,"), "{csv}");
+
+    run(["lab", "predict", &image, "--medium", "nvme"]).fails(1, &["--profile"]);
+    run(["lab", "predict", &profile, "-p", &profile, "--medium", "nvme"]).fails(1, &["is a profile already"]);
+    run(["lab", "predict", &profile, "--medium", "none"]).fails(1, &["nothing can be predicted"]);
+    run(["lab", "predict", &profile, "--compare", "fast"])
+        .fails(2, &["neither a layout", "c-look", "cd-24x-cav"]);
+    let other = scene.image("other.hsi", 300, 62);
+    assert!(!other.is_empty());
+    run(["lab", "predict", &scene.arg("other.hsi"), "-p", &profile, "--medium", "nvme"])
+        .fails(1, &["recorded on disk"]);
     scene.wait_until_clean();
 }

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 25] = [
+const COMMANDS: [&[&str]; 27] = [
     &["build"],
     &["import"],
     &["export"],
@@ -26,6 +26,8 @@ const COMMANDS: [&[&str]; 25] = [
     &["lab", "media"],
     &["lab", "predict"],
     &["lab", "replay"],
+    &["lab", "calibrate"],
+    &["lab", "trace"],
     &["lab", "list"],
     &["lab", "run"],
     &["doctor"],

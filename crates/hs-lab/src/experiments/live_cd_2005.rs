@@ -132,9 +132,12 @@ pub(super) fn run(seed: u64) -> Report {
             .because(COMPUTING),
         // The other way round the figures do agree: the accelerated start's 83 s, in which reading is hidden, and the
         // scattered reads come to what the stock edition takes, which copies nothing.
-        Figure::new("figure 4: 83 s of computing and the scattered reads (s), stock edition", 83.0 + before.waited)
-            .off(83.0)
-            .published("000 figure 4", Claim::Amount(207.0)),
+        Figure::new(
+            "figure 4: 83 s of computing and the scattered reads (s), stock edition",
+            83.0 + before.waited,
+        )
+        .off(83.0)
+        .published("000 figure 4", Claim::Amount(207.0)),
     ]);
     let columns = vec!["what", "reading (s)", "KiB/s", "start (s)"];
     Report { columns, rows, figures, seed: Some(seed) }

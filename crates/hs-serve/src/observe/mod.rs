@@ -44,6 +44,7 @@
 //! Watching costs every system call of any process some 0.3 µs (tried), and an event for each that may read.
 
 mod account;
+mod block_trace;
 mod device_pages;
 mod drain;
 mod events;
@@ -62,6 +63,7 @@ use hs_trace::BlockSet;
 use hs_units::Nanos;
 
 pub use account::{Prefetched, Usage, account};
+pub use block_trace::BlockTrace;
 
 use device_pages::DevicePages;
 use drain::Drain;

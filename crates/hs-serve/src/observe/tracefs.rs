@@ -69,6 +69,13 @@ impl Instance {
             .collect()
     }
 
+    /// The events of all CPUs as text, in a stream that does not wait.
+    pub(super) fn text(&self) -> Result<File, NotObserved> {
+        let path = self.directory.join("trace_pipe");
+        let open = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        open.map_err(|error| failed("open", &path, &error))
+    }
+
     /// How many events the kernel had no room for.
     pub(super) fn lost_events(&self) -> Result<u64, NotObserved> {
         let mut lost = 0;

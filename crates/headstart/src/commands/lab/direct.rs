@@ -49,6 +49,13 @@ impl DirectFile {
         self.bytes
     }
 
+    /// Has the kernel forget what it has of the file, as far as it may: what lies below may not read around its caches.
+    pub(super) fn drop_caches(&self) {
+        if let Err(error) = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed) {
+            log::debug!("{}: its cached pages stay: {error}", self.name);
+        }
+    }
+
     /// Reads the blocks that hold `range`, which lies in the file.
     pub(super) fn read(&self, range: ByteRange, buffer: &mut Aligned) -> anyhow::Result<()> {
         let first = range.offset / ALIGN * ALIGN;

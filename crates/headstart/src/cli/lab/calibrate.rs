@@ -1,0 +1,39 @@
+//! Flags of `headstart lab calibrate`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use hs_device::ModelName;
+
+use crate::cli::parse_seconds;
+
+/// Flags of `headstart lab calibrate`.
+#[derive(Debug, Args)]
+pub(crate) struct LabCalibrate {
+    /// A block device, or a large file on it. It is opened for reading only.
+    pub path: PathBuf,
+    /// The model file to write, for --medium.
+    #[arg(short, long, value_name = "FILE.toml")]
+    pub output: Option<PathBuf>,
+    /// What the model is called.
+    #[arg(long, value_name = "NAME", default_value = "calibrated", value_parser = parse_name)]
+    pub name: ModelName,
+    /// How long each of the probes reads.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
+    pub time: Duration,
+    /// From which random places follow.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn parse_name(text: &str) -> Result<ModelName, String> {
+    let name = ModelName::new(text).ok_or("use up to 40 of a-z, 0-9, '-', '_', '.'")?;
+    if hs_device::Medium::parse(text).is_ok() {
+        return Err("a built-in medium is called that".to_owned());
+    }
+    Ok(name)
+}

@@ -1,0 +1,28 @@
+//! Flags of `headstart lab trace`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::cli::parse_seconds;
+
+/// Flags of `headstart lab trace`.
+#[derive(Debug, Args)]
+pub(crate) struct LabTrace {
+    /// A block device, or a file on it.
+    pub path: PathBuf,
+    /// Trace so long; else until the command ends, or Ctrl-C.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub time: Option<Duration>,
+    /// Write every request to this file as comma-separated values.
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+    /// A command to run meanwhile.
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}

@@ -1,0 +1,170 @@
+//! `headstart lab calibrate`
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hs_device::{Model, write_model_file};
+use hs_lab::calibration::{Measured, PROBES, Places, Probe, fit, modelled};
+use serde_json::{Value, json};
+
+use super::direct::{Aligned, DirectFile};
+use crate::cli::LabCalibrate;
+use crate::commands::write_whole;
+use crate::show;
+
+/// Smaller files say more of caches than of the medium.
+const LEAST_BYTES: u64 = 16 << 20;
+/// More reads than this say nothing new.
+const MOST_READS: u64 = 200_000;
+
+/// Probes a device, and fits a model of it.
+pub(crate) fn run(args: &LabCalibrate, quiet: bool) -> anyhow::Result<()> {
+    check(&args.path)?;
+    let file = Arc::new(DirectFile::open(&args.path)?);
+    if file.bytes() < LEAST_BYTES {
+        bail!(
+            "{} has {} bytes: at least {LEAST_BYTES} are needed to probe it",
+            args.path.display(),
+            file.bytes()
+        );
+    }
+    let bar = show::Bar::new(quiet);
+    let mut measured = Vec::new();
+    for probe in PROBES {
+        bar.spin(probe.name);
+        measured.push(measure(&file, probe, args)?);
+    }
+    drop(bar);
+    let model = fit(args.name, file.bytes(), &measured);
+    let rows: Vec<Row> =
+        measured.iter().map(|measured| Row::of(&model, file.bytes(), *measured, args.seed)).collect();
+    let text = write_model_file(&model, &comments(args, &rows));
+    // What was fitted must be a model that can be read again.
+    Model::from_toml(&text)
+        .with_context(|| format!("{} cannot be modelled as an SSD", args.path.display()))?;
+    if let Some(output) = &args.output {
+        write_whole(output, text.as_bytes())?;
+    }
+    if args.json {
+        return show::json(&json!({
+            "path": args.path.to_string_lossy(),
+            "model": text,
+            "error": error(&rows),
+            "probes": rows.iter().map(Row::to_json).collect::<Vec<_>>(),
+        }));
+    }
+    let mut table = show::table(&["probe", "reads/s", "MB/s", "model reads/s", "model ÷ measured"]);
+    for row in &rows {
+        table.add_row([
+            row.measured.probe.name.to_owned(),
+            format!("{:.0}", row.per_s()),
+            format!("{:.2}", row.per_s() * row.measured.probe.bytes as f64 / 1e6),
+            format!("{:.0}", row.per_s() * row.ratio),
+            format!("{:.2}", row.ratio),
+        ]);
+    }
+    show::line(table);
+    show::line(format!(
+        "The model is off by {:.0}% (median of the probes that it was not made from).",
+        error(&rows) * 100.0
+    ));
+    if args.output.is_none() {
+        show::line(text.trim_end());
+    }
+    Ok(())
+}
+
+/// A probe, and what the model makes of it.
+struct Row {
+    measured: Measured,
+    /// The model's rate by the measured one.
+    ratio: f64,
+}
+
+impl Row {
+    fn of(model: &Model, file_bytes: u64, measured: Measured, seed: u64) -> Self {
+        let model_s = modelled(model, file_bytes, &measured, seed).as_secs_f64();
+        Self { measured, ratio: measured.time.as_secs_f64() / model_s.max(1e-9) }
+    }
+
+    fn per_s(&self) -> f64 {
+        self.measured.reads as f64 / self.measured.time.as_secs_f64().max(1e-9)
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "probe": self.measured.probe.name,
+            "bytes": self.measured.probe.bytes,
+            "readers": self.measured.probe.threads,
+            "reads": self.measured.reads,
+            "seconds": self.measured.time.as_secs_f64(),
+            "model_to_measured": self.ratio,
+        })
+    }
+}
+
+/// How far the model is off: the median over the probes that it was not made from.
+fn error(rows: &[Row]) -> f64 {
+    let mut off: Vec<f64> = rows[5..].iter().map(|row| (row.ratio.max(1.0 / row.ratio)) - 1.0).collect();
+    off.sort_by(f64::total_cmp);
+    off[off.len() / 2]
+}
+
+fn comments(args: &LabCalibrate, rows: &[Row]) -> Vec<String> {
+    let worst = rows.iter().max_by(|one, other| {
+        let off = |row: &Row| row.ratio.max(1.0 / row.ratio);
+        off(one).total_cmp(&off(other))
+    });
+    let worst = worst
+        .map(|row| format!("; worst: {}, {:.2} of what was measured", row.measured.probe.name, row.ratio));
+    vec![
+        format!(
+            "Fitted by headstart lab calibrate, {:.1} s a probe; it was only read, so writes are as reads.",
+            args.time.as_secs_f64()
+        ),
+        format!(
+            "Off by {:.0}% in the median of other probes{}.",
+            error(rows) * 100.0,
+            worst.unwrap_or_default()
+        ),
+    ]
+}
+
+/// Refuses files whose reads would not reach a medium.
+fn check(path: &Path) -> anyhow::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let metadata = std::fs::metadata(path).with_context(|| format!("open {}", path.display()))?;
+    if metadata.is_file() && metadata.blocks() * 512 < metadata.len() / 10 * 9 {
+        bail!(
+            "{} has holes, which no medium reads: probe a file that is full, or the device",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// Reads as the probe says until its time is over.
+fn measure(file: &Arc<DirectFile>, probe: Probe, args: &LabCalibrate) -> anyhow::Result<Measured> {
+    file.drop_caches();
+    let places = parking_lot::Mutex::new(Places::new(probe, file.bytes(), args.seed));
+    let began = Instant::now();
+    let until = began + args.time.max(Duration::from_millis(1));
+    let taken = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        let work = || -> anyhow::Result<()> {
+            let mut buffer = Aligned::default();
+            while Instant::now() < until && taken.load(std::sync::atomic::Ordering::Relaxed) < MOST_READS {
+                let place = places.lock().next().context("places never end")?;
+                file.read(place, &mut buffer)?;
+                taken.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let threads: Vec<_> = (0..probe.threads).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().ok().context("a reading thread died")?)
+    })?;
+    let time = began.elapsed().into();
+    Ok(Measured { probe, reads: taken.into_inner(), time })
+}
