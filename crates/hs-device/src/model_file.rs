@@ -117,6 +117,7 @@ struct SsdTable {
     wrandiops: Option<Spanned<u64>>,
     latency: Option<Spanned<String>>,
     queued: Option<bool>,
+    apart: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -300,7 +301,13 @@ fn ssd(lines: Lines<'_>, table: &SsdTable) -> Result<SsdSpec, ModelFileError> {
         }
     };
     let latency = table.latency.as_ref().map(|latency| lines.time("latency", latency)).transpose()?;
-    Ok(SsdSpec { read, write, latency: latency.unwrap_or_default(), queued: table.queued.unwrap_or(true) })
+    Ok(SsdSpec {
+        read,
+        write,
+        latency: latency.unwrap_or_default(),
+        queued: table.queued.unwrap_or(true),
+        apart: table.apart.unwrap_or(false),
+    })
 }
 
 /// The kernel's own figures let random pages come 3% faster than all bytes; twice as fast is a mistake.
@@ -401,7 +408,7 @@ pub fn write(model: &Model, comments: &[String]) -> String {
     text += &match &model.kind {
         ModelKind::Ssd(spec) => format!(
             "\n[ssd]\nrbps = \"{}\"\nrseqiops = {}\nrrandiops = {}\nwbps = \"{}\"\nwseqiops = {}\nwrandiops = {}\n\
-             latency = \"{}\"\nqueued = {}\n",
+             latency = \"{}\"\nqueued = {}\napart = {}\n",
             rate(spec.read.bytes_per_s),
             spec.read.sequential_per_s,
             spec.read.random_per_s,
@@ -409,7 +416,8 @@ pub fn write(model: &Model, comments: &[String]) -> String {
             spec.write.sequential_per_s,
             spec.write.random_per_s,
             time(spec.latency),
-            spec.queued
+            spec.queued,
+            spec.apart
         ),
         ModelKind::Link(spec) => format!(
             "\n[link]\nrate = \"{}\"\nround_trip = \"{}\"\nshared_by = {}\n",

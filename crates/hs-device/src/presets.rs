@@ -61,6 +61,7 @@ pub const PRESETS: &[Preset] = &[
             write: rates(10_000_000, 1_000, 30),
             latency: Nanos::ZERO,
             queued: false,
+            apart: false,
         }),
     },
     Preset {
@@ -71,6 +72,7 @@ pub const PRESETS: &[Preset] = &[
             write: rates(10_000_000, 1_000, 500),
             latency: Nanos::ZERO,
             queued: false,
+            apart: false,
         }),
     },
     Preset {
@@ -110,6 +112,7 @@ pub const PRESETS: &[Preset] = &[
             write: rates(427_891_549, 28_755, 21_940),
             latency: Nanos::ZERO,
             queued: true,
+            apart: false,
         }),
     },
     Preset {
@@ -120,6 +123,7 @@ pub const PRESETS: &[Preset] = &[
             write: rates(1_742_780_862, 425_702, 443_193),
             latency: Nanos(80_000),
             queued: true,
+            apart: false,
         }),
     },
     Preset {

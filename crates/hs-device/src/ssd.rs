@@ -18,6 +18,8 @@ use crate::{Device, Service, WritableDevice};
 /// The kernel's `LCOEF_RANDIO_PAGES`: a request that begins farther away counts as random.
 const NEAR_BYTES: u64 = 4096 * PAGE_BYTES;
 const PAGE_BYTES: u64 = 4096;
+/// Limits that are apart save what nobody uses for so long: a slice of `block/blk-throttle.c`.
+const SAVED: Nanos = Nanos::from_millis(100);
 
 /// What the kernel calls `bps`, `seqiops` and `randiops` of one direction. None of them is zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,6 +43,9 @@ pub struct SsdSpec {
     pub latency: Nanos,
     /// Requests in flight together overlap their latencies.
     pub queued: bool,
+    /// Requests and bytes are limited apart, as by a throttle (`blkio.throttle` of control groups): what takes long is whichever of
+    /// both is used up, not the sum of the kernel's model, and what is not used for a tenth of a second is saved.
+    pub apart: bool,
 }
 
 /// Costs in picoseconds: a page of a fast device takes about a microsecond.
@@ -82,12 +87,16 @@ impl SsdSpec {
 #[derive(Clone, Debug)]
 pub(crate) struct Ssd {
     queued: bool,
+    apart: bool,
     latency: Nanos,
     read: Coefficients,
     write: Coefficients,
     /// Where the last request ended.
     cursor: u64,
     free: Nanos,
+    /// Where limits are apart: when requests, and when bytes, will have been paid for.
+    turns: Nanos,
+    bytes: Nanos,
     latest: Option<Service>,
 }
 
@@ -96,11 +105,14 @@ impl Ssd {
     pub(crate) fn new(spec: SsdSpec) -> Self {
         Self {
             queued: spec.queued,
+            apart: spec.apart,
             latency: spec.latency,
             read: spec.read.coefficients(),
             write: spec.write.coefficients(),
             cursor: 0,
             free: Nanos::ZERO,
+            turns: Nanos::ZERO,
+            bytes: Nanos::ZERO,
             latest: None,
         }
     }
@@ -111,6 +123,9 @@ impl Ssd {
         let pages = (request.len / PAGE_BYTES).max(1);
         let transfer = u128::from(costs.page) * u128::from(pages);
         let nanos = |picos: u128| Nanos(u64::try_from(picos.div_ceil(1_000)).unwrap_or(u64::MAX));
+        if self.apart {
+            return self.serve_apart(now, request, nanos(u128::from(base + costs.page)), nanos(transfer));
+        }
         let cost = nanos(u128::from(base) + transfer);
         let starts = now.max(self.free);
         let done = starts + self.latency + cost;
@@ -120,6 +135,18 @@ impl Ssd {
         let service = Service { starts, first_byte, done };
         self.latest = Some(service);
         service
+    }
+}
+
+impl Ssd {
+    /// Two budgets, each of which saves up for a while: the request is done when both have paid for it.
+    fn serve_apart(&mut self, now: Nanos, request: ByteRange, turn: Nanos, transfer: Nanos) -> Service {
+        let saved = now.saturating_sub(SAVED);
+        self.turns = self.turns.max(saved) + turn;
+        self.bytes = self.bytes.max(saved) + transfer;
+        let done = now.max(self.turns).max(self.bytes) + self.latency;
+        self.cursor = request.end();
+        Service { starts: now, first_byte: done.saturating_sub(transfer).max(now), done }
     }
 }
 
@@ -155,6 +182,7 @@ mod tests {
         write: SsdRates { bytes_per_s: 204_800_000, sequential_per_s: 25_000, random_per_s: 5_000 },
         latency: Nanos(50_000),
         queued: true,
+        apart: false,
     };
 
     fn page(at: u64) -> ByteRange {
@@ -194,6 +222,16 @@ mod tests {
         let done: Vec<u64> =
             (0..3).map(|each| ssd.submit(Nanos::ZERO, page(each * PAGE_BYTES)).done.0).collect();
         assert_eq!(done, [70_000, 140_000, 210_000]);
+    }
+
+    #[test]
+    fn limits_apart_are_two_budgets() {
+        let mut ssd = Ssd::new(SsdSpec { apart: true, latency: Nanos::ZERO, ..SPEC });
+        // A random page is 100 µs of requests and 10 µs of bytes; a hundred pages are 1 ms of bytes.
+        assert_eq!(ssd.submit(Nanos::ZERO, page(1 << 40)).done, Nanos(100_000));
+        assert_eq!(ssd.submit(Nanos(100_000), ByteRange::new(0, 100 * PAGE_BYTES)).done, Nanos(1_010_000));
+        // Meanwhile requests were saved up.
+        assert_eq!(ssd.submit(Nanos(1_010_000), page(1 << 40)).done, Nanos(1_020_000));
     }
 
     #[test]

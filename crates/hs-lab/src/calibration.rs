@@ -150,8 +150,19 @@ pub fn fit(name: ModelName, file_bytes: u64, measured: &[Measured]) -> Model {
     // Alone, a read takes its cost and the latency.
     let latency =
         if queued { Nanos::from_secs_f64((1.0 / alone - 1.0 / random).max(0.0)) } else { Nanos::ZERO };
-    let kind = ModelKind::Ssd(SsdSpec { read, write: read, latency, queued });
-    Model { name, capacity_bytes: Some(file_bytes), kind }
+    let model = |apart| {
+        let kind = ModelKind::Ssd(SsdSpec { read, write: read, latency, queued, apart });
+        Model { name, capacity_bytes: Some(file_bytes), kind }
+    };
+    // Whether requests and bytes cost the sum or the larger of both: whatever fits the other probes better.
+    let (summed, apart) = (model(false), model(true));
+    let off = |model: &Model| -> f64 {
+        let one = |each: &Measured| {
+            (modelled(model, file_bytes, each, 1).as_secs_f64() / each.time.as_secs_f64()).ln().abs()
+        };
+        measured.iter().map(one).sum()
+    };
+    if off(&apart) < off(&summed) { apart } else { summed }
 }
 
 /// How long the model takes for what a probe has read.
@@ -188,7 +199,13 @@ mod tests {
         let name = ModelName::new("again").unwrap();
         for (queued, latency) in [(true, 80_000), (false, 0)] {
             let read = SsdRates { bytes_per_s: 400_000_000, sequential_per_s: 50_000, random_per_s: 20_000 };
-            let kind = ModelKind::Ssd(SsdSpec { read, write: read, latency: Nanos(latency), queued });
+            let kind = ModelKind::Ssd(SsdSpec {
+                read,
+                write: read,
+                latency: Nanos(latency),
+                queued,
+                apart: !queued,
+            });
             let model = Model { name, capacity_bytes: Some(FILE), kind };
             let measured = probed(&model);
             let found = fit(name, FILE, &measured);

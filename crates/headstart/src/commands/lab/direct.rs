@@ -117,8 +117,8 @@ impl Readers {
     /// Starts so many.
     pub(super) fn start(file: DirectFile, threads: usize) -> anyhow::Result<Self> {
         let file = Arc::new(file);
-        // Nothing waits here: who asks waits for a thread to take it.
-        let (queue, due) = bounded(0);
+        // A few wait here, so that no thread has to wait for the next.
+        let (queue, due) = bounded(2 * threads.max(1));
         let began = Instant::now();
         let start = |number| {
             let (file, due) = (Arc::clone(&file), due.clone());
