@@ -26,6 +26,7 @@
 //! | --- | --- | --- |
 //! | [`FileStore`] | backend | a regular file or a block device |
 //! | [`MemoryStore`] | backend | a vector of bytes |
+//! | [`http::HttpStore`] | backend | a file on a web server, by ranges |
 //! | [`Emulate`] | layer | takes as long as another medium would |
 //! | [`Count`] | layer | counts requests, bytes, seeks and busy time |
 //! | [`Retry`] | layer | asks again for what the medium could not read |
@@ -37,6 +38,7 @@ mod emulate;
 mod error;
 mod fault;
 mod file;
+pub mod http;
 mod memory;
 mod retry;
 
@@ -88,6 +90,10 @@ pub trait Store: Send + Sync {
     /// As for [`read_at`](Self::read_at). Pieces from before the fault may have been handed out,
     /// except that a range that does not lie in the store hands out none.
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError>;
+
+    /// Says that `range` is going to be streamed in order, by several calls of [`stream`](Self::stream). A store to which
+    /// each request costs a round trip may bring it all with one.
+    fn expect_stream(&self, _range: ByteRange) {}
 }
 
 /// Forwards every method to what the pointer points at.
@@ -108,6 +114,9 @@ macro_rules! store_through_pointer {
             }
             fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
                 (**self).stream(range, sink)
+            }
+            fn expect_stream(&self, range: ByteRange) {
+                (**self).expect_stream(range);
             }
         }
     )*};
