@@ -1,16 +1,21 @@
 //! The medium that a command asked for, and files on it.
 
 use std::ffi::OsStr;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::Args;
 use clap::builder::{PossibleValue, TypedValueParser};
 use hs_device::Medium;
+use hs_image::OpenOptions;
+use hs_serve::ServeConfig;
 use hs_store::{Count, Counters, Emulate, Fault, FileStore, Retry, RetryCounters, RetrySnapshot, Store};
 
 use crate::bad_sectors::BadSectors;
+use crate::channel;
+use crate::cli::image::ImageArg;
+use crate::location::Place;
+use crate::remote::{self, Purpose};
 
 /// Takes any name of a medium, and tells help texts and shells those that stand for themselves.
 #[derive(Clone)]
@@ -51,9 +56,16 @@ pub(crate) struct OnMedium {
     pub counters: Arc<Counters>,
     /// What had to be asked for again.
     pub retries: Arc<RetryCounters>,
+    /// How an image in it is to be opened.
+    pub image: OpenOptions,
 }
 
 impl OnMedium {
+    /// `config`, for an image in this.
+    pub(crate) fn config(&self, config: &ServeConfig) -> ServeConfig {
+        ServeConfig { image: self.image.clone(), ..config.clone() }
+    }
+
     /// What is to be said of a medium that failed; nothing of one that did not.
     pub(crate) fn trouble(&self) -> Option<String> {
         let RetrySnapshot { errors, first_error, .. } = self.retries.snapshot();
@@ -62,12 +74,20 @@ impl OnMedium {
     }
 }
 
-/// Opens `path` on `medium`. For an emulated medium the file is first read into the page cache, so
+/// Opens an image, or another file, on `medium`. For an emulated medium the file is first read into the page cache, so
 /// that the time of the real one does not show.
 ///
 /// From the inside out: the file, the damage of its surface, the time that the medium takes, what that counts, and
 /// further tries for what it could not read.
-pub(crate) fn open(path: &Path, medium: &Medium, damage: &Damage) -> anyhow::Result<OnMedium> {
+pub(crate) fn open(image: impl Into<ImageArg>, medium: &Medium, damage: &Damage) -> anyhow::Result<OnMedium> {
+    let image = channel::resolve(&image.into())?;
+    let path = match &image.image.place {
+        Place::File(path) => path,
+        Place::Remote(_) if *medium != Medium::None || !damage.bad_sectors.is_empty() => {
+            bail!("--medium and --bad-sectors are for files; {} lies elsewhere", image.display())
+        }
+        Place::Remote(address) => return remote::open(&image, address, Purpose::Serve),
+    };
     let file = Arc::new(FileStore::open(path).context("open")?);
     for bad in &damage.bad_sectors {
         if !bad.range.fits_in(file.len()) {
@@ -84,7 +104,8 @@ pub(crate) fn open(path: &Path, medium: &Medium, damage: &Damage) -> anyhow::Res
     let counters = counted.counters();
     let retry = Retry::new(counted);
     let retries = retry.counters();
-    Ok(OnMedium { store: Arc::new(retry), counters, retries })
+    let options = OpenOptions { name: image.image.name(), ..OpenOptions::default() };
+    Ok(OnMedium { store: Arc::new(retry), counters, retries, image: options })
 }
 
 fn read_into_cache(file: &impl Store) -> anyhow::Result<()> {

@@ -31,9 +31,12 @@
 //! | [`Count`] | layer | counts requests, bytes, seeks and busy time |
 //! | [`Retry`] | layer | asks again for what the medium could not read |
 //! | [`Fault`] | layer | damages, fails or delays chosen places |
+//!
+//! Beside them, [`DiskCache`] keeps on disk what was fetched, by digest.
 
 mod clock;
 mod count;
+mod disk_cache;
 mod emulate;
 mod error;
 mod fault;
@@ -49,6 +52,7 @@ use hs_units::ByteRange;
 
 pub use clock::{Clock, Monotonic};
 pub use count::{Count, Counters, Snapshot};
+pub use disk_cache::{DiskCache, DiskCacheCounts, DiskCacheUsage};
 pub use emulate::Emulate;
 pub use error::StoreError;
 pub use fault::{Fault, FaultKind, Rule};

@@ -20,7 +20,7 @@ use super::run::prefetching;
 use crate::cli::{Mount, PrefetchMode};
 use crate::medium::OnMedium;
 use crate::service::background::{self, LogFile, Parent};
-use crate::service::careful::{self, resolve};
+use crate::service::careful;
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
@@ -96,15 +96,15 @@ impl Server<'_> {
                 log::warn!("cleared away what a server that died had left at {}", args.dir.display());
             }
             let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
-            careful::refuse_to_cover_itself(&args.image, RunFolder::place().as_deref(), &targets)?;
+            careful::refuse_to_cover_itself(args.image.file(), RunFolder::place().as_deref(), &targets)?;
         }
         let mut config = start::config(&args.image, prefetching, Some(args.prefetch.limits))?;
         args.cache.apply(&mut config);
         let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
         let store = Arc::clone(&on_medium.store);
         let served = match held {
-            Some(held) => ServedImage::resume(store, held, &config, None)?,
-            None => ServedImage::start(store, &args.dir, &config, None)?,
+            Some(held) => ServedImage::resume(store, held, &on_medium.config(&config), None)?,
+            None => ServedImage::start(store, &args.dir, &on_medium.config(&config), None)?,
         };
         let session = served.session();
         self.supervisor.keep("session", HeldAs::of(session), session.descriptors())?;
@@ -205,7 +205,7 @@ impl Server<'_> {
             supervisor: self.supervisor.process(),
             restarts: self.supervisor.restarts(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            image: shown(&resolve(&self.args.image)),
+            image: self.args.image.shown(),
             dir: shown(served.session().mount_point()),
             fs: target.map(shown),
             since: unix_now(),

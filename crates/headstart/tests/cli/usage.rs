@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 22] = [
+const COMMANDS: [&[&str]; 25] = [
     &["build"],
     &["import"],
     &["export"],
@@ -16,6 +16,9 @@ const COMMANDS: [&[&str]; 22] = [
     &["hydrate"],
     &["detach"],
     &["status"],
+    &["cache"],
+    &["keygen"],
+    &["sign"],
     &["top"],
     &["run"],
     &["boot"],

@@ -31,15 +31,15 @@ impl HttpClient {
     /// A client and its thread.
     ///
     /// # Errors
-    /// [`HttpError::Connection`] when the thread cannot be started, or the system's certificates cannot be read.
+    /// [`HttpError::Connection`] when the thread cannot be started.
     pub fn new(timeouts: Timeouts) -> Result<Arc<Self>, HttpError> {
         let broken = |error: &dyn std::error::Error| HttpError::Connection {
             reason: format!("the HTTP client cannot be started: {}", with_causes(error)),
             permanent: true,
         };
-        // Whoever was first chose the same: no other provider is compiled in.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        let tls = tls().map_err(|error| broken(&error))?;
         let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
             .http1_only()
             .user_agent(concat!("headstart/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(timeouts.connect)
@@ -64,6 +64,20 @@ impl HttpClient {
             .map_err(|error| broken(&error))?;
         Ok(Arc::new(Self { client, handle, _stop: stop }))
     }
+}
+
+/// Trusts the system's authorities. A system without any can still read by plain HTTP, which an image's name makes safe.
+fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
+    let mut roots = rustls::RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    for error in found.errors {
+        log::debug!("certificates of authorities: {error}");
+    }
+    roots.add_parsable_certificates(found.certs);
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config =
+        rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
 }
 
 fn drive(runtime: &Runtime, stopped: oneshot::Receiver<()>) {
@@ -102,7 +116,7 @@ impl Transport for HttpClient {
         if let Some(tag) = &request.if_none_match {
             asked = asked.header(IF_NONE_MATCH, tag);
         }
-        let response = self.handle.block_on(asked.send()).map_err(|error| connection(&error))?;
+        let response = self.handle.block_on(async { asked.send().await }).map_err(|error| connection(&error))?;
         Ok(Reply {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
@@ -120,7 +134,7 @@ struct ResponseBody {
 impl Body for ResponseBody {
     fn piece(&mut self) -> Result<Option<bytes::Bytes>, HttpError> {
         loop {
-            let piece = self.handle.block_on(self.response.chunk()).map_err(|error| connection(&error))?;
+            let piece = self.handle.block_on(async { self.response.chunk().await }).map_err(|error| connection(&error))?;
             // An empty piece is legal, and says nothing.
             if piece.as_ref().is_none_or(|piece| !piece.is_empty()) {
                 return Ok(piece);
