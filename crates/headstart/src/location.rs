@@ -85,6 +85,14 @@ impl ImageLocation {
         }
     }
 
+    /// The address with its secrets, if it is one.
+    pub(crate) fn whole_address(&self) -> Option<&str> {
+        match &self.place {
+            Place::File(_) => None,
+            Place::Remote(address) => Some(address.url().as_str()),
+        }
+    }
+
     /// What a folder would call it.
     pub(crate) fn file_name(&self) -> Option<OsString> {
         match &self.place {

@@ -50,12 +50,12 @@ impl CacheFolder {
             return (asked != Path::new("none")).then(|| Self(asked.to_owned()));
         }
         if rustix::process::geteuid().is_root() {
-            return Some(Self("/var/cache/headstart".into()));
+            return Some(Self("/var/cache/headstart/remote".into()));
         }
         let folder =
             |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
         let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-        Some(Self(caches.join("headstart")))
+        Some(Self(caches.join("headstart/remote")))
     }
 
     pub(crate) fn path(&self) -> &Path {

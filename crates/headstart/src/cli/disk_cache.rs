@@ -11,7 +11,7 @@ pub(crate) struct DiskCache {
     /// What to do; `show` when not given.
     #[command(subcommand)]
     pub action: Option<DiskCacheAction>,
-    /// The folder; when not given /var/cache/headstart for root, and headstart in a user's cache folder.
+    /// The folder; when not given /var/cache/headstart/remote for root, and headstart/remote in a user's cache folder.
     #[arg(long, value_name = "DIR", global = true)]
     pub disk_cache: Option<PathBuf>,
     /// Print one JSON object.

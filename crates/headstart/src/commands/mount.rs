@@ -24,6 +24,7 @@ use crate::service::careful;
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
+use crate::service::pinned;
 use crate::service::run_folder::{RunFolder, StatusSocket};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
@@ -98,14 +99,16 @@ impl Server<'_> {
             let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
             careful::refuse_to_cover_itself(args.image.file(), RunFolder::place().as_deref(), &targets)?;
         }
-        let mut config = start::config(&args.image, prefetching, Some(args.prefetch.limits))?;
+        let image = pinned::recall(kept, 0, &args.image)?;
+        let mut config = start::config(&image, prefetching, Some(args.prefetch.limits))?;
         args.cache.apply(&mut config);
-        let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
+        let on_medium = medium::open(&image, &args.medium, &args.damage)?;
         let store = Arc::clone(&on_medium.store);
         let served = match held {
             Some(held) => ServedImage::resume(store, held, &on_medium.config(&config), None)?,
             None => ServedImage::start(store, &args.dir, &on_medium.config(&config), None)?,
         };
+        pinned::keep(&self.supervisor, 0, &image, served.reader().image().image_digest())?;
         let session = served.session();
         self.supervisor.keep("session", HeldAs::of(session), session.descriptors())?;
         Ok((on_medium, served))

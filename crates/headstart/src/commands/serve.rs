@@ -22,6 +22,7 @@ use crate::service::careful;
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
+use crate::service::pinned;
 use crate::service::run_folder::{RunFolder, StatusSocket};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
@@ -41,11 +42,17 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     let (supervisor, mut kept) = Supervisor::at(args.serving.supervisor_fd)?;
     let options = NbdOptions { tls: tls(&args.tls)?, ..NbdOptions::default() };
     let parse = |word: &OsString| Named::parse(word, &args.remote);
-    let named: Vec<Named> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
+    let mut named: Vec<Named> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
+    for (number, named) in named.iter_mut().enumerate() {
+        named.image = pinned::recall(&mut kept, number, &named.image)?;
+    }
     let mut http = serve_http::Served::start(args, &named, &mut kept, &supervisor)?;
     let start = |named| Served::start(args, named);
     let served: Vec<Served> =
         if args.nbd.is_empty() { Vec::new() } else { named.iter().map(start).collect::<Result<_, _>>()? };
+    for (number, served) in served.iter().enumerate() {
+        pinned::keep(&supervisor, number, &served.named.image, served.disk.reader().image().image_digest())?;
+    }
     let mut nbd = nbd(args, &served, &mut kept, options)?;
     if let Some(nbd) = &nbd {
         supervisor.keep("nbd", (), nbd.sockets())?;

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use hs_image::Image;
-use hs_serve::http::{Access, HttpFile, HttpServeOptions, HttpServer, HttpTls};
+use hs_serve::http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls};
 use hs_store::{Counters, MemoryStore, RetryCounters, Store};
 
 use super::serve::Named;
@@ -18,6 +18,7 @@ use crate::cli::{Serve, TlsMode};
 use crate::log_output;
 use crate::medium;
 use crate::service::handover::{Kept, Supervisor};
+use crate::service::pinned;
 use crate::service::status::{Status, unix_now};
 
 /// What is served beside images is small: it is kept in memory.
@@ -49,8 +50,10 @@ impl Served {
         }
         let mut images = Vec::new();
         let mut files = Vec::new();
-        for named in named {
+        for (number, named) in named.iter().enumerate() {
             let (file, medium) = image(args, named)?;
+            let digest = file.tag.parse().context("the image's name")?;
+            pinned::keep(supervisor, number, &named.image, digest)?;
             files.push(file);
             images.push(medium);
         }
@@ -167,9 +170,7 @@ fn options(args: &Serve) -> anyhow::Result<HttpServeOptions> {
     Ok(HttpServeOptions { tls, access, ..HttpServeOptions::default() })
 }
 
-type Tell = Arc<dyn Fn(&Access) + Send + Sync>;
-
-fn access_log(path: &Path) -> anyhow::Result<Tell> {
+fn access_log(path: &Path) -> anyhow::Result<AccessLog> {
     let file = File::options().create(true).append(true).open(path);
     let file = file.with_context(|| format!("open {}", path.display()))?;
     Ok(Arc::new(move |access| {

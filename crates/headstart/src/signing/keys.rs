@@ -4,7 +4,8 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use ct_codecs::{Base64, Decoder};
 use minisign::{KeyPair, PublicKey, PublicKeyBox, SecretKey, SecretKeyBox};
 
 use super::SigningError;
@@ -71,13 +72,22 @@ pub(crate) fn generate(password: Option<String>) -> anyhow::Result<(String, Stri
 pub(crate) fn read_secret(path: &Path, password: Option<String>) -> anyhow::Result<SecretKey> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let name = path.display().to_string();
-    let sealed = SecretKeyBox::from_string(&text).map_err(|error| unusable(&name, "secret", &error))?;
-    let opened = match password {
-        Some(_) => sealed.into_secret_key(password),
-        None => sealed.into_unencrypted_secret_key(),
-    };
-    let key = opened.map_err(|error| unusable(&name, "secret", &error));
-    Ok(key.context("an encrypted key needs --password-file")?)
+    let unusable = |error: &dyn fmt::Display| unusable(&name, "secret", error);
+    if password.is_some() {
+        let sealed = SecretKeyBox::from_string(&text).map_err(|error| unusable(&error))?;
+        return Ok(sealed.into_secret_key(password).map_err(|error| unusable(&error))?);
+    }
+    let line = text.lines().nth(1).unwrap_or_default();
+    let bytes = Base64::decode_to_vec(line, None).map_err(|error| unusable(&error))?;
+    let key = SecretKey::from_bytes(&bytes).map_err(|error| unusable(&error))?;
+    if key.is_encrypted() {
+        bail!("{name} is encrypted: give --password-file");
+    }
+    // minisign leaves the checksum of a key that is not encrypted empty, which the library does not take. What a wrong key
+    // signs, its own public half does not vouch for.
+    let public = PublicKey::from_secret_key(&key).map_err(|error| unusable(&error))?;
+    minisign::sign(Some(&public), &key, std::io::empty(), None, None).map_err(|error| unusable(&error))?;
+    Ok(key)
 }
 
 /// The first line of a password file.

@@ -121,9 +121,9 @@ fn what_is_not_there_is_said_at_once_and_without_secrets() {
         return;
     }
     let scene = Scene::new();
-    let nginx = Nginx::start(&scene, "location /no { return 403; }");
+    let nginx = Nginx::start(&scene, "location /refused { return 403; }");
     for (path, words) in
-        [("none.hsi", "404 (there is no such file)"), ("no/a.hsi", "403 (it refuses access)")]
+        [("none.hsi", "404 (there is no such file)"), ("refused/a.hsi", "403 (it refuses access)")]
     {
         let url = nginx.url(path).replace("http://", "http://me:secret@") + "?token=secret";
         let ran = run_remote(&scene, &["inspect", &url, CACHE]);

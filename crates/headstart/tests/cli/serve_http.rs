@@ -12,6 +12,17 @@ use crate::web::{NGINX, Nginx, remote, run_remote};
 
 /// A server at work, and where it says that its first image is.
 fn serve(scene: &Scene, arguments: &[&str]) -> (Running, String) {
+    // Whole paths, so that the scene knows the server as its own and ends it when the test fails.
+    let paths: Vec<String> = arguments
+        .iter()
+        .map(|word| match word.split_once('=') {
+            Some((name, file)) if file.ends_with(".hsi") => format!("{name}={}", scene.arg(file)),
+            None if word.ends_with(".hsi") => scene.arg(word),
+            _ => (*word).to_owned(),
+        })
+        .collect();
+    let arguments: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let arguments = &arguments[..];
     let all = [&["serve"], arguments, &["--http", "127.0.0.1:0", "--json"]].concat();
     let mut running = Running::start_command(remote(scene, all));
     let line = running.said();
@@ -76,7 +87,7 @@ fn images_are_served_and_read_again() {
 
     let status = run(["status", "--json"]).ok().json();
     let of_a = |status: &serde_json::Value| {
-        let all = status.as_array().cloned().unwrap_or_default();
+        let all = status["mounts"].as_array().cloned().unwrap_or_default();
         all.iter().filter(|one| one["nbd"].as_str().is_some_and(|at| at.contains(port))).count()
     };
     assert_eq!(of_a(&status), 2, "{status}");
@@ -100,7 +111,7 @@ fn a_server_that_is_killed_is_replaced_at_the_same_port() {
     let name = name_of(&scene, "a.hsi");
     let (server, url) = serve(&scene, &["a.hsi"]);
     let status = run(["status", "--json"]).ok().json();
-    let all = status.as_array().cloned().unwrap_or_default();
+    let all = status["mounts"].as_array().cloned().unwrap_or_default();
     let at = |one: &&serde_json::Value| one["nbd"].as_str() == Some(&url);
     let pid = all.iter().find(at).expect("told of")["pid"].as_i64().expect("a process") as i32;
     let pid = rustix::process::Pid::from_raw(pid).expect("a process");

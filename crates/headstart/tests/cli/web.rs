@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::scene::{Ran, Scene, headstart, wait_until};
 
 /// Where Debian has it, which is not on every PATH.
@@ -44,7 +46,7 @@ impl Nginx {
             .collect();
         let log = work.join("access.log");
         let text = format!(
-            "daemon off; master_process off; pid {work_text}/pid; error_log stderr warn;\n\
+            "daemon off; user root; worker_processes 1; pid {work_text}/pid; error_log stderr warn;\n\
              events {{}}\n\
              http {{ {places} log_format full '$status $bytes_sent $request_length $request';\n\
              access_log {work_text}/access.log full;\n\
@@ -88,7 +90,8 @@ impl Nginx {
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // Killed by force it would leave its worker behind.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let _ = self.child.wait();
     }
 }

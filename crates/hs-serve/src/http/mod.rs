@@ -14,4 +14,4 @@ mod body;
 mod server;
 
 pub use answer::HttpFile;
-pub use server::{Access, HttpServeOptions, HttpServer, HttpStats, HttpTls};
+pub use server::{Access, AccessLog, HttpServeOptions, HttpServer, HttpStats, HttpTls};

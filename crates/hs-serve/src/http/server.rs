@@ -60,6 +60,9 @@ pub struct Access {
     pub sent_bytes: u64,
 }
 
+/// Who is told of answers.
+pub type AccessLog = Arc<dyn Fn(&Access) + Send + Sync>;
+
 /// Limits of a server.
 #[derive(Clone)]
 pub struct HttpServeOptions {
@@ -74,7 +77,7 @@ pub struct HttpServeOptions {
     /// How long answers may go on when the server ends.
     pub end_patience: Duration,
     /// Is told of each answer when it is over.
-    pub access: Option<Arc<dyn Fn(&Access) + Send + Sync>>,
+    pub access: Option<AccessLog>,
 }
 
 impl Default for HttpServeOptions {

@@ -116,7 +116,8 @@ impl Transport for HttpClient {
         if let Some(tag) = &request.if_none_match {
             asked = asked.header(IF_NONE_MATCH, tag);
         }
-        let response = self.handle.block_on(async { asked.send().await }).map_err(|error| connection(&error))?;
+        let response =
+            self.handle.block_on(async { asked.send().await }).map_err(|error| connection(&error))?;
         Ok(Reply {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
@@ -134,7 +135,10 @@ struct ResponseBody {
 impl Body for ResponseBody {
     fn piece(&mut self) -> Result<Option<bytes::Bytes>, HttpError> {
         loop {
-            let piece = self.handle.block_on(async { self.response.chunk().await }).map_err(|error| connection(&error))?;
+            let piece = self
+                .handle
+                .block_on(async { self.response.chunk().await })
+                .map_err(|error| connection(&error))?;
             // An empty piece is legal, and says nothing.
             if piece.as_ref().is_none_or(|piece| !piece.is_empty()) {
                 return Ok(piece);
