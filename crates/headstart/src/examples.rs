@@ -58,10 +58,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("hydrate", &["headstart hydrate disk.raw", "headstart hydrate disk.raw --image moved.hsi --json"]),
     ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete"]),
-    (
-        "cache",
-        &["headstart cache", "headstart cache limit 10G", "headstart cache clear --disk-cache /srv/cache"],
-    ),
+    ("cache show", &["headstart cache", "headstart cache show --json"]),
+    ("cache clear", &["headstart cache clear", "headstart cache clear --disk-cache /srv/cache"]),
+    ("cache limit", &["headstart cache limit 10G", "headstart cache limit 0      # keep nothing"]),
     (
         "keygen",
         &["headstart keygen publisher      # publisher.key is secret, publisher.pub is for everybody"],

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 25] = [
+const COMMANDS: [&[&str]; 27] = [
     &["build"],
     &["import"],
     &["export"],
@@ -16,7 +16,9 @@ const COMMANDS: [&[&str]; 25] = [
     &["hydrate"],
     &["detach"],
     &["status"],
-    &["cache"],
+    &["cache", "show"],
+    &["cache", "clear"],
+    &["cache", "limit"],
     &["keygen"],
     &["sign"],
     &["top"],
