@@ -317,20 +317,17 @@ async fn converse(
 
 fn respond(shared: &Arc<Shared>, client: IpAddr, request: &Request<Incoming>) -> Response<Counted> {
     let path = request.uri().path();
+    let mut answer = answer(&shared.files, request.method(), path, request.headers());
     let is_full = {
         let mut answering = shared.answering.lock();
         let of_client = answering.entry(client).or_insert(0);
         *of_client += 1;
         *of_client > shared.options.most_answers_of_client
     };
-    let answer = if is_full {
-        let mut answer =
-            Answer::text(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once\n".to_owned());
+    if is_full {
+        answer = Answer::text(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once\n".to_owned());
         answer.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        answer
-    } else {
-        answer(&shared.files, request.method(), path, request.headers())
-    };
+    }
     let file = match answer.content {
         Content::File(number, _) => number,
         _ => shared.files.len(),
