@@ -29,6 +29,7 @@ use hs_units::ByteSize;
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
+use crate::cli::image::ImageArg;
 use crate::medium::{self, Damage, OnMedium};
 use crate::start;
 use crate::summary::{Summary, peak_rss_bytes};
@@ -46,9 +47,19 @@ const MEMORY_SLACK_BYTES: u64 = 16 << 20;
 #[derive(Clone, Debug)]
 pub(crate) enum BootDisk {
     /// A headstart image, and how it is served.
-    Image(PathBuf, Box<ServeConfig>),
+    Image(Box<ImageArg>, Box<ServeConfig>),
     /// A plain disk.
     Raw(PathBuf),
+}
+
+impl BootDisk {
+    /// Where it lies.
+    pub(crate) fn image(&self) -> ImageArg {
+        match self {
+            Self::Image(image, _) => (**image).clone(),
+            Self::Raw(path) => path.into(),
+        }
+    }
 }
 
 /// What runs the guest.
@@ -124,10 +135,7 @@ pub(crate) struct Booted {
 
 /// Makes a boot, and takes everything down again. Call `hs_serve::rootenv::enter_private_mounts` once before.
 pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
-    let path = match &spec.disk {
-        BootDisk::Image(path, _) | BootDisk::Raw(path) => path,
-    };
-    let on_medium = medium::open(path, &spec.medium, &spec.damage)?;
+    let on_medium = medium::open(spec.disk.image(), &spec.medium, &spec.damage)?;
     // Opened before anything is mounted over the folder that it may lie in.
     let log = Log::open(spec.console.as_deref())?;
     let work = Workdir::new()?;
@@ -232,10 +240,10 @@ impl Served {
         let watch = spec.watch.clone();
         Ok(match (&spec.disk, &spec.vmm) {
             (BootDisk::Image(_, config), Vmm::Qemu(_)) if !spec.warm => {
-                Self::Nbd(Box::new(NbdDisk::start(store, folder, config, watch)?))
+                Self::Nbd(Box::new(NbdDisk::start(store, folder, &on_medium.config(config), watch)?))
             }
             (BootDisk::Image(_, config), _) => {
-                Self::Image(Box::new(ServedImage::start(store, folder, config, watch)?))
+                Self::Image(Box::new(ServedImage::start(store, folder, &on_medium.config(config), watch)?))
             }
             (BootDisk::Raw(_), _) => Self::Raw(ServedFile::start(store, folder, "disk.img")?),
         })

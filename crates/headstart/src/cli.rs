@@ -1,11 +1,15 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
 pub(crate) mod cache;
+pub(crate) mod disk_cache;
 mod fill;
+mod http;
+pub(crate) mod image;
 mod lab;
 mod prefetch_rate;
 mod qemu;
 mod serving;
+pub(crate) mod signing;
 mod tls;
 mod top;
 
@@ -20,9 +24,11 @@ use hs_serve::nbd::NbdAddress;
 use hs_units::ByteSize;
 
 use self::cache::CacheFlags;
+use self::image::{ImageArg, RemoteFlags};
 use crate::medium::{Damage, MediumParser};
 
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
+pub(crate) use self::http::HttpFlags;
 pub(crate) use self::lab::{
     Compared, Lab, LabCalibrate, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, LabTrace, Layout,
     Which,
@@ -71,7 +77,7 @@ pub(crate) enum Command {
     Optimize(Optimize),
     /// Show an image's disk as DIR/disk.img, and its file system with --fs.
     Mount(Mount),
-    /// Serve the disks of images to NBD clients: QEMU, nbdcopy, nbdfuse, the kernel.
+    /// Serve the disks of images to NBD clients (QEMU, nbdcopy, nbdfuse, the kernel), or images as files over HTTP.
     ///
     /// Every image is an export, read-only, under its file's name without .hsi, or under NAME with NAME=IMAGE; the first
     /// also answers to the empty name. SIGINT or SIGTERM ends it when what was asked for is answered.
@@ -90,6 +96,12 @@ pub(crate) enum Command {
     Status(Status),
     /// Show what every server does now, again and again, as top does for processes.
     Top(Top),
+    /// What was fetched of images that lie elsewhere, and is kept on disk.
+    Cache(disk_cache::DiskCache),
+    /// Make a pair of keys with which images are signed.
+    Keygen(signing::Keygen),
+    /// Vouch for an image, or for the image that a channel is now.
+    Sign(signing::Sign),
     /// Run a command in an image's root, with a throw-away layer for what it writes.
     ///
     /// Ends with the command's exit code (128 and the signal's number when a signal ended it), with 127 when
@@ -160,6 +172,8 @@ pub(crate) struct Build {
     /// Threads that compress; one for each core when not given.
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
+    #[command(flatten)]
+    pub signed: signing::SignOutput,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -201,8 +215,8 @@ pub(crate) enum DiskFormat {
 /// Flags of `headstart export`.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
-    /// The image.
-    pub image: PathBuf,
+    #[command(flatten)]
+    pub image: ImageArg,
     /// The file to write; it appears when it is complete.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
@@ -286,8 +300,8 @@ impl StartFlags {
 /// Flags of `headstart profile`.
 #[derive(Debug, Args)]
 pub(crate) struct Profile {
-    /// The image.
-    pub image: PathBuf,
+    #[command(flatten)]
+    pub image: ImageArg,
     /// The profile to write.
     #[arg(short, long, value_name = "P")]
     pub output: PathBuf,
@@ -311,8 +325,8 @@ pub(crate) struct Profile {
 /// Flags of `headstart optimize`.
 #[derive(Debug, Args)]
 pub(crate) struct Optimize {
-    /// The image.
-    pub image: PathBuf,
+    #[command(flatten)]
+    pub image: ImageArg,
     /// A recorded start; several recordings of one start are merged into one order.
     #[arg(short, long = "profile", value_name = "P", required = true)]
     pub profiles: Vec<PathBuf>,
@@ -330,6 +344,8 @@ pub(crate) struct Optimize {
     /// Bytes of the largest hot chunks, which should compress well.
     #[arg(long, default_value = "256K", hide_short_help = true)]
     pub max_chunk: ByteSize,
+    #[command(flatten)]
+    pub signed: signing::SignOutput,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
@@ -387,8 +403,8 @@ pub(crate) struct PrefetchFlags {
 /// Flags of `headstart mount`.
 #[derive(Debug, Args)]
 pub(crate) struct Mount {
-    /// The image.
-    pub image: PathBuf,
+    #[command(flatten)]
+    pub image: ImageArg,
     /// An empty directory, in which disk.img appears.
     pub dir: PathBuf,
     /// Also mount the file system in the disk here (loop device, read-only, nosuid, nodev).
@@ -425,10 +441,14 @@ pub(crate) struct Serve {
     /// An image, or NAME=IMAGE; a path whose first part has a `=` in it begins with `./`.
     #[arg(required = true, value_name = "[NAME=]IMAGE")]
     pub images: Vec<OsString>,
+    #[command(flatten)]
+    pub remote: RemoteFlags,
     /// Listen for NBD clients here: HOST:PORT (10809 when no port is given, 0 for any that is free; an IPv6 address in
     /// brackets) or unix:PATH. It can be given several times.
-    #[arg(long, required = true, value_name = "ADDRESS")]
+    #[arg(long, required_unless_present = "http", value_name = "ADDRESS")]
     pub nbd: Vec<NbdAddress>,
+    #[command(flatten)]
+    pub http: HttpFlags,
     #[command(flatten)]
     pub tls: TlsFlags,
     /// Read the images from an emulated medium, each from one of its own.
@@ -464,8 +484,8 @@ pub(crate) struct Status {
 /// Flags of `headstart run`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The image.
-    pub image: PathBuf,
+    #[command(flatten)]
+    pub image: ImageArg,
     /// The medium and when the command counts as ready.
     #[command(flatten)]
     pub start: StartFlags,
@@ -499,9 +519,10 @@ pub(crate) enum Vmm {
 
 /// Flags of `headstart boot`.
 #[derive(Debug, Args)]
+#[command(mut_arg("image", |arg| arg.value_name("DISK").help("An image, as a file or an address, or a raw disk of one file system without partitions")))]
 pub(crate) struct Boot {
-    /// An image, or a raw disk of one file system without partitions.
-    pub disk: PathBuf,
+    #[command(flatten)]
+    pub disk: ImageArg,
     /// What runs the guest.
     #[arg(long, value_enum, value_name = "VMM", default_value = "uml")]
     pub vmm: Vmm,
@@ -571,9 +592,10 @@ fn parse_seconds(text: &str) -> Result<std::time::Duration, String> {
 
 /// Flags of `headstart inspect`.
 #[derive(Debug, Args)]
+#[command(mut_arg("image", |arg| arg.value_name("FILE").help("An image, as a file or an address, or a profile")))]
 pub(crate) struct Inspect {
-    /// An image or a profile.
-    pub file: PathBuf,
+    #[command(flatten)]
+    pub file: ImageArg,
     /// Print a profile's reads as comma-separated values.
     #[arg(long)]
     pub csv: bool,
@@ -585,11 +607,17 @@ pub(crate) struct Inspect {
 /// Flags of `headstart verify`.
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
-    /// The image.
-    pub image: PathBuf,
+    #[command(flatten)]
+    pub image: ImageArg,
     /// Also compare every block with this raw disk.
     #[arg(long, value_name = "RAW")]
     pub against: Option<PathBuf>,
+    /// Also check that the owner of this public key (its text, or a .pub file) has signed the image.
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// The signature; IMAGE.minisig when not given.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub signature: Option<PathBuf>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -42,6 +42,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "serve",
         &[
             "headstart serve fast.hsi --nbd localhost                 # qemu-img info nbd://localhost/fast",
+            "headstart serve fast.hsi --http 0.0.0.0:8080             # headstart run http://HOST:8080/fast.hsi#hs1-... -- CMD",
             "headstart serve root=fast.hsi data.hsi --nbd unix:/run/disks.sock",
             "headstart serve fast.hsi --nbd localhost:0 --medium flat-10ms-25mbs --json",
             "headstart serve fast.hsi --nbd 0.0.0.0 --tls-certificates /etc/pki/nbd --tls-verify-peer",
@@ -57,6 +58,20 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("hydrate", &["headstart hydrate disk.raw", "headstart hydrate disk.raw --image moved.hsi --json"]),
     ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete"]),
+    ("cache show", &["headstart cache", "headstart cache show --json"]),
+    ("cache clear", &["headstart cache clear", "headstart cache clear --disk-cache /srv/cache"]),
+    ("cache limit", &["headstart cache limit 10G", "headstart cache limit 0      # keep nothing"]),
+    (
+        "keygen",
+        &["headstart keygen publisher      # publisher.key is secret, publisher.pub is for everybody"],
+    ),
+    (
+        "sign",
+        &[
+            "headstart sign fast.hsi --key publisher.key                                  # fast.hsi.minisig",
+            "headstart sign fast.hsi --key publisher.key --channel stable --expires 30    # stable.minisig",
+        ],
+    ),
     ("status", &["headstart status", "headstart status /mnt/root", "headstart status fast.hsi --json"]),
     ("top", &["headstart top", "headstart top /mnt/root --interval 0.5", "headstart top -n 1 fast.hsi"]),
     (

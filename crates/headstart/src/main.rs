@@ -2,6 +2,7 @@
 
 mod bad_sectors;
 mod boot;
+mod channel;
 mod cli;
 mod commands;
 mod demo;
@@ -9,12 +10,15 @@ mod doctor;
 mod examples;
 mod filling;
 mod lab_real;
+mod location;
 mod log_output;
 mod medium;
 mod mount8;
+mod remote;
 mod service;
 mod show;
 mod signals;
+mod signing;
 mod start;
 mod summary;
 mod workdir;
@@ -91,6 +95,9 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => return commands::serve::run(args, arguments, quiet).map(exit_code),
         Command::Status(args) => commands::status::run(args)?,
         Command::Top(args) => commands::top::run(args)?,
+        Command::Cache(args) => commands::disk_cache::run(args, quiet)?,
+        Command::Keygen(args) => commands::sign::keygen(args, quiet)?,
+        Command::Sign(args) => commands::sign::sign(args, quiet)?,
         Command::Mount(args) => return commands::mount::run(args, arguments, quiet).map(exit_code),
         Command::Attach(args) => return commands::attach::run(args, arguments, quiet).map(exit_code),
         Command::Hydrate(args) => commands::hydrate::run(args, quiet)?,

@@ -10,9 +10,15 @@ use clap::Args;
 use clap::builder::{PossibleValue, TypedValueParser};
 use hs_device::{Medium, Model};
 use hs_engine::queue::MediumTraits;
+use hs_image::OpenOptions;
+use hs_serve::ServeConfig;
 use hs_store::{Count, Counters, Emulate, Fault, FileStore, Retry, RetryCounters, RetrySnapshot, Store};
 
 use crate::bad_sectors::BadSectors;
+use crate::channel;
+use crate::cli::image::ImageArg;
+use crate::location::Place;
+use crate::remote::{self, Purpose};
 
 /// The medium called `name`, or the model that the file of that name describes, if it ends in `.toml`.
 pub(crate) fn named(name: &str) -> anyhow::Result<Medium> {
@@ -69,9 +75,16 @@ pub(crate) struct OnMedium {
     pub counters: Arc<Counters>,
     /// What had to be asked for again.
     pub retries: Arc<RetryCounters>,
+    /// How an image in it is to be opened.
+    pub image: OpenOptions,
 }
 
 impl OnMedium {
+    /// `config`, for an image in this.
+    pub(crate) fn config(&self, config: &ServeConfig) -> ServeConfig {
+        ServeConfig { image: self.image.clone(), ..config.clone() }
+    }
+
     /// What is to be said of a medium that failed; nothing of one that did not.
     pub(crate) fn trouble(&self) -> Option<String> {
         let RetrySnapshot { errors, first_error, .. } = self.retries.snapshot();
@@ -80,12 +93,20 @@ impl OnMedium {
     }
 }
 
-/// Opens `path` on `medium`. For an emulated medium the file is first read into the page cache, so
+/// Opens an image, or another file, on `medium`. For an emulated medium the file is first read into the page cache, so
 /// that the time of the real one does not show.
 ///
 /// From the inside out: the file, the damage of its surface, the time that the medium takes, what that counts, and
 /// further tries for what it could not read.
-pub(crate) fn open(path: &Path, medium: &Medium, damage: &Damage) -> anyhow::Result<OnMedium> {
+pub(crate) fn open(image: impl Into<ImageArg>, medium: &Medium, damage: &Damage) -> anyhow::Result<OnMedium> {
+    let image = channel::resolve(&image.into())?;
+    let path = match &image.image.place {
+        Place::File(path) => path,
+        Place::Remote(_) if *medium != Medium::None || !damage.bad_sectors.is_empty() => {
+            bail!("--medium and --bad-sectors are for files; {} lies elsewhere", image.display())
+        }
+        Place::Remote(address) => return remote::open(&image, address, Purpose::Serve),
+    };
     let file = Arc::new(FileStore::open(path).context("open")?);
     for bad in &damage.bad_sectors {
         if !bad.range.fits_in(file.len()) {
@@ -102,12 +123,16 @@ pub(crate) fn open(path: &Path, medium: &Medium, damage: &Damage) -> anyhow::Res
     let counters = counted.counters();
     let retry = Retry::new(counted);
     let retries = retry.counters();
-    Ok(OnMedium { store: Arc::new(retry), counters, retries })
+    let options = OpenOptions { name: image.image.name(), ..OpenOptions::default() };
+    Ok(OnMedium { store: Arc::new(retry), counters, retries, image: options })
 }
 
-/// What the engine is told of the medium that `path` lies on. A disk that turns still overlaps requests when it is real: the kernel and the
+/// What the engine is told of the medium that a file lies on; without one it is a network. A disk that turns still overlaps requests when it is real: the kernel and the
 /// drive have queues of their own, and each knows more of the next place than we do.
-pub(crate) fn traits(path: &Path, medium: &Medium) -> MediumTraits {
+pub(crate) fn traits(file: Option<&Path>, medium: &Medium) -> MediumTraits {
+    let Some(path) = file else {
+        return MediumTraits { rotational: false, overlaps: true, bytes_per_s: None };
+    };
     if *medium == Medium::None {
         return MediumTraits { rotational: turns(path), overlaps: true, bytes_per_s: None };
     }
@@ -146,12 +171,12 @@ mod tests {
     #[test]
     fn the_engine_is_told_what_an_emulated_medium_does() {
         let file = std::env::current_exe().expect("a path");
-        let of = |name| traits(&file, &Medium::parse(name).expect("known"));
+        let of = |name| traits(Some(&file), &Medium::parse(name).expect("known"));
         let [cd, hdd] = ["cd-24x-cav", "hdd-7200"].map(of);
         assert!(cd.rotational && hdd.rotational && !cd.overlaps && !hdd.overlaps);
         let flat = of("flat-10ms-25mbs");
         assert_eq!((flat.rotational, flat.overlaps, flat.bytes_per_s), (false, true, Some(25e6)));
         assert!(!of("flat-10ms-25mbs-serial").overlaps);
-        assert!(of("none").overlaps && !traits(Path::new("/proc/self/stat"), &Medium::None).rotational);
+        assert!(of("none").overlaps && !traits(Some(Path::new("/proc/self/stat")), &Medium::None).rotational);
     }
 }

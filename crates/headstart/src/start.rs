@@ -20,6 +20,7 @@ use hs_serve::{
 
 use hs_store::{RetrySnapshot, Snapshot};
 
+use crate::cli::image::ImageArg;
 use crate::cli::{LateMode, PrefetchLimits};
 use crate::medium::{self, Damage, OnMedium};
 use crate::summary::{Summary, peak_rss_bytes, seconds};
@@ -30,8 +31,8 @@ use crate::workdir::Workdir;
 pub(crate) enum Disk {
     /// A headstart image.
     Image {
-        /// The file.
-        path: PathBuf,
+        /// Where it lies.
+        image: Box<ImageArg>,
         /// How it is served.
         config: Box<ServeConfig>,
     },
@@ -101,12 +102,13 @@ enum Served {
 /// Makes a start, from opening the disk to the end of the command. Call
 /// `hs_serve::rootenv::enter_private_mounts` once before.
 pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
+    let opened = |on_medium: OnMedium| {
+        let bytes = on_medium.store.len();
+        (Some(on_medium), bytes)
+    };
     let (on_medium, disk_bytes) = match &spec.disk {
-        Disk::Image { path, .. } | Disk::Foreign { path } => {
-            let on_medium = medium::open(path, &spec.medium, &spec.damage)?;
-            let bytes = on_medium.store.len();
-            (Some(on_medium), bytes)
-        }
+        Disk::Image { image, .. } => opened(medium::open(&**image, &spec.medium, &spec.damage)?),
+        Disk::Foreign { path } => opened(medium::open(path, &spec.medium, &spec.damage)?),
         Disk::Directory { .. } => (None, 0),
     };
     let began = Instant::now();
@@ -173,7 +175,8 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
         (Disk::Image { config, .. }, Some(on_medium)) => {
             let disk = work.folder("disk")?;
             let watch = spec.watch.clone();
-            let served = ServedImage::start(Arc::clone(&on_medium.store), &disk, config, watch)?;
+            let config = on_medium.config(config);
+            let served = ServedImage::start(Arc::clone(&on_medium.store), &disk, &config, watch)?;
             let target = work.folder("fs")?;
             let fs = served.mount_fs(&target, &spec.mount)?;
             (Served::Image(Box::new(served)), Some(fs), target)
@@ -311,15 +314,19 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
 
 /// The served image's configuration for prefetching in `mode`, within `limits` where it is prefetched at all.
 pub(crate) fn config(
-    path: &Path,
+    image: &ImageArg,
     mode: Prefetching,
     limits: Option<PrefetchLimits>,
     medium: &Medium,
 ) -> anyhow::Result<Box<ServeConfig>> {
-    let source_name =
-        path.canonicalize().with_context(|| format!("open {}", path.display()))?.display().to_string();
+    let source_name = match image.file() {
+        Some(path) => {
+            path.canonicalize().with_context(|| format!("open {}", path.display()))?.display().to_string()
+        }
+        None => image.display().to_string(),
+    };
     let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
-    config.reader.queue = QueueConfig::for_medium(crate::medium::traits(path, medium));
+    config.reader.queue = QueueConfig::for_medium(crate::medium::traits(image.file(), medium));
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;
         config.prefetch.rate = limits.prefetch_rate;

@@ -103,7 +103,7 @@ fn make(folder: &Path, output: &Path) -> Outcome {
         ..Profile::default()
     };
     let options = OptimizeOptions { level: 1, ..OptimizeOptions::default() };
-    let report = optimize(&image, &cold, &[profile], output, &options, &|_| {})?;
+    let report = optimize(&image, Some(&cold), &[profile], output, &options, &|_| {})?;
     assert_eq!(report.extents, HOT_EXTENTS);
     Ok(())
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use hs_format::limits::WINDOW_ENTRY_BYTES;
 use hs_format::{ColdLeaf, ColdRoot, FormatError, Superblock, WindowRef};
-use hs_store::Store;
-use hs_units::ByteRange;
+use hs_store::{DiskCache, Store};
+use hs_units::{ByteRange, Digest};
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::ImageError;
+use crate::{ImageError, kept_chunks};
 
 /// An index of up to this size is read with one request: on a medium with latency the pieces would
 /// cost more than the transfer of the whole.
@@ -22,26 +22,26 @@ pub(crate) const KEPT_INDEX_BYTES: u64 = 2 << 20;
 const SMALLEST_LEAF_BYTES: u64 = 256;
 
 /// Which chunk holds a window: asked of the root, then of a leaf.
-#[derive(Debug)]
 pub(crate) struct ColdIndex {
     state: Mutex<State>,
     loading: Mutex<()>,
+    cache: Option<Arc<DiskCache>>,
 }
 
-#[derive(Debug)]
 struct State {
     root: Option<Arc<ColdRoot>>,
     leaves: LruCache<u64, Arc<ColdLeaf>>,
 }
 
 impl ColdIndex {
-    pub(crate) fn new(superblock: &Superblock) -> Self {
+    pub(crate) fn new(superblock: &Superblock, cache: Option<Arc<DiskCache>>) -> Self {
         let leaf_bytes = u64::from(superblock.cold.windows_per_leaf) * WINDOW_ENTRY_BYTES as u64;
         let leaves = (KEPT_INDEX_BYTES / leaf_bytes.max(SMALLEST_LEAF_BYTES)) as usize;
         let capacity = NonZeroUsize::new(leaves).unwrap_or(NonZeroUsize::MIN);
         Self {
             state: Mutex::new(State { root: None, leaves: LruCache::new(capacity) }),
             loading: Mutex::new(()),
+            cache,
         }
     }
 
@@ -85,7 +85,8 @@ impl ColdIndex {
     ) -> Result<Option<Arc<ColdLeaf>>, ImageError> {
         // One thread loads; the others find the result when it is their turn.
         let _turn = self.loading.lock();
-        if self.state.lock().root.is_none() && index_range(superblock).len <= WHOLE_INDEX_BYTES {
+        let is_kept = self.cache.as_ref().is_some_and(|cache| cache.has(&superblock.cold.root_digest));
+        if self.state.lock().root.is_none() && index_range(superblock).len <= WHOLE_INDEX_BYTES && !is_kept {
             match self.load_whole(store, superblock) {
                 // One place of the index that cannot be read must not take the rest with it.
                 Err(ImageError::Store(error)) => log::debug!("{}", error.with_causes()),
@@ -101,8 +102,8 @@ impl ColdIndex {
             return Ok(Some(Arc::clone(known)));
         }
         let at = superblock.cold.in_file(leaf_ref.range);
-        let bytes = read(store, at)?;
-        let decoded = ColdLeaf::decode(&bytes, leaf, &leaf_ref, superblock).map_err(in_file(store, at))?;
+        let decode = |bytes: &[u8]| ColdLeaf::decode(bytes, leaf, &leaf_ref, superblock);
+        let decoded = kept_chunks::table(store, self.cache.as_deref(), &leaf_ref.digest, at, decode)?;
         let decoded = Arc::new(decoded);
         self.state.lock().leaves.put(leaf, Arc::clone(&decoded));
         Ok(Some(decoded))
@@ -113,8 +114,9 @@ impl ColdIndex {
             return Ok(Arc::clone(root));
         }
         let at = superblock.cold.in_file(superblock.cold.root);
-        let bytes = read(store, at)?;
-        let root = Arc::new(ColdRoot::decode(&bytes, superblock).map_err(in_file(store, at))?);
+        let decode = |bytes: &[u8]| ColdRoot::decode(bytes, superblock);
+        let digest = &superblock.cold.root_digest;
+        let root = Arc::new(kept_chunks::table(store, self.cache.as_deref(), digest, at, decode)?);
         self.state.lock().root = Some(Arc::clone(&root));
         Ok(root)
     }
@@ -129,6 +131,12 @@ impl ColdIndex {
             &bytes[from..from + at.len as usize]
         };
         let root = Arc::new(ColdRoot::decode(piece(root_at), superblock).map_err(in_file(store, root_at))?);
+        let keep = |digest: &Digest, bytes: &[u8]| {
+            if let Some(cache) = &self.cache {
+                cache.put(digest, bytes);
+            }
+        };
+        keep(&superblock.cold.root_digest, piece(root_at));
         let mut state = self.state.lock();
         for (number, leaf_ref) in root.leaves.iter().enumerate().filter(|(_, leaf)| !leaf.is_zero()) {
             let at = superblock.cold.in_file(leaf_ref.range);
@@ -137,6 +145,7 @@ impl ColdIndex {
                 continue;
             }
             if let Ok(leaf) = ColdLeaf::decode(piece(at), number as u64, leaf_ref, superblock) {
+                keep(&leaf_ref.digest, piece(at));
                 state.leaves.put(number as u64, Arc::new(leaf));
             }
         }

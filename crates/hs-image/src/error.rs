@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hs_device::MediumError;
-use hs_format::FormatError;
+use hs_format::{FormatError, ImageDigest};
 use hs_layout::LayoutError;
 use hs_store::StoreError;
 use hs_trace::TraceError;
@@ -94,6 +94,16 @@ pub enum ImageError {
         expected: Digest,
         /// What the content gives.
         found: Digest,
+    },
+    /// The image is not the one that was asked for by its name.
+    #[error("{path}: it is another image: expected {expected}, found {found}")]
+    WrongName {
+        /// The image.
+        path: String,
+        /// The name that it must have.
+        expected: ImageDigest,
+        /// The name that it has.
+        found: ImageDigest,
     },
     /// A raw disk differs from the image.
     #[error("{path}: first difference from {against} in blocks {blocks}")]

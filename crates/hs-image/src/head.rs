@@ -12,14 +12,15 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use hs_format::Superblock;
+use hs_format::{ChunkRef, Superblock};
 use hs_store::Store;
 use hs_units::ByteRange;
 
 use crate::cold::in_file;
 use crate::hot_map::HotMap;
-use crate::image::ChunkSplitter;
-use crate::{Image, ImageError, SUPERBLOCK_BYTES};
+use crate::kept_chunks::Place;
+use crate::splitter::ChunkSplitter;
+use crate::{Image, ImageError, OpenOptions, SUPERBLOCK_BYTES};
 
 /// Chunks that may wait between the medium and the decompressing threads.
 const QUEUED_CHUNKS: usize = 16;
@@ -75,26 +76,37 @@ enum Opened {
 }
 
 impl Head {
-    pub(crate) fn open(store: Arc<dyn Store>, limit_bytes: u64) -> Result<(Image, Self), ImageError> {
+    pub(crate) fn open(
+        store: Arc<dyn Store>,
+        limit_bytes: u64,
+        options: &OpenOptions,
+    ) -> Result<(Image, Self), ImageError> {
+        if let Some(superblock) = options.kept_superblock(&*store) {
+            let image = Image::with_superblock(store, superblock, false, options)?;
+            return Ok((image, Begun::nothing(Instant::now()).head(bounded(0).1)));
+        }
         let (opened_tx, opened_rx) = bounded(1);
         let (message_tx, messages) = bounded(QUEUED_CHUNKS);
         let medium = Arc::clone(&store);
         let asked = Instant::now();
+        let wanted = options.clone();
         thread::Builder::new()
             .name("hs-open".to_owned())
-            .spawn(move || request(&*medium, asked, limit_bytes, &opened_tx, &message_tx))
+            .spawn(move || request(&*medium, asked, limit_bytes, &wanted, &opened_tx, &message_tx))
             .map_err(ImageError::io(store.name(), "start a thread"))?;
         match opened_rx.recv() {
             Ok(Opened::Tables { superblock, hot: Some(hot), head }) => {
-                Ok((Image::assemble(store, *superblock, false, hot), head.head(messages)))
+                options.opened(&superblock);
+                Ok((Image::assemble(store, *superblock, false, hot, options), head.head(messages)))
             }
             Ok(Opened::Tables { superblock, hot: None, head }) => {
-                Ok((Image::with_superblock(store, *superblock, false)?, head.head(messages)))
+                Ok((Image::with_superblock(store, *superblock, false, options)?, head.head(messages)))
             }
+            Ok(Opened::Failed(error @ ImageError::WrongName { .. })) => Err(error),
             // Piece by piece more of it may be had: the superblock has a mirror, and it goes without a hot region.
             Ok(Opened::Failed(error)) => {
                 log::debug!("{error}; it is read piece by piece");
-                Ok((Image::open(store)?, Begun::nothing(asked).head(messages)))
+                Ok((Image::open_as(store, options)?, Begun::nothing(asked).head(messages)))
             }
             Err(_) => Err(ImageError::Closed),
         }
@@ -108,12 +120,13 @@ enum Stage {
     /// The tables lie at this place, which this request does not come to.
     Elsewhere(u64),
     /// Cutting chunks; stops before this one.
-    Chunks { splitter: ChunkSplitter, sizes: Vec<usize>, end: u32 },
+    Chunks { splitter: ChunkSplitter, places: Vec<Place>, end: u32 },
 }
 
 struct Parser<'a> {
     store: &'a dyn Store,
     limit_bytes: u64,
+    options: &'a OpenOptions,
     opened: &'a Sender<Opened>,
     messages: &'a Sender<HeadMessage>,
     /// Bytes of the request so far, until the tables are complete.
@@ -131,12 +144,14 @@ fn request(
     store: &dyn Store,
     asked: Instant,
     limit_bytes: u64,
+    options: &OpenOptions,
     opened: &Sender<Opened>,
     messages: &Sender<HeadMessage>,
 ) {
     let mut parser = Parser {
         store,
         limit_bytes: limit_bytes.max(SUPERBLOCK_BYTES),
+        options,
         opened,
         messages,
         collected: Vec::new(),
@@ -207,7 +222,12 @@ impl Parser<'_> {
             let checked = Superblock::decode(&self.collected[..SUPERBLOCK_BYTES as usize])
                 .and_then(|superblock| superblock.check_file(self.store.len()).map(|()| superblock));
             match checked {
-                Ok(superblock) => self.superblock = Some(superblock),
+                Ok(superblock) => {
+                    if let Err(error) = self.options.check(self.store.name(), &superblock) {
+                        return self.fail(error);
+                    }
+                    self.superblock = Some(superblock);
+                }
                 Err(error) => {
                     let range = ByteRange::new(0, SUPERBLOCK_BYTES);
                     return self.fail(in_file(self.store, range)(error));
@@ -236,15 +256,19 @@ impl Parser<'_> {
         let wanted = (segment.index.len + segment.hints.len) as usize;
         match Image::decode_tables(superblock, 0, &self.collected[from..from + wanted]) {
             Ok((index, hints)) => {
-                let sizes: Vec<usize> =
-                    index.chunks.iter().map(|entry| entry.chunk.range.len as usize).collect();
-                let mut room = self.limit().saturating_sub(segment.chunks.offset) as usize;
-                let fits = |bytes: &&usize| room.checked_sub(**bytes).map(|rest| room = rest).is_some();
-                let end = sizes.iter().take_while(fits).count() as u32;
+                if let Some(cache) = &self.options.cache {
+                    cache.put(&segment.index_digest, &self.collected[from..from + wanted]);
+                }
+                let place = |chunk: ChunkRef| Place {
+                    at: ByteRange::new(segment.chunks.offset + chunk.range.offset, chunk.range.len),
+                    chunk,
+                };
+                let places: Vec<Place> = index.chunks.iter().map(|entry| place(entry.chunk)).collect();
+                let end = places.iter().take_while(|place| place.at.end() <= self.limit()).count() as u32;
                 let mut hot = HotMap::default();
                 hot.push(segment, index, hints);
                 self.announce(Some(hot), end, tables_end as u64);
-                self.stage = Stage::Chunks { splitter: ChunkSplitter::new(0), sizes, end };
+                self.stage = Stage::Chunks { splitter: ChunkSplitter::new(0), places, end };
             }
             Err(error) => return self.fail(in_file(self.store, tables)(error)),
         }
@@ -253,13 +277,16 @@ impl Parser<'_> {
     }
 
     fn push_chunks(&mut self, piece: &[u8]) -> ControlFlow<()> {
-        let Stage::Chunks { splitter, sizes, end } = &mut self.stage else { return ControlFlow::Break(()) };
+        let Stage::Chunks { splitter, places, end } = &mut self.stage else { return ControlFlow::Break(()) };
         if *end == 0 {
             return ControlFlow::Break(());
         }
-        let messages = self.messages;
-        let end = *end;
-        splitter.push(piece, |chunk| sizes[(chunk as usize).min(sizes.len() - 1)], &mut |chunk, stored| {
+        let (messages, cache, end) = (self.messages, self.options.cache.as_deref(), *end);
+        let stored_bytes = |chunk: u32| places[(chunk as usize).min(places.len() - 1)].at.len as usize;
+        splitter.push(piece, stored_bytes, &mut |chunk, stored| {
+            if let Some(cache) = cache {
+                places[chunk as usize].keep(cache, stored);
+            }
             if messages.send(HeadMessage::Chunk(chunk, stored.to_vec())).is_err() || chunk + 1 == end {
                 return ControlFlow::Break(());
             }

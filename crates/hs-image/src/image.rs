@@ -6,12 +6,13 @@ use std::sync::Arc;
 use hs_format::{
     ChunkRef, Decompressor, FormatError, Hint, Hints, HotIndex, ImageDigest, Superblock, WindowRef,
 };
-use hs_store::Store;
+use hs_store::{DiskCache, Store};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos};
 
-use crate::cold::{ColdIndex, in_file, read};
+use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
-use crate::{Head, ImageError, SUPERBLOCK_BYTES};
+use crate::kept_chunks::{self, Place};
+use crate::{Head, ImageError, OpenOptions, SUPERBLOCK_BYTES};
 
 /// What [`Image::stream_hot`] hands over.
 #[derive(Debug)]
@@ -34,6 +35,7 @@ pub struct Image {
     /// Why a part of the hot region is not used.
     hot_fault: Option<ImageError>,
     cold: ColdIndex,
+    cache: Option<Arc<DiskCache>>,
 }
 
 impl std::fmt::Debug for Image {
@@ -50,34 +52,54 @@ impl Image {
     /// # Errors
     /// When neither superblock is one, or a table breaks a rule of the format.
     pub fn open(store: Arc<dyn Store>) -> Result<Self, ImageError> {
-        let first = ByteRange::new(0, SUPERBLOCK_BYTES.min(store.len()));
-        let (superblock, from_mirror) = match read(&*store, first) {
-            Ok(bytes) => Self::read_superblock(&*store, &bytes)?,
-            Err(error) => (Self::read_mirror(&*store, &error)?.ok_or(error)?, true),
+        Self::open_as(store, &OpenOptions::default())
+    }
+
+    /// The same, with a name that it must have, and a cache of what is read.
+    ///
+    /// # Errors
+    /// As [`Image::open`], and [`ImageError::WrongName`] before anything but the superblock is looked at.
+    pub fn open_as(store: Arc<dyn Store>, options: &OpenOptions) -> Result<Self, ImageError> {
+        let (superblock, from_mirror) = match options.kept_superblock(&*store) {
+            Some(superblock) => (superblock, false),
+            None => {
+                let first = ByteRange::new(0, SUPERBLOCK_BYTES.min(store.len()));
+                let (superblock, from_mirror) = match read(&*store, first) {
+                    Ok(bytes) => Self::read_superblock(&*store, &bytes)?,
+                    Err(error) => (Self::read_mirror(&*store, &error)?.ok_or(error)?, true),
+                };
+                options.check(store.name(), &superblock)?;
+                (superblock, from_mirror)
+            }
         };
-        Self::with_superblock(store, superblock, from_mirror)
+        Self::with_superblock(store, superblock, from_mirror, options)
     }
 
     /// Opens the image with one request that goes on into the hot region: see [`Head`].
     ///
     /// # Errors
-    /// As [`Image::open`].
-    pub fn open_streaming(store: Arc<dyn Store>, limit_bytes: u64) -> Result<(Self, Head), ImageError> {
-        Head::open(store, limit_bytes)
+    /// As [`Image::open_as`].
+    pub fn open_streaming(
+        store: Arc<dyn Store>,
+        limit_bytes: u64,
+        options: &OpenOptions,
+    ) -> Result<(Self, Head), ImageError> {
+        Head::open(store, limit_bytes, options)
     }
 
     pub(crate) fn with_superblock(
         store: Arc<dyn Store>,
         superblock: Superblock,
         from_mirror: bool,
+        options: &OpenOptions,
     ) -> Result<Self, ImageError> {
         let mut hot = HotMap::default();
         let mut hot_fault = None;
         for (number, segment) in superblock.hot.iter().enumerate() {
             let at = ByteRange::new(segment.index.offset, segment.index.len + segment.hints.len);
-            let tables = read(&*store, at).and_then(|bytes| {
-                Self::decode_tables(&superblock, number, &bytes).map_err(in_file(&*store, at))
-            });
+            let decode = |bytes: &[u8]| Self::decode_tables(&superblock, number, bytes);
+            let cache = options.cache.as_deref();
+            let tables = kept_chunks::table(&*store, cache, &superblock.hot[number].index_digest, at, decode);
             match tables {
                 Ok((index, hints)) => hot.push(*segment, index, hints),
                 Err(error) if error.is_damage() => {
@@ -87,7 +109,8 @@ impl Image {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self { hot_fault, ..Self::assemble(store, superblock, from_mirror, hot) })
+        options.opened(&superblock);
+        Ok(Self { hot_fault, ..Self::assemble(store, superblock, from_mirror, hot, options) })
     }
 
     pub(crate) fn assemble(
@@ -95,9 +118,11 @@ impl Image {
         superblock: Superblock,
         from_mirror: bool,
         hot: HotMap,
+        options: &OpenOptions,
     ) -> Self {
-        let cold = ColdIndex::new(&superblock);
-        Self { store, superblock, from_mirror, hot, hot_fault: None, cold }
+        let cold = ColdIndex::new(&superblock, options.cache.clone());
+        let cache = options.cache.clone();
+        Self { store, superblock, from_mirror, hot, hot_fault: None, cold, cache }
     }
 
     /// The superblock that `first` holds, else the mirror at the end of the file.
@@ -294,7 +319,7 @@ impl Image {
     pub fn load_window(&self, window: u64, tools: &mut Decompressor) -> Result<Option<Vec<u8>>, ImageError> {
         let WindowRef::Chunk(chunk) = self.window(window)? else { return Ok(None) };
         let at = self.cold_range(&chunk);
-        let stored = read(&*self.store, at)?;
+        let stored = self.stored(Place { chunk, at })?;
         self.decode(&chunk, &stored, tools, at, || format!("cold window {window}")).map(Some)
     }
 
@@ -316,12 +341,26 @@ impl Image {
         run: &[ChunkRef],
         sink: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>,
     ) -> Result<(), ImageError> {
-        let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
-        let at = self.cold_range(first);
-        let range = ByteRange::new(at.offset, last.range.end() - first.range.offset);
-        let mut splitter = ChunkSplitter::new(0);
-        let stored_bytes = |number: u32| run[number as usize].range.len as usize;
-        Ok(self.store.stream(range, &mut |piece| splitter.push(piece, stored_bytes, sink))?)
+        let places: Vec<Place> =
+            run.iter().map(|chunk| Place { chunk: *chunk, at: self.cold_range(chunk) }).collect();
+        kept_chunks::stream(&*self.store, self.cache.as_deref(), &places, &mut |event| match event {
+            StreamEvent::FirstByte => ControlFlow::Continue(()),
+            StreamEvent::Chunk(number, stored) => sink(number, stored),
+        })?;
+        Ok(())
+    }
+
+    /// The stored bytes of a chunk. They are verified if they come from the cache.
+    fn stored(&self, place: Place) -> Result<Vec<u8>, ImageError> {
+        Ok(kept_chunks::one(&*self.store, self.cache.as_deref(), place)?)
+    }
+
+    /// Says that the hot chunks from `first` on will be streamed in order.
+    pub fn expect_hot_stream(&self, first: u32) {
+        if first < self.hot_chunk_count() {
+            let end = self.hot.contiguous_end(first);
+            self.store.expect_stream(self.hot_range(first..end));
+        }
     }
 
     /// The decompressed bytes of a hot chunk, read with a request of their own.
@@ -329,8 +368,8 @@ impl Image {
     /// # Errors
     /// When they cannot be read, or are not what their digest says.
     pub fn load_hot(&self, chunk: u32, tools: &mut Decompressor) -> Result<Vec<u8>, ImageError> {
-        let (_, at) = self.hot.chunk(chunk);
-        let stored = read(&*self.store, at)?;
+        let (entry, at) = self.hot.chunk(chunk);
+        let stored = self.stored(Place { chunk: entry.chunk, at })?;
         self.decode_hot(chunk, &stored, tools)
     }
 
@@ -378,19 +417,20 @@ impl Image {
         let mut stopped = false;
         while next < chunks.end && !stopped {
             let end = chunks.end.min(self.hot.contiguous_end(next));
-            let range = self.hot_range(next..end);
-            let mut splitter = ChunkSplitter::new(next);
-            self.store.stream(range, &mut |piece| {
-                if bytes == 0 && sink(StreamEvent::FirstByte).is_break() {
-                    stopped = true;
-                    return ControlFlow::Break(());
-                }
-                bytes += piece.len() as u64;
-                let flow = splitter.push(
-                    piece,
-                    |chunk| self.hot.chunk(chunk).1.len as usize,
-                    &mut |chunk, stored| sink(StreamEvent::Chunk(chunk, stored)),
-                );
+            let place = |chunk| {
+                let (entry, at) = self.hot.chunk(chunk);
+                Place { chunk: entry.chunk, at }
+            };
+            let places: Vec<Place> = (next..end).map(place).collect();
+            kept_chunks::stream(&*self.store, self.cache.as_deref(), &places, &mut |event| {
+                let flow = match event {
+                    StreamEvent::FirstByte if bytes > 0 => ControlFlow::Continue(()),
+                    StreamEvent::FirstByte => sink(StreamEvent::FirstByte),
+                    StreamEvent::Chunk(number, stored) => {
+                        bytes += stored.len() as u64;
+                        sink(StreamEvent::Chunk(next + number, stored))
+                    }
+                };
                 stopped = flow.is_break();
                 flow
             })?;
@@ -411,43 +451,4 @@ fn check_superblock(store: &dyn Store, bytes: &[u8]) -> Result<Superblock, Forma
     let superblock = Superblock::decode(bytes)?;
     superblock.check_file(store.len())?;
     Ok(superblock)
-}
-
-/// Cuts a stream of bytes into the chunks that it holds.
-pub(crate) struct ChunkSplitter {
-    next: u32,
-    partial: Vec<u8>,
-}
-
-impl ChunkSplitter {
-    pub(crate) const fn new(first: u32) -> Self {
-        Self { next: first, partial: Vec::new() }
-    }
-
-    /// Takes the next bytes; hands each whole chunk to `sink`, without a copy when the piece holds it.
-    pub(crate) fn push(
-        &mut self,
-        mut piece: &[u8],
-        stored_bytes: impl Fn(u32) -> usize,
-        sink: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        while !piece.is_empty() {
-            let want = stored_bytes(self.next);
-            let take = (want - self.partial.len()).min(piece.len());
-            let (head, rest) = piece.split_at(take);
-            piece = rest;
-            if self.partial.is_empty() && take == want {
-                sink(self.next, head)?;
-            } else {
-                self.partial.extend_from_slice(head);
-                if self.partial.len() < want {
-                    break;
-                }
-                sink(self.next, &self.partial)?;
-                self.partial.clear();
-            }
-            self.next += 1;
-        }
-        ControlFlow::Continue(())
-    }
 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
@@ -94,14 +95,14 @@ pub struct OptimizeReport {
     pub image_digest: hs_format::ImageDigest,
 }
 
-/// Writes to `output` the image at `path` with the hot region that `profiles` ask for; a hot region
-/// that it had is replaced.
+/// Writes to `output` the image with the hot region that `profiles` ask for; a hot region that it had is
+/// replaced. Where the image is a `file`, its cold region is shared with it if the file system can.
 ///
 /// # Errors
 /// When a profile is of another disk, the image is damaged or the output cannot be written.
 pub fn optimize(
     image: &Image,
-    path: &Path,
+    file: Option<&Path>,
     profiles: &[Profile],
     output: &Path,
     options: &OptimizeOptions,
@@ -137,7 +138,7 @@ pub fn optimize(
         }
     };
     if placement == Placement::End {
-        copy_cold(path, &mut superblock, &mut output)?;
+        copy_cold(image, file, &mut superblock, &mut output)?;
     }
     if !plan.chunks.is_empty() {
         let segment = write_hot(image, &plan, profiles, &mut output, options, progress)?;
@@ -147,7 +148,7 @@ pub fn optimize(
         superblock.hot.push(segment);
     }
     if placement == Placement::Front {
-        copy_cold(path, &mut superblock, &mut output)?;
+        copy_cold(image, file, &mut superblock, &mut output)?;
     }
     superblock.image_bytes = output.position() + SUPERBLOCK_BYTES;
     write_superblock(&mut output, &superblock)?;
@@ -168,11 +169,24 @@ fn costs(image: &Image, plan: &LayoutPlan, medium: Medium) -> Result<Option<Plac
 }
 
 /// Copies the cold region to the current position.
-fn copy_cold(path: &Path, superblock: &mut Superblock, output: &mut Output) -> Result<(), ImageError> {
+fn copy_cold(
+    image: &Image,
+    file: Option<&Path>,
+    superblock: &mut Superblock,
+    output: &mut Output,
+) -> Result<(), ImageError> {
     let old = superblock.cold.range;
-    let file = File::open(path).map_err(ImageError::io(path, "open"))?;
     superblock.cold.range.offset = output.position();
-    output.copy_from(&file, old.offset, old.len)
+    if let Some(path) = file {
+        let file = File::open(path).map_err(ImageError::io(path, "open"))?;
+        return output.copy_from(&file, old.offset, old.len);
+    }
+    let mut written = Ok(());
+    image.store().stream(old, &mut |piece| {
+        written = output.write(piece);
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    written
 }
 
 /// Writes index, hints and chunks at the current position.

@@ -1,6 +1,7 @@
 //! The driver loop and the front ends.
 //!
 //! - [`fuse`]: a disk shown as one file in a read-only FUSE file system, over our own thin transport.
+//! - [`http`]: images as files, over HTTP.
 //! - [`nbd`]: disks of images over the network block device protocol.
 //! - [`self_filling`]: a sparse file that is filled before it is read.
 //! - [`loopdev`]: a file attached to a loop device.
@@ -15,6 +16,7 @@ mod error;
 pub mod fsmount;
 pub mod fuse;
 mod fuse2fs;
+pub mod http;
 mod image_disk;
 pub mod loopdev;
 mod memory;

@@ -154,6 +154,9 @@ impl Driver {
             let decode = move || driver.decode(&reader, &stored, push.as_deref());
             running.decoders.push(spawn(format!("hs-decode-{number}"), decode)?);
         }
+        if self.is_enabled() {
+            reader.image().expect_hot_stream(head.as_ref().map_or(0, |head| head.chunks));
+        }
         if let Some(head) = head.filter(|head| head.chunks > 0 && self.is_enabled()) {
             let mut engine = self.engine.lock();
             let id = engine.handle_head(self.at(head.asked), head.chunks, head.bytes_before);

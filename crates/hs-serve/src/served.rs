@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_engine::PrefetchConfig;
-use hs_image::{ImageError, Reader, ReaderOptions, Watch};
+use hs_image::{ImageError, OpenOptions, Reader, ReaderOptions, Watch};
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, BlockRange};
 
@@ -41,6 +41,8 @@ pub enum Prefetching {
 /// How an image is served.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
+    /// Which image it must be, and where what is read of it is kept.
+    pub image: OpenOptions,
     /// Where prefetched blocks go.
     pub prefetching: Prefetching,
     /// Limits of the prefetch.
@@ -58,6 +60,7 @@ pub struct ServeConfig {
 impl Default for ServeConfig {
     fn default() -> Self {
         Self {
+            image: OpenOptions::default(),
             prefetching: Prefetching::default(),
             prefetch: PrefetchConfig::default(),
             reader: ReaderOptions::default(),

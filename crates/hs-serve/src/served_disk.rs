@@ -47,10 +47,11 @@ impl ServedDisk {
     ) -> Result<Self, ServedError> {
         let enabled = config.prefetching != Prefetching::Off;
         let (image, head) = if enabled {
-            let (image, head) = Image::open_streaming(store, 2 * config.prefetch.first_request_bytes)?;
+            let (image, head) =
+                Image::open_streaming(store, 2 * config.prefetch.first_request_bytes, &config.image)?;
             (image, Some(head))
         } else {
-            (Image::open(store)?, None)
+            (Image::open_as(store, &config.image)?, None)
         };
         let image = Arc::new(image);
         let began = head.as_ref().map_or_else(Instant::now, |head| head.asked);

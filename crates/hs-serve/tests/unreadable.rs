@@ -49,7 +49,9 @@ impl Serving {
     fn start(store: Arc<dyn Store>, budget_bytes: u64) -> Self {
         let config =
             PrefetchConfig { budget_bytes, first_request_bytes: 60_000, ..PrefetchConfig::default() };
-        let (image, head) = Image::open_streaming(store, 2 * config.first_request_bytes).expect("an image");
+        let (image, head) =
+            Image::open_streaming(store, 2 * config.first_request_bytes, &hs_image::OpenOptions::default())
+                .expect("an image");
         let image = Arc::new(image);
         let driver = Driver::new(&image, config, true, Instant::now());
         let options = ReaderOptions { demand_threads: 2, cache_bytes: 300_000, ..ReaderOptions::default() };

@@ -26,7 +26,17 @@ pub(crate) fn collect(store: &dyn Store, range: ByteRange) -> Result<Vec<u8>, St
 /// Checks the store that `make` makes of `len` bytes; also an empty one.
 pub(crate) fn check<S: Store>(make: impl Fn(Vec<u8>) -> S, len: usize) {
     let model = noise(len, 1);
-    let store = make(model.clone());
+    check_filled(&make(model.clone()), &model);
+
+    let empty = make(Vec::new());
+    assert!(empty.is_empty());
+    assert!(empty.read_at(0, &mut []).is_ok());
+    assert!(matches!(empty.read_at(0, &mut [0]), Err(StoreError::Short { available: 0, .. })));
+}
+
+/// Checks a store of these bytes, which are some.
+pub(crate) fn check_filled(store: &dyn Store, model: &[u8]) {
+    let len = model.len();
     assert_eq!(store.len(), len as u64);
     assert!(!store.is_empty() && !store.name().is_empty());
 
@@ -35,16 +45,11 @@ pub(crate) fn check<S: Store>(make: impl Fn(Vec<u8>) -> S, len: usize) {
         let offset = prng.below(len as u64 + 1);
         let count =
             prng.below(len as u64 - offset + 1).min(if prng.below(2) == 0 { 5_000 } else { u64::MAX });
-        check_range(&store, &model, ByteRange::new(offset, count));
+        check_range(store, model, ByteRange::new(offset, count));
     }
-    check_range(&store, &model, ByteRange::new(0, len as u64));
-    check_outside(&store);
-    check_break(&store, &model);
-
-    let empty = make(Vec::new());
-    assert!(empty.is_empty());
-    assert!(empty.read_at(0, &mut []).is_ok());
-    assert!(matches!(empty.read_at(0, &mut [0]), Err(StoreError::Short { available: 0, .. })));
+    check_range(store, model, ByteRange::new(0, len as u64));
+    check_outside(store);
+    check_break(store, model);
 }
 
 fn check_range(store: &dyn Store, model: &[u8], range: ByteRange) {

@@ -99,7 +99,7 @@ impl Requests {
 }
 
 impl Counters {
-    fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, bytes: AtomicU64::new(0), requests: Mutex::default() }
     }
 
@@ -118,26 +118,27 @@ impl Counters {
 }
 
 /// One request in service; ends it when dropped, also when a sink panics.
-struct InService<'a> {
-    counters: &'a Counters,
+pub(crate) struct InService {
+    counters: Arc<Counters>,
     range: ByteRange,
     delivered: u64,
 }
 
-impl<'a> InService<'a> {
-    fn begin(counters: &'a Counters, range: ByteRange) -> Self {
+impl InService {
+    pub(crate) fn begin(counters: &Arc<Counters>, range: ByteRange) -> Self {
         let mut requests = counters.requests.lock();
         requests.begin(counters.clock.now(), range);
-        Self { counters, range, delivered: 0 }
+        drop(requests);
+        Self { counters: Arc::clone(counters), range, delivered: 0 }
     }
 
-    fn deliver(&mut self, bytes: u64) {
+    pub(crate) fn deliver(&mut self, bytes: u64) {
         self.delivered += bytes;
         self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 
-impl Drop for InService<'_> {
+impl Drop for InService {
     fn drop(&mut self) {
         let mut requests = self.counters.requests.lock();
         requests.end(self.counters.clock.now(), self.range, self.delivered);
@@ -201,6 +202,10 @@ impl<S: Store> Store for Count<S> {
             request.deliver(piece.len() as u64);
             sink(piece)
         })
+    }
+
+    fn expect_stream(&self, range: ByteRange) {
+        self.inner.expect_stream(range);
     }
 }
 

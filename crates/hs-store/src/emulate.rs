@@ -143,6 +143,10 @@ impl<S: Store> Store for Emulate<S> {
         }
         result
     }
+
+    fn expect_stream(&self, range: ByteRange) {
+        self.inner.expect_stream(range);
+    }
 }
 
 #[cfg(test)]

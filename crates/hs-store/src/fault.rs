@@ -286,6 +286,10 @@ impl<S: Store> Store for Fault<S> {
             _ => Ok(()),
         }
     }
+
+    fn expect_stream(&self, range: ByteRange) {
+        self.inner.expect_stream(range);
+    }
 }
 
 #[cfg(test)]

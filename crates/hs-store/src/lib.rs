@@ -26,17 +26,22 @@
 //! | --- | --- | --- |
 //! | [`FileStore`] | backend | a regular file or a block device |
 //! | [`MemoryStore`] | backend | a vector of bytes |
+//! | [`http::HttpStore`] | backend | a file on a web server, by ranges |
 //! | [`Emulate`] | layer | takes as long as another medium would |
 //! | [`Count`] | layer | counts requests, bytes, seeks and busy time |
 //! | [`Retry`] | layer | asks again for what the medium could not read |
 //! | [`Fault`] | layer | damages, fails or delays chosen places |
+//!
+//! Beside them, [`DiskCache`] keeps on disk what was fetched, by digest.
 
 mod clock;
 mod count;
+mod disk_cache;
 mod emulate;
 mod error;
 mod fault;
 mod file;
+pub mod http;
 mod memory;
 mod retry;
 
@@ -47,6 +52,7 @@ use hs_units::ByteRange;
 
 pub use clock::{Clock, Monotonic};
 pub use count::{Count, Counters, Snapshot};
+pub use disk_cache::{DiskCache, DiskCacheCounts, DiskCacheUsage};
 pub use emulate::Emulate;
 pub use error::StoreError;
 pub use fault::{Fault, FaultKind, Rule};
@@ -88,6 +94,10 @@ pub trait Store: Send + Sync {
     /// As for [`read_at`](Self::read_at). Pieces from before the fault may have been handed out,
     /// except that a range that does not lie in the store hands out none.
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError>;
+
+    /// Says that `range` is going to be streamed in order, by several calls of [`stream`](Self::stream). A store to which
+    /// each request costs a round trip may bring it all with one.
+    fn expect_stream(&self, _range: ByteRange) {}
 }
 
 /// Forwards every method to what the pointer points at.
@@ -108,6 +118,9 @@ macro_rules! store_through_pointer {
             }
             fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
                 (**self).stream(range, sink)
+            }
+            fn expect_stream(&self, range: ByteRange) {
+                (**self).expect_stream(range);
             }
         }
     )*};

@@ -94,8 +94,13 @@ impl RetryCounters {
         places.told.len() < MAX_TOLD && places.told.insert(at / BLOCK_BYTES)
     }
 
+    /// A request is made again.
+    pub(crate) fn tried_again(&self) {
+        self.retries.fetch_add(1, Relaxed);
+    }
+
     /// A request failed for good, at this byte if that is known.
-    fn gave_up(&self, at: Option<u64>, error: &StoreError) {
+    pub(crate) fn gave_up(&self, at: Option<u64>, error: &StoreError) {
         self.errors.fetch_add(1, Relaxed);
         self.failed_in_a_row.fetch_add(1, Relaxed);
         let mut places = self.places.lock();
@@ -156,7 +161,7 @@ impl<S: Store> Retry<S> {
                 return Err(error);
             }
             left -= 1;
-            self.counters.retries.fetch_add(1, Relaxed);
+            self.counters.tried_again();
             let mut came = 0;
             let result = self.inner.stream(rest, &mut |piece| {
                 came += piece.len() as u64;
@@ -217,6 +222,10 @@ impl<S: Store> Store for Retry<S> {
         }
         let Err(error) = result else { return Ok(()) };
         self.again(ByteRange::new(range.offset + came, range.len - came), true, error, sink)
+    }
+
+    fn expect_stream(&self, range: ByteRange) {
+        self.inner.expect_stream(range);
     }
 }
 

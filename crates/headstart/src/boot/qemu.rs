@@ -89,8 +89,8 @@ impl OnQemu {
                 let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
                 self.qemu(spec, nowhere, &mut |offset, bytes| file.read_exact_at(bytes, offset))?
             }
-            BootDisk::Image(path, _) => {
-                let image = open_image(path)?;
+            BootDisk::Image(image, _) => {
+                let image = open_image(&**image)?;
                 let mut blocks = Blocks::new(&image);
                 self.qemu(spec, nowhere, &mut |offset, bytes| blocks.read_at(offset, bytes))?
             }
@@ -137,7 +137,7 @@ impl OnQemu {
         spec: &BootSpec,
         read: &mut ReadDisk<'_>,
     ) -> anyhow::Result<(PathBuf, Option<PathBuf>)> {
-        let (BootDisk::Image(disk, _) | BootDisk::Raw(disk)) = &spec.disk;
+        let disk = spec.disk.image();
         let mut take = |name: &str, places: &[&str]| -> anyhow::Result<Option<PathBuf>> {
             for place in places {
                 let context = || format!("read {place} in {}", disk.display());
@@ -152,7 +152,7 @@ impl OnQemu {
         };
         match take("kernel", &KERNELS)? {
             Some(kernel) => Ok((kernel, take("initrd", &INITRDS)?)),
-            None => bail!(GuestError::NoKernel { disk: disk.clone() }),
+            None => bail!(GuestError::NoKernel { disk: disk.word() }),
         }
     }
 }

@@ -6,14 +6,15 @@ use clap::Args;
 use hs_device::Medium;
 
 use super::PrefetchLimits;
+use super::image::{ImageArg, RemoteFlags};
 use crate::filling::Descriptors;
 use crate::medium::{Damage, MediumParser};
 
 /// Flags of `headstart attach`.
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
-    /// The image.
-    pub image: PathBuf,
+    #[command(flatten)]
+    pub image: ImageArg,
     /// The file, on ext4, XFS or btrfs; made when it does not exist, gone on with when it does.
     pub file: PathBuf,
     /// Stay in the foreground; Ctrl-C or SIGTERM ends it.
@@ -60,6 +61,8 @@ pub(crate) struct Hydrate {
     /// The image, where nothing fills the file now and the image is not where it was.
     #[arg(long)]
     pub image: Option<PathBuf>,
+    #[command(flatten)]
+    pub remote: RemoteFlags,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

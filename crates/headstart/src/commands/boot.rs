@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::{open_image, profile, write_whole};
 use crate::boot::{self, BootDisk, BootSpec, Booted, KernelOf, QemuSpec};
+use crate::cli::image::ImageArg;
 use crate::cli::{Boot, Vmm};
 use crate::show;
 use crate::start;
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
 pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
     let recorder = Arc::new(Recorder::default());
     let spec = spec(args, Some(Arc::clone(&recorder)))?;
-    let BootDisk::Image(path, _) = &spec.disk else {
+    let BootDisk::Image(image, _) = &spec.disk else {
         bail!(
             "{} is a raw disk: a boot is recorded from an image, build one of it first",
             args.disk.display()
@@ -75,7 +76,7 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
     if dropped > 0 {
         log::warn!("{dropped} reads beyond the limit of a profile were not recorded");
     }
-    let image = open_image(path)?;
+    let image = open_image(&**image)?;
     let mut recorded = Profile {
         disk_digest: image.disk_digest(),
         disk_bytes: image.disk_bytes(),
@@ -108,9 +109,9 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
         if recorder.is_some() {
             config.disk_read_ahead_kib = 0;
         }
-        BootDisk::Image(args.disk.clone(), config)
+        BootDisk::Image(Box::new(args.disk.clone()), config)
     } else {
-        BootDisk::Raw(args.disk.clone())
+        BootDisk::Raw(args.disk.file().map(Path::to_owned).unwrap_or_default())
     };
     check_file_system(&disk, &vmm)?;
     Ok(BootSpec {
@@ -158,7 +159,9 @@ fn vmm(args: &Boot) -> anyhow::Result<boot::Vmm> {
 }
 
 /// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the same once more.
-fn is_image(path: &Path) -> anyhow::Result<bool> {
+fn is_image(image: &ImageArg) -> anyhow::Result<bool> {
+    // Nothing else is looked for elsewhere, or vouched for.
+    let Some(path) = image.file().filter(|_| image.image.trust.is_none()) else { return Ok(true) };
     let store = Retry::new(FileStore::open(path)?);
     let Some(mirror) = store.len().checked_sub(SUPERBLOCK_BYTES as u64) else { return Ok(false) };
     let mut magic = [0; IMAGE_MAGIC.len()];
@@ -170,11 +173,12 @@ fn is_image(path: &Path) -> anyhow::Result<bool> {
 
 /// Fails for a disk that no guest's kernel could mount as its root; of the usual kernel it is known what it can.
 fn check_file_system(disk: &BootDisk, vmm: &boot::Vmm) -> anyhow::Result<()> {
-    let (path, file_system) = match disk {
-        BootDisk::Raw(path) => (path, FileSystem::detect(path)?),
-        BootDisk::Image(path, _) => (path, file_system_in(&open_image(path)?, path)?),
+    let file_system = match disk {
+        BootDisk::Raw(path) => FileSystem::detect(path)?,
+        BootDisk::Image(image, _) => file_system_in(&open_image(&**image)?)?,
     };
-    let path = path.display();
+    let disk_image = disk.image();
+    let path = disk_image.display();
     match vmm {
         _ if file_system == FileSystem::Ext4 => {}
         boot::Vmm::Uml { kernel } if kernel.file_name() == Some(uml::PROGRAM.as_ref()) => {
@@ -188,8 +192,9 @@ fn check_file_system(disk: &BootDisk, vmm: &boot::Vmm) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn file_system_in(image: &Image, path: &Path) -> anyhow::Result<FileSystem> {
+fn file_system_in(image: &Image) -> anyhow::Result<FileSystem> {
     let mut blocks = Blocks::new(image);
-    let found = FileSystem::detect_with(path, |offset, bytes| blocks.read_at(offset, bytes))?;
+    let found =
+        FileSystem::detect_with(Path::new(image.name()), |offset, bytes| blocks.read_at(offset, bytes))?;
     Ok(found)
 }

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::fit::{Fitted, combine, fit};
 use super::optimize::Placed;
+use super::sign::sign_output;
 use super::{open_image, read_profiles};
 use crate::cli::Build;
 use crate::show::{self, Bar};
@@ -64,10 +65,12 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     } else {
         let (cold, hot, fitted) = build_and_optimize(&source, args, &build, profiles, &show)?;
         drop(bar);
+        sign_output(hot.image_digest, &args.output, args.signed.sign.as_deref())?;
         let placed = Placed::new(args.use_of.medium, &hot);
         return print(&args.output, args.json, &cold, Some((&hot, placed)), fitted);
     };
     drop(bar);
+    sign_output(report.image_digest, &args.output, args.signed.sign.as_deref())?;
     print(&args.output, args.json, &report, None, Vec::new())
 }
 
@@ -89,7 +92,7 @@ fn build_and_optimize(
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
     options.layout.combine = combine(&args.use_of);
     options.place = Place::FastestOn(args.use_of.medium);
-    let hot = hs_image::optimize(&image, cold_file.path(), &profiles, &args.output, &options, show)?;
+    let hot = hs_image::optimize(&image, Some(cold_file.path()), &profiles, &args.output, &options, show)?;
     Ok((cold, hot, fitted))
 }
 

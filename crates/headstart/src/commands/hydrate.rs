@@ -1,22 +1,23 @@
 //! `headstart hydrate`
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hs_device::Medium;
 use hs_image::Progress;
 use hs_serve::self_filling::{
-    Attachment, FillError, FillOptions, FillProgress, Found, Marker, SelfFilling, Subject, look_at,
+    Attachment, FillError, FillOptions, FillProgress, Found, Marker, SelfFilling, look_at,
 };
 use hs_serve::{Prefetching, ServeConfig};
-use hs_store::{FileStore, Retry, Store};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{open_image, status};
 use crate::cli::Hydrate;
+use crate::cli::image::ImageArg;
 use crate::filling::{Request, ask};
+use crate::medium::{self, Damage};
 use crate::service::careful::resolve;
 use crate::show::{self, Bar};
 use crate::signals::Ends;
@@ -40,9 +41,10 @@ pub(crate) fn run(args: &Hydrate, quiet: bool) -> anyhow::Result<()> {
             watch(&args.file, &bar)?;
         } else {
             let known = || header.map(|header| header.image).filter(|path| !path.as_os_str().is_empty());
-            let image = args.image.clone().or_else(known).with_context(|| {
+            let word = args.image.clone().or_else(known).with_context(|| {
                 format!("where the image of {} lies is not known: give --image", args.file.display())
             })?;
+            let image = ImageArg::parse(word.as_os_str(), &args.remote)?;
             complete(&args.file, &image, &bar)?;
         }
     }
@@ -91,11 +93,10 @@ fn watch(file: &Path, bar: &Bar) -> anyhow::Result<()> {
 }
 
 /// This process does.
-fn complete(file: &Path, image_path: &Path, bar: &Bar) -> anyhow::Result<()> {
+fn complete(file: &Path, image_arg: &ImageArg, bar: &Bar) -> anyhow::Result<()> {
     let signals = Ends::block()?;
-    let image = open_image(image_path)?;
-    let subject =
-        Subject::of(&image, image_path).with_context(|| format!("open {}", image_path.display()))?;
+    let image = open_image(image_arg)?;
+    let subject = image_arg.subject(&image)?;
     drop(image);
     let found = match Attachment::open(file, &subject) {
         Err(error @ (FillError::KernelLacksEvents { .. } | FillError::NeedsRoot)) => {
@@ -108,10 +109,10 @@ fn complete(file: &Path, image_path: &Path, bar: &Bar) -> anyhow::Result<()> {
         found => found?,
     };
     let Found::Incomplete(attachment) = found else { return Ok(()) };
-    let store = FileStore::open(image_path).with_context(|| format!("open {}", image_path.display()))?;
-    let store: Arc<dyn Store> = Arc::new(Retry::new(store));
+    let on_medium = medium::open(image_arg, &Medium::None, &Damage::default())?;
     let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
-    let filling = SelfFilling::start(store, &config, attachment, FillOptions { hydrate: true })?;
+    let config = on_medium.config(&config);
+    let filling = SelfFilling::start(on_medium.store, &config, attachment, FillOptions { hydrate: true })?;
     let pause = Timespec::try_from(SHOW_EVERY).context("the time to wait")?;
     while !filling.is_finished() {
         let is_over = !filling.is_hydrating();

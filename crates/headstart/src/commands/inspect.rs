@@ -11,15 +11,22 @@ use serde_json::json;
 
 use super::{open_image, read_profile};
 use crate::cli::Inspect;
+use crate::cli::image::ImageArg;
 use crate::show;
 
 /// Says what a file holds.
 pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
+    let Some(path) = args.file.file() else {
+        if args.csv {
+            bail!("--csv prints the reads of a profile, which is a file of this machine");
+        }
+        return image(&args.file, args.json);
+    };
     let mut magic = Vec::new();
-    let file = File::open(&args.file).with_context(|| format!("open {}", args.file.display()))?;
+    let file = File::open(path).with_context(|| format!("open {}", args.file.display()))?;
     file.take(8).read_to_end(&mut magic).with_context(|| format!("read {}", args.file.display()))?;
     match magic.as_slice() {
-        b"HSPROF\0\0" => profile(args),
+        b"HSPROF\0\0" => profile(args, path),
         b"HSIMAGE\0" if args.csv => {
             bail!("--csv prints the reads of a profile; {} is an image", args.file.display())
         }
@@ -28,8 +35,8 @@ pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
     }
 }
 
-fn profile(args: &Inspect) -> anyhow::Result<()> {
-    let profile = read_profile(&args.file)?;
+fn profile(args: &Inspect, path: &Path) -> anyhow::Result<()> {
+    let profile = read_profile(path)?;
     if args.csv {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         let written = profile.csv(&mut out).and_then(|()| out.flush());
@@ -63,8 +70,8 @@ fn profile(args: &Inspect) -> anyhow::Result<()> {
     print(&object, args.json)
 }
 
-fn image(path: &Path, json: bool) -> anyhow::Result<()> {
-    let image = open_image(path)?;
+fn image(image: &ImageArg, json: bool) -> anyhow::Result<()> {
+    let image = open_image(image)?;
     let superblock = image.superblock();
     let segments: Vec<_> = superblock
         .hot

@@ -3,6 +3,7 @@
 pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod build;
+pub(crate) mod disk_cache;
 pub(crate) mod docs;
 pub(crate) mod export;
 pub(crate) mod fit;
@@ -15,22 +16,33 @@ pub(crate) mod optimize;
 pub(crate) mod profile;
 pub(crate) mod run;
 pub(crate) mod serve;
+mod serve_http;
+pub(crate) mod sign;
 pub(crate) mod status;
 pub(crate) mod top;
 pub(crate) mod verify;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::Context;
+use hs_device::Medium;
 use hs_image::Image;
-use hs_store::{FileStore, Retry};
 use hs_trace::Profile;
 
-/// Opens the image at `path` on its real medium.
-pub(crate) fn open_image(path: &Path) -> anyhow::Result<Image> {
-    let store = FileStore::open(path).with_context(|| format!("open {}", path.display()))?;
-    Ok(Image::open(Arc::new(Retry::new(store)))?)
+use crate::channel;
+use crate::cli::image::ImageArg;
+use crate::location::Place;
+use crate::medium::{self, Damage};
+use crate::remote::{self, Purpose};
+
+/// Opens an image on its real medium.
+pub(crate) fn open_image(image: impl Into<ImageArg>) -> anyhow::Result<Image> {
+    let image = channel::resolve(&image.into())?;
+    let on_medium = match &image.image.place {
+        Place::File(_) => medium::open(&image, &Medium::None, &Damage::default())?,
+        Place::Remote(address) => remote::open(&image, address, Purpose::Look)?,
+    };
+    Ok(Image::open_as(on_medium.store, &on_medium.image)?)
 }
 
 /// Reads the profile at `path`.

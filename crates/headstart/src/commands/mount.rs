@@ -20,10 +20,11 @@ use super::run::prefetching;
 use crate::cli::{Mount, PrefetchMode};
 use crate::medium::OnMedium;
 use crate::service::background::{self, LogFile, Parent};
-use crate::service::careful::{self, resolve};
+use crate::service::careful;
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
+use crate::service::pinned;
 use crate::service::run_folder::{RunFolder, StatusSocket};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
@@ -96,16 +97,18 @@ impl Server<'_> {
                 log::warn!("cleared away what a server that died had left at {}", args.dir.display());
             }
             let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
-            careful::refuse_to_cover_itself(&args.image, RunFolder::place().as_deref(), &targets)?;
+            careful::refuse_to_cover_itself(args.image.file(), RunFolder::place().as_deref(), &targets)?;
         }
-        let mut config = start::config(&args.image, prefetching, Some(args.prefetch.limits), &args.medium)?;
+        let image = pinned::recall(kept, 0, &args.image)?;
+        let mut config = start::config(&image, prefetching, Some(args.prefetch.limits), &args.medium)?;
         args.cache.apply(&mut config);
-        let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
+        let on_medium = medium::open(&image, &args.medium, &args.damage)?;
         let store = Arc::clone(&on_medium.store);
         let served = match held {
-            Some(held) => ServedImage::resume(store, held, &config, None)?,
-            None => ServedImage::start(store, &args.dir, &config, None)?,
+            Some(held) => ServedImage::resume(store, held, &on_medium.config(&config), None)?,
+            None => ServedImage::start(store, &args.dir, &on_medium.config(&config), None)?,
         };
+        pinned::keep(&self.supervisor, 0, &image, served.reader().image().image_digest())?;
         let session = served.session();
         self.supervisor.keep("session", HeldAs::of(session), session.descriptors())?;
         Ok((on_medium, served))
@@ -205,7 +208,7 @@ impl Server<'_> {
             supervisor: self.supervisor.process(),
             restarts: self.supervisor.restarts(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            image: shown(&resolve(&self.args.image)),
+            image: self.args.image.shown(),
             dir: shown(served.session().mount_point()),
             fs: target.map(shown),
             since: unix_now(),

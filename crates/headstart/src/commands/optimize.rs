@@ -10,7 +10,9 @@ use hs_units::ByteSize;
 use serde::Serialize;
 
 use super::fit::{Fitted, combine, fit};
+use super::sign::sign_output;
 use super::{open_image, read_profiles};
+use crate::channel;
 use crate::cli::Optimize;
 use crate::show::{self, Bar};
 
@@ -121,7 +123,8 @@ impl Compared {
 /// Adds a hot region.
 pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     let mut profiles = read_profiles(&args.profiles)?;
-    let image = open_image(&args.image)?;
+    let location = channel::resolve(&args.image)?;
+    let image = open_image(&location)?;
     let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, quiet)?;
     let mut options =
         OptimizeOptions { codec: args.codec.codec, level: args.codec.level, ..OptimizeOptions::default() };
@@ -130,10 +133,12 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     options.layout.combine = combine(&args.use_of);
     options.place = Place::FastestOn(args.use_of.medium);
     let bar = Bar::new(quiet);
-    let report = hs_image::optimize(&image, &args.image, &profiles, &args.output, &options, &|progress| {
-        bar.update(progress);
-    })?;
+    let report =
+        hs_image::optimize(&image, location.file(), &profiles, &args.output, &options, &|progress| {
+            bar.update(progress);
+        })?;
     drop(bar);
+    sign_output(report.image_digest, &args.output, args.signed.sign.as_deref())?;
     let optimized = Optimized {
         image: args.output.display().to_string(),
         image_bytes: report.image_bytes,

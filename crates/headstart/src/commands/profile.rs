@@ -1,19 +1,20 @@
 //! `headstart profile`
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
+use hs_device::Medium;
 use hs_image::{Blocks, Image};
 use hs_serve::{FsDriver, MountFsOptions, Prefetching, Recorder, ServeConfig, ServedImage};
-use hs_store::FileStore;
 use hs_trace::{BlockDigest, FileUse, ReadAhead};
 use hs_units::{ByteSize, Nanos};
 use serde::Serialize;
 
 use super::{open_image, run, write_whole};
 use crate::cli::Profile;
+use crate::cli::image::ImageArg;
+use crate::medium::{self, Damage};
 use crate::show;
 use crate::start::{self, Disk, Start, Started};
 use crate::summary::Summary;
@@ -70,7 +71,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     let mut config = start::config(&args.image, Prefetching::Off, None, &args.start.medium)?;
     config.disk_read_ahead_kib = run::disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
     let spec = Start {
-        disk: Disk::Image { path: args.image.clone(), config },
+        disk: Disk::Image { image: Box::new(args.image.clone()), config },
         medium: args.start.medium,
         damage: args.start.damage.clone(),
         mount,
@@ -134,11 +135,12 @@ pub(crate) fn digests(image: &Image, profile: &hs_trace::Profile) -> anyhow::Res
 }
 
 /// Mounts the image once more, from its real medium, and asks the file system where its files lie.
-fn files(image: &Path, profile: &hs_trace::Profile) -> anyhow::Result<Vec<FileUse>> {
+fn files(image: &ImageArg, profile: &hs_trace::Profile) -> anyhow::Result<Vec<FileUse>> {
     let work = Workdir::new()?;
+    let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
     let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
-    let store = Arc::new(FileStore::open(image).context("open")?);
-    let served = ServedImage::start(store, &work.folder("disk")?, &config, None)?;
+    let config = on_medium.config(&config);
+    let served = ServedImage::start(on_medium.store, &work.folder("disk")?, &config, None)?;
     let options = MountFsOptions { warm: false, ..MountFsOptions::default() };
     let mounted = served.mount_fs(&work.folder("fs")?, &options)?;
     Ok(hs_serve::block_files::map(&mounted.target(), &profile.block_set())?)

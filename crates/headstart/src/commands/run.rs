@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::Context;
 use hs_serve::{FsDriver, MountFsOptions, Prefetching};
 
 use super::write_whole;
@@ -24,14 +25,15 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         );
     }
     let disk = if args.foreign {
-        Disk::Foreign { path: args.image.clone() }
+        let path = args.image.file().context("a foreign disk is a file of this machine")?;
+        Disk::Foreign { path: path.to_owned() }
     } else {
         let prefetching = prefetching(mode);
         let mut config =
             start::config(&args.image, prefetching, Some(args.prefetch.limits), &args.start.medium)?;
         args.cache.apply(&mut config);
         config.disk_read_ahead_kib = disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
-        Disk::Image { path: args.image.clone(), config }
+        Disk::Image { image: Box::new(args.image.clone()), config }
     };
     Ok(Start {
         disk,

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -13,13 +13,16 @@ use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
+use super::serve_http;
 use crate::cli::cache::CacheSize;
+use crate::cli::image::{ImageArg, RemoteFlags};
 use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
 use crate::medium::OnMedium;
-use crate::service::careful::{self, resolve};
-use crate::service::handover::Supervisor;
+use crate::service::careful;
+use crate::service::handover::{Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
+use crate::service::pinned;
 use crate::service::run_folder::{RunFolder, StatusSocket};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
@@ -38,55 +41,97 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     let signals = Ends::block()?;
     let (supervisor, mut kept) = Supervisor::at(args.serving.supervisor_fd)?;
     let options = NbdOptions { tls: tls(&args.tls)?, ..NbdOptions::default() };
-    let named: Vec<Named> = args.images.iter().map(|word| Named::parse(word)).collect::<Result<_, _>>()?;
+    let parse = |word: &OsString| Named::parse(word, &args.remote);
+    let mut named: Vec<Named> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
+    for (number, named) in named.iter_mut().enumerate() {
+        named.image = pinned::recall(&mut kept, number, &named.image)?;
+    }
+    let mut http = serve_http::Served::start(args, &named, &mut kept, &supervisor)?;
+    let start = |named| Served::start(args, named);
     let served: Vec<Served> =
-        named.into_iter().map(|named| Served::start(args, named)).collect::<Result<_, _>>()?;
-    let exports = served.iter().map(Served::export).collect();
-    let mut server = match kept.take::<()>("nbd")? {
-        Some(((), sockets)) => NbdServer::resume(exports, sockets, options)?,
-        None => NbdServer::start(exports, &args.nbd, options)?,
-    };
-    supervisor.keep("nbd", (), server.sockets())?;
+        if args.nbd.is_empty() { Vec::new() } else { named.iter().map(start).collect::<Result<_, _>>()? };
+    for (number, served) in served.iter().enumerate() {
+        pinned::keep(&supervisor, number, &served.named.image, served.disk.reader().image().image_digest())?;
+    }
+    let mut nbd = nbd(args, &served, &mut kept, options)?;
+    if let Some(nbd) = &nbd {
+        supervisor.keep("nbd", (), nbd.sockets())?;
+    }
     let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
     careful::take_care();
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
     if !quiet && supervisor.restarts() == 0 {
-        say_where(&served, &server, metrics.as_ref());
+        if let Some(http) = &http {
+            http.say_where(&named);
+        }
+        say_where(&served, nbd.as_ref(), metrics.as_ref());
     }
     let subjects: Vec<Subject<'_>> = served
         .iter()
         .enumerate()
-        .map(|(number, served)| served.subject(args, &supervisor, server.uris(number)))
+        .map(|(number, served)| served.subject(args, &supervisor, &uris(nbd.as_ref(), number)))
         .collect();
+    let statuses = || -> Vec<Status> {
+        subjects.iter().map(Subject::now).chain(http.iter().flat_map(serve_http::Served::statuses)).collect()
+    };
     // A supervisor speaks to whoever manages the service.
     let manager = if supervisor.process().is_none() { Manager::of_this_process() } else { Manager::none() };
-    let words = format!("{} images for NBD clients", served.len());
+    let words = match (args.nbd.is_empty(), args.http.http.is_empty()) {
+        (false, true) => format!("{} images for NBD clients", named.len()),
+        (true, false) => format!("{} images over HTTP", named.len()),
+        _ => format!("{} images for NBD clients and over HTTP", named.len()),
+    };
     supervisor.ready(&words);
     manager.ready(&words);
-    let ended = metrics::answered_meanwhile(
-        metrics,
-        || subjects.iter().map(Subject::now).collect(),
-        || wait_for_end(&signals, socket.as_ref(), &subjects),
-    );
+    let ended =
+        metrics::answered_meanwhile(metrics, statuses, || wait_for_end(&signals, socket.as_ref(), &statuses));
     supervisor.ending();
     manager.stopping();
-    server.stop();
+    if let Some(nbd) = &mut nbd {
+        nbd.stop();
+    }
     ended?;
     for trouble in served.iter().filter_map(|served| served.on_medium.trouble()) {
         log::warn!("{trouble}");
     }
     drop(subjects);
+    if let Some(http) = &mut http {
+        http.stop();
+    }
     if args.json {
-        show::json(&Totals::of(args, &served, server.stats(), began))?;
+        let stats = nbd.as_ref().map(NbdServer::stats).unwrap_or_default();
+        let http = http.as_ref().map(serve_http::Served::totals);
+        show::json(&Totals::of(args, &served, stats, http, began))?;
     }
     Ok(0)
 }
 
+/// The NBD server, if there is to be one.
+fn nbd(
+    args: &Serve,
+    served: &[Served],
+    kept: &mut Kept,
+    options: NbdOptions,
+) -> anyhow::Result<Option<NbdServer>> {
+    if args.nbd.is_empty() {
+        return Ok(None);
+    }
+    let exports = served.iter().map(Served::export).collect();
+    Ok(Some(match kept.take::<()>("nbd")? {
+        Some(((), sockets)) => NbdServer::resume(exports, sockets, options)?,
+        None => NbdServer::start(exports, &args.nbd, options)?,
+    }))
+}
+
+fn uris(nbd: Option<&NbdServer>, number: usize) -> Vec<String> {
+    nbd.map(|nbd| nbd.uris(number).to_vec()).unwrap_or_default()
+}
+
 /// Tells a person where clients find what.
-fn say_where(served: &[Served], server: &NbdServer, metrics: Option<&MetricsSocket>) {
+fn say_where(served: &[Served], nbd: Option<&NbdServer>, metrics: Option<&MetricsSocket>) {
     for (number, served) in served.iter().enumerate() {
-        for uri in server.uris(number) {
-            eprintln!("{} served at {uri}", served.named.path.display());
+        for uri in uris(nbd, number) {
+            eprintln!("{} served at {uri}", served.named.image.display());
         }
     }
     if let Some(metrics) = metrics {
@@ -107,30 +152,34 @@ fn tls(flags: &TlsFlags) -> anyhow::Result<Option<NbdTls>> {
 }
 
 /// An image and the name of its export.
-struct Named {
-    name: String,
-    path: PathBuf,
+#[derive(Clone)]
+pub(super) struct Named {
+    pub(super) name: String,
+    pub(super) image: ImageArg,
 }
 
 impl Named {
     /// `NAME=IMAGE`, or an image whose file has a name.
-    fn parse(word: &OsStr) -> anyhow::Result<Self> {
+    fn parse(word: &OsStr, remote: &RemoteFlags) -> anyhow::Result<Self> {
         let bytes = word.as_bytes();
         let cut = bytes.iter().position(|byte| *byte == b'=').filter(|at| !bytes[..*at].contains(&b'/'));
-        let (name, path) = match cut {
-            Some(at) => (OsStr::from_bytes(&bytes[..at]), OsStr::from_bytes(&bytes[at + 1..])),
-            None => (Path::new(word).file_name().unwrap_or_default(), word),
+        let (given, word) = match cut {
+            Some(at) => (Some(OsStr::from_bytes(&bytes[..at])), OsStr::from_bytes(&bytes[at + 1..])),
+            None => (None, word),
         };
+        let image = ImageArg::parse(word, remote)?;
+        let of_image = image.image.file_name();
+        let name = given.or(of_image.as_deref()).unwrap_or_default();
         let name =
-            name.to_str().with_context(|| format!("{}: NBD has no name for it", path.display()))?.to_owned();
+            name.to_str().with_context(|| format!("{}: NBD has no name for it", image.display()))?.to_owned();
         let name = match cut {
             Some(_) => name,
             None => name.strip_suffix(".hsi").unwrap_or(&name).to_owned(),
         };
-        if name.is_empty() || path.is_empty() {
-            bail!("'{}' is neither an image nor NAME=IMAGE", word.display());
+        if name.is_empty() || word.is_empty() {
+            bail!("'{}' is neither an image nor NAME=IMAGE", image.display());
         }
-        Ok(Self { name, path: path.into() })
+        Ok(Self { name, image })
     }
 }
 
@@ -142,18 +191,20 @@ struct Served {
 }
 
 impl Served {
-    fn start(args: &Serve, named: Named) -> anyhow::Result<Self> {
+    fn start(args: &Serve, named: &Named) -> anyhow::Result<Self> {
+        let named = named.clone();
         let prefetching = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
         // All images share the budget, and the cache.
         let budget = ByteSize(args.limits.budget.0 / args.images.len() as u64);
         let mut config = start::config(
-            &named.path,
+            &named.image,
             prefetching,
             Some(PrefetchLimits { budget, ..args.limits }),
             &args.medium,
         )?;
         args.cache.apply_shared(&mut config, args.images.len(), CacheSize::Auto);
-        let on_medium = medium::open(&named.path, &args.medium, &args.damage)?;
+        let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
+        let config = on_medium.config(&config);
         let disk = ServedDisk::start(on_medium.store.clone(), &config, None)?;
         Ok(Self { named, on_medium, disk })
     }
@@ -175,8 +226,7 @@ impl Served {
                 supervisor: supervisor.process(),
                 restarts: supervisor.restarts(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                // JSON has no other paths; one that is no text is shown with marks in it.
-                image: resolve(&self.named.path).to_string_lossy().into_owned().into(),
+                image: self.named.image.shown(),
                 nbd: Some(uris.join(" ")),
                 since: unix_now(),
                 medium: args.medium.to_string(),
@@ -210,7 +260,7 @@ impl Served {
 fn wait_for_end(
     signals: &Ends,
     socket: Option<&StatusSocket>,
-    subjects: &[Subject<'_>],
+    statuses: &dyn Fn() -> Vec<Status>,
 ) -> anyhow::Result<()> {
     loop {
         let mut events = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
@@ -223,10 +273,7 @@ fn wait_for_end(
             return Ok(());
         }
         if let Some(socket) = socket {
-            socket.answer(|| {
-                let statuses: Vec<Status> = subjects.iter().map(Subject::now).collect();
-                serde_json::to_vec(&statuses).unwrap_or_default()
-            });
+            socket.answer(|| serde_json::to_vec(&statuses()).unwrap_or_default());
         }
     }
 }
@@ -239,6 +286,10 @@ struct Totals {
     connections: u64,
     reads: u64,
     sent_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_requests: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_sent_bytes: Option<u64>,
     peak_rss_bytes: Option<u64>,
     exports: Vec<ExportSummary>,
 }
@@ -252,10 +303,16 @@ struct ExportSummary {
 }
 
 impl Totals {
-    fn of(args: &Serve, served: &[Served], stats: NbdStats, began: Instant) -> Self {
+    fn of(
+        args: &Serve,
+        served: &[Served],
+        stats: NbdStats,
+        http: Option<(u64, u64)>,
+        began: Instant,
+    ) -> Self {
         let summary_of = |served: &Served| ExportSummary {
             name: served.named.name.clone(),
-            image: served.named.path.to_string_lossy().into_owned().into(),
+            image: served.named.image.display().to_string().into(),
             summary: served.summary(args, began),
         };
         Self {
@@ -264,6 +321,8 @@ impl Totals {
             connections: stats.connections,
             reads: stats.reads,
             sent_bytes: stats.sent_bytes,
+            http_requests: http.map(|(requests, _)| requests),
+            http_sent_bytes: http.map(|(_, bytes)| bytes),
             peak_rss_bytes: peak_rss_bytes(),
             exports: served.iter().map(summary_of).collect(),
         }
@@ -275,8 +334,8 @@ mod tests {
     use super::*;
 
     fn named(word: &str) -> (String, String) {
-        let named = Named::parse(OsStr::new(word)).expect(word);
-        (named.name, named.path.display().to_string())
+        let named = Named::parse(OsStr::new(word), &RemoteFlags::default()).expect(word);
+        (named.name, named.image.display().to_string())
     }
 
     #[test]
@@ -288,12 +347,14 @@ mod tests {
             ("root=/srv/fast.hsi", "root", "/srv/fast.hsi"),
             ("a.hsi=b=c.hsi", "a.hsi", "b=c.hsi"),
             ("./a=b.hsi", "a=b", "./a=b.hsi"),
+            ("https://host/dir/fast.hsi", "fast", "https://host/dir/fast.hsi"),
+            ("root=http://host/", "root", "http://host/"),
         ] {
             assert_eq!(named(word), (name.to_owned(), path.to_owned()));
         }
         for bad in ["", "=x", "x=", "/", ".hsi"] {
-            assert!(Named::parse(OsStr::new(bad)).is_err(), "{bad}");
+            assert!(Named::parse(OsStr::new(bad), &RemoteFlags::default()).is_err(), "{bad}");
         }
-        assert!(Named::parse(OsStr::from_bytes(b"\xff.hsi")).is_err());
+        assert!(Named::parse(OsStr::from_bytes(b"\xff.hsi"), &RemoteFlags::default()).is_err());
     }
 }

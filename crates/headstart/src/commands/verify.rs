@@ -1,12 +1,15 @@
 //! `headstart verify`
 
+use anyhow::Context;
 use hs_image::source::{Source, SourceOptions};
 use hs_units::ByteSize;
 use serde::Serialize;
 
 use super::open_image;
+use crate::channel;
 use crate::cli::Verify;
 use crate::show::{self, Bar};
+use crate::signing::keys::Key;
 
 #[derive(Serialize)]
 struct Verified {
@@ -17,11 +20,22 @@ struct Verified {
     compared_bytes: u64,
     disk_digest: String,
     image_digest: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signed_by: Option<String>,
 }
 
 /// Checks an image.
 pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     let image = open_image(&args.image)?;
+    let key = args.key.as_deref().map(Key::from_word).transpose()?;
+    let signed = match &key {
+        Some(key) => {
+            let path = args.signature.clone().or_else(|| args.image.file().map(channel::beside));
+            let path = path.context("of an image that lies elsewhere, give the --signature")?;
+            Some(channel::verify_file(&path, key, image.image_digest())?)
+        }
+        None => None,
+    };
     let other = match &args.against {
         Some(path) => {
             Some((Source::open(path, &SourceOptions::default(), &|_| {})?, path.display().to_string()))
@@ -40,6 +54,7 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
         compared_bytes: report.compared_bytes,
         disk_digest: image.disk_digest().to_string(),
         image_digest: image.image_digest().to_string(),
+        signed_by: key.as_ref().map(ToString::to_string),
     };
     if args.json {
         return show::json(&verified);
@@ -53,6 +68,9 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     ));
     if let Some((_, name)) = &other {
         show::line(format_args!("every block equals {name}"));
+    }
+    if let (Some(pointer), Some(key)) = (&signed, &key) {
+        show::line(format_args!("signed as {} by {key} on {}", pointer.channel, pointer.date));
     }
     show::line(verified.image_digest);
     Ok(())

@@ -125,8 +125,9 @@ pub(super) fn optimize(
     let profiles = std::slice::from_ref(profile);
     let options = OptimizeOptions::default();
     let draft = cache.draft(files.fast);
-    let report =
-        hs_image::optimize(&image, &path, profiles, &draft, &options, &|progress| bar.update(progress))?;
+    let report = hs_image::optimize(&image, Some(&path), profiles, &draft, &options, &|progress| {
+        bar.update(progress)
+    })?;
     cache.keep(files.fast, &report.image_digest.to_string())?;
     Ok(report)
 }

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use anyhow::Context;
-use hs_serve::self_filling::{Attachment, FillError, Found, Left, Marker, Subject, Survivors, deny_events};
+use hs_serve::self_filling::{Attachment, FillError, Found, Left, Marker, Survivors, deny_events};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::control::{Asking, Control, Request, ask};
@@ -28,8 +28,7 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
     let signals = Ends::block()?;
     let parent = Parent::of(args);
     let image = open_image(&args.image)?;
-    let subject =
-        Subject::of(&image, &args.image).with_context(|| format!("open {}", args.image.display()))?;
+    let subject = args.image.subject(&image)?;
     drop(image);
     let name = args.file.display();
     let attachment = match Attachment::open(&args.file, &subject) {

@@ -31,6 +31,7 @@ pub(crate) fn serve(args: &Attach, descriptors: Descriptors) -> anyhow::Result<(
     let config = start::config(&args.image, mode, Some(args.limits), &args.medium)?;
     let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
     let options = FillOptions { hydrate: !args.no_hydrate };
+    let config = on_medium.config(&config);
     let filling = SelfFilling::start(on_medium.store.clone(), &config, attachment, options)?;
     careful::take_care();
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
@@ -134,7 +135,7 @@ impl Serving<'_> {
             fixed: Status {
                 pid: std::process::id(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
-                image: shown(resolve(&self.args.image)),
+                image: self.args.image.shown(),
                 dir: shown(resolve(&self.args.file)),
                 since: self.since,
                 medium: self.args.medium.to_string(),

@@ -67,17 +67,22 @@ pub(crate) fn survive_low_memory() {
 /// Refuses to cover with a mount what the server needs when it is started again: its program, the
 /// image, and its run folder.
 pub(crate) fn refuse_to_cover_itself(
-    image: &Path,
+    image: Option<&Path>,
     run_folder: Option<&Path>,
     targets: &[&Path],
 ) -> anyhow::Result<()> {
     let program = std::fs::read_link("/proc/self/exe").context("find this program")?;
-    let image = image.canonicalize().with_context(|| format!("open {}", image.display()))?;
+    let image = image
+        .map(|image| image.canonicalize().with_context(|| format!("open {}", image.display())))
+        .transpose()?;
     for target in targets {
         // One that cannot be resolved is refused with a better reason by whoever mounts there.
         let Ok(target) = target.canonicalize() else { continue };
-        let own =
-            [("the image", Some(&*image)), ("this program", Some(&program)), ("the run folder", run_folder)];
+        let own = [
+            ("the image", image.as_deref()),
+            ("this program", Some(&program)),
+            ("the run folder", run_folder),
+        ];
         if let Some((what, path)) = covered(&target, &own) {
             bail!(
                 "{what} {} lies in {}, which the mount would cover: a server must not lie on the root that \

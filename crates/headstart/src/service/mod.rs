@@ -5,6 +5,7 @@ pub(crate) mod careful;
 pub(crate) mod handover;
 pub(crate) mod metrics;
 pub(crate) mod notify;
+pub(crate) mod pinned;
 pub(crate) mod queue_status;
 pub(crate) mod run_folder;
 pub(crate) mod status;

@@ -3,6 +3,7 @@
 mod bad_sectors;
 mod boots;
 mod cache;
+mod channels;
 mod demo;
 mod filling;
 #[path = "../../../hs-serve/tests/support/filling.rs"]
@@ -18,10 +19,13 @@ mod nbd_reconnect;
 mod nbd_tls;
 mod qemu_boots;
 mod qemu_kernels;
+mod remote;
 mod rootless;
 mod scene;
+mod serve_http;
 mod service;
 mod starts;
 mod supervised;
 mod under_systemd;
 mod usage;
+mod web;

@@ -11,7 +11,7 @@ const TOOLS: &[&str] = &["certtool", "nbdinfo", "nbdcopy", "qemu-img"];
 
 /// A folder with an authority, a server's certificate for localhost, and a client's of the same authority, in the layout
 /// that libnbd and QEMU share.
-fn certificates(scene: &Scene, name: &str) -> String {
+pub(crate) fn certificates(scene: &Scene, name: &str) -> String {
     let folder = scene.folder(name);
     let path = |file: &str| format!("{folder}/{file}");
     let template = |file: &str, lines: &str| fs::write(path(file), lines).expect("written");

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 27] = [
+const COMMANDS: [&[&str]; 32] = [
     &["build"],
     &["import"],
     &["export"],
@@ -16,6 +16,11 @@ const COMMANDS: [&[&str]; 27] = [
     &["hydrate"],
     &["detach"],
     &["status"],
+    &["cache", "show"],
+    &["cache", "clear"],
+    &["cache", "limit"],
+    &["keygen"],
+    &["sign"],
     &["top"],
     &["run"],
     &["boot"],

@@ -55,7 +55,7 @@ proptest! {
         let rules = [(300, 3), (3000, 11)]
             .map(|(micros, one_in)| Rule::new(FaultKind::Delay(Duration::from_micros(micros)), EVERYTHING).one_in(one_in));
         let store = Fault::new(FileStore::open(bench.path("hot.hsi")).expect("opened"), rules.to_vec(), seed);
-        let (image, head) = Image::open_streaming(Arc::new(store), 1 + prng.below(300_000)).expect("an image");
+        let (image, head) = Image::open_streaming(Arc::new(store), 1 + prng.below(300_000), &hs_image::OpenOptions::default()).expect("an image");
         let image = Arc::new(image);
         let policy = Arc::new(Books::default());
         let reader = Arc::new(reader_with(&image, 4, 1 << cache_log, policy.clone()));

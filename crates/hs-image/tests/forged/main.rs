@@ -100,7 +100,7 @@ fn read_plainly(store: &Arc<MemoryStore>) -> Reception {
 }
 
 fn read_streaming(store: &Arc<MemoryStore>) -> Result<(), ImageError> {
-    let (image, head) = Image::open_streaming(store.clone(), 1 << 20)?;
+    let (image, head) = Image::open_streaming(store.clone(), 1 << 20, &hs_image::OpenOptions::default())?;
     let image = Arc::new(image);
     let reader = reader_with(&image, 2, 1 << 20, Arc::new(JoinAll));
     let mut tools = Decompressor::new();

@@ -170,7 +170,7 @@ fn open_plainly(store: Arc<dyn Store>) -> Result<(Reader, bool), ImageError> {
 }
 
 fn open_streaming(store: Arc<dyn Store>) -> Result<(Reader, bool), ImageError> {
-    let (image, head) = Image::open_streaming(store, 1 << 20)?;
+    let (image, head) = Image::open_streaming(store, 1 << 20, &hs_image::OpenOptions::default())?;
     let image = Arc::new(image);
     let reader = reader_with(&image, 1, 1 << 20, Arc::new(JoinAll));
     let mut tools = Decompressor::new();

@@ -181,7 +181,9 @@ fn the_opening_request_may_fail_anywhere() {
             let file = FileStore::open(bench.path("hot")).expect("opened");
             let rule = Rule::new(kind, ByteRange::new(block * 4096, 4096)).times(1);
             let fault = Arc::new(Fault::new(file, vec![rule], 1));
-            let (image, head) = Image::open_streaming(fault.clone(), 1 << 20).expect("an image");
+            let (image, head) =
+                Image::open_streaming(fault.clone(), 1 << 20, &hs_image::OpenOptions::default())
+                    .expect("an image");
             drop(head);
             check_random_reads(&reader(&Arc::new(image), 2, 0), &bench.disk, &mut Prng::new(block), 5);
             assert_eq!(fault.fired(), 1);

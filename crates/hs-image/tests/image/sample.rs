@@ -54,7 +54,7 @@ impl Bench {
         options: &OptimizeOptions,
     ) -> Result<OptimizeReport, ImageError> {
         let image = open(&self.path(from));
-        hs_image::optimize(&image, &self.path(from), profiles, &self.path(to), options, &|_| {})
+        hs_image::optimize(&image, Some(&self.path(from)), profiles, &self.path(to), options, &|_| {})
     }
 
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {

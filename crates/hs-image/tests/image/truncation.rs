@@ -22,7 +22,7 @@ fn image_bytes() -> Vec<u8> {
 /// Opens these bytes both ways, which must agree on whether they are an image, and gives the error.
 fn refused(bytes: &[u8]) -> ImageError {
     let store = || Arc::new(MemoryStore::new(bytes.to_vec()).named("cut.hsi"));
-    let streamed = Image::open_streaming(store(), 1 << 20).map(drop);
+    let streamed = Image::open_streaming(store(), 1 << 20, &hs_image::OpenOptions::default()).map(drop);
     assert!(streamed.is_err(), "streamed: {} bytes", bytes.len());
     Image::open(store()).map(drop).expect_err("not an image")
 }

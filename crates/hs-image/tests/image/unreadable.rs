@@ -43,7 +43,8 @@ fn damaged(bench: &Bench, name: &str, bad: &[ByteRange]) -> Arc<dyn Store> {
 
 /// Opens the image in both ways.
 fn opened(store: &Arc<dyn Store>) -> [Result<Image, ImageError>; 2] {
-    let streaming = Image::open_streaming(Arc::clone(store), 1 << 20).map(|(image, _head)| image);
+    let streaming = Image::open_streaming(Arc::clone(store), 1 << 20, &hs_image::OpenOptions::default())
+        .map(|(image, _head)| image);
     [Image::open(Arc::clone(store)), streaming]
 }
 

@@ -56,7 +56,7 @@ fn a_full_disk_is_said_and_nothing_is_left() {
     bench.build("cold", &fast_build(8192, 2));
     let image = open(&bench.path("cold"));
     let start = profile(&image, &bench.disk, &[BlockRange::new(Lba(0), 300)]);
-    let failed = optimize(&image, &bench.path("cold"), &[start], &out, &hot_options(2), &|_| {});
+    let failed = optimize(&image, Some(&bench.path("cold")), &[start], &out, &hot_options(2), &|_| {});
     let text = failed.expect_err("the disk is full").to_string();
     assert!(text.contains("out.hsi") && text.contains("No space left on device"), "{text}");
     assert!(tiny.is_empty());

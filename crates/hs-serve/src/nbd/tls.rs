@@ -67,6 +67,11 @@ impl NbdTls {
         Ok(Self { config: Arc::new(config), required })
     }
 
+    /// The configuration alone, for another protocol.
+    pub(crate) fn into_config(self) -> Arc<ServerConfig> {
+        self.config
+    }
+
     pub(super) const fn security(&self) -> Security {
         if self.required { Security::Required } else { Security::Offered }
     }

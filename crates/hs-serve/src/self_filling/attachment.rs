@@ -56,6 +56,19 @@ impl Subject {
             mtime,
         })
     }
+
+    /// The disk of an image that is no file here; `word` is where it was found.
+    #[must_use]
+    pub fn of_remote(image: &Image, word: &Path) -> Self {
+        // No server is believed for it; the beginning of 2000 is as good as any other time that never changes.
+        let mtime = FileTime { seconds: 946_684_800, nanos: 0 };
+        Self {
+            disk_digest: image.disk_digest(),
+            disk_bytes: image.disk_bytes(),
+            image: word.to_owned(),
+            mtime,
+        }
+    }
 }
 
 /// How a file was found.

@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn the_boot_is_recorded_from_memory() {
         let args = record_command(Path::new("a b.hsi"), Path::new("p q.hsp")).unwrap();
-        assert_eq!((args.disk.as_path(), args.medium), (Path::new("a b.hsi"), Medium::None));
+        assert_eq!((args.disk.file(), args.medium), (Some(Path::new("a b.hsi")), Medium::None));
         assert_eq!(args.record.as_deref(), Some(Path::new("p q.hsp")));
         assert_eq!(args.grace, std::time::Duration::from_secs(4));
     }

@@ -1,0 +1,182 @@
+//! From `#key=KEY` to the image that the owner of the key vouches for.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use hs_store::Store;
+use hs_store::http::{HttpClient, HttpOptions, HttpStore, RemoteAddress, Timeouts};
+
+use crate::cli::image::ImageArg;
+use crate::location::{ImageLocation, Place, Trust};
+use crate::signing::SigningError;
+use crate::signing::date::Date;
+use crate::signing::keys::Key;
+use crate::signing::pointer::{MOST_BYTES, Pointer, SUFFIX};
+use crate::signing::seen::SeenFolder;
+
+/// The image with its name, where somebody's word for it is asked for; else as it is.
+pub(crate) fn resolve(image: &ImageArg) -> anyhow::Result<ImageArg> {
+    let Some(Trust::Key(key)) = &image.image.trust else { return Ok(image.clone()) };
+    let place = pointer_place(&image.image.place)?;
+    let (name, channel) = names(&place)?;
+    let seen = SeenFolder::of(image.remote.channel_state.as_deref());
+    let pointer = if image.remote.offline && matches!(place, Place::Remote(_)) {
+        let seen = seen.as_ref().context("--offline: nothing is known of channels")?;
+        Pointer::verify(&seen.recall(key, &channel)?, key, &name)?
+    } else {
+        let text = read(&place, &name)?;
+        let pointer = Pointer::verify(&text, key, &name)?;
+        check(&pointer, &name, &channel, image.remote.min_date.as_ref())?;
+        match &seen {
+            Some(seen) => seen.advance(&name, key, &pointer, &text)?,
+            None => {
+                log::warn!("{name}: nothing is kept of it, so it could be rolled back: give --channel-state")
+            }
+        }
+        pointer
+    };
+    check(&pointer, &name, &channel, image.remote.min_date.as_ref())?;
+    log::info!("{name}: {} is {} since {}", pointer.channel, pointer.image, pointer.date);
+    let place = target(&place, pointer.url.as_deref())?;
+    let trust = Some(Trust::Name(pointer.image));
+    Ok(ImageArg { image: ImageLocation { place, trust }, remote: image.remote.clone() })
+}
+
+fn check(pointer: &Pointer, name: &str, channel: &str, least: Option<&Date>) -> Result<(), SigningError> {
+    pointer.check(name, channel, &Date::at(SystemTime::now()), least)
+}
+
+/// Checks the signature in a file: it must be by `key`, and of `image`, under whatever name.
+pub(crate) fn verify_file(path: &Path, key: &Key, image: hs_image::ImageDigest) -> anyhow::Result<Pointer> {
+    let name = path.display().to_string();
+    let pointer = Pointer::verify(&read(&Place::File(path.to_owned()), &name)?, key, &name)?;
+    if pointer.image != image {
+        bail!("{name} is of {}, not of {image}", pointer.image);
+    }
+    check(&pointer, &name, &pointer.channel, None)?;
+    Ok(pointer)
+}
+
+/// Where the pointer is: there, or beside the image.
+fn pointer_place(place: &Place) -> anyhow::Result<Place> {
+    Ok(match place {
+        Place::File(path) if path.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes()) => {
+            place.clone()
+        }
+        Place::File(path) => {
+            let mut name = path.clone().into_os_string();
+            name.push(SUFFIX);
+            Place::File(name.into())
+        }
+        Place::Remote(address) if address.url().path().ends_with(SUFFIX) => place.clone(),
+        Place::Remote(address) => {
+            let mut url = address.url().clone();
+            url.set_path(&format!("{}{SUFFIX}", address.url().path()));
+            Place::Remote(RemoteAddress::parse(url.as_str())?)
+        }
+    })
+}
+
+/// What to call a pointer, and the channel that it must be of: its file's name. Else a server could give one channel for
+/// another.
+fn names(place: &Place) -> anyhow::Result<(String, String)> {
+    let location = ImageLocation { place: place.clone(), trust: None };
+    let file_name = location.file_name().unwrap_or_default();
+    let channel =
+        file_name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).filter(|name| !name.is_empty());
+    let channel = channel.with_context(|| format!("{location}: there is no name of a channel in it"))?;
+    Ok((location.to_string(), channel.to_owned()))
+}
+
+fn read(place: &Place, name: &str) -> anyhow::Result<String> {
+    let bytes = match place {
+        Place::File(path) => std::fs::read(path).with_context(|| format!("read {name}"))?,
+        Place::Remote(address) => {
+            let options = HttpOptions { opening_bytes: MOST_BYTES, ..HttpOptions::default() };
+            let store =
+                HttpStore::open(Box::new(address.clone()), HttpClient::new(Timeouts::default())?, options)?;
+            let mut bytes = vec![0; store.len().min(MOST_BYTES + 1) as usize];
+            store.read_at(0, &mut bytes)?;
+            bytes
+        }
+    };
+    if bytes.len() as u64 > MOST_BYTES {
+        bail!("{name} is too large for a signature");
+    }
+    String::from_utf8(bytes).with_context(|| format!("{name} is no text"))
+}
+
+/// Where the image lies that a pointer points at.
+fn target(pointer: &Place, url: Option<&str>) -> anyhow::Result<Place> {
+    if let Some(url) = url.filter(|url| url.contains("://")) {
+        return Ok(Place::Remote(RemoteAddress::parse(url)?));
+    }
+    Ok(match (pointer, url) {
+        (Place::File(path), Some(url)) => Place::File(path.with_file_name(url)),
+        (Place::File(path), None) => Place::File(without_suffix(&path.to_string_lossy()).into()),
+        (Place::Remote(address), Some(url)) => {
+            let joined =
+                address.url().join(url).with_context(|| format!("{address}: it points at '{url}'"))?;
+            Place::Remote(RemoteAddress::parse(joined.as_str())?)
+        }
+        (Place::Remote(address), None) => {
+            let mut url = address.url().clone();
+            url.set_path(&without_suffix(address.url().path()));
+            Place::Remote(RemoteAddress::parse(url.as_str())?)
+        }
+    })
+}
+
+fn without_suffix(path: &str) -> String {
+    path.strip_suffix(SUFFIX).unwrap_or(path).to_owned()
+}
+
+/// The signature beside an image.
+pub(crate) fn beside(image: &Path) -> PathBuf {
+    let mut name = image.to_owned().into_os_string();
+    name.push(SUFFIX);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+
+    fn place(word: &str) -> Place {
+        ImageLocation::parse(OsStr::new(word)).expect(word).place
+    }
+
+    #[test]
+    fn pointers_lie_beside_images_and_point_from_there() {
+        for (word, pointer, channel, url, image) in [
+            ("/srv/a.hsi", "/srv/a.hsi.minisig", "a.hsi", None, "/srv/a.hsi"),
+            ("/srv/stable.minisig", "/srv/stable.minisig", "stable", Some("a.hsi"), "/srv/a.hsi"),
+            ("https://h/d/a.hsi", "https://h/d/a.hsi.minisig", "a.hsi", None, "https://h/d/a.hsi"),
+            (
+                "https://h/d/stable.minisig",
+                "https://h/d/stable.minisig",
+                "stable",
+                Some("e/a.hsi"),
+                "https://h/d/e/a.hsi",
+            ),
+            (
+                "https://h/d/stable.minisig",
+                "https://h/d/stable.minisig",
+                "stable",
+                Some("/a.hsi"),
+                "https://h/a.hsi",
+            ),
+            ("/srv/s.minisig", "/srv/s.minisig", "s", Some("https://h/a.hsi"), "https://h/a.hsi"),
+        ] {
+            let found = pointer_place(&place(word)).expect(word);
+            assert_eq!(found, place(pointer), "{word}");
+            assert_eq!(names(&found).expect(word), (pointer.to_owned(), channel.to_owned()));
+            assert_eq!(target(&found, url).expect(word), place(image), "{word}");
+        }
+        assert!(names(&place("https://h/.minisig")).is_err());
+        assert!(target(&place("https://h/s.minisig"), Some("ftp://h/a")).is_err());
+    }
+}

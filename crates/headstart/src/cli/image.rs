@@ -1,0 +1,121 @@
+//! An image as the commands take it, and how it is had when it lies elsewhere.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
+
+use hs_serve::self_filling::Subject;
+
+use crate::location::{ImageLocation, Place};
+use crate::service::careful::resolve;
+use crate::signing::date::Date;
+
+/// An image.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ImageArg {
+    /// The image: a file, or an address such as https://HOST/PATH.hsi; with #hs1-DIGEST behind it, it must be that very
+    /// image, with #key=KEY one that the owner of that key has signed.
+    #[arg(value_parser = location_parser(), value_name = "IMAGE")]
+    pub image: ImageLocation,
+    #[command(flatten)]
+    pub remote: RemoteFlags,
+}
+
+/// How images from elsewhere are had.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct RemoteFlags {
+    /// Ask no network: what is not in the cache on disk cannot be read.
+    #[arg(long)]
+    pub offline: bool,
+    /// The folder where what was fetched of images from elsewhere is kept (see `headstart cache`), or `none`.
+    #[arg(long, value_name = "DIR")]
+    pub disk_cache: Option<PathBuf>,
+    /// Refuse signatures (#key=) that are older than this: 2026-11-22 or 2026-11-22T14:30:00Z. For machines that keep
+    /// nothing between two starts.
+    #[arg(long, value_name = "DATE")]
+    pub min_date: Option<Date>,
+    /// The folder where is kept which signatures were seen, so that no older ones are believed; when not given
+    /// /var/lib/headstart/channels for root, and headstart/channels in a user's state folder.
+    #[arg(long, value_name = "DIR")]
+    pub channel_state: Option<PathBuf>,
+}
+
+fn location_parser() -> impl TypedValueParser<Value = ImageLocation> {
+    OsStringValueParser::new().try_map(|word| ImageLocation::parse(&word))
+}
+
+impl ImageArg {
+    /// The image in this word.
+    ///
+    /// # Errors
+    /// When it is an address that nobody can ask.
+    pub(crate) fn parse(word: &OsStr, remote: &RemoteFlags) -> anyhow::Result<Self> {
+        Ok(Self { image: ImageLocation::parse(word)?, remote: remote.clone() })
+    }
+
+    /// The file, if it is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match &self.image.place {
+            Place::File(path) => Some(path),
+            Place::Remote(_) => None,
+        }
+    }
+
+    /// For messages: no secrets.
+    pub(crate) fn display(&self) -> impl fmt::Display + '_ {
+        &self.image
+    }
+
+    /// What to note down to find it again; an address with secrets in it is noted without them.
+    pub(crate) fn word(&self) -> PathBuf {
+        match (self.file(), &self.image.trust) {
+            (Some(path), _) => path.to_owned(),
+            (None, Some(trust)) => format!("{}#{trust}", self.image).into(),
+            (None, None) => self.image.to_string().into(),
+        }
+    }
+
+    /// The disk of this image, which has been opened, for a file that is to be filled with it.
+    pub(crate) fn subject(&self, image: &hs_image::Image) -> anyhow::Result<Subject> {
+        match self.file() {
+            Some(path) => Subject::of(image, path).with_context(|| format!("open {}", self.display())),
+            None => Ok(Subject::of_remote(image, &self.word())),
+        }
+    }
+
+    /// What others are told of where it is. JSON has no paths that are no text; one is shown with marks in it.
+    pub(crate) fn shown(&self) -> PathBuf {
+        match self.file() {
+            Some(path) => resolve(path).to_string_lossy().into_owned().into(),
+            None => self.image.to_string().into(),
+        }
+    }
+}
+
+impl From<&ImageArg> for ImageArg {
+    fn from(image: &ImageArg) -> Self {
+        image.clone()
+    }
+}
+
+impl From<&Path> for ImageArg {
+    fn from(path: &Path) -> Self {
+        Self { image: path.into(), remote: RemoteFlags::default() }
+    }
+}
+
+impl From<&PathBuf> for ImageArg {
+    fn from(path: &PathBuf) -> Self {
+        path.as_path().into()
+    }
+}
+
+impl From<PathBuf> for ImageArg {
+    fn from(path: PathBuf) -> Self {
+        path.as_path().into()
+    }
+}

@@ -1,0 +1,67 @@
+//! `headstart cache`
+
+use anyhow::Context;
+use hs_store::DiskCache as Entries;
+use hs_units::ByteSize;
+use serde::Serialize;
+
+use super::write_whole;
+use crate::cli::disk_cache::{DiskCache, DiskCacheAction};
+use crate::remote::CacheFolder;
+use crate::show;
+
+#[derive(Serialize)]
+struct Shown {
+    folder: String,
+    entries: u64,
+    bytes: u64,
+    limit_bytes: u64,
+    addresses: u64,
+}
+
+/// Shows, clears or bounds the cache on disk.
+pub(crate) fn run(args: &DiskCache, quiet: bool) -> anyhow::Result<()> {
+    let folder = CacheFolder::of(args.disk_cache.as_deref())
+        .context("this user has no folder for caches: give --disk-cache")?;
+    match args.action.unwrap_or(DiskCacheAction::Show) {
+        DiskCacheAction::Show => {}
+        DiskCacheAction::Clear => {
+            Entries::shrink(&folder.chunks(), 0);
+            match std::fs::remove_dir_all(folder.addresses()) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("remove {}", folder.addresses().display()));
+                }
+                _ => {}
+            }
+        }
+        DiskCacheAction::Limit { size } => {
+            std::fs::create_dir_all(folder.path())
+                .with_context(|| format!("make {}", folder.path().display()))?;
+            write_whole(&folder.limit_file(), format!("{}\n", size.0).as_bytes())?;
+            Entries::shrink(&folder.chunks(), size.0);
+        }
+    }
+    let usage = Entries::usage_of(&folder.chunks());
+    let addresses = std::fs::read_dir(folder.addresses()).map_or(0, |entries| entries.count() as u64);
+    let shown = Shown {
+        folder: folder.path().display().to_string(),
+        entries: usage.entries,
+        bytes: usage.bytes,
+        limit_bytes: folder.limit_bytes(),
+        addresses,
+    };
+    if args.json {
+        return show::json(&shown);
+    }
+    if !quiet {
+        show::line(format_args!(
+            "{}: {} in {} entries, of {} at most; {} addresses are remembered",
+            shown.folder,
+            ByteSize(shown.bytes),
+            shown.entries,
+            ByteSize(shown.limit_bytes),
+            shown.addresses
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! `headstart serve --http`: images as files.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use hs_image::Image;
+use hs_serve::http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls};
+use hs_store::{Counters, MemoryStore, RetryCounters, Store};
+
+use super::serve::Named;
+use crate::cli::{Serve, TlsMode};
+use crate::log_output;
+use crate::medium;
+use crate::service::handover::{Kept, Supervisor};
+use crate::service::pinned;
+use crate::service::status::{Status, unix_now};
+
+/// What is served beside images is small: it is kept in memory.
+const MOST_CHANNEL_BYTES: u64 = 1 << 20;
+
+/// Images that are served as files.
+pub(super) struct Served {
+    server: HttpServer,
+    images: Vec<Medium>,
+}
+
+/// An image, and what its medium counts.
+struct Medium {
+    status: Status,
+    counters: Arc<Counters>,
+    retries: Arc<RetryCounters>,
+}
+
+impl Served {
+    /// Listens where the flags say, or goes on where a server that died did. Nothing when they do not say where.
+    pub(super) fn start(
+        args: &Serve,
+        named: &[Named],
+        kept: &mut Kept,
+        supervisor: &Supervisor,
+    ) -> anyhow::Result<Option<Self>> {
+        if args.http.http.is_empty() {
+            return Ok(None);
+        }
+        let mut images = Vec::new();
+        let mut files = Vec::new();
+        for (number, named) in named.iter().enumerate() {
+            let (file, medium) = image(args, named)?;
+            let digest = file.tag.parse().context("the image's name")?;
+            pinned::keep(supervisor, number, &named.image, digest)?;
+            files.push(file);
+            images.push(medium);
+        }
+        for word in &args.http.channel {
+            files.push(channel(word)?);
+        }
+        let sockets = match kept.take::<()>("http")? {
+            Some(((), sockets)) => sockets,
+            None => HttpServer::listen(&args.http.http)?,
+        };
+        let server = HttpServer::start(files, sockets, options(args)?)?;
+        supervisor.keep("http", (), server.sockets())?;
+        for (number, medium) in images.iter_mut().enumerate() {
+            medium.status.nbd = Some(server.urls(number).join(" "));
+            medium.status.restarts = supervisor.restarts();
+            medium.status.supervisor = supervisor.process();
+        }
+        Ok(Some(Self { server, images }))
+    }
+
+    /// Tells a person where clients find what.
+    pub(super) fn say_where(&self, named: &[Named]) {
+        for (number, named) in named.iter().enumerate() {
+            for url in self.server.urls(number) {
+                eprintln!("{} served at {url}", named.image.display());
+            }
+        }
+    }
+
+    /// How it is now, for each image. A read that somebody asked for is a request over HTTP.
+    pub(super) fn statuses(&self) -> impl Iterator<Item = Status> + '_ {
+        self.images.iter().enumerate().map(|(number, medium)| {
+            let stats = self.server.stats(Some(number));
+            let counted = medium.counters.snapshot();
+            let again = medium.retries.snapshot();
+            Status {
+                demand_requests: stats.requests,
+                demand_bytes: stats.sent_bytes,
+                store_requests: counted.requests,
+                store_bytes: counted.bytes,
+                store_retries: again.retries,
+                store_errors: again.errors,
+                rss_bytes: crate::summary::memory_bytes("VmRSS"),
+                peak_rss_bytes: crate::summary::peak_rss_bytes(),
+                locked_bytes: crate::summary::memory_bytes("VmLck"),
+                ..medium.status.clone()
+            }
+        })
+    }
+
+    /// Requests and bytes, of everything.
+    pub(super) fn totals(&self) -> (u64, u64) {
+        let stats = self.server.stats(None);
+        (stats.requests, stats.sent_bytes)
+    }
+
+    /// Lets what is under way end.
+    pub(super) fn stop(&mut self) {
+        self.server.stop();
+    }
+}
+
+/// The file of an image. It is opened once, so that nothing else than an image is served under a tag that names one.
+fn image(args: &Serve, named: &Named) -> anyhow::Result<(HttpFile, Medium)> {
+    let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
+    let image = Image::open_as(Arc::clone(&on_medium.store), &on_medium.image)?;
+    let modified = named.image.file().and_then(|path| path.metadata().ok()?.modified().ok());
+    let file = HttpFile {
+        name: format!("{}.hsi", named.name),
+        store: Arc::clone(&on_medium.store),
+        tag: image.image_digest().to_string(),
+        modified: modified.unwrap_or(SystemTime::UNIX_EPOCH),
+    };
+    let status = Status {
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        image: named.image.shown(),
+        since: unix_now(),
+        medium: args.medium.to_string(),
+        log: log_output::place().to_owned(),
+        ..Status::default()
+    };
+    Ok((file, Medium { status, counters: on_medium.counters, retries: on_medium.retries }))
+}
+
+/// A small file, read once: `FILE` or `NAME=FILE`.
+fn channel(word: &OsString) -> anyhow::Result<HttpFile> {
+    let bytes = word.as_bytes();
+    let cut = bytes.iter().position(|byte| *byte == b'=').filter(|at| !bytes[..*at].contains(&b'/'));
+    let path = PathBuf::from(OsStr::from_bytes(&bytes[cut.map_or(0, |at| at + 1)..]));
+    let name = match cut {
+        Some(at) => OsStr::from_bytes(&bytes[..at]),
+        None => path.file_name().unwrap_or_default(),
+    };
+    let name = name.to_str().filter(|name| !name.is_empty());
+    let name = name.with_context(|| format!("{}: there is no name for it", path.display()))?.to_owned();
+    let context = || format!("read {}", path.display());
+    let metadata = path.metadata().with_context(context)?;
+    if metadata.len() > MOST_CHANNEL_BYTES {
+        bail!("{} is too large for a channel: more than {MOST_CHANNEL_BYTES} bytes", path.display());
+    }
+    let content = std::fs::read(&path).with_context(context)?;
+    let tag = hs_format::chunk_digest(&content).to_string();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new(content).named(path.display().to_string()));
+    Ok(HttpFile { name, store, tag, modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH) })
+}
+
+fn options(args: &Serve) -> anyhow::Result<HttpServeOptions> {
+    let tls = match (&args.tls.tls_certificates, args.tls.tls) {
+        (None, _) | (_, Some(TlsMode::Off)) => None,
+        (Some(directory), _) => Some(HttpTls::load(directory, args.tls.tls_verify_peer)?),
+    };
+    let access = args.http.access_log.as_deref().map(access_log).transpose()?;
+    Ok(HttpServeOptions { tls, access, ..HttpServeOptions::default() })
+}
+
+fn access_log(path: &Path) -> anyhow::Result<AccessLog> {
+    let file = File::options().create(true).append(true).open(path);
+    let file = file.with_context(|| format!("open {}", path.display()))?;
+    Ok(Arc::new(move |access| {
+        // One write a line: lines of several threads do not mix. A log that cannot be written stops no answer.
+        let _ = (&file).write_all(line(access).as_bytes());
+    }))
+}
+
+/// The Common Log Format, <https://httpd.apache.org/docs/2.4/logs.html#common>, and the range.
+fn line(access: &Access) -> String {
+    let quoted = |text: &str| text.replace(|letter: char| letter.is_control() || letter == '"', "?");
+    let range = access.range.as_deref().unwrap_or("-");
+    format!(
+        "{} - - [{}] \"{}\" {} {} \"{}\"\n",
+        access.client,
+        common_time(access.at),
+        quoted(&access.request),
+        access.status,
+        access.sent_bytes,
+        quoted(range),
+    )
+}
+
+/// `06/Nov/1994:08:49:37 +0000`, from `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn common_time(at: SystemTime) -> String {
+    let date = httpdate::fmt_http_date(at);
+    let words: Vec<&str> = date.split(' ').collect();
+    match words[..] {
+        [_, day, month, year, time, _] => format!("{day}/{month}/{year}:{time} +0000"),
+        _ => date,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_is_what_others_write() {
+        let access = Access {
+            client: std::net::Ipv4Addr::LOCALHOST.into(),
+            at: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777),
+            request: "GET /a\"b\n HTTP/1.1".to_owned(),
+            range: Some("bytes=0-9".to_owned()),
+            status: 206,
+            sent_bytes: 10,
+        };
+        assert_eq!(
+            line(&access),
+            "127.0.0.1 - - [06/Nov/1994:08:49:37 +0000] \"GET /a?b? HTTP/1.1\" 206 10 \"bytes=0-9\"\n"
+        );
+    }
+}

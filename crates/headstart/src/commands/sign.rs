@@ -1,0 +1,95 @@
+//! `headstart keygen` and `headstart sign`
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use hs_image::ImageDigest;
+
+use super::{open_image, write_whole};
+use crate::cli::signing::{Keygen, Sign, SignFlags};
+use crate::show;
+use crate::signing::date::Date;
+use crate::signing::keys;
+use crate::signing::pointer::{Pointer, SUFFIX};
+
+/// Makes a pair of keys.
+pub(crate) fn keygen(args: &Keygen, quiet: bool) -> anyhow::Result<()> {
+    let (secret, public, key) = keys::generate(keys::read_password(args.password_file.as_deref())?)?;
+    let file = |suffix: &str| {
+        let mut name = args.name.clone().into_os_string();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    write_new(&file(".key"), &secret, 0o600)?;
+    write_new(&file(".pub"), &public, 0o644)?;
+    if !quiet {
+        eprintln!("{} is secret; whoever trusts you adds this to an address:", file(".key").display());
+    }
+    show::line(format_args!("#key={key}"));
+    Ok(())
+}
+
+/// A key that is lost cannot be made again, so nothing is replaced.
+fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+    let context = || format!("write {}", path.display());
+    let mut file =
+        File::options().write(true).create_new(true).mode(mode).open(path).with_context(context)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(context)
+}
+
+/// Signs an image.
+pub(crate) fn sign(args: &Sign, quiet: bool) -> anyhow::Result<()> {
+    let image = open_image(&args.image)?.image_digest();
+    let name = args.image.file_name().and_then(|name| name.to_str());
+    let name =
+        name.with_context(|| format!("{}: a signed image has a name that is text", args.image.display()))?;
+    let channel = args.channel.clone().unwrap_or_else(|| name.to_owned());
+    if channel.is_empty() || channel.contains(['/', '\t', '\n']) {
+        bail!("'{channel}' is no name of a channel: it is the name of a file");
+    }
+    let beside = args.channel.is_some().then(|| name.to_owned());
+    let url = args.url.clone().or(beside);
+    if url.as_ref().is_some_and(|url| url.contains(|letter: char| letter.is_control())) {
+        bail!("--url is one line");
+    }
+    let output =
+        args.output.clone().unwrap_or_else(|| args.image.with_file_name(format!("{channel}{SUFFIX}")));
+    let pointer = Pointer {
+        channel,
+        image,
+        date: args.date.clone().unwrap_or_else(|| Date::at(SystemTime::now())),
+        expires: args.by.expires.map(Date::in_days),
+        url,
+    };
+    write(&pointer, &args.by, &output)?;
+    if !quiet {
+        eprintln!("{}: {} is {image} since {}", output.display(), pointer.channel, pointer.date);
+    }
+    Ok(())
+}
+
+/// Signs an image that was just written, beside it.
+pub(crate) fn sign_output(image: ImageDigest, output: &Path, key: Option<&Path>) -> anyhow::Result<()> {
+    let Some(key) = key else { return Ok(()) };
+    let name = output.file_name().and_then(|name| name.to_str());
+    let name =
+        name.with_context(|| format!("{}: a signed image has a name that is text", output.display()))?;
+    let pointer = Pointer {
+        channel: name.to_owned(),
+        image,
+        date: Date::at(SystemTime::now()),
+        expires: None,
+        url: None,
+    };
+    let by = SignFlags { key: key.to_owned(), password_file: None, expires: None };
+    write(&pointer, &by, &output.with_file_name(format!("{name}{SUFFIX}")))
+}
+
+fn write(pointer: &Pointer, by: &SignFlags, output: &Path) -> anyhow::Result<()> {
+    let secret = keys::read_secret(&by.key, keys::read_password(by.password_file.as_deref())?)?;
+    write_whole(output, pointer.sign(&secret)?.as_bytes())
+}

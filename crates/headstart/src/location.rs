@@ -1,0 +1,196 @@
+//! Where an image lies, and what it must be: `PATH`, `https://HOST/PATH`, each with `#hs1-DIGEST` if it is to be that very
+//! image, or `#key=KEY` if it is to be what the owner of a key vouches for.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use hs_image::ImageDigest;
+use hs_store::http::{HttpError, RemoteAddress};
+
+use crate::signing::keys::Key;
+
+/// An image as somebody names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ImageLocation {
+    /// Where it lies.
+    pub place: Place,
+    /// Whom to trust; nobody when none.
+    pub trust: Option<Trust>,
+}
+
+/// What an image must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// The one with this name.
+    Name(ImageDigest),
+    /// What the owner of this key points at.
+    Key(Key),
+}
+
+/// Where an image lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a file, or a block device.
+    File(PathBuf),
+    /// On a web server.
+    Remote(RemoteAddress),
+}
+
+/// Why a word names no image.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(crate) enum LocationError {
+    /// It is an address of nothing that can be asked.
+    #[error(transparent)]
+    Address(#[from] HttpError),
+    /// An address is text.
+    #[error("an address of an image is text")]
+    NotText,
+    /// What is behind the address is no name.
+    #[error(
+        "'#{0}' is no name of an image: #hs1- and 64 hexadecimal digits are (`headstart verify` prints it), or #key= and \
+         a public key"
+    )]
+    Name(String),
+}
+
+impl ImageLocation {
+    /// Understands a word. A file may have any name; only if it ends as names of images do, that is taken for one.
+    pub(crate) fn parse(word: &OsStr) -> Result<Self, LocationError> {
+        let is_address = word.as_bytes().windows(3).position(|three| three == b"://").is_some_and(|at| {
+            at > 0
+                && word.as_bytes()[..at]
+                    .iter()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+        });
+        if !is_address {
+            return Ok(Self::of_file(word));
+        }
+        let text = word.to_str().ok_or(LocationError::NotText)?;
+        let (address, trust) = match text.split_once('#') {
+            Some((address, name)) => {
+                (address, Some(Trust::parse(name).ok_or_else(|| LocationError::Name(name.to_owned()))?))
+            }
+            None => (text, None),
+        };
+        Ok(Self { place: Place::Remote(RemoteAddress::parse(address)?), trust })
+    }
+
+    /// The name that it must have, as far as that is known without asking anybody.
+    pub(crate) fn name(&self) -> Option<ImageDigest> {
+        match self.trust {
+            Some(Trust::Name(name)) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The address with its secrets, if it is one.
+    pub(crate) fn whole_address(&self) -> Option<&str> {
+        match &self.place {
+            Place::File(_) => None,
+            Place::Remote(address) => Some(address.url().as_str()),
+        }
+    }
+
+    /// What a folder would call it.
+    pub(crate) fn file_name(&self) -> Option<OsString> {
+        match &self.place {
+            Place::File(path) => path.file_name().map(OsStr::to_owned),
+            Place::Remote(address) => Some(address.url().path_segments()?.next_back()?.into()),
+        }
+    }
+
+    fn of_file(word: &OsStr) -> Self {
+        let bytes = word.as_bytes();
+        let trusted = bytes.iter().rposition(|byte| *byte == b'#').and_then(|at| {
+            let trust = Trust::parse(std::str::from_utf8(&bytes[at + 1..]).ok()?)?;
+            Some((OsStr::from_bytes(&bytes[..at]), trust))
+        });
+        match trusted {
+            Some((path, trust)) => Self { place: Place::File(path.into()), trust: Some(trust) },
+            None => Self { place: Place::File(word.into()), trust: None },
+        }
+    }
+}
+
+impl Trust {
+    fn parse(text: &str) -> Option<Self> {
+        match text.strip_prefix("key=") {
+            Some(key) => key.parse().ok().map(Self::Key),
+            None => text.parse().ok().map(Self::Name),
+        }
+    }
+}
+
+impl fmt::Display for Trust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => name.fmt(f),
+            Self::Key(key) => write!(f, "key={key}"),
+        }
+    }
+}
+
+impl From<&Path> for ImageLocation {
+    fn from(path: &Path) -> Self {
+        Self { place: Place::File(path.to_owned()), trust: None }
+    }
+}
+
+/// No secrets, and no name: what messages call it.
+impl fmt::Display for ImageLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::File(path) => path.display().fmt(f),
+            Place::Remote(address) => address.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAME: &str = "hs1-6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85";
+    const KEY: &str = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
+
+    fn parsed(word: &str) -> ImageLocation {
+        ImageLocation::parse(OsStr::new(word)).expect(word)
+    }
+
+    #[test]
+    fn files_and_addresses_with_and_without_a_name() {
+        assert_eq!(parsed("a/b.hsi"), Path::new("a/b.hsi").into());
+        let named = parsed(&format!("a#b.hsi#{NAME}"));
+        assert_eq!(named.place, Place::File("a#b.hsi".into()));
+        assert_eq!(named.name().map(|name| name.to_string()).as_deref(), Some(NAME));
+        let keyed = parsed(&format!("https://h/stable.minisig#key={KEY}"));
+        assert_eq!(
+            (keyed.name(), keyed.trust.map(|trust| trust.to_string())),
+            (None, Some(format!("key={KEY}")))
+        );
+        // A file may be called nearly anything.
+        for word in ["a.hsi#hs1-12", "#", "x#y", ":// ", "a b://c"] {
+            assert_eq!(parsed(word), Path::new(word).into());
+        }
+        let remote = parsed(&format!("https://me:secret@host/b.hsi?token=x#{NAME}"));
+        assert!(remote.name().is_some());
+        assert_eq!(remote.to_string(), "https://host/b.hsi?…");
+        assert!(parsed("http://host/b.hsi").trust.is_none());
+    }
+
+    #[test]
+    fn what_names_nothing_says_why() {
+        for (word, why) in [
+            ("https://host/b.hsi#hs1-12", "no name of an image"),
+            ("https://host/b.hsi#key=abc", "no name of an image"),
+            ("https://host/b.hsi#", "no name of an image"),
+            ("ftp://host/b.hsi", "http"),
+            ("https://", "no address"),
+        ] {
+            let error = ImageLocation::parse(OsStr::new(word)).expect_err(word).to_string();
+            assert!(error.contains(why), "{word}: {error}");
+        }
+    }
+}

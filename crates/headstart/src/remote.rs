@@ -1,0 +1,209 @@
+//! Images that lie elsewhere: how they are opened, and what is remembered of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use hs_format::Superblock;
+use hs_format::limits::SUPERBLOCK_BYTES;
+use hs_image::{ImageDigest, OpenOptions};
+use hs_store::http::{HttpClient, HttpOptions, HttpStore, Offline, RemoteAddress, Timeouts, Version};
+use hs_store::{Count, DiskCache, RetryCounters, Store};
+use serde::{Deserialize, Serialize};
+
+use crate::cli::image::ImageArg;
+use crate::medium::OnMedium;
+
+/// What the cache may take when nobody has said otherwise: a few systems' worth of working sets.
+pub(crate) const USUAL_LIMIT_BYTES: u64 = 4 << 30;
+
+/// What is remembered of an address.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Remembered {
+    /// The address, without secrets, for people.
+    address: String,
+    len: u64,
+    etag: Option<String>,
+    last_modified: Option<String>,
+    /// The name of the image that was there.
+    image: String,
+}
+
+impl Remembered {
+    fn version(&self) -> Version {
+        Version { len: self.len, etag: self.etag.clone(), last_modified: self.last_modified.clone() }
+    }
+
+    fn name(&self) -> Option<ImageDigest> {
+        self.image.parse().ok()
+    }
+}
+
+/// The folder of the cache: what was fetched, what is remembered of addresses, and the limit.
+#[derive(Clone, Debug)]
+pub(crate) struct CacheFolder(PathBuf);
+
+impl CacheFolder {
+    /// The folder that was asked for, or the usual one; none when it was refused, or this user has no home.
+    pub(crate) fn of(asked: Option<&Path>) -> Option<Self> {
+        if let Some(asked) = asked {
+            return (asked != Path::new("none")).then(|| Self(asked.to_owned()));
+        }
+        if rustix::process::geteuid().is_root() {
+            return Some(Self("/var/cache/headstart/remote".into()));
+        }
+        let folder =
+            |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
+        Some(Self(caches.join("headstart/remote")))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where the bytes are.
+    pub(crate) fn chunks(&self) -> PathBuf {
+        self.0.join("chunks")
+    }
+
+    /// What is remembered of addresses.
+    pub(crate) fn addresses(&self) -> PathBuf {
+        self.0.join("addresses")
+    }
+
+    /// Where the limit stands.
+    pub(crate) fn limit_file(&self) -> PathBuf {
+        self.0.join("limit")
+    }
+
+    /// The most that the bytes may take.
+    pub(crate) fn limit_bytes(&self) -> u64 {
+        let text = std::fs::read_to_string(self.limit_file()).ok();
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_LIMIT_BYTES)
+    }
+
+    fn open(&self) -> Option<Arc<DiskCache>> {
+        DiskCache::open(&self.chunks(), self.limit_bytes())
+            .inspect_err(|error| log::warn!("{}: {error}: what is fetched is not kept", self.0.display()))
+            .ok()
+    }
+
+    /// Where an address is remembered. Its text, which may hold secrets, cannot be told from this.
+    fn record(&self, address: &RemoteAddress) -> PathBuf {
+        let digest = hs_format::chunk_digest(address.url().as_str().as_bytes());
+        self.addresses().join(format!("{digest}.json"))
+    }
+
+    fn recall(&self, address: &RemoteAddress) -> Option<Remembered> {
+        serde_json::from_slice(&std::fs::read(self.record(address)).ok()?).ok()
+    }
+
+    fn remember(&self, address: &RemoteAddress, version: &Version, name: ImageDigest) {
+        let remembered = Remembered {
+            address: address.to_string(),
+            len: version.len,
+            etag: version.etag.clone(),
+            last_modified: version.last_modified.clone(),
+            image: name.to_string(),
+        };
+        let written = serde_json::to_vec(&remembered).map_err(anyhow::Error::from).and_then(|text| {
+            std::fs::create_dir_all(self.addresses())?;
+            crate::commands::write_whole(&self.record(address), &text)
+        });
+        if let Err(error) = written {
+            log::info!("{address} is not remembered: {error:#}");
+        }
+    }
+}
+
+/// What an image from elsewhere is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Its disk is shown to somebody.
+    Serve,
+    /// Somebody wants to know something of it.
+    Look,
+}
+
+impl Purpose {
+    /// Bytes of the first request: what a prefetch begins with, or the superblock and tables of the usual size.
+    const fn opening_bytes(self) -> u64 {
+        match self {
+            Self::Serve => 1 << 20,
+            Self::Look => 64 << 10,
+        }
+    }
+}
+
+/// Opens what lies at an address.
+pub(crate) fn open(image: &ImageArg, address: &RemoteAddress, purpose: Purpose) -> anyhow::Result<OnMedium> {
+    let folder = CacheFolder::of(image.remote.disk_cache.as_deref());
+    let cache = folder.as_ref().and_then(CacheFolder::open);
+    let remembered = folder.as_ref().and_then(|folder| folder.recall(address));
+    let wanted = image.image.name();
+    if image.remote.offline {
+        return offline(address, wanted, cache, remembered.as_ref());
+    }
+    // Without its first block, what is remembered saves nothing; another image than is wanted is no help.
+    let remembered = remembered.filter(|remembered| {
+        let name = remembered.name();
+        name.is_some_and(|name| {
+            wanted.is_none_or(|wanted| wanted == name)
+                && cache.as_ref().is_some_and(|cache| cache.has(&name.0))
+        })
+    });
+    let options = HttpOptions {
+        opening_bytes: purpose.opening_bytes(),
+        remembered: remembered.as_ref().map(Remembered::version),
+        ..HttpOptions::default()
+    };
+    let client = HttpClient::new(Timeouts::default())?;
+    let store = HttpStore::open(Box::new(address.clone()), client, options)?;
+    let version = store.version().clone();
+    let name = if store.is_unchanged() { remembered.as_ref().and_then(Remembered::name) } else { None };
+    let opened = {
+        let (address, is_named) = (address.clone(), wanted.is_some());
+        move |found: ImageDigest| {
+            if !is_named && purpose == Purpose::Serve {
+                log::warn!(
+                    "nobody vouches for {address}; to get this image and no other, add #{found} to the address"
+                );
+            }
+            if let Some(folder) = folder.as_ref().filter(|_| name != Some(found)) {
+                folder.remember(&address, &version, found);
+            }
+        }
+    };
+    Ok(OnMedium {
+        counters: store.counters(),
+        retries: store.retries(),
+        image: OpenOptions { name: wanted.or(name), cache, opened: Some(Arc::new(opened)) },
+        store: Arc::new(store),
+    })
+}
+
+/// What the cache holds of the image at an address, or of the image that is wanted.
+fn offline(
+    address: &RemoteAddress,
+    wanted: Option<ImageDigest>,
+    cache: Option<Arc<DiskCache>>,
+    remembered: Option<&Remembered>,
+) -> anyhow::Result<OnMedium> {
+    let Some(cache) = cache else { bail!("--offline needs the cache on disk, and there is none") };
+    let name = wanted.or_else(|| remembered.and_then(Remembered::name)).with_context(|| {
+        format!("--offline: the cache does not know {address}: open it once with the network")
+    })?;
+    let first = cache.get(&name.0, SUPERBLOCK_BYTES as u64);
+    let superblock = first.and_then(|first| Superblock::decode(&first).ok());
+    let Some(superblock) = superblock.filter(|superblock| superblock.image_digest() == name) else {
+        bail!("--offline: the cache does not have {name}: open it once with the network")
+    };
+    let store = Count::new(Offline::new(address.to_string(), superblock.image_bytes));
+    Ok(OnMedium {
+        counters: store.counters(),
+        retries: Arc::<RetryCounters>::default(),
+        image: OpenOptions { name: Some(name), cache: Some(cache), opened: None },
+        store: Arc::new(store) as Arc<dyn Store>,
+    })
+}

@@ -1,0 +1,85 @@
+//! Who vouches for an image: signed, dated pointers ([`pointer`]), and what was seen of them ([`seen`]).
+//!
+//! Keys, signatures and their files are minisign's, so that its tools can make and check them as well.
+
+pub(crate) mod date;
+pub(crate) mod keys;
+pub(crate) mod pointer;
+pub(crate) mod seen;
+
+/// Why a signature or a key is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SigningError {
+    /// A text is no key.
+    #[error("{what} is no {kind} key as minisign writes them: {reason}")]
+    Key {
+        /// The text, if it is a public one, or the file.
+        what: String,
+        /// Secret or public.
+        kind: &'static str,
+        /// What the library said.
+        reason: String,
+    },
+    /// A file is no signature, or not of a pointer.
+    #[error("{name} is no signature of an image: {reason}")]
+    Malformed {
+        /// The signature.
+        name: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The signature is not by this key.
+    #[error("{name} is not signed by the key {key}: {reason}")]
+    NotSigned {
+        /// The signature.
+        name: String,
+        /// The public key.
+        key: String,
+        /// What the library said.
+        reason: String,
+    },
+    /// The signature is of another channel than the one that was asked for.
+    #[error("{name}: it points of the channel '{found}', not of '{expected}'")]
+    OtherChannel {
+        /// The signature.
+        name: String,
+        /// Which channel was asked for.
+        expected: String,
+        /// Which it is of.
+        found: String,
+    },
+    /// Nobody vouches for it any more.
+    #[error(
+        "{name}: it was good until {expires}, and nobody has signed a newer one (or this machine's clock is wrong)"
+    )]
+    Expired {
+        /// The signature.
+        name: String,
+        /// Until when.
+        expires: date::Date,
+    },
+    /// It is older than it must be.
+    #[error("{name}: it is of {found}, older than {least}, {why}: somebody rolls the channel back")]
+    RolledBack {
+        /// The signature.
+        name: String,
+        /// Its date.
+        found: date::Date,
+        /// The date that it must have at least.
+        least: date::Date,
+        /// Who says so.
+        why: &'static str,
+    },
+    /// Two images of one date.
+    #[error("{name}: the publisher signed {found} and {seen} with the same date {date}")]
+    Ambiguous {
+        /// The signature.
+        name: String,
+        /// The date.
+        date: date::Date,
+        /// What was seen before.
+        seen: String,
+        /// What is there now.
+        found: String,
+    },
+}

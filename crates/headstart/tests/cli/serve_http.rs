@@ -1,0 +1,152 @@
+//! `headstart serve --http`: read by ourselves, and by nginx as a proxy, which is nobody of ours.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use rustix::process::Signal;
+
+use crate::nbd_tls::certificates;
+use crate::scene::{Ran, Running, Scene, machine_has, run};
+use crate::web::{NGINX, Nginx, remote, run_remote};
+
+/// A server at work, and where it says that its first image is.
+fn serve(scene: &Scene, arguments: &[&str]) -> (Running, String) {
+    // Whole paths, so that the scene knows the server as its own and ends it when the test fails.
+    let paths: Vec<String> = arguments
+        .iter()
+        .map(|word| match word.split_once('=') {
+            Some((name, file)) if file.ends_with(".hsi") => format!("{name}={}", scene.arg(file)),
+            None if word.ends_with(".hsi") => scene.arg(word),
+            _ => (*word).to_owned(),
+        })
+        .collect();
+    let arguments: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let arguments = &arguments[..];
+    let all = [&["serve"], arguments, &["--http", "127.0.0.1:0", "--json"]].concat();
+    let mut running = Running::start_command(remote(scene, all));
+    let line = running.said();
+    let url = line.trim().rsplit(' ').next().expect("words").to_owned();
+    assert!(url.starts_with("http"), "{line}");
+    (running, url)
+}
+
+fn name_of(scene: &Scene, image: &str) -> String {
+    run(["verify", &scene.arg(image)]).ok().stdout.lines().last().expect("a name").to_owned()
+}
+
+/// Says this to the server, and hears all of the answer.
+fn ask(url: &str, request: &str) -> String {
+    let host = url.split('/').nth(2).expect("a host");
+    let mut stream = TcpStream::connect(host).expect("connected");
+    stream.write_all(request.as_bytes()).expect("said");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("heard");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn images_are_served_and_read_again() {
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("a.hsi", 500, 1);
+    let name = name_of(&scene, "a.hsi");
+    fs::write(scene.path("stable.minisig"), "a pointer\n").expect("written");
+    let (server, url) = serve(
+        &scene,
+        &["a.hsi", "b=a.hsi", "--channel", "stable.minisig", "--access-log", "log", "--unsupervised"],
+    );
+    let port = url.split(':').nth(2).and_then(|rest| rest.split('/').next()).expect("a port");
+    let proxy = Nginx::start(&scene, &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
+    for url in [&url, &proxy.url("b.hsi")] {
+        let named = format!("{url}#{name}");
+        let export = ["export", &named, "-o", "out.raw", "--format", "raw", "--disk-cache=none"];
+        run_remote(&scene, &export).ok();
+        assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+    }
+    let answer = ask(&url, "GET /stable.minisig HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("a pointer\n"), "{answer}");
+    let answer = ask(&url, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(answer.contains(&format!("/a.hsi {}", fs::metadata(scene.path("a.hsi")).expect("there").len())));
+    let answer = ask(&url, "HEAD /a.hsi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(answer.contains(&format!("etag: \"{name}\"")) && answer.ends_with("\r\n\r\n"), "{answer}");
+    for method in ["PUT", "POST", "DELETE"] {
+        let answer = ask(
+            &url,
+            &format!("{method} /a.hsi HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
+        );
+        assert!(answer.starts_with("HTTP/1.1 405"), "{answer}");
+    }
+    for path in ["/../a.hsi", "/%2e%2e/a.hsi", "/disk.raw", "//a.hsi"] {
+        let answer = ask(&url, &format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+        assert!(answer.starts_with("HTTP/1.1 404"), "{path}: {answer}");
+    }
+    assert!(ask(&url, "no HTTP at all\r\n\r\n").starts_with("HTTP/1.1 400"));
+
+    let status = run(["status", "--json"]).ok().json();
+    let of_a = |status: &serde_json::Value| {
+        let all = status["mounts"].as_array().cloned().unwrap_or_default();
+        all.iter().filter(|one| one["nbd"].as_str().is_some_and(|at| at.contains(port))).count()
+    };
+    assert_eq!(of_a(&status), 2, "{status}");
+    server.signal(Signal::INT);
+    let (code, printed, said) = server.end();
+    assert_eq!(code.code(), Some(0), "{said}");
+    let totals: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
+    let log = fs::read_to_string(scene.path("log")).expect("a log");
+    assert_eq!(totals["http_requests"].as_u64(), Some(log.lines().count() as u64), "{totals}\n{log}");
+    assert!(totals["http_sent_bytes"].as_u64() > Some(500_000), "{totals}");
+    assert!(
+        log.lines().any(|line| line.contains("\"GET /a.hsi HTTP/1.1\" 206") && line.contains("bytes=0-")),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_server_that_is_killed_is_replaced_at_the_same_port() {
+    let scene = Scene::new();
+    scene.image("a.hsi", 100, 2);
+    let name = name_of(&scene, "a.hsi");
+    let (server, url) = serve(&scene, &["a.hsi"]);
+    let status = run(["status", "--json"]).ok().json();
+    let all = status["mounts"].as_array().cloned().unwrap_or_default();
+    let at = |one: &&serde_json::Value| one["nbd"].as_str() == Some(&url);
+    let pid = all.iter().find(at).expect("told of")["pid"].as_i64().expect("a process") as i32;
+    let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+    rustix::process::kill_process(pid, Signal::KILL).expect("killed");
+    run_remote(&scene, &["verify", &format!("{url}#{name}"), "--disk-cache=none"]).ok();
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+#[test]
+fn with_tls_it_is_read_by_who_trusts_the_authority_and_by_nobody_else() {
+    if !crate::scene::has_tools(&["certtool"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("a.hsi", 200, 3);
+    let name = name_of(&scene, "a.hsi");
+    let pki = certificates(&scene, "pki");
+    certificates(&scene, "other");
+    let (server, url) = serve(&scene, &["a.hsi", "--unsupervised", "--tls-certificates", &pki]);
+    let url = format!("{}#{name}", url.replace("127.0.0.1", "localhost"));
+    assert!(url.starts_with("https://"));
+    let export = ["export", &url, "-o", "out.raw", "--format", "raw", "--disk-cache=none"];
+    let as_one_who_trusts = |file: &str| -> Ran {
+        let mut command = remote(&scene, export);
+        command.env("SSL_CERT_FILE", scene.path(file)).output().expect("the program starts").into()
+    };
+    as_one_who_trusts("pki/ca-cert.pem").ok();
+    assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+    fs::remove_file(scene.path("out.raw")).expect("removed");
+    as_one_who_trusts("other/ca-cert.pem").fails(1, &["certificate"]);
+    // Nor is anything to be had in the clear.
+    assert!(
+        ask(&url, "GET /a.hsi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").find("200 OK").is_none()
+    );
+    server.signal(Signal::INT);
+    assert_eq!(server.end().0.code(), Some(0));
+}

@@ -1,0 +1,115 @@
+//! nginx, as people run it, for one test: a real server of images that knows nothing of us.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::scene::{Ran, Scene, headstart, wait_until};
+
+/// Where Debian has it, which is not on every PATH.
+pub(crate) const NGINX: &str = "/usr/sbin/nginx";
+
+/// One nginx, which serves the folder `www` of the scene.
+pub(crate) struct Nginx {
+    child: Child,
+    log: PathBuf,
+    pub(crate) port: u16,
+}
+
+impl Nginx {
+    /// Starts it; `extra` goes into its server block.
+    pub(crate) fn start(scene: &Scene, extra: &str) -> Self {
+        Self::start_at(scene, 0, extra)
+    }
+
+    /// The same at a certain port, which another has just left.
+    pub(crate) fn start_at(scene: &Scene, port: u16, extra: &str) -> Self {
+        // The socket is made here and inherited, as nginx does it when it replaces itself: so the port is free for certain.
+        let mut listener = None;
+        wait_until("the port is free", || {
+            listener = TcpListener::bind(("127.0.0.1", port)).ok();
+            listener.is_some()
+        });
+        let listener = listener.expect("waited for");
+        let port = listener.local_addr().expect("an address").port();
+        let work = scene.path(&format!("nginx-{port}"));
+        fs::create_dir_all(scene.path("www")).expect("a folder");
+        let _ = fs::create_dir(&work);
+        let (root, work_text) = (scene.arg("www"), work.display());
+        let places: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .iter()
+            .map(|what| format!("{what}_temp_path {work_text}/{what};\n"))
+            .collect();
+        let log = work.join("access.log");
+        let text = format!(
+            "daemon off; user root; worker_processes 1; pid {work_text}/pid; error_log stderr warn;\n\
+             events {{}}\n\
+             http {{ {places} log_format full '$status $bytes_sent $request_length $request';\n\
+             access_log {work_text}/access.log full;\n\
+             server {{ listen 127.0.0.1:{port}; root {root}; {extra} }} }}\n"
+        );
+        fs::write(work.join("nginx.conf"), text).expect("written");
+        let child = Command::new(NGINX)
+            .args(["-c", &format!("{work_text}/nginx.conf"), "-p", &work_text.to_string()])
+            .args(["-e", "stderr"])
+            .env("NGINX", "0;")
+            .stdin(OwnedFd::from(listener))
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(work.join("stderr")).expect("a file"))
+            .spawn()
+            .expect("nginx starts");
+        Self { child, log, port }
+    }
+
+    /// The address of a file.
+    pub(crate) fn url(&self, name: &str) -> String {
+        format!("http://127.0.0.1:{}/{name}", self.port)
+    }
+
+    /// Requests that it has answered: status, bytes in all that went over the connection, both ways, and the request.
+    pub(crate) fn answered(&self) -> Vec<(u16, u64, String)> {
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let line = |line: &str| {
+            let words: Vec<&str> = line.splitn(4, ' ').collect();
+            let number = |at: usize| words[at].parse::<u64>().expect("a number");
+            (number(0) as u16, number(1) + number(2), words[3].to_owned())
+        };
+        text.lines().map(line).collect()
+    }
+
+    /// The same, when so many have been: nginx writes of a request after it has answered.
+    pub(crate) fn wait_answered(&self, count: usize) -> Vec<(u16, u64, String)> {
+        wait_until("nginx has told of every request", || self.answered().len() >= count);
+        self.answered()
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // Killed by force it would leave its worker behind.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// The program, with folders of the scene for what it keeps, and no proxy of this machine.
+pub(crate) fn remote<S: AsRef<std::ffi::OsStr>>(
+    scene: &Scene,
+    arguments: impl IntoIterator<Item = S>,
+) -> Command {
+    let mut command = headstart(arguments);
+    for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+        command.env_remove(name).env_remove(name.to_uppercase());
+    }
+    command.current_dir(scene.path(""));
+    command
+}
+
+/// Runs it to its end.
+pub(crate) fn run_remote(scene: &Scene, arguments: &[&str]) -> Ran {
+    remote(scene, arguments).output().expect("the program starts").into()
+}

@@ -1,0 +1,135 @@
+//! Chunks and tables from the cache on disk, or from the store and then into the cache.
+//!
+//! Only verified bytes go into the cache, and what comes out of it is verified again.
+
+use std::ops::ControlFlow;
+
+use hs_format::{ChunkRef, FormatError};
+use hs_store::{DiskCache, Store, StoreError};
+use hs_units::{ByteRange, Digest};
+
+use crate::cold::{in_file, read};
+use crate::splitter::ChunkSplitter;
+use crate::{ImageError, StreamEvent};
+
+/// A chunk and where in the file its stored bytes lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The chunk.
+    pub(crate) chunk: ChunkRef,
+    /// Its bytes in the file.
+    pub(crate) at: ByteRange,
+}
+
+impl Place {
+    /// From the cache, verified.
+    fn kept(&self, cache: &DiskCache) -> Option<Vec<u8>> {
+        let stored = cache.get(&self.chunk.digest, self.at.len)?;
+        if self.chunk.verify(&stored).is_err() {
+            cache.spoiled(&self.chunk.digest);
+            return None;
+        }
+        Some(stored)
+    }
+
+    /// Into the cache, if they are right; if they are not, whoever decodes them will say so.
+    pub(crate) fn keep(&self, cache: &DiskCache, stored: &[u8]) {
+        if self.chunk.verify(stored).is_ok() {
+            cache.put(&self.chunk.digest, stored);
+        }
+    }
+}
+
+/// The stored bytes of a chunk, which are not verified if they come from the store.
+pub(crate) fn one(store: &dyn Store, cache: Option<&DiskCache>, place: Place) -> Result<Vec<u8>, StoreError> {
+    if let Some(stored) = cache.and_then(|cache| place.kept(cache)) {
+        return Ok(stored);
+    }
+    let mut stored = vec![0; place.at.len as usize];
+    store.read_at(place.at.offset, &mut stored)?;
+    if let Some(cache) = cache {
+        place.keep(cache, &stored);
+    }
+    Ok(stored)
+}
+
+/// Hands over the stored bytes of chunks that lie one after another, by their places in `places`: with one request to the
+/// store for each run that the cache does not have. Gives whether the sink broke off.
+pub(crate) fn stream(
+    store: &dyn Store,
+    cache: Option<&DiskCache>,
+    places: &[Place],
+    sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
+) -> Result<(), StoreError> {
+    let mut next = 0;
+    while next < places.len() {
+        if let Some(stored) = cache.and_then(|cache| places[next].kept(cache)) {
+            if sink(StreamEvent::FirstByte).is_break()
+                || sink(StreamEvent::Chunk(next as u32, &stored)).is_break()
+            {
+                return Ok(());
+            }
+            next += 1;
+            continue;
+        }
+        let has = |place: &Place| cache.is_some_and(|cache| cache.has(&place.chunk.digest));
+        let more = places[next + 1..].iter().take_while(|place| !has(place)).count();
+        let end = next + 1 + more;
+        if fetch(store, cache, &places[..end], next, sink)?.is_break() {
+            return Ok(());
+        }
+        next = end;
+    }
+    Ok(())
+}
+
+/// One request for the places from `first` on.
+fn fetch(
+    store: &dyn Store,
+    cache: Option<&DiskCache>,
+    places: &[Place],
+    first: usize,
+    sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, StoreError> {
+    let (start, end) = (places[first].at.offset, places[places.len() - 1].at.end());
+    let mut splitter = ChunkSplitter::new(first as u32);
+    let mut is_first = true;
+    let mut flow = ControlFlow::Continue(());
+    store.stream(ByteRange::new(start, end - start), &mut |piece| {
+        if std::mem::take(&mut is_first) && sink(StreamEvent::FirstByte).is_break() {
+            flow = ControlFlow::Break(());
+            return flow;
+        }
+        let stored_bytes = |number: u32| places[number as usize].at.len as usize;
+        flow = splitter.push(piece, stored_bytes, &mut |number, stored| {
+            if let Some(cache) = cache {
+                places[number as usize].keep(cache, stored);
+            }
+            sink(StreamEvent::Chunk(number, stored))
+        });
+        flow
+    })?;
+    Ok(flow)
+}
+
+/// A table that is parsed, and verified, by `decode`; it is kept under `digest`.
+pub(crate) fn table<T>(
+    store: &dyn Store,
+    cache: Option<&DiskCache>,
+    digest: &Digest,
+    at: ByteRange,
+    decode: impl Fn(&[u8]) -> Result<T, FormatError>,
+) -> Result<T, ImageError> {
+    if let Some((cache, bytes)) = cache.and_then(|cache| Some((cache, cache.get(digest, at.len)?))) {
+        match decode(&bytes) {
+            Ok(table) => return Ok(table),
+            Err(_) => cache.spoiled(digest),
+        }
+    }
+    let bytes = read(store, at)?;
+    let table = decode(&bytes).map_err(in_file(store, at))?;
+    if let Some(cache) = cache {
+        cache.put(digest, &bytes);
+    }
+    Ok(table)
+}

@@ -1,0 +1,392 @@
+//! Listens, and answers.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use super::answer::{Answer, Content, HttpFile, answer, encoded};
+use super::body::{self, Counted, FileBody, Never};
+use crate::ServeError;
+use crate::nbd::NbdTls;
+
+/// How a server proves who it is.
+#[derive(Clone)]
+pub struct HttpTls(Arc<ServerConfig>);
+
+impl HttpTls {
+    /// Reads the same files as [`NbdTls::load`].
+    ///
+    /// # Errors
+    /// When a file cannot be read, or they do not belong together.
+    pub fn load(directory: &Path, verify_peer: bool) -> Result<Self, ServeError> {
+        let mut config = NbdTls::load(directory, true, verify_peer)?.into_config();
+        Arc::make_mut(&mut config).alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self(config))
+    }
+}
+
+/// One answer, for the access log.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Who asked.
+    pub client: IpAddr,
+    /// When.
+    pub at: SystemTime,
+    /// `METHOD PATH VERSION`.
+    pub request: String,
+    /// The range that was asked for, as the client wrote it.
+    pub range: Option<String>,
+    /// The status.
+    pub status: u16,
+    /// Bytes of content that were handed to the connection.
+    pub sent_bytes: u64,
+}
+
+/// Who is told of answers.
+pub type AccessLog = Arc<dyn Fn(&Access) + Send + Sync>;
+
+/// Limits of a server.
+#[derive(Clone)]
+pub struct HttpServeOptions {
+    /// With TLS.
+    pub tls: Option<HttpTls>,
+    /// Connections at once; who comes then waits.
+    pub most_connections: usize,
+    /// Answers at once to one address; who asks for more is told to come back.
+    pub most_answers_of_client: usize,
+    /// How long a client may take for the head of a request, or to begin another.
+    pub head_patience: Duration,
+    /// How long answers may go on when the server ends.
+    pub end_patience: Duration,
+    /// Is told of each answer when it is over.
+    pub access: Option<AccessLog>,
+}
+
+impl Default for HttpServeOptions {
+    fn default() -> Self {
+        Self {
+            tls: None,
+            most_connections: 4096,
+            most_answers_of_client: 64,
+            head_patience: Duration::from_secs(60),
+            end_patience: Duration::from_secs(5),
+            access: None,
+        }
+    }
+}
+
+/// What a server has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HttpStats {
+    /// Connections that were accepted.
+    pub connections: u64,
+    /// Requests that were answered, or are.
+    pub requests: u64,
+    /// Bytes of content that were handed to connections.
+    pub sent_bytes: u64,
+}
+
+struct Shared {
+    files: Vec<HttpFile>,
+    options: HttpServeOptions,
+    connections: AtomicU64,
+    /// Requests and bytes of each file, and of everything else.
+    counts: Vec<Counts>,
+    answering: Mutex<HashMap<IpAddr, usize>>,
+}
+
+#[derive(Default)]
+struct Counts {
+    requests: AtomicU64,
+    sent_bytes: AtomicU64,
+}
+
+/// A server at work. Dropping it ends it.
+pub struct HttpServer {
+    shared: Arc<Shared>,
+    sockets: Vec<OwnedFd>,
+    addresses: Vec<SocketAddr>,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// Listens at these addresses, `HOST:PORT`, port 0 for any that is free.
+    ///
+    /// # Errors
+    /// When an address is taken or not to be had.
+    pub fn listen(addresses: &[String]) -> Result<Vec<OwnedFd>, ServeError> {
+        let mut sockets = Vec::new();
+        for address in addresses {
+            let failed = |source| ServeError::Io { action: "listen at", path: address.into(), source };
+            let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(failed)?.collect();
+            sockets.push(TcpListener::bind(&found[..]).map_err(failed)?.into());
+        }
+        Ok(sockets)
+    }
+
+    /// Serves `files` at these listening sockets.
+    ///
+    /// # Errors
+    /// When two files have one name, or a thread cannot be started.
+    pub fn start(
+        files: Vec<HttpFile>,
+        sockets: Vec<OwnedFd>,
+        options: HttpServeOptions,
+    ) -> Result<Self, ServeError> {
+        let failed = |source| ServeError::Io { action: "start", path: "the HTTP server".into(), source };
+        for (number, file) in files.iter().enumerate() {
+            if files[..number].iter().any(|other| other.name == file.name) {
+                return Err(failed(io::Error::other(format!("two files are called {}", file.name))));
+            }
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(16)
+            .thread_name("hs-http-read")
+            .build()
+            .map_err(failed)?;
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for socket in &sockets {
+            let listener = TcpListener::from(socket.try_clone().map_err(failed)?);
+            listener.set_nonblocking(true).map_err(failed)?;
+            addresses.push(listener.local_addr().map_err(failed)?);
+            let _in_runtime = runtime.enter();
+            listeners.push(tokio::net::TcpListener::from_std(listener).map_err(failed)?);
+        }
+        let counts = (0..=files.len()).map(|_| Counts::default()).collect();
+        let shared = Arc::new(Shared {
+            files,
+            options,
+            connections: AtomicU64::new(0),
+            counts,
+            answering: Mutex::default(),
+        });
+        let (stop, stopped) = watch::channel(false);
+        let serving = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("hs-http-serve".to_owned())
+            .spawn(move || {
+                runtime.block_on(serve(&serving, listeners, stopped));
+                runtime.shutdown_background();
+            })
+            .map_err(failed)?;
+        Ok(Self { shared, sockets, addresses, stop, thread: Some(thread) })
+    }
+
+    /// The listening sockets, for a supervisor to keep.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets.iter().map(AsFd::as_fd)
+    }
+
+    /// Where a file is found, at each address.
+    #[must_use]
+    pub fn urls(&self, file: usize) -> Vec<String> {
+        let scheme = if self.shared.options.tls.is_some() { "https" } else { "http" };
+        let name = encoded(&self.shared.files[file].name);
+        self.addresses.iter().map(|address| format!("{scheme}://{address}/{name}")).collect()
+    }
+
+    /// What it has done; of one file, or of all and of what was no file.
+    #[must_use]
+    pub fn stats(&self, file: Option<usize>) -> HttpStats {
+        let sum = |of: fn(&Counts) -> &AtomicU64| match file {
+            Some(file) => of(&self.shared.counts[file]).load(Relaxed),
+            None => self.shared.counts.iter().map(|counts| of(counts).load(Relaxed)).sum(),
+        };
+        HttpStats {
+            connections: self.shared.connections.load(Relaxed),
+            requests: sum(|counts| &counts.requests),
+            sent_bytes: sum(|counts| &counts.sent_bytes),
+        }
+    }
+
+    /// Accepts nobody any more, and waits for the answers that are under way, within limits.
+    pub fn stop(&mut self) {
+        let _ = self.stop.send(true);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    listeners: Vec<tokio::net::TcpListener>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let room = Arc::new(Semaphore::new(shared.options.most_connections));
+    let graceful = Arc::new(GracefulShutdown::new());
+    let accepting: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| {
+            tokio::spawn(accept(Arc::clone(shared), listener, Arc::clone(&room), Arc::clone(&graceful)))
+        })
+        .collect();
+    // That the server is gone is as good as being told.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+    for accepting in accepting {
+        accepting.abort();
+        let _ = accepting.await;
+    }
+    if let Some(graceful) = Arc::into_inner(graceful) {
+        let _ = tokio::time::timeout(shared.options.end_patience, graceful.shutdown()).await;
+    }
+}
+
+async fn accept(
+    shared: Arc<Shared>,
+    listener: tokio::net::TcpListener,
+    room: Arc<Semaphore>,
+    graceful: Arc<GracefulShutdown>,
+) {
+    loop {
+        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
+        let (stream, client) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // No descriptors, or a client that was gone at once: neither is a reason to end.
+                log::debug!("nobody could be accepted: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        shared.connections.fetch_add(1, Relaxed);
+        let _ = stream.set_nodelay(true);
+        let (shared, watcher) = (Arc::clone(&shared), graceful.watcher());
+        tokio::spawn(async move {
+            if let Err(error) = converse(shared, stream, client.ip(), watcher).await {
+                log::debug!("{client}: {error}");
+            }
+            drop(place);
+        });
+    }
+}
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+async fn converse(
+    shared: Arc<Shared>,
+    stream: tokio::net::TcpStream,
+    client: IpAddr,
+    watcher: hyper_util::server::graceful::Watcher,
+) -> Result<(), Failure> {
+    let patience = shared.options.head_patience;
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(patience);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(64).keep_alive_interval(patience);
+    let tls = shared.options.tls.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let response = respond(&shared, client, &request);
+        async move { Ok::<_, Never>(response) }
+    });
+    match tls {
+        None => watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned()).await,
+        Some(HttpTls(config)) => {
+            let stream = tokio::time::timeout(patience, TlsAcceptor::from(config).accept(stream)).await??;
+            watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned()).await
+        }
+    }
+}
+
+fn respond(shared: &Arc<Shared>, client: IpAddr, request: &Request<Incoming>) -> Response<Counted> {
+    let path = request.uri().path();
+    let mut answer = answer(&shared.files, request.method(), path, request.headers());
+    let is_full = {
+        let mut answering = shared.answering.lock();
+        let of_client = answering.entry(client).or_insert(0);
+        *of_client += 1;
+        *of_client > shared.options.most_answers_of_client
+    };
+    if is_full {
+        answer = Answer::text(StatusCode::SERVICE_UNAVAILABLE, "too many requests at once\n".to_owned());
+        answer.headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    let file = match answer.content {
+        Content::File(number, _) => number,
+        _ => shared.files.len(),
+    };
+    shared.counts[file].requests.fetch_add(1, Relaxed);
+    let ongoing = Ongoing {
+        shared: Arc::clone(shared),
+        file,
+        access: Access {
+            client,
+            at: SystemTime::now(),
+            // What is behind a '?' is for nobody here, and might be a secret.
+            request: format!("{} {path} {:?}", request.method(), request.version()),
+            range: request.headers().get("range").and_then(|range| Some(range.to_str().ok()?.to_owned())),
+            status: answer.status.as_u16(),
+            sent_bytes: 0,
+        },
+    };
+    let content = match answer.content {
+        Content::Nothing => body::Content::Text(None),
+        Content::Text(text) => body::Content::Text(Some(Bytes::from(text))),
+        Content::File(number, range) => body::Content::File(FileBody {
+            store: Arc::clone(&shared.files[number].store),
+            rest: range,
+            reading: None,
+        }),
+    };
+    let mut response = Response::new(Counted { content, ongoing });
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response
+}
+
+/// An answer that is under way. When it is gone, the access log is told.
+pub(super) struct Ongoing {
+    shared: Arc<Shared>,
+    file: usize,
+    access: Access,
+}
+
+impl Ongoing {
+    pub(super) fn sent(&mut self, bytes: u64) {
+        self.access.sent_bytes += bytes;
+        self.shared.counts[self.file].sent_bytes.fetch_add(bytes, Relaxed);
+    }
+}
+
+impl Drop for Ongoing {
+    fn drop(&mut self) {
+        let mut answering = self.shared.answering.lock();
+        if let Some(of_client) = answering.get_mut(&self.access.client) {
+            *of_client -= 1;
+            if *of_client == 0 {
+                answering.remove(&self.access.client);
+            }
+        }
+        drop(answering);
+        if let Some(tell) = &self.shared.options.access {
+            tell(&self.access);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a server, or the way to it, can do wrong.
+
+use std::time::Duration;
+
+/// Why a request over HTTP failed. It is the `source` of a [`StoreError`](crate::StoreError), whose text
+/// names the store and the range.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpError {
+    /// The address is none that can be asked.
+    #[error("{address} is no address of an image: {reason}")]
+    Address {
+        /// What was given, without secrets.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The way to the server does not work: no name, no connection, no answer in time, a connection that was cut.
+    #[error("{reason}")]
+    Connection {
+        /// What the network said.
+        reason: String,
+        /// Whether trying again is in vain, as with a certificate that nobody vouches for.
+        permanent: bool,
+    },
+    /// The server answered with another status than one that brings the bytes.
+    #[error("the server answered {status}{}", reason(*.status))]
+    Status {
+        /// The status.
+        status: u16,
+        /// When it wants to be asked again, if it said so.
+        retry_after: Option<Duration>,
+    },
+    /// The answer ended before all its bytes had come.
+    #[error("the answer ended after {got} of {expected} bytes")]
+    Cut {
+        /// Bytes that came.
+        got: u64,
+        /// Bytes that were announced.
+        expected: u64,
+    },
+    /// The answer is for something else than what was asked for.
+    #[error("the server's answer makes no sense: {reason}")]
+    Nonsense {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The server sends the whole file whatever is asked for.
+    #[error("the server ignores that only a range was asked for (it must support range requests)")]
+    RangesIgnored,
+    /// The file is another one than when it was opened.
+    #[error("the file was replaced on the server: it was {was}, it is {is}; start again to use the new one")]
+    Replaced {
+        /// What distinguished the file that was opened.
+        was: String,
+        /// What distinguishes the one that is there now.
+        is: String,
+    },
+    /// The bytes are not in the cache, and nothing else may be asked.
+    #[error("not in the cache, and --offline forbids asking the network")]
+    Offline,
+}
+
+impl HttpError {
+    /// Whether the same request may succeed later.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        match self {
+            Self::Connection { permanent, .. } => !*permanent,
+            // RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429); RFC 8470, section 5.2 (425).
+            Self::Status { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
+            Self::Cut { .. } | Self::Nonsense { .. } | Self::RangesIgnored => true,
+            Self::Address { .. } | Self::Replaced { .. } | Self::Offline => false,
+        }
+    }
+
+    /// How long the server wants to be left alone.
+    pub(crate) const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// As the system's kind of error.
+    pub(crate) fn into_io(self) -> std::io::Error {
+        use std::io::ErrorKind;
+        let kind = match &self {
+            Self::Connection { .. } => ErrorKind::ConnectionAborted,
+            Self::Cut { .. } => ErrorKind::UnexpectedEof,
+            Self::Status { status: 404 | 410, .. } => ErrorKind::NotFound,
+            Self::Status { status: 401 | 403 | 407, .. } => ErrorKind::PermissionDenied,
+            Self::Nonsense { .. } | Self::Replaced { .. } => ErrorKind::InvalidData,
+            Self::RangesIgnored => ErrorKind::Unsupported,
+            _ => ErrorKind::Other,
+        };
+        std::io::Error::new(kind, self)
+    }
+}
+
+/// What people call the statuses that they meet.
+fn reason(status: u16) -> &'static str {
+    match status {
+        401 => " (it wants a login)",
+        403 => " (it refuses access)",
+        404 | 410 => " (there is no such file)",
+        407 => " (the proxy wants a login)",
+        412 => " (the file is another one)",
+        416 => " (the file is shorter)",
+        429 => " (too many requests)",
+        503 => " (it is overloaded)",
+        _ => "",
+    }
+}

@@ -1,0 +1,78 @@
+//! A response that is being read.
+
+use bytes::Bytes;
+use hs_units::ByteRange;
+
+use super::HttpError;
+use super::transport::Body;
+use crate::count::InService;
+
+/// The bytes of one response, from [`at`](Self::at) on.
+pub(super) struct Flow {
+    body: Box<dyn Body>,
+    /// Where in the file the next byte belongs.
+    at: u64,
+    /// Where in the file the response ends.
+    end: u64,
+    start: u64,
+    /// What has come and is not taken yet.
+    rest: Bytes,
+    /// The piece that was given last: whoever broke off had no use for all of it.
+    last: Bytes,
+    in_service: InService,
+}
+
+impl Flow {
+    pub(super) fn new(body: Box<dyn Body>, range: ByteRange, in_service: InService) -> Self {
+        let (rest, last) = (Bytes::new(), Bytes::new());
+        Self { body, at: range.offset, end: range.end(), start: range.offset, rest, last, in_service }
+    }
+
+    pub(super) const fn at(&self) -> u64 {
+        self.at
+    }
+
+    pub(super) const fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(super) const fn is_over(&self) -> bool {
+        self.at == self.end
+    }
+
+    /// Goes back to `offset`, if that lies in the piece that was given last, or is where the flow is.
+    pub(super) fn rewind(&mut self, offset: u64) -> bool {
+        let Some(back) = self.at.checked_sub(offset).filter(|back| *back <= self.last.len() as u64) else {
+            return false;
+        };
+        if back > 0 {
+            let again = self.last.slice(self.last.len() - back as usize..);
+            // Seldom, and once a response: the piece that follows may have come already.
+            self.rest =
+                if self.rest.is_empty() { again } else { Bytes::from([again, self.rest.clone()].concat()) };
+            self.at = offset;
+        }
+        true
+    }
+
+    /// The next bytes, `most` of them at most; nothing at the response's end.
+    pub(super) fn piece(&mut self, most: u64) -> Result<Option<Bytes>, HttpError> {
+        if self.is_over() {
+            return Ok(None);
+        }
+        if self.rest.is_empty() {
+            let cut = HttpError::Cut { got: self.at - self.start, expected: self.end - self.start };
+            self.rest = self.body.piece()?.ok_or(cut)?;
+            self.in_service.deliver(self.rest.len() as u64);
+        }
+        let take = most.min(self.end - self.at).min(self.rest.len() as u64);
+        let piece = self.rest.split_to(take as usize);
+        self.at += take;
+        self.last = piece.clone();
+        if self.is_over() && self.rest.is_empty() {
+            // Only a body that was read to its end leaves a connection that can be used again.
+            let _ = self.body.piece();
+        }
+        Ok(Some(piece))
+    }
+}

@@ -1,0 +1,48 @@
+//! A remote file that may not be asked for.
+
+use hs_units::ByteRange;
+
+use super::HttpError;
+use crate::{Sink, Store, StoreError};
+
+/// A file of which the size is known, and of which every read fails: what is above has a cache, or has nothing.
+#[derive(Clone, Debug)]
+pub struct Offline {
+    name: String,
+    len: u64,
+}
+
+impl Offline {
+    /// The file called `name`, of `len` bytes.
+    #[must_use]
+    pub const fn new(name: String, len: u64) -> Self {
+        Self { name, len }
+    }
+
+    fn refuse(&self, range: ByteRange) -> Result<(), StoreError> {
+        StoreError::check_range(self, range)?;
+        if range.len == 0 {
+            Ok(())
+        } else {
+            Err(StoreError::read(&self.name, range, HttpError::Offline.into_io()))
+        }
+    }
+}
+
+impl Store for Offline {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        self.refuse(ByteRange::new(offset, buf.len() as u64))
+    }
+
+    fn stream(&self, range: ByteRange, _sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        self.refuse(range)
+    }
+}

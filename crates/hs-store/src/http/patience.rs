@@ -1,0 +1,85 @@
+//! How often, and after which pauses, a request is made again.
+
+use std::time::Duration;
+
+use hs_units::Prng;
+
+/// Limits of trying again.
+///
+/// Pauses double from `first_pause` to `longest_pause`, and each is drawn between half of that and all of it, so
+/// that the clients of a server that comes back do not all ask at once ("Exponential Backoff And Jitter", AWS
+/// Architecture Blog 2015, "equal jitter").
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// Further tries of a request that brings nothing. Bytes that come make it begin anew.
+    pub tries: u32,
+    /// The pause before the first of them.
+    pub first_pause: Duration,
+    /// The longest pause that we choose. A server may ask for more (`Retry-After`), up to
+    /// [`longest_asked`](Self::longest_asked).
+    pub longest_pause: Duration,
+    /// The longest pause that a server may ask for; one that asks for more is not waited for.
+    pub longest_asked: Duration,
+}
+
+impl Default for Patience {
+    /// About 70 seconds in all: the reboot of a small server, or a link that is plugged in again.
+    fn default() -> Self {
+        Self {
+            tries: 10,
+            first_pause: Duration::from_millis(200),
+            longest_pause: Duration::from_secs(15),
+            longest_asked: Duration::from_secs(60),
+        }
+    }
+}
+
+impl Patience {
+    /// The same for the first request of all, when a person waits to be told of a wrong address.
+    #[must_use]
+    pub fn for_opening(self) -> Self {
+        Self { tries: self.tries.min(4), ..self }
+    }
+
+    /// The pause before further try number `done` + 1; nothing when it was the last one, or the server asks for
+    /// too much.
+    pub(crate) fn pause(&self, done: u32, asked: Option<Duration>, jitter: &mut Prng) -> Option<Duration> {
+        if done >= self.tries || asked.is_some_and(|asked| asked > self.longest_asked) {
+            return None;
+        }
+        let full = self.first_pause.saturating_mul(1 << done.min(20)).min(self.longest_pause);
+        let half = u64::try_from(full.as_nanos() / 2).unwrap_or(u64::MAX);
+        let drawn = Duration::from_nanos(half.saturating_add(jitter.below(half.saturating_add(1))));
+        Some(asked.map_or(drawn, |asked| asked.max(drawn)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_within_their_bounds_and_end() {
+        let patience = Patience::default();
+        let mut jitter = Prng::new(1);
+        let mut total = Duration::ZERO;
+        for done in 0..patience.tries {
+            let full = (patience.first_pause * 2_u32.pow(done)).min(patience.longest_pause);
+            let pause = patience.pause(done, None, &mut jitter).expect("one more");
+            assert!(pause >= full / 2 && pause <= full, "{done}: {pause:?}");
+            total += pause;
+        }
+        assert!(total > Duration::from_secs(30) && total < Duration::from_secs(100), "{total:?}");
+        assert_eq!(patience.pause(patience.tries, None, &mut jitter), None);
+    }
+
+    #[test]
+    fn a_server_may_ask_for_more_time_but_not_for_ever() {
+        let patience = Patience::default();
+        let mut jitter = Prng::new(2);
+        let asked = Duration::from_secs(40);
+        assert_eq!(patience.pause(0, Some(asked), &mut jitter), Some(asked));
+        assert!(patience.pause(3, Some(Duration::ZERO), &mut jitter) > Some(Duration::from_millis(100)));
+        assert_eq!(patience.pause(0, Some(Duration::from_secs(61)), &mut jitter), None);
+    }
+}

@@ -1,0 +1,113 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
+    let field = |(name, value): &(&'static str, &str)| {
+        (HeaderName::from_static(name), value.parse().expect("a field's value"))
+    };
+    fields.iter().map(field).collect()
+}
+
+fn opened() -> Version {
+    Version { len: 1_000, etag: Some("\"one\"".to_owned()), last_modified: None }
+}
+
+const ASKED: ByteRange = ByteRange::new(100, 50);
+
+#[test]
+fn a_part_may_be_shorter_but_begins_where_it_was_asked_for() {
+    for (field, came) in [("bytes 100-149/1000", Some(50)), ("bytes 100-100/1000", Some(1))] {
+        let head = headers(&[("content-range", field), ("etag", "\"one\"")]);
+        let brings = understand(206, &head, ASKED, Some(&opened())).expect(field);
+        assert_eq!(brings, Brings::Bytes(ByteRange::new(100, came.expect("bytes")), opened()));
+    }
+    for field in [
+        "bytes 99-149/1000",
+        "bytes 100-150/1000",
+        "bytes 100-99/1000",
+        "bytes 100-149/*",
+        "bytes 100-149/149",
+        "bytes */1000",
+        "lines 100-149/1000",
+        "100-149/1000",
+        "",
+        "bytes 100-149",
+        "bytes -1-5/9",
+        "bytes 100-99999999999999999999/1000",
+    ] {
+        let head = headers(&[("content-range", field)]);
+        let error = understand(206, &head, ASKED, None).expect_err(field);
+        assert!(matches!(error, HttpError::Nonsense { .. }) && error.is_transient(), "{field}: {error}");
+    }
+    let head = headers(&[("content-range", "bytes 100-149/1000"), ("content-length", "49")]);
+    assert!(matches!(understand(206, &head, ASKED, None), Err(HttpError::Nonsense { .. })));
+    assert!(matches!(understand(206, &headers(&[]), ASKED, None), Err(HttpError::Nonsense { .. })));
+    let head = headers(&[("content-range", "bytes 100-149/1000"), ("content-encoding", "gzip")]);
+    assert!(matches!(understand(206, &head, ASKED, None), Err(HttpError::Nonsense { .. })));
+}
+
+#[test]
+fn the_whole_file_will_do_from_its_start() {
+    let head = headers(&[("content-length", "1000"), ("etag", "\"one\"")]);
+    let brings = understand(200, &head, ByteRange::new(0, 50), Some(&opened()));
+    assert_eq!(brings.expect("it will"), Brings::Bytes(ByteRange::new(0, 50), opened()));
+    assert!(matches!(understand(200, &head, ASKED, None), Err(HttpError::RangesIgnored)));
+    let error = understand(200, &headers(&[]), ByteRange::new(0, 5), None).expect_err("no length");
+    assert!(matches!(error, HttpError::Nonsense { .. }));
+}
+
+#[test]
+fn another_file_is_noticed_by_tag_length_or_date() {
+    let replaced = |status, fields: &[_], opened: &Version| {
+        let error = understand(status, &headers(fields), ASKED, Some(opened)).expect_err("another file");
+        assert!(matches!(error, HttpError::Replaced { .. }) && !error.is_transient(), "{error}");
+        error.to_string()
+    };
+    let text = replaced(206, &[("content-range", "bytes 100-149/1000"), ("etag", "\"two\"")], &opened());
+    assert!(text.contains("1000 bytes \"one\"") && text.contains("1000 bytes \"two\""), "{text}");
+    replaced(206, &[("content-range", "bytes 100-149/1001"), ("etag", "\"one\"")], &opened());
+    replaced(412, &[], &opened());
+    replaced(416, &[("content-range", "bytes */20")], &opened());
+    let dated = Version { len: 1_000, etag: None, last_modified: Some("monday".to_owned()) };
+    replaced(206, &[("content-range", "bytes 100-149/1000"), ("last-modified", "tuesday")], &dated);
+    // What is not said cannot differ.
+    let head = headers(&[("content-range", "bytes 100-149/1000")]);
+    assert!(understand(206, &head, ASKED, Some(&dated)).is_ok());
+    assert_eq!(understand(304, &headers(&[]), ASKED, Some(&dated)).expect("the same"), Brings::Unchanged);
+}
+
+#[test]
+fn a_server_says_when_to_come_back() {
+    let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").expect("a date");
+    let asked = |value: &str| retry_after(&headers(&[("retry-after", value)]), now);
+    assert_eq!(asked("120"), Some(Duration::from_secs(120)));
+    assert_eq!(asked("Sun, 06 Nov 1994 08:50:37 GMT"), Some(Duration::from_secs(60)));
+    assert_eq!(asked("Sun, 06 Nov 1994 08:40:37 GMT"), Some(Duration::ZERO));
+    assert_eq!(asked("soon"), None);
+    for (status, transient) in
+        [(429, true), (503, true), (404, false), (403, false), (500, true), (501, false)]
+    {
+        let error = understand(status, &headers(&[("retry-after", "7")]), ASKED, None).expect_err("refused");
+        assert_eq!(error.is_transient(), transient, "{status}");
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
+    }
+}
+
+proptest! {
+    /// Whatever a server says, what it is taken to bring lies in what was asked for, and in the file.
+    #[test]
+    fn no_head_brings_what_was_not_asked_for(
+        status in prop_oneof![Just(200_u16), Just(206), 100..600_u16],
+        field in "(bytes )?[0-9]{0,4}-[0-9]{0,4}/([0-9]{0,4}|\\*)",
+        length in "[0-9]{0,5}",
+        offset in 0..2_000_u64,
+        len in 1..2_000_u64,
+    ) {
+        let head = headers(&[("content-range", &field), ("content-length", &length)]);
+        let asked = ByteRange::new(offset, len);
+        if let Ok(Brings::Bytes(came, version)) = understand(status, &head, asked, None) {
+            prop_assert!(came.offset == offset && came.len <= len && came.end() <= version.len);
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The store itself.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hs_units::{ByteRange, Nanos, Prng};
+use parking_lot::Mutex;
+use reqwest::header::HeaderMap;
+use url::Url;
+
+use super::address::{Locate, Located};
+use super::flow::Flow;
+use super::line::{Line, Seat};
+use super::reply::{Brings, Version, understand};
+use super::transport::{Request, Transport};
+use super::{HttpError, Patience};
+use crate::count::InService;
+use crate::{Clock, Counters, Monotonic, RetryCounters, Sink, Store, StoreError};
+
+/// Progress after which patience begins anew: less would let a server that gives a byte a time hold us for ever.
+const PROGRESS_BYTES: u64 = 64 << 10;
+
+/// How a remote file is opened.
+#[derive(Clone)]
+pub struct HttpOptions {
+    /// Bytes of the first request; whoever reads from the file's start gets them without another.
+    pub opening_bytes: u64,
+    /// How often requests are made again.
+    pub patience: Patience,
+    /// What the file was the last time, if that is known: where it still is, opening brings no bytes.
+    pub remembered: Option<Version>,
+    /// What pauses are measured with.
+    pub clock: Arc<dyn Clock>,
+    /// Chooses pauses within their bounds.
+    pub seed: u64,
+}
+
+impl Default for HttpOptions {
+    fn default() -> Self {
+        Self {
+            opening_bytes: 64 << 10,
+            patience: Patience::default(),
+            remembered: None,
+            clock: Arc::new(Monotonic::new()),
+            // No secret, only different in different processes.
+            seed: std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| since.as_nanos() as u64)
+                ^ u64::from(std::process::id()) << 32,
+        }
+    }
+}
+
+/// A file on a web server.
+pub struct HttpStore {
+    name: String,
+    asking: Asking,
+    version: Version,
+    unchanged: bool,
+    patience: Patience,
+    line: Line,
+}
+
+/// What it takes to make a request.
+struct Asking {
+    transport: Arc<dyn Transport>,
+    locate: Box<dyn Locate>,
+    place: Mutex<Place>,
+    clock: Arc<dyn Clock>,
+    jitter: Mutex<Prng>,
+    counters: Arc<Counters>,
+    retries: Arc<RetryCounters>,
+}
+
+/// Where the file was found.
+#[derive(Default)]
+struct Place {
+    located: Option<Located>,
+    /// Where a redirect led, to go there directly.
+    redirected: Option<Url>,
+}
+
+impl HttpStore {
+    /// Opens the file that `locate` finds.
+    ///
+    /// # Errors
+    /// [`StoreError::Open`] when there is none, or its server cannot be asked for ranges.
+    pub fn open(
+        locate: Box<dyn Locate>,
+        transport: Arc<dyn Transport>,
+        options: HttpOptions,
+    ) -> Result<Self, StoreError> {
+        let name = locate.name();
+        let HttpOptions { opening_bytes, patience, remembered, clock, seed } = options;
+        let asking = Asking {
+            transport,
+            locate,
+            place: Mutex::default(),
+            counters: Arc::new(Counters::new(Arc::clone(&clock))),
+            clock,
+            jitter: Mutex::new(Prng::new(seed)),
+            retries: Arc::default(),
+        };
+        let range = ByteRange::new(0, opening_bytes.max(1));
+        let mut tries = Tries::new(patience.for_opening());
+        let (version, flow) = loop {
+            match asking.ask(range, Known::Before(remembered.as_ref())) {
+                Ok(found) => break found,
+                Err(error) => asking
+                    .wait(&mut tries, error)
+                    .map_err(|error| StoreError::Open { path: name.clone(), source: error.into_io() })?,
+            }
+        };
+        let unchanged = flow.is_none();
+        let line = Line::default();
+        if let Some(flow) = flow {
+            line.park(flow);
+        }
+        Ok(Self { name, asking, version, unchanged, patience, line })
+    }
+
+    /// What distinguishes the file from one that takes its place.
+    #[must_use]
+    pub const fn version(&self) -> &Version {
+        &self.version
+    }
+
+    /// Whether the file is still the one that was remembered.
+    #[must_use]
+    pub const fn is_unchanged(&self) -> bool {
+        self.unchanged
+    }
+
+    /// What the server is asked for: each request over HTTP is one.
+    #[must_use]
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.asking.counters)
+    }
+
+    /// What had to be asked for again.
+    #[must_use]
+    pub fn retries(&self) -> Arc<RetryCounters> {
+        Arc::clone(&self.asking.retries)
+    }
+
+    fn fetch(&self, range: ByteRange, is_stream: bool, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        StoreError::check_range(self, range)?;
+        if range.len == 0 {
+            return Ok(());
+        }
+        let mut seat = self.line.seat(range, is_stream);
+        let mut at = range.offset;
+        let mut tries = Tries::new(self.patience);
+        // A response that was left open may have been given up by the server, which is no fault of the network.
+        let mut was_parked = seat.flow.is_some();
+        let mut came_until = at;
+        while at < range.end() {
+            match self.bring(&mut seat, &mut at, range.end(), sink) {
+                Ok(ControlFlow::Break(())) => break,
+                Ok(ControlFlow::Continue(())) => {}
+                Err(_) if was_parked => {}
+                Err(error) => {
+                    if at - came_until >= PROGRESS_BYTES {
+                        came_until = at;
+                        tries = Tries::new(self.patience);
+                    }
+                    let rest = ByteRange::new(at, range.end() - at);
+                    self.asking.wait(&mut tries, error).map_err(|error| {
+                        let error = StoreError::read(&self.name, rest, error.into_io());
+                        self.asking.retries.gave_up(None, &error);
+                        error
+                    })?;
+                }
+            }
+            was_parked = false;
+        }
+        Ok(())
+    }
+
+    /// Takes bytes of the seat's response, which is asked for when there is none, up to `end` or the response's own.
+    fn bring(
+        &self,
+        seat: &mut Seat<'_>,
+        at: &mut u64,
+        end: u64,
+        sink: &mut Sink<'_>,
+    ) -> Result<ControlFlow<()>, HttpError> {
+        let mut flow = match seat.flow.take().filter(|flow| !flow.is_over()) {
+            Some(flow) => flow,
+            None => {
+                let range = ByteRange::new(*at, seat.end.min(self.version.len) - *at);
+                let (_, flow) = self.asking.ask(range, Known::Opened(&self.version))?;
+                flow.ok_or(HttpError::Status { status: 304, retry_after: None })?
+            }
+        };
+        while flow.at() < *at {
+            if flow.piece(*at - flow.at())?.is_none() {
+                return Ok(ControlFlow::Continue(()));
+            }
+        }
+        while *at < end {
+            let Some(piece) = flow.piece(end - *at)? else { break };
+            *at += piece.len() as u64;
+            if sink(&piece).is_break() {
+                seat.flow = Some(flow);
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        seat.flow = Some(flow);
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// What is known of a file when it is asked for.
+#[derive(Clone, Copy)]
+enum Known<'a> {
+    /// It was this one the last time, or it is asked for the first time.
+    Before(Option<&'a Version>),
+    /// It must be this one.
+    Opened(&'a Version),
+}
+
+impl Asking {
+    /// One request; without bytes when the file is the one that was known before.
+    fn ask(&self, range: ByteRange, known: Known<'_>) -> Result<(Version, Option<Flow>), HttpError> {
+        let (opened, before) = match known {
+            Known::Before(before) => (None, before),
+            Known::Opened(version) => (Some(version), None),
+        };
+        let (url, headers, direct) = self.place()?;
+        let request = Request {
+            url,
+            headers,
+            range,
+            if_match: opened.and_then(Version::strong_tag).map(str::to_owned),
+            if_none_match: before.and_then(|version| version.etag.clone()),
+        };
+        let mut in_service = InService::begin(&self.counters, range);
+        let reply = self.transport.ask(&request)?;
+        let brings = match understand(reply.status, &reply.headers, range, opened) {
+            // What a redirect or a login was good for has ended: once more from the beginning.
+            Err(HttpError::Status { status: 401 | 403 | 404 | 410, .. }) if direct.may_have_aged => {
+                drop((reply, in_service));
+                *self.place.lock() = Place::default();
+                let (url, headers, _) = self.place()?;
+                in_service = InService::begin(&self.counters, range);
+                let reply = self.transport.ask(&Request { url, headers, ..request })?;
+                let brings = understand(reply.status, &reply.headers, range, opened)?;
+                return self.begun(brings, reply, in_service, before);
+            }
+            brings => brings?,
+        };
+        if direct.is_original && reply.url != request.url {
+            self.place.lock().redirected = Some(reply.url.clone());
+        }
+        self.begun(brings, reply, in_service, before)
+    }
+
+    fn begun(
+        &self,
+        brings: Brings,
+        reply: super::transport::Reply,
+        in_service: InService,
+        before: Option<&Version>,
+    ) -> Result<(Version, Option<Flow>), HttpError> {
+        match (brings, before) {
+            (Brings::Bytes(came, version), _) => Ok((version, Some(Flow::new(reply.body, came, in_service)))),
+            (Brings::Unchanged, Some(before)) => Ok((before.clone(), None)),
+            (Brings::Unchanged, None) => Err(HttpError::Nonsense {
+                reason: "it says that nothing has changed, which was not asked".to_owned(),
+            }),
+        }
+    }
+
+    /// Whom to ask, and what to say.
+    fn place(&self) -> Result<(Url, HeaderMap, Direct), HttpError> {
+        let mut place = self.place.lock();
+        let fresh = place.located.is_none();
+        if fresh {
+            place.located = Some(self.locate.locate()?);
+        }
+        let Some(located) = &place.located else { unreachable!("set above") };
+        Ok(match &place.redirected {
+            Some(url) => {
+                let headers = if url.origin() == located.url.origin() {
+                    located.headers.clone()
+                } else {
+                    HeaderMap::new()
+                };
+                (url.clone(), headers, Direct { is_original: false, may_have_aged: true })
+            }
+            None => {
+                let may_have_aged = !fresh && self.locate.ages();
+                (located.url.clone(), located.headers.clone(), Direct { is_original: true, may_have_aged })
+            }
+        })
+    }
+
+    /// Waits before the next try, or gives the error back when there is none.
+    fn wait(&self, tries: &mut Tries, error: HttpError) -> Result<(), HttpError> {
+        if !error.is_transient() {
+            return Err(error);
+        }
+        let pause = tries.patience.pause(tries.done, error.retry_after(), &mut self.jitter.lock());
+        let Some(pause) = pause else { return Err(error) };
+        tries.done += 1;
+        self.retries.tried_again();
+        log::debug!("{}: {error}; again in {pause:.1?}", self.locate.name());
+        self.clock.sleep_until(self.clock.now() + Nanos::from(pause.max(Duration::from_nanos(1))));
+        Ok(())
+    }
+}
+
+/// How a request's address came about.
+#[derive(Clone, Copy)]
+struct Direct {
+    /// It is the file's own, not one that a redirect led to.
+    is_original: bool,
+    /// A refusal may mean that it was good once and is no more.
+    may_have_aged: bool,
+}
+
+/// Tries of one request.
+struct Tries {
+    patience: Patience,
+    done: u32,
+}
+
+impl Tries {
+    const fn new(patience: Patience) -> Self {
+        Self { patience, done: 0 }
+    }
+}
+
+impl Store for HttpStore {
+    fn len(&self) -> u64 {
+        self.version.len
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        let range = ByteRange::new(offset, buf.len() as u64);
+        let mut filled = 0;
+        self.fetch(range, false, &mut |piece| {
+            buf[filled..filled + piece.len()].copy_from_slice(piece);
+            filled += piece.len();
+            ControlFlow::Continue(())
+        })
+    }
+
+    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        self.fetch(range, true, sink)
+    }
+
+    fn expect_stream(&self, range: ByteRange) {
+        self.line.expect(range);
+    }
+}
+
+#[cfg(test)]
+mod tests;

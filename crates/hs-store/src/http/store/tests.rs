@@ -1,0 +1,299 @@
+//! The store against servers that exist only in memory, some of which behave badly. No network, no waiting.
+
+mod faulty;
+
+use std::sync::Arc;
+
+use hs_units::{ByteRange, Nanos};
+
+use self::faulty::{Faulty, Mishap};
+use super::*;
+use crate::clock::tests::Virtual;
+use crate::http::RemoteAddress;
+use crate::{Store, StoreError, contract};
+
+fn open_with(server: &Arc<Faulty>, options: HttpOptions) -> Result<HttpStore, StoreError> {
+    let address = RemoteAddress::parse("http://server.example/fast.hsi").expect("an address");
+    HttpStore::open(Box::new(address), Arc::clone(server) as Arc<dyn Transport>, options)
+}
+
+fn options(clock: &Arc<Virtual>) -> HttpOptions {
+    HttpOptions { clock: Arc::clone(clock) as Arc<dyn Clock>, seed: 7, ..HttpOptions::default() }
+}
+
+fn opened(server: &Arc<Faulty>) -> HttpStore {
+    open_with(server, options(&Arc::default())).expect("opened")
+}
+
+fn requests(store: &HttpStore) -> u64 {
+    store.counters().snapshot().requests
+}
+
+#[test]
+fn a_remote_file_keeps_the_contract() {
+    // An empty file has no first byte to ask for.
+    let bytes = contract::noise(600_000, 1);
+    let server = Faulty::new(bytes.clone());
+    let store = opened(&server);
+    assert_eq!((store.len(), store.name()), (600_000, "http://server.example/fast.hsi"));
+    contract::check_filled(&store, &bytes);
+}
+
+#[test]
+fn opening_is_the_first_request_and_reading_on_is_none() {
+    let server = Faulty::new(contract::noise(200_000, 2));
+    let store = open_with(&server, HttpOptions { opening_bytes: 100_000, ..options(&Arc::default()) });
+    let store = store.expect("opened");
+    assert_eq!(requests(&store), 1);
+    let bytes = contract::collect(&store, ByteRange::new(0, 100_000)).expect("read");
+    assert!(bytes == server.bytes()[..100_000]);
+    assert_eq!(requests(&store), 1);
+    assert_eq!(store.counters().snapshot().bytes, 100_000);
+}
+
+#[test]
+fn an_announced_stream_is_one_response_whoever_takes_it() {
+    let server = Faulty::new(contract::noise(3_000_000, 3));
+    let store = open_with(&server, HttpOptions { opening_bytes: 300_000, ..options(&Arc::default()) });
+    let store = store.expect("opened");
+    // The first reader has enough in the middle of a piece, and says so at its end.
+    let mut taken = 0;
+    let whole = ByteRange::new(0, 300_000);
+    store
+        .stream(whole, &mut |piece| {
+            taken += piece.len();
+            if taken > 150_000 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .expect("read");
+    store.expect_stream(ByteRange::new(140_000, 2_000_000));
+    for (from, to) in [(140_000, 300_001), (300_001, 800_000), (800_000, 2_140_000)] {
+        let bytes = contract::collect(&store, ByteRange::new(from, to - from)).expect("read");
+        assert!(bytes == server.bytes()[from as usize..to as usize], "{from} to {to}");
+    }
+    // The opening one, and one for what it did not bring.
+    assert_eq!(requests(&store), 2);
+}
+
+#[test]
+fn demand_does_not_wait_for_the_stream_nor_end_it() {
+    let server = Faulty::new(contract::noise(3_000_000, 4));
+    let store = opened(&server);
+    store.expect_stream(ByteRange::new(100_000, 2_000_000));
+    let mut buf = vec![0; 4096];
+    let mut came = Vec::new();
+    store
+        .stream(ByteRange::new(100_000, 1_000_000), &mut |piece| {
+            came.extend_from_slice(piece);
+            store.read_at(2_500_000, &mut buf).expect("demand");
+            assert!(buf == server.bytes()[2_500_000..2_504_096]);
+            store.read_at(1_500_000, &mut buf).expect("demand of what the stream will bring");
+            ControlFlow::Continue(())
+        })
+        .expect("read");
+    let before = requests(&store);
+    came.extend(contract::collect(&store, ByteRange::new(1_100_000, 1_000_000)).expect("read"));
+    assert!(came == server.bytes()[100_000..2_100_000]);
+    assert_eq!(requests(&store), before, "the same response goes on");
+}
+
+#[test]
+fn the_next_of_two_streams_waits_for_the_one_before() {
+    let server = Faulty::new(contract::noise(2_000_000, 5));
+    let store = opened(&server);
+    store.expect_stream(ByteRange::new(100_000, 1_900_000));
+    let began = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| {
+            let mut waits = true;
+            contract_collect(&store, ByteRange::new(100_000, 900_000), &mut || {
+                if std::mem::take(&mut waits) {
+                    began.wait();
+                }
+            })
+        });
+        began.wait();
+        let second = contract::collect(&store, ByteRange::new(1_000_000, 1_000_000)).expect("read");
+        assert!(second == server.bytes()[1_000_000..]);
+        assert!(first.join().expect("no panic") == server.bytes()[100_000..1_000_000]);
+    });
+    assert_eq!(requests(&store), 2, "opening, and one for both");
+}
+
+fn contract_collect(store: &HttpStore, range: ByteRange, each: &mut dyn FnMut()) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    store
+        .stream(range, &mut |piece| {
+            each();
+            bytes.extend_from_slice(piece);
+            ControlFlow::Continue(())
+        })
+        .expect("read");
+    bytes
+}
+
+#[test]
+fn a_stream_that_leaps_reads_over_a_gap_or_asks_anew() {
+    let server = Faulty::new(contract::noise(4_000_000, 6));
+    let store = opened(&server);
+    store.expect_stream(ByteRange::new(100_000, 3_900_000));
+    for (from, to, total) in
+        [(100_000, 200_000, 2), (230_000, 300_000, 2), (2_000_000, 2_100_000, 3), (500_000, 600_000, 4)]
+    {
+        let bytes = contract::collect(&store, ByteRange::new(from, to - from)).expect("read");
+        assert!(bytes == server.bytes()[from as usize..to as usize], "{from} to {to}");
+        assert_eq!(requests(&store), total, "{from} to {to}");
+    }
+}
+
+#[test]
+fn a_file_that_is_remembered_brings_no_bytes_and_is_read_as_before() {
+    let server = Faulty::new(contract::noise(100_000, 7));
+    let version = opened(&server).version().clone();
+    let remembered = || HttpOptions { remembered: Some(version.clone()), ..options(&Arc::default()) };
+    let store = open_with(&server, remembered()).expect("opened");
+    assert!(store.is_unchanged() && store.len() == 100_000);
+    assert_eq!(store.counters().snapshot().bytes, 0);
+    assert!(contract::collect(&store, ByteRange::new(0, 100_000)).expect("read") == server.bytes());
+
+    server.replace(contract::noise(90_000, 8));
+    let store = open_with(&server, remembered()).expect("opened");
+    assert!(!store.is_unchanged() && store.len() == 90_000);
+}
+
+#[test]
+fn a_file_that_was_replaced_is_an_error_and_never_a_mixture() {
+    let server = Faulty::new(contract::noise(1_000_000, 9));
+    let store = opened(&server);
+    let before = server.bytes();
+    let mut got = Vec::new();
+    let error = store
+        .stream(ByteRange::new(0, 1_000_000), &mut |piece| {
+            got.extend_from_slice(piece);
+            if got.len() == piece.len() {
+                server.replace(contract::noise(1_000_000, 10));
+                server.mishaps([Mishap::Cut(0)]);
+            }
+            ControlFlow::Continue(())
+        })
+        .expect_err("another file");
+    assert!(before.starts_with(&got));
+    assert!(error.with_causes().contains("the file was replaced on the server"), "{}", error.with_causes());
+    assert!(store.read_at(5, &mut [0; 5]).is_err());
+}
+
+#[test]
+fn what_is_refused_for_good_is_not_asked_for_again() {
+    for (mishap, words) in [
+        (Mishap::Status(404, None), "404 (there is no such file)"),
+        (Mishap::Status(403, None), "403"),
+        (Mishap::Untrusted, "certificate"),
+    ] {
+        let server = Faulty::new(contract::noise(100_000, 11));
+        server.mishaps([mishap]);
+        let clock = Arc::<Virtual>::default();
+        let error = open_with(&server, options(&clock)).err().expect("refused").with_causes();
+        assert!(error.contains(words), "{error}");
+        assert_eq!(clock.now(), Nanos::ZERO, "nobody waited");
+    }
+}
+
+#[test]
+fn a_server_that_asks_for_time_gets_it() {
+    let server = Faulty::new(contract::noise(100_000, 12));
+    server.mishaps([Mishap::Status(429, Some(30)), Mishap::Status(503, None)]);
+    let clock = Arc::<Virtual>::default();
+    let store = open_with(&server, options(&clock)).expect("opened");
+    assert!(clock.now() >= Nanos::from_millis(30_000) && clock.now() < Nanos::from_millis(31_000));
+    assert_eq!(store.retries().snapshot().retries, 2);
+    server.mishaps([Mishap::Status(429, Some(61))]);
+    let error = store.read_at(70_000, &mut [0; 10]).expect_err("too long").with_causes();
+    assert!(error.contains("429"), "{error}");
+}
+
+#[test]
+fn a_server_that_is_gone_is_given_up_in_time() {
+    let server = Faulty::new(contract::noise(100_000, 13));
+    let clock = Arc::<Virtual>::default();
+    let store = open_with(&server, options(&clock)).expect("opened");
+    server.mishaps(std::iter::repeat_n(Mishap::NoConnection, 1_000));
+    store.read_at(80_000, &mut [0; 10]).expect_err("nobody there");
+    assert!(clock.now() > Nanos::from_millis(30_000) && clock.now() < Nanos::from_millis(100_000));
+    assert_eq!(store.retries().snapshot().errors, 1);
+    let seen = server.seen();
+    assert_eq!(seen, 2 + u64::from(Patience::default().tries));
+}
+
+#[test]
+fn a_server_without_ranges_is_told_of() {
+    let server = Faulty::new(contract::noise(100_000, 14));
+    server.mishaps(std::iter::repeat_n(Mishap::Whole, 100));
+    let store = opened(&server);
+    assert!(
+        contract::collect(&store, ByteRange::new(0, 60_000)).expect("from the start")
+            == server.bytes()[..60_000]
+    );
+    let error = store.read_at(80_000, &mut [0; 10]).expect_err("not from elsewhere").with_causes();
+    assert!(error.contains("range requests"), "{error}");
+}
+
+/// The heart of it: whatever happens, bytes are right or an error is clear.
+#[test]
+fn a_thousand_schedules_of_faults_and_no_wrong_byte() {
+    let bytes = contract::noise(700_000, 15);
+    let (mut whole, mut failed) = (0, 0);
+    for seed in 0..1_000 {
+        let server = Faulty::new(bytes.clone());
+        server.misbehave(seed);
+        let clock = Arc::<Virtual>::default();
+        let Ok(store) = open_with(&server, HttpOptions { seed, ..options(&clock) }) else {
+            failed += 1;
+            continue;
+        };
+        let mut prng = Prng::new(seed);
+        let mut errors = 0;
+        let hot = ByteRange::new(50_000, 400_000);
+        store.expect_stream(hot);
+        let mut at = hot.offset;
+        while at < hot.end() {
+            let len = (1 + prng.below(90_000)).min(hot.end() - at);
+            errors += u64::from(check(&store, &bytes, ByteRange::new(at, len), true, seed).is_err());
+            at += len;
+            let offset = prng.below(690_000);
+            let demand = ByteRange::new(offset, 1 + prng.below(10_000));
+            errors += u64::from(check(&store, &bytes, demand, prng.below(2) == 0, seed).is_err());
+        }
+        // Once it behaves, everything can be had.
+        server.behave();
+        check(&store, &bytes, ByteRange::new(0, 700_000), true, seed).unwrap_or_else(|error| {
+            panic!("seed {seed}: {}", error.with_causes());
+        });
+        whole += u64::from(errors == 0);
+        assert!(clock.now() < Nanos::from_millis(3_600_000), "seed {seed}: waited {}", clock.now());
+    }
+    // Most schedules must be survived, and some must be too much, or the test proves little.
+    assert!(whole > 500 && failed + whole < 1_000, "{whole} were whole, {failed} could not be opened");
+}
+
+/// What comes is right, also before an error.
+fn check(
+    store: &HttpStore,
+    bytes: &[u8],
+    range: ByteRange,
+    streams: bool,
+    seed: u64,
+) -> Result<(), StoreError> {
+    let right = &bytes[range.offset as usize..range.end() as usize];
+    let mut got = Vec::new();
+    let result = if streams {
+        store.stream(range, &mut |piece| {
+            got.extend_from_slice(piece);
+            ControlFlow::Continue(())
+        })
+    } else {
+        got = vec![0; right.len()];
+        store.read_at(range.offset, &mut got).inspect_err(|_| got.clear())
+    };
+    assert!(right.starts_with(&got), "seed {seed}: wrong bytes in {range}");
+    assert!(result.is_err() || got.len() == right.len(), "seed {seed}: too few bytes of {range}");
+    result
+}
