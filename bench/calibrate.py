@@ -57,6 +57,7 @@ def judge(name, path, count, repeats):
     """The figures of one device."""
     model = scratch() / f"{name}.toml"
     said = headstart_json("lab", "calibrate", path, "-o", model, "--name", "found", "--time", "1", "--json")
+    del said["path"]
     progress(f"{name}: the model is off by {said['error']:.2f} on other probes")
     for load, (log, depth) in workloads(count).items():
         replay = lambda *where: headstart_json("lab", "replay", log, "--depth", depth, *where, "--json")["seconds"]

@@ -143,7 +143,8 @@ pub fn fit(name: ModelName, file_bytes: u64, measured: &[Measured]) -> Model {
     let queued = random > alone * QUEUE_GAIN;
     let least = |rate: f64| (rate as u64).max(1);
     let read = SsdRates {
-        bytes_per_s: least(many_bytes.max(one_bytes)),
+        // Whatever small reads have brought can be brought.
+        bytes_per_s: least(many_bytes.max(one_bytes).max(random.max(alone) * 4096.0)),
         sequential_per_s: least(sequential),
         random_per_s: least(if queued { random } else { alone.max(random) }),
     };

@@ -155,12 +155,15 @@ fn measure(file: &Arc<DirectFile>, probe: Probe, args: &LabCalibrate) -> anyhow:
     std::thread::scope(|scope| {
         let work = || -> anyhow::Result<()> {
             let mut buffer = Aligned::default();
-            while Instant::now() < until && taken.load(std::sync::atomic::Ordering::Relaxed) < MOST_READS {
+            // Each reads once, however late a busy machine lets it begin.
+            loop {
                 let place = places.lock().next().context("places never end")?;
                 file.read(place, &mut buffer)?;
-                taken.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let reads = taken.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                if Instant::now() >= until || reads >= MOST_READS {
+                    return Ok(());
+                }
             }
-            Ok(())
         };
         let threads: Vec<_> = (0..probe.threads).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_for_each(|thread| thread.join().ok().context("a reading thread died")?)
