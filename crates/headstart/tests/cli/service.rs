@@ -59,10 +59,8 @@ fn status_tells_of_every_mount() {
     let of_second = &status_of(&second)[0];
     assert_eq!(of_second["medium"], "flat-10ms-25mbs");
     // The queue is told what the medium is.
-    assert_eq!(
-        (&of_second["queue"]["elevator"], &of_second["queue"]["by_position"]),
-        (&"headstart".into(), &false.into())
-    );
+    assert_eq!(of_second["queue"]["elevator"], "headstart");
+    assert_eq!(of_second["queue"]["by_position"], false);
     assert_eq!(of_second["queue"]["classes"][0]["class"], "demand");
     assert_eq!(of_second["queue"]["jain_index"], 1.0);
     assert_eq!(of_second["fs"], tree.as_str());

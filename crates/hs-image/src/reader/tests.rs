@@ -312,8 +312,12 @@ fn the_watch_sees_every_read_once_and_whether_it_waited() {
     let options = ReaderOptions { demand_threads: 1, ..ReaderOptions::default() };
     let reader =
         Reader::new(image, options, Arc::new(crate::NoStream), Some(seen.clone())).expect("a reader");
-    for offset in [8192, 8192, 12_288] {
+    for (number, offset) in [8192, 8192, 12_288].into_iter().enumerate() {
         reader.read_at(offset, &mut [0; 4096]).expect("read");
+        // A read is answered a moment before it is seen.
+        while seen.0.lock().len() <= number {
+            std::thread::yield_now();
+        }
     }
     drop(reader);
     let events: Vec<_> = seen.0.lock().iter().map(|event| (event.range.offset, event.waited)).collect();
