@@ -83,6 +83,15 @@ impl Vmm {
         }
     }
 
+    /// With so little of its scratch left, writes of the guest fail: User-mode Linux fills it to the last page, QEMU allocates
+    /// room for a whole request first, which on a tmpfs leaves nothing behind when it fails.
+    const fn least_free_bytes(&self) -> u64 {
+        match self {
+            Self::Uml { .. } => 0,
+            Self::Qemu(_) => hs_guest::qemu::LARGEST_WRITE_BYTES,
+        }
+    }
+
     /// The least scratch with which a guest can begin, for a disk of so many bytes.
     const fn least_scratch_bytes(&self, disk_bytes: u64) -> u64 {
         match self {
@@ -163,7 +172,7 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     };
     let went = (|| {
         let patience = spec.ready_timeout.saturating_sub(began.elapsed());
-        let mut look = || check_scratch(&scratch, spec.scratch);
+        let mut look = || check_scratch(&scratch, spec.scratch, spec.vmm.least_free_bytes());
         let ready = guest.wait_ready(patience, spec.ready.as_str(), &mut look)? - began;
         summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
         // A guest whose writes failed may go on all the same; it has not booted.
@@ -319,9 +328,11 @@ fn available_memory_bytes() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-fn check_scratch(folder: &Path, scratch: ByteSize) -> Result<(), GuestError> {
+fn check_scratch(folder: &Path, scratch: ByteSize, least_free_bytes: u64) -> Result<(), GuestError> {
     match rustix::fs::statvfs(folder) {
-        Ok(found) if found.f_bavail == 0 => Err(GuestError::ScratchFull { scratch }),
+        Ok(found) if found.f_bavail * found.f_frsize <= least_free_bytes => {
+            Err(GuestError::ScratchFull { scratch })
+        }
         _ => Ok(()),
     }
 }

@@ -44,6 +44,8 @@ pub struct PrefetchConfig {
     pub yields: bool,
     /// What somebody does who needs a hot chunk that has not been asked for yet.
     pub late: LateRule,
+    /// By cost, nobody leaves the stream to save less than this: for media whose requests cost others something, as those to a server do.
+    pub least_gain: Nanos,
     /// How fast it goes while nobody waits for it.
     pub rate: PrefetchRate,
 }
@@ -71,6 +73,7 @@ impl Default for PrefetchConfig {
             max_occupancy_contended: Nanos::from_millis(40),
             yields: true,
             late: LateRule::ByCost,
+            least_gain: Nanos::ZERO,
             rate: PrefetchRate::Full,
         }
     }
@@ -545,7 +548,9 @@ impl Prefetch {
         };
         match (self.config.late, self.estimate.transfer(self.chunks.stored(&(self.next..chunk)))) {
             (LateRule::Join, _) => Late::Join,
-            (LateRule::ByCost, Some(between)) if between <= patience => Late::Join,
+            (LateRule::ByCost, Some(between)) if between <= patience.max(self.config.least_gain) => {
+                Late::Join
+            }
             _ => Late::Fetch,
         }
     }

@@ -11,6 +11,8 @@ use crate::{GuestError, Launch};
 pub const PROGRAM: &str = "qemu-system-x86_64";
 /// The least scratch with which a guest can begin: header and first tables of a qcow2 file, and some clusters of 64 KiB.
 pub const LEAST_SCRATCH_BYTES: u64 = 1 << 20;
+/// The largest write that its NVMe drive takes (`mdts` of 7: 128 pages).
+pub const LARGEST_WRITE_BYTES: u64 = 512 << 10;
 
 /// What executes the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

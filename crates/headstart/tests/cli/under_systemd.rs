@@ -44,6 +44,9 @@ systemctl stop srv-disk.mount && say fstab unmounted: $(grep -c headstart /proc/
 
 systemctl start headstart-serve@clients && say serving
 say $(headstart status --json | sed -n 's/.*"\(nbd:[^"]*\)".*/\1/p')
+busybox wget -q -O /run/got http://127.0.0.1:8080/first.hsi && cmp /run/got /images/inner.hsi && say fetched
+wait_for grep -q first.hsi /var/log/headstart/access
+say logged: $(grep -c first.hsi /var/log/headstart/access)
 kill -9 $(server /images/inner.hsi)
 wait_for is "headstart status --json | grep -c nbd:" 1
 say filters: $(grep Seccomp: /proc/$(main headstart-serve@clients)/status)
@@ -105,7 +108,7 @@ fn image_with_services(scene: &Scene, modules: [PathBuf; 2]) -> String {
     write(&root.join("etc/headstart/broken.conf"), &inner.replace("inner.hsi", "numbers"));
     write(
         &root.join("etc/headstart/clients.conf"),
-        "IMAGES=first=/images/inner.hsi\nOPTIONS=--nbd 127.0.0.1:10809\n",
+        "IMAGES=first=/images/inner.hsi\nOPTIONS=--nbd 127.0.0.1:10809 --http 127.0.0.1:8080 --access-log /var/log/headstart/access\n",
     );
     write(
         &root.join("etc/fstab"),
@@ -161,6 +164,8 @@ fn services_of_a_real_systemd_mount_serve_and_are_started_again() {
             "fstab unmounted: 0",
             "serving",
             "nbd://127.0.0.1:10809/first",
+            "fetched",
+            "logged: 1",
             "filters: Seccomp: 2",
             "stopped: inactive",
             "broken: exit-code",

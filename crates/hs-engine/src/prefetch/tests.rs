@@ -103,6 +103,9 @@ fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
     prefetch.handle_fetched(Nanos::from_millis(20), Nanos::from_millis(54), 100_000);
     assert_eq!(prefetch.late(24), Late::Join, "22 chunks before it, 88 ms, are sooner than three seeks");
     assert_eq!(prefetch.late(26), Late::Fetch);
+    // Requests have a price of their own: 50 chunks, 200 ms, are waited for all the same.
+    prefetch.config.least_gain = Nanos::from_millis(200);
+    assert_eq!((prefetch.late(52), prefetch.late(54)), (Late::Join, Late::Fetch));
     for (rule, late) in [(LateRule::Join, Late::Join), (LateRule::Fetch, Late::Fetch)] {
         prefetch.config.late = rule;
         assert_eq!((prefetch.late(4), prefetch.late(60)), (late, late));
