@@ -246,30 +246,36 @@ impl Folder {
         if fs::metadata(&place).is_ok_and(|there| there.len() == entry.bytes.len() as u64) {
             return Ok(());
         }
-        let number = {
-            let mut state = self.state.lock();
-            state.unfinished += 1;
-            state.unfinished
-        };
-        if number % 64 == 1 {
-            self.leave_room()?;
-        }
-        let folder = place.parent().unwrap_or(&self.path);
-        let unfinished = folder.join(format!("{UNFINISHED}{}-{number}", std::process::id()));
-        let write = |path: &Path| {
-            let mut file = File::options().write(true).create_new(true).open(path)?;
-            file.write_all(&entry.bytes)
-        };
-        let written = write(&unfinished).or_else(|error| {
-            if error.kind() != io::ErrorKind::NotFound {
-                return Err(error);
-            }
-            fs::create_dir_all(folder)?;
-            write(&unfinished)
-        });
-        written.and_then(|()| fs::rename(&unfinished, &place)).inspect_err(|_| {
+        let (mut file, unfinished) = self.begin(place.parent().unwrap_or(&self.path))?;
+        file.write_all(&entry.bytes).and_then(|()| fs::rename(&unfinished, &place)).inspect_err(|_| {
             let _ = fs::remove_file(&unfinished);
         })
+    }
+
+    /// A new file in `folder`. Its name is nobody else's: caches of this process, and processes with the same number in other
+    /// namespaces, may write there as well, and what a killed one has left may lie there.
+    fn begin(&self, folder: &Path) -> io::Result<(File, PathBuf)> {
+        let mut made = false;
+        loop {
+            let number = {
+                let mut state = self.state.lock();
+                state.unfinished += 1;
+                state.unfinished
+            };
+            if number % 64 == 1 {
+                self.leave_room()?;
+            }
+            let path = folder.join(format!("{UNFINISHED}{}-{number}", std::process::id()));
+            match File::options().write(true).create_new(true).open(&path) {
+                Ok(file) => return Ok((file, path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !made => {
+                    fs::create_dir_all(folder)?;
+                    made = true;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Refuses to take the last twentieth of the file system.
