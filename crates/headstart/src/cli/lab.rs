@@ -59,7 +59,7 @@ pub(crate) struct LabDisk {
     /// An empty directory, in which it appears under its own name.
     #[arg(required_unless_present = "nbd")]
     pub dir: Option<PathBuf>,
-    /// Serve it to NBD clients here, under its own name and as the default export: HOST[:PORT] or unix:PATH.
+    /// Serve it to NBD clients here, under its own name and as the default export: HOST, HOST:PORT or unix:PATH.
     #[arg(long, value_name = "ADDR", value_parser = NbdAddress::from_str)]
     pub nbd: Option<NbdAddress>,
     /// The medium.

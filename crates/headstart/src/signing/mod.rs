@@ -1,4 +1,4 @@
-//! Who vouches for an image: signed, dated pointers ([`pointer`]), and what was seen of them ([`seen`]).
+//! Who vouches for an image: signed, dated pointers ([`mod@pointer`]), and what was seen of them ([`seen`]).
 //!
 //! Keys, signatures and their files are minisign's, so that its tools can make and check them as well.
 

@@ -3,11 +3,11 @@
 //! It is an ordinary web server of a few files: `hyper` speaks HTTP/1.1 and 2, `rustls` TLS, and `headers` understands
 //! ranges and conditions. What remains is who gets what:
 //!
-//! - [`answer`](self::answer) decides, without I/O: `GET` and `HEAD` of files that were named when the server began.
+//! - `answer.rs` decides, without I/O: `GET` and `HEAD` of files that were named when the server began.
 //!   Nothing else exists: no request leads to a path of this machine, and none can change anything.
-//! - [`body`](self::body) brings the bytes, a piece at a time, when the client has taken the last one: memory is bounded by
+//! - `body.rs` brings the bytes, a piece at a time, when the client has taken the last one: memory is bounded by
 //!   connections, and a client that does not read holds no thread.
-//! - [`server`](self::server) accepts, within limits, and ends gracefully.
+//! - `server.rs` accepts, within limits, and ends gracefully.
 
 mod answer;
 mod body;
