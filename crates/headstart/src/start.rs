@@ -334,6 +334,8 @@ pub(crate) fn config(
     config.reader.queue = QueueConfig::for_medium(crate::medium::traits(image.file(), medium));
     if image.file().is_none() {
         config.prefetch.least_gain = PRICE_OF_A_REQUEST;
+        // The stream is one response, of which a second request could not take its part.
+        config.prefetch.most_under_way = 1;
     }
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;

@@ -42,6 +42,9 @@ pub struct PrefetchConfig {
     /// Whether requests are as small as costs next to nothing, and smaller where somebody has to wait for them. Otherwise
     /// only the two limits above hold, which is for experiments.
     pub yields: bool,
+    /// So many requests are under way at once at most, and never more than [`Prefetch::MOST_UNDER_WAY`]: one, where the medium sends
+    /// what comes next without being asked.
+    pub most_under_way: usize,
     /// What somebody does who needs a hot chunk that has not been asked for yet.
     pub late: LateRule,
     /// By cost, nobody leaves the stream to save less than this: for media whose requests cost others something, as those to a server do.
@@ -72,6 +75,7 @@ impl Default for PrefetchConfig {
             max_occupancy: Nanos::from_millis(300),
             max_occupancy_contended: Nanos::from_millis(40),
             yields: true,
+            most_under_way: Prefetch::MOST_UNDER_WAY,
             late: LateRule::ByCost,
             least_gain: Nanos::ZERO,
             rate: PrefetchRate::Full,
@@ -567,7 +571,7 @@ impl Prefetch {
     /// finds at most one request before it.
     fn next_turn(&self) -> Turn {
         let Some(front) = self.in_flight.front() else { return Turn::Now };
-        let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 };
+        let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 }.min(self.config.most_under_way);
         if self.in_flight.len() >= most {
             return Turn::Unknown;
         }

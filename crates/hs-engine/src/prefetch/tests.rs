@@ -88,6 +88,18 @@ fn a_doubted_profile_fills_only_the_pauses() {
 }
 
 #[test]
+fn a_medium_that_sends_by_itself_is_asked_for_one_thing_at_a_time() {
+    let mut prefetch = Prefetch::new(PrefetchConfig { most_under_way: 1, ..config() }, vec![CHUNK; 100]);
+    let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    prefetch.handle_first_byte(Nanos::from_millis(10), id);
+    prefetch.handle_arrived(0);
+    assert!(!matches!(prefetch.poll(Nanos::from_millis(12)), Next::Request(..)), "the first is under way");
+    prefetch.handle_arrived(1);
+    prefetch.handle_finished(Nanos::from_millis(18), id, Some(200_000));
+    assert!(matches!(prefetch.poll(Nanos::from_millis(18)), Next::Request(..)));
+}
+
+#[test]
 fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
     let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
