@@ -51,6 +51,8 @@ def shape(server, mbit):
     burst = max(int(mbit * 1e6 / 8 * 0.002), 128 << 10)
     run("tc", "-n", server, "qdisc", "replace", "dev", "server0", "root", "tbf",
         "rate", f"{mbit}mbit", "burst", f"{burst}b", "latency", "100ms")
+    # What TCP has learnt of the link was learnt at another rate.
+    run("ip", "-n", server, "tcp_metrics", "flush")
 
 
 @contextmanager
