@@ -138,6 +138,7 @@ impl LoopDevice {
             let device = open_device(&path, access)?;
             match configure(&device, &backing, file, options) {
                 Ok(()) => {
+                    forget_scheduler(number);
                     let direct_io = status(&device).is_ok_and(|info| info.flags & LO_FLAGS_DIRECT_IO != 0);
                     if options.direct_io && !direct_io {
                         log::warn!("{} is read through the page cache: direct I/O refused", file.display());
@@ -203,6 +204,15 @@ impl Drop for LoopDevice {
         {
             log::error!("cannot detach {}: {errno}", self.path.display());
         }
+    }
+}
+
+/// A device keeps the elevator that somebody once gave it, for whatever is attached to it next. One before a served disk orders
+/// requests a second time and holds them back: bfq made starts twice as long.
+fn forget_scheduler(number: i32) {
+    let setting = format!("/sys/block/loop{number}/queue/scheduler");
+    if let Err(error) = std::fs::write(&setting, "none") {
+        log::debug!("{setting} stays as it is: {error}");
     }
 }
 

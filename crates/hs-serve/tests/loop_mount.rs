@@ -133,3 +133,30 @@ fn what_cannot_be_attached_or_mounted_is_refused() {
     let refused = FsMount::mount(device.path(), FileSystem::Ext4, &target, FsMountOptions::default());
     assert!(matches!(refused, Err(ServeError::Mount { .. })));
 }
+
+#[test]
+fn a_device_does_not_keep_the_elevator_of_whoever_had_it_before() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    let options = LoopOptions { direct_io: false, ..LoopOptions::default() };
+    let attach = || LoopDevice::attach(file.path(), options).unwrap();
+    let first = attach();
+    let name = first.path().file_name().unwrap().to_str().unwrap().to_owned();
+    let setting = format!("/sys/block/{name}/queue/scheduler");
+    if fs::write(&setting, "mq-deadline").is_err() {
+        eprintln!("skipped: this kernel has no mq-deadline, or {setting} cannot be written");
+        return;
+    }
+    let shown = || fs::read_to_string(&setting).unwrap();
+    assert!(shown().contains("[mq-deadline]"), "{}", shown());
+    drop(first);
+    // Other tests attach devices too; one of us gets this one.
+    let mut held = Vec::new();
+    while !shown().contains("[none]") {
+        assert!(held.len() < 32, "{name} still has {}", shown());
+        held.push(attach());
+    }
+}

@@ -74,10 +74,10 @@ pub(super) fn run(seed: u64) -> anyhow::Result<Vec<RealFigure>> {
     let emulated = Emulated::new(MEDIUM, BYTES)?;
     let device = LoopDevice::attach(emulated.path(), LoopOptions::default())?;
     let name = device.path().file_name().context("a device has a name")?.to_string_lossy().into_owned();
-    let setting = format!("/sys/block/{name}/queue/scheduler");
+    let setting = Elevator(format!("/sys/block/{name}/queue/scheduler"));
     let mut figures = Vec::new();
     for elevator in ELEVATORS {
-        if std::fs::write(&setting, elevator).is_err() {
+        if std::fs::write(&setting.0, elevator).is_err() {
             skip(&format!("elevator {elevator}"), "this kernel does not have it");
             continue;
         }
@@ -87,4 +87,15 @@ pub(super) fn run(seed: u64) -> anyhow::Result<Vec<RealFigure>> {
         figures.push(RealFigure { name: format!("Jain's index, {elevator}"), value: jain, how });
     }
     Ok(figures)
+}
+
+/// A device has its elevator for longer than its file: it gets back the usual one.
+struct Elevator(String);
+
+impl Drop for Elevator {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::write(&self.0, "none") {
+            log::warn!("{} stays as it is: {error}", self.0);
+        }
+    }
 }
