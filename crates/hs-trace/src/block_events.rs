@@ -64,6 +64,8 @@ impl BlockEvents {
     pub fn handle_line(&mut self, line: &str) -> Option<ServedRequest> {
         let (head, event, rest) = split(line)?;
         let (process, pid, at) = who_and_when(head)?;
+        // What stands in front is the name that the kernel noted when it last switched tasks: after `exec` it is old.
+        let process = command(rest).unwrap_or(process);
         let place = Place::parse(rest)?;
         match event {
             "block_rq_insert" | "block_rq_issue" => {
@@ -134,6 +136,12 @@ fn who_and_when(head: &str) -> Option<(&str, u32, Nanos)> {
     Some((process.trim(), pid.parse().ok()?, Nanos(seconds.checked_add(nanos)?)))
 }
 
+/// The name at the end of an event, in brackets: that of the task at that moment.
+fn command(rest: &str) -> Option<&str> {
+    let (_, name) = rest.split_once(" [")?;
+    name.trim_end().strip_suffix(']')
+}
+
 /// `maj,min rwbs [bytes] (command) sector + sectors …`
 struct Place {
     writes: bool,
@@ -164,7 +172,7 @@ mod tests {
     const TRACE: &str = "\
            my-fio 2-4711    [001] .....  12.000100: block_rq_insert: 8,0 R 8192 () 2048 + 16 none,0,0 [my-fio 2]
       kworker/1:1H-33      [001] .....  12.000350: block_rq_issue: 8,0 R 8192 () 2048 + 16 none,0,0 [kworker/1:1H]
-             cat-12      [000] d..1.  12.000400: block_rq_issue: 8,0 WS 4096 () 99 + 8 [cat]
+              sh-12      [000] d..1.  12.000400: block_rq_issue: 8,0 WS 4096 () 99 + 8 [cat]
              cat-12      [000] d..1.  12.000410: sched_switch: block_rq_nothing: x
           <idle>-0       [001] d.h1.  12.001350: block_rq_complete: 8,0 R () 2048 + 16 none,0,0 [0]
           <idle>-0       [001] d.h1.  12.001400: block_rq_complete: 8,0 WS () 99 + 8 [0]
@@ -184,6 +192,7 @@ mod tests {
             (read.at, read.queued, read.service),
             (Nanos(12_000_100_000), Nanos(250_000), Nanos(1_000_000))
         );
+        assert_eq!(write.process, "cat", "a shell until a moment ago");
         assert_eq!((write.writes, write.queued, write.service), (true, Nanos::ZERO, Nanos(1_000_000)));
     }
 

@@ -54,7 +54,7 @@ enum Move {
 /// How the recorded start moves over its disk in windows of 64 KiB, those that it reads for the first time.
 fn recorded_moves() -> Vec<Move> {
     const WINDOWS: f64 = 6_720.0;
-    let windows: Vec<i64> = include_str!("../../../hs-device/tests/boot-order.txt")
+    let windows: Vec<i64> = include_str!("knoppix/boot-order.txt")
         .lines()
         .filter(|line| !line.starts_with('#'))
         .flat_map(str::split_whitespace)
@@ -111,3 +111,6 @@ pub(super) fn places(order: &[u64], block_bytes: u64) -> Vec<ByteRange> {
         .collect();
     order.iter().map(|number| ByteRange::new(begins[*number as usize], block_bytes)).collect()
 }
+
+#[cfg(test)]
+mod tests;
