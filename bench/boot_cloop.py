@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-from harness import DRIVES, alternate, arguments, boot, figure, finish, headstart_path, run, scratch, spread_of
+from harness import DRIVES, alternate, arguments, at_pace, boot, figure, finish, headstart_path, run, scratch, spread_of
 from inputs import boot_image, boot_profile, kept, optimized, raw
 
 LIMITS = {"cd-24x-cav": 0.10, "hdd-7200": 0.15}
@@ -77,13 +77,14 @@ def main():
             "optimised": lambda: boot(fast, medium=medium),
             "warm": lambda: boot(disk, flags=["--warm"]),
         }
-        results = alternate(
+        results = at_pace(alternate(
             cases, args.repeats,
-            lambda s: f"{medium} {s['ready_s']:.2f} s, {s['store_requests']} requests, {s['seeks']} seeks")
+            lambda s: f"{medium} {s['ready_s']:.2f} s, {s['store_requests']} requests, {s['seeks']} seeks"))
         ready = {name: spread_of(results[name], "ready_s") for name in cases}
         waits = {name: ready[name]["median"] - ready["warm"]["median"] for name in ("cloop", "optimised")}
         detail = {
             "ready_s": ready,
+            "measured_s": {name: spread_of(results[name], "measured_s") for name in cases},
             "storage_wait_s": waits,
             "cloop_bytes": file.stat().st_size,
             **{key: {name: spread_of(results[name], key, 0) for name in ("cloop", "optimised")}

@@ -8,7 +8,7 @@ against the unoptimised image.
 
 import json
 
-from harness import DRIVES, alternate, arguments, boot, figure, finish, headstart, spread_of
+from harness import DRIVES, alternate, arguments, at_pace, boot, figure, finish, headstart, spread_of
 from inputs import boot_image, boot_profile, optimized
 
 LIMIT = 0.10
@@ -52,9 +52,9 @@ def main():
     figures = []
     for medium in DRIVES:
         cases = {name: lambda path=path: boot(path, medium=medium) for name, path in contenders.items()}
-        results = alternate(
+        results = at_pace(alternate(
             cases, args.repeats,
-            lambda s: f"{medium} {s['ready_s']:.2f} s, {s['store_requests']} requests, {s['seeks']} seeks")
+            lambda s: f"{medium} {s['ready_s']:.2f} s, {s['store_requests']} requests, {s['seeks']} seeks"))
         ready = {name: spread_of(results[name], "ready_s") for name in contenders}
         gain = ready["unoptimised"]["median"] - ready["everything"]["median"]
         detail = {

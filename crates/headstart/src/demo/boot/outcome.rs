@@ -38,7 +38,9 @@ pub(in crate::demo) struct Timed {
     pub(super) all_ready_s: Vec<f64>,
     /// Start → ready.
     pub(super) ready_s: Spread,
-    /// What of that the medium costs: the difference to the boots from memory.
+    /// How long the guest had a processor of that, where it could be seen.
+    pub(super) guest_cpu_s: Option<f64>,
+    /// What of that the medium costs: the difference to the boots from memory, both at the same [`Pace`].
     pub(super) storage_wait_s: Option<Spread>,
     /// Rate at which the medium delivered while it was busy, in the median boot.
     pub(super) busy_bytes_per_second: Option<f64>,
@@ -101,18 +103,15 @@ pub(super) fn judge(
 ) -> (Limit, Ratios, Vec<Timed>) {
     let at = |place: Place| &tallies[place as usize];
     let warm = ready(at(Place::Warm));
-    let wait = |place| ready(at(place)).minus(warm);
+    let pace = Pace::of(at(Place::Warm));
+    let wait = |tally: &Tally| pace.ready(tally).minus(pace.ready(at(Place::Warm)));
     let limit = Limit::new(warm.median, delivery.map(|delivery| delivery.delivery_s));
     let limit_spread = warm.at_least(limit.medium_s.unwrap_or_default());
     let seeks = |place| spread(at(place), |run| run.seeks as f64);
     let optimised = at(Place::Optimised);
     let ratios = Ratios {
-        wait_to_unoptimised: Ratio::of_runs(
-            wait(Place::Optimised),
-            wait(Place::Unoptimised),
-            goal_wait(medium),
-        ),
-        wait_to_cloop_like: Ratio::of_runs(wait(Place::Optimised), wait(Place::CloopLike), goal_wait(medium)),
+        wait_to_unoptimised: Ratio::of_runs(wait(optimised), wait(at(Place::Unoptimised)), goal_wait(medium)),
+        wait_to_cloop_like: Ratio::of_runs(wait(optimised), wait(at(Place::CloopLike)), goal_wait(medium)),
         ready_to_limit: Ratio::of_runs(ready(optimised), limit_spread, Some(GOAL_LIMIT)),
         seeks_to_unoptimised: Ratio::of_runs(
             seeks(Place::Optimised),
@@ -124,18 +123,49 @@ pub(super) fn judge(
             Ratio::of_runs(rate, Spread::exact(delivery.bytes_per_second), Some(GOAL_RATE))
         }),
     };
-    let timed = |(place, tally): (usize, &Tally)| {
-        let ready = ready(tally);
-        Timed {
-            contender: tally.key,
-            label: tally.label,
-            all_ready_s: tally.all_ready_s(),
-            ready_s: ready,
-            storage_wait_s: (place != Place::Warm as usize).then(|| ready.minus(warm)),
-            busy_bytes_per_second: tally.median().and_then(busy_rate),
-        }
+    let timed = |(place, tally): (usize, &Tally)| Timed {
+        contender: tally.key,
+        label: tally.label,
+        all_ready_s: tally.all_ready_s(),
+        ready_s: ready(tally),
+        guest_cpu_s: median(tally.runs.iter().filter_map(|run| run.guest_cpu_s)),
+        storage_wait_s: (place != Place::Warm as usize).then(|| wait(tally)),
+        busy_bytes_per_second: tally.median().and_then(busy_rate),
     };
     (limit, ratios, tallies.iter().enumerate().map(timed).collect())
+}
+
+/// How fast the guest's processor was, by the boots from memory. A shared machine is up to a third slower at one minute than at
+/// the next; the time that a guest is charged for then grows in the same proportion as the boot, from memory to within
+/// a per cent. So boots are compared as if each had been charged for as much as the median one from memory. Waiting for a medium is
+/// no processor time and stays what it was, up to that factor.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Seconds of processor time; nothing where it cannot be seen.
+    guest_cpu_s: Option<f64>,
+}
+
+impl Pace {
+    fn of(warm: &Tally) -> Self {
+        Self { guest_cpu_s: median(warm.runs.iter().filter_map(|run| run.guest_cpu_s)) }
+    }
+
+    /// Start → ready of the boots in `tally` at this pace.
+    fn ready(self, tally: &Tally) -> Spread {
+        let at_pace = |run: &Summary| {
+            let ratio = self.guest_cpu_s.zip(run.guest_cpu_s).map_or(1.0, |(pace, own)| pace / own);
+            Some(run.ready_s? * ratio)
+        };
+        let all: Vec<f64> = tally.runs.iter().filter_map(at_pace).collect();
+        Spread::new(median(all.iter().copied()).unwrap_or(f64::NAN), all)
+    }
+}
+
+/// The middle one; of an even number the smaller of the two in the middle, as [`Tally::median`] takes it.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
 /// A figure of the median boot, with the least and the most of all boots.
@@ -253,6 +283,21 @@ pub(super) mod tests {
         assert_eq!(timed[0].all_ready_s, [30.0]);
         assert_eq!(timed[3].busy_bytes_per_second, Some(10e6 / 3.0));
         assert!(timed[4].storage_wait_s.is_none() && timed[4].busy_bytes_per_second.is_none());
+    }
+
+    #[test]
+    fn a_slow_minute_of_the_machine_is_no_wait() {
+        let mut tallies = tallies();
+        for (place, slowness) in [(Place::Unoptimised, 1.5), (Place::Optimised, 1.25), (Place::Warm, 1.0)] {
+            for run in &mut tallies[place as usize].runs {
+                run.guest_cpu_s = Some(8.0 * slowness);
+                run.ready_s = run.ready_s.map(|ready| ready * slowness);
+            }
+        }
+        let (_, ratios, timed) = judge(&tallies, Medium::Cd24xCav, delivery());
+        about(ratios.wait_to_unoptimised, 0.3 / 8.0);
+        assert_eq!((timed[3].guest_cpu_s, timed[3].ready_s.median), (Some(10.0), 10.3 * 1.25));
+        assert!((timed[3].storage_wait_s.unwrap().median - 0.3).abs() < 1e-9, "{timed:?}");
     }
 
     #[test]
