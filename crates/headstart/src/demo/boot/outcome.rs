@@ -106,13 +106,22 @@ pub(super) fn judge(
     let pace = Pace::of(at(Place::Warm));
     let wait = |tally: &Tally| pace.ready(tally).minus(pace.ready(at(Place::Warm)));
     let limit = Limit::new(warm.median, delivery.map(|delivery| delivery.delivery_s));
-    let limit_spread = warm.at_least(limit.medium_s.unwrap_or_default());
+    // Where the guest is the limit, both are compared at its pace; a slow medium has its own.
+    let to_limit = if limit.is_the_medium() {
+        Ratio::of_runs(
+            ready(at(Place::Optimised)),
+            warm.at_least(limit.medium_s.unwrap_or_default()),
+            Some(GOAL_LIMIT),
+        )
+    } else {
+        Ratio::of_runs(pace.ready(at(Place::Optimised)), pace.ready(at(Place::Warm)), Some(GOAL_LIMIT))
+    };
     let seeks = |place| spread(at(place), |run| run.seeks as f64);
     let optimised = at(Place::Optimised);
     let ratios = Ratios {
         wait_to_unoptimised: Ratio::of_runs(wait(optimised), wait(at(Place::Unoptimised)), goal_wait(medium)),
         wait_to_cloop_like: Ratio::of_runs(wait(optimised), wait(at(Place::CloopLike)), goal_wait(medium)),
-        ready_to_limit: Ratio::of_runs(ready(optimised), limit_spread, Some(GOAL_LIMIT)),
+        ready_to_limit: to_limit,
         seeks_to_unoptimised: Ratio::of_runs(
             seeks(Place::Optimised),
             seeks(Place::Unoptimised),
@@ -156,8 +165,8 @@ impl Pace {
             let ratio = self.guest_cpu_s.zip(run.guest_cpu_s).map_or(1.0, |(pace, own)| pace / own);
             Some(run.ready_s? * ratio)
         };
-        let all: Vec<f64> = tally.runs.iter().filter_map(at_pace).collect();
-        Spread::new(median(all.iter().copied()).unwrap_or(f64::NAN), all)
+        let all = tally.runs.iter().filter_map(at_pace);
+        Spread::new(median(all.clone()).unwrap_or(f64::NAN), all)
     }
 }
 
@@ -168,9 +177,10 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     sorted.get(sorted.len().checked_sub(1)? / 2).copied()
 }
 
-/// A figure of the median boot, with the least and the most of all boots.
-fn spread(tally: &Tally, figure: impl Fn(&Summary) -> f64) -> Spread {
-    Spread::new(tally.median().map_or(f64::NAN, &figure), tally.runs.iter().map(&figure))
+/// A figure's median over all boots, with the least and the most.
+fn spread(tally: &Tally, figure: impl Fn(&Summary) -> f64 + Clone) -> Spread {
+    let all = tally.runs.iter().map(figure);
+    Spread::new(median(all.clone()).unwrap_or(f64::NAN), all)
 }
 
 fn ready(tally: &Tally) -> Spread {

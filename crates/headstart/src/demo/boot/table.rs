@@ -79,9 +79,9 @@ fn sentences(outcome: &Outcome, tallies: &[Tally]) -> Vec<String> {
             outcome.window_bytes / 1024,
             outcome.level
         ),
-        "wait is what the medium costs: seconds less those of the boots from memory, median from median, each boot taken as if \
-         the guest had been charged for as much processor time as from memory. KB/s are of the time in which the medium was busy. \
-         [least to most that any two boots give]"
+        "wait is what the medium costs: seconds less those of the boots from memory, median from median. For it, and against the \
+         limit, each boot counts as if the guest had been charged for as much processor time as from memory (a slow minute of \
+         this machine is no wait). KB/s are of the time in which the medium was busy. [least to most that any two boots give]"
             .to_owned(),
         limit_sentence(outcome),
         format!("Optimised, the boot takes {}.", times(ratios.ready_to_limit, "the limit")),
