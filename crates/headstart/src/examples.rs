@@ -62,6 +62,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("cache clear", &["headstart cache clear", "headstart cache clear --disk-cache /srv/cache"]),
     ("cache limit", &["headstart cache limit 10G", "headstart cache limit 0      # keep nothing"]),
     (
+        "push",
+        &[
+            "headstart push fast.hsi oci://registry.example/images/fast:1",
+            "headstart push fast.hsi oci+http://localhost:5000/fast --json",
+            "headstart push fast.hsi s3://images/fast.hsi      # AWS_ENDPOINT_URL says whose, if it is not Amazon's",
+        ],
+    ),
+    (
         "keygen",
         &["headstart keygen publisher      # publisher.key is secret, publisher.pub is for everybody"],
     ),

@@ -14,6 +14,7 @@ pub(crate) mod lab;
 pub(crate) mod mount;
 pub(crate) mod optimize;
 pub(crate) mod profile;
+pub(crate) mod push;
 pub(crate) mod run;
 pub(crate) mod serve;
 mod serve_http;

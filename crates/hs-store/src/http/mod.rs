@@ -31,6 +31,7 @@ mod store;
 mod transport;
 
 pub use address::{Locate, Located, RemoteAddress};
+pub(crate) use client::Answer;
 pub use client::HttpClient;
 pub use error::HttpError;
 pub use offline::Offline;

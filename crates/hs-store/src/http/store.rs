@@ -77,6 +77,8 @@ struct Asking {
 #[derive(Default)]
 struct Place {
     located: Option<Located>,
+    /// When that is to be asked for again.
+    ages_at: Option<Nanos>,
     /// Where a redirect led, to go there directly.
     redirected: Option<Url>,
 }
@@ -130,6 +132,12 @@ impl HttpStore {
     #[must_use]
     pub const fn is_unchanged(&self) -> bool {
         self.unchanged
+    }
+
+    /// The image's name, where the address itself proves it.
+    #[must_use]
+    pub fn certain_name(&self) -> Option<String> {
+        self.asking.locate.certain_name()
     }
 
     /// What the server is asked for: each request over HTTP is one.
@@ -276,9 +284,15 @@ impl Asking {
     /// Whom to ask, and what to say.
     fn place(&self) -> Result<(Url, HeaderMap, Direct), HttpError> {
         let mut place = self.place.lock();
+        if place.ages_at.is_some_and(|ages_at| ages_at <= self.clock.now()) {
+            *place = Place::default();
+        }
         let fresh = place.located.is_none();
         if fresh {
-            place.located = Some(self.locate.locate()?);
+            let located = self.locate.locate()?;
+            // A request that is made at the very end of that time is still to be answered.
+            place.ages_at = located.lasts.map(|lasts| self.clock.now() + Nanos::from(lasts / 2));
+            place.located = Some(located);
         }
         let Some(located) = &place.located else { unreachable!("set above") };
         Ok(match &place.redirected {
