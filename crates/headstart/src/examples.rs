@@ -60,6 +60,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete"]),
     ("cache show", &["headstart cache", "headstart cache show --json"]),
     ("cache clear", &["headstart cache clear", "headstart cache clear --disk-cache /srv/cache"]),
+    (
+        "cache fill",
+        &[
+            "headstart cache fill https://host/fast.hsi",
+            "headstart cache fill oci://registry.example/images/fast:1 --json",
+        ],
+    ),
     ("cache limit", &["headstart cache limit 10G", "headstart cache limit 0      # keep nothing"]),
     (
         "push",

@@ -107,6 +107,12 @@ pub trait Store: Send + Sync {
     /// Says that `range` is going to be streamed in order, by several calls of [`stream`](Self::stream). A store to which
     /// each request costs a round trip may bring it all with one.
     fn expect_stream(&self, _range: ByteRange) {}
+
+    /// The same for a stream that is most of what anybody will ever want of the store: several requests at once for parts
+    /// of it take the medium from nobody.
+    fn expect_most(&self, range: ByteRange) {
+        self.expect_stream(range);
+    }
 }
 
 /// Forwards every method to what the pointer points at.
@@ -130,6 +136,9 @@ macro_rules! store_through_pointer {
             }
             fn expect_stream(&self, range: ByteRange) {
                 (**self).expect_stream(range);
+            }
+            fn expect_most(&self, range: ByteRange) {
+                (**self).expect_most(range);
             }
         }
     )*};

@@ -6,6 +6,7 @@ pub(crate) mod build;
 pub(crate) mod disk_cache;
 pub(crate) mod docs;
 pub(crate) mod export;
+mod fill_cache;
 pub(crate) mod fit;
 pub(crate) mod hydrate;
 pub(crate) mod import;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 33] = [
+const COMMANDS: [&[&str]; 34] = [
     &["build"],
     &["import"],
     &["export"],
@@ -19,6 +19,7 @@ const COMMANDS: [&[&str]; 33] = [
     &["cache", "show"],
     &["cache", "clear"],
     &["cache", "limit"],
+    &["cache", "fill"],
     &["push"],
     &["keygen"],
     &["sign"],
