@@ -43,6 +43,7 @@ fio                 reads the same at random, 16 requests at a time
 mmdebstrap          makes the Debian roots that the demo starts a program from and boots
 user-mode-linux     linux.uml is the guest that 'headstart boot', its tests and the demo boot images in
 nginx-light         a real web server, from which the tests read images over HTTP
+docker-registry     a real registry, to which the tests send images and from which they read them
 minisign            signs what headstart checks in the tests, and checks what it signs
 uidmap              lets mmdebstrap make that root without being root
 gpg                 lets mmdebstrap find the key that signs the Debian archive

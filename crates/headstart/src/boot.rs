@@ -22,7 +22,8 @@ use hs_guest::console::Console;
 use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch};
-use hs_image::Watch;
+use hs_image::{ImageError, Watch};
+use hs_serve::fsmount::FileSystem;
 use hs_serve::{ServeConfig, ServedDisk, ServedFile, ServedImage};
 use hs_store::Snapshot;
 use hs_units::ByteSize;
@@ -81,6 +82,27 @@ impl Vmm {
             Self::Uml { .. } => "uml",
             Self::Qemu(_) => "qemu",
         }
+    }
+
+    /// Fails when no guest could mount a disk with this file system as its root; of the usual kernels it is known what they
+    /// can.
+    pub(crate) fn check_boots(&self, file_system: FileSystem, disk: &ImageArg) -> anyhow::Result<()> {
+        let path = disk.display();
+        match self {
+            _ if file_system == FileSystem::Ext4 => {}
+            Self::Uml { kernel } if kernel.file_name() == Some(uml::PROGRAM.as_ref()) => {
+                bail!(
+                    "{path} holds {file_system}, and linux.uml can boot only from ext4: give another --kernel"
+                )
+            }
+            Self::Qemu(QemuSpec { kernel: KernelOf::Disk, .. }) => {
+                bail!(
+                    "{path} holds {file_system}, and a kernel is looked for only in ext4: give --kernel a file"
+                )
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// With so little of its scratch left, writes of the guest fail: User-mode Linux fills it to the last page, QEMU allocates
@@ -150,12 +172,13 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let work = Workdir::new()?;
     let scratch = work.folder("scratch")?;
     mount_memory(&scratch, spec.scratch.0)?;
-    let mut machine = Machine::prepare(spec, &work, &scratch)?;
+    let mut machine = Machine::prepare(spec, &work, &scratch, &on_medium)?;
     let folder = work.folder("disk")?;
     let mut began = Instant::now();
     let served = Served::start(spec, &on_medium, &folder)?;
     let disk_bytes = served.disk_bytes(&on_medium);
     check_room(spec, disk_bytes)?;
+    served.check_file_system(spec)?;
     if spec.warm {
         read_whole(&folder.join("disk.img"))?;
         began = Instant::now();
@@ -199,7 +222,12 @@ enum Machine {
 }
 
 impl Machine {
-    fn prepare(spec: &BootSpec, work: &Workdir, scratch: &Path) -> anyhow::Result<Self> {
+    fn prepare(
+        spec: &BootSpec,
+        work: &Workdir,
+        scratch: &Path,
+        on_medium: &OnMedium,
+    ) -> anyhow::Result<Self> {
         let scratch = scratch.to_owned();
         Ok(match &spec.vmm {
             Vmm::Uml { kernel } => {
@@ -207,7 +235,7 @@ impl Machine {
                 mount_memory(&memory_folder, spec.memory.0 + MEMORY_SLACK_BYTES)?;
                 Self::Uml { kernel: kernel.clone(), scratch, memory_folder }
             }
-            Vmm::Qemu(qemu) => Self::Qemu(OnQemu::prepare(spec, qemu, work, scratch)?),
+            Vmm::Qemu(qemu) => Self::Qemu(OnQemu::prepare(spec, qemu, work, scratch, on_medium)?),
         })
     }
 
@@ -273,6 +301,19 @@ impl Served {
             Some(disk) => disk.reader().read_at(offset, bytes).map_err(io::Error::other),
             None => std::fs::File::open(file)?.read_exact_at(bytes, offset),
         }
+    }
+
+    /// Looks at an image that lies elsewhere, which nobody has done before: by way of the reader that the guest has.
+    fn check_file_system(&self, spec: &BootSpec) -> anyhow::Result<()> {
+        let image = spec.disk.image();
+        let Some(disk) = self.image().filter(|_| image.file().is_none()) else { return Ok(()) };
+        let file_system = FileSystem::detect_with(&image.word(), |offset, bytes| {
+            disk.reader().read_at(offset, bytes).map_err(|error| match error {
+                ImageError::OutsideDisk { .. } => io::ErrorKind::UnexpectedEof.into(),
+                error => io::Error::other(error),
+            })
+        })?;
+        spec.vmm.check_boots(file_system, &image)
     }
 
     fn disk_bytes(&self, on_medium: &OnMedium) -> u64 {

@@ -4,16 +4,20 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use hs_store::Store;
-use hs_store::http::{HttpClient, HttpOptions, HttpStore, RemoteAddress, Timeouts};
+use hs_store::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
+use hs_store::{Address, Store};
 
 use crate::cli::image::ImageArg;
 use crate::location::{ImageLocation, Place, Trust};
+use crate::remote::keyring;
 use crate::signing::SigningError;
 use crate::signing::date::Date;
 use crate::signing::keys::Key;
 use crate::signing::pointer::{MOST_BYTES, Pointer, SUFFIX};
 use crate::signing::seen::SeenFolder;
+
+/// Why a registry has no channels.
+const NO_NEIGHBOURS: &str = "signatures lie beside an image, on a web server or in a bucket; in a registry nothing lies beside anything";
 
 /// The image with its name, where somebody's word for it is asked for; else as it is.
 pub(crate) fn resolve(image: &ImageArg) -> anyhow::Result<ImageArg> {
@@ -69,11 +73,12 @@ fn pointer_place(place: &Place) -> anyhow::Result<Place> {
             name.push(SUFFIX);
             Place::File(name.into())
         }
-        Place::Remote(address) if address.url().path().ends_with(SUFFIX) => place.clone(),
+        Place::Remote(address) if address.file_name().is_some_and(|name| name.ends_with(SUFFIX)) => {
+            place.clone()
+        }
         Place::Remote(address) => {
-            let mut url = address.url().clone();
-            url.set_path(&format!("{}{SUFFIX}", address.url().path()));
-            Place::Remote(RemoteAddress::parse(url.as_str())?)
+            let beside = address.with_path(|path| format!("{path}{SUFFIX}"));
+            Place::Remote(beside.with_context(|| format!("{address}: {NO_NEIGHBOURS}"))?)
         }
     })
 }
@@ -94,8 +99,8 @@ fn read(place: &Place, name: &str) -> anyhow::Result<String> {
         Place::File(path) => std::fs::read(path).with_context(|| format!("read {name}"))?,
         Place::Remote(address) => {
             let options = HttpOptions { opening_bytes: MOST_BYTES, ..HttpOptions::default() };
-            let store =
-                HttpStore::open(Box::new(address.clone()), HttpClient::new(Timeouts::default())?, options)?;
+            let client = HttpClient::new(Timeouts::default())?;
+            let store = HttpStore::open(address.locate(&client, &keyring())?, client, options)?;
             let mut bytes = vec![0; store.len().min(MOST_BYTES + 1) as usize];
             store.read_at(0, &mut bytes)?;
             bytes
@@ -110,20 +115,18 @@ fn read(place: &Place, name: &str) -> anyhow::Result<String> {
 /// Where the image lies that a pointer points at.
 fn target(pointer: &Place, url: Option<&str>) -> anyhow::Result<Place> {
     if let Some(url) = url.filter(|url| url.contains("://")) {
-        return Ok(Place::Remote(RemoteAddress::parse(url)?));
+        return Ok(Place::Remote(Address::parse(url)?));
     }
     Ok(match (pointer, url) {
         (Place::File(path), Some(url)) => Place::File(path.with_file_name(url)),
         (Place::File(path), None) => Place::File(without_suffix(&path.to_string_lossy()).into()),
         (Place::Remote(address), Some(url)) => {
-            let joined =
-                address.url().join(url).with_context(|| format!("{address}: it points at '{url}'"))?;
-            Place::Remote(RemoteAddress::parse(joined.as_str())?)
+            let joined = address.join(url).with_context(|| format!("{address}: it points at '{url}'"))?;
+            Place::Remote(joined)
         }
         (Place::Remote(address), None) => {
-            let mut url = address.url().clone();
-            url.set_path(&without_suffix(address.url().path()));
-            Place::Remote(RemoteAddress::parse(url.as_str())?)
+            let image = address.with_path(without_suffix);
+            Place::Remote(image.with_context(|| format!("{address}: {NO_NEIGHBOURS}"))?)
         }
     })
 }
@@ -176,6 +179,12 @@ mod tests {
             assert_eq!(names(&found).expect(word), (pointer.to_owned(), channel.to_owned()));
             assert_eq!(target(&found, url).expect(word), place(image), "{word}");
         }
+        assert_eq!(pointer_place(&place("s3://b/d/a.hsi")).expect("one"), place("s3://b/d/a.hsi.minisig"));
+        assert_eq!(
+            target(&place("s3://b/d/s.minisig"), Some("e/a.hsi")).expect("one"),
+            place("s3://b/d/e/a.hsi")
+        );
+        assert!(pointer_place(&place("oci://h/a:stable")).is_err());
         assert!(names(&place("https://h/.minisig")).is_err());
         assert!(target(&place("https://h/s.minisig"), Some("ftp://h/a")).is_err());
     }

@@ -7,6 +7,7 @@ mod http;
 pub(crate) mod image;
 mod lab;
 mod prefetch_rate;
+mod push;
 mod qemu;
 mod serving;
 pub(crate) mod signing;
@@ -33,6 +34,7 @@ pub(crate) use self::lab::{
     Compared, Lab, LabCalibrate, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, LabTrace, Layout,
     Which,
 };
+pub(crate) use self::push::Push;
 pub(crate) use self::qemu::{Accel, QemuFlags};
 pub(crate) use self::serving::Serving;
 pub(crate) use self::tls::{TlsFlags, TlsMode};
@@ -98,6 +100,11 @@ pub(crate) enum Command {
     Top(Top),
     /// What was fetched of images that lie elsewhere, and is kept on disk.
     Cache(disk_cache::DiskCache),
+    /// Send an image to a registry, or to a store of objects.
+    ///
+    /// What is there already is not sent again. oci+http:// is for a registry without TLS; logins are those of docker and
+    /// podman, and for s3, gs and az those of the environment (AWS_…, GOOGLE_…, AZURE_…) and ~/.aws.
+    Push(Push),
     /// Make a pair of keys with which images are signed.
     Keygen(signing::Keygen),
     /// Vouch for an image, or for the image that a channel is now.

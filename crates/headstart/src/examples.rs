@@ -60,7 +60,22 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete"]),
     ("cache show", &["headstart cache", "headstart cache show --json"]),
     ("cache clear", &["headstart cache clear", "headstart cache clear --disk-cache /srv/cache"]),
+    (
+        "cache fill",
+        &[
+            "headstart cache fill https://host/fast.hsi",
+            "headstart cache fill oci://registry.example/images/fast:1 --json",
+        ],
+    ),
     ("cache limit", &["headstart cache limit 10G", "headstart cache limit 0      # keep nothing"]),
+    (
+        "push",
+        &[
+            "headstart push fast.hsi oci://registry.example/images/fast:1",
+            "headstart push fast.hsi oci+http://localhost:5000/fast --json",
+            "headstart push fast.hsi s3://images/fast.hsi      # AWS_ENDPOINT_URL says whose, if it is not Amazon's",
+        ],
+    ),
     (
         "keygen",
         &["headstart keygen publisher      # publisher.key is secret, publisher.pub is for everybody"],

@@ -1,4 +1,4 @@
-//! Where an image lies, and what it must be: `PATH`, `https://HOST/PATH`, each with `#hs1-DIGEST` if it is to be that very
+//! Where an image lies, and what it must be: `PATH`, `https://HOST/PATH`, `oci://HOST/NAME:TAG`, `s3://BUCKET/KEY`, each with `#hs1-DIGEST` if it is to be that very
 //! image, or `#key=KEY` if it is to be what the owner of a key vouches for.
 
 use std::ffi::{OsStr, OsString};
@@ -7,7 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hs_image::ImageDigest;
-use hs_store::http::{HttpError, RemoteAddress};
+use hs_store::Address;
+use hs_store::http::HttpError;
 
 use crate::signing::keys::Key;
 
@@ -34,8 +35,8 @@ pub(crate) enum Trust {
 pub(crate) enum Place {
     /// In a file, or a block device.
     File(PathBuf),
-    /// On a web server.
-    Remote(RemoteAddress),
+    /// On a web server, in a registry, in a store of objects.
+    Remote(Address),
 }
 
 /// Why a word names no image.
@@ -74,7 +75,7 @@ impl ImageLocation {
             }
             None => (text, None),
         };
-        Ok(Self { place: Place::Remote(RemoteAddress::parse(address)?), trust })
+        Ok(Self { place: Place::Remote(Address::parse(address)?), trust })
     }
 
     /// The name that it must have, as far as that is known without asking anybody.
@@ -86,10 +87,10 @@ impl ImageLocation {
     }
 
     /// The address with its secrets, if it is one.
-    pub(crate) fn whole_address(&self) -> Option<&str> {
+    pub(crate) fn whole_address(&self) -> Option<String> {
         match &self.place {
             Place::File(_) => None,
-            Place::Remote(address) => Some(address.url().as_str()),
+            Place::Remote(address) => Some(address.whole()),
         }
     }
 
@@ -97,7 +98,7 @@ impl ImageLocation {
     pub(crate) fn file_name(&self) -> Option<OsString> {
         match &self.place {
             Place::File(path) => path.file_name().map(OsStr::to_owned),
-            Place::Remote(address) => Some(address.url().path_segments()?.next_back()?.into()),
+            Place::Remote(address) => Some(address.file_name()?.into()),
         }
     }
 
@@ -178,6 +179,17 @@ mod tests {
         assert!(remote.name().is_some());
         assert_eq!(remote.to_string(), "https://host/b.hsi?…");
         assert!(parsed("http://host/b.hsi").trust.is_none());
+        for (word, file_name) in [
+            ("oci://host:5000/images/demo:1", "demo"),
+            ("oci+http://localhost/demo", "demo"),
+            ("s3://bucket/a/b.hsi", "b.hsi"),
+            ("gs://bucket/b.hsi", "b.hsi"),
+            ("az://container/b.hsi", "b.hsi"),
+        ] {
+            let location = parsed(&format!("{word}#{NAME}"));
+            assert!(location.name().is_some() && location.to_string().starts_with(word), "{word}");
+            assert_eq!(location.file_name().as_deref(), Some(OsStr::new(file_name)), "{word}");
+        }
     }
 
     #[test]
@@ -187,6 +199,8 @@ mod tests {
             ("https://host/b.hsi#key=abc", "no name of an image"),
             ("https://host/b.hsi#", "no name of an image"),
             ("ftp://host/b.hsi", "http"),
+            ("oci://host", "no name of a repository"),
+            ("s3://bucket", "a bucket and a key"),
             ("https://", "no address"),
         ] {
             let error = ImageLocation::parse(OsStr::new(word)).expect_err(word).to_string();

@@ -96,6 +96,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Status(args) => commands::status::run(args)?,
         Command::Top(args) => commands::top::run(args)?,
         Command::Cache(args) => commands::disk_cache::run(args, quiet)?,
+        Command::Push(args) => commands::push::run(args, quiet)?,
         Command::Keygen(args) => commands::sign::keygen(args, quiet)?,
         Command::Sign(args) => commands::sign::sign(args, quiet)?,
         Command::Mount(args) => return commands::mount::run(args, arguments, quiet).map(exit_code),

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use hs_format::Superblock;
 use hs_format::limits::SUPERBLOCK_BYTES;
 use hs_image::{ImageDigest, OpenOptions};
-use hs_store::http::{HttpClient, HttpOptions, HttpStore, Offline, RemoteAddress, Timeouts, Version};
-use hs_store::{Count, DiskCache, RetryCounters, Store};
+use hs_store::http::{HttpClient, HttpOptions, HttpStore, Offline, Timeouts, Version};
+use hs_store::{Address, Count, DiskCache, Keyring, RetryCounters, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::image::ImageArg;
@@ -90,16 +90,16 @@ impl CacheFolder {
     }
 
     /// Where an address is remembered. Its text, which may hold secrets, cannot be told from this.
-    fn record(&self, address: &RemoteAddress) -> PathBuf {
-        let digest = hs_format::chunk_digest(address.url().as_str().as_bytes());
+    fn record(&self, address: &Address) -> PathBuf {
+        let digest = hs_format::chunk_digest(address.whole().as_bytes());
         self.addresses().join(format!("{digest}.json"))
     }
 
-    fn recall(&self, address: &RemoteAddress) -> Option<Remembered> {
+    fn recall(&self, address: &Address) -> Option<Remembered> {
         serde_json::from_slice(&std::fs::read(self.record(address)).ok()?).ok()
     }
 
-    fn remember(&self, address: &RemoteAddress, version: &Version, name: ImageDigest) {
+    fn remember(&self, address: &Address, version: &Version, name: ImageDigest) {
         let remembered = Remembered {
             address: address.to_string(),
             len: version.len,
@@ -115,6 +115,11 @@ impl CacheFolder {
             log::info!("{address} is not remembered: {error:#}");
         }
     }
+}
+
+/// The logins of whoever runs this.
+pub(crate) fn keyring() -> Keyring {
+    Keyring::of_environment(std::env::vars_os())
 }
 
 /// What an image from elsewhere is opened for.
@@ -137,7 +142,7 @@ impl Purpose {
 }
 
 /// Opens what lies at an address.
-pub(crate) fn open(image: &ImageArg, address: &RemoteAddress, purpose: Purpose) -> anyhow::Result<OnMedium> {
+pub(crate) fn open(image: &ImageArg, address: &Address, purpose: Purpose) -> anyhow::Result<OnMedium> {
     let folder = CacheFolder::of(image.remote.disk_cache.as_deref());
     let cache = folder.as_ref().and_then(CacheFolder::open);
     let remembered = folder.as_ref().and_then(|folder| folder.recall(address));
@@ -159,7 +164,9 @@ pub(crate) fn open(image: &ImageArg, address: &RemoteAddress, purpose: Purpose) 
         ..HttpOptions::default()
     };
     let client = HttpClient::new(Timeouts::default())?;
-    let store = HttpStore::open(Box::new(address.clone()), client, options)?;
+    let store = HttpStore::open(address.locate(&client, &keyring())?, client, options)?;
+    // What the address proves is as good as a name in it.
+    let wanted = wanted.or_else(|| store.certain_name()?.parse().ok());
     let version = store.version().clone();
     let name = if store.is_unchanged() { remembered.as_ref().and_then(Remembered::name) } else { None };
     let opened = {
@@ -185,7 +192,7 @@ pub(crate) fn open(image: &ImageArg, address: &RemoteAddress, purpose: Purpose) 
 
 /// What the cache holds of the image at an address, or of the image that is wanted.
 fn offline(
-    address: &RemoteAddress,
+    address: &Address,
     wanted: Option<ImageDigest>,
     cache: Option<Arc<DiskCache>>,
     remembered: Option<&Remembered>,

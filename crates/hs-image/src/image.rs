@@ -343,7 +343,21 @@ impl Image {
     ) -> Result<(), ImageError> {
         let places: Vec<Place> =
             run.iter().map(|chunk| Place { chunk: *chunk, at: self.cold_range(chunk) }).collect();
-        kept_chunks::stream(&*self.store, self.cache.as_deref(), &places, &mut |event| match event {
+        self.stream_places(&places, sink)
+    }
+
+    /// Whether the cache on disk has a chunk, as far as its name tells; where there is no cache it has none.
+    pub(crate) fn is_kept(&self, chunk: &ChunkRef) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.has(&chunk.digest))
+    }
+
+    /// Reads chunks that lie one after another in the file, each handed over by its place in `places`.
+    pub(crate) fn stream_places(
+        &self,
+        places: &[Place],
+        sink: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ImageError> {
+        kept_chunks::stream(&*self.store, self.cache.as_deref(), places, &mut |event| match event {
             StreamEvent::FirstByte => ControlFlow::Continue(()),
             StreamEvent::Chunk(number, stored) => sink(number, stored),
         })?;
@@ -359,7 +373,13 @@ impl Image {
     pub fn expect_hot_stream(&self, first: u32) {
         if first < self.hot_chunk_count() {
             let end = self.hot.contiguous_end(first);
-            self.store.expect_stream(self.hot_range(first..end));
+            let range = self.hot_range(first..end);
+            // What is hot is there once more in the cold region, so nearly everything is hot where this is as long as that.
+            if range.len >= self.superblock.cold.range.len / 4 * 3 {
+                self.store.expect_most(range);
+            } else {
+                self.store.expect_stream(range);
+            }
         }
     }
 

@@ -18,6 +18,7 @@ mod build;
 mod cold;
 mod error;
 mod files;
+mod fill;
 mod find;
 mod head;
 mod hot_map;
@@ -37,6 +38,7 @@ pub(crate) use build::is_zero;
 pub use build::{BuildOptions, BuildReport, build};
 pub use error::ImageError;
 pub use files::find_files;
+pub use fill::{FillReport, fill_cache};
 pub use find::find_blocks;
 pub use head::{Head, HeadMessage};
 pub use hot_map::HotPlace;
@@ -48,7 +50,7 @@ pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, Place, optimize};
 pub use output::Progress;
 pub use policy::{DemandEvent, HotPolicy, NoStream, Watch};
 pub use reader::{Asker, Reader, ReaderOptions, ReaderStats, StreamTurn};
-pub use verify::{VerifyReport, verify};
+pub use verify::{VerifyReport, verify, verify_content};
 
 /// Bytes of the superblock, as an offset in the file.
 pub(crate) const SUPERBLOCK_BYTES: u64 = hs_format::limits::SUPERBLOCK_BYTES as u64;

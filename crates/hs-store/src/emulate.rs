@@ -147,6 +147,10 @@ impl<S: Store> Store for Emulate<S> {
     fn expect_stream(&self, range: ByteRange) {
         self.inner.expect_stream(range);
     }
+
+    fn expect_most(&self, range: ByteRange) {
+        self.inner.expect_most(range);
+    }
 }
 
 #[cfg(test)]

@@ -290,6 +290,10 @@ impl<S: Store> Store for Fault<S> {
     fn expect_stream(&self, range: ByteRange) {
         self.inner.expect_stream(range);
     }
+
+    fn expect_most(&self, range: ByteRange) {
+        self.inner.expect_most(range);
+    }
 }
 
 #[cfg(test)]

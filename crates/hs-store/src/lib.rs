@@ -27,6 +27,7 @@
 //! | [`FileStore`] | backend | a regular file or a block device |
 //! | [`MemoryStore`] | backend | a vector of bytes |
 //! | [`http::HttpStore`] | backend | a file on a web server, by ranges |
+//! | [`registry::RegistryImage`], [`cloud::CloudObject`] | | where `HttpStore` finds blobs of registries and objects of clouds |
 //! | [`Emulate`] | layer | takes as long as another medium would |
 //! | [`Count`] | layer | counts requests, bytes, seeks and busy time |
 //! | [`Retry`] | layer | asks again for what the medium could not read |
@@ -34,7 +35,9 @@
 //!
 //! Beside them, [`DiskCache`] keeps on disk what was fetched, by digest.
 
+mod address;
 mod clock;
+pub mod cloud;
 mod count;
 mod disk_cache;
 mod emulate;
@@ -42,7 +45,10 @@ mod error;
 mod fault;
 mod file;
 pub mod http;
+mod keyring;
 mod memory;
+mod push;
+pub mod registry;
 mod retry;
 
 use std::ops::ControlFlow;
@@ -50,6 +56,7 @@ use std::sync::Arc;
 
 use hs_units::ByteRange;
 
+pub use address::Address;
 pub use clock::{Clock, Monotonic};
 pub use count::{Count, Counters, Snapshot};
 pub use disk_cache::{DiskCache, DiskCacheCounts, DiskCacheUsage};
@@ -57,7 +64,9 @@ pub use emulate::Emulate;
 pub use error::StoreError;
 pub use fault::{Fault, FaultKind, Rule};
 pub use file::FileStore;
+pub use keyring::Keyring;
 pub use memory::MemoryStore;
+pub use push::{PushError, Pushed, Pushing};
 pub use retry::{Retry, RetryCounters, RetrySnapshot};
 
 /// Takes the pieces of a stream, in order; `Break` asks for no more.
@@ -98,6 +107,12 @@ pub trait Store: Send + Sync {
     /// Says that `range` is going to be streamed in order, by several calls of [`stream`](Self::stream). A store to which
     /// each request costs a round trip may bring it all with one.
     fn expect_stream(&self, _range: ByteRange) {}
+
+    /// The same for a stream that is most of what anybody will ever want of the store: several requests at once for parts
+    /// of it take the medium from nobody.
+    fn expect_most(&self, range: ByteRange) {
+        self.expect_stream(range);
+    }
 }
 
 /// Forwards every method to what the pointer points at.
@@ -121,6 +136,9 @@ macro_rules! store_through_pointer {
             }
             fn expect_stream(&self, range: ByteRange) {
                 (**self).expect_stream(range);
+            }
+            fn expect_most(&self, range: ByteRange) {
+                (**self).expect_most(range);
             }
         }
     )*};

@@ -227,6 +227,10 @@ impl<S: Store> Store for Retry<S> {
     fn expect_stream(&self, range: ByteRange) {
         self.inner.expect_stream(range);
     }
+
+    fn expect_most(&self, range: ByteRange) {
+        self.inner.expect_most(range);
+    }
 }
 
 #[cfg(test)]

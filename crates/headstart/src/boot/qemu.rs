@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
 use hs_guest::{GuestError, Launch, kvm};
-use hs_image::{Blocks, ReadDisk, Watch, read_linked_file};
+use hs_image::{Blocks, Image, ReadDisk, Watch, read_linked_file};
 use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
@@ -16,6 +16,7 @@ use hs_store::Store;
 use super::{BootDisk, BootSpec};
 use crate::cli::Accel;
 use crate::commands::open_image;
+use crate::medium::OnMedium;
 use crate::workdir::Workdir;
 
 /// Where Debian and others keep the kernel that boots by default, and its initrd. Most of these are links.
@@ -69,28 +70,36 @@ impl OnQemu {
         qemu: &QemuSpec,
         work: &Workdir,
         scratch: PathBuf,
+        on_medium: &OnMedium,
     ) -> anyhow::Result<Self> {
         let kernel_folder = work.folder("kernel")?;
         let mut prepared = Self { spec: qemu.clone(), accelerator: Accelerator::Tcg, scratch, kernel_folder };
         prepared.accelerator = match qemu.accel {
             Accel::Kvm => Accelerator::Kvm,
             Accel::Tcg => Accelerator::Tcg,
-            Accel::Auto => prepared.choose(spec)?,
+            Accel::Auto => prepared.choose(spec, on_medium)?,
         };
         log::info!("the guest is executed by {}", prepared.accelerator.as_str());
         Ok(prepared)
     }
 
-    /// A kernel that lies in the disk is taken past the emulated medium: only the trial uses it.
-    fn choose(&self, spec: &BootSpec) -> anyhow::Result<Accelerator> {
+    /// A kernel that lies in the disk is taken past an emulated medium: only the trial uses it. What lies elsewhere is not
+    /// opened a second time.
+    fn choose(&self, spec: &BootSpec, on_medium: &OnMedium) -> anyhow::Result<Accelerator> {
         let nowhere = Drive::File(PathBuf::new());
         let qemu = match &spec.disk {
             BootDisk::Raw(path) => {
                 let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
                 self.qemu(spec, nowhere, &mut |offset, bytes| file.read_exact_at(bytes, offset))?
             }
+            BootDisk::Image(_, _) if matches!(self.spec.kernel, KernelOf::Machine { .. }) => {
+                self.qemu(spec, nowhere, &mut |_, _| Err(std::io::ErrorKind::Unsupported.into()))?
+            }
             BootDisk::Image(image, _) => {
-                let image = open_image(&**image)?;
+                let image = match image.file() {
+                    Some(_) => open_image(&**image)?,
+                    None => Image::open_as(Arc::clone(&on_medium.store), &on_medium.image)?,
+                };
                 let mut blocks = Blocks::new(&image);
                 self.qemu(spec, nowhere, &mut |offset, bytes| blocks.read_at(offset, bytes))?
             }

@@ -20,7 +20,7 @@ pub(crate) struct DiskCache {
 }
 
 /// What is done to the cache on disk.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DiskCacheAction {
     /// Say what it holds.
     Show,
@@ -30,5 +30,14 @@ pub(crate) enum DiskCacheAction {
     Limit {
         /// The most that it may take on disk.
         size: ByteSize,
+    },
+    /// Fetch what is not there of an image that lies elsewhere, one request at a time, and only while no server of this
+    /// machine reads from its medium. SIGINT ends it; what has come stays.
+    Fill {
+        /// The image: an address, as other commands take it.
+        address: String,
+        /// Do not heed what the servers of this machine do.
+        #[arg(long)]
+        now: bool,
     },
 }

@@ -17,7 +17,7 @@ use crate::signing::date::Date;
 /// An image.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ImageArg {
-    /// The image: a file, or an address such as https://HOST/PATH.hsi; with #hs1-DIGEST behind it, it must be that very
+    /// The image: a file, or an address such as https://HOST/PATH.hsi, oci://HOST/NAME:TAG or s3://BUCKET/KEY; with #hs1-DIGEST behind it, it must be that very
     /// image, with #key=KEY one that the owner of that key has signed.
     #[arg(value_parser = location_parser(), value_name = "IMAGE")]
     pub image: ImageLocation,

@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::{open_image, profile, write_whole};
 use crate::boot::{self, BootDisk, BootSpec, Booted, KernelOf, QemuSpec};
+use crate::channel;
 use crate::cli::image::ImageArg;
 use crate::cli::{Boot, Vmm};
 use crate::show;
@@ -97,21 +98,23 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
 /// The boot that the flags describe, recorded if there is a recorder.
 pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Result<BootSpec> {
     let vmm = vmm(args)?;
-    let disk = if is_image(&args.disk)? {
+    // A channel is asked once what it is.
+    let disk = channel::resolve(&args.disk)?;
+    let disk = if is_image(&disk)? {
         let mode = match args.vmm {
             _ if args.no_prefetch || recorder.is_some() => Prefetching::Off,
             // Over NBD there is no page cache of ours to push into.
             Vmm::Qemu if !args.warm => Prefetching::Hold,
             Vmm::Uml | Vmm::Qemu => Prefetching::Push,
         };
-        let mut config = start::config(&args.disk, mode, Some(args.limits), &args.medium)?;
+        let mut config = start::config(&disk, mode, Some(args.limits), &args.medium)?;
         args.cache.apply(&mut config);
         if recorder.is_some() {
             config.disk_read_ahead_kib = 0;
         }
-        BootDisk::Image(Box::new(args.disk.clone()), config)
+        BootDisk::Image(Box::new(disk), config)
     } else {
-        BootDisk::Raw(args.disk.file().map(Path::to_owned).unwrap_or_default())
+        BootDisk::Raw(disk.file().map(Path::to_owned).unwrap_or_default())
     };
     check_file_system(&disk, &vmm)?;
     Ok(BootSpec {
@@ -171,25 +174,15 @@ fn is_image(image: &ImageArg) -> anyhow::Result<bool> {
     Ok(magic == *IMAGE_MAGIC)
 }
 
-/// Fails for a disk that no guest's kernel could mount as its root; of the usual kernel it is known what it can.
+/// Fails for a disk that no guest's kernel could mount as its root. One that lies elsewhere is looked at when it is served:
+/// it is opened only once.
 fn check_file_system(disk: &BootDisk, vmm: &boot::Vmm) -> anyhow::Result<()> {
     let file_system = match disk {
         BootDisk::Raw(path) => FileSystem::detect(path)?,
+        BootDisk::Image(image, _) if image.file().is_none() => return Ok(()),
         BootDisk::Image(image, _) => file_system_in(&open_image(&**image)?)?,
     };
-    let disk_image = disk.image();
-    let path = disk_image.display();
-    match vmm {
-        _ if file_system == FileSystem::Ext4 => {}
-        boot::Vmm::Uml { kernel } if kernel.file_name() == Some(uml::PROGRAM.as_ref()) => {
-            bail!("{path} holds {file_system}, and linux.uml can boot only from ext4: give another --kernel")
-        }
-        boot::Vmm::Qemu(QemuSpec { kernel: KernelOf::Disk, .. }) => {
-            bail!("{path} holds {file_system}, and a kernel is looked for only in ext4: give --kernel a file")
-        }
-        _ => {}
-    }
-    Ok(())
+    vmm.check_boots(file_system, &disk.image())
 }
 
 fn file_system_in(image: &Image) -> anyhow::Result<FileSystem> {

@@ -5,7 +5,7 @@ use hs_store::DiskCache as Entries;
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::write_whole;
+use super::{fill_cache, write_whole};
 use crate::cli::disk_cache::{DiskCache, DiskCacheAction};
 use crate::remote::CacheFolder;
 use crate::show;
@@ -23,7 +23,10 @@ struct Shown {
 pub(crate) fn run(args: &DiskCache, quiet: bool) -> anyhow::Result<()> {
     let folder = CacheFolder::of(args.disk_cache.as_deref())
         .context("this user has no folder for caches: give --disk-cache")?;
-    match args.action.unwrap_or(DiskCacheAction::Show) {
+    match args.action.as_ref().unwrap_or(&DiskCacheAction::Show) {
+        DiskCacheAction::Fill { address, now } => {
+            return fill_cache::run(address, args, *now, quiet);
+        }
         DiskCacheAction::Show => {}
         DiskCacheAction::Clear => {
             Entries::shrink(&folder.chunks(), 0);

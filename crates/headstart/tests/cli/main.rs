@@ -1,5 +1,6 @@
 //! The built program, as people and scripts use it.
 
+mod addresses;
 mod bad_sectors;
 mod boots;
 mod cache;
@@ -19,8 +20,11 @@ mod nbd_reconnect;
 mod nbd_tls;
 mod qemu_boots;
 mod qemu_kernels;
+mod registry;
 mod remote;
 mod rootless;
+mod s3;
+mod scaling;
 mod scene;
 mod serve_http;
 mod service;

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::scene::{Ran, Scene, machine_has, run};
 
-const COMMANDS: [&[&str]; 32] = [
+const COMMANDS: [&[&str]; 34] = [
     &["build"],
     &["import"],
     &["export"],
@@ -19,6 +19,8 @@ const COMMANDS: [&[&str]; 32] = [
     &["cache", "show"],
     &["cache", "clear"],
     &["cache", "limit"],
+    &["cache", "fill"],
+    &["push"],
     &["keygen"],
     &["sign"],
     &["top"],

@@ -28,6 +28,16 @@ impl Nginx {
 
     /// The same at a certain port, which another has just left.
     pub(crate) fn start_at(scene: &Scene, port: u16, extra: &str) -> Self {
+        let root = scene.arg("www");
+        Self::begin(scene, port, |port| format!("server {{ listen 127.0.0.1:{port}; root {root}; {extra} }}"))
+    }
+
+    /// Starts it with what `http` puts into the block of that name, when it is told the port.
+    pub(crate) fn start_with(scene: &Scene, http: impl FnOnce(u16) -> String) -> Self {
+        Self::begin(scene, 0, http)
+    }
+
+    fn begin(scene: &Scene, port: u16, http: impl FnOnce(u16) -> String) -> Self {
         // The socket is made here and inherited, as nginx does it when it replaces itself: so the port is free for certain.
         let mut listener = None;
         wait_until("the port is free", || {
@@ -39,7 +49,7 @@ impl Nginx {
         let work = scene.path(&format!("nginx-{port}"));
         fs::create_dir_all(scene.path("www")).expect("a folder");
         let _ = fs::create_dir(&work);
-        let (root, work_text) = (scene.arg("www"), work.display());
+        let work_text = work.display();
         let places: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .iter()
             .map(|what| format!("{what}_temp_path {work_text}/{what};\n"))
@@ -48,9 +58,10 @@ impl Nginx {
         let text = format!(
             "daemon off; user root; worker_processes 1; pid {work_text}/pid; error_log stderr warn;\n\
              events {{}}\n\
-             http {{ {places} log_format full '$status $bytes_sent $request_length $request';\n\
+             http {{ {places} log_format full '$status $bytes_sent $request_length $request $http_range';\n\
              access_log {work_text}/access.log full;\n\
-             server {{ listen 127.0.0.1:{port}; root {root}; {extra} }} }}\n"
+             {} }}\n",
+            http(port)
         );
         fs::write(work.join("nginx.conf"), text).expect("written");
         let child = Command::new(NGINX)

@@ -1,6 +1,7 @@
 //! Where a remote file is, and what may be said of it.
 
 use std::fmt;
+use std::time::Duration;
 
 use reqwest::header::HeaderMap;
 use url::Url;
@@ -64,6 +65,8 @@ pub struct Located {
     pub url: Url,
     /// What to say to its host, such as who asks; never said to another host.
     pub headers: HeaderMap,
+    /// How long that is so, where it is known; it is asked for again before.
+    pub lasts: Option<Duration>,
 }
 
 /// Finds a file: by its plain address, a signed one that ages, a login.
@@ -81,6 +84,11 @@ pub trait Locate: Send + Sync {
     fn ages(&self) -> bool {
         false
     }
+
+    /// The image's name, where the address itself proves it. Known once the file was found.
+    fn certain_name(&self) -> Option<String> {
+        None
+    }
 }
 
 impl Locate for RemoteAddress {
@@ -89,7 +97,7 @@ impl Locate for RemoteAddress {
     }
 
     fn locate(&self) -> Result<Located, HttpError> {
-        Ok(Located { url: self.0.clone(), headers: HeaderMap::new() })
+        Ok(Located { url: self.0.clone(), headers: HeaderMap::new(), lasts: None })
     }
 }
 

@@ -18,6 +18,9 @@ const MOST_REDIRECTS: usize = 10;
 /// Connections that are kept when nothing is asked: those of a reader's eight threads and two streams.
 const KEPT_CONNECTIONS: usize = 10;
 
+/// A manifest may have so much (distribution specification 1.1, "Pushing Manifests"), and nothing else has more.
+const MOST_ANSWER_BYTES: usize = 4 << 20;
+
 /// A client, with the connections that it keeps. Proxies are taken from the environment (`https_proxy` and its like),
 /// certificates of authorities from the system (or `SSL_CERT_FILE`).
 pub struct HttpClient {
@@ -63,6 +66,44 @@ impl HttpClient {
             .spawn(move || drive(&runtime, stopped))
             .map_err(|error| broken(&error))?;
         Ok(Arc::new(Self { client, handle, _stop: stop }))
+    }
+}
+
+/// The answer to a small request: one that is not for bytes of a file.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    /// Where it came from, after redirects.
+    pub(crate) url: url::Url,
+    pub(crate) body: Vec<u8>,
+}
+
+impl HttpClient {
+    /// What requests are made with, for [`exchange`](Self::exchange) and for libraries that make their own.
+    pub(crate) const fn requests(&self) -> &reqwest::Client {
+        &self.client
+    }
+
+    /// Waits for what the client's thread is to do.
+    pub(crate) fn wait_for<F: Future>(&self, future: F) -> F::Output {
+        self.handle.block_on(future)
+    }
+
+    /// Makes a request and waits for all of the answer, whatever its status.
+    pub(crate) fn exchange(&self, asked: reqwest::RequestBuilder) -> Result<Answer, HttpError> {
+        self.wait_for(async {
+            let mut response = asked.send().await.map_err(|error| connection(&error))?;
+            let mut body = Vec::new();
+            while let Some(piece) = response.chunk().await.map_err(|error| connection(&error))? {
+                if body.len() + piece.len() > MOST_ANSWER_BYTES {
+                    let reason = format!("it is longer than {MOST_ANSWER_BYTES} bytes");
+                    return Err(HttpError::Nonsense { reason });
+                }
+                body.extend_from_slice(&piece);
+            }
+            let (status, url) = (response.status().as_u16(), response.url().clone());
+            Ok(Answer { status, url, headers: std::mem::take(response.headers_mut()), body })
+        })
     }
 }
 

@@ -56,6 +56,50 @@ pub enum HttpError {
         /// What distinguishes the one that is there now.
         is: String,
     },
+    /// Whoever wants a login was not told one, or refuses the one that it was told.
+    #[error("{host} {}", if *.had_login { "refuses this login" } else { "wants a login" })]
+    Login {
+        /// Who wants it.
+        host: String,
+        /// Whether there was a login for it.
+        had_login: bool,
+    },
+    /// A login is not told over a network that everybody can listen to.
+    #[error("{host} wants a login, which is not told to it over plain HTTP")]
+    OpenLogin {
+        /// Who wants it.
+        host: String,
+    },
+    /// Something that is not bytes of a file was refused.
+    #[error("{what}: the server answered {status}{}{said}", if said.is_empty() { "" } else { ": " })]
+    Refused {
+        /// What was asked for.
+        what: &'static str,
+        /// The status.
+        status: u16,
+        /// What the server said of it.
+        said: String,
+    },
+    /// What was found is no image.
+    #[error("what lies there is no image: {reason}")]
+    NotAnImage {
+        /// Why it cannot be one.
+        reason: String,
+    },
+    /// The bytes of something small are not those that were asked for by their digest.
+    #[error("the server gave {found} for {expected}")]
+    Digest {
+        /// What was asked for.
+        expected: String,
+        /// What came.
+        found: String,
+    },
+    /// A store of objects could not be asked.
+    #[error("{reason}")]
+    Cloud {
+        /// What its library says, without secrets.
+        reason: String,
+    },
     /// The bytes are not in the cache, and nothing else may be asked.
     #[error("not in the cache, and --offline forbids asking the network")]
     Offline,
@@ -70,7 +114,15 @@ impl HttpError {
             // RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429); RFC 8470, section 5.2 (425).
             Self::Status { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
             Self::Cut { .. } | Self::Nonsense { .. } | Self::RangesIgnored => true,
-            Self::Address { .. } | Self::Replaced { .. } | Self::Offline => false,
+            Self::Refused { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
+            Self::Address { .. }
+            | Self::Replaced { .. }
+            | Self::Login { .. }
+            | Self::OpenLogin { .. }
+            | Self::NotAnImage { .. }
+            | Self::Digest { .. }
+            | Self::Cloud { .. }
+            | Self::Offline => false,
         }
     }
 
@@ -88,9 +140,16 @@ impl HttpError {
         let kind = match &self {
             Self::Connection { .. } => ErrorKind::ConnectionAborted,
             Self::Cut { .. } => ErrorKind::UnexpectedEof,
-            Self::Status { status: 404 | 410, .. } => ErrorKind::NotFound,
-            Self::Status { status: 401 | 403 | 407, .. } => ErrorKind::PermissionDenied,
-            Self::Nonsense { .. } | Self::Replaced { .. } => ErrorKind::InvalidData,
+            Self::Status { status: 404 | 410, .. } | Self::Refused { status: 404 | 410, .. } => {
+                ErrorKind::NotFound
+            }
+            Self::Status { status: 401 | 403 | 407, .. }
+            | Self::Refused { status: 403, .. }
+            | Self::Login { .. }
+            | Self::OpenLogin { .. } => ErrorKind::PermissionDenied,
+            Self::Nonsense { .. } | Self::Replaced { .. } | Self::NotAnImage { .. } | Self::Digest { .. } => {
+                ErrorKind::InvalidData
+            }
             Self::RangesIgnored => ErrorKind::Unsupported,
             _ => ErrorKind::Other,
         };

@@ -33,6 +33,13 @@ pub(super) struct Seat<'a> {
     pub(super) end: u64,
 }
 
+impl Seat<'_> {
+    /// One's own, for requests that end at `end`.
+    pub(super) const fn alone(end: u64) -> Self {
+        Self { line: None, flow: None, end }
+    }
+}
+
 impl Line {
     /// Says what is going to be streamed in order.
     pub(super) fn expect(&self, range: ByteRange) {

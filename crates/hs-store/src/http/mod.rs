@@ -13,6 +13,8 @@
 //!   start is given the same response.
 //! - **A stream that was announced is one long response** ([`Store::expect_stream`](crate::Store::expect_stream)),
 //!   taken piece by piece by whoever asks for the next range. While nobody does, TCP's window holds the server.
+//! - **A stream that is most of the file is several responses at once** ([`Store::expect_most`](crate::Store::expect_most)):
+//!   many servers and long ways give one connection less than the link has.
 //! - **Every answer is checked** for status, range, length, and that the file is still the one that was opened
 //!   (`If-Match` where the tag is a strong one). What is wrong for a moment is asked for again, from the byte that is
 //!   missing, after pauses that double. No bytes of two files ever meet.
@@ -23,6 +25,7 @@ mod address;
 mod client;
 mod error;
 mod flow;
+mod lanes;
 mod line;
 mod offline;
 mod patience;
@@ -31,6 +34,7 @@ mod store;
 mod transport;
 
 pub use address::{Locate, Located, RemoteAddress};
+pub(crate) use client::Answer;
 pub use client::HttpClient;
 pub use error::HttpError;
 pub use offline::Offline;

@@ -11,6 +11,7 @@ use url::Url;
 
 use super::address::{Locate, Located};
 use super::flow::Flow;
+use super::lanes::{LEAST_FOR_LANES, Lanes};
 use super::line::{Line, Seat};
 use super::reply::{Brings, Version, understand};
 use super::transport::{Request, Transport};
@@ -54,6 +55,13 @@ impl Default for HttpOptions {
 
 /// A file on a web server.
 pub struct HttpStore {
+    remote: Arc<Remote>,
+    /// Brings what was announced by several responses at once.
+    lanes: Mutex<Option<Lanes>>,
+}
+
+/// The file, for whoever reads it.
+pub(super) struct Remote {
     name: String,
     asking: Asking,
     version: Version,
@@ -77,6 +85,8 @@ struct Asking {
 #[derive(Default)]
 struct Place {
     located: Option<Located>,
+    /// When that is to be asked for again.
+    ages_at: Option<Nanos>,
     /// Where a redirect led, to go there directly.
     redirected: Option<Url>,
 }
@@ -117,39 +127,55 @@ impl HttpStore {
         if let Some(flow) = flow {
             line.park(flow);
         }
-        Ok(Self { name, asking, version, unchanged, patience, line })
+        let remote = Arc::new(Remote { name, asking, version, unchanged, patience, line });
+        Ok(Self { remote, lanes: Mutex::default() })
     }
 
     /// What distinguishes the file from one that takes its place.
     #[must_use]
-    pub const fn version(&self) -> &Version {
-        &self.version
+    pub fn version(&self) -> &Version {
+        &self.remote.version
     }
 
     /// Whether the file is still the one that was remembered.
     #[must_use]
-    pub const fn is_unchanged(&self) -> bool {
-        self.unchanged
+    pub fn is_unchanged(&self) -> bool {
+        self.remote.unchanged
+    }
+
+    /// The image's name, where the address itself proves it.
+    #[must_use]
+    pub fn certain_name(&self) -> Option<String> {
+        self.remote.asking.locate.certain_name()
     }
 
     /// What the server is asked for: each request over HTTP is one.
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.asking.counters)
+        Arc::clone(&self.remote.asking.counters)
     }
 
     /// What had to be asked for again.
     #[must_use]
     pub fn retries(&self) -> Arc<RetryCounters> {
-        Arc::clone(&self.asking.retries)
+        Arc::clone(&self.remote.asking.retries)
     }
 
-    fn fetch(&self, range: ByteRange, is_stream: bool, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        StoreError::check_range(self, range)?;
-        if range.len == 0 {
-            return Ok(());
-        }
-        let mut seat = self.line.seat(range, is_stream);
+    /// By the lanes, as far as they have it; gives what is left for a request of the usual kind.
+    fn by_lanes(&self, range: ByteRange, sink: &mut Sink<'_>) -> ControlFlow<(), ByteRange> {
+        // Whoever takes from the lanes has them to himself; the next part of the stream waits for the one before.
+        let lanes = self.lanes.lock();
+        lanes.as_ref().map_or(ControlFlow::Continue(range), |lanes| lanes.take(range, sink))
+    }
+}
+
+impl Remote {
+    /// As [`Store::stream`], by requests of its own.
+    pub(super) fn fetch_alone(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        self.fetch(Seat::alone(range.end()), range, sink)
+    }
+
+    fn fetch(&self, mut seat: Seat<'_>, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
         let mut at = range.offset;
         let mut tries = Tries::new(self.patience);
         // A response that was left open may have been given up by the server, which is no fault of the network.
@@ -276,9 +302,15 @@ impl Asking {
     /// Whom to ask, and what to say.
     fn place(&self) -> Result<(Url, HeaderMap, Direct), HttpError> {
         let mut place = self.place.lock();
+        if place.ages_at.is_some_and(|ages_at| ages_at <= self.clock.now()) {
+            *place = Place::default();
+        }
         let fresh = place.located.is_none();
         if fresh {
-            place.located = Some(self.locate.locate()?);
+            let located = self.locate.locate()?;
+            // A request that is made at the very end of that time is still to be answered.
+            place.ages_at = located.lasts.map(|lasts| self.clock.now() + Nanos::from(lasts / 2));
+            place.located = Some(located);
         }
         let Some(located) = &place.located else { unreachable!("set above") };
         Ok(match &place.redirected {
@@ -335,17 +367,21 @@ impl Tries {
 
 impl Store for HttpStore {
     fn len(&self) -> u64 {
-        self.version.len
+        self.remote.version.len
     }
 
     fn name(&self) -> &str {
-        &self.name
+        &self.remote.name
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         let range = ByteRange::new(offset, buf.len() as u64);
+        StoreError::check_range(self, range)?;
+        if range.len == 0 {
+            return Ok(());
+        }
         let mut filled = 0;
-        self.fetch(range, false, &mut |piece| {
+        self.remote.fetch(self.remote.line.seat(range, false), range, &mut |piece| {
             buf[filled..filled + piece.len()].copy_from_slice(piece);
             filled += piece.len();
             ControlFlow::Continue(())
@@ -353,11 +389,24 @@ impl Store for HttpStore {
     }
 
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        self.fetch(range, true, sink)
+        StoreError::check_range(self, range)?;
+        match self.by_lanes(range, sink) {
+            ControlFlow::Continue(rest) if rest.len > 0 => {
+                self.remote.fetch(self.remote.line.seat(rest, true), rest, sink)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn expect_stream(&self, range: ByteRange) {
-        self.line.expect(range);
+        self.remote.line.expect(range);
+    }
+
+    fn expect_most(&self, range: ByteRange) {
+        self.expect_stream(range);
+        if range.fits_in(self.len()) && range.len >= LEAST_FOR_LANES {
+            *self.lanes.lock() = Some(Lanes::new(Arc::clone(&self.remote), range));
+        }
     }
 }
 

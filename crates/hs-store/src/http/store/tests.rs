@@ -132,6 +132,48 @@ fn contract_collect(store: &HttpStore, range: ByteRange, each: &mut dyn FnMut())
 }
 
 #[test]
+fn a_stream_of_most_of_a_file_comes_by_several_responses() {
+    let server = Faulty::new(contract::noise(40 << 20, 7));
+    let store = opened(&server);
+    let whole = ByteRange::new(100_000, (40 << 20) - 300_000);
+    store.expect_most(whole);
+    let mut came = Vec::new();
+    // Whoever takes it breaks off now and then, and goes on where he was; he leaps once.
+    let mut at = whole.offset;
+    for to in [200_000, 9 << 20, (9 << 20) + 1, 20 << 20, 33 << 20, whole.end()] {
+        let mut pieces = 0;
+        let mut here = Vec::new();
+        store
+            .stream(ByteRange::new(at, to - at), &mut |piece| {
+                pieces += 1;
+                here.extend_from_slice(piece);
+                if pieces == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })
+            .expect("read");
+        assert!(here == server.bytes()[at as usize..at as usize + here.len()]);
+        let rest = at + here.len() as u64;
+        came.extend(here);
+        came.extend(contract::collect(&store, ByteRange::new(rest, to - rest)).expect("read"));
+        at = to;
+    }
+    assert!(came == server.bytes()[whole.offset as usize..whole.end() as usize]);
+    // The opening one, and forty segments.
+    assert_eq!(requests(&store), 41);
+    // What has been taken is asked for again, by whoever wants it.
+    assert!(
+        contract::collect(&store, ByteRange::new(150_000, 10)).expect("read")
+            == server.bytes()[150_000..150_010]
+    );
+    let leap = opened(&server);
+    leap.expect_most(whole);
+    let from = 30 << 20;
+    assert!(
+        contract::collect(&leap, ByteRange::new(from, 100)).expect("read")
+            == server.bytes()[from as usize..][..100]
+    );
+}
+
+#[test]
 fn a_stream_that_leaps_reads_over_a_gap_or_asks_anew() {
     let server = Faulty::new(contract::noise(4_000_000, 6));
     let store = opened(&server);

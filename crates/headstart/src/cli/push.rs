@@ -1,0 +1,23 @@
+//! Flags of `headstart push`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use hs_store::Address;
+
+/// Flags of `headstart push`.
+#[derive(Debug, Args)]
+pub(crate) struct Push {
+    /// The image: a file.
+    pub image: PathBuf,
+    /// Where it is to lie: oci://HOST/NAME:TAG, oci+http://HOST/NAME:TAG, s3://BUCKET/KEY, gs://BUCKET/KEY or
+    /// az://CONTAINER/KEY.
+    #[arg(value_parser = Address::parse)]
+    pub address: Address,
+    /// Replace another object that lies there. Tags of registries move in any case.
+    #[arg(long)]
+    pub replace: bool,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,91 @@
+//! `headstart cache fill`
+
+use std::ffi::OsStr;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hs_image::Progress;
+use hs_units::ByteSize;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::Serialize;
+
+use super::open_image;
+use crate::cli::disk_cache::DiskCache;
+use crate::cli::image::{ImageArg, RemoteFlags};
+use crate::show::{self, Bar};
+use crate::signals::Ends;
+
+/// How long the media of this machine's servers must have been left alone.
+const QUIET: Duration = Duration::from_millis(500);
+
+#[derive(Serialize)]
+struct Filled {
+    image: String,
+    fetched_bytes: u64,
+    kept_bytes: u64,
+    is_complete: bool,
+}
+
+/// Fills the cache with an image.
+pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> anyhow::Result<()> {
+    let ends = Ends::block().context("wait for signals")?;
+    let remote = RemoteFlags { disk_cache: args.disk_cache.clone(), ..RemoteFlags::default() };
+    let arg = ImageArg::parse(OsStr::new(address), &remote)?;
+    if arg.file().is_some() {
+        bail!("{address} is a file: only what lies elsewhere is kept");
+    }
+    let image = open_image(&arg)?;
+    let bar = Bar::new(quiet);
+    let mut seen = None;
+    let mut between = |progress: Progress| {
+        bar.update(progress);
+        let is_over = if now { ends.take().is_some() } else { !wait_for_quiet(&ends, &mut seen) };
+        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let report = hs_image::fill_cache(&image, &mut between)?;
+    drop(bar);
+    let filled = Filled {
+        image: arg.display().to_string(),
+        fetched_bytes: report.fetched_bytes,
+        kept_bytes: report.kept_bytes,
+        is_complete: report.is_complete,
+    };
+    if args.json {
+        show::json(&filled)?;
+    } else if !quiet {
+        let state = if filled.is_complete { "all of it is there" } else { "interrupted" };
+        let [fetched, kept] = [filled.fetched_bytes, filled.kept_bytes].map(ByteSize);
+        show::line(format_args!("{}: {fetched} fetched, {kept} were there; {state}", filled.image));
+    }
+    if !filled.is_complete {
+        bail!("{}: the cache was not filled to the end", filled.image);
+    }
+    Ok(())
+}
+
+/// Waits until no server of this machine asks its medium for anything; false when a signal ends the waiting. `seen` is how
+/// many requests they had made, and when that was.
+fn wait_for_quiet(ends: &Ends, seen: &mut Option<(u64, Instant)>) -> bool {
+    loop {
+        if ends.take().is_some() {
+            return false;
+        }
+        // Who cannot be asked is not waited for.
+        let servers = super::status::servers().unwrap_or_default();
+        if servers.is_empty() {
+            return true;
+        }
+        let requests = servers.iter().map(|status| status.store_requests).sum();
+        match seen {
+            Some((before, since)) if *before == requests => {
+                if since.elapsed() >= QUIET {
+                    return true;
+                }
+            }
+            _ => *seen = Some((requests, Instant::now())),
+        }
+        let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        let _ = poll(&mut [PollFd::new(ends, PollFlags::IN)], Some(&timeout));
+    }
+}

@@ -1,0 +1,302 @@
+//! Images in a registry: Debian's docker-registry.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use crate::scene::{Ran, START, Scene, has_tools, machine_has, run, wait_until};
+use crate::web::remote;
+
+const REGISTRY: &str = "docker-registry";
+const CACHE: &str = "--disk-cache=cache";
+const SECRET: &str = "pa55-w0rd-secret";
+/// bcrypt of the secret, at its least cost: what `htpasswd -B` writes.
+const HTPASSWD: &str = "me:$2b$05$abcdefghijklmnopqrstuuTmAJrcKp55TowDW..MFIrZusWvvGGpq\n";
+
+/// One registry, which keeps what it is sent in the scene.
+struct Registry {
+    child: Child,
+    port: u16,
+    log: std::path::PathBuf,
+}
+
+impl Registry {
+    fn start(scene: &Scene, has_login: bool) -> Self {
+        let _ = fs::create_dir(scene.path("registry"));
+        let mut config = format!(
+            "version: 0.1\nlog: {{level: info}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: \"127.0.0.1:0\"}}\n",
+            scene.arg("registry")
+        );
+        if has_login {
+            fs::write(scene.path("htpasswd"), HTPASSWD).expect("written");
+            config += &format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", scene.arg("htpasswd"));
+        }
+        fs::write(scene.path("registry.yml"), config).expect("written");
+        let log = scene.path("registry.log");
+        let file = fs::File::options().create(true).append(true).open(&log).expect("a file");
+        let child = Command::new(REGISTRY)
+            .args(["serve", &scene.arg("registry.yml")])
+            .stdin(Stdio::null())
+            // Requests are told on the one, everything else on the other.
+            .stdout(file.try_clone().expect("one more"))
+            .stderr(file)
+            .spawn()
+            .expect("it starts");
+        let mut registry = Self { child, port: 0, log };
+        wait_until("the registry listens", || {
+            let said = registry.said();
+            let port = said.split("listening on 127.0.0.1:").nth(1).map(|rest| rest.split('"').next());
+            registry.port = port.flatten().and_then(|port| port.parse().ok()).unwrap_or(0);
+            registry.port != 0
+        });
+        registry
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("oci+http://127.0.0.1:{}/{name}", self.port)
+    }
+
+    /// Requests with this method that it has told of.
+    fn requests(&self, method: &str) -> usize {
+        self.said().matches(&format!("\"{method} /v2/")).count()
+    }
+
+    /// The same, when so many have been: it tells of a request after it has answered.
+    fn wait_requests(&self, method: &str, count: usize) -> usize {
+        wait_until("the registry has told of every request", || self.requests(method) >= count);
+        self.requests(method)
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The program with nobody's logins, and its home in the scene.
+fn program(scene: &Scene, arguments: &[&str]) -> Command {
+    let mut command = remote(scene, arguments);
+    for name in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"] {
+        command.env_remove(name);
+    }
+    command.env("HOME", scene.path("home"));
+    command
+}
+
+fn run_here(scene: &Scene, arguments: &[&str]) -> Ran {
+    program(scene, arguments).output().expect("the program starts").into()
+}
+
+fn export(scene: &Scene, address: &str, extra: &[&str]) -> Ran {
+    let _ = fs::remove_file(scene.path("out.raw"));
+    run_here(scene, &[&["export", address, "-o", "out.raw", "--format", "raw", CACHE], extra].concat())
+}
+
+#[test]
+fn an_image_is_sent_once_and_read_lazily() {
+    if !has_tools(&[REGISTRY]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("a.hsi", 600, 71);
+    let registry = Registry::start(&scene, false);
+    let url = registry.url("images/demo:1");
+    let sent = run_here(&scene, &["push", "a.hsi", &url, "--json"]).ok().json();
+    assert_eq!(
+        (sent["was_there"].as_bool(), sent["sent_bytes"].as_u64()),
+        (Some(false), sent["bytes"].as_u64())
+    );
+    let name = sent["image"].as_str().expect("a name").to_owned();
+    // The manifest is the last thing that is sent.
+    registry.wait_requests("PUT", 3);
+    let uploads = registry.requests("PATCH");
+    assert!(uploads > 0, "{}", registry.said());
+    // Under another tag: the blob is there.
+    let again = run_here(&scene, &["push", "a.hsi", &registry.url("images/demo:2"), "--json"]).ok().json();
+    assert_eq!((again["was_there"].as_bool(), again["sent_bytes"].as_u64()), (Some(true), Some(0)));
+    registry.wait_requests("PUT", 4);
+    assert_eq!((registry.requests("PATCH"), &again["digest"]), (uploads, &sent["digest"]));
+    let shown = run_here(&scene, &["push", "a.hsi", &url]).ok();
+    assert_eq!(shown.stdout.trim(), format!("{url}#{name}"));
+
+    export(&scene, &format!("{url}#{name}"), &[]).ok();
+    assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+    // A manifest's digest proves the image's name; nobody has to be warned.
+    let proven = format!("{}@{}", registry.url("images/demo"), sent["digest"].as_str().expect("a digest"));
+    let ran = run_here(&scene, &["verify", &proven, CACHE]).ok();
+    assert!(ran.stdout.contains(&name) && !ran.stderr.contains("nobody vouches"), "{ran:?}");
+    // What was fetched is not fetched again: one manifest, and whether the blob is the same.
+    let manifests = |said: &str| said.matches("\"GET /v2/images/demo/manifests/").count();
+    wait_until("it has told of the start before", || manifests(&registry.said()) >= 2);
+    let (before, asked) = (registry.said().len(), manifests(&registry.said()));
+    export(&scene, &format!("{url}#{name}"), &[]).ok();
+    wait_until("it has told of this one", || registry.said()[before..].contains("\" 304 "));
+    let since = registry.said()[before..].to_owned();
+    assert!(manifests(&registry.said()) == asked + 1 && !since.contains("\" 206 "), "{since}");
+    assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+    let cached =
+        run_here(&scene, &["verify", &format!("{url}#{name}"), CACHE, "--offline", "--json"]).ok().json();
+    assert_eq!(cached["whole_file"], false);
+    drop(registry);
+    export(&scene, &url, &["--offline"]).ok();
+    export(&scene, &format!("{url}#{name}"), &[]).fails(1, &["127.0.0.1", "no connection"]);
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    if !has_tools(&[REGISTRY]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("a.hsi", 40, 72);
+    let registry = Registry::start(&scene, false);
+    let sent = run_here(&scene, &["push", "a.hsi", &registry.url("demo"), "--json"]).ok().json();
+    let name = sent["image"].as_str().expect("a name").to_owned();
+    let other = format!("hs1-{}", "ab".repeat(32));
+    export(&scene, &registry.url("demo:none"), &[]).fails(1, &["demo:none", "404", "MANIFEST_UNKNOWN"]);
+    export(&scene, &registry.url("nothing"), &[]).fails(1, &["nothing:latest", "404"]);
+    export(&scene, &format!("{}#{other}", registry.url("demo")), &[]).fails(1, &[&other, &name]);
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    export(&scene, &format!("{}@{digest}", registry.url("demo")), &[]).fails(1, &["404"]);
+    run_here(&scene, &["push", "a.hsi", &format!("{}@{digest}", registry.url("demo"))])
+        .fails(1, &[&digest, sent["digest"].as_str().expect("one")]);
+    // Somebody with access to its disk changes the manifest: its digest tells.
+    let hex = sent["digest"].as_str().and_then(|digest| digest.strip_prefix("sha256:")).expect("a digest");
+    let blob =
+        scene.path("registry").join(format!("docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2]));
+    let manifest = fs::read_to_string(&blob).expect("the manifest");
+    fs::write(&blob, manifest.replace(&name, &other)).expect("written");
+    let address = format!("{}@sha256:{hex}", registry.url("demo"));
+    let ran = export(&scene, &address, &[]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    run(["push", &scene.arg("a.hsi"), "https://host/a.hsi"]).fails(1, &["web server"]);
+    run(["push", &scene.arg("a.hsi"), "oci://host/A"]).fails(2, &["lower-case"]);
+}
+
+#[test]
+fn logins_are_those_of_docker_and_stay_secret() {
+    if !has_tools(&[REGISTRY]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("a.hsi", 200, 73);
+    let registry = Registry::start(&scene, true);
+    let (url, host) = (registry.url("demo"), format!("127.0.0.1:{}", registry.port));
+    run_here(&scene, &["push", "a.hsi", &url]).fails(1, &[&host, "wants a login"]);
+    export(&scene, &url, &[]).fails(1, &[&host, "wants a login"]);
+
+    fs::create_dir_all(scene.path("home/.docker")).expect("a folder");
+    let login = |user: &str, password: &str| {
+        let text = format!(r#"{{"auths":{{"{host}":{{"username":"{user}","password":"{password}"}}}}}}"#);
+        fs::write(scene.path("home/.docker/config.json"), text).expect("written");
+    };
+    login("me", "wrong");
+    run_here(&scene, &["push", "a.hsi", &url]).fails(1, &[&host, "refuses this login"]);
+    login("me", SECRET);
+    let sent = run_here(&scene, &["-vvv", "push", "a.hsi", &url]).ok();
+    let read = export(&scene, &url, &["-vvv"]).ok();
+    assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+    // As it is, and as it goes over the wire.
+    let encoded = "bWU6cGE1NS13MHJkLXNlY3JldA";
+    for said in [&sent.stderr, &sent.stdout, &read.stderr, &read.stdout] {
+        assert!(!said.contains(SECRET) && !said.contains(encoded), "{said}");
+    }
+    let kept =
+        Command::new("grep").args(["-rlE", &format!("{SECRET}|{encoded}"), &scene.arg("cache")]).output();
+    assert!(kept.expect("grep starts").stdout.is_empty());
+
+    // A helper of the usual kind.
+    let helper = scene.path("bin/docker-credential-test");
+    fs::create_dir(scene.path("bin")).expect("a folder");
+    let script =
+        format!("#!/bin/sh\ncat >/dev/null\necho '{{\"Username\":\"me\",\"Secret\":\"{SECRET}\"}}'\n");
+    fs::write(&helper, script).expect("written");
+    fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).expect("executable");
+    let config = format!(r#"{{"credHelpers":{{"{host}":"test"}}}}"#);
+    fs::write(scene.path("home/.docker/config.json"), config).expect("written");
+    let path = format!("{}:{}", scene.arg("bin"), std::env::var("PATH").unwrap_or_default());
+    let mut command = program(&scene, &["verify", &url, "--disk-cache=none"]);
+    Ran::from(command.env("PATH", path).output().expect("it starts")).ok();
+}
+
+#[test]
+fn a_program_starts_from_a_registry() {
+    if !has_tools(&[REGISTRY]) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.root("root.hsi");
+    let registry = Registry::start(&scene, false);
+    let address = run_here(&scene, &["push", "root.hsi", &registry.url("root")]).ok().stdout;
+    let ran = run_here(&scene, &["run", address.trim(), CACHE, "--", "/bin/cat", "/etc/motd"]).ok();
+    assert_eq!(ran.stdout, "hello from the image\n");
+    drop(registry);
+    scene.wait_until_clean();
+}
+
+/// Hands connections on to `to`; the first that sends more than `most` bytes is cut there.
+fn cutting(to: u16, most: usize) -> (u16, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let has_cut = Arc::new(AtomicBool::new(false));
+    let cut = Arc::clone(&has_cut);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(client) = client else { return };
+            let server = TcpStream::connect(("127.0.0.1", to)).expect("the registry");
+            let (mut from_server, mut to_client) =
+                (server.try_clone().expect("one"), client.try_clone().expect("one"));
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut from_server, &mut to_client);
+                let _ = to_client.shutdown(Shutdown::Both);
+            });
+            let cut = Arc::clone(&cut);
+            std::thread::spawn(move || pass(client, server, most, &cut));
+        }
+    });
+    (port, has_cut)
+}
+
+fn pass(mut client: TcpStream, mut server: TcpStream, most: usize, cut: &AtomicBool) {
+    let (mut buffer, mut passed) = (vec![0; 16 << 10], 0);
+    while let Ok(read) = client.read(&mut buffer) {
+        passed += read;
+        if read == 0
+            || (passed > most && !cut.swap(true, SeqCst))
+            || server.write_all(&buffer[..read]).is_err()
+        {
+            break;
+        }
+    }
+    let _ = server.shutdown(Shutdown::Both);
+    let _ = client.shutdown(Shutdown::Both);
+}
+
+#[test]
+fn an_upload_goes_on_after_a_cut_connection() {
+    if !has_tools(&[REGISTRY]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("a.hsi", 4600, 74);
+    assert!(fs::metadata(scene.path("a.hsi")).expect("an image").len() > 8 << 20);
+    let registry = Registry::start(&scene, false);
+    let (port, has_cut) = cutting(registry.port, 5 << 20);
+    let address = format!("oci+http://127.0.0.1:{port}/demo");
+    run_here(&scene, &["push", "a.hsi", &address]).ok();
+    assert!(has_cut.load(SeqCst));
+    registry.wait_requests("PUT", 3);
+    assert_eq!(registry.requests("POST"), 2, "one upload of the image and one of the configuration");
+    export(&scene, &address, &[]).ok();
+    assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+}

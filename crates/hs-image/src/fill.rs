@@ -1,0 +1,124 @@
+//! Bringing an image into the cache on disk, as far as it is not there.
+
+use std::ops::ControlFlow;
+
+use hs_format::WindowRef;
+
+use crate::cold::in_file;
+use crate::kept_chunks::Place;
+use crate::{Image, ImageError, Progress};
+
+/// Bytes of a request at most: a moment on any link, so that whoever fills can be polite between two of them.
+const REQUEST_BYTES: u64 = 4 << 20;
+
+/// What filling found and did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillReport {
+    /// Bytes of chunks that were fetched.
+    pub fetched_bytes: u64,
+    /// Bytes of chunks that were there.
+    pub kept_bytes: u64,
+    /// Whether all of the image's chunks were gone through.
+    pub is_complete: bool,
+}
+
+/// Fetches every chunk that the cache does not have, the hot ones first, with one request at a time and in the order in which they lie in the file.
+/// `between` is asked before every request: it may wait, and it may end the filling.
+///
+/// # Errors
+/// When the index or a chunk cannot be read. Chunks are verified; a wrong one is not kept, and an error.
+pub fn fill_cache(
+    image: &Image,
+    between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> Result<FillReport, ImageError> {
+    let hot = (0..image.hot_chunk_count()).map(|number| {
+        let (chunk, at) = image.hot_chunk(number);
+        Place { chunk, at }
+    });
+    let mut filling = Filling {
+        image,
+        run: Vec::new(),
+        run_bytes: 0,
+        report: FillReport::default(),
+        total_bytes: image.superblock().image_bytes,
+    };
+    for place in hot {
+        if filling.add(place, between)?.is_break() {
+            return Ok(filling.report);
+        }
+    }
+    let mut until = 0;
+    for window in 0..image.superblock().windows() {
+        let WindowRef::Chunk(chunk) = image.window(window)? else { continue };
+        let at = image.cold_range(&chunk);
+        // Windows that are equal share a chunk, which has been gone through.
+        if at.offset < until {
+            continue;
+        }
+        until = at.end();
+        if filling.add(Place { chunk, at }, between)?.is_break() {
+            return Ok(filling.report);
+        }
+    }
+    filling.report.is_complete = filling.fetch(between)?.is_continue();
+    Ok(filling.report)
+}
+
+/// Chunks that lie one after another and are to be fetched with the next request.
+struct Filling<'a> {
+    image: &'a Image,
+    run: Vec<Place>,
+    run_bytes: u64,
+    report: FillReport,
+    total_bytes: u64,
+}
+
+impl Filling<'_> {
+    /// Notes a chunk, if it is missing; fetches those before it, if it does not go with them.
+    fn add(
+        &mut self,
+        place: Place,
+        between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, ImageError> {
+        if self.image.is_kept(&place.chunk) {
+            self.report.kept_bytes += place.at.len;
+            return Ok(ControlFlow::Continue(()));
+        }
+        let goes_on = self.run.last().is_some_and(|last| last.at.end() == place.at.offset);
+        if (!goes_on || self.run_bytes + place.at.len > REQUEST_BYTES) && self.fetch(between)?.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        self.run_bytes += place.at.len;
+        self.run.push(place);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn fetch(
+        &mut self,
+        between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, ImageError> {
+        let run = std::mem::take(&mut self.run);
+        self.run_bytes = 0;
+        if run.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let done_bytes = self.report.fetched_bytes + self.report.kept_bytes;
+        let progress = Progress { stage: "filling the cache", done_bytes, total_bytes: self.total_bytes };
+        if between(progress).is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
+        let mut fault = None;
+        self.image.stream_places(&run, &mut |number, stored| {
+            let place = &run[number as usize];
+            match place.chunk.verify(stored) {
+                Ok(()) => self.report.fetched_bytes += stored.len() as u64,
+                Err(wrong) => fault = Some((place.at, wrong)),
+            }
+            if fault.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        match fault {
+            None => Ok(ControlFlow::Continue(())),
+            Some((at, fault)) => Err(in_file(&**self.image.store(), at)(fault)),
+        }
+    }
+}

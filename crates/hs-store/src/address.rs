@@ -1,0 +1,106 @@
+//! Where an image lies that lies in no file of this machine.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::Keyring;
+use crate::cloud::{CloudAddress, CloudObject};
+use crate::http::{HttpClient, HttpError, Locate, RemoteAddress};
+use crate::registry::{RegistryAddress, RegistryImage};
+
+/// An address of an image. Its text leaves out what may be secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// On a web server.
+    Web(RemoteAddress),
+    /// In a registry.
+    Registry(RegistryAddress),
+    /// In a store of objects.
+    Cloud(CloudAddress),
+}
+
+impl Address {
+    /// Parses an address without a fragment.
+    ///
+    /// # Errors
+    /// [`HttpError::Address`] when it is none, or of an unknown scheme.
+    pub fn parse(text: &str) -> Result<Self, HttpError> {
+        match text.split_once("://").map_or("", |(scheme, _)| scheme) {
+            "oci" | "oci+http" => RegistryAddress::parse(text).map(Self::Registry),
+            "s3" | "gs" | "az" => CloudAddress::parse(text).map(Self::Cloud),
+            "http" | "https" => RemoteAddress::parse(text).map(Self::Web),
+            scheme => Err(HttpError::Address {
+                address: format!("{scheme}://…"),
+                reason: "only http, https, oci, oci+http, s3, gs and az are known".to_owned(),
+            }),
+        }
+    }
+
+    /// All of it, secrets included; it can be parsed again.
+    #[must_use]
+    pub fn whole(&self) -> String {
+        match self {
+            Self::Web(address) => address.url().as_str().to_owned(),
+            Self::Registry(address) => address.to_string(),
+            Self::Cloud(address) => address.to_string(),
+        }
+    }
+
+    /// What a folder would call it.
+    #[must_use]
+    pub fn file_name(&self) -> Option<&str> {
+        match self {
+            Self::Web(address) => address.url().path_segments()?.next_back(),
+            Self::Registry(address) => Some(address.file_name()),
+            Self::Cloud(address) => address.key().rsplit('/').next(),
+        }
+    }
+
+    /// What `reference` means from here, as in RFC 3986, section 5; nothing in a registry, which has no places beside
+    /// one another.
+    #[must_use]
+    pub fn join(&self, reference: &str) -> Option<Self> {
+        match self {
+            Self::Web(address) => Self::parse(address.url().join(reference).ok()?.as_str()).ok(),
+            Self::Registry(_) => None,
+            Self::Cloud(address) => Self::parse(address.url().join(reference).ok()?.as_str()).ok(),
+        }
+    }
+
+    /// The same place with another path.
+    #[must_use]
+    pub fn with_path(&self, change: impl FnOnce(&str) -> String) -> Option<Self> {
+        let url = match self {
+            Self::Web(address) => address.url(),
+            Self::Registry(_) => return None,
+            Self::Cloud(address) => address.url(),
+        };
+        let mut changed = url.clone();
+        changed.set_path(&change(url.path()));
+        Self::parse(changed.as_str()).ok()
+    }
+
+    /// What finds the bytes.
+    ///
+    /// # Errors
+    /// [`HttpError::Cloud`] when what is set for a cloud makes no sense.
+    pub fn locate(&self, client: &Arc<HttpClient>, keyring: &Keyring) -> Result<Box<dyn Locate>, HttpError> {
+        Ok(match self {
+            Self::Web(address) => Box::new(address.clone()),
+            Self::Registry(address) => {
+                Box::new(RegistryImage::new(address.clone(), Arc::clone(client), keyring.logins.clone()))
+            }
+            Self::Cloud(address) => Box::new(CloudObject::new(address, client, &keyring.clouds)?),
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Web(address) => address.fmt(f),
+            Self::Registry(address) => address.fmt(f),
+            Self::Cloud(address) => address.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The files of the AWS command line: `~/.aws/credentials` and `~/.aws/config`. "Configuration and credential file
+//! settings", AWS Command Line Interface User Guide.
+
+use std::path::Path;
+
+/// What a profile sets.
+#[derive(Default)]
+pub(super) struct Profile(Vec<(String, String)>);
+
+impl Profile {
+    /// The profile `name` in those of the files that there are; what the first says of it counts.
+    pub(super) fn read(credentials: Option<&Path>, config: Option<&Path>, name: &str) -> Self {
+        let text = |path: Option<&Path>| std::fs::read_to_string(path?).ok();
+        let mut profile = Self::default();
+        if let Some(text) = text(credentials) {
+            profile.add(&text, name);
+        }
+        if let Some(text) = text(config) {
+            // There every profile but the usual one is called so.
+            let section = if name == "default" { name.to_owned() } else { format!("profile {name}") };
+            profile.add(&text, &section);
+        }
+        profile
+    }
+
+    fn add(&mut self, text: &str, section: &str) {
+        let mut is_ours = false;
+        for line in text.lines() {
+            // What is indented belongs to a setting of several lines, of which none is ours.
+            let is_part = line.starts_with([' ', '\t']);
+            let line = line.trim();
+            if line.starts_with(['#', ';']) || is_part {
+                continue;
+            }
+            if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+                is_ours = name.split_whitespace().eq(section.split_whitespace());
+            } else if let Some((key, value)) = line.split_once('=').filter(|_| is_ours) {
+                self.0.push((key.trim().to_ascii_lowercase(), value.trim().to_owned()));
+            }
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_and_their_order() {
+        let mut profile = Profile::default();
+        profile.add(
+            "[other]\nregion=x\n[ default ]\n# c\nAWS_access_key_id = a \ns3 =\n  region = y\n",
+            "default",
+        );
+        profile.add("[default]\nregion = z\naws_access_key_id = b\n", "default");
+        assert_eq!(profile.get("aws_access_key_id"), Some("a"));
+        assert_eq!(profile.get("region"), Some("z"));
+        let mut named = Profile::default();
+        named.add("[profile p]\nregion=q\n[profile pp]\nregion=r\n", "profile p");
+        assert_eq!((named.get("region"), named.0.len()), (Some("q"), 1));
+    }
+}

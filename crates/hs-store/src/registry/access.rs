@@ -1,0 +1,208 @@
+//! Requests to one repository, with whatever proves who asks.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::{Method, RequestBuilder};
+use serde::Deserialize;
+use url::Url;
+
+use super::RegistryAddress;
+use super::challenge::Challenge;
+use super::login::{Login, Logins};
+use crate::http::{Answer, HttpClient, HttpError};
+
+/// What is told of a server's own words.
+const MOST_SAID: usize = 200;
+
+/// What one may do with a repository.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Right {
+    Pull,
+    Push,
+}
+
+/// Requests to one repository.
+pub(super) struct Access {
+    client: Arc<HttpClient>,
+    address: RegistryAddress,
+    logins: Logins,
+    right: Right,
+    proof: Mutex<Proof>,
+}
+
+/// What proves who asks.
+#[derive(Default)]
+struct Proof {
+    challenge: Option<Challenge>,
+    authorization: Option<HeaderValue>,
+}
+
+/// What gives tokens answers: Docker's "Token Authentication", section "Token Response Fields".
+#[derive(Deserialize)]
+struct Token {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+/// Error codes of the distribution specification.
+#[derive(Deserialize)]
+struct Complaint {
+    errors: Vec<CodedError>,
+}
+
+#[derive(Deserialize)]
+struct CodedError {
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl Access {
+    pub(super) fn new(
+        client: Arc<HttpClient>,
+        address: RegistryAddress,
+        logins: Logins,
+        right: Right,
+    ) -> Self {
+        Self { client, address, logins, right, proof: Mutex::default() }
+    }
+
+    pub(super) const fn address(&self) -> &RegistryAddress {
+        &self.address
+    }
+
+    /// What to say to the registry, as far as it has asked.
+    pub(super) fn headers(&self) -> HeaderMap {
+        let authorization = self.proof.lock().authorization.clone();
+        authorization.into_iter().map(|value| (AUTHORIZATION, value)).collect()
+    }
+
+    /// Makes a request, once more with a proof of who asks when that is asked for.
+    pub(super) fn ask(
+        &self,
+        method: &Method,
+        url: &Url,
+        with: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Answer, HttpError> {
+        let send = || {
+            let asked = self.client.requests().request(method.clone(), url.clone());
+            // Uploads may go elsewhere, where nobody is to know who asks here.
+            let is_ours = self.address.url("").is_ok_and(|ours| ours.origin() == url.origin());
+            let headers = if is_ours { self.headers() } else { HeaderMap::new() };
+            self.client.exchange(with(asked.headers(headers)))
+        };
+        let answer = send()?;
+        if answer.status != 401 {
+            return Ok(answer);
+        }
+        let fields = answer.headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|field| field.to_str().ok());
+        let field = fields.collect::<Vec<_>>().join(", ");
+        let had_login = self.prove(Challenge::parse(&field))?;
+        let answer = send()?;
+        if answer.status == 401 {
+            return Err(HttpError::Login { host: self.address.host.clone(), had_login });
+        }
+        Ok(answer)
+    }
+
+    /// Proves anew who asks, if that was asked for before.
+    pub(super) fn renew(&self) -> Result<(), HttpError> {
+        let known = self.proof.lock().challenge.clone();
+        known.map_or(Ok(()), |challenge| self.prove(Some(challenge)).map(drop))
+    }
+
+    /// Does what a challenge demands; whether there was a login.
+    fn prove(&self, challenge: Option<Challenge>) -> Result<bool, HttpError> {
+        let login = self.logins.find(&self.address.login_keys());
+        let had_login = login.is_some();
+        let host = || self.address.host.clone();
+        let Some(challenge) = challenge else { return Err(HttpError::Login { host: host(), had_login }) };
+        if had_login && !self.address.keeps_secrets() {
+            return Err(HttpError::OpenLogin { host: host() });
+        }
+        let authorization = match (&challenge, login) {
+            (Challenge::Basic, Some(Login::Password { user, password })) => {
+                basic(self.client.requests(), &user, &password)
+            }
+            (Challenge::Basic, _) => None,
+            (Challenge::Bearer { realm, service, scope }, login) => {
+                let token = self.token(realm, service.as_deref(), scope.as_deref(), login)?;
+                HeaderValue::from_str(&format!("Bearer {token}")).ok()
+            }
+        };
+        let mut authorization = authorization.ok_or_else(|| HttpError::Login { host: host(), had_login })?;
+        authorization.set_sensitive(true);
+        *self.proof.lock() = Proof { challenge: Some(challenge), authorization: Some(authorization) };
+        Ok(had_login)
+    }
+
+    /// A token for this repository.
+    fn token(
+        &self,
+        realm: &str,
+        service: Option<&str>,
+        scope: Option<&str>,
+        login: Option<Login>,
+    ) -> Result<String, HttpError> {
+        let nonsense = |reason: &str| HttpError::Nonsense { reason: reason.to_owned() };
+        let mut url = Url::parse(realm).map_err(|_| nonsense("who gives tokens has no address"))?;
+        if !self.address.plain && url.scheme() != "https" {
+            return Err(nonsense("it has tokens given over plain HTTP"));
+        }
+        let actions = if self.right == Right::Push { "pull,push" } else { "pull" };
+        let ours = format!("repository:{}:{actions}", self.address.repository);
+        // For reading, what the registry itself says that it needs; it does not know yet that we want to write.
+        let scope = scope.filter(|_| self.right == Right::Pull).unwrap_or(&ours);
+        let had_login = login.is_some();
+        let requests = self.client.requests();
+        let asked = if let Some(Login::Identity(identity)) = login {
+            let pairs = [
+                ("grant_type", "refresh_token"),
+                ("client_id", "headstart"),
+                ("scope", scope),
+                ("service", service.unwrap_or_default()),
+                ("refresh_token", &identity),
+            ];
+            let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+            let kind = HeaderValue::from_static("application/x-www-form-urlencoded");
+            requests.post(url).header(reqwest::header::CONTENT_TYPE, kind).body(form)
+        } else {
+            url.query_pairs_mut().append_pair("scope", scope);
+            if let Some(service) = service {
+                url.query_pairs_mut().append_pair("service", service);
+            }
+            match login {
+                Some(Login::Password { user, password }) => {
+                    requests.get(url).basic_auth(user, Some(password))
+                }
+                _ => requests.get(url),
+            }
+        };
+        let answer = self.client.exchange(asked)?;
+        match answer.status {
+            200 => {}
+            400 | 401 | 403 => return Err(HttpError::Login { host: self.address.host.clone(), had_login }),
+            _ => return Err(refused("a token", &answer)),
+        }
+        let token: Token =
+            serde_json::from_slice(&answer.body).map_err(|_| nonsense("what should be a token is none"))?;
+        token.token.or(token.access_token).ok_or_else(|| nonsense("an answer without a token"))
+    }
+}
+
+fn basic(requests: &reqwest::Client, user: &str, password: &str) -> Option<HeaderValue> {
+    let request = requests.get("http://localhost/").basic_auth(user, Some(password)).build().ok()?;
+    request.headers().get(AUTHORIZATION).cloned()
+}
+
+/// The error for an answer of an unwanted status.
+pub(super) fn refused(what: &'static str, answer: &Answer) -> HttpError {
+    let said = serde_json::from_slice::<Complaint>(&answer.body).ok().and_then(|complaint| {
+        let first = complaint.errors.into_iter().next()?;
+        let text = format!("{} {}", first.code, first.message);
+        Some(text.chars().filter(|letter| !letter.is_control()).take(MOST_SAID).collect::<String>())
+    });
+    HttpError::Refused { what, status: answer.status, said: said.unwrap_or_default().trim().to_owned() }
+}

@@ -1,0 +1,123 @@
+//! Who asks: the login files of docker, podman and their like.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use docker_credential::{CredentialRetrievalError, DockerCredential, get_credential_from_reader};
+
+/// A login. It is never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Login {
+    /// User and password.
+    Password {
+        /// Who.
+        user: String,
+        /// What proves it.
+        password: String,
+    },
+    /// A token that is exchanged for others.
+    Identity(String),
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Login")
+    }
+}
+
+/// The files in which logins are looked for, the first that has one counts.
+#[derive(Clone, Debug, Default)]
+pub struct Logins(Vec<PathBuf>);
+
+impl Logins {
+    /// The usual files: `$REGISTRY_AUTH_FILE`, docker's, podman's (containers-auth.json(5)).
+    #[must_use]
+    pub fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(file) = folder("REGISTRY_AUTH_FILE") {
+            return Self(vec![file]);
+        }
+        let home = folder("HOME");
+        let in_home = |below: &str| home.as_ref().map(|home| home.join(below));
+        let files = [
+            folder("DOCKER_CONFIG").or_else(|| in_home(".docker")).map(|path| path.join("config.json")),
+            folder("XDG_RUNTIME_DIR").map(|path| path.join("containers/auth.json")),
+            folder("XDG_CONFIG_HOME")
+                .or_else(|| in_home(".config"))
+                .map(|path| path.join("containers/auth.json")),
+        ];
+        Self(files.into_iter().flatten().collect())
+    }
+
+    /// The login for the best of `keys`, if there is one. Runs credential helpers.
+    pub(super) fn find(&self, keys: &[String]) -> Option<Login> {
+        keys.iter().flat_map(|key| self.0.iter().map(move |file| (key, file))).find_map(|(key, path)| {
+            let file = File::open(path).ok()?;
+            match get_credential_from_reader(BufReader::new(file), key) {
+                Ok(DockerCredential::IdentityToken(token)) => Some(Login::Identity(token)),
+                Ok(DockerCredential::UsernamePassword(user, password)) => {
+                    Some(Login::Password { user, password })
+                }
+                Err(CredentialRetrievalError::NoCredentialConfigured) => None,
+                Err(error) => {
+                    log::info!("{}: no login for {key}: {}", path.display(), trouble(&error));
+                    None
+                }
+            }
+        })
+    }
+}
+
+/// What is wrong, without what a helper printed, which may be secret.
+fn trouble(error: &CredentialRetrievalError) -> String {
+    match error {
+        CredentialRetrievalError::HelperFailure { helper, .. } => format!("{helper} has none"),
+        error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(keys: &[&str]) -> Vec<String> {
+        keys.iter().map(|key| (*key).to_owned()).collect()
+    }
+
+    #[test]
+    fn the_first_file_and_the_narrowest_key_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().expect("one")).expect("a folder");
+            std::fs::write(path, text).expect("written");
+        };
+        // "me:secret", "you:other", as base64.
+        write("home/.docker/config.json", r#"{"auths":{"h:5000":{"auth":"bWU6c2VjcmV0"}}}"#);
+        write(
+            "home/.config/containers/auth.json",
+            r#"{"auths":{"h:5000/a":{"auth":"eW91Om90aGVy"},"i":{"identitytoken":"t"}}}"#,
+        );
+        let home = folder.path().join("home").into_os_string();
+        let logins = Logins::of_environment(|name| (name == "HOME").then(|| home.clone()));
+        let user = |found: Option<Login>| match found {
+            Some(Login::Password { user, .. }) => user,
+            other => format!("{other:?}"),
+        };
+        assert_eq!(user(logins.find(&keys(&["h:5000/a/b", "h:5000/a", "h:5000"]))), "you");
+        assert_eq!(user(logins.find(&keys(&["h:5000/c", "h:5000"]))), "me");
+        assert_eq!(logins.find(&keys(&["i"])), Some(Login::Identity("t".to_owned())));
+        assert_eq!(logins.find(&keys(&["other"])), None);
+        write("broken", "{");
+        let broken = folder.path().join("broken").into_os_string();
+        let only = Logins::of_environment(|name| match name {
+            "REGISTRY_AUTH_FILE" => Some(broken.clone()),
+            "HOME" => Some(home.clone()),
+            _ => None,
+        });
+        assert_eq!(only.find(&keys(&["h:5000"])), None);
+    }
+}

@@ -1,0 +1,141 @@
+//! The manifest of an image: image specification 1.1, "Guidelines for Artifact Usage".
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::sha256::Sha256;
+use crate::http::HttpError;
+
+/// What the artifact and its layer are.
+pub const IMAGE_TYPE: &str = "application/vnd.headstart.image.v1";
+/// The annotation with the image's own name, `hs1-…`.
+pub const NAME_ANNOTATION: &str = "io.headstart.name";
+/// What is asked for.
+pub(super) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+/// A configuration that says nothing, and its bytes.
+pub(super) const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
+pub(super) const EMPTY: &[u8] = b"{}";
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Manifest {
+    schema_version: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    media_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    artifact_type: Option<String>,
+    config: Option<Descriptor>,
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Descriptor {
+    media_type: String,
+    digest: String,
+    size: u64,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
+}
+
+/// What a manifest says of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Described {
+    pub(super) blob: Sha256,
+    pub(super) size: u64,
+    /// The image's own name, as somebody wrote it there.
+    pub(super) name: Option<String>,
+}
+
+impl Manifest {
+    /// One for the image `name`, which is the blob `digest` of `size` bytes and was called `title`.
+    pub(super) fn of_image(digest: Sha256, size: u64, name: &str, title: &str) -> Self {
+        let layer = Descriptor {
+            media_type: IMAGE_TYPE.to_owned(),
+            digest: digest.to_string(),
+            size,
+            annotations: BTreeMap::from([("org.opencontainers.image.title".to_owned(), title.to_owned())]),
+        };
+        let config = Descriptor {
+            media_type: EMPTY_TYPE.to_owned(),
+            digest: Sha256::of(EMPTY).to_string(),
+            size: EMPTY.len() as u64,
+            annotations: BTreeMap::new(),
+        };
+        Self {
+            schema_version: 2,
+            media_type: Some(MANIFEST_TYPE.to_owned()),
+            artifact_type: Some(IMAGE_TYPE.to_owned()),
+            config: Some(config),
+            layers: vec![layer],
+            annotations: BTreeMap::from([(NAME_ANNOTATION.to_owned(), name.to_owned())]),
+        }
+    }
+
+    /// Understands one: the one layer that is an image of ours, or the only layer of an artifact that somebody made with
+    /// another tool.
+    pub(super) fn describe(bytes: &[u8]) -> Result<Described, HttpError> {
+        let wrong = |reason: String| HttpError::NotAnImage { reason };
+        let manifest: Self = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+        let mut ours = manifest.layers.iter().filter(|layer| layer.media_type == IMAGE_TYPE);
+        let layer = match (ours.next(), ours.next(), manifest.layers.as_slice()) {
+            (Some(layer), None, _) => layer,
+            (Some(_), Some(_), _) => {
+                return Err(wrong(format!("it has several layers of the type {IMAGE_TYPE}")));
+            }
+            (None, _, [only]) if !is_file_system(&only.media_type) => only,
+            _ => return Err(wrong(format!("it has no layer of the type {IMAGE_TYPE}"))),
+        };
+        let blob =
+            layer.digest.parse().map_err(|()| wrong(format!("'{}' is no SHA-256 digest", layer.digest)))?;
+        let annotations = [&manifest.annotations, &layer.annotations];
+        let name = annotations.into_iter().find_map(|annotations| annotations.get(NAME_ANNOTATION));
+        Ok(Described { blob, size: layer.size, name: name.cloned() })
+    }
+}
+
+/// A layer of a container's file system, which no tool of ours can read.
+fn is_file_system(media_type: &str) -> bool {
+    media_type.contains("tar") || media_type.contains("rootfs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_understood() {
+        let blob = Sha256::of(b"image");
+        let manifest = Manifest::of_image(blob, 5, "hs1-00", "a.hsi");
+        let text = serde_json::to_vec(&manifest).expect("JSON");
+        let name = Some("hs1-00".to_owned());
+        assert_eq!(Manifest::describe(&text).expect("one"), Described { blob, size: 5, name });
+        assert!(
+            String::from_utf8_lossy(&text).contains(r#""artifactType":"application/vnd.headstart.image.v1""#)
+        );
+    }
+
+    #[test]
+    fn other_artifacts_are_told_from_images() {
+        let digest = Sha256::of(b"x");
+        let layer = |kind: &str| format!(r#"{{"mediaType":"{kind}","digest":"{digest}","size":1}}"#);
+        let manifest = |layers: &str| format!(r#"{{"schemaVersion":2,"layers":[{layers}]}}"#);
+        let octets = layer("application/octet-stream");
+        assert!(Manifest::describe(manifest(&octets).as_bytes()).expect("one").name.is_none());
+        for layers in [
+            String::new(),
+            format!("{octets},{octets}"),
+            layer("application/vnd.oci.image.layer.v1.tar+gzip"),
+            format!("{0},{0}", layer(IMAGE_TYPE)),
+            r#"{"mediaType":"x","digest":"md5:1","size":1}"#.to_owned(),
+        ] {
+            assert!(Manifest::describe(manifest(&layers).as_bytes()).is_err(), "{layers}");
+        }
+        assert!(Manifest::describe(br#"{"schemaVersion":2,"manifests":[]}"#).is_err());
+        assert!(Manifest::describe(b"<html>").is_err());
+    }
+}

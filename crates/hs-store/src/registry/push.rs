@@ -1,0 +1,290 @@
+//! Sending an image to a registry: distribution specification 1.1, "Push".
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use hs_units::{Nanos, Prng};
+use reqwest::Method;
+use reqwest::header::{CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE};
+use url::Url;
+
+use super::access::{Access, Right, refused};
+use super::address::{Reference, RegistryAddress};
+use super::login::Logins;
+use super::manifest::{EMPTY, MANIFEST_TYPE, Manifest};
+use super::sha256::{Running, Sha256};
+use crate::http::{Answer, HttpClient, HttpError, Patience};
+use crate::{Clock, Monotonic, PushError, Pushed, Pushing};
+
+/// Bytes of a request: what is sent again after a cut connection, at most.
+const PIECE_BYTES: u64 = 4 << 20;
+
+/// What is to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Artifact<'a> {
+    /// The image's file.
+    pub file: &'a File,
+    /// Where that lies, for messages and as the title in the manifest.
+    pub path: &'a Path,
+    /// The image's own name, `hs1-…`.
+    pub name: &'a str,
+}
+
+/// Sends an image: what of it is not there, then the manifest, which is what a tag then means.
+///
+/// # Errors
+/// [`PushError`] when the file cannot be read, or the registry refuses. Nothing can be had under the tag before all of
+/// it is there.
+pub fn push(
+    client: Arc<HttpClient>,
+    address: &RegistryAddress,
+    logins: Logins,
+    artifact: Artifact<'_>,
+    pushing: &mut Pushing<'_>,
+) -> Result<Pushed, PushError> {
+    let access = Access::new(client, address.clone(), logins, Right::Push);
+    let (blob, size) = digest_of(artifact)?;
+    let mut sending = Sending { access: &access, jitter: Prng::new(seed()), clock: Monotonic::new() };
+    let refused = |source| PushError::Refused { address: address.to_string(), source };
+    let there = sending.try_often(|access| exists(access, blob)).map_err(refused)?;
+    if !there {
+        sending.send_file(artifact, blob, size, pushing)?;
+    }
+    pushing(size, size).is_break();
+    sending.try_often(send_empty).map_err(refused)?;
+    let title = artifact.path.file_name().unwrap_or_default().to_string_lossy();
+    let manifest = Manifest::of_image(blob, size, artifact.name, &title);
+    let text = serde_json::to_vec(&manifest).expect("strings and numbers are JSON");
+    let digest = Sha256::of(&text);
+    if let Reference::Digest(wanted) = address.reference()
+        && *wanted != digest
+    {
+        return Err(refused(HttpError::Digest { expected: wanted.to_string(), found: digest.to_string() }));
+    }
+    sending.try_often(|access| send_manifest(access, &text)).map_err(refused)?;
+    Ok(Pushed { sent_bytes: if there { 0 } else { size }, digest: Some(digest.to_string()) })
+}
+
+/// No secret, only different in different processes.
+fn seed() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+}
+
+fn digest_of(artifact: Artifact<'_>) -> Result<(Sha256, u64), PushError> {
+    let mut running = Running::new();
+    let mut at = 0;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = artifact
+            .file
+            .read_at(&mut buffer, at)
+            .map_err(|source| PushError::Read { path: artifact.path.display().to_string(), source })?;
+        if read == 0 {
+            return Ok((running.finish(), at));
+        }
+        running.update(&buffer[..read]);
+        at += read as u64;
+    }
+}
+
+/// Whether the registry has a blob.
+fn exists(access: &Access, blob: Sha256) -> Result<bool, HttpError> {
+    let url = access.address().url(&format!("blobs/{blob}"))?;
+    let answer = access.ask(&Method::HEAD, &url, |asked| asked)?;
+    match answer.status {
+        200 => Ok(true),
+        404 => Ok(false),
+        _ => Err(refused("the blob", &answer)),
+    }
+}
+
+/// The configuration, which every manifest must have.
+fn send_empty(access: &Access) -> Result<(), HttpError> {
+    let digest = Sha256::of(EMPTY);
+    if exists(access, digest)? {
+        return Ok(());
+    }
+    let upload = Upload::begin(access)?;
+    upload.finish(access, digest, EMPTY)
+}
+
+fn send_manifest(access: &Access, text: &[u8]) -> Result<(), HttpError> {
+    let url = access.address().url(&format!("manifests/{}", access.address().reference()))?;
+    let answer = access
+        .ask(&Method::PUT, &url, |asked| asked.header(CONTENT_TYPE, MANIFEST_TYPE).body(text.to_vec()))?;
+    match answer.status {
+        200..=204 => Ok(()),
+        _ => Err(refused("the manifest", &answer)),
+    }
+}
+
+/// A blob that is being sent.
+struct Upload {
+    /// Where its next bytes go; another place after each of them.
+    place: Url,
+    /// Pieces but the last must have so many bytes.
+    least_bytes: u64,
+}
+
+impl Upload {
+    fn begin(access: &Access) -> Result<Self, HttpError> {
+        let url = access.address().url("blobs/uploads/")?;
+        let answer = access.ask(&Method::POST, &url, |asked| asked.body(""))?;
+        if answer.status != 202 {
+            return Err(refused("an upload", &answer));
+        }
+        let least =
+            answer.headers.get("oci-chunk-min-length").and_then(|field| field.to_str().ok()?.parse().ok());
+        let mut upload = Self { place: url, least_bytes: least.unwrap_or(0) };
+        upload.moved(&answer)?;
+        Ok(upload)
+    }
+
+    /// Notes where it goes on.
+    fn moved(&mut self, answer: &Answer) -> Result<(), HttpError> {
+        let nonsense = |reason: &str| HttpError::Nonsense { reason: reason.to_owned() };
+        let Some(place) = answer.headers.get(LOCATION) else { return Ok(()) };
+        let place = place.to_str().map_err(|_| nonsense("an upload's place that is no text"))?;
+        let place = answer.url.join(place).map_err(|_| nonsense("an upload's place that is no address"))?;
+        if answer.url.scheme() == "https" && place.scheme() != "https" {
+            return Err(nonsense("an upload that leads from https to http"));
+        }
+        self.place = place;
+        Ok(())
+    }
+
+    fn send(&mut self, access: &Access, at: u64, piece: &Bytes) -> Result<(), HttpError> {
+        let range = format!("{at}-{}", at + piece.len() as u64 - 1);
+        let answer = access.ask(&Method::PATCH, &self.place, |asked| {
+            asked
+                .header(CONTENT_TYPE, "application/octet-stream")
+                .header(CONTENT_RANGE, &range)
+                .body(piece.clone())
+        })?;
+        match answer.status {
+            202 | 204 => self.moved(&answer),
+            _ => Err(refused("a piece of the blob", &answer)),
+        }
+    }
+
+    /// How much of it is there.
+    fn stands_at(&mut self, access: &Access) -> Result<u64, HttpError> {
+        let answer = access.ask(&Method::GET, &self.place, |asked| asked)?;
+        if answer.status != 204 {
+            return Err(refused("how far an upload is", &answer));
+        }
+        self.moved(&answer)?;
+        let field = answer.headers.get(RANGE).and_then(|field| field.to_str().ok());
+        let last =
+            field.and_then(|field| field.trim_start_matches("bytes=").split_once('-')?.1.parse::<u64>().ok());
+        // Nothing is told as 0-0, which is also what one byte is told as. Our pieces are larger.
+        Ok(last.filter(|last| *last > 0).map_or(0, |last| last + 1))
+    }
+
+    fn finish(&self, access: &Access, digest: Sha256, rest: &[u8]) -> Result<(), HttpError> {
+        let mut url = self.place.clone();
+        url.query_pairs_mut().append_pair("digest", &digest.to_string());
+        let answer = access.ask(&Method::PUT, &url, |asked| {
+            asked.header(CONTENT_TYPE, "application/octet-stream").body(rest.to_vec())
+        })?;
+        match answer.status {
+            201 | 204 => Ok(()),
+            _ => Err(refused("the end of the blob", &answer)),
+        }
+    }
+
+    /// Has the registry forget it; it does so on its own after some time.
+    fn give_up(&self, access: &Access) {
+        if let Err(error) = access.ask(&Method::DELETE, &self.place, |asked| asked) {
+            log::debug!("{}: an upload is left there: {error}", access.address());
+        }
+    }
+}
+
+struct Sending<'a> {
+    access: &'a Access,
+    jitter: Prng,
+    clock: Monotonic,
+}
+
+impl Sending<'_> {
+    /// Does something again, after pauses, while it may succeed.
+    fn try_often<T>(
+        &mut self,
+        mut what: impl FnMut(&Access) -> Result<T, HttpError>,
+    ) -> Result<T, HttpError> {
+        let mut done = 0;
+        loop {
+            match what(self.access) {
+                Err(error) => self.pause(&mut done, error)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Waits before the next try, or gives the error back when there is none.
+    fn pause(&mut self, done: &mut u32, error: HttpError) -> Result<(), HttpError> {
+        let patience = Patience::default().for_opening();
+        let pause = patience.pause(*done, error.retry_after(), &mut self.jitter);
+        let Some(pause) = pause.filter(|_| error.is_transient()) else { return Err(error) };
+        *done += 1;
+        log::debug!("{}: {error}; again in {pause:.1?}", self.access.address());
+        self.clock.sleep_until(self.clock.now() + Nanos::from(pause.max(Duration::from_nanos(1))));
+        Ok(())
+    }
+
+    /// Sends the blob in pieces. After a fault it goes on where the registry says that it stands.
+    fn send_file(
+        &mut self,
+        artifact: Artifact<'_>,
+        digest: Sha256,
+        size: u64,
+        pushing: &mut Pushing<'_>,
+    ) -> Result<(), PushError> {
+        let access = self.access;
+        let refused = |source| PushError::Refused { address: access.address().to_string(), source };
+        let mut upload = self.try_often(Upload::begin).map_err(refused)?;
+        let (mut at, mut done) = (0, 0);
+        while at < size {
+            if pushing(at, size).is_break() {
+                upload.give_up(access);
+                return Err(PushError::Interrupted { address: access.address().to_string() });
+            }
+            let length = PIECE_BYTES.max(upload.least_bytes).min(size - at);
+            let mut piece = vec![0; length as usize];
+            artifact.file.read_exact_at(&mut piece, at).map_err(|source| {
+                upload.give_up(access);
+                PushError::Read { path: artifact.path.display().to_string(), source }
+            })?;
+            match upload.send(access, at, &piece.into()) {
+                Ok(()) => (at, done) = (at + length, 0),
+                Err(error) => {
+                    self.pause(&mut done, error).map_err(refused)?;
+                    at = self.resume(&mut upload).map_err(refused)?;
+                }
+            }
+        }
+        let finished = self.try_often(|access| upload.finish(access, digest, &[]));
+        // An end whose answer was lost is one all the same.
+        match finished {
+            Err(error) if !exists(access, digest).unwrap_or(false) => Err(refused(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where to go on: an upload that the registry has forgotten is begun anew.
+    fn resume(&mut self, upload: &mut Upload) -> Result<u64, HttpError> {
+        match self.try_often(|access| upload.stands_at(access)) {
+            Ok(at) => Ok(at),
+            Err(HttpError::Refused { status: 404, .. }) => {
+                *upload = self.try_often(Upload::begin)?;
+                Ok(0)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! A registry whose tokens and redirects age while a blob is read from it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::thread;
+
+use hs_store::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
+use hs_store::registry::{Logins, RegistryAddress, RegistryImage};
+use hs_store::{Address, Store};
+
+/// Requests after which a token, and an address that was redirected to, are refused.
+const GOOD_FOR: u64 = 3;
+
+/// A registry of one image, and the place where its blob really is.
+struct Registry {
+    blob: Vec<u8>,
+    manifest: String,
+    digest: String,
+    host: String,
+    elsewhere: String,
+    /// The token that is good, and how often it was shown.
+    token: AtomicU64,
+    shown: AtomicU64,
+    signature: AtomicU64,
+    fetched: AtomicU64,
+}
+
+struct Head {
+    target: String,
+    authorization: Option<String>,
+    range: Option<(usize, usize)>,
+}
+
+fn head(stream: &TcpStream) -> Option<Head> {
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    let target = lines.next()?.split(' ').nth(1)?.to_owned();
+    let mut head = Head { target, authorization: None, range: None };
+    for line in lines.take_while(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(": ")?;
+        match name.to_ascii_lowercase().as_str() {
+            "authorization" => head.authorization = Some(value.to_owned()),
+            "range" => {
+                let (first, last) = value.strip_prefix("bytes=")?.split_once('-')?;
+                head.range = Some((first.parse().ok()?, last.parse().ok()?));
+            }
+            _ => {}
+        }
+    }
+    Some(head)
+}
+
+fn answer(mut stream: &TcpStream, status: &str, fields: &str, body: &[u8]) {
+    let length = body.len();
+    let head = format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+    // Whoever has enough hangs up.
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
+}
+
+impl Registry {
+    fn start(blob: Vec<u8>) -> Arc<Self> {
+        let [registry, elsewhere] = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
+        let digest = format!("sha256:{}", "ab".repeat(32));
+        let size = blob.len();
+        let manifest = format!(
+            r#"{{"schemaVersion":2,"layers":[{{"mediaType":"application/vnd.headstart.image.v1","digest":"{digest}","size":{size}}}]}}"#
+        );
+        let host = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
+        let found = Arc::new(Self {
+            blob,
+            manifest,
+            digest,
+            host: host(&registry),
+            elsewhere: host(&elsewhere),
+            token: AtomicU64::new(0),
+            shown: AtomicU64::new(0),
+            signature: AtomicU64::new(0),
+            fetched: AtomicU64::new(0),
+        });
+        for (listener, answer) in
+            [(registry, Self::at_registry as fn(&Self, &TcpStream)), (elsewhere, Self::at_elsewhere)]
+        {
+            let server = Arc::clone(&found);
+            thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    let server = Arc::clone(&server);
+                    thread::spawn(move || answer(&server, &stream));
+                }
+            });
+        }
+        found
+    }
+
+    fn at_registry(&self, stream: &TcpStream) {
+        let Some(head) = head(stream) else { return };
+        let host = &self.host;
+        if head.target.starts_with("/token?") {
+            assert!(
+                head.target.contains("service=test") && head.target.contains("repository%3Aa%2Fb%3Apull")
+            );
+            let token = self.token.fetch_add(1, SeqCst) + 1;
+            self.shown.store(0, SeqCst);
+            return answer(stream, "200 OK", "", format!(r#"{{"token":"token-{token}"}}"#).as_bytes());
+        }
+        let good = format!("Bearer token-{}", self.token.load(SeqCst));
+        let is_good = head.authorization.is_some_and(|told| told == good);
+        if !is_good || self.shown.fetch_add(1, SeqCst) >= GOOD_FOR {
+            let challenge = format!(
+                "WWW-Authenticate: Bearer realm=\"http://{host}/token\",service=\"test\",scope=\"repository:a/b:pull\"\r\n"
+            );
+            return answer(stream, "401 Unauthorized", &challenge, b"");
+        }
+        if head.target == "/v2/a/b/manifests/1" {
+            answer(stream, "200 OK", "", self.manifest.as_bytes());
+        } else if head.target == format!("/v2/a/b/blobs/{}", self.digest) {
+            let signature = self.signature.fetch_add(1, SeqCst) + 1;
+            self.fetched.store(0, SeqCst);
+            let place = format!("Location: http://{}/blob?signature={signature}\r\n", self.elsewhere);
+            answer(stream, "307 Temporary Redirect", &place, b"");
+        } else {
+            answer(stream, "404 Not Found", "", b"");
+        }
+    }
+
+    fn at_elsewhere(&self, stream: &TcpStream) {
+        let Some(head) = head(stream) else { return };
+        // A token of the registry is nothing that anybody else may see.
+        if head.authorization.is_some() {
+            return answer(stream, "400 Bad Request", "", b"");
+        }
+        let good = format!("/blob?signature={}", self.signature.load(SeqCst));
+        if head.target != good || self.fetched.fetch_add(1, SeqCst) >= GOOD_FOR {
+            return answer(stream, "403 Forbidden", "", b"");
+        }
+        let (first, last) = head.range.expect("a range");
+        let last = last.min(self.blob.len() - 1);
+        let range = format!("Content-Range: bytes {first}-{last}/{}\r\nETag: \"one\"\r\n", self.blob.len());
+        answer(stream, "206 Partial Content", &range, &self.blob[first..=last]);
+    }
+}
+
+#[test]
+fn what_has_aged_is_had_anew_and_told_to_nobody_else() {
+    let blob: Vec<u8> = (0..400_000_u32).map(|at| (at % 251) as u8).collect();
+    let registry = Registry::start(blob.clone());
+    let text = format!("oci+http://{}/a/b:1", registry.host);
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let address = RegistryAddress::parse(&text).expect("an address");
+    assert_eq!(Address::parse(&text).expect("an address"), Address::Registry(address.clone()));
+    let image = RegistryImage::new(address, Arc::clone(&client), Logins::default());
+    let options = HttpOptions { opening_bytes: 1000, ..HttpOptions::default() };
+    let store = HttpStore::open(Box::new(image), client, options).expect("opened");
+    assert_eq!((store.len(), store.name()), (blob.len() as u64, text.as_str()));
+    let mut bytes = vec![0; 5000];
+    // Each is a request of its own.
+    for at in (0..blob.len() - bytes.len()).rev().step_by(13_000) {
+        store.read_at(at as u64, &mut bytes).expect("read");
+        assert!(bytes == blob[at..at + bytes.len()], "{at}");
+    }
+    assert!(registry.token.load(SeqCst) > 2, "{:?}", registry.token);
+    assert!(registry.signature.load(SeqCst) > 4, "{:?}", registry.signature);
+}
