@@ -66,11 +66,11 @@ const TURNS: (f64, f64) = (0.002, 0.030);
 /// What probes cannot tell of a disk: how much it reads ahead, and how fast that comes from its buffer, by its rate.
 const BUFFER_BYTES: u64 = 512 << 10;
 const INTERFACE: f64 = 2.0;
-/// Nor what the shortest and the longest seek within the file are, by the average one.
-const SEEKS: (f64, f64) = (0.6, 1.5);
+/// Shortest seeks within the file, by the average one, to begin with: a small part of a disk, and most of one.
+const SHORTEST: [f64; 2] = [0.6, 0.1];
 
 /// Sequences of moves, and by how much the first ones go.
-const ROUNDS: usize = 12;
+const ROUNDS: usize = 16;
 const FIRST_STEP: f64 = 1.4;
 
 impl Class {
@@ -82,37 +82,19 @@ impl Class {
         rates: &Rates,
         fitted: &[Measured],
     ) -> Option<Model> {
-        let mut figures = self.guess(rates)?;
         let model = |figures: &[f64]| {
             let kind = self.build(figures, file_bytes, rates)?;
             Some(Model { name, capacity_bytes: Some(file_bytes), kind })
         };
         let judge =
             |figures: &[f64]| model(figures).map_or(f64::INFINITY, |model| off(&model, file_bytes, fitted));
-        let mut least = judge(&figures);
-        let mut step = FIRST_STEP;
-        for _ in 0..ROUNDS {
-            let before = least;
-            for place in 0..figures.len() {
-                for factor in [step, 1.0 / step] {
-                    let mut moved = figures.clone();
-                    moved[place] *= factor;
-                    let judged = judge(&moved);
-                    if judged < least {
-                        (figures, least) = (moved, judged);
-                        break;
-                    }
-                }
-            }
-            if least >= before {
-                step = step.sqrt();
-            }
-        }
+        let searched = self.guesses(rates).into_iter().map(|guess| search(guess, judge));
+        let (figures, _) = searched.min_by(|(_, one), (_, other)| one.total_cmp(other))?;
         model(&figures)
     }
 
-    /// Figures to begin with.
-    fn guess(self, rates: &Rates) -> Option<Vec<f64>> {
+    /// Figures to begin with, of which the best in the end is taken; none where the class cannot be.
+    fn guesses(self, rates: &Rates) -> Vec<Vec<f64>> {
         match self {
             Self::Ssd | Self::Throttled => {
                 let bytes_per_s = MIB as f64 / rates.large_of_four.min(rates.large);
@@ -120,12 +102,12 @@ impl Class {
                 let latency = (rates.random - rates.random_of_sixteen).max(1e-7);
                 // Sixty kilobytes more: what they take longer than a page, alone.
                 let stream = (60 << 10) as f64 / (rates.medium_random - rates.random).max(1e-9);
-                Some(vec![bytes_per_s, 1.0 / rates.sequential_of_sixteen, 1.0 / random, latency, stream])
+                vec![vec![bytes_per_s, 1.0 / rates.sequential_of_sixteen, 1.0 / random, latency, stream]]
             }
             Self::Emmc => {
                 let read = ((rates.backwards - rates.sequential) / 3.0).max(1e-7);
                 let bytes_per_s = MIB as f64 / rates.large;
-                Some(vec![(rates.sequential - 4096.0 / bytes_per_s).max(1e-7), read, bytes_per_s])
+                vec![vec![(rates.sequential - 4096.0 / bytes_per_s).max(1e-7), read, bytes_per_s]]
             }
             Self::Disk => {
                 let bytes_per_s = MIB as f64 / rates.large;
@@ -133,11 +115,11 @@ impl Class {
                 // A page that has just gone by comes again after a turn, less itself and the one behind it.
                 let turn = rates.backwards + page;
                 if !(TURNS.0..TURNS.1).contains(&turn) {
-                    return None;
+                    return Vec::new();
                 }
                 let command = (rates.sequential - page / INTERFACE).clamp(1e-5, 1e-3);
                 let seek = (rates.random - turn / 2.0 - command - page).max(1e-4);
-                Some(vec![bytes_per_s, turn, command, seek])
+                SHORTEST.map(|shortest| vec![bytes_per_s, turn, command, seek, shortest]).into()
             }
         }
     }
@@ -174,7 +156,9 @@ impl Class {
                 ModelKind::Emmc(EmmcSpec { command, page_read, bytes_per_s: least(bytes_per_s) })
             }
             Self::Disk => {
-                let [bytes_per_s, turn, command, seek] = figures.try_into().expect("four figures");
+                let [bytes_per_s, turn, command, seek, shortest] = figures.try_into().expect("five figures");
+                // The probes do not tell the longest: the middle of what makes a curve that rises (`hs_device`'s seek curve).
+                let longest = ((15.0 - 7.0 * shortest) / 8.0 + 3.0 - 2.0 * shortest) / 2.0;
                 let spec = DiskSpec {
                     capacity_bytes: file_bytes,
                     // A whole number of turns a minute, as model files have it.
@@ -183,9 +167,9 @@ impl Class {
                     zones: 2,
                     outer_bytes_per_s: least(bytes_per_s),
                     inner_bytes_per_s: least(bytes_per_s),
-                    seek_next: time(seek * SEEKS.0),
+                    seek_next: time(seek * shortest),
                     seek_average: time(seek),
-                    seek_full: time(seek * SEEKS.1),
+                    seek_full: time(seek * longest),
                     buffer_bytes: BUFFER_BYTES,
                     command: time(command),
                     interface_bytes_per_s: least(bytes_per_s * INTERFACE),
@@ -196,6 +180,30 @@ impl Class {
             }
         })
     }
+}
+
+/// Moves figures to where `judge` is least, and says how much that is.
+fn search(mut figures: Vec<f64>, judge: impl Fn(&[f64]) -> f64) -> (Vec<f64>, f64) {
+    let mut least = judge(&figures);
+    let mut step = FIRST_STEP;
+    for _ in 0..ROUNDS {
+        let before = least;
+        for place in 0..figures.len() {
+            for factor in [step, 1.0 / step] {
+                let mut moved = figures.clone();
+                moved[place] *= factor;
+                let judged = judge(&moved);
+                if judged < least {
+                    (figures, least) = (moved, judged);
+                    break;
+                }
+            }
+        }
+        if least >= before {
+            step = step.sqrt();
+        }
+    }
+    (figures, least)
 }
 
 fn queued(rates: &Rates) -> bool {
