@@ -130,7 +130,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "headstart lab predict fast.hsi --profile start.hsp --medium cd-24x-cav",
             "headstart lab predict fast.hsi -p start.hsp --compare hdd-7200,nvme,lan-100m,raw,unoptimised,optimised",
-            "headstart lab predict start.hsp --medium lan-1g --layout optimised --clients 50",
+            "headstart lab predict start.hsp --medium lan-1g --layout optimised --clients 1,100,10000 --within 10",
+            "headstart lab predict start.hsp --medium wan-20ms --clients 1000 --edge-cache lan-1g",
         ],
     ),
     (

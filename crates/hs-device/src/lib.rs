@@ -28,6 +28,7 @@ mod presets;
 mod quantity;
 mod seek;
 mod service;
+mod shared_link;
 mod spiral;
 mod ssd;
 mod surface;
@@ -46,6 +47,7 @@ pub use optical::{OpticalDrive, Rotation};
 pub use presets::{PRESETS, Preset};
 pub use quantity::{Quantity, QuantityFault};
 pub use service::Service;
+pub use shared_link::{Flow, FlowKey, LinkEvent, SharedLink};
 pub use ssd::{SsdRates, SsdSpec};
 pub use turning::DiskSpec;
 

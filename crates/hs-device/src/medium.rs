@@ -5,6 +5,7 @@ use core::str::FromStr;
 
 use hs_units::{ByteRange, Nanos};
 
+use crate::link::LinkSpec;
 use crate::model::{Model, ModelKind};
 use crate::presets::{PRESETS, preset};
 use crate::{Device, Flat, FlatSpec, OpticalDrive, WritableDevice, cd, hdd};
@@ -147,6 +148,16 @@ impl Medium {
             Self::Hdd7200 => Some(hdd::writable_device()),
             Self::Model(model) => Some(model.device()),
         })
+    }
+
+    /// The link, where the medium is one: whoever can tell its bytes' times late may let requests share it
+    /// ([`SharedLink`](crate::SharedLink)).
+    #[must_use]
+    pub const fn link(&self) -> Option<LinkSpec> {
+        match self {
+            Self::Model(Model { kind: ModelKind::Link(spec), .. }) => Some(*spec),
+            _ => None,
+        }
     }
 
     fn check_fits(&self, file_bytes: u64) -> Result<(), MediumError> {

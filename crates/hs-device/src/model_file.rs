@@ -116,6 +116,7 @@ struct SsdTable {
     wseqiops: Option<Spanned<u64>>,
     wrandiops: Option<Spanned<u64>>,
     latency: Option<Spanned<String>>,
+    stream: Option<Spanned<String>>,
     queued: Option<bool>,
     apart: Option<bool>,
 }
@@ -301,7 +302,9 @@ fn ssd(lines: Lines<'_>, table: &SsdTable) -> Result<SsdSpec, ModelFileError> {
         }
     };
     let latency = table.latency.as_ref().map(|latency| lines.time("latency", latency)).transpose()?;
+    let stream = table.stream.as_ref().map(|stream| lines.rate("stream", stream)).transpose()?;
     Ok(SsdSpec {
+        stream_bytes_per_s: stream.and_then(NonZeroU64::new),
         read,
         write,
         latency: latency.unwrap_or_default(),
@@ -408,7 +411,7 @@ pub fn write(model: &Model, comments: &[String]) -> String {
     text += &match &model.kind {
         ModelKind::Ssd(spec) => format!(
             "\n[ssd]\nrbps = \"{}\"\nrseqiops = {}\nrrandiops = {}\nwbps = \"{}\"\nwseqiops = {}\nwrandiops = {}\n\
-             latency = \"{}\"\nqueued = {}\napart = {}\n",
+             latency = \"{}\"\nqueued = {}\napart = {}\n{}",
             rate(spec.read.bytes_per_s),
             spec.read.sequential_per_s,
             spec.read.random_per_s,
@@ -417,7 +420,10 @@ pub fn write(model: &Model, comments: &[String]) -> String {
             spec.write.random_per_s,
             time(spec.latency),
             spec.queued,
-            spec.apart
+            spec.apart,
+            spec.stream_bytes_per_s
+                .map(|stream| format!("stream = \"{}\"\n", rate(stream.get())))
+                .unwrap_or_default()
         ),
         ModelKind::Link(spec) => format!(
             "\n[link]\nrate = \"{}\"\nround_trip = \"{}\"\nshared_by = {}\n",

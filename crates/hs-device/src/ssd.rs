@@ -9,7 +9,10 @@
 //!
 //! each with figures of its own for reading and writing. That is how much of the device's time a request takes when the
 //! device is full. It says nothing of how long one request takes alone, so a latency is added, which requests
-//! that are in flight together have together, unless the device takes one at a time.
+//! that are in flight together have together, unless the device takes one at a time. Nor does it say that one request has all
+//! of the rate: where it has less (`stream`), what its bytes take longer is latency as well.
+
+use core::num::NonZeroU64;
 
 use hs_units::{ByteRange, Nanos};
 
@@ -43,6 +46,9 @@ pub struct SsdSpec {
     pub latency: Nanos,
     /// Requests in flight together overlap their latencies.
     pub queued: bool,
+    /// Bytes a second of one request, where a single one cannot have all: the rest of its time overlaps with others' as its latency
+    /// does.
+    pub stream_bytes_per_s: Option<NonZeroU64>,
     /// Requests and bytes are limited apart, as by a throttle (`blkio.throttle` of control groups): what takes long is whichever of
     /// both is used up, not the sum of the kernel's model, and what is not used for a tenth of a second is saved.
     pub apart: bool,
@@ -89,6 +95,7 @@ pub(crate) struct Ssd {
     queued: bool,
     apart: bool,
     latency: Nanos,
+    stream: Option<NonZeroU64>,
     read: Coefficients,
     write: Coefficients,
     /// Where the last request ended.
@@ -107,6 +114,7 @@ impl Ssd {
             queued: spec.queued,
             apart: spec.apart,
             latency: spec.latency,
+            stream: spec.stream_bytes_per_s,
             read: spec.read.coefficients(),
             write: spec.write.coefficients(),
             cursor: 0,
@@ -123,13 +131,18 @@ impl Ssd {
         let pages = (request.len / PAGE_BYTES).max(1);
         let transfer = u128::from(costs.page) * u128::from(pages);
         let nanos = |picos: u128| Nanos(u64::try_from(picos.div_ceil(1_000)).unwrap_or(u64::MAX));
+        let alone = self
+            .stream
+            .map_or(0, |rate| u128::from(request.len) * u128::from(PICOS_PER_S) / u128::from(rate.get()));
+        let latency = self.latency + nanos(alone.saturating_sub(transfer));
         if self.apart {
-            return self.serve_apart(now, request, nanos(u128::from(base + costs.page)), nanos(transfer));
+            let turn = nanos(u128::from(base + costs.page));
+            return self.serve_apart(now, request, turn, nanos(transfer), latency);
         }
         let cost = nanos(u128::from(base) + transfer);
         let starts = now.max(self.free);
-        let done = starts + self.latency + cost;
-        let first_byte = done.saturating_sub(nanos(transfer)).max(starts);
+        let done = starts + latency + cost;
+        let first_byte = done.saturating_sub(nanos(transfer.max(alone))).max(starts);
         self.cursor = request.end();
         self.free = if self.queued { starts + cost } else { done };
         let service = Service { starts, first_byte, done };
@@ -140,11 +153,18 @@ impl Ssd {
 
 impl Ssd {
     /// Two budgets, each of which saves up for a while: the request is done when both have paid for it.
-    fn serve_apart(&mut self, now: Nanos, request: ByteRange, turn: Nanos, transfer: Nanos) -> Service {
+    fn serve_apart(
+        &mut self,
+        now: Nanos,
+        request: ByteRange,
+        turn: Nanos,
+        transfer: Nanos,
+        latency: Nanos,
+    ) -> Service {
         let saved = now.saturating_sub(SAVED);
         self.turns = self.turns.max(saved) + turn;
         self.bytes = self.bytes.max(saved) + transfer;
-        let done = now.max(self.turns).max(self.bytes) + self.latency;
+        let done = now.max(self.turns).max(self.bytes) + latency;
         self.cursor = request.end();
         Service { starts: now, first_byte: done.saturating_sub(transfer).max(now), done }
     }
@@ -181,6 +201,7 @@ mod tests {
         read: SsdRates { bytes_per_s: 409_600_000, sequential_per_s: 50_000, random_per_s: 10_000 },
         write: SsdRates { bytes_per_s: 204_800_000, sequential_per_s: 25_000, random_per_s: 5_000 },
         latency: Nanos(50_000),
+        stream_bytes_per_s: None,
         queued: true,
         apart: false,
     };
@@ -232,6 +253,21 @@ mod tests {
         assert_eq!(ssd.submit(Nanos(100_000), ByteRange::new(0, 100 * PAGE_BYTES)).done, Nanos(1_010_000));
         // Meanwhile requests were saved up.
         assert_eq!(ssd.submit(Nanos(1_010_000), page(1 << 40)).done, Nanos(1_020_000));
+    }
+
+    #[test]
+    fn one_request_may_not_have_all_of_the_rate() {
+        let stream_bytes_per_s = NonZeroU64::new(SPEC.read.bytes_per_s / 4);
+        let mut ssd = Ssd::new(SsdSpec { stream_bytes_per_s, ..SPEC });
+        let large = ByteRange::new(0, 100 * PAGE_BYTES);
+        // 10 µs a page of the device's time, 40 µs until the request has it, 10 µs for a request, 50 µs of latency.
+        let first = ssd.submit(Nanos::ZERO, large);
+        assert_eq!((first.first_byte, first.done), (Nanos(60_000), Nanos(100 * 40_000 + 60_000)));
+        // The second one needs the device for as long as without, and overlaps the rest.
+        assert_eq!(
+            ssd.submit(Nanos::ZERO, large).done.saturating_sub(first.done),
+            Nanos(100 * 10_000 + 10_000)
+        );
     }
 
     #[test]

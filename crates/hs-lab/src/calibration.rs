@@ -2,13 +2,16 @@
 //!
 //! The probes are those of a flash paper's micro-benchmarks (seeds 004): 4 KiB in sequence and at random; one byte at strides of 1 MiB,
 //! in order (`sort`), each once in random order (`shuffle`) and anywhere (`rand`); backwards, at strides; by one reader and by
-//! sixteen. The model is that of [`SsdSpec`]: three of the probes give its rates, a fourth its latency, and
-//! all others say how far it is off.
+//! sixteen. The first of them give the figures of a model of each class, from which it is moved to where it is least off; the others say
+//! how far that is.
 
-use hs_device::{Medium, Model, ModelKind, ModelName, SsdRates, SsdSpec};
+mod classes;
+
+use hs_device::{Medium, Model, ModelName};
 use hs_trace::BlockRequest;
 use hs_units::{ByteRange, Nanos, Prng};
 
+use self::classes::{CLASSES, Rates};
 use crate::replay::{Pace, Replay, Replayed};
 
 /// In which order a probe reads.
@@ -58,24 +61,30 @@ const fn probe(name: &'static str, order: Order, bytes: u64, threads: u32) -> Pr
 
 const MIB: u64 = 1 << 20;
 
-/// All of them; the first five are what the model is made from.
-pub const PROBES: [Probe; 15] = [
+/// All of them; a model is made from the first [`FITTED`], the others say how far it is off.
+pub const PROBES: [Probe; 18] = [
     probe("1 MiB in sequence, 4 readers", Order::Sequential, MIB, 4),
     probe("4 KiB in sequence, 16 readers", Order::Sequential, 4096, 16),
     probe("4 KiB at random, 16 readers", Order::Random, 4096, 16),
     probe("4 KiB at random", Order::Random, 4096, 1),
     probe("1 MiB in sequence", Order::Sequential, MIB, 1),
+    probe("64 KiB at random", Order::Random, 64 << 10, 1),
     probe("4 KiB in sequence", Order::Sequential, 4096, 1),
+    probe("4 KiB backwards", Order::Reverse, 4096, 1),
     probe("sort", Order::Stride(MIB), 1, 1),
     probe("sort, 16 readers", Order::Stride(MIB), 1, 16),
     probe("shuffle", Order::Shuffle(MIB), 1, 1),
     probe("shuffle, 16 readers", Order::Shuffle(MIB), 1, 16),
     probe("rand", Order::RandomStride(MIB), 1, 1),
     probe("rand, 16 readers", Order::RandomStride(MIB), 1, 16),
-    probe("4 KiB backwards", Order::Reverse, 4096, 1),
     probe("4 KiB every 64 KiB", Order::Stride(64 << 10), 4096, 1),
+    probe("32 KiB at random, 2 readers", Order::Random, 32 << 10, 2),
     probe("64 KiB at random, 4 readers", Order::Random, 64 << 10, 4),
+    probe("256 KiB at random, 2 readers", Order::Random, 256 << 10, 2),
 ];
+
+/// So many of [`PROBES`] make a model.
+pub const FITTED: usize = 8;
 
 /// The places that a probe reads, without end.
 #[derive(Clone, Debug)]
@@ -124,46 +133,40 @@ impl Iterator for Places {
     }
 }
 
-/// Devices that serve sixteen readers hardly better than one take one request at a time.
-const QUEUE_GAIN: f64 = 1.3;
-
-/// The model that the first probes give: those must be there, in the order of [`PROBES`].
+/// The model that the first probes give: those must be there, in the order of [`PROBES`]. Of the classes of models (flash with a
+/// controller, flash whose time depends on the step, a disk) it is the one that is least off, over all probes.
 ///
 /// # Panics
-/// When one is missing.
+/// When one of the first [`FITTED`] is missing.
 #[must_use]
 pub fn fit(name: ModelName, file_bytes: u64, measured: &[Measured]) -> Model {
-    let per_s = |number: usize| {
-        let Measured { probe, reads, time } = measured[number];
-        assert!(probe == PROBES[number], "the probes come in their order");
-        reads as f64 / time.as_secs_f64().max(1e-9)
+    let fitted = &measured[..FITTED];
+    assert!(
+        fitted.iter().map(|each| each.probe).eq(PROBES[..FITTED].iter().copied()),
+        "the probes come in their order"
+    );
+    let found = Rates::of(fitted);
+    let mut best: Option<(f64, Model)> = None;
+    for class in CLASSES {
+        let Some(model) = class.fit(name, file_bytes, &found, fitted) else { continue };
+        let off = off(&model, file_bytes, measured);
+        if best.is_none_or(|(least, _)| off < least) {
+            best = Some((off, model));
+        }
+    }
+    best.expect("flash with a controller is always found").1
+}
+
+/// How far a model is off in the mean of some probes: the logarithm of the ratio.
+fn off(model: &Model, file_bytes: u64, measured: &[Measured]) -> f64 {
+    let one = |each: &Measured| {
+        // A thousand reads say what a hundred thousand would.
+        let reads = each.reads.clamp(1, 1_000);
+        let modelled = modelled(model, file_bytes, &Measured { reads, ..*each }, 1).as_secs_f64();
+        let measured = each.time.as_secs_f64() * reads as f64 / each.reads.max(1) as f64;
+        (modelled.max(1e-9) / measured.max(1e-9)).ln().abs()
     };
-    let rates = [per_s(0) * MIB as f64, per_s(1), per_s(2), per_s(3), per_s(4) * MIB as f64];
-    let [many_bytes, sequential, random, alone, one_bytes] = rates;
-    let queued = random > alone * QUEUE_GAIN;
-    let least = |rate: f64| (rate as u64).max(1);
-    let read = SsdRates {
-        // Whatever small reads have brought can be brought.
-        bytes_per_s: least(many_bytes.max(one_bytes).max(random.max(alone) * 4096.0)),
-        sequential_per_s: least(sequential),
-        random_per_s: least(if queued { random } else { alone.max(random) }),
-    };
-    // Alone, a read takes its cost and the latency.
-    let latency =
-        if queued { Nanos::from_secs_f64((1.0 / alone - 1.0 / random).max(0.0)) } else { Nanos::ZERO };
-    let model = |apart| {
-        let kind = ModelKind::Ssd(SsdSpec { read, write: read, latency, queued, apart });
-        Model { name, capacity_bytes: Some(file_bytes), kind }
-    };
-    // Whether requests and bytes cost the sum or the larger of both: whatever fits the other probes better.
-    let (summed, apart) = (model(false), model(true));
-    let off = |model: &Model| -> f64 {
-        let one = |each: &Measured| {
-            (modelled(model, file_bytes, each, 1).as_secs_f64() / each.time.as_secs_f64()).ln().abs()
-        };
-        measured.iter().map(one).sum()
-    };
-    if off(&apart) < off(&summed) { apart } else { summed }
+    measured.iter().map(one).sum::<f64>() / measured.len() as f64
 }
 
 /// How long the model takes for what a probe has read.
@@ -181,52 +184,4 @@ pub fn modelled(model: &Model, file_bytes: u64, measured: &Measured, seed: u64) 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: u64 = 256 * MIB;
-
-    /// What the probes would find on a model.
-    fn probed(model: &Model) -> Vec<Measured> {
-        let one = |probe| {
-            let alone = Measured { probe, reads: 2_000, time: Nanos::ZERO };
-            Measured { time: modelled(model, FILE, &alone, 1), ..alone }
-        };
-        PROBES.iter().copied().map(one).collect()
-    }
-
-    #[test]
-    fn a_model_is_found_again() {
-        let name = ModelName::new("again").unwrap();
-        for (queued, latency) in [(true, 80_000), (false, 0)] {
-            let read = SsdRates { bytes_per_s: 400_000_000, sequential_per_s: 50_000, random_per_s: 20_000 };
-            let kind = ModelKind::Ssd(SsdSpec {
-                read,
-                write: read,
-                latency: Nanos(latency),
-                queued,
-                apart: !queued,
-            });
-            let model = Model { name, capacity_bytes: Some(FILE), kind };
-            let measured = probed(&model);
-            let found = fit(name, FILE, &measured);
-            for each in &measured {
-                let ratio = modelled(&found, FILE, each, 1).as_secs_f64() / each.time.as_secs_f64();
-                assert!((ratio - 1.0).abs() < 0.1, "{}: {ratio} of {found:?}", each.probe.name);
-            }
-        }
-    }
-
-    #[test]
-    fn places_lie_in_the_file() {
-        for probe in PROBES {
-            for file_bytes in [MIB, 3 * MIB + 5, FILE] {
-                let places: Vec<ByteRange> = Places::new(probe, file_bytes, 3).take(600).collect();
-                assert!(places.iter().all(|place| place.fits_in(file_bytes)), "{}", probe.name);
-            }
-        }
-        let shuffled = Places::new(PROBES[8], 100 * MIB, 3).take(100);
-        let distinct: std::collections::BTreeSet<u64> = shuffled.map(|place| place.offset).collect();
-        assert_eq!(distinct.len(), 100, "each place once");
-    }
-}
+mod tests;

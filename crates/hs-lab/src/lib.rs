@@ -10,6 +10,7 @@ mod experiments;
 pub mod harness;
 mod histogram;
 mod models;
+mod network;
 pub mod predict;
 mod prefetching;
 mod published;

@@ -4,6 +4,7 @@
 //! the kernel's page cache with its read-ahead, to an image that is served by the engine's own policies, or to the raw
 //! disk, and from there to the medium. docs/LAB.md says what is modelled and how far it agrees with starts in real time.
 
+mod crowd;
 mod layout;
 mod page_cache;
 mod program;
@@ -11,15 +12,17 @@ mod served;
 mod start;
 
 use hs_device::{Medium, MediumError};
-use hs_engine::queue::{ElevatorKind, QueueConfig};
+use hs_engine::queue::{ElevatorKind, QueueConfig, jain_index};
 use hs_units::Nanos;
 
+pub use crowd::Crowd;
 pub use layout::{Disk, HotChunk, ImageLayout};
 pub use program::{Program, ProgramRead};
 pub use served::ServedConfig;
 pub use start::{Front, Started};
 
-use crate::simulation::{Run, simulate};
+use crate::network::Network;
+use crate::simulation::{Run, simulate, simulate_network};
 use start::Starts;
 
 /// What is predicted.
@@ -35,8 +38,8 @@ pub struct Prediction<'a> {
     pub file_bytes: u64,
     /// The medium.
     pub medium: Medium,
-    /// How many start at the same moment from it.
-    pub clients: usize,
+    /// Who starts from it.
+    pub crowd: Crowd,
     /// How the disk is shown.
     pub front: Front,
     /// How an image is served.
@@ -50,9 +53,9 @@ pub struct Prediction<'a> {
 pub struct Predicted {
     /// Every start.
     pub starts: Vec<Started>,
-    /// Requests to the medium.
+    /// Requests to the medium; behind an edge cache, those that it made.
     pub requests: u64,
-    /// Bytes of them.
+    /// Bytes of them: what the origin sent.
     pub bytes: u64,
     /// Requests that did not begin where the last one ended.
     pub seeks: u64,
@@ -61,6 +64,20 @@ pub struct Predicted {
 }
 
 impl Predicted {
+    /// Jain's index of the rates at which clients got ready: starts a second, of each.
+    #[must_use]
+    pub fn jain_index(&self) -> f64 {
+        jain_index(self.starts.iter().map(|start| 1.0 / start.ready.as_secs_f64().max(1e-9)))
+    }
+
+    /// How long half of the starts took, at most.
+    #[must_use]
+    pub fn median_ready(&self) -> Nanos {
+        let mut ready: Vec<Nanos> = self.starts.iter().map(|start| start.ready).collect();
+        ready.sort_unstable();
+        ready.get(ready.len() / 2).copied().unwrap_or_default()
+    }
+
     /// The start that took longest.
     #[must_use]
     pub fn slowest(&self) -> Started {
@@ -78,27 +95,40 @@ impl Prediction<'_> {
     ///
     /// # Errors
     /// [`MediumError::TooLarge`] when the file does not fit on the medium.
+    ///
+    /// # Panics
+    /// When there is an edge cache and the medium is no link.
     pub fn run(&self) -> Result<Option<Predicted>, MediumError> {
         let Some(device) = self.medium.device(self.file_bytes)? else { return Ok(None) };
+        let link = self.medium.link();
+        let cohorts = self.crowd.cohorts(link.is_some());
+        let mut starts = Starts::new(self, &cohorts);
+        let config = self.queue(cohorts.len());
+        let Some(link) = link else {
+            assert!(self.crowd.edge.is_none(), "an edge cache lies on a link");
+            let run = simulate(config, device, Nanos(u64::MAX), &mut starts);
+            return Ok(Some(Predicted { starts: starts.started(), ..account(&run) }));
+        };
+        let clients = cohorts.iter().map(|cohort| cohort.clients).collect();
+        let network = match self.crowd.edge {
+            None => Network::direct(link, clients),
+            Some(edge) => Network::with_edge(link, edge, self.file_bytes, clients),
+        };
+        let (run, network) = simulate_network(config, network, Nanos(u64::MAX), &mut starts);
+        let (requests, bytes) = (network.origin_requests, network.origin_bytes);
+        Ok(Some(Predicted { starts: starts.started(), requests, bytes, ..account(&run) }))
+    }
+
+    /// The queue before the medium of so many clients: each has its own before it, so this one lets everything through.
+    fn queue(&self, clients: usize) -> QueueConfig {
         let mut config = QueueConfig { elevator: self.elevator, ..QueueConfig::default() };
         let depth = if matches!(self.disk, Disk::Raw) { RAW_DEPTH } else { DEPTH };
-        let depth = depth.saturating_mul(self.clients as u32);
         for class in &mut config.classes {
             class.merge_bytes = 0;
             class.hold_off = Nanos::ZERO;
-            class.depth = depth;
+            class.depth = depth.saturating_mul(clients as u32);
         }
-        let mut starts = Starts::new(
-            self.program,
-            self.disk,
-            self.front,
-            self.served,
-            self.disk_bytes,
-            self.file_bytes,
-            self.clients,
-        );
-        let run = simulate(config, device, Nanos(u64::MAX), &mut starts);
-        Ok(Some(Predicted { starts: starts.started(), ..account(&run) }))
+        config
     }
 }
 

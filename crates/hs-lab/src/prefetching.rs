@@ -124,7 +124,7 @@ impl Stream {
     pub(crate) fn handle_first_byte(&mut self, io: &mut Io, requests: &[usize]) {
         for part in self.under_way.iter().filter(|part| requests.contains(&part.request)) {
             self.policy.handle_first_byte(io.now(), part.id);
-            let sent = io.service_of(part.request);
+            let sent = io.sent_for(part.request);
             for chunk in part.chunks.clone() {
                 let end = self.before + u64::from(chunk + 1) * self.chunk_bytes - sent.dispatch.range.offset;
                 let token = ARRIVED | self.token() | u64::from(chunk);

@@ -3,11 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use hs_device::{Device, Service, WritableDevice};
+use hs_device::{Device, FlowKey, LinkEvent, Service, WritableDevice};
 use hs_engine::queue::{
     Class, ClientKey, Direction, Dispatch, Poll, Queue, QueueConfig, Request, RequestTag, Ticket,
 };
 use hs_units::{ByteRange, Nanos};
+
+use crate::network::Network;
 
 /// Whatever serves requests in time.
 pub trait Station {
@@ -88,8 +90,16 @@ pub struct Sent {
     pub dispatch: Dispatch,
     /// When it was sent.
     pub at: Nanos,
-    /// When it was served.
+    /// When it was served; on a network its end is known when it has come.
     pub service: Service,
+}
+
+/// What serves the requests.
+enum Medium {
+    /// It knows at the request when it will be served.
+    Station(Box<dyn Station>),
+    /// It does not, as others may come.
+    Network(Box<Network>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -98,17 +108,22 @@ enum Event {
     FirstByte(usize),
     Done(usize),
     Poll,
+    Network,
 }
 
 /// The clock, the queue and the medium, as a workload sees them.
 pub struct Io {
     now: Nanos,
     queue: Queue,
-    station: Box<dyn Station>,
+    medium: Medium,
+    /// When the network is to be asked what has happened.
+    asks_network: Option<Nanos>,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     sequence: u64,
     requests: Vec<Answer>,
     tickets: Vec<Ticket>,
+    /// Of each request, the one to the medium that holds it, when it was sent.
+    holders: Vec<Option<usize>>,
     sent: Vec<Sent>,
     stopped: bool,
 }
@@ -140,6 +155,7 @@ impl Io {
             sent: None,
             done: None,
         });
+        self.holders.push(None);
         number
     }
 
@@ -164,18 +180,30 @@ impl Io {
         &mut self.queue
     }
 
-    /// How the request to the medium is served that holds `request`, which is there.
+    /// The request to the medium that holds `request`, which is there.
     ///
     /// # Panics
     /// When it has not been sent.
     #[must_use]
-    pub fn service_of(&self, request: usize) -> Sent {
-        let range = self.requests[request].range;
-        let sent = self.requests[request].sent.expect("the request was sent");
-        let holds = |each: &&Sent| each.at == sent && each.dispatch.range.offset <= range.offset;
-        let found =
-            self.sent.iter().rev().filter(holds).find(|each| range.end() <= each.dispatch.range.end());
-        *found.expect("what was sent is on record")
+    pub fn sent_for(&self, request: usize) -> Sent {
+        self.sent[self.holders[request].expect("the request was sent")]
+    }
+
+    /// Asks for a call of [`Workload::handle_wake`] with `token` when the first `bytes` of the request to the medium that holds
+    /// `request` have come.
+    ///
+    /// # Panics
+    /// When it has not been sent.
+    pub fn wake_on_arrival(&mut self, request: usize, bytes: u64, token: u64) {
+        let holder = self.holders[request].expect("the request was sent");
+        let Sent { dispatch, service, .. } = self.sent[holder];
+        match &mut self.medium {
+            Medium::Station(_) => {
+                let then = service.arrival(bytes, dispatch.range.len);
+                self.plan(then, Event::Wake(token));
+            }
+            Medium::Network(network) => network.mark(self.now, FlowKey(holder as u64), bytes, token),
+        }
     }
 
     /// The simulation ends after this.
@@ -193,21 +221,54 @@ impl Io {
         loop {
             match self.queue.poll(self.now) {
                 Poll::Dispatch(dispatch) => {
-                    let service = self.station.serve(self.now, dispatch.direction, dispatch.range);
-                    for tag in self.queue.tags(dispatch.id) {
-                        self.requests[tag.0 as usize].sent = Some(self.now);
-                    }
                     let number = self.sent.len();
+                    let mut client = None;
+                    for tag in self.queue.tags(dispatch.id) {
+                        let request = tag.0 as usize;
+                        self.requests[request].sent = Some(self.now);
+                        self.holders[request] = Some(number);
+                        client.get_or_insert(self.requests[request].client);
+                    }
+                    let service = match &mut self.medium {
+                        Medium::Station(station) => {
+                            let service = station.serve(self.now, dispatch.direction, dispatch.range);
+                            self.plan(service.first_byte, Event::FirstByte(number));
+                            self.plan(service.done, Event::Done(number));
+                            service
+                        }
+                        Medium::Network(network) => {
+                            let client = client.expect("a dispatch holds a request");
+                            network.open(self.now, FlowKey(number as u64), client, dispatch.range);
+                            Service { starts: self.now, first_byte: self.now, done: Nanos(u64::MAX) }
+                        }
+                    };
                     self.sent.push(Sent { dispatch, at: self.now, service });
-                    self.plan(service.first_byte, Event::FirstByte(number));
-                    self.plan(service.done, Event::Done(number));
                 }
                 Poll::WaitUntil(then) => {
                     assert!(then > self.now, "the queue waits for the future");
-                    return self.plan(then, Event::Poll);
+                    self.plan(then, Event::Poll);
+                    return self.plan_network();
                 }
-                Poll::Idle => return,
+                Poll::Idle => return self.plan_network(),
             }
+        }
+    }
+
+    /// Makes sure that the network is asked when something happens on it.
+    fn plan_network(&mut self) {
+        let Medium::Network(network) = &self.medium else { return };
+        let Some(then) = network.next_event() else { return };
+        if self.asks_network.is_none_or(|planned| then < planned) {
+            self.asks_network = Some(then);
+            self.plan(then, Event::Network);
+        }
+    }
+
+    /// What has happened on the network, one event at a time.
+    fn poll_network(&mut self) -> Option<LinkEvent> {
+        match &mut self.medium {
+            Medium::Station(_) => None,
+            Medium::Network(network) => network.poll(self.now),
         }
     }
 }
@@ -230,14 +291,34 @@ pub fn simulate(
     until: Nanos,
     workload: &mut impl Workload,
 ) -> Run {
+    run(config, Medium::Station(Box::new(station)), until, workload).0
+}
+
+/// The same over a network, which is returned as it was at the end.
+pub(crate) fn simulate_network(
+    config: QueueConfig,
+    network: Network,
+    until: Nanos,
+    workload: &mut impl Workload,
+) -> (Run, Network) {
+    let (run, medium) = run(config, Medium::Network(Box::new(network)), until, workload);
+    match medium {
+        Medium::Network(network) => (run, *network),
+        Medium::Station(_) => unreachable!("it was a network"),
+    }
+}
+
+fn run(config: QueueConfig, medium: Medium, until: Nanos, workload: &mut impl Workload) -> (Run, Medium) {
     let mut io = Io {
         now: Nanos::ZERO,
         queue: Queue::new(config),
-        station: Box::new(station),
+        medium,
+        asks_network: None,
         events: BinaryHeap::new(),
         sequence: 0,
         requests: Vec::new(),
         tickets: Vec::new(),
+        holders: Vec::new(),
         sent: Vec::new(),
         stopped: false,
     };
@@ -250,23 +331,45 @@ pub fn simulate(
         io.now = then;
         match event {
             Event::Wake(token) => workload.handle_wake(&mut io, token),
-            Event::FirstByte(number) => {
-                let id = io.sent[number].dispatch.id;
-                let requests: Vec<usize> = io.queue.tags(id).map(|tag| tag.0 as usize).collect();
-                workload.handle_first_byte(&mut io, &requests);
-            }
-            Event::Done(number) => {
-                let Sent { dispatch, .. } = io.sent[number];
-                let finished = io.queue.handle_done(then, dispatch.id, dispatch.range.len);
-                let ended: Vec<usize> = finished.map(|finished| finished.tag.0 as usize).collect();
-                for request in ended {
-                    io.requests[request].done = Some(then);
-                    workload.handle_done(&mut io, request);
+            Event::FirstByte(number) => first_byte(&mut io, number, workload),
+            Event::Done(number) => done(&mut io, number, workload),
+            Event::Poll => {}
+            Event::Network => {
+                if io.asks_network == Some(then) {
+                    io.asks_network = None;
+                }
+                while let Some(event) = io.poll_network() {
+                    match event {
+                        LinkEvent::FirstByte(flow) => {
+                            io.sent[flow.0 as usize].service.first_byte = then;
+                            first_byte(&mut io, flow.0 as usize, workload);
+                        }
+                        LinkEvent::Passed(_, token) => workload.handle_wake(&mut io, token),
+                        LinkEvent::Done(flow) => {
+                            io.sent[flow.0 as usize].service.done = then;
+                            done(&mut io, flow.0 as usize, workload);
+                        }
+                    }
                 }
             }
-            Event::Poll => {}
         }
         io.pump();
     }
-    Run { requests: io.requests, sent: io.sent, ended: io.now }
+    (Run { requests: io.requests, sent: io.sent, ended: io.now }, io.medium)
+}
+
+fn first_byte(io: &mut Io, number: usize, workload: &mut impl Workload) {
+    let id = io.sent[number].dispatch.id;
+    let requests: Vec<usize> = io.queue.tags(id).map(|tag| tag.0 as usize).collect();
+    workload.handle_first_byte(io, &requests);
+}
+
+fn done(io: &mut Io, number: usize, workload: &mut impl Workload) {
+    let Sent { dispatch, .. } = io.sent[number];
+    let finished = io.queue.handle_done(io.now, dispatch.id, dispatch.range.len);
+    let ended: Vec<usize> = finished.map(|finished| finished.tag.0 as usize).collect();
+    for request in ended {
+        io.requests[request].done = Some(io.now);
+        workload.handle_done(io, request);
+    }
 }

@@ -189,10 +189,23 @@ impl<'a> Served<'a> {
     }
 
     fn plan(&mut self, io: &mut Io, then: Nanos, what: Later) {
+        let token = self.token(what);
+        io.wake(then, token);
+    }
+
+    /// When the bytes of `request` before `end`, a place on the medium, have come as whole pieces.
+    fn plan_arrival(&mut self, io: &mut Io, request: usize, end: u64, what: Later) {
+        let range = io.sent_for(request).dispatch.range;
+        let token = self.token(what);
+        let bytes = (end - range.offset).next_multiple_of(PIECE_BYTES).min(range.len);
+        io.wake_on_arrival(request, bytes, token);
+    }
+
+    fn token(&mut self, what: Later) -> u64 {
         let token = self.next_later;
         self.next_later += 1;
         self.later.insert(token, what);
-        io.wake(then, SERVED | self.client.0 << 32 | token);
+        SERVED | self.client.0 << 32 | token
     }
 
     /// The pieces of which these blocks are, in order.
@@ -369,21 +382,16 @@ impl<'a> Served<'a> {
     /// The first byte of a request has come.
     pub(crate) fn handle_first_byte(&mut self, io: &mut Io, request: usize) {
         let Some(job) = self.jobs.get(&request).cloned() else { return };
-        let sent = io.service_of(request);
+        let sent = io.sent_for(request);
         let origin = sent.dispatch.range.offset;
-        let len = sent.dispatch.range.len;
-        let arrival = |end: u64| {
-            let pieces = (end - origin).next_multiple_of(PIECE_BYTES).min(len);
-            sent.service.arrival(pieces, len)
-        };
-        self.plan(io, arrival(origin + 1), Later::First(request));
+        self.plan_arrival(io, request, origin + 1, Later::First(request));
         match job {
             Job::Opening { chunks } => {
                 let tables = self.layout.tables.end().max(origin + BLOCK_BYTES.min(sent.dispatch.range.len));
-                self.plan(io, arrival(tables), Later::Opened);
+                self.plan_arrival(io, request, tables, Later::Opened);
                 for chunk in 0..chunks {
-                    let then = arrival(self.layout.hot[chunk as usize].at.end());
-                    self.plan(io, then, Later::Came(request, Key::Hot(chunk)));
+                    let end = self.layout.hot[chunk as usize].at.end();
+                    self.plan_arrival(io, request, end, Later::Came(request, Key::Hot(chunk)));
                 }
                 if chunks > 0 {
                     let id = self.policy.handle_head(sent.at, chunks, self.layout.tables.end() - origin);
@@ -393,13 +401,13 @@ impl<'a> Served<'a> {
             Job::Windows { first, count, .. } => {
                 for window in first..first + count {
                     let end = self.window(window).expect("a run has no zeros").end();
-                    self.plan(io, arrival(end), Later::Came(request, Key::Cold(window)));
+                    self.plan_arrival(io, request, end, Later::Came(request, Key::Cold(window)));
                 }
             }
             Job::Stream { first, count, .. } => {
                 for chunk in first..first + count {
-                    let then = arrival(self.layout.hot[chunk as usize].at.end());
-                    self.plan(io, then, Later::Came(request, Key::Hot(chunk)));
+                    let end = self.layout.hot[chunk as usize].at.end();
+                    self.plan_arrival(io, request, end, Later::Came(request, Key::Hot(chunk)));
                 }
             }
             Job::Index { .. } | Job::Hot { .. } => {}

@@ -6,10 +6,12 @@ use std::ops::Range;
 use hs_engine::queue::{Class, ClientKey, Direction};
 use hs_units::{BLOCK_BYTES, ByteRange, Nanos};
 
+use super::Prediction;
+use super::crowd::Cohort;
 use super::layout::Disk;
 use super::page_cache::{Found, PageCache};
 use super::program::Program;
-use super::served::{Key, News, SERVED, Served, ServedConfig};
+use super::served::{Key, News, SERVED, Served};
 use crate::simulation::{Io, Workload};
 
 /// How the disk is shown to the program.
@@ -41,6 +43,7 @@ enum Medium<'a> {
 /// One client.
 struct Client<'a> {
     key: ClientKey,
+    cohort: Cohort,
     program: &'a Program,
     front: Front,
     medium: Medium<'a>,
@@ -58,7 +61,7 @@ struct Client<'a> {
     ready: Option<Nanos>,
 }
 
-/// How a start went.
+/// How a start went; times since it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Started {
     /// When the disk could be read.
@@ -75,7 +78,18 @@ pub struct Started {
     pub ready: Nanos,
 }
 
+/// Marks the token of [`Io::wake`] by which a client begins.
+const BEGINS: u64 = 1;
+
 impl Client<'_> {
+    fn begin(&mut self, io: &mut Io, file_bytes: u64) {
+        self.opened = io.now();
+        match &mut self.medium {
+            Medium::Raw => self.proceed(io),
+            Medium::Image(served) => served.open(io, file_bytes),
+        }
+    }
+
     /// Goes on until the program computes, waits, or is ready.
     fn proceed(&mut self, io: &mut Io) {
         loop {
@@ -194,8 +208,15 @@ impl Client<'_> {
             Medium::Raw => None,
             Medium::Image(served) => served.streamed,
         };
-        let Self { opened, waited, waits, .. } = *self;
-        Some(Started { opened, own: self.program.own_time, waited, waits, streamed, ready: self.ready? })
+        let since = |then: Nanos| then.saturating_sub(self.cohort.begins);
+        Some(Started {
+            opened: since(self.opened),
+            own: self.program.own_time,
+            waited: self.waited,
+            waits: self.waits,
+            streamed: streamed.map(since),
+            ready: since(self.ready?),
+        })
     }
 }
 
@@ -208,27 +229,21 @@ pub(crate) struct Starts<'a> {
 }
 
 impl<'a> Starts<'a> {
-    pub(crate) fn new(
-        program: &'a Program,
-        disk: &'a Disk,
-        front: Front,
-        served: ServedConfig,
-        disk_bytes: u64,
-        file_bytes: u64,
-        clients: usize,
-    ) -> Self {
-        let client = |number| {
-            let key = ClientKey(number as u64);
-            let medium = match disk {
+    pub(crate) fn new(prediction: &Prediction<'a>, cohorts: &[Cohort]) -> Self {
+        let Prediction { program, front, .. } = *prediction;
+        let client = |(number, cohort): (u64, &Cohort)| {
+            let key = ClientKey(number);
+            let medium = match prediction.disk {
                 Disk::Raw => Medium::Raw,
-                Disk::Image(layout) => Medium::Image(Box::new(Served::new(layout, served, key))),
+                Disk::Image(layout) => Medium::Image(Box::new(Served::new(layout, prediction.served, key))),
             };
             Client {
                 key,
+                cohort: *cohort,
                 program,
                 front,
                 medium,
-                cache: PageCache::new(disk_bytes.div_ceil(BLOCK_BYTES), front.read_ahead_pages),
+                cache: PageCache::new(prediction.disk_bytes.div_ceil(BLOCK_BYTES), front.read_ahead_pages),
                 next: 0,
                 call: None,
                 own: Nanos::ZERO,
@@ -241,12 +256,18 @@ impl<'a> Starts<'a> {
                 ready: None,
             }
         };
-        Self { clients: (0..clients).map(client).collect(), of: Vec::new(), file_bytes }
+        let clients = (0..).zip(cohorts).map(client).collect();
+        Self { clients, of: Vec::new(), file_bytes: prediction.file_bytes }
     }
 
     /// How each of them went that got ready.
     pub(crate) fn started(&self) -> Vec<Started> {
-        self.clients.iter().filter_map(Client::started).collect()
+        let of = |client: &Client<'_>| Some((client.started()?, client.cohort.clients.get() as usize));
+        self.clients
+            .iter()
+            .filter_map(of)
+            .flat_map(|(start, count)| std::iter::repeat_n(start, count))
+            .collect()
     }
 
     /// Notes whose requests those are that were made since the last time.
@@ -263,14 +284,8 @@ impl<'a> Starts<'a> {
 
 impl Workload for Starts<'_> {
     fn start(&mut self, io: &mut Io) {
-        for number in 0..self.clients.len() {
-            let file_bytes = self.file_bytes;
-            let client = &mut self.clients[number];
-            match &mut client.medium {
-                Medium::Raw => client.proceed(io),
-                Medium::Image(served) => served.open(io, file_bytes),
-            }
-            self.note(io, number);
+        for (number, client) in (0..).zip(&self.clients) {
+            io.wake(client.cohort.begins, number << 32 | BEGINS);
         }
     }
 
@@ -298,7 +313,9 @@ impl Workload for Starts<'_> {
     fn handle_wake(&mut self, io: &mut Io, token: u64) {
         let number = ((token & !SERVED) >> 32) as usize;
         let client = &mut self.clients[number];
-        if token & SERVED == 0 {
+        if token & SERVED == 0 && token & BEGINS != 0 {
+            client.begin(io, self.file_bytes);
+        } else if token & SERVED == 0 {
             client.handle_computed(io);
         } else if let Medium::Image(served) = &mut client.medium {
             let news = served.handle_later(io, token & u64::from(u32::MAX));

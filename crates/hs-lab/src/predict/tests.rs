@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+
 use hs_device::Medium;
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::ElevatorKind;
@@ -38,7 +40,12 @@ fn image(hot: bool) -> ImageLayout {
     ImageLayout { window_bytes: WINDOW, windows, index, tables, hot: chunks }
 }
 
-fn predict(disk: &Disk, medium: &str, clients: usize) -> Predicted {
+fn crowd(clients: u32, within_ms: u64) -> Crowd {
+    let clients = NonZeroU32::new(clients).expect("somebody");
+    Crowd { clients, within: Nanos::from_millis(within_ms), edge: None }
+}
+
+fn predict(disk: &Disk, medium: &str, crowd: Crowd) -> Predicted {
     let hot = matches!(disk, Disk::Image(layout) if !layout.hot.is_empty());
     let prediction = Prediction {
         program: &program(),
@@ -46,7 +53,7 @@ fn predict(disk: &Disk, medium: &str, clients: usize) -> Predicted {
         disk_bytes: DISK,
         file_bytes: DISK,
         medium: Medium::parse(medium).expect("known"),
-        clients,
+        crowd,
         front: Front { read_ahead_pages: 32, pushed: hot, overlap: Nanos::ZERO },
         served: ServedConfig {
             prefetch: hot.then(PrefetchConfig::default),
@@ -56,13 +63,13 @@ fn predict(disk: &Disk, medium: &str, clients: usize) -> Predicted {
         elevator: ElevatorKind::Headstart,
     };
     let predicted = prediction.run().expect("it fits").expect("it is modelled");
-    assert_eq!(predicted.starts.len(), clients, "everybody gets ready");
+    assert_eq!(predicted.starts.len(), crowd.clients.get() as usize, "everybody gets ready");
     predicted
 }
 
 #[test]
 fn a_raw_start_is_its_program_and_its_waits() {
-    let predicted = predict(&Disk::Raw, "flat-10ms-25mbs-serial", 1);
+    let predicted = predict(&Disk::Raw, "flat-10ms-25mbs-serial", Crowd::ALONE);
     let start = predicted.slowest();
     assert_eq!((predicted.requests, start.waits), (130, 130));
     assert_eq!(start.ready, start.own + start.waited);
@@ -76,7 +83,7 @@ fn a_raw_start_is_its_program_and_its_waits() {
 fn a_hot_region_saves_waits_and_seeks_on_every_medium() {
     for medium in ["cd-24x-cav", "hdd-7200", "flat-10ms-25mbs", "sd-uhs1", "lan-10m", "nvme"] {
         let [raw, unoptimised, optimised] = [Disk::Raw, Disk::Image(image(false)), Disk::Image(image(true))]
-            .map(|disk| predict(&disk, medium, 1));
+            .map(|disk| predict(&disk, medium, Crowd::ALONE));
         let ready = |predicted: &Predicted| predicted.slowest().ready;
         assert!(ready(&optimised) < ready(&unoptimised), "{medium}: {optimised:?} {unoptimised:?}");
         assert!(optimised.seeks * 4 < raw.seeks, "{medium}: {optimised:?} {raw:?}");
@@ -88,10 +95,47 @@ fn a_hot_region_saves_waits_and_seeks_on_every_medium() {
 #[test]
 fn many_clients_share_one_medium() {
     let disk = Disk::Image(image(true));
-    let one = predict(&disk, "lan-10m", 1);
-    let eight = predict(&disk, "lan-10m", 8);
+    let one = predict(&disk, "lan-10m", Crowd::ALONE);
+    let eight = predict(&disk, "lan-10m", crowd(8, 0));
     assert!(eight.bytes >= 7 * one.bytes && eight.slowest().ready > one.slowest().ready, "{one:?} {eight:?}");
-    assert_eq!(predict(&disk, "lan-10m", 8), eight, "the same comes out again");
+    assert_eq!(predict(&disk, "lan-10m", crowd(8, 0)), eight, "the same comes out again");
+}
+
+#[test]
+fn who_begins_together_is_simulated_once_and_nothing_is_lost_by_it() {
+    let disk = Disk::Image(image(true));
+    let edge = |crowd: Crowd| Crowd { edge: Medium::parse("lan-1g").expect("known").link(), ..crowd };
+    for (crowd, what) in [(crowd(10_000, 0), "at once"), (crowd(10_000, 4_000), "within four seconds")] {
+        let direct = predict(&disk, "lan-1g", crowd);
+        let cached = predict(&disk, "lan-10m", edge(crowd));
+        let alone = predict(&disk, "lan-1g", Crowd::ALONE);
+        assert_eq!(direct.bytes, 10_000 * alone.bytes, "{what}");
+        // The link is busy all the time, or nearly.
+        let least = direct.bytes as f64 / 117_685_305.0;
+        let last = direct.slowest().ready.as_secs_f64();
+        assert!(last + 4.0 > least && last < least * 1.2 + 4.0, "{what}: {last} {least}");
+        // A cache asks for each byte once, so a slow origin does for ten thousand.
+        let cached_last = cached.slowest().ready.as_secs_f64();
+        assert!(
+            cached.bytes <= DISK && cached_last < last * 2.0,
+            "{what}: {} {cached_last} {last}",
+            cached.bytes
+        );
+    }
+    assert!((predict(&disk, "lan-1g", crowd(10_000, 0)).jain_index() - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_cohort_of_three_is_three_clients() {
+    let disk = Disk::Image(image(false));
+    // Three that begin within a nanosecond are simulated one by one, three that begin together are not.
+    let together = predict(&disk, "lan-10m", crowd(3, 0));
+    let clients = NonZeroU32::new(3).expect("three");
+    let apart = predict(&disk, "lan-10m", Crowd { clients, within: Nanos(3), edge: None });
+    assert_eq!(together.bytes, apart.bytes);
+    let (one, other) = (together.slowest().ready.as_secs_f64(), apart.slowest().ready.as_secs_f64());
+    // Who of them is a nanosecond earlier decides what is asked for first, here and there.
+    assert!((one / other - 1.0).abs() < 1e-2, "{one} {other}");
 }
 
 #[test]

@@ -29,9 +29,15 @@ pub(crate) struct LabPredict {
     /// In which order requests are served that wait at the same time.
     #[arg(long, value_name = "NAME", default_value = "headstart", value_parser = scheduler)]
     pub scheduler: ElevatorKind,
-    /// So many start at the same moment, from one medium.
-    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u16).range(1..=1000))]
-    pub clients: u16,
+    /// So many start, from one medium: at most 10000 over one link, which they share, else 1000. Each number gets a row.
+    #[arg(long, value_name = "N,...", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub clients: Vec<u32>,
+    /// They begin evenly within so many seconds, not all at one moment.
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
+    pub within: Duration,
+    /// A cache lies near the clients, who reach it over this link, and fetches what it lacks over the link of --medium.
+    #[arg(long, value_name = "LINK", value_parser = MediumParser)]
+    pub edge_cache: Option<Medium>,
     /// Media, layouts and schedulers, in any order: every combination of them gets a row.
     #[arg(long, value_name = "WORD,...", value_delimiter = ',', value_parser = Compared::from_str)]
     pub compare: Vec<Compared>,

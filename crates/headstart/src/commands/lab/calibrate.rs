@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_device::{Model, write_model_file};
-use hs_lab::calibration::{Measured, PROBES, Places, Probe, fit, modelled};
+use hs_lab::calibration::{FITTED, Measured, PROBES, Places, Probe, fit, modelled};
 use serde_json::{Value, json};
 
 use super::direct::{Aligned, DirectFile};
@@ -42,8 +42,7 @@ pub(crate) fn run(args: &LabCalibrate, quiet: bool) -> anyhow::Result<()> {
         measured.iter().map(|measured| Row::of(&model, file.bytes(), *measured, args.seed)).collect();
     let text = write_model_file(&model, &comments(args, &rows));
     // What was fitted must be a model that can be read again.
-    Model::from_toml(&text)
-        .with_context(|| format!("{} cannot be modelled as an SSD", args.path.display()))?;
+    Model::from_toml(&text).with_context(|| format!("{} cannot be modelled", args.path.display()))?;
     if let Some(output) = &args.output {
         write_whole(output, text.as_bytes())?;
     }
@@ -107,7 +106,7 @@ impl Row {
 
 /// How far the model is off: the median over the probes that it was not made from.
 fn error(rows: &[Row]) -> f64 {
-    let mut off: Vec<f64> = rows[5..].iter().map(|row| (row.ratio.max(1.0 / row.ratio)) - 1.0).collect();
+    let mut off: Vec<f64> = rows[FITTED..].iter().map(|row| (row.ratio.max(1.0 / row.ratio)) - 1.0).collect();
     off.sort_by(f64::total_cmp);
     off[off.len() / 2]
 }

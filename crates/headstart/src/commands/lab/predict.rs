@@ -1,6 +1,9 @@
 //! `headstart lab predict`
 
+mod crowds;
 mod layouts;
+
+use std::num::NonZeroU32;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
@@ -23,6 +26,7 @@ struct Case {
     medium: Medium,
     layout: Layout,
     scheduler: ElevatorKind,
+    clients: NonZeroU32,
 }
 
 /// What is known of the start.
@@ -55,30 +59,29 @@ pub(crate) fn run(args: &LabPredict) -> anyhow::Result<()> {
         let program_s = known.program.own_time.as_secs_f64();
         return show::json(&json!({
             "command": known.profile.command,
-            "clients": args.clients,
+            "within_s": args.within.as_secs_f64(),
+            "edge_cache": args.edge_cache.map(|link| link.to_string()),
             "program_s": program_s,
             "overlap_s": known.overlap.as_secs_f64(),
             "rows": rows,
         }));
     }
+    let is_crowd = args.clients != [1];
+    let (columns, cells): (&[&str], fn(&Row) -> Vec<String>) =
+        if is_crowd { (&crowds::COLUMNS, crowds::cells) } else { (&COLUMNS, cells) };
     if args.csv {
-        show::line(COLUMNS.join(","));
+        show::line(columns.join(","));
         for row in &rows {
             show::line(cells(row).join(","));
         }
         return Ok(());
     }
-    let mut table = show::table(&COLUMNS);
+    let mut table = show::table(columns);
     for row in &rows {
         table.add_row(cells(row));
     }
     show::line(table);
-    show::line(format!(
-        "The program itself takes {:.2} s. Waits are those of the slowest of {} client{}.",
-        known.program.own_time.as_secs_f64(),
-        args.clients,
-        if args.clients == 1 { "" } else { "s" }
-    ));
+    show::line(format!("The program itself takes {:.2} s.", known.program.own_time.as_secs_f64()));
     if rows.iter().any(|row| row.estimated) {
         show::line("* the layout was not there and is estimated from what is.");
     }
@@ -134,14 +137,17 @@ fn cases(args: &LabPredict, image: Option<&Image>) -> Vec<Case> {
     if schedulers.is_empty() {
         schedulers.push(args.scheduler);
     }
+    let clients: Vec<NonZeroU32> = args
+        .clients
+        .iter()
+        .map(|clients| NonZeroU32::new(*clients).expect("the parser lets no zero through"))
+        .collect();
     let mut cases = Vec::new();
     for medium in media {
-        for layout in &layouts {
-            cases.extend(schedulers.iter().map(|scheduler| Case {
-                medium,
-                layout: *layout,
-                scheduler: *scheduler,
-            }));
+        for &layout in &layouts {
+            for &scheduler in &schedulers {
+                cases.extend(clients.iter().map(|&clients| Case { medium, layout, scheduler, clients }));
+            }
         }
     }
     cases
@@ -175,7 +181,7 @@ fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> 
         disk_bytes,
         file_bytes,
         medium: case.medium,
-        clients: usize::from(args.clients),
+        crowd: crowds::crowd(args, case)?,
         front: Front {
             read_ahead_pages: u64::from(args.read_ahead) / 4,
             pushed: has_hot,
@@ -209,13 +215,21 @@ const COLUMNS: [&str; 13] = [
     "busy (s)",
 ];
 
+fn seconds(time: Nanos) -> String {
+    format!("{:.2}", time.as_secs_f64())
+}
+
+/// The layout, with a star where it was made up.
+fn layout_of(row: &Row) -> String {
+    format!("{}{}", row.case.layout.name(), if row.estimated { "*" } else { "" })
+}
+
 fn cells(row: &Row) -> Vec<String> {
     let start = row.predicted.slowest();
-    let seconds = |time: Nanos| format!("{:.2}", time.as_secs_f64());
     let Predicted { requests, bytes, seeks, busy, .. } = row.predicted;
     vec![
         row.case.medium.to_string(),
-        format!("{}{}", row.case.layout.name(), if row.estimated { "*" } else { "" }),
+        layout_of(row),
         row.case.scheduler.name().to_owned(),
         seconds(start.ready),
         seconds(start.opened),
@@ -239,7 +253,10 @@ fn to_json(row: &Row) -> Value {
         "layout": row.case.layout.name(),
         "estimated": row.estimated,
         "scheduler": row.case.scheduler.name(),
+        "clients": row.case.clients,
         "ready_s": start.ready.as_secs_f64(),
+        "median_ready_s": row.predicted.median_ready().as_secs_f64(),
+        "jain_index": row.predicted.jain_index(),
         "opening_s": start.opened.as_secs_f64(),
         "program_s": start.own.as_secs_f64(),
         "wait_s": start.waited.as_secs_f64(),

@@ -1,0 +1,58 @@
+//! Many clients: who they are, and what a table says of them.
+
+use anyhow::{Context, bail};
+use hs_lab::predict::Crowd;
+
+use super::{Case, Row, layout_of, seconds};
+use crate::cli::LabPredict;
+use crate::show;
+
+/// Clients that are simulated one by one, where they do not share a link.
+const MOST_APART: u32 = 1_000;
+
+/// Who starts.
+pub(super) fn crowd(args: &LabPredict, case: Case) -> anyhow::Result<Crowd> {
+    let Case { medium, clients, .. } = case;
+    let edge = args
+        .edge_cache
+        .map(|edge| edge.link().with_context(|| format!("--edge-cache {edge} is no link: use one as lan-1g")))
+        .transpose()?;
+    if medium.link().is_none() {
+        if edge.is_some() {
+            bail!("{medium} is no link: an edge cache fetches over a link as wan-20ms, which --medium names");
+        }
+        if clients.get() > MOST_APART {
+            bail!("{medium} is no link: at most {MOST_APART} clients of it can be simulated");
+        }
+    }
+    Ok(Crowd { clients, within: args.within.into(), edge })
+}
+
+pub(super) const COLUMNS: [&str; 10] = [
+    "medium",
+    "layout",
+    "scheduler",
+    "clients",
+    "median ready (s)",
+    "worst ready (s)",
+    "worst waits (s)",
+    "Jain's index",
+    "requests at origin",
+    "MB at origin",
+];
+
+pub(super) fn cells(row: &Row) -> Vec<String> {
+    let slowest = row.predicted.slowest();
+    vec![
+        row.case.medium.to_string(),
+        layout_of(row),
+        row.case.scheduler.name().to_owned(),
+        row.case.clients.to_string(),
+        seconds(row.predicted.median_ready()),
+        seconds(slowest.ready),
+        seconds(slowest.waited),
+        format!("{:.4}", row.predicted.jain_index()),
+        row.predicted.requests.to_string(),
+        show::megabytes(row.predicted.bytes),
+    ]
+}
