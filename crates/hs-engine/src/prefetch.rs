@@ -97,6 +97,8 @@ const TRUSTED_MISSES: u64 = 24;
 /// How much earlier than one latency before its end a request is followed by the next: waking takes
 /// time, and a medium that waits is lost for good.
 const EARLY: Nanos = Nanos::from_millis(2);
+/// As long as nobody has shown that he wants the stream, it leaves a medium that overlaps requests alone for this part of its latency.
+const CAREFUL_SHARE: u64 = 4;
 /// For so long after a miss another is expected, and requests are kept short.
 const RECENT: Nanos = Nanos::from_millis(2_000);
 /// Or for as long as so many reads elsewhere take, on a slow medium.
@@ -543,12 +545,20 @@ impl Prefetch {
         }
         let behind: u64 =
             self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
-        let expected = (behind > 0).then(|| front.asked + self.estimate.latency());
+        let latency = self.estimate.latency();
+        // What has not come by the end of the one before it comes then, or later.
+        let expected = (behind > 0).then(|| (front.asked + latency).max(self.last_done.unwrap_or_default()));
         match front.done(expected, self.chunks.stored(&front.chunks), &self.estimate) {
             Some(done) => {
                 let done = done + self.estimate.transfer(behind).unwrap_or_default();
-                let early = if self.is_missing(now) { Nanos::ZERO } else { EARLY };
-                Turn::At(done.saturating_sub(self.estimate.latency() + early))
+                let ahead = if self.evidence.is_careful(now) {
+                    Nanos(latency.0 / CAREFUL_SHARE * (CAREFUL_SHARE - 1))
+                } else if self.is_missing(now) {
+                    latency
+                } else {
+                    latency + EARLY
+                };
+                Turn::At(done.saturating_sub(ahead))
             }
             None => Turn::Unknown,
         }

@@ -118,9 +118,11 @@ impl Program {
             self.next_chunk += 1;
             if self.stream.has(chunk) {
                 self.stream.policy().handle_used();
+                self.stream.turn(io);
                 return self.finish(io);
             }
             self.stream.policy().handle_wanted(io.now(), chunk);
+            self.stream.turn(io);
             if self.stream.joins(chunk) {
                 self.waiting = Waiting::Chunk(chunk);
                 return;
