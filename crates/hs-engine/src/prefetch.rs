@@ -1,7 +1,10 @@
 //! Which run of hot chunks to ask for next, and whether to join the stream or seek.
 
 mod chunks;
+mod config;
 mod deadlines;
+mod evidence;
+mod in_flight;
 #[cfg(test)]
 mod tests;
 
@@ -11,77 +14,12 @@ use std::ops::Range;
 use hs_units::Nanos;
 
 use self::chunks::Chunks;
+pub use self::config::{ChunkSize, LateRule, PrefetchConfig};
 use self::deadlines::Deadlines;
 pub use self::deadlines::PrefetchRate;
+use self::evidence::Evidence;
+use self::in_flight::InFlight;
 use crate::MediumEstimate;
-
-/// Bytes of one hot chunk, in the image and once decompressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ChunkSize {
-    /// Bytes in the image file.
-    pub stored_bytes: u32,
-    /// Bytes of the disk.
-    pub raw_bytes: u32,
-}
-
-/// Limits of the prefetch.
-#[derive(Clone, Copy, Debug)]
-pub struct PrefetchConfig {
-    /// Decompressed bytes that may wait in memory for their readers.
-    pub budget_bytes: u64,
-    /// Size of the first request; later ones double until a limit stops them.
-    pub first_request_bytes: u64,
-    /// No request is larger, however fast the medium.
-    pub max_request_bytes: u64,
-    /// No request may occupy the medium for longer than this, by the estimate so far: it is what a
-    /// demand read may have to wait for on a medium that serves one request at a time.
-    pub max_occupancy: Nanos,
-    /// The same for a medium that overlaps requests, where small requests cost nothing, and while somebody
-    /// needs what the profile does not have.
-    pub max_occupancy_contended: Nanos,
-    /// Whether requests are as small as costs next to nothing, and smaller where somebody has to wait for them. Otherwise
-    /// only the two limits above hold, which is for experiments.
-    pub yields: bool,
-    /// So many requests are under way at once at most, and never more than [`Prefetch::MOST_UNDER_WAY`]: one, where the medium sends
-    /// what comes next without being asked.
-    pub most_under_way: usize,
-    /// What somebody does who needs a hot chunk that has not been asked for yet.
-    pub late: LateRule,
-    /// By cost, nobody leaves the stream to save less than this: for media whose requests cost others something, as those to a server do.
-    pub least_gain: Nanos,
-    /// How fast it goes while nobody waits for it.
-    pub rate: PrefetchRate,
-}
-
-/// What somebody does who needs a hot chunk that has not been asked for yet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LateRule {
-    /// Whatever costs less, by what the medium has shown of itself.
-    #[default]
-    ByCost,
-    /// Always wait for the stream.
-    Join,
-    /// Always ask for it out of turn.
-    Fetch,
-}
-
-impl Default for PrefetchConfig {
-    fn default() -> Self {
-        Self {
-            budget_bytes: 256 << 20,
-            first_request_bytes: 512 << 10,
-            max_request_bytes: 8 << 20,
-            // Three tenths of a second keep the price of one 10 ms latency a request near 3%.
-            max_occupancy: Nanos::from_millis(300),
-            max_occupancy_contended: Nanos::from_millis(40),
-            yields: true,
-            most_under_way: Prefetch::MOST_UNDER_WAY,
-            late: LateRule::ByCost,
-            least_gain: Nanos::ZERO,
-            rate: PrefetchRate::Full,
-        }
-    }
-}
 
 /// Names a request that [`Prefetch::poll`] asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -147,36 +85,6 @@ pub enum Late {
     Fetch,
 }
 
-#[derive(Debug)]
-struct InFlight {
-    id: RequestId,
-    chunks: Range<u32>,
-    /// Bytes that it brings before those of the chunks.
-    bytes_before: u64,
-    asked: Nanos,
-    /// Asked while another was under way: its first byte says nothing of the medium's latency.
-    queued: bool,
-    first_byte: Option<Nanos>,
-    /// When so many stored bytes of it had come.
-    seen: Option<(Nanos, u64)>,
-}
-
-impl InFlight {
-    /// When the last byte of its chunks, which are so many, will come: by its own rate so far, else by that of
-    /// the requests before it. `expected` is when its first byte should come, if that is known.
-    fn done(&self, expected: Option<Nanos>, chunk_bytes: u64, estimate: &MediumEstimate) -> Option<Nanos> {
-        let first_byte = self.first_byte.or(expected)?;
-        let bytes = self.bytes_before + chunk_bytes;
-        let transfer = match self.seen {
-            Some((at, seen)) => {
-                Nanos((at.saturating_sub(first_byte).0 as f64 / seen as f64 * bytes as f64) as u64)
-            }
-            None => estimate.transfer(bytes)?,
-        };
-        Some(first_byte + transfer)
-    }
-}
-
 /// When the next request may be made.
 enum Turn {
     Now,
@@ -189,6 +97,8 @@ const TRUSTED_MISSES: u64 = 24;
 /// How much earlier than one latency before its end a request is followed by the next: waking takes
 /// time, and a medium that waits is lost for good.
 const EARLY: Nanos = Nanos::from_millis(2);
+/// As long as nobody has shown that he wants the stream, it leaves a medium that overlaps requests alone for this part of its latency.
+const CAREFUL_SHARE: u64 = 4;
 /// For so long after a miss another is expected, and requests are kept short.
 const RECENT: Nanos = Nanos::from_millis(2_000);
 /// Or for as long as so many reads elsewhere take, on a slow medium.
@@ -241,6 +151,9 @@ pub struct Prefetch {
     /// The latest requests that were answered: when they were made, and when answered.
     answered: VecDeque<(Nanos, Nanos)>,
     overlaps: bool,
+    evidence: Evidence,
+    /// Whether the last decision was to stand back, since nothing speaks for the stream.
+    stands_back: bool,
     ended: Option<EndReason>,
 }
 
@@ -254,6 +167,7 @@ impl Prefetch {
         let ended = sizes.is_empty().then_some(EndReason::Nothing);
         Self {
             budget_bytes: config.budget_bytes,
+            evidence: Evidence::new(config.sees_use),
             config,
             next: 0,
             request_bytes: config.first_request_bytes,
@@ -269,6 +183,7 @@ impl Prefetch {
             last_done: None,
             answered: VecDeque::with_capacity(ANSWERED),
             overlaps: false,
+            stands_back: false,
             ended,
         }
     }
@@ -282,6 +197,17 @@ impl Prefetch {
     /// Somebody waits for a hot chunk, and so for the stream up to there.
     pub fn handle_wanted(&mut self, now: Nanos, chunk: u32) {
         self.deadlines.handle_wanted(now, chunk);
+        self.evidence.handle_wanted(chunk);
+    }
+
+    /// Somebody read something of the hot region that was there: the stream is of use.
+    pub const fn handle_used(&mut self) {
+        self.evidence.handle_used();
+    }
+
+    /// From now on nobody is told of what is read, since somebody else than the caller has the pages.
+    pub const fn handle_use_hidden(&mut self) {
+        self.evidence.hide_use();
     }
 
     /// How far the stream was ahead of need when it was least, in seconds: negative when something came too late, `None` when it is not known
@@ -321,7 +247,10 @@ impl Prefetch {
                 return Next::WaitUntil(free_again);
             }
         }
-        match self.next_turn() {
+        if let Some(next) = self.stand_back(now) {
+            return next;
+        }
+        match self.next_turn(now) {
             Turn::Now => {}
             Turn::At(then) if then <= now => {}
             Turn::At(then) => return Next::WaitUntil(then),
@@ -460,6 +389,7 @@ impl Prefetch {
     /// Somebody waits for the medium for something that the hot region does not hold.
     pub fn handle_miss(&mut self, now: Nanos) {
         self.misses += 1;
+        self.evidence.handle_miss(now);
         self.demand_under_way += 1;
         self.last_demand = now;
         self.disturbed = now;
@@ -468,6 +398,7 @@ impl Prefetch {
     /// What [`Prefetch::handle_miss`] announced has been answered.
     pub fn handle_miss_answered(&mut self, now: Nanos) {
         self.demand_under_way = self.demand_under_way.saturating_sub(1);
+        self.evidence.handle_miss_answered(now);
         self.last_demand = now;
         self.disturbed = now;
     }
@@ -502,10 +433,17 @@ impl Prefetch {
     }
 
     /// Whether nothing is under way, and nobody can say when something will be: chunks must be released
-    /// first, or the profile is doubted and there must be a pause.
+    /// first, or there must be a pause, because the profile is doubted or nobody uses what it brings.
     #[must_use]
     pub fn stands_still(&self) -> bool {
-        self.is_blocked() || (self.is_doubted() && self.ended.is_none() && self.in_flight.is_empty())
+        let waits_for_pause = self.is_doubted() || self.stands_back;
+        self.is_blocked() || (waits_for_pause && self.ended.is_none() && self.in_flight.is_empty())
+    }
+
+    /// Whether it does nothing because nobody uses what it brings, while others wait for the medium.
+    #[must_use]
+    pub const fn stands_back(&self) -> bool {
+        self.stands_back
     }
 
     /// Whether nothing is under way and nothing can be asked for until chunks are released.
@@ -566,22 +504,61 @@ impl Prefetch {
         self.answered.push_back((asked, now));
     }
 
+    /// Whether nothing may be asked for because nobody uses what the stream brings.
+    fn stand_back(&mut self, now: Nanos) -> Option<Next> {
+        let jump = self.estimate.jump().unwrap_or(UNKNOWN_JUMP);
+        let until = self.evidence.stands_back_for(self.next, jump).map(|pause| self.last_demand + pause);
+        let next = match until {
+            Some(_) if self.demand_under_way > 0 => Some(Next::Wait),
+            Some(until) if now < until => Some(Next::WaitUntil(until)),
+            _ => None,
+        };
+        self.stands_back = next.is_some();
+        next
+    }
+
+    /// Whether each request would keep a reader for about as long as his own takes, and nobody has shown yet that he wants the stream:
+    /// then it leaves half of the medium's time free. A request that goes on where the last one ended and yet costs what the first one did
+    /// is that of a link which does not overlap requests.
+    fn is_careful(&self, now: Nanos) -> bool {
+        let costs = self.estimate.gap().is_some_and(|gap| gap.0 > self.estimate.latency().0 / 2);
+        costs && !self.overlaps && self.evidence.is_careful(now)
+    }
+
     /// Another request is made one latency before what is under way is done: early enough that a medium
     /// which overlaps requests never pauses, and so late that on one which does not a demand read
     /// finds at most one request before it.
-    fn next_turn(&self) -> Turn {
-        let Some(front) = self.in_flight.front() else { return Turn::Now };
+    fn next_turn(&self, now: Nanos) -> Turn {
+        let careful = self.is_careful(now);
+        let Some(front) = self.in_flight.front() else {
+            return match self.answered.back() {
+                Some((asked, answered)) if careful => Turn::At(*answered + answered.saturating_sub(*asked)),
+                _ => Turn::Now,
+            };
+        };
+        if careful {
+            return Turn::Unknown;
+        }
         let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 }.min(self.config.most_under_way);
         if self.in_flight.len() >= most {
             return Turn::Unknown;
         }
         let behind: u64 =
             self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
-        let expected = (behind > 0).then(|| front.asked + self.estimate.latency());
+        let latency = self.estimate.latency();
+        // What has not come by the end of the one before it comes then, or later.
+        let expected = (behind > 0).then(|| (front.asked + latency).max(self.last_done.unwrap_or_default()));
         match front.done(expected, self.chunks.stored(&front.chunks), &self.estimate) {
             Some(done) => {
                 let done = done + self.estimate.transfer(behind).unwrap_or_default();
-                Turn::At(done.saturating_sub(self.estimate.latency() + EARLY))
+                let ahead = if self.evidence.is_careful(now) {
+                    Nanos(latency.0 / CAREFUL_SHARE * (CAREFUL_SHARE - 1))
+                } else if self.is_missing(now) {
+                    latency
+                } else {
+                    latency + EARLY
+                };
+                Turn::At(done.saturating_sub(ahead))
             }
             None => Turn::Unknown,
         }
@@ -603,18 +580,27 @@ impl Prefetch {
         }
     }
 
+    /// Whether somebody missed so lately that another miss is expected.
+    fn is_missing(&self, now: Nanos) -> bool {
+        let recent = if self.config.yields {
+            RECENT.max(Nanos(self.estimate.jump().unwrap_or_default().0.saturating_mul(RECENT_JUMPS)))
+        } else {
+            RECENT_UNYIELDING
+        };
+        self.misses > 0 && now < self.last_demand + recent
+    }
+
     /// How long the next request may occupy the medium.
     fn occupancy(&self, now: Nanos) -> Nanos {
         let jump = self.estimate.jump();
-        let recent = match jump {
-            _ if !self.config.yields => RECENT_UNYIELDING,
-            jump => RECENT.max(Nanos(jump.unwrap_or_default().0.saturating_mul(RECENT_JUMPS))),
-        };
-        let missing = self.misses > 0 && now < self.last_demand + recent;
+        let missing = self.is_missing(now);
         let contended = self.overlaps || missing;
         let most = if contended { self.config.max_occupancy_contended } else { self.config.max_occupancy };
         if !self.config.yields {
             return most;
+        }
+        if self.is_careful(now) || (self.estimate.gap().is_none() && self.evidence.is_careful(now)) {
+            return Nanos::ZERO;
         }
         if self.overlaps {
             // Several small requests under way are as good as a large one, and a read waits for less.
@@ -678,6 +664,7 @@ impl Prefetch {
     }
 
     fn start(&mut self, asked: Nanos, chunks: Range<u32>, bytes_before: u64) -> RequestId {
+        self.evidence.handle_request(asked);
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.next = chunks.end;

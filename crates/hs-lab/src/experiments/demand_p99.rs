@@ -117,8 +117,12 @@ impl Program {
             }
             self.next_chunk += 1;
             if self.stream.has(chunk) {
+                self.stream.policy().handle_used();
+                self.stream.turn(io);
                 return self.finish(io);
             }
+            self.stream.policy().handle_wanted(io.now(), chunk);
+            self.stream.turn(io);
             if self.stream.joins(chunk) {
                 self.waiting = Waiting::Chunk(chunk);
                 return;
@@ -212,7 +216,7 @@ impl Policy {
 
     fn prefetch(self) -> Option<PrefetchConfig> {
         let config = PrefetchConfig::default();
-        (self != Self::Nothing).then_some(PrefetchConfig { yields: self == Self::Ours, ..config })
+        (self != Self::Nothing).then_some(PrefetchConfig { yields: self == Self::Ours, sees_use: self == Self::Ours, ..config })
     }
 
     fn queue(self, config: QueueConfig) -> QueueConfig {
