@@ -126,7 +126,7 @@ mod tests {
         let observed = Observed { accesses, ..Observed::default() };
         let usage = account(&observed, prefetched);
         let all = [usage.used_bytes, usage.late_bytes, usage.unused_bytes, usage.mapped_only_bytes];
-        assert_eq!(usage.total_bytes(), all.iter().sum());
+        assert_eq!(usage.total_bytes(), all.iter().sum::<u64>());
         all.map(|bytes| bytes / BLOCK_BYTES)
     }
 
