@@ -365,9 +365,13 @@ impl Shared {
         pending.missing = pending.found.iter().filter(|found| found.is_none()).count();
         // What the hot region holds is scattered by nature: only cold windows tell of a sequential reader.
         let windows = cold_windows(&pending.spans);
+        let used = asker.class == Class::Demand && self.uses_stream(&pending);
         if pending.missing == 0 {
             self.mark_served(&mut memory, &pending);
             drop(memory);
+            if used {
+                self.policy.used();
+            }
             self.answer(pending);
             return windows.for_each(|window| self.read_ahead(asker, window));
         }
@@ -403,6 +407,9 @@ impl Shared {
         let missed = pending.missed;
         memory.wait(pending, &wanted);
         drop(memory);
+        if used {
+            self.policy.used();
+        }
         if missed {
             log::debug!(
                 "{}: miss at blocks {}",
@@ -423,6 +430,14 @@ impl Shared {
             coming.into_iter().for_each(|key| self.jobs.hurry(key));
         }
         windows.for_each(|window| self.read_ahead(asker, window));
+    }
+
+    /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to come.
+    fn uses_stream(&self, pending: &Pending) -> bool {
+        let spans = pending.spans.iter().zip(&pending.found);
+        spans
+            .filter(|(_, found)| found.is_some())
+            .any(|(span, _)| matches!(span.key, Key::Hot(chunk) if !self.policy.is_expected(chunk)))
     }
 
     /// Lets the readers of a hot chunk wait for the stream; false when they must fetch it.
