@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use hs_engine::Neighbours;
 use hs_engine::cache::{CacheUsage, PolicyKind};
 use hs_engine::queue::{Class, ClientKey, QueueConfig, QueueMetrics};
+use hs_engine::{Neighbours, Recorded};
 use hs_format::Decompressor;
 use hs_units::{BLOCK_BYTES, ByteRange, Lba, Nanos};
 use parking_lot::Mutex;
@@ -249,6 +249,12 @@ impl Reader {
     #[must_use]
     pub fn queue_metrics(&self) -> QueueMetrics {
         self.shared.jobs.metrics()
+    }
+
+    /// The last events of the queue before the medium, at most so many, the oldest first; times are since the reader was made.
+    #[must_use]
+    pub fn queue_events(&self, most: usize) -> Vec<Recorded> {
+        self.shared.jobs.events(most)
     }
 
     /// In which order chunks are fetched.

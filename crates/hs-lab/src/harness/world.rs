@@ -81,6 +81,8 @@ pub struct World {
     wanted: BTreeMap<Piece, Wanted>,
     purposes: BTreeMap<u64, Purpose>,
     next_tag: u64,
+    /// Requests that are in service.
+    sent: BTreeSet<u64>,
     dispatches: Vec<Option<(Dispatch, Answer)>>,
     in_service: [u32; Class::COUNT],
     /// Requests that wait in the queue, by class, and since when that class has not been served.
@@ -149,6 +151,7 @@ impl World {
             wanted: BTreeMap::new(),
             purposes: BTreeMap::new(),
             next_tag: 0,
+            sent: BTreeSet::new(),
             dispatches: Vec::new(),
             in_service: [0; Class::COUNT],
             waiting: [0; Class::COUNT],
@@ -402,6 +405,7 @@ impl World {
         assert!(!tags.is_empty(), "{self}: a dispatch of nothing");
         for tag in tags {
             let purpose = self.purposes.remove(&tag);
+            self.sent.remove(&tag);
             let purpose = purpose.unwrap_or_else(|| panic!("{self}: request {tag} has ended twice"));
             let range = self.range_of(&purpose);
             let holds = dispatch.range.offset <= range.offset && range.end() <= dispatch.range.end();
@@ -528,7 +532,11 @@ impl World {
 
     fn send(&mut self, dispatch: Dispatch) {
         let class = dispatch.class.index();
-        let members = self.queue.tags(dispatch.id).count() as u64;
+        let tags: Vec<u64> = self.queue.tags(dispatch.id).map(|tag| tag.0).collect();
+        let members = tags.len() as u64;
+        for tag in tags {
+            assert!(self.sent.insert(tag), "{self}: request {tag} was sent twice");
+        }
         let bound = Nanos(self.longest_service.0 * Class::COUNT as u64);
         for lower in 0..Class::COUNT {
             let waited = self.now.saturating_sub(self.since[lower]);
