@@ -64,7 +64,7 @@ impl PlantedQueue {
         for class in &mut config.classes {
             match fault {
                 Some(Fault::Starves) => class.ageing = Nanos(u64::MAX / 2),
-                Some(Fault::IgnoresDepth) => class.depth += 8,
+                Some(Fault::IgnoresDepth) => class.depth += 1,
                 _ => {}
             }
         }

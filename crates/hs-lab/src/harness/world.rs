@@ -540,9 +540,9 @@ impl World {
         let bound = Nanos(self.longest_service.0 * Class::COUNT as u64);
         for lower in 0..Class::COUNT {
             let waited = self.now.saturating_sub(self.since[lower]);
-            let limit = self.config.classes[lower].ageing + bound;
-            // Demand has no ageing: it is first, and waits for what is in service.
-            let limit = if lower == 0 { limit + bound + Nanos::from_millis(1_000) } else { limit };
+            // Demand has no ageing: it is first, and waits for what is in service, and while an elevator waits for a stream.
+            let waits = if lower == 0 { self.config.slice_idle } else { self.config.classes[lower].ageing };
+            let limit = waits + bound;
             assert!(
                 self.waiting[lower] == 0 || waited <= limit,
                 "{self}: class {lower} was not served for {waited}, more than {limit}"
@@ -554,11 +554,7 @@ impl World {
         self.in_service[class] += 1;
         let lower_ones: u32 = self.in_service[class..].iter().sum();
         let depth = self.config.classes[class].depth;
-        // What is due goes although its class has no room, one request of each.
-        assert!(
-            lower_ones <= depth + Class::COUNT as u32,
-            "{self}: {lower_ones} requests in service, of {depth}"
-        );
+        assert!(lower_ones <= depth, "{self}: {lower_ones} requests in service, of {depth}");
         let answer = self.medium.serve(self.now, dispatch.range, &mut self.prng);
         self.longest_service = self.longest_service.max(answer.done.saturating_sub(self.now));
         let number = self.dispatches.len();
