@@ -205,6 +205,12 @@ impl Prefetch {
         self.evidence.handle_used();
     }
 
+    /// Whether a use would change anything.
+    #[must_use]
+    pub const fn has_doubts(&self) -> bool {
+        self.evidence.has_doubts()
+    }
+
     /// From now on nobody is told of what is read, since somebody else than the caller has the pages.
     pub const fn handle_use_hidden(&mut self) {
         self.evidence.hide_use();
@@ -506,8 +512,8 @@ impl Prefetch {
 
     /// Whether nothing may be asked for because nobody uses what the stream brings.
     fn stand_back(&mut self, now: Nanos) -> Option<Next> {
-        let jump = self.estimate.jump().unwrap_or(UNKNOWN_JUMP);
-        let until = self.evidence.stands_back_for(self.next, jump).map(|pause| self.last_demand + pause);
+        let read = self.read_elsewhere(UNKNOWN_JUMP);
+        let until = self.evidence.stands_back_for(self.next, read).map(|pause| self.last_demand + pause);
         let next = match until {
             Some(_) if self.demand_under_way > 0 => Some(Next::Wait),
             Some(until) if now < until => Some(Next::WaitUntil(until)),
@@ -517,12 +523,20 @@ impl Prefetch {
         next
     }
 
-    /// Whether each request would keep a reader for about as long as his own takes, and nobody has shown yet that he wants the stream:
-    /// then it leaves half of the medium's time free. A request that goes on where the last one ended and yet costs what the first one did
-    /// is that of a link which does not overlap requests.
+    /// Whether nobody has shown yet that he wants the stream, so that the first who comes may want something else.
     fn is_careful(&self, now: Nanos) -> bool {
-        let costs = self.estimate.gap().is_some_and(|gap| gap.0 > self.estimate.latency().0 / 2);
-        costs && !self.overlaps && self.evidence.is_careful(now)
+        self.evidence.is_careful(now, self.read_elsewhere(self.estimate.latency()))
+    }
+
+    /// How long a small read elsewhere takes; its jump is `unknown` as long as none was seen.
+    fn read_elsewhere(&self, unknown: Nanos) -> Nanos {
+        self.estimate.jump().unwrap_or(unknown) + self.estimate.transfer(LEAST_REQUEST).unwrap_or_default()
+    }
+
+    /// Whether each request keeps a reader for about as long as his own takes, however small it is. A request that goes on where the
+    /// last one ended and yet costs what the first one did is that of a link which does not overlap requests.
+    fn has_dear_requests(&self) -> bool {
+        !self.overlaps && self.estimate.gap().is_some_and(|gap| gap.0 > self.estimate.latency().0 / 2)
     }
 
     /// Another request is made one latency before what is under way is done: early enough that a medium
@@ -530,13 +544,17 @@ impl Prefetch {
     /// finds at most one request before it.
     fn next_turn(&self, now: Nanos) -> Turn {
         let careful = self.is_careful(now);
+        let halves = careful && self.has_dear_requests();
         let Some(front) = self.in_flight.front() else {
             return match self.answered.back() {
-                Some((asked, answered)) if careful => Turn::At(*answered + answered.saturating_sub(*asked)),
+                // It leaves two thirds of the medium's time free.
+                Some((asked, answered)) if halves => {
+                    Turn::At(*answered + answered.saturating_sub(*asked) + answered.saturating_sub(*asked))
+                }
                 _ => Turn::Now,
             };
         };
-        if careful {
+        if halves {
             return Turn::Unknown;
         }
         let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 }.min(self.config.most_under_way);
@@ -551,7 +569,7 @@ impl Prefetch {
         match front.done(expected, self.chunks.stored(&front.chunks), &self.estimate) {
             Some(done) => {
                 let done = done + self.estimate.transfer(behind).unwrap_or_default();
-                let ahead = if self.evidence.is_careful(now) {
+                let ahead = if careful {
                     Nanos(latency.0 / CAREFUL_SHARE * (CAREFUL_SHARE - 1))
                 } else if self.is_missing(now) {
                     latency
@@ -599,7 +617,8 @@ impl Prefetch {
         if !self.config.yields {
             return most;
         }
-        if self.is_careful(now) || (self.estimate.gap().is_none() && self.evidence.is_careful(now)) {
+        let careful = self.is_careful(now);
+        if careful && (self.has_dear_requests() || self.estimate.gap().is_none()) {
             return Nanos::ZERO;
         }
         if self.overlaps {
@@ -612,6 +631,7 @@ impl Prefetch {
         let gaps = |count: u64| Nanos(gap.0.saturating_mul(count));
         let limit = match jump {
             Some(jump) if missing => Nanos(jump.0 / SHARE_OF_JUMP).max(gaps(LEAST_GAPS)),
+            _ if careful => gaps(LEAST_GAPS).max(LEAST_OCCUPANCY),
             _ => gaps(CHEAP_GAPS).max(LEAST_OCCUPANCY),
         };
         most.min(limit)

@@ -87,8 +87,8 @@ impl Queue {
     }
 
     /// The events that are kept, if they are.
-    pub const fn recorder(&mut self) -> Option<&mut Recorder> {
-        self.recorder.as_mut()
+    pub const fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_ref()
     }
 
     /// Somebody wants something. [`Queue::poll`] afterwards.

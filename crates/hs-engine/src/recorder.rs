@@ -72,10 +72,6 @@ pub struct Recorder {
     ring: Box<[Recorded]>,
     /// Events that were recorded, ever.
     recorded: u64,
-    /// Events that were taken out or overwritten.
-    gone: u64,
-    /// Events that were overwritten before they were taken out.
-    lost: u64,
 }
 
 impl Recorder {
@@ -85,7 +81,7 @@ impl Recorder {
         let nothing = Event::Withdrawn { tag: RequestTag(0) };
         let empty = Recorded { at: Nanos::ZERO, event: nothing };
         let ring = vec![empty; capacity.max(1).next_power_of_two()].into_boxed_slice();
-        Self { ring, recorded: 0, gone: 0, lost: 0 }
+        Self { ring, recorded: 0 }
     }
 
     /// Keeps an event.
@@ -93,25 +89,18 @@ impl Recorder {
         let place = self.place(self.recorded);
         self.ring[place] = Recorded { at, event };
         self.recorded += 1;
-        if self.recorded - self.gone > self.ring.len() as u64 {
-            self.gone += 1;
-            self.lost += 1;
-        }
     }
 
-    /// Takes out the oldest event that is kept.
-    pub fn take(&mut self) -> Option<Recorded> {
-        (self.gone < self.recorded).then(|| {
-            let place = self.place(self.gone);
-            self.gone += 1;
-            self.ring[place]
-        })
+    /// The last `most` events that are kept, the oldest first.
+    pub fn last(&self, most: usize) -> impl Iterator<Item = Recorded> {
+        let kept = (self.ring.len() as u64).min(self.recorded).min(most as u64);
+        (self.recorded - kept..self.recorded).map(|number| self.ring[self.place(number)])
     }
 
-    /// Events that were overwritten before they were taken out.
+    /// Events that were overwritten.
     #[must_use]
     pub const fn lost(&self) -> u64 {
-        self.lost
+        self.recorded.saturating_sub(self.ring.len() as u64)
     }
 
     const fn place(&self, number: u64) -> usize {
@@ -126,15 +115,13 @@ mod tests {
     #[test]
     fn the_last_events_are_kept_in_order_and_the_others_counted() {
         let mut recorder = Recorder::new(3);
-        assert_eq!(recorder.take(), None);
+        assert_eq!(recorder.last(9).count(), 0);
         for tag in 0..7 {
             recorder.record(Nanos(tag), Event::Withdrawn { tag: RequestTag(tag) });
         }
         assert_eq!(recorder.lost(), 3);
-        let kept: Vec<_> = std::iter::from_fn(|| recorder.take()).map(|recorded| recorded.at.0).collect();
-        assert_eq!(kept, [3, 4, 5, 6]);
-        recorder.record(Nanos(9), Event::Withdrawn { tag: RequestTag(9) });
-        assert_eq!(recorder.take().map(|recorded| recorded.at), Some(Nanos(9)));
-        assert_eq!((recorder.take(), recorder.lost()), (None, 3));
+        let kept = |most| recorder.last(most).map(|recorded| recorded.at.0).collect::<Vec<_>>();
+        assert_eq!(kept(9), [3, 4, 5, 6]);
+        assert_eq!(kept(2), [5, 6]);
     }
 }

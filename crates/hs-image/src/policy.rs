@@ -13,6 +13,8 @@ pub trait HotPolicy: Send + Sync {
     fn is_expected(&self, _chunk: u32) -> bool {
         false
     }
+    /// Somebody was given something of a hot chunk that had come, and had not asked for it only because it was to come.
+    fn used(&self) {}
     /// Somebody has begun to wait for the medium for something outside the hot region.
     fn miss(&self);
     /// The wait that [`HotPolicy::miss`] announced is over.

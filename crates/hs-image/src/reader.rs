@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use hs_engine::Neighbours;
 use hs_engine::cache::{CacheUsage, PolicyKind};
 use hs_engine::queue::{Class, ClientKey, QueueConfig, QueueMetrics};
+use hs_engine::{Neighbours, Recorded};
 use hs_format::Decompressor;
 use hs_units::{BLOCK_BYTES, ByteRange, Lba, Nanos};
 use parking_lot::Mutex;
@@ -251,6 +251,12 @@ impl Reader {
         self.shared.jobs.metrics()
     }
 
+    /// The last events of the queue before the medium, at most so many, the oldest first; times are since the reader was made.
+    #[must_use]
+    pub fn queue_events(&self, most: usize) -> Vec<Recorded> {
+        self.shared.jobs.events(most)
+    }
+
     /// In which order chunks are fetched.
     #[must_use]
     pub fn queue_config(&self) -> QueueConfig {
@@ -365,9 +371,13 @@ impl Shared {
         pending.missing = pending.found.iter().filter(|found| found.is_none()).count();
         // What the hot region holds is scattered by nature: only cold windows tell of a sequential reader.
         let windows = cold_windows(&pending.spans);
+        let used = asker.class == Class::Demand && self.uses_stream(&pending);
         if pending.missing == 0 {
             self.mark_served(&mut memory, &pending);
             drop(memory);
+            if used {
+                self.policy.used();
+            }
             self.answer(pending);
             return windows.for_each(|window| self.read_ahead(asker, window));
         }
@@ -403,6 +413,9 @@ impl Shared {
         let missed = pending.missed;
         memory.wait(pending, &wanted);
         drop(memory);
+        if used {
+            self.policy.used();
+        }
         if missed {
             log::debug!(
                 "{}: miss at blocks {}",
@@ -423,6 +436,14 @@ impl Shared {
             coming.into_iter().for_each(|key| self.jobs.hurry(key));
         }
         windows.for_each(|window| self.read_ahead(asker, window));
+    }
+
+    /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to come.
+    fn uses_stream(&self, pending: &Pending) -> bool {
+        let spans = pending.spans.iter().zip(&pending.found);
+        spans
+            .filter(|(_, found)| found.is_some())
+            .any(|(span, _)| matches!(span.key, Key::Hot(chunk) if !self.policy.is_expected(chunk)))
     }
 
     /// Lets the readers of a hot chunk wait for the stream; false when they must fetch it.

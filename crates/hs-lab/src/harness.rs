@@ -10,13 +10,17 @@
 //! - *Starvation*: no class that has room waits longer than its ageing and one request of each class.
 //! - *Budget*: what waits for its readers stays within the prefetch's budget, but for one piece; the cache within its own; no
 //!   class has more requests in service than it may.
+//!
+//! That it would see an engine that breaks one of these is tested by planting a [`Fault`].
 
 mod client;
 mod medium;
+mod planted;
 mod world;
 
 use hs_units::Prng;
 
+pub use planted::Fault;
 pub use world::World;
 
 /// What a run of worlds has seen.

@@ -65,7 +65,7 @@ fn shares_are_equal() {
 #[test]
 fn a_prefetch_yields_to_demand() {
     let report = run("demand-p99");
-    judge(&report, &["isolated", "flat-", "bursts of misses, od282"]);
+    judge(&report, &["a start, flat-10ms-25mbs-serial"]);
     // Also where that is not enough it helps, and it does not cost the start what prefetch gains.
     assert!(
         of(&report, "bursts").all(|figure| figure.value < figure.off.unwrap() * 0.7),

@@ -1,7 +1,9 @@
 //! Ten million steps of the engine under faults. `HEADSTART_SIM_SEED` replays the one world of that seed;
 //! `HEADSTART_SIM_STEPS` makes it longer.
 
-use hs_lab::harness::{World, run_worlds};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use hs_lab::harness::{Fault, World, run_worlds};
 
 #[expect(
     clippy::disallowed_methods,
@@ -37,4 +39,35 @@ fn nothing_is_lost_duplicated_starved_or_over_its_budget() {
 fn a_seed_is_a_world() {
     assert_eq!(World::new(7).run(), World::new(7).run());
     assert_ne!(World::new(7).run(), World::new(8).run());
+}
+
+/// What the harness says of a mistake.
+fn complaint(fault: Fault) -> &'static str {
+    match fault {
+        Fault::LosesRequest | Fault::LosesEnd => "a read is lost",
+        Fault::EndsTwice => "has ended twice",
+        Fault::CutsShort => "is not in what was sent for it",
+        Fault::SendsTwice => "was sent twice",
+        Fault::Inverts => "more was sent than waits",
+        Fault::Starves => "was not served for",
+        Fault::IgnoresDepth => "requests in service",
+        Fault::IgnoresPrefetchBudget => "bytes wait",
+        Fault::IgnoresCacheBudget => "the cache holds",
+    }
+}
+
+#[test]
+fn every_planted_fault_is_seen() {
+    // Worlds differ, and not each has what a mistake needs to show: a crowd, merging, little memory.
+    const WORLDS: u64 = 24;
+    for fault in Fault::ALL {
+        let seen_in = (0..WORLDS).find(|seed| {
+            let world = World::with_fault(*seed, Some(fault));
+            let Err(said) = catch_unwind(AssertUnwindSafe(|| world.run())) else { return false };
+            let said = said.downcast_ref::<String>().map_or("", String::as_str);
+            assert!(said.contains(complaint(fault)), "{fault:?} was taken for something else: {said}");
+            true
+        });
+        assert!(seen_in.is_some(), "{fault:?} was not seen in {WORLDS} worlds");
+    }
 }

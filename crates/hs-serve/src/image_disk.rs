@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use hs_image::{ImageError, Reader};
+use hs_engine::queue::ClientKey;
+use hs_image::{Asker, ImageError, Reader};
 use hs_store::Store;
 use parking_lot::Mutex;
 
@@ -31,12 +32,18 @@ impl Disk for ImageDisk {
     }
 
     fn read(&self, offset: u64, len: u32, reply: Reply) {
-        self.reader.submit(offset, len, move |result| match result {
+        let asker = Asker::waiting(user_key(reply.uid()));
+        self.reader.submit_for(asker, offset, len, move |result| match result {
             Ok(pieces) => reply.data(pieces),
             // The reader has logged what is wrong, where, expected and found.
             Err(error) => reply.error(errno(error)),
         });
     }
+}
+
+/// Whose share of the medium a read is from: a user of this machine has one, by whichever front end.
+pub(crate) fn user_key(uid: u32) -> ClientKey {
+    ClientKey(1 << 32 | u64::from(uid))
 }
 
 /// What a reader of the disk is told, by whichever front end.

@@ -51,6 +51,8 @@ pub struct Driver {
     started: Instant,
     /// Chunks whose blocks somebody asks for only because they are to come: see [`Driver::expect`].
     expected: Vec<AtomicBool>,
+    /// Whether a use of what has come would tell the engine anything that it does not know.
+    asks_for_use: AtomicBool,
     arrived_at: Mutex<Vec<Option<Nanos>>>,
     unreadable_in_a_row: AtomicU32,
     stream_log: Mutex<StreamLog>,
@@ -113,6 +115,7 @@ impl Driver {
         Arc::new(Self {
             memory: Mutex::new(MemoryWatch::new(bounds, config.budget_bytes, MEMORY_PAUSE)),
             expected: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
+            asks_for_use: AtomicBool::new(config.sees_use),
             arrived_at: Mutex::new(vec![None; chunks as usize]),
             stream_log: Mutex::default(),
             engine: Mutex::new(engine),
@@ -144,6 +147,10 @@ impl Driver {
             pushers: Vec::new(),
             push_queue: None,
         };
+        if deliver.is_some() {
+            // Readers find what was delivered where it went.
+            self.engine.lock().handle_use_hidden();
+        }
         let push = match deliver {
             Some(deliver) => Some(running.start_pushers(reader, &deliver, cores)?),
             None => None,
@@ -479,8 +486,21 @@ impl HotPolicy for Driver {
         self.expected.get(chunk as usize).is_some_and(|expected| expected.load(Relaxed))
     }
 
+    fn used(&self) {
+        // Nearly every read of a start comes here: the engine is told only while it has doubts.
+        if self.asks_for_use.load(Relaxed) {
+            let mut engine = self.engine.lock();
+            engine.handle_used();
+            self.asks_for_use.store(engine.has_doubts(), Relaxed);
+            drop(engine);
+            self.changed.notify_all();
+        }
+    }
+
     fn miss(&self) {
-        self.engine.lock().handle_miss(self.now());
+        let mut engine = self.engine.lock();
+        engine.handle_miss(self.now());
+        self.asks_for_use.store(engine.has_doubts(), Relaxed);
     }
 
     fn miss_answered(&self) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use hs_engine::PrefetchConfig;
 use hs_image::{Head, Image, Reader, Watch};
 use hs_store::Store;
 
@@ -55,7 +56,9 @@ impl ServedDisk {
         };
         let image = Arc::new(image);
         let began = head.as_ref().map_or_else(Instant::now, |head| head.asked);
-        let driver = Driver::new(&image, config.prefetch, enabled, began);
+        // Who keeps what he is given reads it again without us: then what is of use is not all seen.
+        let prefetch = PrefetchConfig { sees_use: !config.reader.readers_keep, ..config.prefetch };
+        let driver = Driver::new(&image, prefetch, enabled, began);
         let reader = Arc::new(Reader::new(Arc::clone(&image), config.reader, driver.clone(), watch)?);
         let keeper = if config.cache_grows {
             Some(CacheKeeper::start(&reader, config.reader.cache_bytes)?)

@@ -1,8 +1,12 @@
 //! How the requests to the medium wait for each other, as a server tells whoever asks.
 
 use hs_engine::queue::Class;
+use hs_engine::{Event, Recorded};
 use hs_image::Reader;
 use serde::{Deserialize, Serialize};
+
+/// So many events are told: what a person reads, and one message holds.
+const SHOWN_EVENTS: usize = 64;
 
 /// The queue before the medium. Bytes are bytes, times are seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -20,6 +24,43 @@ pub(crate) struct QueueStatus {
     pub jain_index: f64,
     /// What was done for each class, the most urgent first.
     pub classes: Vec<ClassStatus>,
+    /// What it did last, the oldest first.
+    pub events: Vec<EventStatus>,
+}
+
+/// Something that the queue was told or decided.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct EventStatus {
+    /// When, since the disk was opened.
+    pub at_s: f64,
+    /// What: requested, promoted, withdrawn, dispatched or ended.
+    pub event: String,
+    /// How urgent the request was; of none that was withdrawn.
+    pub class: Option<String>,
+    /// Where on the medium, about: whoever asks for a chunk knows its place when it is read.
+    pub offset: Option<u64>,
+    /// Bytes that were asked for or, of what ended, that came.
+    pub bytes: Option<u64>,
+}
+
+impl EventStatus {
+    fn of(recorded: Recorded) -> Self {
+        let (event, class, range, came) = match recorded.event {
+            Event::Requested { class, range, .. } => ("requested", Some(class), Some(range), None),
+            Event::Promoted { class, .. } => ("promoted", Some(class), None, None),
+            Event::Withdrawn { .. } => ("withdrawn", None, None, None),
+            Event::Dispatched { class, range, .. } => ("dispatched", Some(class), Some(range), None),
+            Event::Ended { class, bytes, range } => ("ended", Some(class), Some(range), Some(bytes)),
+        };
+        Self {
+            at_s: recorded.at.as_secs_f64(),
+            event: event.to_owned(),
+            class: class.map(|class| class.name().to_owned()),
+            offset: range.map(|range| range.offset),
+            bytes: came.or_else(|| range.map(|range| range.len)),
+        }
+    }
 }
 
 /// One class of requests.
@@ -49,6 +90,7 @@ impl Default for QueueStatus {
             clients: 0,
             jain_index: 1.0,
             classes: Vec::new(),
+            events: Vec::new(),
         }
     }
 }
@@ -71,6 +113,7 @@ impl QueueStatus {
             depth: config.classes[Class::Demand.index()].depth,
             clients: metrics.clients,
             jain_index: metrics.jain_index,
+            events: reader.queue_events(SHOWN_EVENTS).into_iter().map(EventStatus::of).collect(),
             classes: Class::ALL.into_iter().zip(&metrics.classes).map(class).collect(),
         }
     }

@@ -19,19 +19,27 @@ pub(crate) fn write_profile(
     disk: &[u8],
     blocks: impl Iterator<Item = u64>,
 ) {
+    let timed = blocks.enumerate().map(|(number, lba)| (Nanos(number as u64), lba));
+    write_timed_profile(scene, name, image, disk, timed);
+}
+
+/// Writes a profile that read these blocks of the disk at these times, one by one.
+pub(crate) fn write_timed_profile(
+    scene: &Scene,
+    name: &str,
+    image: &str,
+    disk: &[u8],
+    blocks: impl Iterator<Item = (Nanos, u64)>,
+) {
     let inspected = run(["inspect", "--json", &scene.arg(image)]).ok().json();
     let digest: Digest =
         inspected["disk_digest"].as_str().and_then(|text| text.parse().ok()).expect("a digest");
-    let read = |(number, lba): (usize, u64)| Read {
-        at: Nanos(number as u64),
-        blocks: BlockRange::new(Lba(lba), 1),
-        cost: Nanos(1),
-    };
-    let reads: Vec<Read> = blocks.enumerate().map(read).collect();
+    let read = |(at, lba)| Read { at, blocks: BlockRange::new(Lba(lba), 1), cost: Nanos(1) };
+    let reads: Vec<Read> = blocks.map(read).collect();
     let mut profile = Profile {
         disk_digest: digest,
         disk_bytes: disk.len() as u64,
-        ended: Nanos(reads.len() as u64),
+        ended: reads.last().map_or(Nanos::ZERO, |read| read.at + read.cost),
         reads,
         ..Profile::default()
     };

@@ -18,6 +18,7 @@ mod mounts;
 mod nbd;
 mod nbd_reconnect;
 mod nbd_tls;
+mod prefetch_rate;
 mod qemu_boots;
 mod qemu_kernels;
 mod registry;

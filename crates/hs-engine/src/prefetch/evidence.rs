@@ -14,14 +14,14 @@ const ENOUGH: u32 = 2;
 /// More are not counted, so that a start that began with something else is believed after six uses.
 const MOST: u32 = 32;
 /// The stream stands back for so many times the pause that there usually is between two misses. If they come at random, one in
-/// fifty (e⁻⁴) then finds it under way.
-const PAUSES: u64 = 4;
+/// four hundred (e⁻⁶) then finds it under way.
+const PAUSES: u64 = 6;
 /// And for so many reads elsewhere at least: of what follows one miss little is known after it.
 const READS: u64 = 40;
 /// But never for longer, or a pause of minutes would end the stream.
-const LONGEST: Nanos = Nanos::from_millis(10_000);
-/// For so long after the opening request a stream that nobody has used yet is careful on a medium where each of its requests keeps
-/// a reader for as long as his own takes. Whoever opened the image is expected to read within that time.
+const LONGEST: Nanos = Nanos::from_millis(60_000);
+/// For so long after the opening request, or for [`READS`] reads, a stream that nobody has used yet is careful. Whoever opened the
+/// image is expected to read within that time.
 const CAREFUL: Nanos = Nanos::from_millis(500);
 
 /// What speaks for the stream and against it.
@@ -59,6 +59,10 @@ impl Evidence {
         self.sees_use = false;
     }
 
+    pub(super) const fn has_doubts(&self) -> bool {
+        self.sees_use && (self.doubts > 0 || !self.used)
+    }
+
     pub(super) fn handle_request(&mut self, asked: Nanos) {
         self.began.get_or_insert(asked);
     }
@@ -88,17 +92,18 @@ impl Evidence {
         self.answered = Some(now);
     }
 
-    /// How long after a miss the stream stands back before it asks for `next`, if it does; `jump` is what a read elsewhere takes.
-    pub(super) fn stands_back_for(&self, next: u32, jump: Nanos) -> Option<Nanos> {
+    /// How long after a miss the stream stands back before it asks for `next`, if it does; `read` is how long one elsewhere takes.
+    pub(super) fn stands_back_for(&self, next: u32, read: Nanos) -> Option<Nanos> {
         if !self.sees_use || self.doubts < ENOUGH || next < self.wanted_end {
             return None;
         }
         let pauses = Nanos((self.pause_ns as u64).saturating_mul(PAUSES));
-        Some(pauses.max(Nanos(jump.0.saturating_mul(READS))).min(LONGEST))
+        Some(pauses.max(Nanos(read.0.saturating_mul(READS))).min(LONGEST))
     }
 
-    /// Whether somebody may yet come who wants nothing of the stream.
-    pub(super) fn is_careful(&self, now: Nanos) -> bool {
-        self.sees_use && !self.used && self.began.is_some_and(|began| now < began + CAREFUL)
+    /// Whether somebody may yet come who wants nothing of the stream; `read` is what is known of how long a read takes.
+    pub(super) fn is_careful(&self, now: Nanos, read: Nanos) -> bool {
+        let until = CAREFUL.max(Nanos(read.0.saturating_mul(READS)));
+        self.sees_use && !self.used && self.began.is_some_and(|began| now < began + until)
     }
 }

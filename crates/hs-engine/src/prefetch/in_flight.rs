@@ -25,7 +25,12 @@ pub(super) struct InFlight {
 impl InFlight {
     /// When the last byte of its chunks, which are so many, will come: by its own rate so far, else by that of
     /// the requests before it. `expected` is when its first byte should come, if that is known.
-    pub(super) fn done(&self, expected: Option<Nanos>, chunk_bytes: u64, estimate: &MediumEstimate) -> Option<Nanos> {
+    pub(super) fn done(
+        &self,
+        expected: Option<Nanos>,
+        chunk_bytes: u64,
+        estimate: &MediumEstimate,
+    ) -> Option<Nanos> {
         let first_byte = self.first_byte.or(expected)?;
         let bytes = self.bytes_before + chunk_bytes;
         let transfer = match self.seen {

@@ -1,3 +1,5 @@
+mod standing_back;
+
 use super::*;
 
 const CHUNK: ChunkSize = ChunkSize { stored_bytes: 100_000, raw_bytes: 256 * 1024 };

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Instant;
 
+use hs_engine::Recorded;
 use hs_engine::queue::{
     Class, ClientKey, Direction, DispatchId, Poll, Queue, QueueConfig, QueueMetrics, Request, RequestTag,
     Ticket,
@@ -38,6 +39,9 @@ impl Asker {
         Self { client, class: Class::Demand }
     }
 }
+
+/// Events of the queue that are kept, for whoever asks what it did last: 64 KiB.
+const KEPT_EVENTS: usize = 1024;
 
 /// Something to be done by one of the reader's threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -172,8 +176,10 @@ impl Jobs {
                 config.depth = config.depth.min(threads - 1).max(1);
             }
         }
+        let mut queue = Queue::new(config);
+        queue.start_recording(KEPT_EVENTS);
         let state = State {
-            queue: Queue::new(config),
+            queue,
             errands: Vec::new(),
             free: Vec::new(),
             patient: HashMap::new(),
@@ -305,6 +311,12 @@ impl Jobs {
     /// What the queue has done so far.
     pub(super) fn metrics(&self) -> QueueMetrics {
         self.state.lock().queue.metrics(self.now())
+    }
+
+    /// The last events of the queue, at most so many, the oldest first.
+    pub(super) fn events(&self, most: usize) -> Vec<Recorded> {
+        let state = self.state.lock();
+        state.queue.recorder().map_or_else(Vec::new, |recorder| recorder.last(most).collect())
     }
 
     /// How the queue behaves.

@@ -216,7 +216,11 @@ impl Policy {
 
     fn prefetch(self) -> Option<PrefetchConfig> {
         let config = PrefetchConfig::default();
-        (self != Self::Nothing).then_some(PrefetchConfig { yields: self == Self::Ours, sees_use: self == Self::Ours, ..config })
+        (self != Self::Nothing).then_some(PrefetchConfig {
+            yields: self == Self::Ours,
+            sees_use: self == Self::Ours,
+            ..config
+        })
     }
 
     fn queue(self, config: QueueConfig) -> QueueConfig {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use hs_engine::cache::{Cache, Origin, PolicyKind};
 use hs_engine::queue::{
-    Class, ClientKey, Direction, Dispatch, ElevatorKind, MediumTraits, Poll, Queue, QueueConfig, Request,
+    Class, ClientKey, Direction, Dispatch, ElevatorKind, MediumTraits, Poll, QueueConfig, Request,
     RequestTag, Ticket,
 };
 use hs_engine::{
@@ -18,12 +18,15 @@ use hs_units::{ByteRange, Nanos, Prng};
 use super::Seen;
 use super::client::{Client, Piece};
 use super::medium::{Answer, DISK_BYTES, FaultyMedium};
+use super::planted::{self, Fault, PlantedQueue};
 
 /// Stored bytes of a piece, and decompressed ones.
 const STORED: u64 = 48 << 10;
 const RAW: u64 = 128 << 10;
 /// A piece that has failed so often is answered with an error.
 const TRIES: u32 = 3;
+/// Somebody is answered in this time as long as anybody waits: eight clients, three tries each, on a CD.
+const LONGEST_SILENCE: Nanos = Nanos::from_millis(60_000);
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
@@ -64,11 +67,13 @@ pub struct World {
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     sequence: u64,
     config: QueueConfig,
-    queue: Queue,
+    queue: PlantedQueue,
+    fault: Option<Fault>,
     policy: Prefetch,
     budget: MemoryBudget,
     prefetch_budget: u64,
     cache: Cache<Piece, ()>,
+    cache_budget: u64,
     medium: FaultyMedium,
     clients: Vec<Client>,
     hot: u32,
@@ -76,6 +81,8 @@ pub struct World {
     wanted: BTreeMap<Piece, Wanted>,
     purposes: BTreeMap<u64, Purpose>,
     next_tag: u64,
+    /// Requests that are in service.
+    sent: BTreeSet<u64>,
     dispatches: Vec<Option<(Dispatch, Answer)>>,
     in_service: [u32; Class::COUNT],
     /// Requests that wait in the queue, by class, and since when that class has not been served.
@@ -84,6 +91,7 @@ pub struct World {
     longest_service: Nanos,
     asked: u64,
     answered: u64,
+    last_answer: Nanos,
     planned: BTreeSet<Nanos>,
     seen: Seen,
 }
@@ -92,6 +100,12 @@ impl World {
     /// The world of `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
+        Self::with_fault(seed, None)
+    }
+
+    /// The same world with an engine that makes a mistake.
+    #[must_use]
+    pub fn with_fault(seed: u64, fault: Option<Fault>) -> Self {
         let mut prng = Prng::new(seed);
         let medium = FaultyMedium::new(&mut prng);
         let elevator = ElevatorKind::ALL[prng.below(5) as usize];
@@ -108,17 +122,21 @@ impl World {
         let hot = if prng.below(8) == 0 { 0 } else { 1 + prng.below(1_500) as u32 };
         let size = ChunkSize { stored_bytes: STORED as u32, raw_bytes: RAW as u32 };
         let prefetch_budget = RAW * (1 + prng.below(400));
-        let limits = PrefetchConfig { budget_bytes: prefetch_budget, ..PrefetchConfig::default() };
+        let sees_use = prng.below(2) == 0;
+        let limits = PrefetchConfig { budget_bytes: prefetch_budget, sees_use, ..PrefetchConfig::default() };
+        let limits = planted::limits(limits, fault);
         let cache_bytes = RAW * (4 + prng.below(500));
         let kind = PolicyKind::ALL[prng.below(4) as usize];
-        let bounds = MemoryBudgetConfig { min_bytes: RAW, max_bytes: prefetch_budget };
+        let bounds = MemoryBudgetConfig { min_bytes: RAW, max_bytes: limits.budget_bytes };
         let as_recorded = prng.below(2) == 0;
         let clients = (0..=prng.below(8)).map(|_| Client::new(&mut prng, cold, as_recorded)).collect();
         Self {
-            queue: Queue::new(config),
+            queue: PlantedQueue::new(config, fault),
+            fault,
             policy: Prefetch::new(limits, vec![size; hot as usize]),
-            budget: MemoryBudget::new(bounds, prefetch_budget),
+            budget: MemoryBudget::new(bounds, limits.budget_bytes),
             cache: Cache::new(kind, cache_bytes),
+            cache_budget: cache_bytes,
             seed,
             prng,
             now: Nanos::ZERO,
@@ -133,6 +151,7 @@ impl World {
             wanted: BTreeMap::new(),
             purposes: BTreeMap::new(),
             next_tag: 0,
+            sent: BTreeSet::new(),
             dispatches: Vec::new(),
             in_service: [0; Class::COUNT],
             waiting: [0; Class::COUNT],
@@ -140,6 +159,7 @@ impl World {
             longest_service: Nanos::ZERO,
             asked: 0,
             answered: 0,
+            last_answer: Nanos::ZERO,
             planned: BTreeSet::new(),
             seen: Seen::default(),
         }
@@ -197,7 +217,13 @@ impl World {
         let piece = client.choose(&mut self.prng, self.hot, self.cold);
         self.asked += 1;
         let held = matches!(piece, Piece::Hot(chunk) if self.policy.ended() != Some(EndReason::Nothing) && self.policy.has_arrived(chunk));
-        if self.cache.get(&piece).is_some() {
+        let cached = self.cache.get(&piece).is_some();
+        match piece {
+            Piece::Hot(_) if cached || held => self.policy.handle_used(),
+            Piece::Hot(chunk) => self.policy.handle_wanted(self.now, chunk),
+            Piece::Cold(_) => {}
+        }
+        if cached {
             return self.answer(number, true);
         }
         if held && self.prng.below(2) == 0 {
@@ -244,6 +270,16 @@ impl World {
         match piece {
             Piece::Hot(chunk) => ByteRange::new(u64::from(chunk) * STORED, STORED),
             Piece::Cold(window) => ByteRange::new(u64::from(self.hot + window) * STORED, STORED),
+        }
+    }
+
+    fn range_of(&self, purpose: &Purpose) -> ByteRange {
+        match purpose {
+            Purpose::Piece(piece, _) => self.place(*piece),
+            Purpose::Stream(_, chunks) => {
+                let first = self.place(Piece::Hot(chunks.start));
+                ByteRange::new(first.offset, self.place(Piece::Hot(chunks.end - 1)).end() - first.offset)
+            }
         }
     }
 
@@ -298,6 +334,7 @@ impl World {
 
     fn answer(&mut self, client: usize, well: bool) {
         self.answered += 1;
+        self.last_answer = self.now;
         assert!(self.answered <= self.asked, "{self}: a read was answered twice");
         self.seen.reads += u64::from(well);
         self.seen.errors += u64::from(!well);
@@ -364,12 +401,16 @@ impl World {
         let failed = answer.bytes < dispatch.range.len;
         self.seen.faults += u64::from(failed);
         let came_until = dispatch.range.offset + answer.bytes;
-        let finished = self.queue.handle_done(self.now, dispatch.id, answer.bytes);
-        let tags: Vec<u64> = finished.map(|finished| finished.tag.0).collect();
+        let tags = self.queue.handle_done(self.now, dispatch.id, answer.bytes);
         assert!(!tags.is_empty(), "{self}: a dispatch of nothing");
         for tag in tags {
             let purpose = self.purposes.remove(&tag);
-            match purpose.unwrap_or_else(|| panic!("{self}: request {tag} has ended twice")) {
+            self.sent.remove(&tag);
+            let purpose = purpose.unwrap_or_else(|| panic!("{self}: request {tag} has ended twice"));
+            let range = self.range_of(&purpose);
+            let holds = dispatch.range.offset <= range.offset && range.end() <= dispatch.range.end();
+            assert!(holds, "{self}: request {tag} is not in what was sent for it");
+            match purpose {
                 Purpose::Piece(piece, asked) => self.fetched(piece, asked, came_until),
                 Purpose::Stream(id, chunks) => self.streamed(id, chunks, came_until),
             }
@@ -432,7 +473,16 @@ impl World {
             self.policy.handle_short_memory();
         }
         let cache = RAW * (4 + self.prng.below(500));
-        self.cache.set_budget(cache, |_, ()| {});
+        self.cache_budget = cache;
+        if self.fault != Some(Fault::IgnoresCacheBudget) {
+            self.cache.set_budget(cache, |_, ()| {});
+        }
+        let silent = self.now.saturating_sub(self.last_answer);
+        let some_wait = self.wanted.values().any(|wanted| !wanted.readers.is_empty());
+        assert!(
+            !some_wait || silent <= LONGEST_SILENCE,
+            "{self}: a read is lost: nobody was answered for {silent}"
+        );
         if self.answered < self.asked || self.clients.iter().any(|client| client.left > 0) {
             self.plan(self.now + Nanos::from_millis(100), Event::Memory);
         }
@@ -482,13 +532,17 @@ impl World {
 
     fn send(&mut self, dispatch: Dispatch) {
         let class = dispatch.class.index();
-        let members = self.queue.tags(dispatch.id).count() as u64;
+        let tags: Vec<u64> = self.queue.tags(dispatch.id).map(|tag| tag.0).collect();
+        let members = tags.len() as u64;
+        for tag in tags {
+            assert!(self.sent.insert(tag), "{self}: request {tag} was sent twice");
+        }
         let bound = Nanos(self.longest_service.0 * Class::COUNT as u64);
         for lower in 0..Class::COUNT {
             let waited = self.now.saturating_sub(self.since[lower]);
-            let limit = self.config.classes[lower].ageing + bound;
-            // Demand has no ageing: it is first, and waits for what is in service.
-            let limit = if lower == 0 { limit + bound + Nanos::from_millis(1_000) } else { limit };
+            // Demand has no ageing: it is first, and waits for what is in service, and while an elevator waits for a stream.
+            let waits = if lower == 0 { self.config.slice_idle } else { self.config.classes[lower].ageing };
+            let limit = waits + bound;
             assert!(
                 self.waiting[lower] == 0 || waited <= limit,
                 "{self}: class {lower} was not served for {waited}, more than {limit}"
@@ -500,11 +554,7 @@ impl World {
         self.in_service[class] += 1;
         let lower_ones: u32 = self.in_service[class..].iter().sum();
         let depth = self.config.classes[class].depth;
-        // What is due goes although its class has no room, one request of each.
-        assert!(
-            lower_ones <= depth + Class::COUNT as u32,
-            "{self}: {lower_ones} requests in service, of {depth}"
-        );
+        assert!(lower_ones <= depth, "{self}: {lower_ones} requests in service, of {depth}");
         let answer = self.medium.serve(self.now, dispatch.range, &mut self.prng);
         self.longest_service = self.longest_service.max(answer.done.saturating_sub(self.now));
         let number = self.dispatches.len();
@@ -522,10 +572,10 @@ impl World {
         );
         let cache = self.cache.usage();
         assert!(
-            cache.bytes <= cache.budget_bytes,
+            cache.bytes <= self.cache_budget,
             "{self}: the cache holds {} of {}",
             cache.bytes,
-            cache.budget_bytes
+            self.cache_budget
         );
     }
 

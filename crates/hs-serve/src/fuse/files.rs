@@ -112,7 +112,11 @@ impl Files {
         if len == 0 {
             return respond(request, device, 0, &[]);
         }
-        self.disk.read(read.offset, len, Reply::new(Arc::clone(device), request.header.unique, len));
+        self.disk.read(
+            read.offset,
+            len,
+            Reply::new(Arc::clone(device), request.header.unique, len, request.header.uid),
+        );
     }
 
     fn lookup(&self, request: &Request<'_>, device: &Device) {

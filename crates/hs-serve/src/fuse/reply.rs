@@ -23,12 +23,19 @@ pub struct Reply {
     device: Arc<Device>,
     unique: u64,
     len: u32,
+    uid: u32,
     answered: bool,
 }
 
 impl Reply {
-    pub(crate) fn new(device: Arc<Device>, unique: u64, len: u32) -> Self {
-        Self { device, unique, len, answered: false }
+    pub(crate) fn new(device: Arc<Device>, unique: u64, len: u32, uid: u32) -> Self {
+        Self { device, unique, len, uid, answered: false }
+    }
+
+    /// The user who reads: whose file system user id the kernel names. Root's, when the kernel reads for itself, as a loop device does.
+    #[must_use]
+    pub const fn uid(&self) -> u32 {
+        self.uid
     }
 
     /// How many bytes are to be answered.

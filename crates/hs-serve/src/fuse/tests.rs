@@ -1,12 +1,16 @@
 //! The front end against a real kernel.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::{Sender, unbounded};
 use hs_units::Prng;
@@ -166,6 +170,31 @@ fn every_way_of_reading_gives_the_same_bytes() {
         assert_eq!(file.read_at(&mut [0; 10], DISK_BYTES as u64).unwrap(), 0, "nothing after the end");
         assert_eq!(file.read_at(&mut [0; 10], DISK_BYTES as u64 - 3).unwrap(), 3);
     }
+}
+
+#[test]
+fn a_read_is_of_the_user_whose_process_reads() {
+    const NOBODY: u32 = 65_534;
+    if !can_mount() {
+        return;
+    }
+    let (sender, reads) = unbounded();
+    let mounted = Mounted::new(Behaviour::Later(sender), SessionOptions::default());
+    let mut reader = Command::new("cat")
+        .stdin(mounted.open(0))
+        .stdout(Stdio::null())
+        .uid(NOBODY)
+        .spawn()
+        .expect("cat starts");
+    let (mut answered, mut users) = (0, BTreeSet::new());
+    while answered < DISK_BYTES {
+        let (offset, len, reply) = reads.recv_timeout(Duration::from_secs(120)).expect("the file is read");
+        users.insert(reply.uid());
+        reply.data(&[&mounted.disk.content[offset as usize..][..len as usize]]);
+        answered += len as usize;
+    }
+    assert!(reader.wait().expect("it ends").success());
+    assert!(users.contains(&NOBODY), "{users:?}");
 }
 
 #[test]

@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 
 use hs_engine::queue::ClientKey;
 
+use crate::image_disk::user_key;
+
 /// As a client is named in messages, and told from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Client {
@@ -27,7 +29,7 @@ impl Client {
         // An IPv6 address has more bits than a key.
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
         ClientKey(match self {
-            Self::User { uid, .. } => 1 << 32 | u64::from(uid),
+            Self::User { uid, .. } => return user_key(uid),
             Self::Address(address) => match address.ip().to_canonical() {
                 IpAddr::V4(ip) => 2 << 32 | u64::from(ip.to_bits()),
                 IpAddr::V6(ip) => ip.to_bits() as u64 ^ ((ip.to_bits() >> 64) as u64).wrapping_mul(SPREAD),

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +21,9 @@ use super::sidecar::{PAGE_BLOCKS, Sidecar, sidecar_path};
 
 /// Zeros in whole pieces of so many bytes stay holes.
 const HOLE_BYTES: usize = 64 << 10;
+/// One call writes at most so many pieces of [`HOLE_BYTES`]: 4 MiB. The larger it is, the larger are the folios in which the kernel keeps the
+/// bytes, and the faster they are read from memory afterwards.
+const MOST_PIECES: usize = 64;
 /// So much may be lost by a crash of the machine, and filled again: in time, and in bytes.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 const CHECKPOINT_BYTES: u64 = 64 << 20;
@@ -177,20 +179,42 @@ impl FillFile {
             self.note_change(state, "its length was changed");
             return Err(libc::EIO);
         }
-        for bytes in part.bytes() {
-            for bytes in bytes.chunks(HOLE_BYTES) {
-                if bytes.iter().any(|&byte| byte != 0)
-                    && let Err(error) = self.writer.write_all_at(bytes, offset)
-                {
-                    log::error!("{}: cannot fill {}+{}: {error}", self.path.display(), offset, bytes.len());
-                    return Err(error
-                        .raw_os_error()
-                        .filter(|errno| FULL.contains(errno))
-                        .unwrap_or(libc::EIO));
+        let mut run: Vec<IoSlice<'_>> = Vec::new();
+        let mut run_bytes = 0;
+        for bytes in part.bytes().flat_map(|piece| piece.chunks(HOLE_BYTES)) {
+            let is_hole = bytes.iter().all(|&byte| byte == 0);
+            if is_hole || run.len() == MOST_PIECES {
+                self.write_run(&mut run, offset - run_bytes)?;
+                run_bytes = 0;
+            }
+            if !is_hole {
+                run.push(IoSlice::new(bytes));
+                run_bytes += bytes.len() as u64;
+            }
+            offset += bytes.len() as u64;
+        }
+        self.write_run(&mut run, offset - run_bytes)
+    }
+
+    /// Writes these bytes from `offset` on with one call, if the file system takes them all, and empties the list.
+    fn write_run(&self, run: &mut Vec<IoSlice<'_>>, mut offset: u64) -> Result<(), i32> {
+        let mut rest = run.as_mut_slice();
+        while !rest.is_empty() {
+            match rustix::io::pwritev(&self.writer, rest, offset) {
+                Ok(0) => return Err(libc::EIO),
+                Ok(written) => {
+                    offset += written as u64;
+                    IoSlice::advance_slices(&mut rest, written);
                 }
-                offset += bytes.len() as u64;
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => {
+                    log::error!("{}: cannot fill from {offset} on: {errno}", self.path.display());
+                    let errno = errno.raw_os_error();
+                    return Err(if FULL.contains(&errno) { errno } else { libc::EIO });
+                }
             }
         }
+        run.clear();
         Ok(())
     }
 

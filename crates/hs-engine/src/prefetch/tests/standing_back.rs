@@ -1,0 +1,176 @@
+//! When nobody uses the stream.
+
+use hs_units::Prng;
+
+use super::*;
+
+/// A stream whose readers are seen, on a medium that is known: 10 ms elsewhere, 4 ms a chunk.
+fn seen() -> Prefetch {
+    let mut prefetch = Prefetch::new(PrefetchConfig { sees_use: true, ..large() }, vec![CHUNK; 4_000]);
+    prefetch.estimate.observe_rate(Nanos::ZERO, Nanos::from_millis(4), 100_000);
+    prefetch.estimate.observe_jump(Nanos::from_millis(14), 100_000);
+    prefetch.estimate.observe_gap(Nanos(100_000));
+    prefetch
+}
+
+fn miss(prefetch: &mut Prefetch, now: Nanos) -> Nanos {
+    prefetch.handle_miss(now);
+    assert_eq!(prefetch.poll(now), Next::Wait, "somebody else has the medium");
+    let answered = now + Nanos::from_millis(14);
+    prefetch.handle_miss_answered(answered);
+    answered
+}
+
+#[test]
+fn it_stands_back_until_somebody_uses_it() {
+    type Use = fn(&mut Prefetch);
+    let uses: [Use; 2] =
+        [|prefetch| prefetch.handle_used(), |prefetch| prefetch.handle_wanted(Nanos::ZERO, 9)];
+    for used in uses {
+        let mut prefetch = seen();
+        let now = miss(&mut prefetch, Nanos::from_millis(1_000));
+        let Next::WaitUntil(until) = prefetch.poll(now) else { panic!("it stands back") };
+        assert!(until >= now + Nanos::from_millis(400), "for forty reads: {now}, {until}");
+        assert!(prefetch.stands_back() && prefetch.stands_still(), "nobody may wait for it");
+        used(&mut prefetch);
+        assert!(matches!(prefetch.poll(now), Next::Request(..)));
+        assert!(!prefetch.stands_back());
+    }
+}
+
+#[test]
+fn it_goes_on_by_itself_when_nobody_has_missed_for_long() {
+    let mut prefetch = seen();
+    let now = miss(&mut prefetch, Nanos::from_millis(1_000));
+    let Next::WaitUntil(until) = prefetch.poll(now) else { panic!("it stands back") };
+    assert!(matches!(prefetch.poll(until), Next::Request(..)));
+}
+
+#[test]
+fn a_start_that_misses_now_and_then_is_not_kept_waiting() {
+    let mut prefetch = seen();
+    let mut now = Nanos::ZERO;
+    for _ in 0..20 {
+        (0..8).for_each(|_| prefetch.handle_used());
+        now += Nanos::from_millis(50);
+        prefetch.handle_miss(now);
+        assert!(!prefetch.stands_back());
+        let Next::Request(id, run) = prefetch.poll(now) else { panic!("a lone miss says nothing") };
+        finish(&mut prefetch, now + Nanos::from_millis(10), id, run);
+        prefetch.handle_miss_answered(now);
+    }
+}
+
+#[test]
+fn who_already_waits_for_the_stream_gets_what_he_waits_for() {
+    let mut prefetch = seen();
+    prefetch.handle_wanted(Nanos::ZERO, 0);
+    let now = Nanos::from_millis(100);
+    for _ in 0..3 {
+        prefetch.handle_miss(now);
+        prefetch.handle_miss_answered(now);
+    }
+    let Next::Request(_, run) = prefetch.poll(now) else { panic!("chunk 0 is waited for") };
+    assert!(run.contains(&0));
+    // Beyond that it stands back.
+    assert!(matches!(prefetch.poll(now + Nanos::from_millis(200)), Next::WaitUntil(_)));
+    assert!(prefetch.stands_back());
+}
+
+#[test]
+fn where_use_is_not_seen_nothing_is_held_against_it() {
+    for hidden_later in [false, true] {
+        let mut prefetch = if hidden_later { seen() } else { Prefetch::new(large(), vec![CHUNK; 100]) };
+        prefetch.handle_use_hidden();
+        for _ in 0..TRUSTED_MISSES {
+            prefetch.handle_miss(Nanos::from_millis(5));
+            prefetch.handle_miss_answered(Nanos::from_millis(5));
+        }
+        assert!(matches!(prefetch.poll(Nanos::from_millis(5)), Next::Request(..)));
+        assert!(!prefetch.has_doubts());
+    }
+}
+
+/// Whatever misses are apart, hardly one of them finds the stream at work, once some have been seen.
+#[test]
+fn misses_at_random_hardly_meet_it() {
+    for mean_ms in [3, 40, 150, 700, 3_000] {
+        let (mut met, mut misses) = (0, 0);
+        for seed in 0..50 {
+            let mut prng = Prng::new(seed);
+            let mut prefetch = seen();
+            let mut now = Nanos::from_millis(100);
+            for number in 0..60 {
+                if number >= 4 {
+                    misses += 1;
+                    met += u32::from(is_at_work(&mut prefetch, now));
+                }
+                prefetch.handle_miss(now);
+                now += Nanos::from_millis(14);
+                prefetch.handle_miss_answered(now);
+                let uniform = (prng.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
+                now += Nanos((-uniform.ln() * mean_ms as f64 * 1e6) as u64);
+            }
+        }
+        assert!(met * 100 <= misses, "{mean_ms} ms apart: {met} of {misses}");
+    }
+}
+
+fn is_at_work(prefetch: &mut Prefetch, now: Nanos) -> bool {
+    let Next::Request(id, run) = prefetch.poll(now) else { return false };
+    finish(prefetch, now, id, run);
+    true
+}
+
+/// Of a link whose every request takes its latency, a stream that nobody has used yet takes a part only, for a while.
+#[test]
+fn on_a_link_without_overlap_it_is_careful_until_it_is_used() {
+    let busy = |used: bool| {
+        let config = PrefetchConfig { sees_use: true, ..large() };
+        let mut prefetch = Prefetch::new(config, vec![CHUNK; 4_000]);
+        if used {
+            prefetch.handle_used();
+        }
+        // 10 ms and 4 ms a chunk, one after the other.
+        let lasted = run_serial_until(&mut prefetch, Nanos::from_millis(450));
+        lasted.0 as f64 / 450e6
+    };
+    assert!(busy(false) < 0.5, "{}", busy(false));
+    assert!(busy(true) > 0.9, "{}", busy(true));
+}
+
+/// How long a medium that takes 10 ms before each request and 4 ms a chunk is at work until then.
+fn run_serial_until(prefetch: &mut Prefetch, until: Nanos) -> Nanos {
+    let (mut now, mut worked, mut free) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
+    let mut pending: VecDeque<(RequestId, Range<u32>, Nanos, Nanos)> = VecDeque::new();
+    while now < until {
+        let next = prefetch.poll(now);
+        if let Next::Request(id, run) = next {
+            let first_byte = now.max(free) + Nanos::from_millis(10);
+            let began = now.max(free);
+            free = first_byte + Nanos(u64::from(run.end - run.start) * 4_000_000);
+            worked += free.min(until.max(began)).saturating_sub(began);
+            pending.push_back((id, run, first_byte, free));
+            continue;
+        }
+        let wake = if let Next::WaitUntil(then) = next { then } else { Nanos(u64::MAX) };
+        let Some((_, run, first_byte, done)) = pending.front().cloned() else {
+            now = wake;
+            continue;
+        };
+        let id = pending[0].0;
+        prefetch.handle_first_byte(first_byte.max(now), id);
+        // The first chunk shows the rate.
+        if wake == Nanos(u64::MAX) && now < first_byte + Nanos::from_millis(4) && run.end - run.start > 1 {
+            now = first_byte + Nanos::from_millis(4);
+            prefetch.handle_progress(now, id, run.start);
+        } else if wake < done {
+            now = wake.max(now + Nanos(1));
+        } else {
+            pending.pop_front();
+            now = done.max(now);
+            finish(prefetch, now, id, run);
+        }
+    }
+    worked
+}
