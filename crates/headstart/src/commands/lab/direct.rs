@@ -84,7 +84,10 @@ pub(super) struct Aligned(Vec<u8>);
 
 impl Aligned {
     fn of(&mut self, len: usize) -> &mut [u8] {
-        self.0.resize(len + ALIGN as usize, 0);
+        // It only grows: filling it with zeros anew would take a good part of what a fast device takes to read.
+        if self.0.len() < len + ALIGN as usize {
+            self.0.resize(len + ALIGN as usize, 0);
+        }
         let skip = self.0.as_ptr().align_offset(ALIGN as usize);
         &mut self.0[skip..skip + len]
     }
@@ -99,6 +102,10 @@ pub(super) struct ReadOutcome {
     /// When the last had come, since the first was asked for.
     pub(super) ended: Nanos,
 }
+
+/// So many reads wait for a thread at least: on a busy machine whoever reads the log gets a processor only now and then, and
+/// a fast device has served dozens meanwhile.
+const AHEAD: usize = 512;
 
 /// A read, and when it is due.
 struct Due {
@@ -117,8 +124,7 @@ impl Readers {
     /// Starts so many.
     pub(super) fn start(file: DirectFile, threads: usize) -> anyhow::Result<Self> {
         let file = Arc::new(file);
-        // A few wait here, so that no thread has to wait for the next.
-        let (queue, due) = bounded(2 * threads.max(1));
+        let (queue, due) = bounded(AHEAD.max(2 * threads));
         let began = Instant::now();
         let start = |number| {
             let (file, due) = (Arc::clone(&file), due.clone());
