@@ -128,7 +128,7 @@ fn what_is_calibrated_is_a_medium_and_untouched() {
     let said = run(["lab", "calibrate", &path, "-o", &model, "--name", "found", "--time", "0.02", "--json"])
         .ok()
         .json();
-    assert_eq!(said["probes"].as_array().unwrap().len(), 15, "{said}");
+    assert_eq!(said["probes"].as_array().unwrap().len(), 18, "{said}");
     assert!(said["error"].as_f64().unwrap() >= 0.0);
     assert!(std::fs::read(scene.path("disk")).unwrap() == disk);
     let log = scene.path("fio.log");
