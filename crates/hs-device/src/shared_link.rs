@@ -33,8 +33,14 @@ pub struct Flow {
     pub bytes: u64,
     /// So many of them may be sent for now: the sender has no more.
     pub granted: u64,
-    /// What the first byte takes besides the round trip.
-    pub delay: Nanos,
+}
+
+impl Flow {
+    /// One client's, all of which can be sent.
+    #[must_use]
+    pub const fn of(bytes: u64) -> Self {
+        Self { clients: NonZeroU32::MIN, bytes, granted: bytes }
+    }
 }
 
 /// What has happened on a link.
@@ -127,7 +133,7 @@ impl SharedLink {
         let flow = Flow { granted: flow.granted.min(flow.bytes), ..flow };
         let sending = Sending { flow, state: State::RoundTrip, had: 0.0, since: 0.0, marks: BTreeMap::new() };
         assert!(self.sending.insert(key, sending).is_none(), "{key:?} is under way");
-        self.joins.insert((now + self.round_trip + flow.delay, key));
+        self.joins.insert((now + self.round_trip, key));
     }
 
     /// Somebody wants to be told, by `token`, when the first `bytes` of a flow have come; all of them where it has fewer. For a

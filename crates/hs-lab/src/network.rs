@@ -75,7 +75,7 @@ impl Network {
     /// A client asks for `range`.
     pub(crate) fn open(&mut self, now: Nanos, key: FlowKey, client: ClientKey, range: ByteRange) {
         let clients = self.clients[client.0 as usize];
-        let mut flow = Flow { clients, bytes: range.len, granted: range.len, delay: Nanos::ZERO };
+        let mut flow = Flow { clients, ..Flow::of(range.len) };
         if let Some(edge) = &mut self.edge {
             for fetched in edge.fetch_missing(now, range) {
                 self.origin_requests += 1;
@@ -148,8 +148,7 @@ impl Edge {
                 let bytes = (run.end * SLICE_BYTES).min(self.file_bytes.max(begins)) - begins;
                 let key = FlowKey(self.next_fetch);
                 self.next_fetch += 1;
-                let flow = Flow { clients: NonZeroU32::MIN, bytes, granted: bytes, delay: Nanos::ZERO };
-                self.origin.open(now, key, flow);
+                self.origin.open(now, key, Flow::of(bytes));
                 for slice in run {
                     self.origin.mark(now, key, (slice + 1) * SLICE_BYTES - begins, slice);
                 }

@@ -11,7 +11,8 @@
 //!   than the medium does not slow the medium down: the bytes wait for it, as in a read-ahead buffer.
 //! - A request that fails ([`StoreError::Read`]) takes as long as if it had not: a `read_at` until its last byte
 //!   would have come, a stream until the first sector that did not. A drive's own tries are not modelled.
-//! - A request is submitted when it is made and keeps the place that it got. One that was made
+//! - Requests on a link share its rate as they come and go ([`hs_device::SharedLink`]); everywhere else
+//!   a request is submitted when it is made and keeps the place that it got. One that was made
 //!   while a stream was under way waits for that stream's end, even if the stream is abandoned
 //!   meanwhile: abandon first, then ask.
 //! - Requests that cannot be (beyond the end) or need not be (of no bytes) never reach the medium.
@@ -20,22 +21,23 @@
 //! the layer itself costs is a lock held for the model's arithmetic, and at most 50 µs of spinning
 //! a wait.
 
+mod timing;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hs_device::{Device, Medium, Service};
+use hs_device::{Device, Medium};
 use hs_units::ByteRange;
-use parking_lot::Mutex;
 
+use self::timing::Timing;
 use crate::{Clock, Monotonic, Sink, Store, StoreError};
 
 /// A store that takes as long as it would on another medium.
 pub struct Emulate<S> {
     inner: S,
     /// Nothing when the medium is the real one.
-    device: Option<Mutex<Box<dyn Device>>>,
-    clock: Arc<dyn Clock>,
+    timing: Option<Timing>,
     bypassed: AtomicBool,
 }
 
@@ -54,17 +56,24 @@ impl<S: Store> Emulate<S> {
         let device = medium
             .device(inner.len())
             .map_err(|source| StoreError::Medium { path: inner.name().to_owned(), source })?;
-        Ok(Self::build(inner, device, Arc::new(Monotonic::new())))
+        let clock = Arc::new(Monotonic::new());
+        Ok(Self::build(
+            inner,
+            match (medium.link(), device) {
+                (Some(link), _) => Some(Timing::of_link(link, clock)),
+                (None, device) => device.map(|device| Timing::of_device(device, clock)),
+            },
+        ))
     }
 
     /// `inner` as if it lay on `device`, on a clock of the caller's.
     #[must_use]
     pub fn with_device(inner: S, device: Box<dyn Device>, clock: Arc<dyn Clock>) -> Self {
-        Self::build(inner, Some(device), clock)
+        Self::build(inner, Some(Timing::of_device(device, clock)))
     }
 
-    fn build(inner: S, device: Option<Box<dyn Device>>, clock: Arc<dyn Clock>) -> Self {
-        Self { inner, device: device.map(Mutex::new), clock, bypassed: AtomicBool::new(false) }
+    const fn build(inner: S, timing: Option<Timing>) -> Self {
+        Self { inner, timing, bypassed: AtomicBool::new(false) }
     }
 
     /// From now on, requests go to the real medium (`true`) or to the emulated one (`false`, as
@@ -74,21 +83,8 @@ impl<S: Store> Emulate<S> {
     }
 
     /// The model that is to serve the next request, if one is.
-    fn device(&self) -> Option<&Mutex<Box<dyn Device>>> {
-        if self.bypassed.load(Ordering::Relaxed) { None } else { self.device.as_ref() }
-    }
-
-    /// The time is taken under the lock: a device must not see it go backwards.
-    fn submit(&self, device: &Mutex<Box<dyn Device>>, range: ByteRange) -> Service {
-        let mut device = device.lock();
-        let now = self.clock.now();
-        device.submit(now, range)
-    }
-
-    fn abandon(&self, device: &Mutex<Box<dyn Device>>, service: Service) {
-        let mut device = device.lock();
-        let now = self.clock.now();
-        device.abandon(now, service);
+    fn timing(&self) -> Option<&Timing> {
+        if self.bypassed.load(Ordering::Relaxed) { None } else { self.timing.as_ref() }
     }
 }
 
@@ -104,30 +100,30 @@ impl<S: Store> Store for Emulate<S> {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         let range = ByteRange::new(offset, buf.len() as u64);
         StoreError::check_range(self, range)?;
-        let Some(device) = self.device().filter(|_| range.len > 0) else {
+        let Some(timing) = self.timing().filter(|_| range.len > 0) else {
             return self.inner.read_at(offset, buf);
         };
-        let service = self.submit(device, range);
+        let pending = timing.submit(range);
         let result = self.inner.read_at(offset, buf);
         match &result {
-            Ok(()) | Err(StoreError::Read { .. }) => self.clock.sleep_until(service.done),
-            Err(_) => self.abandon(device, service),
+            Ok(()) | Err(StoreError::Read { .. }) => timing.wait(pending, range.len, range.len),
+            Err(_) => timing.abandon(pending),
         }
         result
     }
 
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
         StoreError::check_range(self, range)?;
-        let Some(device) = self.device().filter(|_| range.len > 0) else {
+        let Some(timing) = self.timing().filter(|_| range.len > 0) else {
             return self.inner.stream(range, sink);
         };
-        let service = self.submit(device, range);
+        let pending = timing.submit(range);
         let mut arrived = 0;
         let mut broken = false;
         let result = self.inner.stream(range, &mut |bytes| {
             for piece in bytes.chunks(Self::PIECE_BYTES) {
                 arrived += piece.len() as u64;
-                self.clock.sleep_until(service.arrival(arrived, range.len));
+                timing.wait(pending, arrived, range.len);
                 if let ControlFlow::Break(()) = sink(piece) {
                     broken = true;
                     return ControlFlow::Break(());
@@ -136,10 +132,10 @@ impl<S: Store> Store for Emulate<S> {
             ControlFlow::Continue(())
         });
         if matches!(result, Err(StoreError::Read { .. })) {
-            self.clock.sleep_until(service.arrival(arrived + Self::SECTOR_BYTES, range.len));
+            timing.wait(pending, arrived + Self::SECTOR_BYTES, range.len);
         }
         if broken || result.is_err() {
-            self.abandon(device, service);
+            timing.abandon(pending);
         }
         result
     }

@@ -128,7 +128,7 @@ fn what_is_calibrated_is_a_medium_and_untouched() {
     let said = run(["lab", "calibrate", &path, "-o", &model, "--name", "found", "--time", "0.02", "--json"])
         .ok()
         .json();
-    assert_eq!(said["probes"].as_array().unwrap().len(), 15, "{said}");
+    assert_eq!(said["probes"].as_array().unwrap().len(), 18, "{said}");
     assert!(said["error"].as_f64().unwrap() >= 0.0);
     assert!(std::fs::read(scene.path("disk")).unwrap() == disk);
     let log = scene.path("fio.log");
@@ -214,6 +214,8 @@ fn a_start_is_predicted_for_every_combination() {
     let csv = csv.ok().stdout;
     assert!(csv.lines().count() == 2 && csv.contains("lan-10m,optimised*,headstart,"), "{csv}");
 
+    many_clients(&fast, &profile);
+
     run(["lab", "predict", &image, "--medium", "nvme"]).fails(1, &["--profile"]);
     run(["lab", "predict", &profile, "-p", &profile, "--medium", "nvme"]).fails(1, &["is a profile already"]);
     run(["lab", "predict", &profile, "--medium", "none"]).fails(1, &["nothing can be predicted"]);
@@ -224,4 +226,46 @@ fn a_start_is_predicted_for_every_combination() {
     run(["lab", "predict", &scene.arg("other.hsi"), "-p", &profile, "--medium", "nvme"])
         .fails(1, &["recorded on disk"]);
     scene.wait_until_clean();
+}
+
+/// Ten thousand clients of one link, and of a cache behind it.
+fn many_clients(fast: &str, profile: &str) {
+    let crowd = [
+        "lab",
+        "predict",
+        fast,
+        "-p",
+        profile,
+        "--clients",
+        "1,10000",
+        "--within",
+        "2",
+        "--json",
+        "--medium",
+    ];
+    let rows = |more: &[&str]| {
+        let said = run(crowd.iter().copied().chain(more.iter().copied())).ok().json();
+        let figures = |row: &serde_json::Value| {
+            let figure = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key} of {row}"));
+            assert_eq!(row["clients_ready_s"].as_array().unwrap().len() as f64, figure("clients"));
+            assert!(
+                figure("median_ready_s") <= figure("ready_s") && figure("jain_index") <= 1.0 + 1e-9,
+                "{row}"
+            );
+            (figure("ready_s"), figure("store_bytes"))
+        };
+        said["rows"].as_array().unwrap().iter().map(figures).collect::<Vec<_>>()
+    };
+    let (direct, cached) = (rows(&["lan-100m"]), rows(&["lan-100m", "--edge-cache", "lan-1g"]));
+    assert!(direct[1].0 > direct[0].0 && direct[1].1 >= 9_999.0 * direct[0].1, "{direct:?}");
+    assert!(cached[1].0 < direct[1].0 && cached[1].1 < 2.0 * cached[0].1, "{cached:?} {direct:?}");
+
+    run(["lab", "predict", fast, "-p", profile, "--medium", "nvme", "--clients", "1001"])
+        .fails(1, &["no link"]);
+    run(["lab", "predict", fast, "-p", profile, "--medium", "nvme", "--edge-cache", "lan-1g"])
+        .fails(1, &["no link"]);
+    run(["lab", "predict", fast, "-p", profile, "--medium", "lan-1g", "--edge-cache", "nvme"])
+        .fails(1, &["--edge-cache nvme is no link"]);
+    run(["lab", "predict", fast, "-p", profile, "--medium", "lan-1g", "--clients", "10001"])
+        .fails(2, &["10000"]);
 }

@@ -16,7 +16,7 @@ fn link(round_trip_ms: u64) -> SharedLink {
 }
 
 fn flow(bytes: u64, clients: u32) -> Flow {
-    Flow { clients: NonZeroU32::new(clients).unwrap(), bytes, granted: bytes, delay: Nanos::ZERO }
+    Flow { clients: NonZeroU32::new(clients).unwrap(), ..Flow::of(bytes) }
 }
 
 /// Everything that happens, with its time.

@@ -31,14 +31,6 @@ fn found(medium: &Medium) -> (Model, Vec<f64>) {
         ratio.max(1.0 / ratio)
     };
     let off: Vec<f64> = measured.iter().map(off).collect();
-    eprintln!("{medium}: {:?}", model.kind);
-    for (each, off) in measured.iter().zip(&off) {
-        eprintln!(
-            "  {:<32} {:9.1} us {off:.3}",
-            each.probe.name,
-            each.time.as_secs_f64() * 1e6 / each.reads as f64
-        );
-    }
     (model, off)
 }
 

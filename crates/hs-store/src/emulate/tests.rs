@@ -1,6 +1,8 @@
 use std::thread;
 
+use hs_device::Service;
 use hs_units::Nanos;
+use parking_lot::Mutex;
 
 use super::*;
 use crate::clock::tests::Virtual;
@@ -237,4 +239,30 @@ fn what_does_not_fit_is_refused() {
     let refused = Emulate::new(Large, &cd).map(|_| ());
     assert!(matches!(&refused, Err(StoreError::Medium { path, .. }) if path == "large"), "{refused:?}");
     assert!(Emulate::new(Large, &Medium::parse("hdd-7200").expect("known")).is_ok());
+}
+
+/// On a link of 1 MB/s two requests have half of it each, whichever came first; on a device one waits for the other.
+#[test]
+fn requests_on_a_link_share_it() {
+    let link = Medium::parse("lan-10m").expect("known").link().expect("a link");
+    let clock = Arc::new(Virtual::default());
+    let timing = Timing::of_link(link, clock.clone());
+    let bytes = link.rate_bytes_per_second().get();
+    let (first, second) =
+        (timing.submit(ByteRange::new(0, bytes)), timing.submit(ByteRange::new(0, bytes / 4)));
+    let late = |then: f64| (clock.now().as_secs_f64() - then - link.round_trip.as_secs_f64()).abs() < 1e-3;
+    timing.wait(second, bytes / 4, bytes / 4);
+    assert!(late(0.5), "{:?}", clock.now());
+    timing.wait(first, bytes / 4, bytes);
+    assert!(late(0.5), "it had as much by then: {:?}", clock.now());
+    let third = timing.submit(ByteRange::new(0, bytes));
+    timing.abandon(third);
+    timing.wait(first, bytes, bytes);
+    assert!(late(1.25), "whoever gave up takes nothing: {:?}", clock.now());
+}
+
+#[test]
+fn a_store_on_a_link_keeps_the_contract() {
+    let link = Medium::parse("lan-1g").expect("known");
+    contract::check(|bytes| Emulate::new(MemoryStore::new(bytes), &link).expect("fits"), 600_000);
 }

@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_lab::Histogram;
 use hs_units::{ByteRange, Nanos};
+use parking_lot::Mutex;
 
 /// Direct I/O wants places and sizes in multiples of what the device reads at once.
 const ALIGN: u64 = 4096;
@@ -84,7 +85,10 @@ pub(super) struct Aligned(Vec<u8>);
 
 impl Aligned {
     fn of(&mut self, len: usize) -> &mut [u8] {
-        self.0.resize(len + ALIGN as usize, 0);
+        // It only grows: filling it with zeros anew would take a good part of what a fast device takes to read.
+        if self.0.len() < len + ALIGN as usize {
+            self.0.resize(len + ALIGN as usize, 0);
+        }
         let skip = self.0.as_ptr().align_offset(ALIGN as usize);
         &mut self.0[skip..skip + len]
     }
@@ -100,6 +104,12 @@ pub(super) struct ReadOutcome {
     pub(super) ended: Nanos,
 }
 
+/// Reads that are handed over at once, where they are made as soon as a thread is free. A fast device takes less for a read than a
+/// thread takes to wake another, so threads help themselves instead of being given one at a time.
+const BATCH: usize = 256;
+/// Batches that wait.
+const BATCHES: usize = 4;
+
 /// A read, and when it is due.
 struct Due {
     range: ByteRange,
@@ -108,7 +118,8 @@ struct Due {
 
 /// Threads that read.
 pub(super) struct Readers {
-    queue: Sender<Due>,
+    queue: Sender<Vec<Due>>,
+    gathered: Vec<Due>,
     began: Instant,
     threads: Vec<JoinHandle<anyhow::Result<ReadOutcome>>>,
 }
@@ -117,32 +128,39 @@ impl Readers {
     /// Starts so many.
     pub(super) fn start(file: DirectFile, threads: usize) -> anyhow::Result<Self> {
         let file = Arc::new(file);
-        // A few wait here, so that no thread has to wait for the next.
-        let (queue, due) = bounded(2 * threads.max(1));
+        let (queue, due) = bounded(BATCHES);
+        let source = Arc::new(Mutex::new(Source { due, batch: Vec::new().into_iter() }));
         let began = Instant::now();
         let start = |number| {
-            let (file, due) = (Arc::clone(&file), due.clone());
-            let read = move || work(&file, &due, began);
+            let (file, source) = (Arc::clone(&file), Arc::clone(&source));
+            let read = move || work(&file, &source, began);
             std::thread::Builder::new()
                 .name(format!("hs-read-{number}"))
                 .spawn(read)
                 .context("start a thread")
         };
         let threads = (0..threads.max(1)).map(start).collect::<anyhow::Result<_>>()?;
-        Ok(Self { queue, began, threads })
+        Ok(Self { queue, gathered: Vec::new(), began, threads })
     }
 
-    /// Has something read, not before the time `at` since the beginning; waits until somebody does.
-    pub(super) fn ask(&self, range: ByteRange, at: Option<Nanos>) -> anyhow::Result<()> {
+    /// Has something read: not before the time `at` since the beginning, for which it waits, or as soon as somebody can.
+    pub(super) fn ask(&mut self, range: ByteRange, at: Option<Nanos>) -> anyhow::Result<()> {
         if let Some(at) = at {
             let pause = at.saturating_sub(self.began.elapsed().into());
             std::thread::sleep(pause.into());
         }
-        self.queue.send(Due { range, at }).ok().context("nobody reads any more")
+        self.gathered.push(Due { range, at });
+        if at.is_some() || self.gathered.len() >= BATCH { self.hand_over() } else { Ok(()) }
+    }
+
+    fn hand_over(&mut self) -> anyhow::Result<()> {
+        self.queue.send(std::mem::take(&mut self.gathered)).ok().context("nobody reads any more")
     }
 
     /// Waits until everything has been read.
-    pub(super) fn finish(self) -> anyhow::Result<ReadOutcome> {
+    pub(super) fn finish(mut self) -> anyhow::Result<ReadOutcome> {
+        // Where nobody reads any more, the threads say why.
+        let _ = self.hand_over();
         drop(self.queue);
         let mut all = ReadOutcome::default();
         for thread in self.threads {
@@ -155,10 +173,29 @@ impl Readers {
     }
 }
 
-fn work(file: &DirectFile, due: &Receiver<Due>, began: Instant) -> anyhow::Result<ReadOutcome> {
+/// What threads take their reads from.
+struct Source {
+    due: Receiver<Vec<Due>>,
+    batch: std::vec::IntoIter<Due>,
+}
+
+impl Source {
+    /// The next read; nothing when there will be none.
+    fn next(&mut self) -> Option<Due> {
+        loop {
+            if let Some(due) = self.batch.next() {
+                return Some(due);
+            }
+            self.batch = self.due.recv().ok()?.into_iter();
+        }
+    }
+}
+
+fn work(file: &DirectFile, source: &Mutex<Source>, began: Instant) -> anyhow::Result<ReadOutcome> {
     let mut outcome = ReadOutcome::default();
     let mut buffer = Aligned::default();
-    for Due { range, at } in due {
+    loop {
+        let Some(Due { range, at }) = source.lock().next() else { return Ok(outcome) };
         // One that had to wait for a thread is late: that counts.
         let asked = at.unwrap_or_else(|| began.elapsed().into());
         file.read(range, &mut buffer)?;
@@ -167,5 +204,4 @@ fn work(file: &DirectFile, due: &Receiver<Due>, began: Instant) -> anyhow::Resul
         outcome.bytes += range.len;
         outcome.ended = now;
     }
-    Ok(outcome)
 }

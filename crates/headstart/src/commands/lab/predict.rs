@@ -67,8 +67,8 @@ pub(crate) fn run(args: &LabPredict) -> anyhow::Result<()> {
         }));
     }
     let is_crowd = args.clients != [1];
-    let (columns, cells): (&[&str], fn(&Row) -> Vec<String>) =
-        if is_crowd { (&crowds::COLUMNS, crowds::cells) } else { (&COLUMNS, cells) };
+    let columns = if is_crowd { &crowds::COLUMNS[..] } else { &COLUMNS };
+    let cells = if is_crowd { crowds::cells } else { cells };
     if args.csv {
         show::line(columns.join(","));
         for row in &rows {

@@ -102,7 +102,7 @@ fn for_real(path: &Path, pace: Pace, trace: &mut Trace) -> anyhow::Result<Replay
         Pace::Depth(depth) => depth,
     };
     let (bytes, mut skipped) = (file.bytes(), 0);
-    let readers = Readers::start(file, depth as usize)?;
+    let mut readers = Readers::start(file, depth as usize)?;
     trace.each(&mut |request| {
         if request.writes {
             skipped += 1;

@@ -1,0 +1,105 @@
+//! When the bytes of a request come, and waiting for them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hs_device::{Device, Flow, FlowKey, LinkSpec, Service, SharedLink};
+use hs_units::{ByteRange, Nanos};
+use parking_lot::Mutex;
+
+use crate::Clock;
+
+/// What says when bytes come.
+pub(super) enum Modelled {
+    /// It promises at the request.
+    Device(Mutex<Box<dyn Device>>),
+    /// It shares its rate with whoever else asks, so it can only be asked again.
+    Link(Mutex<SharedLink>),
+}
+
+/// A request under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Pending {
+    Promised(Service),
+    Shared(FlowKey),
+}
+
+/// A model at work in real time.
+pub(super) struct Timing {
+    modelled: Modelled,
+    clock: Arc<dyn Clock>,
+    next_flow: AtomicU64,
+}
+
+/// How long somebody who waits for a part of a shared link sleeps at least: bytes come so much late at most when others leave it,
+/// and with ten requests under way a wait for a quarter second wakes some fifty times.
+const LEAST_SLEEP: Nanos = Nanos(200_000);
+
+impl Timing {
+    pub(super) fn of_device(device: Box<dyn Device>, clock: Arc<dyn Clock>) -> Self {
+        Self { modelled: Modelled::Device(Mutex::new(device)), clock, next_flow: AtomicU64::new(0) }
+    }
+
+    pub(super) fn of_link(link: LinkSpec, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            modelled: Modelled::Link(Mutex::new(SharedLink::new(link))),
+            clock,
+            next_flow: AtomicU64::new(0),
+        }
+    }
+
+    /// The time is taken under the lock: a device must not see it go backwards.
+    pub(super) fn submit(&self, range: ByteRange) -> Pending {
+        match &self.modelled {
+            Modelled::Device(device) => {
+                let mut device = device.lock();
+                Pending::Promised(device.submit(self.clock.now(), range))
+            }
+            Modelled::Link(link) => {
+                let key = FlowKey(self.next_flow.fetch_add(1, Ordering::Relaxed));
+                let mut link = link.lock();
+                link.open(self.clock.now(), key, Flow::of(range.len));
+                Pending::Shared(key)
+            }
+        }
+    }
+
+    /// Waits until the first `bytes` of a request's `total` bytes have come.
+    pub(super) fn wait(&self, pending: Pending, bytes: u64, total: u64) {
+        match (pending, &self.modelled) {
+            (Pending::Promised(service), _) => self.clock.sleep_until(service.arrival(bytes, total)),
+            (Pending::Shared(key), Modelled::Link(link)) => {
+                while let Some(then) = self.comes(link, key, bytes) {
+                    self.clock.sleep_until(then);
+                }
+            }
+            (Pending::Shared(_), Modelled::Device(_)) => unreachable!("a device promises"),
+        }
+    }
+
+    /// When to ask again for the first `bytes` of a flow; nothing when they have come.
+    fn comes(&self, link: &Mutex<SharedLink>, key: FlowKey, bytes: u64) -> Option<Nanos> {
+        let mut link = link.lock();
+        let now = self.clock.now();
+        while link.poll(now).is_some() {}
+        let had = link.delivered(now, key)?;
+        (had < bytes).then(|| link.earliest(key, bytes).max(now + LEAST_SLEEP))
+    }
+
+    /// Nobody takes the rest of a request.
+    pub(super) fn abandon(&self, pending: Pending) {
+        match (pending, &self.modelled) {
+            (Pending::Promised(service), Modelled::Device(device)) => {
+                let mut device = device.lock();
+                device.abandon(self.clock.now(), service);
+            }
+            (Pending::Shared(key), Modelled::Link(link)) => {
+                let mut link = link.lock();
+                link.close(self.clock.now(), key);
+            }
+            (Pending::Promised(_), Modelled::Link(_)) | (Pending::Shared(_), Modelled::Device(_)) => {
+                unreachable!("a request stays with its model")
+            }
+        }
+    }
+}
