@@ -63,3 +63,55 @@ pub(super) fn said(error: &object_store::Error) -> String {
     });
     words.collect::<Vec<_>>().join(" ").chars().take(400).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Timeouts;
+
+    /// What is found at an address with these variables set; nobody is asked.
+    fn located(address: &str, variables: &[(&str, &str)]) -> Result<(String, Located), HttpError> {
+        let client = HttpClient::new(Timeouts::default())?;
+        let settings = Settings::of_environment(variables.iter().copied(), |_| None);
+        let object = CloudObject::new(&CloudAddress::parse(address)?, &client, &settings)?;
+        Ok((object.name(), object.locate()?))
+    }
+
+    const S3: [(&str, &str); 3] =
+        [("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "secret"), ("AWS_REGION", "eu-west-3")];
+
+    #[test]
+    fn addresses_are_signed_for_some_time_and_tell_no_secret() {
+        let azure = [("AZURE_STORAGE_ACCOUNT_NAME", "me"), ("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")];
+        for (address, variables, host, path, signature) in [
+            ("s3://b/d/k.hsi", &S3[..], "s3.eu-west-3.amazonaws.com", "/b/d/k.hsi", "X-Amz-Signature="),
+            ("az://c/d/k.hsi", &azure, "me.blob.core.windows.net", "/c/d/k.hsi", "sig="),
+        ] {
+            let (name, found) = located(address, variables).expect(address);
+            assert_eq!((name.as_str(), found.lasts), (address, Some(SIGNED_FOR)));
+            assert_eq!((found.url.scheme(), found.url.host_str()), ("https", Some(host)));
+            assert_eq!(found.url.path(), path);
+            assert!(found.url.as_str().contains(signature));
+            assert!(!found.url.as_str().contains("secret") && !found.url.as_str().contains("c2VjcmV0"));
+        }
+        let endpoint = [&S3[..], &[("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")]].concat();
+        let (_, found) = located("s3://b/k", &endpoint).expect("found");
+        assert!(found.url.as_str().starts_with("http://127.0.0.1:9000/b/k?"));
+    }
+
+    #[test]
+    fn who_has_no_login_is_told_before_anybody_is_asked() {
+        let nothing = [("AWS_EC2_METADATA_DISABLED", "true")];
+        assert!(matches!(located("s3://b/k", &nothing), Err(HttpError::Login { had_login: false, .. })));
+        let half = [("AWS_ACCESS_KEY_ID", "id")];
+        assert!(matches!(located("s3://b/k", &half), Err(HttpError::Cloud { .. })));
+    }
+
+    #[test]
+    fn what_the_library_says_is_told_without_signed_addresses() {
+        let source = "get (https://h/k?X-Amz-Signature=abc&x=1) failed".into();
+        let error = object_store::Error::Generic { store: "S3", source };
+        let text = said(&error);
+        assert!(text.contains("failed") && text.contains("https://…") && !text.contains("abc"), "{text}");
+    }
+}

@@ -100,6 +100,8 @@ impl Sending<'_> {
                 if self.object.replace { Ok(false) } else { Err(self.taken()) }
             }
             Err(Error::NotFound { .. }) => Ok(false),
+            // Who may write and not list is told neither that an object is there nor that it is not.
+            Err(Error::PermissionDenied { .. }) if self.object.replace => Ok(false),
             Err(error) => Err(self.refused(&error)),
         }
     }
@@ -152,6 +154,7 @@ impl Sending<'_> {
             let Some(done) = under_way.join_next().await else { break };
             sent += done.map_err(Error::from).and_then(|part| part).map_err(|error| self.refused(&error))?;
             if pushing(sent, self.size).is_break() {
+                under_way.shutdown().await;
                 return Err(self.interrupted());
             }
         }

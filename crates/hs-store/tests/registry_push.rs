@@ -1,0 +1,152 @@
+//! A registry that cuts connections while it is sent a blob, and knows how much of it has come.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use hs_store::http::{HttpClient, Timeouts};
+use hs_store::registry::{Artifact, Logins, RegistryAddress, push};
+use hs_store::{PushError, Pushed};
+
+#[derive(Default)]
+struct State {
+    /// Uploads that were begun, and what has come of each.
+    uploads: Vec<Vec<u8>>,
+    blobs: Vec<Vec<u8>>,
+    manifests: Vec<Vec<u8>>,
+    /// Bytes of pieces that came, also of those that came twice.
+    received: usize,
+    given_up: usize,
+    /// The next pieces are cut after so many bytes.
+    cuts: Vec<usize>,
+}
+
+fn serve(stream: &TcpStream, state: &Mutex<State>) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let (method, target) = line.split_once(' ')?;
+    let target = target.split(' ').next()?.to_owned();
+    let method = method.to_owned();
+    let mut length = 0;
+    loop {
+        let mut field = String::new();
+        reader.read_line(&mut field).ok()?;
+        match field.trim_end().split_once(": ") {
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.parse().ok()?
+            }
+            Some(_) => {}
+            None => break,
+        }
+    }
+    let mut state = state.lock().expect("no panic");
+    let number = || target.trim_start_matches("/up/").split('?').next()?.parse::<usize>().ok();
+    let cut = if method == "PATCH" { state.cuts.pop() } else { None };
+    let mut body = vec![0; cut.map_or(length, |cut| cut.min(length))];
+    reader.read_exact(&mut body).ok()?;
+    let (status, fields) = match method.as_str() {
+        "HEAD" => {
+            let has = state.blobs.iter().any(|blob| target.ends_with(&sha256(blob)));
+            (if has { "200 OK" } else { "404 Not Found" }, String::new())
+        }
+        "POST" => {
+            state.uploads.push(Vec::new());
+            ("202 Accepted", format!("Location: /up/{}\r\n", state.uploads.len() - 1))
+        }
+        "PATCH" => {
+            state.received += body.len();
+            state.uploads[number()?].extend(body);
+            if cut.is_some() {
+                return None;
+            }
+            ("202 Accepted", String::new())
+        }
+        "GET" => {
+            let came = state.uploads[number()?].len();
+            ("204 No Content", format!("Range: 0-{}\r\n", came.saturating_sub(1)))
+        }
+        "DELETE" => {
+            state.given_up += 1;
+            ("204 No Content", String::new())
+        }
+        _ if target.starts_with("/up/") => {
+            let upload = number()?;
+            state.uploads[upload].extend(body);
+            let blob = state.uploads[upload].clone();
+            let is_right = target.contains(&sha256(&blob).replace(':', "%3A"));
+            state.blobs.push(blob);
+            (if is_right { "201 Created" } else { "400 Bad Request" }, String::new())
+        }
+        _ => {
+            state.manifests.push(body);
+            ("201 Created", String::new())
+        }
+    };
+    let mut stream = stream;
+    write!(stream, "HTTP/1.1 {status}\r\n{fields}Content-Length: 0\r\nConnection: close\r\n\r\n").ok()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+fn start() -> (Arc<Mutex<State>>, RegistryAddress) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let text = format!("oci+http://{}/a/b:1", listener.local_addr().expect("an address"));
+    let state = Arc::new(Mutex::new(State::default()));
+    let served = Arc::clone(&state);
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            serve(&stream, &served);
+        }
+    });
+    (state, RegistryAddress::parse(&text).expect("an address"))
+}
+
+fn send(
+    bytes: &[u8],
+    address: &RegistryAddress,
+    pushing: &mut hs_store::Pushing<'_>,
+) -> Result<Pushed, PushError> {
+    let mut file = tempfile::tempfile().expect("a file");
+    file.write_all(bytes).expect("written");
+    let artifact = Artifact { file: &file, path: Path::new("a.hsi"), name: "hs1-00" };
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    push(client, address, Logins::default(), artifact, pushing)
+}
+
+#[test]
+fn an_upload_goes_on_where_the_registry_says_that_it_stands() {
+    let bytes: Vec<u8> = (0..9_000_000_u32).map(|at| (at % 253) as u8).collect();
+    let (state, address) = start();
+    // Of three pieces, the last is cut twice and the first once.
+    state.lock().expect("no panic").cuts = vec![100_000, 0, 2_000_000];
+    let pushed = send(&bytes, &address, &mut |_, _| ControlFlow::Continue(())).expect("sent");
+    assert_eq!(pushed.sent_bytes, bytes.len() as u64);
+    {
+        let state = state.lock().expect("no panic");
+        assert!(state.blobs[0] == bytes && state.blobs[1] == b"{}");
+        // Nothing came twice.
+        assert_eq!((state.uploads.len(), state.received), (2, bytes.len()));
+        assert_eq!(pushed.digest, Some(sha256(&state.manifests[0])));
+    }
+    let again = send(&bytes, &address, &mut |_, _| ControlFlow::Continue(())).expect("there");
+    assert_eq!(again, Pushed { sent_bytes: 0, ..pushed });
+    assert_eq!(state.lock().expect("no panic").uploads.len(), 2);
+}
+
+#[test]
+fn an_upload_that_is_interrupted_is_given_up() {
+    let (state, address) = start();
+    let bytes = vec![7; 9_000_000];
+    let stop = |done: u64, _: u64| if done > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let error = send(&bytes, &address, &mut { stop }).expect_err("interrupted");
+    assert!(matches!(error, PushError::Interrupted { .. }), "{error}");
+    let state = state.lock().expect("no panic");
+    assert_eq!((state.given_up, state.manifests.len(), state.blobs.len()), (1, 0, 0));
+}
