@@ -18,8 +18,9 @@ from harness import arguments, figure, finish, headstart_json, headstart_path, p
 from inputs import demo
 from network import many_links, serving, shape
 
-# Clients, the rate of each one's own link, that of the server, and the share of its rate that the server is told, in Mbit/s.
-CASES = [(1, 1000, 1000), (10, 1000, 1000), (50, 1000, 1000), (10, 100, 1000), (10, 10, 1000), (50, 1000, 100)]
+# Clients, the rate of each one's own link, and that of the server, in Mbit/s. On a machine of few cores what limits fifty clients of a
+# gigabit is their own decompression, so the last case has a link that is slower than that.
+CASES = [(1, 1000, 1000), (10, 1000, 1000), (50, 1000, 1000), (10, 100, 1000), (10, 10, 1000), (20, 1000, 100)]
 MOST_OF_LIMIT = 1.25
 LEAST_JAIN = 0.98
 
@@ -37,12 +38,12 @@ def peak_rss_bytes(pid):
 # Mounts, replays, and says how long that took from the word on standard input on.
 CLIENT = """
 set -e
+trap 'umount "$3/disk" 2> /dev/null || true' EXIT
 mkdir -p "$3/disk"
 echo prepared
 read -r begin
 "$1" -q mount "$2" "$3/disk" --prefetch hold --disk-cache "$3/cache"
 "$1" -q lab replay "$4" --on "$3/disk/disk.img" --json
-umount "$3/disk"
 """
 
 
