@@ -18,9 +18,10 @@ from harness import arguments, figure, finish, headstart_json, headstart_path, p
 from inputs import demo
 from network import many_links, serving, shape
 
-# Clients, the rate of each one's own link, and that of the server, in Mbit/s. On a machine of few cores what limits fifty clients of a
+# Clients, the rate of each one's own link, and that of the server, in Mbit/s; and what the server is told of it. On a machine of few cores what limits fifty clients of a
 # gigabit is their own decompression, so the last case has a link that is slower than that.
-CASES = [(1, 1000, 1000), (10, 1000, 1000), (50, 1000, 1000), (10, 100, 1000), (10, 10, 1000), (20, 1000, 100)]
+CASES = [(1, 1000, 1000, None), (10, 1000, 1000, None), (50, 1000, 1000, None), (10, 100, 1000, None), (10, 10, 1000, None),
+         (20, 1000, 100, None), (20, 1000, 100, "11M")]
 MOST_OF_LIMIT = 1.25
 LEAST_JAIN = 0.98
 
@@ -47,12 +48,12 @@ read -r begin
 """
 
 
-def starts(clients, own_mbit, shared_mbit, profile, image, name):
+def starts(clients, own_mbit, shared_mbit, told, profile, image, name):
     """All start at the same moment; what each took, and what that cost the server."""
     about = {}
     with many_links(clients, own_mbit) as (server, names), tempfile.TemporaryDirectory(prefix="headstart-bench-") as folder:
         shape(server, shared_mbit)
-        with serving(server, image, about=about) as url:
+        with serving(server, image, *(["--http-rate", told] if told else []), about=about) as url:
             before = cpu_s(about["pid"])
             processes = []
             for number, namespace in enumerate(names):
@@ -108,9 +109,9 @@ def main():
     described = headstart_json("inspect", image, "--json")
     name, hot = described["image_digest"], described["hot_segments"][0]["hot_compressed_bytes"]
     figures, alone = [], None
-    for clients, own, shared in CASES:
-        case = f"{clients} clients of {own} Mbit/s behind {shared} Mbit/s"
-        runs = [starts(clients, own, shared, profile, image, name) for _ in range(args.repeats)]
+    for clients, own, shared, told in CASES:
+        case = f"{clients} clients of {own} Mbit/s behind {shared} Mbit/s" + (f", told {told}" if told else "")
+        runs = [starts(clients, own, shared, told, profile, image, name) for _ in range(args.repeats)]
         worst = spread(max(run["ready_s"]) for run in runs)
         alone = alone or worst["median"]
         limit = max(alone, clients * hot * 8 / (shared * 1e6), hot * 8 / (own * 1e6))
