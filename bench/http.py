@@ -6,66 +6,16 @@ their own (netem is not in every kernel). Each start has an empty cache on disk,
 """
 
 import json
-import subprocess
 import tempfile
-import time
-from contextlib import ExitStack, contextmanager
 
 from harness import alternate, arguments, figure, finish, headstart_json, headstart_path, run, scratch, spread
 from inputs import COMMAND, READY, demo
+from network import link, serving, shape
 
 RATES_MBIT = [1000, 100, 10]
 # Of what bounds a start: the program itself, or the transfer of what it needs.
 LIMIT = 1.15
 MOST_REQUESTS = 10
-SERVER = "10.77.0.1"
-PORT = 8080
-
-
-@contextmanager
-def namespace(name):
-    run("ip", "netns", "add", name)
-    try:
-        run("ip", "-n", name, "link", "set", "lo", "up")
-        yield name
-    finally:
-        run("ip", "netns", "delete", name)
-
-
-@contextmanager
-def link():
-    """Two namespaces and a link between them."""
-    with ExitStack() as stack:
-        suffix = f"{time.monotonic_ns() % 100000}"
-        server = stack.enter_context(namespace(f"hs-server-{suffix}"))
-        client = stack.enter_context(namespace(f"hs-client-{suffix}"))
-        run("ip", "link", "add", "server0", "netns", server, "type", "veth", "peer", "client0", "netns", client)
-        for name, device, address in [(server, "server0", SERVER), (client, "client0", "10.77.0.2")]:
-            run("ip", "-n", name, "address", "add", f"{address}/24", "dev", device)
-            run("ip", "-n", name, "link", "set", device, "up")
-        yield server, client
-
-
-def shape(server, mbit):
-    """Lets the server send so much a second. The burst is 2 ms of it, and never less than two full packets of the card."""
-    burst = max(int(mbit * 1e6 / 8 * 0.002), 128 << 10)
-    run("tc", "-n", server, "qdisc", "replace", "dev", "server0", "root", "tbf",
-        "rate", f"{mbit}mbit", "burst", f"{burst}b", "latency", "100ms")
-    # What TCP has learnt of the link was learnt at another rate.
-    run("ip", "-n", server, "tcp_metrics", "flush")
-
-
-@contextmanager
-def serving(server, image):
-    process = subprocess.Popen(
-        ["ip", "netns", "exec", server, headstart_path(), "serve", image, "--http", f"{SERVER}:{PORT}", "--unsupervised"],
-        stderr=subprocess.PIPE, text=True)
-    try:
-        line = process.stderr.readline()
-        yield line.split()[-1]
-    finally:
-        process.terminate()
-        process.wait(timeout=20)
 
 
 def start(client, address, cache):

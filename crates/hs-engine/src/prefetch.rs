@@ -467,6 +467,16 @@ impl Prefetch {
         self.estimate
     }
 
+    /// Bytes that may come with a request for what the hot region does not hold, besides what is waited for: what is transferred while
+    /// a request is saved, where requests have a price. On a slow link more would hold up whatever comes behind for longer than another
+    /// request does. `None` where requests cost nobody else anything, or the medium's rate is not known yet.
+    #[must_use]
+    pub fn most_neighbour_bytes(&self) -> Option<u64> {
+        let price = self.config.least_gain;
+        let worth = price.max(self.estimate.jump().unwrap_or_else(|| self.estimate.latency()));
+        self.estimate.bytes_in(worth).filter(|_| price > Nanos::ZERO)
+    }
+
     /// Whether a demand for a hot chunk that has not come should wait for the stream (DESIGN
     /// decision 8: by cost, the time until the stream comes to it against the jumps that a request of its own
     /// costs).

@@ -22,6 +22,10 @@ pub trait HotPolicy: Send + Sync {
     /// A read's own request, made at `asked`, had brought its first `bytes` at `came`: what it costs to leave
     /// the stream.
     fn fetched(&self, _asked: Instant, _came: Instant, _bytes: u64) {}
+    /// So many bytes may come with a request for what somebody waits for, besides those; `None` where only their use decides.
+    fn most_neighbour_bytes(&self) -> Option<u64> {
+        None
+    }
     /// The hot chunk has been verified and decompressed, and now waits in memory.
     fn arrived(&self, chunk: u32);
     /// The hot chunk left memory.

@@ -512,6 +512,10 @@ impl HotPolicy for Driver {
         self.engine.lock().handle_fetched(self.at(asked), self.at(came), bytes);
     }
 
+    fn most_neighbour_bytes(&self) -> Option<u64> {
+        self.engine.lock().most_neighbour_bytes()
+    }
+
     fn arrived(&self, chunk: u32) {
         let now = self.now();
         self.arrived_at.lock()[chunk as usize] = Some(now);

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use hs_units::ByteSize;
 
 /// How images are served as files.
 #[derive(Clone, Debug, Args)]
@@ -17,4 +18,19 @@ pub(crate) struct HttpFlags {
     /// Append a line for each answer over HTTP to FILE, in the Common Log Format and with the range that was asked for.
     #[arg(long, value_name = "FILE", requires = "http")]
     pub access_log: Option<PathBuf>,
+    /// Send so many bytes of content a second at most, to everybody together: a little less than the link carries. Then each client who
+    /// wants something has one share, however many connections he has.
+    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate)]
+    pub http_rate: Option<u64>,
+    /// Send so many bytes of content a second to one address at most.
+    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate)]
+    pub client_rate: Option<u64>,
+}
+
+fn rate(text: &str) -> Result<u64, String> {
+    match text.parse::<ByteSize>() {
+        Ok(ByteSize(0)) => Err("nothing is ever sent at no bytes a second".to_owned()),
+        Ok(ByteSize(rate)) => Ok(rate),
+        Err(error) => Err(error.to_string()),
+    }
 }

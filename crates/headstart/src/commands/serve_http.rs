@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use hs_image::Image;
-use hs_serve::http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls};
+use hs_serve::http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls, Rates};
 use hs_store::{Counters, MemoryStore, RetryCounters, Store};
 
 use super::serve::Named;
@@ -167,7 +167,8 @@ fn options(args: &Serve) -> anyhow::Result<HttpServeOptions> {
         (Some(directory), _) => Some(HttpTls::load(directory, args.tls.tls_verify_peer)?),
     };
     let access = args.http.access_log.as_deref().map(access_log).transpose()?;
-    Ok(HttpServeOptions { tls, access, ..HttpServeOptions::default() })
+    let rates = Rates { together: args.http.http_rate, client: args.http.client_rate };
+    Ok(HttpServeOptions { tls, access, rates, ..HttpServeOptions::default() })
 }
 
 fn access_log(path: &Path) -> anyhow::Result<AccessLog> {

@@ -150,3 +150,77 @@ fn with_tls_it_is_read_by_who_trusts_the_authority_and_by_nobody_else() {
     server.signal(Signal::INT);
     assert_eq!(server.end().0.code(), Some(0));
 }
+
+/// Resident memory of a process.
+fn memory_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a process with memory");
+    let kib: u64 = line.split_whitespace().nth(1).and_then(|word| word.parse().ok()).expect("a number");
+    kib << 10
+}
+
+/// Lets this process, and those that it starts, open so many files more than they may now.
+fn allow_files(more: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = current.map(|current| (current + more).min(maximum.unwrap_or(u64::MAX)));
+    setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum }).expect("no more than is allowed");
+}
+
+#[test]
+fn idle_connections_take_little_memory() {
+    /// A task, hyper's buffers, and what the allocator makes of it; the sockets are the kernel's.
+    const MOST_BYTES_EACH: u64 = 48 << 10;
+    const CONNECTIONS: u64 = 1000;
+    allow_files(2 * CONNECTIONS);
+    let scene = Scene::new();
+    scene.image("a.hsi", 500, 4);
+    let (server, url) = serve(&scene, &["a.hsi", "--unsupervised"]);
+    let host = url.split('/').nth(2).expect("a host");
+    let ask = |stream: &mut TcpStream| {
+        stream.write_all(b"GET /a.hsi HTTP/1.1\r\nHost: x\r\nRange: bytes=0-0\r\n\r\n").expect("said");
+        let mut heard = Vec::new();
+        let mut piece = [0; 4096];
+        // The head, and the one byte behind it.
+        while !heard.iter().rev().skip(1).take(4).eq(b"\n\r\n\r") {
+            let bytes = stream.read(&mut piece).expect("heard");
+            assert!(bytes > 0, "{}", String::from_utf8_lossy(&heard));
+            heard.extend(&piece[..bytes]);
+        }
+        assert!(heard.starts_with(b"HTTP/1.1 206"), "{}", String::from_utf8_lossy(&heard));
+    };
+    let connect = || TcpStream::connect(host).expect("connected");
+    let mut first = connect();
+    ask(&mut first);
+    let before = memory_bytes(server.id());
+    let mut connections: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect()).collect();
+    connections.iter_mut().for_each(ask);
+    let more = memory_bytes(server.id()).saturating_sub(before);
+    assert!(more <= CONNECTIONS * MOST_BYTES_EACH, "{more} bytes more");
+    // They are still of use, all of them.
+    connections.iter_mut().for_each(ask);
+    drop(connections);
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+#[test]
+fn a_limit_of_clients_is_kept_and_changes_no_byte() {
+    let scene = Scene::new();
+    scene.image("a.hsi", 500, 5);
+    let image = fs::read(scene.path("a.hsi")).expect("an image");
+    let rate = image.len() as u64 / 2;
+    let limits = ["--client-rate", &rate.to_string(), "--http-rate", "10M"];
+    let (server, url) = serve(&scene, &[&["a.hsi", "--unsupervised"][..], &limits].concat());
+    let host = url.split('/').nth(2).expect("a host");
+    let began = std::time::Instant::now();
+    let mut stream = TcpStream::connect(host).expect("connected");
+    stream.write_all(b"GET /a.hsi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("said");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("heard");
+    assert!(answer.ends_with(&image), "the bytes are those of the image");
+    // Two seconds, less the last piece, which is sent when its time begins.
+    assert!(began.elapsed().as_secs_f64() > 1.9, "it took {:?}", began.elapsed());
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0.code(), Some(0));
+}

@@ -416,3 +416,18 @@ fn by_deadline_nothing_comes_long_before_its_need_unless_somebody_waits() {
     let mut limited = of(PrefetchRate::BytesPerS(1 << 20));
     assert!((5..=7).contains(&asked_by(&mut limited, millis(5_000))));
 }
+
+#[test]
+fn neighbours_take_no_longer_than_the_request_that_they_may_save() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
+    assert_eq!(prefetch.most_neighbour_bytes(), None, "nothing is known");
+    let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    prefetch.handle_first_byte(Nanos::from_millis(10), id);
+    prefetch.handle_finished(Nanos::from_millis(210), id, Some(200_000));
+    assert_eq!(prefetch.most_neighbour_bytes(), None, "requests cost nobody else anything");
+    // 1,000 bytes a millisecond.
+    prefetch.config.least_gain = Nanos::from_millis(50);
+    assert_eq!(prefetch.most_neighbour_bytes(), Some(50_000));
+    prefetch.config.least_gain = Nanos::from_millis(1);
+    assert_eq!(prefetch.most_neighbour_bytes(), Some(10_000), "a request takes ten milliseconds in any case");
+}

@@ -12,6 +12,15 @@ use super::{Asker, Bytes, Shared};
 use crate::ImageError;
 use crate::reader::memory::{Key, Memory};
 
+/// How much may come that nobody waits for, behind a window that somebody waits for.
+#[derive(Clone, Copy)]
+struct Unasked {
+    /// So many windows.
+    depth: u64,
+    /// So many bytes of the image.
+    bytes: u64,
+}
+
 impl Shared {
     /// Brings windows that somebody waits for, in ascending order.
     pub(super) fn load_windows(&self, mut windows: &[u64], turn: &Turn<'_>, tools: &mut Decompressor) {
@@ -76,7 +85,8 @@ impl Shared {
             }
             Ok(WindowRef::Chunk(chunk)) => {
                 let depth = self.neighbours.lock().miss();
-                let run = self.extend(window, chunk, depth, others);
+                let most = self.policy.most_neighbour_bytes().unwrap_or(u64::MAX);
+                let run = self.extend(window, chunk, Unasked { depth, bytes: most }, others);
                 let end = window + run.len() as u64;
                 let is_last = others.last().is_none_or(|last| *last < end);
                 self.stream_run(window, &run, is_last.then_some(turn), tools);
@@ -95,7 +105,8 @@ impl Shared {
                 self.load_cold(windows.start, &[], turn, tools);
                 return;
             };
-            let run = self.extend(windows.start, first, windows.end - windows.start - 1, &[]);
+            let unasked = Unasked { depth: windows.end - windows.start - 1, bytes: u64::MAX };
+            let run = self.extend(windows.start, first, unasked, &[]);
             self.stream_run(windows.start, &run, None, tools);
             let rest = windows.start + run.len() as u64..windows.end;
             match self.begin_next(&mut self.memory.lock(), &rest) {
@@ -116,18 +127,25 @@ impl Shared {
         })
     }
 
-    /// The chunk of `window` and those of up to `depth` windows after it, and of those `others` that somebody waits for, that lie
-    /// directly behind it in the file and are not in memory; marks them as loading.
-    fn extend(&self, window: u64, chunk: ChunkRef, depth: u64, others: &[u64]) -> Vec<ChunkRef> {
+    /// The chunk of `window` and those of windows after it, as far as `unasked` allows, and of those `others` that somebody waits for,
+    /// that lie directly behind it in the file and are not in memory; marks them as loading.
+    fn extend(&self, window: u64, chunk: ChunkRef, unasked: Unasked, others: &[u64]) -> Vec<ChunkRef> {
         let mut run = vec![chunk];
         let mut end = chunk.range.end();
+        let mut unasked_bytes = 0;
+        let last_asked = others.last().map_or(0, |last| *last);
         let mut memory = self.memory.lock();
-        let last = others.last().map_or(0, |last| *last).max(window + depth);
+        let last = last_asked.max(window + unasked.depth);
         let last = last.min(self.image.superblock().windows() - 1);
         for next in window + 1..=last {
             // Only what the index in memory knows: a neighbour must not cost an index read.
             let Some(WindowRef::Chunk(chunk)) = self.image.peek_window(next) else { break };
             if chunk.range.offset != end || !self.may_be_readable(next) {
+                break;
+            }
+            // What lies before one that somebody waits for is no more than a gap would cost.
+            unasked_bytes = if next <= last_asked { 0 } else { unasked_bytes + chunk.range.len };
+            if unasked_bytes > unasked.bytes {
                 break;
             }
             // Those that somebody waits for are marked as loading already.
@@ -144,9 +162,9 @@ impl Shared {
         }
         drop(memory);
         let mut neighbours = self.neighbours.lock();
-        let unasked =
+        let brought =
             (window + 1..window + run.len() as u64).filter(|window| others.binary_search(window).is_err());
-        unasked.for_each(|neighbour| neighbours.brought(neighbour));
+        brought.for_each(|neighbour| neighbours.brought(neighbour));
         run
     }
 

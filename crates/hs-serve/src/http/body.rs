@@ -1,9 +1,10 @@
 //! The bytes of an answer, on their way.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use hs_store::Store;
 use hs_units::ByteRange;
@@ -11,9 +12,7 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::task::JoinHandle;
 
 use super::server::Ongoing;
-
-/// Bytes read at once: as many as a stream of a file reads.
-const PIECE_BYTES: u64 = 256 << 10;
+use super::turns::Turns;
 
 /// What is sent.
 pub(super) enum Content {
@@ -27,7 +26,19 @@ pub(super) enum Content {
 pub(super) struct FileBody {
     pub(super) store: Arc<dyn Store>,
     pub(super) rest: ByteRange,
-    pub(super) reading: Option<JoinHandle<Result<Bytes, hs_store::StoreError>>>,
+    pub(super) turns: Arc<Turns>,
+    pub(super) client: IpAddr,
+    pub(super) next: Next,
+}
+
+/// Where the next piece of a file is.
+pub(super) enum Next {
+    /// Nobody has asked for it.
+    Unasked,
+    /// It is read.
+    Reading(JoinHandle<Result<Bytes, hs_store::StoreError>>),
+    /// It waits until the client may have it.
+    Waiting(Bytes, Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
 /// The body of an answer, which is counted until it is gone.
@@ -37,14 +48,19 @@ pub(super) struct Counted {
 }
 
 impl FileBody {
+    pub(super) fn new(store: Arc<dyn Store>, rest: ByteRange, turns: Arc<Turns>, client: IpAddr) -> Self {
+        Self { store, rest, turns, client, next: Next::Unasked }
+    }
+
     fn read_next(&mut self) {
+        self.next = Next::Unasked;
         if self.rest.len == 0 {
             return;
         }
-        let piece = ByteRange::new(self.rest.offset, self.rest.len.min(PIECE_BYTES));
+        let piece = ByteRange::new(self.rest.offset, self.rest.len.min(self.turns.piece_bytes()));
         self.rest = ByteRange::new(piece.end(), self.rest.len - piece.len);
         let store = Arc::clone(&self.store);
-        self.reading = Some(tokio::task::spawn_blocking(move || {
+        self.next = Next::Reading(tokio::task::spawn_blocking(move || {
             let mut bytes = vec![0; piece.len as usize];
             store.read_at(piece.offset, &mut bytes)?;
             Ok(Bytes::from(bytes))
@@ -52,26 +68,40 @@ impl FileBody {
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, std::io::Error>>> {
-        if self.reading.is_none() {
+        if matches!(self.next, Next::Unasked) {
             self.read_next();
         }
-        let Some(reading) = &mut self.reading else { return Poll::Ready(None) };
-        let read = match Pin::new(reading).poll(context) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(read) => read,
-        };
-        self.reading = None;
-        match read {
-            Ok(Ok(bytes)) => {
-                self.read_next();
-                Poll::Ready(Some(Ok(bytes)))
+        loop {
+            match &mut self.next {
+                Next::Unasked => return Poll::Ready(None),
+                Next::Reading(reading) => match ready!(Pin::new(reading).poll(context)) {
+                    Ok(Ok(bytes)) if self.turns.are_taken() => {
+                        let waits = Arc::clone(&self.turns).wait(self.client, bytes.len() as u64);
+                        self.next = Next::Waiting(bytes, Box::pin(waits));
+                    }
+                    Ok(Ok(bytes)) => {
+                        self.read_next();
+                        return Poll::Ready(Some(Ok(bytes)));
+                    }
+                    Ok(Err(error)) => {
+                        log::error!("{}", error.with_causes());
+                        return self.fail(std::io::Error::other(error));
+                    }
+                    Err(error) => return self.fail(std::io::Error::other(error)),
+                },
+                Next::Waiting(bytes, turn) => {
+                    ready!(turn.as_mut().poll(context));
+                    let bytes = std::mem::take(bytes);
+                    self.read_next();
+                    return Poll::Ready(Some(Ok(bytes)));
+                }
             }
-            Ok(Err(error)) => {
-                log::error!("{}", error.with_causes());
-                Poll::Ready(Some(Err(std::io::Error::other(error))))
-            }
-            Err(error) => Poll::Ready(Some(Err(std::io::Error::other(error)))),
         }
+    }
+
+    fn fail(&mut self, error: std::io::Error) -> Poll<Option<Result<Bytes, std::io::Error>>> {
+        self.next = Next::Unasked;
+        Poll::Ready(Some(Err(error)))
     }
 }
 
@@ -97,9 +127,9 @@ impl Body for Counted {
         match &self.content {
             Content::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, Bytes::len) as u64),
             // Before the first piece is asked for, which is when it is looked at.
-            Content::File(file) => match file.reading {
-                None => SizeHint::with_exact(file.rest.len),
-                Some(_) => SizeHint::default(),
+            Content::File(file) => match file.next {
+                Next::Unasked => SizeHint::with_exact(file.rest.len),
+                _ => SizeHint::default(),
             },
         }
     }
@@ -107,7 +137,7 @@ impl Body for Counted {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Text(text) => text.is_none(),
-            Content::File(file) => file.rest.len == 0 && file.reading.is_none(),
+            Content::File(file) => file.rest.len == 0 && matches!(file.next, Next::Unasked),
         }
     }
 }

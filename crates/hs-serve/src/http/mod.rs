@@ -7,11 +7,14 @@
 //!   Nothing else exists: no request leads to a path of this machine, and none can change anything.
 //! - `body.rs` brings the bytes, a piece at a time, when the client has taken the last one: memory is bounded by
 //!   connections, and a client that does not read holds no thread.
+//! - `turns.rs` says who may send next, where the server is told how fast it may.
 //! - `server.rs` accepts, within limits, and ends gracefully.
 
 mod answer;
 mod body;
 mod server;
+mod turns;
 
 pub use answer::HttpFile;
 pub use server::{Access, AccessLog, HttpServeOptions, HttpServer, HttpStats, HttpTls};
+pub use turns::Rates;

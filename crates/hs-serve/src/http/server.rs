@@ -24,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::answer::{Answer, Content, HttpFile, answer, encoded};
 use super::body::{self, Counted, FileBody, Never};
+use super::turns::{Rates, Turns};
 use crate::ServeError;
 use crate::nbd::NbdTls;
 
@@ -72,6 +73,8 @@ pub struct HttpServeOptions {
     pub most_connections: usize,
     /// Answers at once to one address; who asks for more is told to come back.
     pub most_answers_of_client: usize,
+    /// How fast it may send.
+    pub rates: Rates,
     /// How long a client may take for the head of a request, or to begin another.
     pub head_patience: Duration,
     /// How long answers may go on when the server ends.
@@ -86,6 +89,7 @@ impl Default for HttpServeOptions {
             tls: None,
             most_connections: 4096,
             most_answers_of_client: 64,
+            rates: Rates::default(),
             head_patience: Duration::from_secs(60),
             end_patience: Duration::from_secs(5),
             access: None,
@@ -111,6 +115,7 @@ struct Shared {
     /// Requests and bytes of each file, and of everything else.
     counts: Vec<Counts>,
     answering: Mutex<HashMap<IpAddr, usize>>,
+    turns: Arc<Turns>,
 }
 
 #[derive(Default)]
@@ -177,6 +182,7 @@ impl HttpServer {
         let counts = (0..=files.len()).map(|_| Counts::default()).collect();
         let shared = Arc::new(Shared {
             files,
+            turns: Turns::new(options.rates),
             options,
             connections: AtomicU64::new(0),
             counts,
@@ -243,6 +249,7 @@ async fn serve(
 ) {
     let room = Arc::new(Semaphore::new(shared.options.most_connections));
     let graceful = Arc::new(GracefulShutdown::new());
+    tokio::spawn(Arc::clone(&shared.turns).give());
     let accepting: Vec<_> = listeners
         .into_iter()
         .map(|listener| {
@@ -349,11 +356,10 @@ fn respond(shared: &Arc<Shared>, client: IpAddr, request: &Request<Incoming>) ->
     let content = match answer.content {
         Content::Nothing => body::Content::Text(None),
         Content::Text(text) => body::Content::Text(Some(Bytes::from(text))),
-        Content::File(number, range) => body::Content::File(FileBody {
-            store: Arc::clone(&shared.files[number].store),
-            rest: range,
-            reading: None,
-        }),
+        Content::File(number, range) => {
+            let (store, turns) = (Arc::clone(&shared.files[number].store), Arc::clone(&shared.turns));
+            body::Content::File(FileBody::new(store, range, turns, client))
+        }
     };
     let mut response = Response::new(Counted { content, ongoing });
     *response.status_mut() = answer.status;
