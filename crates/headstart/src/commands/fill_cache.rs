@@ -45,6 +45,14 @@ pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> an
     };
     let report = hs_image::fill_cache(&image, &mut between)?;
     drop(bar);
+    // What has come is on disk when nobody writes any more; whether it could be written is seen only there.
+    drop(image);
+    if report.is_complete && !is_kept(&arg).unwrap_or(false) {
+        bail!(
+            "{}: not all of it could be kept: the disk is full, or the cache's limit too small (`headstart cache limit`)",
+            arg.display()
+        );
+    }
     let filled = Filled {
         image: arg.display().to_string(),
         fetched_bytes: report.fetched_bytes,
@@ -62,6 +70,14 @@ pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> an
         bail!("{}: the cache was not filled to the end", filled.image);
     }
     Ok(())
+}
+
+/// Whether the cache has every chunk of an image.
+fn is_kept(arg: &ImageArg) -> anyhow::Result<bool> {
+    let mut arg = arg.clone();
+    arg.remote.offline = true;
+    let image = open_image(&arg)?;
+    Ok(hs_image::fill_cache(&image, &mut |_| ControlFlow::Break(()))?.is_complete)
 }
 
 /// Waits until no server of this machine asks its medium for anything; false when a signal ends the waiting. `seen` is how

@@ -129,6 +129,11 @@ fn the_cache_is_filled_on_request_and_is_enough_then() {
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
     run_remote(&scene, &["verify", &url, CACHE, "--offline"]).ok();
     run_remote(&scene, &["cache", "fill", &scene.arg("a.hsi"), CACHE]).fails(1, &["a file"]);
+    // Where there is no room it is not said that all is there.
+    let nginx = Nginx::start(&scene, "");
+    let url = publish(&scene, &nginx, &scene.arg("a.hsi"));
+    run_remote(&scene, &["cache", "limit", "1M", "--disk-cache=small"]).ok();
+    run_remote(&scene, &["cache", "fill", &url, "--disk-cache=small", "--now"]).fails(1, &["limit"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //!   [`NAME_ANNOTATION`] has the image's own name.
 //! - A blob is asked for by ranges where the registry, or the place that it redirects to, has it; a token that has
 //!   aged is replaced when it is refused.
-//! - [`push`] sends what the registry does not have: the blob in pieces, from where it stands after a cut
+//! - [`push()`] sends what the registry does not have: the blob in pieces, from where it stands after a cut
 //!   connection, then the manifest.
 //!
 //! The protocol is the OCI distribution specification 1.1; tokens are as in Docker's "Token Authentication".
