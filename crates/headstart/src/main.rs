@@ -14,6 +14,7 @@ mod location;
 mod log_output;
 mod medium;
 mod mount8;
+mod own_folders;
 mod remote;
 mod service;
 mod show;

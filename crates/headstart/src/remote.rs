@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::image::ImageArg;
 use crate::medium::OnMedium;
+use crate::own_folders::OwnFolders;
 
 /// What the cache may take when nobody has said otherwise: a few systems' worth of working sets.
 pub(crate) const USUAL_LIMIT_BYTES: u64 = 4 << 30;
@@ -49,13 +50,7 @@ impl CacheFolder {
         if let Some(asked) = asked {
             return (asked != Path::new("none")).then(|| Self(asked.to_owned()));
         }
-        if rustix::process::geteuid().is_root() {
-            return Some(Self("/var/cache/headstart/remote".into()));
-        }
-        let folder =
-            |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let caches = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")))?;
-        Some(Self(caches.join("headstart/remote")))
+        OwnFolders::CACHE.find("remote").map(Self)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -20,7 +20,7 @@ pub(crate) struct Top {
 }
 
 fn parse_interval(text: &str) -> Result<Duration, String> {
-    let interval = super::parse_seconds(text)?;
+    let interval = super::seconds::parse(text)?;
     if interval < Duration::from_millis(100) {
         return Err("a tenth of a second is the least".to_owned());
     }

@@ -11,6 +11,7 @@ use super::SigningError;
 use super::date::Date;
 use super::keys::Key;
 use super::pointer::Pointer;
+use crate::own_folders::OwnFolders;
 
 /// The folder in which it is kept. It is no cache: clearing it forgets what protects.
 #[derive(Clone, Debug)]
@@ -32,13 +33,7 @@ impl SeenFolder {
         if let Some(asked) = asked {
             return Some(Self(asked.to_owned()));
         }
-        if rustix::process::geteuid().is_root() {
-            return Some(Self("/var/lib/headstart/channels".into()));
-        }
-        let folder =
-            |variable| std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let state = folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")))?;
-        Some(Self(state.join("headstart/channels")))
+        OwnFolders::STATE.find("channels").map(Self)
     }
 
     fn place(&self, key: &Key, channel: &str) -> PathBuf {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use hs_device::ModelName;
 
-use crate::cli::parse_seconds;
+use crate::cli::seconds;
 
 /// Flags of `headstart lab calibrate`.
 #[derive(Debug, Args)]
@@ -20,7 +20,7 @@ pub(crate) struct LabCalibrate {
     #[arg(long, value_name = "NAME", default_value = "calibrated", value_parser = parse_name)]
     pub name: ModelName,
     /// How long each of the probes reads.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds::parse)]
     pub time: Duration,
     /// From which random places follow.
     #[arg(long, value_name = "N", default_value_t = 1)]

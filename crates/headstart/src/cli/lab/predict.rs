@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use hs_device::Medium;
 use hs_engine::queue::ElevatorKind;
 
-use crate::cli::parse_seconds;
+use crate::cli::seconds;
 use crate::medium::{MediumParser, named};
 
 /// Flags of `headstart lab predict`.
@@ -33,7 +33,7 @@ pub(crate) struct LabPredict {
     #[arg(long, value_name = "N,...", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: Vec<u32>,
     /// They begin evenly within so many seconds, not all at one moment.
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds::parse)]
     pub within: Duration,
     /// A cache lies near the clients, who reach it over this link, and fetches what it lacks over the link of --medium.
     #[arg(long, value_name = "LINK", value_parser = MediumParser)]
@@ -42,7 +42,7 @@ pub(crate) struct LabPredict {
     #[arg(long, value_name = "WORD,...", value_delimiter = ',', value_parser = Compared::from_str)]
     pub compare: Vec<Compared>,
     /// What the program takes with everything in memory, from a start of its own; else as recorded.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub own_time: Option<Duration>,
     /// When one of its processes waits, the others have so much to do before they wait as well: 4 for a system that boots,
     /// 0 for other programs when not given.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cli::parse_seconds;
+use crate::cli::seconds;
 
 /// Flags of `headstart lab trace`.
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ pub(crate) struct LabTrace {
     /// A block device, or a file on it.
     pub path: PathBuf,
     /// Trace so long; else until the command ends, or Ctrl-C.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub time: Option<Duration>,
     /// Write every request to this file as comma-separated values.
     #[arg(long, value_name = "FILE")]

@@ -1,0 +1,40 @@
+//! Flags of `headstart inspect` and `headstart verify`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::image::ImageArg;
+
+/// Flags of `headstart inspect`.
+#[derive(Debug, Args)]
+#[command(mut_arg("image", |arg| arg.value_name("FILE").help("An image, as a file or an address, or a profile")))]
+pub(crate) struct Inspect {
+    #[command(flatten)]
+    pub file: ImageArg,
+    /// Print a profile's reads as comma-separated values.
+    #[arg(long)]
+    pub csv: bool,
+    /// Print one JSON object.
+    #[arg(long, conflicts_with = "csv")]
+    pub json: bool,
+}
+
+/// Flags of `headstart verify`.
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    pub image: ImageArg,
+    /// Also compare every block with this raw disk.
+    #[arg(long, value_name = "RAW")]
+    pub against: Option<PathBuf>,
+    /// Also check that the owner of this public key (its text, or a .pub file) has signed the image.
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// The signature; IMAGE.minisig when not given.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub signature: Option<PathBuf>,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub json: bool,
+}
