@@ -12,6 +12,7 @@ use anyhow::{Context, bail};
 use hs_image::Image;
 use hs_serve::http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls, Rates};
 use hs_store::{Counters, MemoryStore, RetryCounters, Store};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::serve::Named;
 use crate::cli::{Serve, TlsMode};
@@ -35,6 +36,15 @@ struct Medium {
     status: Status,
     counters: Arc<Counters>,
     retries: Arc<RetryCounters>,
+}
+
+/// Lets this process have as many open files as it may: each connection is one, and the usual limit of 1,024, which is only for old
+/// programs' sake, would be the limit of clients.
+fn allow_open_files() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        log::warn!("the limit of open files stays as it is: {error}");
+    }
 }
 
 impl Served {
@@ -64,6 +74,7 @@ impl Served {
             Some(((), sockets)) => sockets,
             None => HttpServer::listen(&args.http.http)?,
         };
+        allow_open_files();
         let server = HttpServer::start(files, sockets, options(args)?)?;
         supervisor.keep("http", (), server.sockets())?;
         for (number, medium) in images.iter_mut().enumerate() {

@@ -192,6 +192,10 @@ fn idle_connections_take_little_memory() {
     let connect = || TcpStream::connect(host).expect("connected");
     let mut first = connect();
     ask(&mut first);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("a process");
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("listed");
+    let [soft, hard] = [0, 1].map(|place| files.split_whitespace().nth(place));
+    assert_eq!(soft, hard, "as many connections as there may be");
     let before = memory_bytes(server.id());
     let mut connections: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect()).collect();
     connections.iter_mut().for_each(ask);
