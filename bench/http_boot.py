@@ -10,7 +10,7 @@ import json
 import tempfile
 from contextlib import nullcontext
 
-from harness import alternate, arguments, figure, finish, headstart_json, headstart_path, run, spread
+from harness import alternate, arguments, at_pace, figure, finish, headstart_json, headstart_path, run, spread
 from inputs import boot_image, boot_profile, optimized
 from network import PORT, link, relay, serving, shape
 
@@ -44,8 +44,8 @@ def main():
         cases = {f"{mbit} Mbit/s": lambda mbit=mbit: case(mbit) for mbit in RATES_MBIT}
         cases["100 Mbit/s, 20 ms"] = lambda: case(100, ROUND_TRIP_S / 2)
         say = lambda result: f"{result['ready_s']:.2f} s, {result['store_requests']} requests, {result['store_bytes'] / 1e6:.2f} MB"
-        results = alternate(cases, args.repeats, say)
-    keys = ["ready_s", "store_requests", "store_bytes", "demand_requests", "demand_bytes"]
+        results = at_pace(alternate(cases, args.repeats, say))
+    keys = ["ready_s", "measured_s", "guest_cpu_s", "store_requests", "store_bytes", "demand_requests", "demand_bytes"]
     found = {case: {key: spread(run[key] for run in runs) for key in keys} for case, runs in results.items()}
     fast_s = found["1000 Mbit/s"]["ready_s"]["median"]
     slow, late = found["10 Mbit/s"], found["100 Mbit/s, 20 ms"]["ready_s"]["median"]

@@ -313,9 +313,11 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
     summary.unused_prefetch_bytes = Some(usage.unused_bytes);
 }
 
-/// What a request to somebody's server is worth in time: on a fast link the stream would be left dozens of times to save milliseconds. A
-/// person does not notice this once, and a hundred clients are noticed by their server.
+/// What a request to somebody's server is worth in time: on a slow link everybody else waits for what it brings.
 const PRICE_OF_A_REQUEST: Nanos = Nanos::from_millis(50);
+/// A reader leaves the stream to save more than this. What he fetches comes again with the stream, which costs all of the link's readers its
+/// bytes: at 10 Mbit/s a boot moved a quarter more and was not ready earlier. Where the profile does not fit, nobody is to wait for minutes.
+const LEAST_GAIN: Nanos = Nanos::from_millis(5_000);
 
 /// The served image's configuration for prefetching in `mode`, within `limits` where it is prefetched at all.
 pub(crate) fn config(
@@ -333,7 +335,8 @@ pub(crate) fn config(
     let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
     config.reader.queue = QueueConfig::for_medium(crate::medium::traits(image.file(), medium));
     if image.file().is_none() {
-        config.prefetch.least_gain = PRICE_OF_A_REQUEST;
+        config.prefetch.request_price = PRICE_OF_A_REQUEST;
+        config.prefetch.least_gain = LEAST_GAIN;
         // The stream is one response, of which a second request could not take its part.
         config.prefetch.most_under_way = 1;
     }

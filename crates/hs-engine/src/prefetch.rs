@@ -472,7 +472,7 @@ impl Prefetch {
     /// request does. `None` where requests cost nobody else anything, or the medium's rate is not known yet.
     #[must_use]
     pub fn most_neighbour_bytes(&self) -> Option<u64> {
-        let price = self.config.least_gain;
+        let price = self.config.request_price;
         let worth = price.max(self.estimate.jump().unwrap_or_else(|| self.estimate.latency()));
         self.estimate.bytes_in(worth).filter(|_| price > Nanos::ZERO)
     }

@@ -36,7 +36,11 @@ pub struct PrefetchConfig {
     pub most_under_way: usize,
     /// What somebody does who needs a hot chunk that has not been asked for yet.
     pub late: LateRule,
-    /// By cost, nobody leaves the stream to save less than this: for media whose requests cost others something, as those to a server do.
+    /// What a request is worth in time, for media whose requests cost others something, as those to a server do: a miss brings as many
+    /// neighbours as come within it.
+    pub request_price: Nanos,
+    /// By cost, nobody leaves the stream to save less than this. What is fetched out of turn comes again with the stream, so on a link that is full it
+    /// keeps everybody waiting for its bytes, him who left included.
     pub least_gain: Nanos,
     /// How fast it goes while nobody waits for it.
     pub rate: PrefetchRate,
@@ -69,6 +73,7 @@ impl Default for PrefetchConfig {
             yields: true,
             most_under_way: Prefetch::MOST_UNDER_WAY,
             late: LateRule::ByCost,
+            request_price: Nanos::ZERO,
             least_gain: Nanos::ZERO,
             rate: PrefetchRate::Full,
             sees_use: false,

@@ -426,8 +426,8 @@ fn neighbours_take_no_longer_than_the_request_that_they_may_save() {
     prefetch.handle_finished(Nanos::from_millis(210), id, Some(200_000));
     assert_eq!(prefetch.most_neighbour_bytes(), None, "requests cost nobody else anything");
     // 1,000 bytes a millisecond.
-    prefetch.config.least_gain = Nanos::from_millis(50);
+    prefetch.config.request_price = Nanos::from_millis(50);
     assert_eq!(prefetch.most_neighbour_bytes(), Some(50_000));
-    prefetch.config.least_gain = Nanos::from_millis(1);
+    prefetch.config.request_price = Nanos::from_millis(1);
     assert_eq!(prefetch.most_neighbour_bytes(), Some(10_000), "a request takes ten milliseconds in any case");
 }
