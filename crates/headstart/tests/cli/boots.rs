@@ -352,14 +352,16 @@ fn a_debian_boots_is_recorded_optimised_and_asks_for_less() {
     let recorded = boot(&scene, &image, &["--record", &profile, "--json"]).ok();
     assert_eq!(recorded.json()["profile"], profile.as_str());
     run(["optimize", &image, "-p", &profile, "-o", &fast, "--codec", "zstd:3"]).ok();
-    let requests = |image: &str| {
+    // What readers waited for, and what the medium was asked: a stream comes in more requests where the host is slow.
+    let asked = |image: &str| {
         let ran = boot(&scene, image, &["--medium", "flat-10ms-25mbs-serial", "--json"]).ok();
         let summary = ran.json();
         assert!(summary["ready_s"].as_f64().is_some_and(|ready| ready > 0.0), "{summary}");
-        summary["store_requests"].as_u64().expect("counted")
+        ["demand_requests", "store_requests"].map(|key| summary[key].as_u64().expect("counted"))
     };
-    let (plain, optimised) = (requests(&image), requests(&fast));
-    assert!(optimised * 3 < plain, "{plain} requests, optimised {optimised}");
+    let (plain, optimised) = (asked(&image), asked(&fast));
+    let few = optimised[0] * 3 < plain[0] && optimised[1] < plain[1];
+    assert!(few, "demand and store requests: {plain:?}, optimised {optimised:?}");
     scene.wait_until_clean();
     assert_nothing_is_in_tmp(&scene);
 }
