@@ -360,7 +360,7 @@ fn a_debian_boots_is_recorded_optimised_and_asks_for_less() {
         ["demand_requests", "store_requests"].map(|key| summary[key].as_u64().expect("counted"))
     };
     let (plain, optimised) = (asked(&image), asked(&fast));
-    let few = optimised[0] * 3 < plain[0] && optimised[1] < plain[1];
+    let few = optimised[0] * 2 < plain[0] && optimised[1] < plain[1];
     assert!(few, "demand and store requests: {plain:?}, optimised {optimised:?}");
     scene.wait_until_clean();
     assert_nothing_is_in_tmp(&scene);
