@@ -81,7 +81,7 @@ impl Scene {
 /// Other tests start programs, and a child has all locks of this process until it executes one: so a file that nobody
 /// has attached any more may still be locked for a moment.
 fn open(path: &Path, subject: &Subject) -> Result<Found, FillError> {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(120);
     loop {
         match Attachment::open(path, subject) {
             Err(FillError::Attached { .. }) if Instant::now() < end => {

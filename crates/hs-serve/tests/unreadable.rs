@@ -20,7 +20,7 @@ use sample::{BLOCK, Bench, fast_build, hot_options, open, profile};
 const WINDOW_BYTES: u64 = 16_384;
 const BLOCKS: u64 = 900;
 /// How long an answer may take that must come; one that takes longer counts as never.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A disk whose blocks repeat a little, and two thirds of which are hot, in an order of their own.
 fn bench(placement: Placement) -> &'static Bench {

@@ -60,7 +60,7 @@ fn read_while_prefetching(recorded: impl Fn(&u64) -> bool, flags: &[&str]) {
         let path = scene.path("dir/disk.img");
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || sender.send(fs::read(path).expect("read")));
-        let read = receiver.recv_timeout(std::time::Duration::from_secs(60)).expect("the reader goes on");
+        let read = receiver.recv_timeout(std::time::Duration::from_secs(120)).expect("the reader goes on");
         assert!(read == disk);
         umount(&dir);
         scene.wait_until_clean();

@@ -12,7 +12,7 @@ use hs_units::Prng;
 use rustix::process::{Pid, Signal, kill_process};
 
 /// How long something may take that has been asked for and must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The program with these arguments.
 pub(crate) fn headstart<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
