@@ -16,6 +16,7 @@ mod root;
 mod roots;
 mod start;
 mod steps;
+mod told;
 mod tools;
 mod turns;
 

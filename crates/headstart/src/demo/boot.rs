@@ -27,7 +27,8 @@ use super::disks::{self, BOOT as FILES};
 use super::facts::Facts;
 use super::output;
 use super::steps::Steps;
-use super::turns::{Rounds, Tally, take_turns};
+use super::told::Told;
+use super::turns::{Rounds, take_turns};
 use crate::cli::Demo;
 use crate::commands::{self, open_image, write_whole};
 use crate::show::Bar;
@@ -39,15 +40,6 @@ pub(super) const PREFIX: &str = "boot-";
 /// The cloop-like image's name in the cache.
 const CLOOP_LIKE: &str = "boot-cloop-like.hsi";
 
-/// The story, told.
-pub(super) struct Told {
-    pub(super) outcome: Outcome,
-    pub(super) tallies: Vec<Tally>,
-    pub(super) profile: Profile,
-    /// For people.
-    pub(super) text: String,
-}
-
 /// Tells it, of the root with this stamp.
 pub(super) fn tell(
     args: &Demo,
@@ -56,15 +48,11 @@ pub(super) fn tell(
     root_stamp: &str,
     rounds: Rounds,
     bar: &Bar,
-) -> anyhow::Result<Told> {
+) -> anyhow::Result<Told<Outcome>> {
     let mut steps = Steps::begin();
-    make_disks(cache, root_stamp, bar)?;
-    steps.end("disks_s");
-    let profile = record(cache, bar)?;
-    steps.end("record_s");
-    disks::optimize(cache, &FILES, &profile, bar)?;
-    let optimize_s = steps.end("optimize_s");
-    disks::check_cold_is_unchanged(cache, &FILES)?;
+    let make_disks = || make_disks(cache, root_stamp, bar);
+    let (profile, optimize_s) =
+        disks::make_all(cache, &FILES, make_disks, || record(cache, bar), &mut steps, bar)?;
     let medium = args.boot_medium;
     let path = |name| cache.path(name);
     let (raw, plain, fast, cloop_like) =
@@ -139,7 +127,7 @@ pub(super) mod tests {
     use super::*;
 
     /// The story, told of made-up boots.
-    pub(crate) fn told() -> Told {
+    pub(crate) fn told() -> Told<Outcome> {
         let (outcome, tallies) = outcome::tests::outcome("cd-24x-cav", 3);
         let text = table::render(&crate::demo::facts::tests::facts(3), &outcome, &tallies);
         Told { outcome, tallies, profile: outcome::tests::profile(), text }

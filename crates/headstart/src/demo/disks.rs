@@ -12,6 +12,7 @@ use hs_trace::Profile;
 
 use super::cache::Cache;
 use super::root::{BOOT as BOOT_ROOT, PROGRAM, Root};
+use super::steps::Steps;
 use crate::commands::open_image;
 use crate::show::Bar;
 
@@ -113,13 +114,28 @@ pub(super) fn make_image(
     cache.keep(name, &stamp)
 }
 
-/// Adds the hot region that `profile` asks for.
-pub(super) fn optimize(
+/// Everything that a story's disk goes through: made, recorded, optimized, and compared. Gives the recorded start and the
+/// seconds that optimizing took.
+pub(super) fn make_all(
     cache: &Cache,
     files: &Files,
-    profile: &Profile,
+    make_disks: impl FnOnce() -> anyhow::Result<()>,
+    record: impl FnOnce() -> anyhow::Result<Profile>,
+    steps: &mut Steps,
     bar: &Bar,
-) -> anyhow::Result<OptimizeReport> {
+) -> anyhow::Result<(Profile, f64)> {
+    make_disks()?;
+    steps.end("disks_s");
+    let profile = record()?;
+    steps.end("record_s");
+    optimize(cache, files, &profile, bar)?;
+    let optimize_s = steps.end("optimize_s");
+    check_cold_is_unchanged(cache, files)?;
+    Ok((profile, optimize_s))
+}
+
+/// Adds the hot region that `profile` asks for.
+fn optimize(cache: &Cache, files: &Files, profile: &Profile, bar: &Bar) -> anyhow::Result<OptimizeReport> {
     let path = cache.path(files.plain);
     let image = open_image(&path)?;
     let profiles = std::slice::from_ref(profile);
@@ -133,7 +149,7 @@ pub(super) fn optimize(
 }
 
 /// Fails unless the cold regions of the image with and without a hot region are the same bytes.
-pub(super) fn check_cold_is_unchanged(cache: &Cache, files: &Files) -> anyhow::Result<()> {
+fn check_cold_is_unchanged(cache: &Cache, files: &Files) -> anyhow::Result<()> {
     let (plain, fast) = (files.plain, files.fast);
     let (mut one, mut other) = (ColdRegion::open(cache.path(plain))?, ColdRegion::open(cache.path(fast))?);
     let same_size = one.bytes == other.bytes;

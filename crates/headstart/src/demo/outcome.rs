@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Facts;
+use super::told::Told;
 use super::turns::Tally;
 use super::{boot, start};
 use crate::summary::Summary;
@@ -33,8 +34,8 @@ impl<'a> Outcome<'a> {
     /// Of the stories that were told.
     pub(super) fn new(
         facts: &'a Facts,
-        start: Option<&'a start::Told>,
-        boot: Option<&'a boot::Told>,
+        start: Option<&'a Told<start::Outcome>>,
+        boot: Option<&'a Told<boot::Outcome>>,
         roots_s: f64,
         demo_s: f64,
     ) -> Self {

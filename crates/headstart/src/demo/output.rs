@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 
 use super::outcome::Outcome;
+use super::told::Told;
 use super::turns::Tally;
 use super::{boot, start};
 use crate::commands::write_whole;
@@ -24,8 +25,8 @@ pub(super) fn console(out: &Path, key: &str, number: usize) -> PathBuf {
 pub(super) fn keep(
     out: &Path,
     outcome: &Outcome<'_>,
-    start: Option<&start::Told>,
-    boot: Option<&boot::Told>,
+    start: Option<&Told<start::Outcome>>,
+    boot: Option<&Told<boot::Outcome>>,
 ) -> anyhow::Result<()> {
     let mut tables = String::new();
     if let Some(told) = start {

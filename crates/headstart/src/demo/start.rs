@@ -24,22 +24,14 @@ use super::cache::Cache;
 use super::disks::{self, START as FILES};
 use super::root;
 use super::steps::Steps;
-use super::turns::{Rounds, Tally};
+use super::told::Told;
+use super::turns::Rounds;
 use crate::cli::Demo;
 use crate::commands::{self, write_whole};
 use crate::show::Bar;
 
 /// The recorded start's name in the cache and in the output folder.
 pub(super) const PROFILE: &str = "start.hsp";
-
-/// The story, told.
-pub(super) struct Told {
-    pub(super) outcome: Outcome,
-    pub(super) tallies: Vec<Tally>,
-    pub(super) profile: Profile,
-    /// For people.
-    pub(super) text: String,
-}
 
 /// Tells it, of the root with this stamp.
 pub(super) fn tell(
@@ -49,15 +41,11 @@ pub(super) fn tell(
     root_stamp: &str,
     rounds: Rounds,
     bar: &Bar,
-) -> anyhow::Result<Told> {
+) -> anyhow::Result<Told<Outcome>> {
     let mut steps = Steps::begin();
-    make_disks(cache, root_stamp, bar)?;
-    steps.end("disks_s");
-    let profile = record(cache, bar)?;
-    steps.end("record_s");
-    disks::optimize(cache, &FILES, &profile, bar)?;
-    let optimize_s = steps.end("optimize_s");
-    disks::check_cold_is_unchanged(cache, &FILES)?;
+    let make_disks = || make_disks(cache, root_stamp, bar);
+    let (profile, optimize_s) =
+        disks::make_all(cache, &FILES, make_disks, || record(cache, bar), &mut steps, bar)?;
     let packing_bytes = make_sorted(cache, root_stamp, &profile, bar, &mut steps)?;
     let path = |name| cache.path(name);
     let (mut contenders, mut tallies) = contenders::contenders(

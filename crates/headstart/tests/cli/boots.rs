@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
@@ -273,9 +272,9 @@ fn a_guest_boots_from_a_real_medium_whose_first_sectors_cannot_be_read() {
 }
 
 /// A process, and when it started: numbers are used again.
-pub(crate) type Process = (u32, String);
+type Process = (u32, String);
 
-pub(crate) fn processes() -> Vec<(Process, u32)> {
+fn processes() -> Vec<(Process, u32)> {
     let entries = fs::read_dir("/proc").expect("processes").flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     numbers
@@ -289,7 +288,7 @@ pub(crate) fn processes() -> Vec<(Process, u32)> {
 }
 
 /// Everything that `parent` has started, and what that has.
-pub(crate) fn descendants(parent: u32) -> BTreeSet<Process> {
+fn descendants(parent: u32) -> BTreeSet<Process> {
     let all = processes();
     let (mut found, mut parents) = (BTreeSet::new(), vec![parent]);
     while let Some(parent) = parents.pop() {
@@ -301,10 +300,31 @@ pub(crate) fn descendants(parent: u32) -> BTreeSet<Process> {
     found
 }
 
-pub(crate) fn wait_until_up(console: &Path) {
+/// Of a boot with a file `console` that is ended by `signal` when it is up, and has started `least` processes by then.
+pub(crate) fn assert_nothing_is_left_after(
+    scene: &Scene,
+    mut command: Command,
+    signal: Signal,
+    least: usize,
+) {
+    command.env("TMPDIR", scene.path("tmp"));
+    let running = Running::start_command(command);
     wait_until("the guest is up", || {
-        fs::read_to_string(console).is_ok_and(|said| said.lines().any(|line| line.trim() == "up"))
+        fs::read_to_string(scene.path("console"))
+            .is_ok_and(|said| said.lines().any(|line| line.trim() == "up"))
     });
+    let started = descendants(running.id());
+    assert!(started.len() >= least, "{started:?}");
+    running.signal(signal);
+    let (status, _, said) = running.end();
+    assert!(!status.success(), "{said}");
+    wait_until("all of its processes are gone", || {
+        let left: BTreeSet<Process> = processes().into_iter().map(|(process, _)| process).collect();
+        started.is_disjoint(&left)
+    });
+    scene.wait_until_clean();
+    assert_nothing_is_in_tmp(scene);
+    fs::remove_file(scene.path("console")).expect("removed");
 }
 
 #[test]
@@ -315,24 +335,10 @@ fn however_a_boot_ends_nothing_of_it_is_left() {
     let (scene, image) = little_guest();
     for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
         let console = scene.arg("console");
-        let mut command =
+        let command =
             headstart(["boot", &image, "--memory", "64M", "--ready", "never", "--console", &console]);
-        command.env("TMPDIR", scene.path("tmp"));
-        let running = Running::start_command(command);
-        wait_until_up(&scene.path("console"));
-        let started = descendants(running.id());
         // Init, User-mode Linux, its helpers, and a process for each of the guest's.
-        assert!(started.len() > 3, "{started:?}");
-        running.signal(signal);
-        let (status, _, said) = running.end();
-        assert!(!status.success(), "{said}");
-        wait_until("all of its processes are gone", || {
-            let left: BTreeSet<Process> = processes().into_iter().map(|(process, _)| process).collect();
-            started.is_disjoint(&left)
-        });
-        scene.wait_until_clean();
-        assert_nothing_is_in_tmp(&scene);
-        fs::remove_file(scene.path("console")).expect("removed");
+        assert_nothing_is_left_after(&scene, command, signal, 4);
     }
     assert_eq!(scene.names(), ["guest.hsi", "root", "tmp"]);
 }

@@ -1,17 +1,15 @@
 //! Guests that QEMU runs, with their disk over NBD.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 
 use rustix::process::Signal;
 
 use crate::boots::{
-    Process, assert_nothing_is_in_tmp, boot, descendants, kept_console, little_guest, processes,
-    wait_until_up,
+    assert_nothing_is_in_tmp, assert_nothing_is_left_after, boot, kept_console, little_guest,
 };
 use crate::qemu_kernels::{Then, VIRTIO_MODULES, initrd, linux, little_kernel};
-use crate::scene::{Ran, Running, Scene, headstart, machine_has, run, wait_until};
+use crate::scene::{Ran, Scene, headstart, machine_has, run};
 
 /// What a guest needs.
 const GUEST: &[&str] = &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
@@ -193,23 +191,9 @@ fn however_a_boot_by_qemu_ends_nothing_of_it_is_left() {
     for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
         let (console, kernel) = (scene.arg("console"), scene.arg("up"));
         let words = ["boot", &image, "--kernel", &kernel, "--ready", "never", "--console", &console];
-        let mut command = headstart(words.iter().chain(&QEMU));
-        command.env("TMPDIR", scene.path("tmp"));
-        let running = Running::start_command(command);
-        wait_until_up(&scene.path("console"));
-        let started = descendants(running.id());
+        let command = headstart(words.iter().chain(&QEMU));
         // Init and QEMU.
-        assert!(started.len() >= 2, "{started:?}");
-        running.signal(signal);
-        let (status, _, said) = running.end();
-        assert!(!status.success(), "{said}");
-        wait_until("all of its processes are gone", || {
-            let left: BTreeSet<Process> = processes().into_iter().map(|(process, _)| process).collect();
-            started.is_disjoint(&left)
-        });
-        scene.wait_until_clean();
-        assert_nothing_is_in_tmp(&scene);
-        fs::remove_file(scene.path("console")).expect("removed");
+        assert_nothing_is_left_after(&scene, command, signal, 2);
     }
     assert_eq!(scene.names(), ["guest.hsi", "root", "tmp", "up"]);
 }

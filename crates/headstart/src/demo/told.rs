@@ -1,0 +1,13 @@
+//! A story, told.
+
+use hs_trace::Profile;
+
+use super::turns::Tally;
+
+pub(super) struct Told<Outcome> {
+    pub(super) outcome: Outcome,
+    pub(super) tallies: Vec<Tally>,
+    pub(super) profile: Profile,
+    /// For people.
+    pub(super) text: String,
+}
