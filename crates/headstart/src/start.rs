@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
-use hs_engine::LateRule;
 use hs_engine::queue::QueueConfig;
+use hs_engine::{LateRule, PrefetchConfig};
 use hs_image::Watch;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
@@ -319,6 +319,17 @@ const PRICE_OF_A_REQUEST: Nanos = Nanos::from_millis(50);
 /// bytes: at 10 Mbit/s a boot moved a quarter more and was not ready earlier. Where the profile does not fit, nobody is to wait for minutes.
 const LEAST_GAIN: Nanos = Nanos::from_millis(5_000);
 
+/// The prefetch of an image that comes over HTTP.
+pub(crate) fn over_http(prefetch: PrefetchConfig) -> PrefetchConfig {
+    PrefetchConfig {
+        request_price: PRICE_OF_A_REQUEST,
+        least_gain: LEAST_GAIN,
+        // The stream is one response, of which a second request could not take its part.
+        most_under_way: 1,
+        ..prefetch
+    }
+}
+
 /// The served image's configuration for prefetching in `mode`, within `limits` where it is prefetched at all.
 pub(crate) fn config(
     image: &ImageArg,
@@ -335,10 +346,7 @@ pub(crate) fn config(
     let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
     config.reader.queue = QueueConfig::for_medium(crate::medium::traits(image.file(), medium));
     if image.file().is_none() {
-        config.prefetch.request_price = PRICE_OF_A_REQUEST;
-        config.prefetch.least_gain = LEAST_GAIN;
-        // The stream is one response, of which a second request could not take its part.
-        config.prefetch.most_under_way = 1;
+        config.prefetch = over_http(config.prefetch);
     }
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;

@@ -33,13 +33,15 @@ pub struct Flow {
     pub bytes: u64,
     /// So many of them may be sent for now: the sender has no more.
     pub granted: u64,
+    /// It is the next part of an answer that the sender is sending anyway: no round trip comes before it.
+    pub follows: bool,
 }
 
 impl Flow {
     /// One client's, all of which can be sent.
     #[must_use]
     pub const fn of(bytes: u64) -> Self {
-        Self { clients: NonZeroU32::MIN, bytes, granted: bytes }
+        Self { clients: NonZeroU32::MIN, bytes, granted: bytes, follows: false }
     }
 }
 
@@ -133,7 +135,8 @@ impl SharedLink {
         let flow = Flow { granted: flow.granted.min(flow.bytes), ..flow };
         let sending = Sending { flow, state: State::RoundTrip, had: 0.0, since: 0.0, marks: BTreeMap::new() };
         assert!(self.sending.insert(key, sending).is_none(), "{key:?} is under way");
-        self.joins.insert((now + self.round_trip, key));
+        let round_trip = if flow.follows { Nanos::ZERO } else { self.round_trip };
+        self.joins.insert((now + round_trip, key));
     }
 
     /// Somebody wants to be told, by `token`, when the first `bytes` of a flow have come; all of them where it has fewer. For a

@@ -6,12 +6,14 @@
 //! how far that is.
 
 mod classes;
+mod course;
 
 use hs_device::{Medium, Model, ModelName};
 use hs_trace::BlockRequest;
 use hs_units::{ByteRange, Nanos, Prng};
 
 use self::classes::{CLASSES, Rates};
+pub use self::course::{Burst, Course};
 use crate::replay::{Pace, Replay, Replayed};
 
 /// In which order a probe reads.

@@ -9,16 +9,21 @@
 //! enough for all of it, and fetches a slice once, whoever else asks for it meanwhile (`proxy_cache_lock` of nginx, whose module
 //! `ngx_http_slice_module` cuts as well). It sends on what it has of an answer while it fetches the rest. What servers and caches
 //! compute is not modelled.
+//!
+//! What a client prefetches comes as `hs-store`'s HTTP reader has it come: in one answer, of which each request takes the next
+//! part, so that only the first of them is a request of its own. Short gaps in it are read over.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use hs_device::{Flow, FlowKey, LinkEvent, LinkSpec, SharedLink};
-use hs_engine::queue::ClientKey;
+use hs_engine::queue::{Class, ClientKey};
 use hs_units::{ByteRange, Nanos};
 
 /// Bytes of a slice that a cache fetches and keeps as a whole.
 const SLICE_BYTES: u64 = 256 << 10;
+/// A gap in what is prefetched up to which the answer goes on through it (docs/NETWORK.md, "What goes over the wire").
+const GAP_BYTES: u64 = 256 << 10;
 
 /// What a cache knows of a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,6 +48,10 @@ pub(crate) struct Network {
     edge: Option<Edge>,
     /// How many clients stand behind each key.
     clients: Vec<NonZeroU32>,
+    /// Where the answer to each client's prefetch has got to.
+    streams: BTreeMap<ClientKey, u64>,
+    /// Bytes of a gap that come before what a request is for.
+    gaps: BTreeMap<FlowKey, u64>,
     /// Requests that the origin was asked, and bytes that it sent.
     pub(crate) origin_requests: u64,
     pub(crate) origin_bytes: u64,
@@ -52,7 +61,15 @@ impl Network {
     /// One link between `clients` and the origin.
     pub(crate) fn direct(link: LinkSpec, clients: Vec<NonZeroU32>) -> Self {
         let clients_link = SharedLink::new(link);
-        Self { clients_link, edge: None, clients, origin_requests: 0, origin_bytes: 0 }
+        Self {
+            clients_link,
+            edge: None,
+            clients,
+            streams: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+            origin_requests: 0,
+            origin_bytes: 0,
+        }
     }
 
     /// An empty cache between them, for a file of `file_bytes`.
@@ -73,9 +90,22 @@ impl Network {
     }
 
     /// A client asks for `range`.
-    pub(crate) fn open(&mut self, now: Nanos, key: FlowKey, client: ClientKey, range: ByteRange) {
+    pub(crate) fn open(
+        &mut self,
+        now: Nanos,
+        key: FlowKey,
+        client: ClientKey,
+        class: Class,
+        range: ByteRange,
+    ) {
         let clients = self.clients[client.0 as usize];
-        let mut flow = Flow { clients, ..Flow::of(range.len) };
+        let gap = if class == Class::Prefetch { self.goes_on(client, range) } else { None };
+        let skipped = gap.unwrap_or_default();
+        let range = ByteRange::new(range.offset - skipped, range.len + skipped);
+        if skipped > 0 {
+            self.gaps.insert(key, skipped);
+        }
+        let mut flow = Flow { clients, follows: gap.is_some(), ..Flow::of(range.len) };
         if let Some(edge) = &mut self.edge {
             for fetched in edge.fetch_missing(now, range) {
                 self.origin_requests += 1;
@@ -86,15 +116,22 @@ impl Network {
                 edge.waiting.insert(key, range);
             }
         } else {
-            self.origin_requests += u64::from(clients.get());
+            self.origin_requests += u64::from(gap.is_none()) * u64::from(clients.get());
             self.origin_bytes += u64::from(clients.get()) * range.len;
         }
         self.clients_link.open(now, key, flow);
     }
 
+    /// Bytes between the end of what the answer to a client's prefetch has brought and `range`, when that answer goes on to it.
+    fn goes_on(&mut self, client: ClientKey, range: ByteRange) -> Option<u64> {
+        let before = self.streams.insert(client, range.end())?;
+        range.offset.checked_sub(before).filter(|gap| *gap <= GAP_BYTES)
+    }
+
     /// Somebody wants to be told, by `token`, when the first `bytes` of an answer have come.
     pub(crate) fn mark(&mut self, now: Nanos, key: FlowKey, bytes: u64, token: u64) {
-        self.clients_link.mark(now, key, bytes, token);
+        let gap = self.gaps.get(&key).copied().unwrap_or_default();
+        self.clients_link.mark(now, key, gap + bytes, token);
     }
 
     /// When something happens next.

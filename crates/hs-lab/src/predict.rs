@@ -4,8 +4,11 @@
 //! the kernel's page cache with its read-ahead, to an image that is served by the engine's own policies, or to the raw
 //! disk, and from there to the medium. docs/LAB.md says what is modelled and how far it agrees with starts in real time.
 
+mod caches;
 mod crowd;
+mod files;
 mod layout;
+mod loop_device;
 mod page_cache;
 mod program;
 mod served;
@@ -16,6 +19,7 @@ use hs_engine::queue::{ElevatorKind, QueueConfig, jain_index};
 use hs_units::Nanos;
 
 pub use crowd::Crowd;
+pub use files::Files;
 pub use layout::{Disk, HotChunk, ImageLayout};
 pub use program::{Program, ProgramRead};
 pub use served::ServedConfig;
@@ -41,7 +45,7 @@ pub struct Prediction<'a> {
     /// Who starts from it.
     pub crowd: Crowd,
     /// How the disk is shown.
-    pub front: Front,
+    pub front: Front<'a>,
     /// How an image is served.
     pub served: ServedConfig,
     /// In which order requests are served that wait at the same time.
@@ -142,7 +146,8 @@ fn account(run: &Run) -> Predicted {
         predicted.bytes += range.len;
         predicted.seeks += u64::from(range.offset != head);
         head = range.end();
-        let (from, until) = (sent.at.max(busy_until), sent.service.done);
+        // What had not come when the last of them was ready kept the medium busy until then.
+        let (from, until) = (sent.at.max(busy_until), sent.service.done.min(run.ended));
         predicted.busy += until.saturating_sub(from);
         busy_until = busy_until.max(until);
     }

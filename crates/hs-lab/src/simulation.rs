@@ -238,7 +238,13 @@ impl Io {
                         }
                         Medium::Network(network) => {
                             let client = client.expect("a dispatch holds a request");
-                            network.open(self.now, FlowKey(number as u64), client, dispatch.range);
+                            network.open(
+                                self.now,
+                                FlowKey(number as u64),
+                                client,
+                                dispatch.class,
+                                dispatch.range,
+                            );
                             Service { starts: self.now, first_byte: self.now, done: Nanos(u64::MAX) }
                         }
                     };

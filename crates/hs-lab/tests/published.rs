@@ -106,7 +106,7 @@ fn large_buffer_caches() {
 
 #[test]
 fn files_on_a_disk() {
-    let report = judge("files-2012", &["in order", "archive", "optimised image"]);
+    let report = judge("files-2012", &["archive", "optimised image"]);
     matters(&report, "÷ scattered");
     matters(&report, "optimised image");
 }

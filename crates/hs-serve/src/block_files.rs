@@ -71,7 +71,8 @@ const _: () = {
 };
 
 /// The files of the file system mounted at `mount_point` that hold at least one of `blocks`, ordered by
-/// path, each with the runs of its pages whose blocks are in the set. `blocks` are those of the device
+/// path, each with all of its pages, those included whose blocks are not in the set: how long a file is, and where the rest of it
+/// lies, decides what the kernel reads ahead in it. `blocks` are those of the device
 /// that is mounted, counted from its beginning. Every inode comes once, by one of its names; file systems
 /// mounted on top are left out. A name that is not UTF-8 is shown with replacement characters.
 ///
@@ -126,6 +127,12 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    fn is_used(&self, blocks: BlockRange) -> bool {
+        let mut used = false;
+        self.blocks.split(blocks, |_, inside| used |= inside);
+        used
+    }
+
     fn directory(
         &mut self,
         directory: OwnedFd,
@@ -173,12 +180,12 @@ impl Walk<'_> {
             }
         };
         let runs = match extents(file.as_fd()) {
-            Ok(extents) => runs_in(&extents, self.blocks),
+            Ok(extents) => runs_of(&extents),
             // A broken extent tree, which the file system has already complained about.
             Err(Errno::IO | Errno::UCLEAN) => return Ok(()),
             Err(errno) => return Err(errno),
         };
-        if runs.is_empty() {
+        if !runs.iter().any(|run| self.is_used(run.blocks)) {
             return Ok(());
         }
         let stat = rustix::fs::fstat(&file)?;
@@ -250,8 +257,8 @@ fn continues(before: &Piece, piece: &Piece) -> bool {
         && before.physical.checked_add(before.length) == Some(piece.physical)
 }
 
-/// The pages that are blocks of the device, as far as these are in `blocks`.
-fn runs_in(pieces: &[Piece], blocks: &BlockSet) -> Vec<FileRun> {
+/// The pages that are blocks of the device.
+fn runs_of(pieces: &[Piece]) -> Vec<FileRun> {
     let mut runs = Vec::new();
     for piece in pieces {
         // With file system blocks smaller than a page, an extent may begin or end inside of one. Such a
@@ -260,16 +267,12 @@ fn runs_in(pieces: &[Piece], blocks: &BlockSet) -> Vec<FileRun> {
         let Some(length) = piece.length.checked_sub(skip) else { continue };
         let count = if piece.last { length.div_ceil(BLOCK_BYTES) } else { length / BLOCK_BYTES };
         let (logical, physical) = (piece.logical + skip, piece.physical.saturating_add(skip));
-        if !physical.is_multiple_of(BLOCK_BYTES) || physical.checked_add(piece.length).is_none() {
+        if count == 0 || !physical.is_multiple_of(BLOCK_BYTES) || physical.checked_add(piece.length).is_none()
+        {
             continue;
         }
-        let first = Lba::containing(physical);
-        blocks.split(BlockRange::new(first, count), |part, inside| {
-            if inside {
-                let page = logical / BLOCK_BYTES + (part.start.0 - first.0);
-                runs.push(FileRun { page, blocks: part });
-            }
-        });
+        let blocks = BlockRange::new(Lba::containing(physical), count);
+        runs.push(FileRun { page: logical / BLOCK_BYTES, blocks });
     }
     runs
 }
@@ -283,18 +286,8 @@ mod tests {
     }
 
     fn runs(pieces: &[Piece]) -> Vec<(u64, u64, u64)> {
-        let all = BlockSet::from_iter([BlockRange::new(Lba(0), 1 << 20)]);
-        let runs = runs_in(pieces, &all);
+        let runs = runs_of(pieces);
         runs.iter().map(|run| (run.page, run.blocks.start.0, run.blocks.count)).collect()
-    }
-
-    #[test]
-    fn whole_pages_are_cut_by_the_set() {
-        let set = BlockSet::from_iter([BlockRange::new(Lba(10), 2), BlockRange::new(Lba(14), 9)]);
-        let run = |page, start, count| FileRun { page, blocks: BlockRange::new(Lba(start), count) };
-        let file = [piece(5 << 12, 9 << 12, 8 << 12, true)];
-        assert_eq!(runs_in(&file, &set), [run(6, 10, 2), run(10, 14, 3)]);
-        assert_eq!(runs_in(&file, &BlockSet::new()), []);
     }
 
     #[test]

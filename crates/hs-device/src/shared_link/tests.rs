@@ -173,3 +173,14 @@ proptest! {
         prop_assert!(events.is_sorted_by_key(|(then, _)| *then));
     }
 }
+
+#[test]
+fn what_follows_in_an_answer_takes_no_round_trip() {
+    let mut link = link(20);
+    link.open(Nanos::ZERO, FlowKey(1), Flow { follows: true, ..flow(1_000, 1) });
+    link.open(Nanos::ZERO, FlowKey(2), flow(1_000, 1));
+    assert_eq!(link.poll(Nanos::ZERO), Some(LinkEvent::FirstByte(FlowKey(1))));
+    let events = run(&mut link);
+    assert!((done(&events, 1) - 0.001).abs() < 1e-6, "{events:?}");
+    assert!((done(&events, 2) - 0.021).abs() < 1e-6, "{events:?}");
+}

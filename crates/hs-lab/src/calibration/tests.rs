@@ -100,3 +100,80 @@ fn places_lie_in_the_file() {
     let distinct: std::collections::BTreeSet<u64> = shuffled.map(|place| place.offset).collect();
     assert_eq!(distinct.len(), 100, "each place once");
 }
+
+/// How a probe of two seconds goes, whose reads end at `ends`.
+fn course(ends: impl IntoIterator<Item = Nanos>) -> Course {
+    let mut course = Course::new(Nanos::from_millis(2_000));
+    ends.into_iter().for_each(|end| course.note(end));
+    course
+}
+
+/// When reads of 4 KiB end behind a bucket of tokens: `saved` reads at `burst`, the rest at `sustained` a second.
+fn bucket(saved: u64, burst: f64, sustained: f64) -> impl Iterator<Item = Nanos> {
+    let end = move |read: u64| {
+        let paid = read.saturating_sub(saved) as f64 / sustained;
+        Nanos::from_secs_f64(read.min(saved) as f64 / burst + paid)
+    };
+    (1..).map(end).take_while(|end| *end <= Nanos::from_millis(2_010))
+}
+
+#[test]
+fn a_bucket_of_tokens_shows_and_the_sustained_rate_is_measured() {
+    let probe = PROBES[3];
+    for (saved, burst, sustained) in
+        [(3_000, 3_000.0, 400.0), (500, 1_000.0, 500.0), (20_000, 40_000.0, 20_000.0)]
+    {
+        let (measured, found) = course(bucket(saved, burst, sustained)).measured(probe);
+        let found = found.expect("it became slower");
+        let rate = measured.reads as f64 / measured.time.as_secs_f64();
+        assert!((rate / sustained - 1.0).abs() < 0.1, "{rate} {found:?}");
+        assert!((found.burst_per_s / burst - 1.0).abs() < 0.1, "{found:?}");
+        assert!((found.after.as_secs_f64() - saved as f64 / burst).abs() < 0.1, "{found:?}");
+    }
+}
+
+#[test]
+fn a_steady_or_uneven_device_shows_no_bucket() {
+    let probe = PROBES[3];
+    // Empty before the probe begins, or not within it.
+    for steady in [bucket(0, 3_000.0, 400.0), bucket(1 << 40, 3_000.0, 400.0), bucket(0, 1.0, 5.0)] {
+        let (measured, found) = course(steady).measured(probe);
+        assert_eq!(found, None);
+        assert!(measured.time <= Nanos::from_millis(2_010) && measured.reads > 0);
+    }
+    // It becomes quicker, or stalls for a while in the middle, or at the end.
+    let quicker = bucket(400, 400.0, 3_000.0);
+    let stalls = |from: u64, until: u64| {
+        (0..2_000).map(Nanos::from_millis).filter(move |end| !(from..until).contains(&(end.0 / 1_000_000)))
+    };
+    assert_eq!(course(quicker).measured(probe).1, None);
+    for (from, until) in [(700, 900), (1_000, 1_600), (1_700, 1_990)] {
+        let ends = stalls(from, until).chain([Nanos::from_millis(2_001)]);
+        assert_eq!(course(ends).measured(probe).1, None, "{from} to {until}");
+    }
+}
+
+/// No model of a medium is taken for a bucket: what its time depends on is the place.
+#[test]
+fn no_medium_is_taken_for_a_bucket() {
+    for name in ["cd-24x-cav", "hdd-7200", "emmc-2012", "ssd-sata", "usb2-stick"] {
+        let medium = Medium::parse(name).expect("known");
+        for probe in PROBES {
+            let device = medium.device(FILE).expect("fits").expect("modelled");
+            let mut places = Places::new(probe, FILE, 1);
+            let mut course = Course::new(Nanos::from_millis(1_000));
+            let mut device = device;
+            let mut readers = vec![Nanos::ZERO; probe.threads as usize];
+            loop {
+                readers.sort_unstable();
+                if readers[0] > Nanos::from_millis(1_000) {
+                    break;
+                }
+                let done = device.submit(readers[0], places.next().expect("without end")).done;
+                readers[0] = done;
+                course.note(done);
+            }
+            assert_eq!(course.measured(probe).1, None, "{name}: {}", probe.name);
+        }
+    }
+}

@@ -110,11 +110,27 @@ struct Arrangements {
     ordered: f64,
 }
 
-/// Files that lie one behind the other from `place` on.
+/// Files smaller than this share pools of so many bytes; each of the others has room of its own (`mb_stream_req` and `mb_group_prealloc`, 16 and
+/// 512 blocks: Linux, Documentation/admin-guide/ext4.rst).
+const SMALL: u64 = 64 << 10;
+const POOL: u64 = 2 << 20;
+
+/// Files as ext4, which Ubuntu made by default since 2009, lays them one after the other from `place` on: small ones in pools, between
+/// which the large ones lie. Whoever reads them in that order goes to and fro.
 fn together(sizes: &[u64], mut place: u64) -> Vec<ByteRange> {
+    let mut pool = ByteRange::new(place, 0);
     let lay = |size: &u64| {
-        let range = ByteRange::new(place, *size);
-        place += size.next_multiple_of(4 << 10);
+        let taken = size.next_multiple_of(4 << 10);
+        if taken >= SMALL {
+            place += taken;
+            return ByteRange::new(place - taken, *size);
+        }
+        if pool.len < taken {
+            pool = ByteRange::new(place, POOL);
+            place += POOL;
+        }
+        let range = ByteRange::new(pool.offset, *size);
+        pool = ByteRange::new(pool.offset + taken, pool.len - taken);
         range
     };
     sizes.iter().map(lay).collect()
@@ -144,8 +160,6 @@ fn arrange(seed: u64) -> Arrangements {
     }
 }
 
-const IN_ORDER: &str = "the model's files lie without a gap and its names and i-nodes cost nothing; what the author's file system \
-    put between them he does not say (4.2 ms a file are not reading, of which 1.4 are also there from the cache)";
 const ARCHIVE: &str = "his archive came at 39 MB/s and the compressed one at 62, where by his own account the place gives 81; \
     he calls it unclear himself, and pieces of the archive on a full partition would explain it";
 
@@ -216,8 +230,8 @@ pub(super) fn run(seed: u64) -> Report {
             .off(files.ordered)
             .published("003", Claim::Amount(63.44)),
         ratio("copied together ÷ scattered", files.copied / files.scattered, 31.49 / 63.44),
-        ratio("in order ÷ scattered", files.ordered / files.scattered, 16.8 / 63.44).because(IN_ORDER),
-        ratio("in order ÷ copied together", files.ordered / files.copied, 16.8 / 31.49).because(IN_ORDER),
+        ratio("in order ÷ scattered", files.ordered / files.scattered, 16.8 / 63.44),
+        ratio("in order ÷ copied together", files.ordered / files.copied, 16.8 / 31.49),
         ratio("one archive ÷ in order", plain / files.ordered, 7.69 / 16.8).because(ARCHIVE),
         ratio("one archive ÷ scattered", plain / files.scattered, 7.69 / 63.44).because(ARCHIVE),
         ratio("compressed ÷ one archive", compressed / plain, 1.8 / 7.69).because(ARCHIVE),

@@ -23,11 +23,18 @@ pub(crate) struct PageCache {
     end: u64,
     /// Most pages that are read ahead; zero reads page by page.
     max: u64,
+    /// Most pages of one request.
+    longest: u64,
     start: u64,
     size: u64,
     async_size: u64,
     previous: Option<u64>,
+    /// Faults that found nothing, less those that did (`mmap_miss`).
+    faults: u64,
 }
+
+/// Faults in vain after which the kernel reads no more around them (`MMAP_LOTSAMISS`).
+const FAULTS_IN_VAIN: u64 = 100;
 
 /// What a page is found to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +50,23 @@ pub(crate) enum Found {
 impl PageCache {
     /// An empty one, of a file of `end` pages.
     pub(crate) const fn new(end: u64, max: u64) -> Self {
-        Self { pages: BTreeMap::new(), end, max, start: 0, size: 0, async_size: 0, previous: None }
+        let longest = if max == 0 { 1 } else { max };
+        Self {
+            pages: BTreeMap::new(),
+            end,
+            max,
+            longest,
+            start: 0,
+            size: 0,
+            async_size: 0,
+            previous: None,
+            faults: 0,
+        }
+    }
+
+    /// One in which nothing is read ahead but what somebody says, so many pages at once at most.
+    pub(crate) fn told(end: u64, longest: u64) -> Self {
+        Self { longest, ..Self::new(end, 0) }
     }
 
     /// Looks for a page.
@@ -106,9 +129,23 @@ impl PageCache {
         self.window()
     }
 
+    /// A fault finds `page` missing: which to read, from where on marked (`do_sync_mmap_readahead`). It lies in the
+    /// middle of what is read.
+    pub(crate) fn fault(&mut self, page: u64) -> (Range<u64>, Option<u64>) {
+        self.faults = (self.faults + 1).min(10 * FAULTS_IN_VAIN);
+        if self.max == 0 || self.faults > FAULTS_IN_VAIN {
+            return (page..page + 1, None);
+        }
+        self.start = page.saturating_sub(self.max / 2);
+        self.size = self.max;
+        self.async_size = self.max / 4;
+        self.window()
+    }
+
     /// A read of `wanted` pages comes to `page`, which is there or coming: which to read ahead of it.
     pub(crate) fn hit(&mut self, page: u64, wanted: u64) -> Option<(Range<u64>, Option<u64>)> {
         let found = self.pages.get_mut(&page)?;
+        self.faults = self.faults.saturating_sub(1);
         if !std::mem::take(&mut found.marked) || self.max == 0 {
             return None;
         }
@@ -126,7 +163,7 @@ impl PageCache {
         Some(self.window())
     }
 
-    /// Requests for what is missing of `pages`, numbered from `first` on, where each has at most `max` pages.
+    /// Requests for what is missing of `pages`, numbered from `first` on, where none is longer than requests may be.
     pub(crate) fn ask(&mut self, pages: Range<u64>, mark: Option<u64>, first: u64) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for page in pages.start..pages.end.min(self.end) {
@@ -134,7 +171,7 @@ impl PageCache {
                 continue;
             }
             match runs.last_mut() {
-                Some(run) if run.end == page && run.end - run.start < self.max.max(1) => run.end += 1,
+                Some(run) if run.end == page && run.end - run.start < self.longest => run.end += 1,
                 _ => runs.push(page..page + 1),
             }
             let request = first + runs.len() as u64 - 1;

@@ -225,6 +225,11 @@ impl<'a> Served<'a> {
         keys
     }
 
+    /// Whether the hot region has a block.
+    pub(crate) fn is_hot(&self, block: u64) -> bool {
+        self.hot_blocks.range(..=block).next_back().is_some_and(|(_, (end, _))| block < *end)
+    }
+
     fn is_there(&self, key: Key) -> bool {
         let zero = matches!(key, Key::Cold(window) if self.indexed && self.window(window).is_none());
         zero || self.places.get(&key) == Some(&Place::There)
@@ -303,7 +308,8 @@ impl<'a> Served<'a> {
             return self.plan(io, io.now(), Later::Decoded(Key::Cold(window)));
         }
         let depth = self.neighbours.miss();
-        let count = self.run(window, depth);
+        let most = self.policy.most_neighbour_bytes().unwrap_or(u64::MAX);
+        let count = self.within(window, self.run(window, depth), most);
         for neighbour in window + 1..window + count {
             self.neighbours.brought(neighbour);
         }
@@ -323,6 +329,14 @@ impl<'a> Served<'a> {
             })
         });
         1 + more.count() as u64
+    }
+
+    /// So many of `count` windows from `window` on that those behind it have `most` bytes together.
+    fn within(&self, window: u64, count: u64, most: u64) -> u64 {
+        let Some(first) = self.window(window) else { return count };
+        let more = (window + 1..window + count)
+            .take_while(|next| self.window(*next).is_some_and(|at| at.end() - first.end() <= most));
+        more.count() as u64 + count.min(1)
     }
 
     fn fetch_windows(&mut self, io: &mut Io, first: u64, count: u64, ahead: bool) {

@@ -7,16 +7,24 @@ use hs_engine::queue::{Class, ClientKey, Direction};
 use hs_units::{BLOCK_BYTES, ByteRange, Nanos};
 
 use super::Prediction;
+use super::caches::{Caches, Wanted};
 use super::crowd::Cohort;
+use super::files::Files;
 use super::layout::Disk;
-use super::page_cache::{Found, PageCache};
+use super::loop_device::LoopDevice;
+use super::page_cache::Found;
 use super::program::Program;
 use super::served::{Key, News, SERVED, Served};
 use crate::simulation::{Io, Workload};
 
 /// How the disk is shown to the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Front {
+pub struct Front<'a> {
+    /// The files that it reads, where it reads them through a file system that is mounted from the disk. A raw disk is then behind a
+    /// loop device that has a page cache of its own, as `headstart run --foreign` has one.
+    pub files: Option<&'a Files>,
+    /// Blocks of inode tables that the file system reads at once, where files are known.
+    pub inode_ahead_blocks: u64,
     /// How far the kernel reads ahead in it.
     pub read_ahead_pages: u64,
     /// Hot blocks are put into the page cache as they come.
@@ -28,15 +36,24 @@ pub struct Front {
 /// A read that the kernel has made and that has not been answered.
 #[derive(Debug)]
 struct Asked {
-    pages: Range<u64>,
-    /// The request to the medium, where the disk is raw.
-    request: Option<usize>,
+    wanted: Wanted,
+    /// Requests to the medium that have not ended, where the disk is raw.
+    requests: Vec<usize>,
+    /// Calls of a loop device that have not.
+    calls: usize,
     /// What it waits for, where it is an image.
     missing: Vec<Key>,
 }
 
+impl Asked {
+    fn is_answered(&self) -> bool {
+        self.requests.is_empty() && self.calls == 0 && self.missing.is_empty()
+    }
+}
+
 enum Medium<'a> {
     Raw,
+    Loop(LoopDevice),
     Image(Box<Served<'a>>),
 }
 
@@ -45,9 +62,9 @@ struct Client<'a> {
     key: ClientKey,
     cohort: Cohort,
     program: &'a Program,
-    front: Front,
+    front: Front<'a>,
     medium: Medium<'a>,
-    cache: PageCache,
+    cache: Caches<'a>,
     next: usize,
     /// Of the call under way, the page that is next, and the end.
     call: Option<(u64, u64)>,
@@ -85,7 +102,7 @@ impl Client<'_> {
     fn begin(&mut self, io: &mut Io, file_bytes: u64) {
         self.opened = io.now();
         match &mut self.medium {
-            Medium::Raw => self.proceed(io),
+            Medium::Raw | Medium::Loop(_) => self.proceed(io),
             Medium::Image(served) => served.open(io, file_bytes),
         }
     }
@@ -109,30 +126,46 @@ impl Client<'_> {
                 continue;
             };
             if page >= end {
-                self.cache.read_until(end);
                 self.next += 1;
                 self.call = None;
                 continue;
             }
-            match self.cache.find(page) {
+            let place = self.cache.locate(page, end);
+            match self.cache.find(place) {
+                Found::Missing if self.is_warmed(page) => {
+                    self.ask(io, place.file, place.page..place.page + 1, None);
+                }
                 Found::Missing => {
-                    let (pages, mark) = self.cache.miss(page, end - page);
-                    self.ask(io, pages, mark);
+                    let (pages, mark) = self.cache.miss(place);
+                    self.ask(io, place.file, pages, mark);
                 }
                 found => {
-                    if let Some((pages, mark)) = self.cache.hit(page, end - page) {
-                        self.ask(io, pages, mark);
+                    if let Some((pages, mark)) = self.cache.hit(place) {
+                        self.ask(io, place.file, pages, mark);
                     }
                     match found {
                         Found::Coming(asked) if self.asked.contains_key(&asked) => {
                             self.waiting = Some((asked, io.now()));
                             return;
                         }
-                        _ => self.call = Some((page + 1, end)),
+                        _ => {
+                            if place.pages == 1 {
+                                self.cache.read(place);
+                            }
+                            self.call = Some((page + 1, end));
+                        }
                     }
                 }
             }
         }
+    }
+
+    /// Whether the warmer of a mounted file system has asked for a block by the time that the program needs it: for those of the hot
+    /// region, in the stream's order and a few chunks before it. Its pages are on their way, one by one, so nothing is
+    /// read ahead of them (docs/ARCHITECTURE.md, "Read-ahead and page caches").
+    fn is_warmed(&self, block: u64) -> bool {
+        let Medium::Image(served) = &self.medium else { return false };
+        self.front.files.is_some() && self.front.pushed && served.is_hot(block)
     }
 
     /// The time for which it computed is over.
@@ -142,42 +175,83 @@ impl Client<'_> {
         self.proceed(io);
     }
 
-    fn ask(&mut self, io: &mut Io, pages: Range<u64>, mark: Option<u64>) {
-        for pages in self.cache.ask(pages, mark, self.next_asked) {
+    fn ask(&mut self, io: &mut Io, file: Option<usize>, pages: Range<u64>, mark: Option<u64>) {
+        for wanted in self.cache.ask(file, pages, mark, self.next_asked) {
             let number = self.next_asked;
             self.next_asked += 1;
-            let mut asked = Asked { pages: pages.clone(), request: None, missing: Vec::new() };
-            match &mut self.medium {
-                Medium::Raw => {
-                    let bytes = (pages.end - pages.start) * BLOCK_BYTES;
-                    let range = ByteRange::new(pages.start * BLOCK_BYTES, bytes);
-                    asked.request = Some(io.request(Class::Demand, self.key, Direction::Read, range));
+            let mut asked = Asked { wanted, requests: Vec::new(), calls: 0, missing: Vec::new() };
+            for blocks in &asked.wanted.blocks {
+                match &mut self.medium {
+                    Medium::Raw => {
+                        let range = ByteRange::new(blocks.start.byte_offset(), blocks.bytes());
+                        asked.requests.push(io.request(Class::Demand, self.key, Direction::Read, range));
+                    }
+                    Medium::Loop(device) => {
+                        device.read(number, *blocks);
+                        asked.calls += 1;
+                    }
+                    Medium::Image(served) => {
+                        asked.missing.extend(served.read(io, blocks.start.0, blocks.end().0));
+                    }
                 }
-                Medium::Image(served) => asked.missing = served.read(io, pages.start, pages.end),
             }
-            if asked.request.is_none() && asked.missing.is_empty() {
-                self.cache.arrived(pages, number);
-            } else {
-                self.asked.insert(number, asked);
+            self.asked.insert(number, asked);
+        }
+        if let Medium::Loop(device) = &mut self.medium {
+            for number in device.work(io) {
+                self.called(number);
             }
+        }
+        self.arrive();
+    }
+
+    /// A loop device has served a part of a request.
+    fn called(&mut self, number: u64) {
+        if let Some(asked) = self.asked.get_mut(&number) {
+            asked.calls -= 1;
         }
     }
 
-    /// Requests of the kernel for which `is_done` holds are answered.
-    fn answer(&mut self, io: &mut Io, is_done: impl Fn(&Asked) -> bool) {
-        let done: Vec<u64> =
-            self.asked.iter().filter(|(_, asked)| is_done(asked)).map(|(number, _)| *number).collect();
-        for number in done {
-            let Some(asked) = self.asked.remove(&number) else { continue };
-            self.cache.arrived(asked.pages, number);
-            if let Some((_, since)) = self.waiting.take_if(|(waiting, _)| *waiting == number) {
-                let waited = io.now().saturating_sub(since);
-                self.waited += waited;
-                self.waits += 1;
-                self.own += waited.min(self.front.overlap);
-                self.proceed(io);
-            }
+    /// Pages that have come are put into their caches; says which requests those were.
+    fn arrive(&mut self) -> Vec<u64> {
+        let answered = |(number, asked): (&u64, &Asked)| asked.is_answered().then_some(*number);
+        let done: Vec<u64> = self.asked.iter().filter_map(answered).collect();
+        for number in &done {
+            let Some(asked) = self.asked.remove(number) else { continue };
+            self.cache.arrived(asked.wanted, *number);
         }
+        done
+    }
+
+    /// Requests of the kernel are answered; whoever has waited for one of them goes on.
+    fn answer(&mut self, io: &mut Io) {
+        let done = self.arrive();
+        if let Some((_, since)) = self.waiting.take_if(|(waiting, _)| done.contains(waiting)) {
+            let waited = io.now().saturating_sub(since);
+            self.waited += waited;
+            self.waits += 1;
+            self.own += waited.min(self.front.overlap);
+            self.proceed(io);
+        }
+    }
+
+    /// A request to the medium has ended, where the disk is raw.
+    fn handle_done(&mut self, io: &mut Io, request: usize) {
+        match &mut self.medium {
+            Medium::Raw => {
+                for asked in self.asked.values_mut() {
+                    asked.requests.retain(|other| *other != request);
+                }
+            }
+            Medium::Loop(device) => {
+                device.handle_done(request);
+                for number in device.work(io) {
+                    self.called(number);
+                }
+            }
+            Medium::Image(served) => return served.handle_done(io, request),
+        }
+        self.answer(io);
     }
 
     fn handle_news(&mut self, io: &mut Io, news: News) {
@@ -195,17 +269,17 @@ impl Client<'_> {
                     && let Medium::Image(served) = &self.medium
                 {
                     for (block, end) in served.blocks_of(key) {
-                        self.cache.put(block..end);
+                        self.cache.put(block, end);
                     }
                 }
-                self.answer(io, |asked| asked.missing.is_empty());
+                self.answer(io);
             }
         }
     }
 
     fn started(&self) -> Option<Started> {
         let streamed = match &self.medium {
-            Medium::Raw => None,
+            Medium::Raw | Medium::Loop(_) => None,
             Medium::Image(served) => served.streamed,
         };
         let since = |then: Nanos| then.saturating_sub(self.cohort.begins);
@@ -233,7 +307,11 @@ impl<'a> Starts<'a> {
         let Prediction { program, front, .. } = *prediction;
         let client = |(number, cohort): (u64, &Cohort)| {
             let key = ClientKey(number);
+            let blocks = prediction.disk_bytes.div_ceil(BLOCK_BYTES);
             let medium = match prediction.disk {
+                Disk::Raw if front.files.is_some() => {
+                    Medium::Loop(LoopDevice::new(blocks, front.read_ahead_pages, key))
+                }
                 Disk::Raw => Medium::Raw,
                 Disk::Image(layout) => Medium::Image(Box::new(Served::new(layout, prediction.served, key))),
             };
@@ -243,7 +321,7 @@ impl<'a> Starts<'a> {
                 program,
                 front,
                 medium,
-                cache: PageCache::new(prediction.disk_bytes.div_ceil(BLOCK_BYTES), front.read_ahead_pages),
+                cache: Caches::new(blocks, front.read_ahead_pages, front.files, front.inode_ahead_blocks),
                 next: 0,
                 call: None,
                 own: Nanos::ZERO,
@@ -301,11 +379,7 @@ impl Workload for Starts<'_> {
 
     fn handle_done(&mut self, io: &mut Io, request: usize) {
         let number = self.of[request];
-        let client = &mut self.clients[number];
-        match &mut client.medium {
-            Medium::Raw => client.answer(io, |asked| asked.request == Some(request)),
-            Medium::Image(served) => served.handle_done(io, request),
-        }
+        self.clients[number].handle_done(io, request);
         self.note(io, number);
         self.end(io);
     }

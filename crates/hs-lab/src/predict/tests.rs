@@ -5,6 +5,8 @@ use hs_engine::PrefetchConfig;
 use hs_engine::queue::ElevatorKind;
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos};
 
+use super::caches::Caches;
+use super::files::Place;
 use super::page_cache::{Found, PageCache};
 use super::*;
 
@@ -54,7 +56,13 @@ fn predict(disk: &Disk, medium: &str, crowd: Crowd) -> Predicted {
         file_bytes: DISK,
         medium: Medium::parse(medium).expect("known"),
         crowd,
-        front: Front { read_ahead_pages: 32, pushed: hot, overlap: Nanos::ZERO },
+        front: Front {
+            files: None,
+            inode_ahead_blocks: 32,
+            read_ahead_pages: 32,
+            pushed: hot,
+            overlap: Nanos::ZERO,
+        },
         served: ServedConfig {
             prefetch: hot.then(PrefetchConfig::default),
             decode_bytes_per_s: 4e8,
@@ -187,4 +195,174 @@ fn think_times_are_scaled_and_pages_of_one_call_put_together() {
     assert_eq!(program.bytes(), 4 * BLOCK_BYTES);
     let twice = Program::recorded(&profile, Some(Nanos(program.own_time.0 * 2)));
     assert!(twice.reads[1].after.0.abs_diff(program.reads[1].after.0 * 2) <= 1);
+}
+
+/// A file's path, and its runs: page, block, blocks.
+type Laid<'a> = (&'a str, &'a [(u64, u64, u64)]);
+
+/// A recording of single pages, and of these files.
+fn recording(reads: &[u64], files: &[Laid<'_>]) -> hs_trace::Profile {
+    use hs_trace::{FileRun, FileUse, Read};
+    let read = |(number, block): (u64, &u64)| Read {
+        at: Nanos::from_millis(number),
+        blocks: BlockRange::new(Lba(*block), 1),
+        cost: Nanos(1_000),
+    };
+    let run = |(page, block, count): &(u64, u64, u64)| FileRun {
+        page: *page,
+        blocks: BlockRange::new(Lba(*block), *count),
+    };
+    let file = |(inode, (path, runs)): (u64, &Laid<'_>)| FileUse {
+        path: (*path).to_owned(),
+        inode,
+        runs: runs.iter().map(run).collect(),
+    };
+    hs_trace::Profile {
+        disk_bytes: DISK,
+        reads: (1..).zip(reads).map(read).collect(),
+        ready: Some(Nanos::from_millis(1_000)),
+        ended: Nanos::from_millis(1_000),
+        files: (12..).zip(files).map(file).collect(),
+        ..hs_trace::Profile::default()
+    }
+}
+
+#[test]
+fn files_are_known_when_they_are_known_as_wholes() {
+    let partly = recording(&[100, 101], &[("/a.py", &[(0, 100, 2)])]);
+    assert_eq!(Files::recorded(&partly), None, "as older recordings are");
+    assert_eq!(Files::recorded(&recording(&[100], &[])), None, "as those of guests are");
+
+    let profile =
+        recording(&[100, 7, 300], &[("/a.py", &[(0, 100, 3), (3, 200, 2)]), ("/b.py", &[(1, 300, 1)])]);
+    let files = Files::recorded(&profile).expect("/a.py has more than was read");
+    let place = |file, page, pages| Place { file, page, pages };
+    assert_eq!(files.locate(100, 108), place(Some(0), 0, 3), "up to the end of the run");
+    assert_eq!(files.locate(201, 202), place(Some(0), 4, 1));
+    assert_eq!(files.locate(90, 110), place(None, 90, 10), "metadata up to the next file");
+    assert_eq!(files.locate(400, 410), place(None, 400, 10));
+    assert_eq!(files.locate(300, 310), place(Some(1), 1, 1));
+    let blocks = |file, pages| {
+        files.blocks(file, pages).iter().map(|run| (run.start.0, run.count)).collect::<Vec<_>>()
+    };
+    assert_eq!(blocks(0, 1..5), [(101, 2), (200, 2)], "two pieces");
+    assert_eq!(blocks(0, 4..9), [(201, 1)], "nothing behind the end");
+    assert_eq!(blocks(1, 0..2), [(300, 1)], "a hole has no blocks");
+}
+
+#[test]
+fn the_kernel_reads_ahead_in_files_and_around_faults() {
+    let whole = [(0, 1_000, 100)];
+    let profile = recording(&[1_000], &[("/usr/lib/x/a.py", &[(0, 500, 3)]), ("/usr/lib/libx.so.6", &whole)]);
+    let tables = vec![BlockRange::new(Lba(4_010), 255)];
+    let files = Files::recorded(&profile).expect("they are wholes").with_inode_tables(tables);
+    let mut caches = Caches::new(10_000, 32, Some(&files), 32);
+    let mut ask = |block: u64, end: u64| {
+        let place = caches.locate(block, end);
+        assert_eq!(caches.find(place), Found::Missing);
+        let (pages, mark) = caches.miss(place);
+        let asked = caches.ask(place.file, pages, mark, 0);
+        asked.iter().flat_map(|wanted| &wanted.blocks).map(|run| (run.start.0, run.count)).collect::<Vec<_>>()
+    };
+    assert_eq!(ask(500, 501), [(500, 3)], "the file ends before the window does");
+    assert_eq!(ask(50, 52), [(50, 1)], "metadata comes block by block");
+    assert_eq!(ask(1_000, 1_001), [(1_000, 4)], "the head of a library is read");
+    assert_eq!(ask(1_040, 1_041), [(1_024, 32)], "around a fault");
+    assert_eq!(ask(1_099, 1_100), [(1_083, 17)], "and not beyond the end");
+    assert_eq!(ask(4_012, 4_013), [(4_010, 33)], "inodes come together, from their table's beginning on");
+    assert_eq!(ask(4_070, 4_071), [(4_064, 33)]);
+    assert_eq!(ask(4_263, 4_264), [(4_256, 9)], "within the table");
+    // What was pushed into the cache of a file is there.
+    caches.put(1_060, 1_062);
+    let place = caches.locate(1_061, 1_070);
+    assert_eq!((place.page, caches.find(place)), (61, Found::There));
+}
+
+#[test]
+fn after_a_hundred_faults_in_vain_nothing_is_read_around_them() {
+    let mut cache = PageCache::new(1 << 20, 32);
+    for fault in 1..=100 {
+        assert_eq!(cache.fault(fault * 100), (fault * 100 - 16..fault * 100 + 16, Some(fault * 100 + 8)));
+    }
+    assert_eq!(cache.fault(20_000), (20_000..20_001, None));
+}
+
+#[test]
+fn a_raw_start_reads_its_files_ahead_behind_a_loop_device() {
+    // Every other page of forty files of 20 pages, in order.
+    let layouts: Vec<[(u64, u64, u64); 1]> = (0..40).map(|file| [(0, 400 + file * 40, 20)]).collect();
+    let paths: Vec<String> = (0..40).map(|file| format!("/f{file}")).collect();
+    let named: Vec<Laid<'_>> =
+        paths.iter().zip(&layouts).map(|(path, runs)| (path.as_str(), &runs[..])).collect();
+    let reads: Vec<u64> = (0..400).map(|read| 400 + read / 10 * 40 + read % 10 * 2).collect();
+    let profile = recording(&reads, &named);
+    let (program, files) = (Program::recorded(&profile, None), Files::recorded(&profile).expect("wholes"));
+    let run = |files, overlap| {
+        let prediction = Prediction {
+            program: &program,
+            disk: &Disk::Raw,
+            disk_bytes: DISK,
+            file_bytes: DISK,
+            medium: Medium::parse("flat-10ms-25mbs-serial").expect("known"),
+            crowd: Crowd::ALONE,
+            front: Front { files, inode_ahead_blocks: 32, read_ahead_pages: 32, pushed: false, overlap },
+            served: ServedConfig { prefetch: None, decode_bytes_per_s: 4e8, read_ahead_bytes: 8 << 20 },
+            elevator: ElevatorKind::Headstart,
+        };
+        prediction.run().expect("it fits").expect("it is modelled")
+    };
+    let (page_wise, in_files) = (run(None, Nanos::ZERO), run(Some(&files), Nanos::ZERO));
+    assert_eq!(page_wise.starts.len() + in_files.starts.len(), 2, "both get ready");
+    assert!(
+        in_files.requests * 2 < page_wise.requests,
+        "the disk does not know where files begin: {in_files:?}"
+    );
+    // The loop device's own read-ahead goes beyond the end of a file, and that of a file does not.
+    assert!(in_files.bytes >= 40 * 20 * BLOCK_BYTES, "{in_files:?}");
+    assert!(in_files.slowest().ready < page_wise.slowest().ready);
+}
+
+#[test]
+fn what_a_client_prefetches_over_a_link_is_one_answer() {
+    let disk = Disk::Image(image(true));
+    let predict = |prefetch: PrefetchConfig| {
+        let prediction = Prediction {
+            program: &program(),
+            disk: &disk,
+            disk_bytes: DISK,
+            file_bytes: DISK,
+            medium: Medium::parse("wan-20ms").expect("known"),
+            crowd: Crowd::ALONE,
+            front: Front {
+                files: None,
+                inode_ahead_blocks: 32,
+                read_ahead_pages: 32,
+                pushed: true,
+                overlap: Nanos::ZERO,
+            },
+            served: ServedConfig {
+                prefetch: Some(prefetch),
+                decode_bytes_per_s: 4e8,
+                read_ahead_bytes: 8 << 20,
+            },
+            elevator: ElevatorKind::Headstart,
+        };
+        prediction.run().expect("it fits").expect("it is modelled")
+    };
+    let stays = PrefetchConfig {
+        least_gain: Nanos::from_millis(5_000),
+        request_price: Nanos::from_millis(50),
+        most_under_way: 1,
+        ..PrefetchConfig::default()
+    };
+    let predicted = predict(stays);
+    // Opening, and the stream; the reads of this program are all in it.
+    assert_eq!(predicted.requests, 2, "{predicted:?}");
+    let streamed = predicted.slowest().streamed.expect("there is a stream");
+    let hot: u64 = image(true).hot.iter().map(|chunk| chunk.at.len).sum();
+    let transfer =
+        hot as f64 / Medium::parse("wan-20ms").unwrap().link().unwrap().rate_bytes_per_second().get() as f64;
+    // Two round trips at least, and few besides.
+    let rest = streamed.as_secs_f64() - transfer;
+    assert!((0.04..0.07).contains(&rest), "{streamed:?} {transfer}");
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_device::{Model, write_model_file};
-use hs_lab::calibration::{FITTED, Measured, PROBES, Places, Probe, fit, modelled};
+use hs_lab::calibration::{Burst, Course, FITTED, Measured, PROBES, Places, Probe, fit, modelled};
 use serde_json::{Value, json};
 
 use super::direct::{Aligned, DirectFile};
@@ -31,15 +31,16 @@ pub(crate) fn run(args: &LabCalibrate, quiet: bool) -> anyhow::Result<()> {
         );
     }
     let bar = show::Bar::new(quiet);
-    let mut measured = Vec::new();
+    let mut probed = Vec::new();
     for probe in PROBES {
         bar.spin(probe.name);
-        measured.push(measure(&file, probe, args)?);
+        probed.push(measure(&file, probe, args)?);
     }
     drop(bar);
+    let measured: Vec<Measured> = probed.iter().map(|(measured, _)| *measured).collect();
     let model = fit(args.name, file.bytes(), &measured);
     let rows: Vec<Row> =
-        measured.iter().map(|measured| Row::of(&model, file.bytes(), *measured, args.seed)).collect();
+        probed.iter().map(|probed| Row::of(&model, file.bytes(), *probed, args.seed)).collect();
     let text = write_model_file(&model, &comments(args, &rows));
     // What was fitted must be a model that can be read again.
     Model::from_toml(&text).with_context(|| format!("{} cannot be modelled", args.path.display()))?;
@@ -69,6 +70,9 @@ pub(crate) fn run(args: &LabCalibrate, quiet: bool) -> anyhow::Result<()> {
         "The model is off by {:.0}% (median of the probes that it was not made from).",
         error(&rows) * 100.0
     ));
+    for line in rows.iter().filter_map(Row::slower) {
+        show::line(line);
+    }
     if args.output.is_none() {
         show::line(text.trim_end());
     }
@@ -78,14 +82,26 @@ pub(crate) fn run(args: &LabCalibrate, quiet: bool) -> anyhow::Result<()> {
 /// A probe, and what the model makes of it.
 struct Row {
     measured: Measured,
+    /// Whether the device was quicker at first; what was measured is then the rest.
+    burst: Option<Burst>,
     /// The model's rate by the measured one.
     ratio: f64,
 }
 
 impl Row {
-    fn of(model: &Model, file_bytes: u64, measured: Measured, seed: u64) -> Self {
+    fn of(model: &Model, file_bytes: u64, (measured, burst): (Measured, Option<Burst>), seed: u64) -> Self {
         let model_s = modelled(model, file_bytes, &measured, seed).as_secs_f64();
-        Self { measured, ratio: measured.time.as_secs_f64() / model_s.max(1e-9) }
+        Self { measured, burst, ratio: measured.time.as_secs_f64() / model_s.max(1e-9) }
+    }
+
+    /// What is to be said of a device that was quicker at first.
+    fn slower(&self) -> Option<String> {
+        let Burst { burst_per_s, sustained_per_s, after } = self.burst?;
+        Some(format!(
+            "{}: {burst_per_s:.0} reads/s for {:.2} s, then {sustained_per_s:.0}, as behind a bucket of tokens; the model has the lower rate.",
+            self.measured.probe.name,
+            after.as_secs_f64()
+        ))
     }
 
     fn per_s(&self) -> f64 {
@@ -100,6 +116,11 @@ impl Row {
             "reads": self.measured.reads,
             "seconds": self.measured.time.as_secs_f64(),
             "model_to_measured": self.ratio,
+            "burst": self.burst.map(|burst| json!({
+                "reads_per_s": burst.burst_per_s,
+                "then_per_s": burst.sustained_per_s,
+                "seconds": burst.after.as_secs_f64(),
+            })),
         })
     }
 }
@@ -118,7 +139,7 @@ fn comments(args: &LabCalibrate, rows: &[Row]) -> Vec<String> {
     });
     let worst = worst
         .map(|row| format!("; worst: {}, {:.2} of what was measured", row.measured.probe.name, row.ratio));
-    vec![
+    let mut comments = vec![
         format!(
             "Fitted by headstart lab calibrate, {:.1} s a probe; it was only read, so writes are as reads.",
             args.time.as_secs_f64()
@@ -128,7 +149,9 @@ fn comments(args: &LabCalibrate, rows: &[Row]) -> Vec<String> {
             error(rows) * 100.0,
             worst.unwrap_or_default()
         ),
-    ]
+    ];
+    comments.extend(rows.iter().filter_map(Row::slower));
+    comments
 }
 
 /// Refuses files whose reads would not reach a medium.
@@ -145,12 +168,16 @@ fn check(path: &Path) -> anyhow::Result<()> {
 }
 
 /// Reads as the probe says until its time is over.
-fn measure(file: &Arc<DirectFile>, probe: Probe, args: &LabCalibrate) -> anyhow::Result<Measured> {
+fn measure(
+    file: &Arc<DirectFile>,
+    probe: Probe,
+    args: &LabCalibrate,
+) -> anyhow::Result<(Measured, Option<Burst>)> {
     file.drop_caches();
+    let time = args.time.max(Duration::from_millis(1));
     let places = parking_lot::Mutex::new(Places::new(probe, file.bytes(), args.seed));
+    let course = parking_lot::Mutex::new((Course::new(time.into()), 0));
     let began = Instant::now();
-    let until = began + args.time.max(Duration::from_millis(1));
-    let taken = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
         let work = || -> anyhow::Result<()> {
             let mut buffer = Aligned::default();
@@ -158,8 +185,11 @@ fn measure(file: &Arc<DirectFile>, probe: Probe, args: &LabCalibrate) -> anyhow:
             loop {
                 let place = places.lock().next().context("places never end")?;
                 file.read(place, &mut buffer)?;
-                let reads = taken.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                if Instant::now() >= until || reads >= MOST_READS {
+                let ended = began.elapsed();
+                let mut course = course.lock();
+                course.0.note(ended.into());
+                course.1 += 1;
+                if ended >= time || course.1 >= MOST_READS {
                     return Ok(());
                 }
             }
@@ -167,6 +197,5 @@ fn measure(file: &Arc<DirectFile>, probe: Probe, args: &LabCalibrate) -> anyhow:
         let threads: Vec<_> = (0..probe.threads).map(|_| scope.spawn(work)).collect();
         threads.into_iter().try_for_each(|thread| thread.join().ok().context("a reading thread died")?)
     })?;
-    let time = began.elapsed().into();
-    Ok(Measured { probe, reads: taken.into_inner(), time })
+    Ok(course.into_inner().0.measured(probe))
 }

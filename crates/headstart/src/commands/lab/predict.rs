@@ -1,6 +1,7 @@
 //! `headstart lab predict`
 
 mod crowds;
+mod inode_tables;
 mod layouts;
 
 use std::num::NonZeroU32;
@@ -10,7 +11,7 @@ use hs_device::Medium;
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::ElevatorKind;
 use hs_image::{Image, ReaderOptions};
-use hs_lab::predict::{Disk, Front, Predicted, Prediction, Program, ServedConfig};
+use hs_lab::predict::{Disk, Files, Front, Predicted, Prediction, Program, ServedConfig};
 use hs_trace::Profile;
 use hs_units::Nanos;
 use serde_json::{Value, json};
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use self::layouts::OnMedium;
 use crate::cli::{Compared, LabPredict, Layout};
 use crate::commands::{open_image, read_profile};
-use crate::show;
+use crate::{show, start};
 
 /// What a row is of.
 #[derive(Clone, Copy)]
@@ -35,11 +36,18 @@ struct Known {
     profile: Profile,
     program: Program,
     overlap: Nanos,
+    /// Files that are read ahead in.
+    files: Option<Files>,
 }
 
 /// What the processes of a booting Debian still have to do when one of them waits; from its boot off a raw hard disk
 /// (docs/LAB.md, `predict`).
 const OVERLAP_OF_BOOTS: Nanos = Nanos::from_millis(4);
+
+/// Blocks of inode tables that the kernel reads at once: of a disk that is mounted as it is the kernel's own choice, of an image one
+/// (`inode_readahead_blks`; docs/ARCHITECTURE.md, "Read-ahead and page caches").
+const INODE_AHEAD_OF_FOREIGN: u64 = 32;
+const INODE_AHEAD: u64 = 1;
 
 struct Row {
     case: Case,
@@ -114,7 +122,9 @@ fn known(args: &LabPredict) -> anyhow::Result<Known> {
         None if profile.command.starts_with("boot ") => OVERLAP_OF_BOOTS,
         None => Nanos::ZERO,
     };
-    Ok(Known { image, profile, program, overlap })
+    let tables = image.as_ref().map(inode_tables::of_image).unwrap_or_default();
+    let files = Files::recorded(&profile).map(|files| files.with_inode_tables(tables));
+    Ok(Known { image, profile, program, overlap, files })
 }
 
 /// Every combination of what is to be compared.
@@ -183,12 +193,14 @@ fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> 
         medium: case.medium,
         crowd: crowds::crowd(args, case)?,
         front: Front {
+            files: known.files.as_ref(),
+            inode_ahead_blocks: if case.layout == Layout::Raw { INODE_AHEAD_OF_FOREIGN } else { INODE_AHEAD },
             read_ahead_pages: u64::from(args.read_ahead) / 4,
             pushed: has_hot,
             overlap: known.overlap,
         },
         served: ServedConfig {
-            prefetch: has_hot.then(PrefetchConfig::default),
+            prefetch: has_hot.then(|| prefetch_on(case.medium)),
             decode_bytes_per_s: f64::from(args.decode_rate) * 1e6,
             read_ahead_bytes: ReaderOptions::default().read_ahead_bytes,
         },
@@ -197,6 +209,14 @@ fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> 
     let predicted =
         prediction.run()?.context("the medium 'none' is the real one, of which nothing can be predicted")?;
     Ok(Row { case, estimated, predicted })
+}
+
+/// How an image on `medium` is prefetched: over a link it comes from a server, by HTTP.
+fn prefetch_on(medium: Medium) -> PrefetchConfig {
+    match medium.link() {
+        Some(_) => start::over_http(PrefetchConfig::default()),
+        None => PrefetchConfig::default(),
+    }
 }
 
 const COLUMNS: [&str; 13] = [
