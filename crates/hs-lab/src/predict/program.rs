@@ -3,6 +3,8 @@
 use hs_trace::Profile;
 use hs_units::{BLOCK_BYTES, Nanos};
 
+use super::files::Files;
+
 /// One call: consecutive blocks, when the program has computed for so long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProgramRead {
@@ -26,15 +28,29 @@ pub struct Program {
 /// Blocks that follow on each other in the recording and were asked for within this time are one call: with read-ahead off the
 /// kernel asks for a call's pages one by one, some 15 µs apart.
 const ONE_CALL: Nanos = Nanos(60_000);
+/// The same of files that are read and not mapped, where pages in a row are a call on slower machines too: nobody computes for so
+/// short a time between two reads that follow on each other.
+const ONE_CALL_OF_A_FILE: Nanos = Nanos(300_000);
+
+/// How long the reads of two blocks, one after another, may lie apart and be one call.
+fn longest_pause(files: Option<&Files>, before: u64, block: u64) -> Nanos {
+    let Some(files) = files else { return ONE_CALL };
+    let file = |block: u64| files.locate(block, block + 1).file;
+    match (file(before), file(block)) {
+        (Some(one), Some(other)) if one == other && !files.all()[one].mapped => ONE_CALL_OF_A_FILE,
+        _ => ONE_CALL,
+    }
+}
 
 /// Blocks of the longest call: what a guest, or a file system above, asks for at once.
 const LONGEST_CALL: u64 = 64;
 
 impl Program {
     /// What `profile` recorded until it was ready. Its think times are scaled so that all of them take `own_time`, when that is
-    /// known better: a recording is one run, on a machine that did other things as well.
+    /// known better: a recording is one run, on a machine that did other things as well. `files` are those that it reads, where
+    /// they are known.
     #[must_use]
-    pub fn recorded(profile: &Profile, own_time: Option<Nanos>) -> Self {
+    pub fn recorded(profile: &Profile, files: Option<&Files>, own_time: Option<Nanos>) -> Self {
         let end = profile.ready.unwrap_or(profile.ended);
         let mut reads: Vec<ProgramRead> = Vec::new();
         let mut last = Nanos::ZERO;
@@ -49,7 +65,7 @@ impl Program {
                 Some(call)
                     if call.block + call.blocks == block
                         && call.blocks + blocks <= LONGEST_CALL
-                        && think.saturating_sub(last) <= ONE_CALL =>
+                        && think.saturating_sub(last) <= longest_pause(files, call.block, block) =>
                 {
                     call.blocks += blocks;
                 }

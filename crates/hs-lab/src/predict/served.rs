@@ -1,10 +1,11 @@
 //! An image as it is served: the rules of `hs-image`'s reader and of `hs-serve`'s prefetch, with the engine's own policies.
 //!
 //! The policies are the engine's: prefetch, neighbours, read-ahead. What lies between them follows the
-//! reader's code step by step, without its threads. Not modelled: a cache that is too small, and damage.
+//! reader's code step by step, without its threads. Not modelled: damage, and a machine short of memory.
 
 use std::collections::BTreeMap;
 
+use hs_engine::cache::{Cache, Origin, PolicyKind};
 use hs_engine::queue::{Class, ClientKey, Direction};
 use hs_engine::{Late, Neighbours, Next, Prefetch, PrefetchConfig, ReadAhead, ReadAheadConfig, RequestId};
 use hs_units::{BLOCK_BYTES, ByteRange, Nanos};
@@ -28,7 +29,7 @@ enum Job {
 }
 
 /// A piece of the disk that is fetched as a whole.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Key {
     /// By its number through the hot region.
     Hot(u32),
@@ -80,6 +81,8 @@ pub struct ServedConfig {
     pub decode_bytes_per_s: f64,
     /// Bytes of the disk read ahead of a sequential reader.
     pub read_ahead_bytes: u64,
+    /// Bytes of windows that stay in memory, in case that more of them is asked for.
+    pub cache_bytes: u64,
 }
 
 /// An image that is served to one client.
@@ -92,6 +95,10 @@ pub(crate) struct Served<'a> {
     read_ahead: ReadAhead,
     hot_blocks: BTreeMap<u64, (u64, u32)>,
     places: BTreeMap<Key, Place>,
+    /// Windows that are in memory. What leaves it has no place any more.
+    kept: Cache<Key, ()>,
+    /// Blocks of each window that have been asked for. Whoever asks keeps them, so with the last of them the window goes.
+    asked_blocks: BTreeMap<Key, u64>,
     wanted: BTreeMap<Key, bool>,
     jobs: BTreeMap<usize, Job>,
     indexed: bool,
@@ -137,6 +144,8 @@ impl<'a> Served<'a> {
             neighbours: Neighbours::new(),
             read_ahead: ReadAhead::new(read_ahead),
             places: BTreeMap::new(),
+            kept: Cache::new(PolicyKind::S3Fifo, config.cache_bytes),
+            asked_blocks: BTreeMap::new(),
             wanted: BTreeMap::new(),
             jobs: BTreeMap::new(),
             indexed: false,
@@ -209,7 +218,7 @@ impl<'a> Served<'a> {
     }
 
     /// The pieces of which these blocks are, in order.
-    fn pieces(&self, block: u64, end: u64) -> Vec<Key> {
+    fn pieces(&mut self, block: u64, end: u64) -> Vec<Key> {
         let mut keys: Vec<Key> = Vec::new();
         let per_window = self.layout.window_bytes / BLOCK_BYTES;
         for block in block..end {
@@ -218,6 +227,9 @@ impl<'a> Served<'a> {
                 Some((_, (_, chunk))) => Key::Hot(*chunk),
                 None => Key::Cold(block / per_window),
             };
+            if matches!(key, Key::Cold(_)) {
+                *self.asked_blocks.entry(key).or_default() += 1;
+            }
             if keys.last() != Some(&key) {
                 keys.push(key);
             }
@@ -262,6 +274,11 @@ impl<'a> Served<'a> {
         }
         for key in keys {
             if let Key::Cold(window) = key {
+                // That it was asked for again keeps it from leaving.
+                let _ = self.kept.get(&key);
+                if self.is_used_up(key) {
+                    self.kept.remove(&key);
+                }
                 self.sequence(io, window);
             }
         }
@@ -269,11 +286,42 @@ impl<'a> Served<'a> {
         missing
     }
 
+    /// Whether each block of a window was asked for.
+    fn is_used_up(&self, key: Key) -> bool {
+        let asked = self.asked_blocks.get(&key).copied().unwrap_or_default();
+        asked >= self.layout.window_bytes / BLOCK_BYTES
+    }
+
+    /// Keeps a window in memory, decompressed or as it is stored, as long as there is room.
+    fn keep(&mut self, key: Key, place: Place) {
+        self.places.insert(key, place);
+        let Key::Cold(window) = key else { return };
+        let (weight, origin) = match place {
+            Place::Stored => (self.window(window).map_or(0, |at| at.len), Origin::Prefetched),
+            Place::Loading | Place::There => (self.layout.window_bytes, Origin::Demanded),
+        };
+        if place == Place::There && self.is_used_up(key) {
+            self.kept.remove(&key);
+            return;
+        }
+        let Self { kept, places, .. } = self;
+        kept.insert(key, (), weight, origin, |left, ()| {
+            // An older form of the same window makes room for this one.
+            if left != key {
+                places.remove(&left);
+            }
+        });
+        if !self.kept.contains(&key) {
+            self.places.remove(&key);
+        }
+    }
+
     fn want(&mut self, io: &mut Io, key: Key) {
         self.wanted.insert(key, true);
         match (key, self.places.get(&key)) {
             (_, Some(Place::Loading | Place::There)) => {}
             (_, Some(Place::Stored)) => {
+                self.kept.remove(&key);
                 self.places.insert(key, Place::Loading);
                 self.decode(io, key);
             }
@@ -495,12 +543,12 @@ impl<'a> Served<'a> {
                     self.places.insert(key, Place::Loading);
                     self.decode(io, key);
                 } else {
-                    self.places.insert(key, Place::Stored);
+                    self.keep(key, Place::Stored);
                 }
                 News::Nothing
             }
             Later::Decoded(key) => {
-                self.places.insert(key, Place::There);
+                self.keep(key, Place::There);
                 match key {
                     Key::Hot(chunk) if self.config.prefetch.is_some() => {
                         self.policy.handle_arrived(chunk);

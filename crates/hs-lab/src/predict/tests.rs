@@ -67,6 +67,7 @@ fn predict(disk: &Disk, medium: &str, crowd: Crowd) -> Predicted {
             prefetch: hot.then(PrefetchConfig::default),
             decode_bytes_per_s: 4e8,
             read_ahead_bytes: 8 << 20,
+            cache_bytes: 40 << 20,
         },
         elevator: ElevatorKind::Headstart,
     };
@@ -189,11 +190,11 @@ fn think_times_are_scaled_and_pages_of_one_call_put_together() {
         ended: Nanos(10_000_000),
         ..Profile::default()
     };
-    let program = Program::recorded(&profile, None);
+    let program = Program::recorded(&profile, None, None);
     let calls: Vec<(u64, u64)> = program.reads.iter().map(|read| (read.block, read.blocks)).collect();
     assert_eq!(calls, [(10, 3), (13, 1)], "what comes after ready is no part of it");
     assert_eq!(program.bytes(), 4 * BLOCK_BYTES);
-    let twice = Program::recorded(&profile, Some(Nanos(program.own_time.0 * 2)));
+    let twice = Program::recorded(&profile, None, Some(Nanos(program.own_time.0 * 2)));
     assert!(twice.reads[1].after.0.abs_diff(program.reads[1].after.0 * 2) <= 1);
 }
 
@@ -296,7 +297,8 @@ fn a_raw_start_reads_its_files_ahead_behind_a_loop_device() {
         paths.iter().zip(&layouts).map(|(path, runs)| (path.as_str(), &runs[..])).collect();
     let reads: Vec<u64> = (0..400).map(|read| 400 + read / 10 * 40 + read % 10 * 2).collect();
     let profile = recording(&reads, &named);
-    let (program, files) = (Program::recorded(&profile, None), Files::recorded(&profile).expect("wholes"));
+    let (program, files) =
+        (Program::recorded(&profile, None, None), Files::recorded(&profile).expect("wholes"));
     let run = |files, overlap| {
         let prediction = Prediction {
             program: &program,
@@ -306,7 +308,12 @@ fn a_raw_start_reads_its_files_ahead_behind_a_loop_device() {
             medium: Medium::parse("flat-10ms-25mbs-serial").expect("known"),
             crowd: Crowd::ALONE,
             front: Front { files, inode_ahead_blocks: 32, read_ahead_pages: 32, pushed: false, overlap },
-            served: ServedConfig { prefetch: None, decode_bytes_per_s: 4e8, read_ahead_bytes: 8 << 20 },
+            served: ServedConfig {
+                prefetch: None,
+                decode_bytes_per_s: 4e8,
+                read_ahead_bytes: 8 << 20,
+                cache_bytes: 40 << 20,
+            },
             elevator: ElevatorKind::Headstart,
         };
         prediction.run().expect("it fits").expect("it is modelled")
@@ -344,6 +351,7 @@ fn what_a_client_prefetches_over_a_link_is_one_answer() {
                 prefetch: Some(prefetch),
                 decode_bytes_per_s: 4e8,
                 read_ahead_bytes: 8 << 20,
+                cache_bytes: 40 << 20,
             },
             elevator: ElevatorKind::Headstart,
         };

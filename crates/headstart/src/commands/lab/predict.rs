@@ -116,7 +116,6 @@ fn known(args: &LabPredict) -> anyhow::Result<Known> {
     if profile.reads.is_empty() {
         bail!("the profile has no reads");
     }
-    let program = Program::recorded(&profile, args.own_time.map(Into::into));
     let overlap = match args.overlap {
         Some(millis) => Nanos::from_millis(millis.into()),
         None if profile.command.starts_with("boot ") => OVERLAP_OF_BOOTS,
@@ -124,6 +123,7 @@ fn known(args: &LabPredict) -> anyhow::Result<Known> {
     };
     let tables = image.as_ref().map(inode_tables::of_image).unwrap_or_default();
     let files = Files::recorded(&profile).map(|files| files.with_inode_tables(tables));
+    let program = Program::recorded(&profile, files.as_ref(), args.own_time.map(Into::into));
     Ok(Known { image, profile, program, overlap, files })
 }
 
@@ -203,6 +203,7 @@ fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> 
             prefetch: has_hot.then(|| prefetch_on(case.medium)),
             decode_bytes_per_s: f64::from(args.decode_rate) * 1e6,
             read_ahead_bytes: ReaderOptions::default().read_ahead_bytes,
+            cache_bytes: ReaderOptions::default().cache_bytes,
         },
         elevator: case.scheduler,
     };
