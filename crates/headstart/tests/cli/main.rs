@@ -10,6 +10,7 @@ mod filling;
 #[path = "../../../hs-serve/tests/support/filling.rs"]
 mod filling_folder;
 mod formats;
+mod guest_read_ahead;
 mod images;
 mod install;
 mod lab;
