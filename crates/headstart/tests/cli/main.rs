@@ -6,6 +6,7 @@ mod boots;
 mod cache;
 mod channels;
 mod demo;
+mod faulty_server;
 mod filling;
 #[path = "../../../hs-serve/tests/support/filling.rs"]
 mod filling_folder;
@@ -19,6 +20,7 @@ mod mounts;
 mod nbd;
 mod nbd_reconnect;
 mod nbd_tls;
+mod network_faults;
 mod prefetch_rate;
 mod qemu_boots;
 mod qemu_kernels;
