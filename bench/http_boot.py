@@ -32,7 +32,7 @@ def boot(client, address):
 def main():
     args = arguments(__doc__, repeats=3).parse_args()
     image = boot_image()
-    fast = optimized(image, "boot-one", boot_profile(image, "boot"))
+    fast = optimized(image, "boot-http", boot_profile(image, "boot-http", read_ahead="auto"))
     described = headstart_json("inspect", fast, "--json")
     hot, raw = (described["hot_segments"][0][key] for key in ("hot_compressed_bytes", "hot_bytes"))
     with link() as (server, client), serving(server, fast) as url:

@@ -130,11 +130,11 @@ def boot_image():
     return kept("boot.hsi", [stamp(root), program()], make)
 
 
-def boot_profile(image_path, name, *flags):
+def boot_profile(image_path, name, *flags, read_ahead="kernel"):
     """A recorded boot."""
 
     def make(draft):
-        boot(image_path, flags=["--record", draft, "--grace", 4, *flags])
+        boot(image_path, read_ahead=read_ahead, flags=["--record", draft, "--grace", 4, *flags])
 
     return kept(f"{name}.hsp", [image_path, program()], make)
 

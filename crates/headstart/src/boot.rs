@@ -9,6 +9,7 @@
 //! ```
 
 mod qemu;
+mod read_ahead;
 
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -30,6 +31,7 @@ use hs_units::ByteSize;
 use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
+use crate::cli::GuestReadAhead;
 use crate::cli::image::ImageArg;
 use crate::medium::{self, Damage, OnMedium};
 use crate::start;
@@ -128,6 +130,8 @@ impl Vmm {
 pub(crate) struct BootSpec {
     /// What the guest boots from.
     pub disk: BootDisk,
+    /// What is in that, where somebody has looked.
+    pub file_system: Option<FileSystem>,
     /// What that lies on.
     pub medium: Medium,
     /// What is wrong with that.
@@ -144,6 +148,8 @@ pub(crate) struct BootSpec {
     pub init: Option<String>,
     /// Further words for its kernel.
     pub append: Vec<String>,
+    /// How far its kernel reads ahead.
+    pub guest_read_ahead: GuestReadAhead,
     /// Ready when a line of its console matches.
     pub ready: regex::Regex,
     /// How long to wait for that.
@@ -173,24 +179,28 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let scratch = work.folder("scratch")?;
     mount_memory(&scratch, spec.scratch.0)?;
     let mut machine = Machine::prepare(spec, &work, &scratch, &on_medium)?;
+    let obstacle = read_ahead::obstacle(spec)?;
     let folder = work.folder("disk")?;
     let mut began = Instant::now();
     let served = Served::start(spec, &on_medium, &folder)?;
     let disk_bytes = served.disk_bytes(&on_medium);
     check_room(spec, disk_bytes)?;
-    served.check_file_system(spec)?;
+    let file_system = served.file_system(spec)?;
+    let guest_read_ahead_kib = read_ahead::choose(spec, &served, obstacle.as_deref());
     if spec.warm {
         read_whole(&folder.join("disk.img"))?;
         began = Instant::now();
     }
     let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
-    let launch = machine.launch(spec, &served, &folder)?;
+    let initramfs = guest_read_ahead_kib.map(|kib| read_ahead::initramfs(spec, kib, file_system));
+    let launch = machine.launch(spec, &served, &folder, initramfs)?;
     let mut guest = Guest::start(launch, Console::new(spec.ready.clone()), log.writer())?;
     log::info!("guest started after {:.1?}", began.elapsed());
     let mut summary = Summary {
         medium: spec.medium.to_string(),
         image_bytes: on_medium.store.len(),
         logical_bytes: disk_bytes,
+        guest_read_ahead_kib,
         ..Summary::default()
     };
     let went = (|| {
@@ -240,7 +250,13 @@ impl Machine {
     }
 
     /// How the guest is started now that its disk is served, in `folder` where that is a file.
-    fn launch(&mut self, spec: &BootSpec, served: &Served, folder: &Path) -> anyhow::Result<Launch> {
+    fn launch(
+        &mut self,
+        spec: &BootSpec,
+        served: &Served,
+        folder: &Path,
+        initramfs: Option<Vec<u8>>,
+    ) -> anyhow::Result<Launch> {
         let disk = folder.join("disk.img");
         Ok(match self {
             Self::Uml { kernel, scratch, memory_folder } => Uml {
@@ -250,6 +266,7 @@ impl Machine {
                 memory_folder: memory_folder.clone(),
                 memory: spec.memory,
                 init: spec.init.clone(),
+                initramfs: initramfs.map(|bytes| written(scratch, &bytes)).transpose()?,
                 append: spec.append.clone(),
             }
             .launch()?,
@@ -303,17 +320,21 @@ impl Served {
         }
     }
 
-    /// Looks at an image that lies elsewhere, which nobody has done before: by way of the reader that the guest has.
-    fn check_file_system(&self, spec: &BootSpec) -> anyhow::Result<()> {
+    /// What is in the disk. At an image that lies elsewhere nobody has looked before: by way of the reader that the guest has.
+    fn file_system(&self, spec: &BootSpec) -> anyhow::Result<FileSystem> {
+        if let Some(known) = spec.file_system {
+            return Ok(known);
+        }
         let image = spec.disk.image();
-        let Some(disk) = self.image().filter(|_| image.file().is_none()) else { return Ok(()) };
+        let disk = self.image().context("a raw disk lies in a file")?;
         let file_system = FileSystem::detect_with(&image.word(), |offset, bytes| {
             disk.reader().read_at(offset, bytes).map_err(|error| match error {
                 ImageError::OutsideDisk { .. } => io::ErrorKind::UnexpectedEof.into(),
                 error => io::Error::other(error),
             })
         })?;
-        spec.vmm.check_boots(file_system, &image)
+        spec.vmm.check_boots(file_system, &image)?;
+        Ok(file_system)
     }
 
     fn disk_bytes(&self, on_medium: &OnMedium) -> u64 {
@@ -330,6 +351,13 @@ impl Served {
     fn end_reason(&self) -> Option<String> {
         self.image()?.driver().ended().map(|reason| reason.as_str().to_owned())
     }
+}
+
+/// Writes the guest's initramfs beside what the guest will write.
+fn written(scratch: &Path, initramfs: &[u8]) -> anyhow::Result<PathBuf> {
+    let path = scratch.join("initramfs");
+    std::fs::write(&path, initramfs).with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
 }
 
 /// A tmpfs of so many bytes, from which User-mode Linux may execute its guest's memory.

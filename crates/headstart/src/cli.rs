@@ -8,6 +8,7 @@ mod demo;
 pub(crate) mod disk_cache;
 mod export;
 mod fill;
+mod guest_read_ahead;
 mod http;
 pub(crate) mod image;
 mod inspect;
@@ -35,6 +36,7 @@ pub(crate) use self::build::{Build, Import};
 pub(crate) use self::demo::{Demo, Story};
 pub(crate) use self::export::{DiskFormat, Export};
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
+pub(crate) use self::guest_read_ahead::GuestReadAhead;
 pub(crate) use self::inspect::{Inspect, Verify};
 pub(crate) use self::lab::{
     Compared, Lab, LabCalibrate, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, LabTrace, Layout,

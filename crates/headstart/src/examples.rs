@@ -102,6 +102,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart boot root.hsi --medium flat-10ms-25mbs-serial",
             "headstart boot root.hsi --record boot.hsp",
             "headstart boot disk.raw --warm --console console.log",
+            "headstart boot root.hsi --record boot.hsp --guest-read-ahead kernel   # for guests that others boot",
             "headstart boot root.hsi --vmm qemu                      # the kernel in its /boot, by KVM where that works",
             "headstart boot root.hsi --vmm qemu --kernel vmlinuz --initrd initrd.img --medium cd-24x-cav",
             "headstart boot root.hsi --bad-sectors 10M+64K --bad-sectors 30M+2Kx2   # see what a bad disc does",

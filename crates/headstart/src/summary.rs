@@ -14,6 +14,8 @@ pub(crate) struct Summary {
     /// How long a guest had a processor until ready. Waits for the medium are in the rest, with all its other waits; a
     /// host that gives less of a processor at times changes this much less than `ready_s`.
     pub guest_cpu_s: Option<f64>,
+    /// How far a guest's kernel was told to read ahead; `None` when that was its own choice.
+    pub guest_read_ahead_kib: Option<u32>,
     /// The medium.
     pub medium: String,
     /// The network link; none yet.

@@ -1,13 +1,16 @@
 //! Guests: whole systems that boot from a disk that headstart serves.
 //!
 //! - [`uml`], [`qemu`]: how User-mode Linux and QEMU are told what to boot from, and where they write.
+//! - [`first_program`]: what sets the guest's read-ahead before it reads its disk, in an initramfs.
 //! - [`kvm`]: whether QEMU's guests run on the processor itself here.
 //! - [`console`]: what a guest's console says about how far it has come; no I/O.
 //! - [`Guest`]: one that runs, in a PID namespace that ends with this process.
 
 pub mod console;
 mod error;
+pub mod first_program;
 mod guest;
+mod initramfs;
 pub mod kvm;
 pub mod qemu;
 pub mod uml;

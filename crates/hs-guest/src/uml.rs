@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use hs_units::ByteSize;
 
@@ -10,6 +11,9 @@ use crate::{GuestError, Launch};
 
 /// The program, as Debian calls it.
 pub const PROGRAM: &str = "linux.uml";
+
+/// The line of a kernel's configuration without which it takes no initramfs.
+const INITRAMFS_OPTION: &[u8] = b"CONFIG_BLK_DEV_INITRD=y";
 
 /// Bits of a copy-on-write file's bitmap lie before its data, one for each sector of 512 bytes.
 const BLOCKS_A_BITMAP_BYTE: u64 = 8 * 512;
@@ -31,6 +35,8 @@ pub struct Uml {
     pub memory: ByteSize,
     /// Its first program, when it is not the usual one.
     pub init: Option<String>,
+    /// What its kernel begins with, before there is a disk.
+    pub initramfs: Option<PathBuf>,
     /// Further words for its kernel's command line.
     pub append: Vec<String>,
 }
@@ -63,6 +69,8 @@ impl Uml {
         ];
         let words = "root=/dev/ubda rw con0=null,fd:1 con=null ssl=null console=tty0 systemd.show_status=1";
         command.extend(words.split(' ').map(OsString::from));
+        command
+            .extend(self.initramfs.iter().map(|file| word("initrd=", file)).collect::<Result<Vec<_>, _>>()?);
         command.extend(self.init.iter().map(|init| format!("init={init}").into()));
         command.extend(self.append.iter().map(OsString::from));
         Ok(command)
@@ -103,6 +111,13 @@ pub fn find_kernel(named: Option<&Path>, path: &OsStr) -> Result<PathBuf, GuestE
         .ok_or(GuestError::UmlMissing)
 }
 
+/// Whether this kernel takes an initramfs: a User-mode Linux tells its configuration when asked for it.
+#[must_use]
+pub fn takes_initramfs(kernel: &Path) -> bool {
+    let asked = Command::new(kernel).arg("--showconfig").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    asked.is_ok_and(|said| said.stdout.split(|byte| *byte == b'\n').any(|line| line == INITRAMFS_OPTION))
+}
+
 fn word(key: &str, path: &Path) -> Result<OsString, GuestError> {
     let bytes = path.as_os_str().as_bytes();
     if bytes.iter().any(|byte| byte.is_ascii_whitespace() || *byte == b',' || *byte == b':') {
@@ -125,6 +140,7 @@ mod tests {
             memory_folder: "/mnt/memory".into(),
             memory: ByteSize(256 << 20),
             init: Some("/bin/sh".to_owned()),
+            initramfs: Some("/mnt/scratch/initramfs".into()),
             append: vec!["quiet".to_owned()],
         }
     }
@@ -133,7 +149,9 @@ mod tests {
     fn the_disk_is_a_pair_and_the_user_has_the_last_word() {
         let command = uml().command().unwrap();
         assert!(command.contains(&"ubd0=/mnt/scratch/written,/mnt/disk/disk.img".into()));
-        assert!(command.contains(&"mem=256M".into()));
+        assert!(
+            command.contains(&"mem=256M".into()) && command.contains(&"initrd=/mnt/scratch/initramfs".into())
+        );
         assert_eq!(command[command.len() - 2..], ["init=/bin/sh", "quiet"]);
     }
 

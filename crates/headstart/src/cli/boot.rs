@@ -7,6 +7,7 @@ use hs_device::Medium;
 use hs_units::ByteSize;
 
 use super::cache::CacheFlags;
+use super::guest_read_ahead::GuestReadAhead;
 use super::image::ImageArg;
 use super::prefetch::PrefetchLimits;
 use super::qemu::QemuFlags;
@@ -71,6 +72,13 @@ pub(crate) struct Boot {
     /// A further word for the kernel's command line; it can be given several times.
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     pub append: Vec<String>,
+    /// How far the guest's kernel reads ahead in its disk, in KiB; with User-mode Linux.
+    ///
+    /// `kernel` is what it chooses, mostly 128. `auto` is 8 while a boot is recorded, and where one is prefetched, since what
+    /// is known need not be guessed: less is stored and brought. It is `kernel` otherwise, and where words with --append
+    /// say what the root is. Record with `kernel` what other guests than these will boot.
+    #[arg(long, value_name = "KIB", default_value = "auto")]
+    pub guest_read_ahead: GuestReadAhead,
     /// Keep what the console said in FILE; of a failed boot it is kept in any case.
     #[arg(long, value_name = "FILE")]
     pub console: Option<PathBuf>,

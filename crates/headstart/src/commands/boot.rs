@@ -81,7 +81,7 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
     let mut recorded = Profile {
         disk_digest: image.disk_digest(),
         disk_bytes: image.disk_bytes(),
-        command: format!("boot --vmm {}", spec.vmm.as_str()),
+        command: recorded_command(spec.vmm.as_str(), booted.summary.guest_read_ahead_kib),
         medium: args.medium.to_string(),
         // Of disk.img. What the guest's own kernel reads ahead it will ask for the next time as well.
         read_ahead: ReadAhead::Off,
@@ -93,6 +93,12 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
     };
     recorded.digests = profile::digests(&image, &recorded)?;
     Ok((recorded, booted))
+}
+
+/// What a profile says of itself. How far the guest reads ahead is part of what it reads.
+fn recorded_command(vmm: &str, guest_read_ahead_kib: Option<u32>) -> String {
+    let read_ahead = guest_read_ahead_kib.map(|kib| format!(" --guest-read-ahead {kib}"));
+    format!("boot --vmm {vmm}{}", read_ahead.unwrap_or_default())
 }
 
 /// The boot that the flags describe, recorded if there is a recorder.
@@ -116,9 +122,10 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     } else {
         BootDisk::Raw(disk.file().map(Path::to_owned).unwrap_or_default())
     };
-    check_file_system(&disk, &vmm)?;
+    let file_system = check_file_system(&disk, &vmm)?;
     Ok(BootSpec {
         disk,
+        file_system,
         medium: args.medium,
         damage: args.damage.clone(),
         warm: args.warm,
@@ -127,6 +134,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
         scratch: args.scratch,
         init: args.init.clone(),
         append: args.append.clone(),
+        guest_read_ahead: args.guest_read_ahead,
         ready: args.ready.clone(),
         ready_timeout: args.ready_timeout,
         grace: args.grace,
@@ -174,15 +182,16 @@ fn is_image(image: &ImageArg) -> anyhow::Result<bool> {
     Ok(magic == *IMAGE_MAGIC)
 }
 
-/// Fails for a disk that no guest's kernel could mount as its root. One that lies elsewhere is looked at when it is served:
-/// it is opened only once.
-fn check_file_system(disk: &BootDisk, vmm: &boot::Vmm) -> anyhow::Result<()> {
+/// What is in the disk; fails for one that no guest's kernel could mount as its root. One that lies elsewhere is looked at when
+/// it is served: it is opened only once.
+fn check_file_system(disk: &BootDisk, vmm: &boot::Vmm) -> anyhow::Result<Option<FileSystem>> {
     let file_system = match disk {
         BootDisk::Raw(path) => FileSystem::detect(path)?,
-        BootDisk::Image(image, _) if image.file().is_none() => return Ok(()),
+        BootDisk::Image(image, _) if image.file().is_none() => return Ok(None),
         BootDisk::Image(image, _) => file_system_in(&open_image(&**image)?)?,
     };
-    vmm.check_boots(file_system, &disk.image())
+    vmm.check_boots(file_system, &disk.image())?;
+    Ok(Some(file_system))
 }
 
 fn file_system_in(image: &Image) -> anyhow::Result<FileSystem> {

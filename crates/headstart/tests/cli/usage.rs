@@ -89,6 +89,7 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["serve", "x", "--nbd", "h", "--tls", "maybe"]).fails(2, &["maybe", "off", "on", "require"]);
     run(["serve", "x", "--nbd", "h", "--tls", "on"]).fails(2, &["--tls-certificates"]);
     run(["serve", "x", "--nbd", "h", "--tls-verify-peer"]).fails(2, &["--tls-certificates"]);
+    run(["boot", "x", "--guest-read-ahead", "5"]).fails(2, &["5", "auto", "kernel", "multiple of 4"]);
     run(["boot", "x", "--ready-timeout", "soon"]).fails(2, &["soon", "seconds"]);
     run(["boot", "x", "--warm", "--medium", "flat-10ms-25mbs"]).fails(2, &["--warm", "--medium"]);
     run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);

@@ -124,6 +124,8 @@ pub(super) fn record_command(image: &Path, output: &Path) -> anyhow::Result<cli:
 
 fn parse(disk: &Path, flags: &[&str]) -> anyhow::Result<cli::Boot> {
     let mut words: Vec<OsString> = vec!["headstart".into(), "boot".into(), disk.into()];
+    // The same guest for all: one that reads ahead less would serve who knows its reads, and harm who does not.
+    words.extend(["--guest-read-ahead", "kernel"].map(OsString::from));
     words.extend(flags.iter().map(OsString::from));
     match Cli::try_parse_from(words).context("headstart boot")?.command {
         cli::Command::Boot(args) => Ok(args),

@@ -1,0 +1,207 @@
+//! Programs and guests that start over a network which fails in every way: they start as if nothing had been, once the server
+//! behaves, or end with an error that says why; no byte is wrong.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use hs_units::Prng;
+
+use crate::boots::{GUEST, kept_console, little_guest};
+use crate::faulty_server::{FaultyServer, Identity};
+use crate::scene::{Ran, START, Scene, machine_has, run};
+use crate::web::run_remote;
+
+/// So many schedules are tried, or as many as this variable says.
+const SEEDS: u64 = 4;
+const SEEDS_VARIABLE: &str = "NETWORK_FAULT_SEEDS";
+
+fn seeds() -> std::ops::Range<u64> {
+    let said = std::env::var(SEEDS_VARIABLE).ok();
+    0..said.map_or(SEEDS, |said| said.parse().expect("a number"))
+}
+
+/// The bytes of a file that compresses to half.
+fn content(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut content = vec![0; bytes];
+    content.chunks_mut(64).enumerate().for_each(|(at, piece)| {
+        let half = piece.len() / 2;
+        Prng::new(seed ^ (at as u64) << 8).fill(&mut piece[..half]);
+    });
+    content
+}
+
+/// The little guest's image with two files of the folder: `hot`, which a recorded boot reads, and `cold`. `then` is what it does when it is
+/// up; the image is as its server has it.
+fn published(scene: &Scene, cold: &[u8], init: &str) -> Vec<u8> {
+    fs::write(scene.path("root/hot"), content(1, 1_500_000)).expect("written");
+    fs::write(scene.path("root/cold"), cold).expect("written");
+    fs::write(scene.path("root/sbin/init"), init).expect("written");
+    fs::set_permissions(scene.path("root/sbin/init"), fs::Permissions::from_mode(0o755)).expect("executable");
+    let (image, fast) = (scene.arg("plain.hsi"), scene.arg("fast.hsi"));
+    run(["build", &scene.arg("root"), "-o", &image, "--free", "64M", "--codec", "zstd:1"]).ok();
+    run(["profile", &image, "-o", &scene.arg("p"), "--", "/bin/md5sum", "/hot", "/bin/busybox"]).ok();
+    run(["optimize", &image, "-p", &scene.arg("p"), "-o", &fast, "--codec", "zstd:1"]).ok();
+    fs::read(scene.path("fast.hsi")).expect("the image")
+}
+
+fn guest_with(name: &str) -> Scene {
+    let (scene, _) = little_guest();
+    symlink("busybox", scene.path("root/bin").join(name)).expect("a link");
+    scene
+}
+
+/// The image's name.
+fn name(scene: &Scene) -> String {
+    run(["verify", &scene.arg("fast.hsi")]).ok().stdout.lines().last().expect("a name").to_owned()
+}
+
+const SUMS: [&str; 5] = ["--", "/bin/md5sum", "/hot", "/cold", "/bin/busybox"];
+
+/// `headstart run`, with its temporary files and cache in the scene.
+fn start(scene: &Scene, url: &str, cache: &str) -> Ran {
+    let cache = format!("--disk-cache={}", scene.arg(cache));
+    run_remote(scene, &[&["run", url, &cache], &SUMS[..]].concat())
+}
+
+fn assert_clear(ran: &Ran, seed: u64) {
+    assert!(ran.code.is_some_and(|code| code != 0), "seed {seed}: {ran:?}");
+    assert!(ran.stderr.contains("headstart: ") || ran.stderr.contains("error"), "seed {seed}: {ran:?}");
+    assert!(!ran.stderr.contains("panicked"), "seed {seed}: {ran:?}");
+}
+
+#[test]
+fn a_start_under_faults_reads_what_is_right_or_fails() {
+    if !machine_has(&[START, GUEST].concat()) {
+        return;
+    }
+    let scene = guest_with("md5sum");
+    let file = published(&scene, &content(2, 1_000_000), "");
+    let expected = run([&["run", &scene.arg("fast.hsi")], &SUMS[..]].concat()).ok().stdout;
+    let server = FaultyServer::start(file, Identity::Tag);
+    let url = format!("{}#{}", server.url(), name(&scene));
+    let (mut whole, mut failed) = (0, 0);
+    for seed in seeds() {
+        server.misbehave(Some(seed));
+        let cache = format!("cache-{seed}");
+        let ran = start(&scene, &url, &cache);
+        if ran.code == Some(0) {
+            assert_eq!(ran.stdout, expected, "seed {seed}");
+            whole += 1;
+        } else {
+            assert_clear(&ran, seed);
+            // What could be read was right all the same.
+            assert!(ran.stdout.lines().all(|line| expected.contains(line)), "seed {seed}: {ran:?}");
+            failed += 1;
+        }
+        server.misbehave(None);
+        assert_eq!(start(&scene, &url, &cache).ok().stdout, expected, "seed {seed}");
+        fs::remove_dir_all(scene.path(&cache)).expect("removed");
+    }
+    let (seen, mishaps) = server.counts();
+    println!("{whole} starts were whole, {failed} failed; {mishaps} of {seen} requests went wrong");
+    assert!(mishaps > 0);
+    scene.wait_until_clean();
+}
+
+/// Tells the sums, or which file could not be read.
+const SUMMING: &str = "#!/bin/sh
+for file in hot cold bin/busybox; do md5sum /$file || echo lost $file; done
+echo summed
+while :; do sleep 1000; done
+";
+
+/// `headstart boot` of the image there.
+fn boot_from(scene: &Scene, url: &str, flags: &[&str]) -> Ran {
+    let command = ["boot", url, "--disk-cache=none", "--memory", "64M"];
+    let mut command = crate::web::remote(scene, command.iter().chain(flags));
+    command.env("TMPDIR", scene.path("tmp")).output().expect("the program starts").into()
+}
+
+/// What the console says of files.
+fn sums(said: &str) -> Vec<String> {
+    let said = said.replace('\r', "");
+    let of_files = |line: &&str| line.contains("  /") || line.starts_with("lost ");
+    said.lines().filter(of_files).map(str::to_owned).collect()
+}
+
+#[test]
+fn a_guest_boots_under_faults_and_what_it_reads_is_right() {
+    if !machine_has(&[START, GUEST].concat()) {
+        return;
+    }
+    let scene = guest_with("md5sum");
+    let file = published(&scene, &content(2, 1_000_000), SUMMING);
+    let server = FaultyServer::start(file, Identity::Tag);
+    let url = format!("{}#{}", server.url(), name(&scene));
+    let console = scene.arg("console");
+    let boot = || boot_from(&scene, &url, &["--ready", "^summed$", "--console", &console]);
+    boot().ok();
+    let expected = sums(&fs::read_to_string(&console).expect("the console"));
+    assert_eq!(expected.len(), 3);
+    // Fewer than of starts, since a guest takes longer.
+    let (mut whole, mut failed) = (0, 0);
+    for seed in seeds().step_by(4) {
+        server.misbehave(Some(seed));
+        let ran = boot();
+        server.misbehave(None);
+        let read = fs::read_to_string(&console).map(|said| sums(&said)).unwrap_or_default();
+        for line in &read {
+            let is_lost = line.starts_with("lost ") && ran.stderr.contains("Input/output");
+            assert!(expected.contains(line) || is_lost, "seed {seed}: {line}\n{ran:?}");
+        }
+        if ran.code == Some(0) && read == expected {
+            whole += 1;
+        } else {
+            failed += 1;
+        }
+        if ran.code != Some(0) {
+            assert_clear(&ran, seed);
+        }
+        fs::remove_file(&console).expect("removed");
+    }
+    println!("{whole} boots were whole, {failed} were not");
+    scene.wait_until_clean();
+}
+
+/// Reads a file that is in no hot region, tells how often what could be read holds the other image's line, and ends when
+/// that was not all.
+const NEEDING: &str = "#!/bin/sh
+cat /cold >/copy
+lost=$?
+echo \"lines: $(grep -c 'of the other image' /copy)\"
+[ $lost = 0 ] || exit 4
+echo has read
+while :; do sleep 1000; done
+";
+
+#[test]
+fn a_guest_never_reads_bytes_of_two_images() {
+    if !machine_has(&[START, GUEST].concat()) {
+        return;
+    }
+    let scene = guest_with("md5sum");
+    symlink("busybox", scene.path("root/bin/grep")).expect("a link");
+    let other = "of the other image\n".repeat(50_000).into_bytes();
+    let second = published(&scene, &other, NEEDING);
+    // What does not compress is stored as it is, and can be found.
+    let mut noise = vec![0; other.len()];
+    Prng::new(7).fill(&mut noise);
+    let first = published(&scene, &noise, NEEDING);
+    let needle = &noise[noise.len() / 2..][..64];
+    let at = first.windows(64).position(|bytes| bytes == needle).expect("the file is in the image");
+    let digest = name(&scene);
+    for (identity, name) in [
+        (Identity::Tag, String::new()),
+        (Identity::TagOnly, String::new()),
+        (Identity::Date, String::new()),
+        (Identity::Tag, format!("#{digest}")),
+    ] {
+        let server = FaultyServer::start(first.clone(), identity);
+        server.replace_when_asked(at..at + 64, second.clone());
+        let ran = boot_from(&scene, &format!("{}{name}", server.url()), &["--ready", "^has read$"]);
+        ran.fails(1, &["kernel gave up", "the file was replaced on the server"]);
+        let said = kept_console(&scene, &ran);
+        assert!(said.contains("Input/output error") && said.contains("lines: 0"), "{identity:?}: {said}");
+    }
+    scene.wait_until_clean();
+}
