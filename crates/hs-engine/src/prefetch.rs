@@ -3,6 +3,7 @@
 mod chunks;
 mod config;
 mod deadlines;
+mod end;
 mod evidence;
 mod in_flight;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use self::chunks::Chunks;
 pub use self::config::{ChunkSize, LateRule, PrefetchConfig};
 use self::deadlines::Deadlines;
 pub use self::deadlines::PrefetchRate;
+pub use self::end::EndReason;
 use self::evidence::Evidence;
 use self::in_flight::InFlight;
 use crate::MediumEstimate;
@@ -36,44 +38,6 @@ pub enum Next {
     WaitUntil(Nanos),
     /// Nothing more, ever.
     Done(EndReason),
-}
-
-/// Why the prefetch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndReason {
-    /// Every hot chunk was asked for and came.
-    Complete,
-    /// The image has no hot region, or prefetch was switched off.
-    Nothing,
-    /// The medium failed.
-    Failed,
-    /// The user of the image went away first.
-    Stopped,
-    /// Memory was short: what it would have brought would have pushed out what is needed.
-    Memory,
-    /// What it brought was dropped again before anybody used it, or nobody wanted it.
-    NoHelp,
-}
-
-impl EndReason {
-    /// The word for run summaries.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Nothing => "nothing",
-            Self::Failed => "failed",
-            Self::Stopped => "stopped",
-            Self::Memory => "memory",
-            Self::NoHelp => "no help",
-        }
-    }
-
-    /// Whether everything that was asked for still comes; else those who wait for the stream wait in vain.
-    #[must_use]
-    pub const fn is_complete(self) -> bool {
-        matches!(self, Self::Complete)
-    }
 }
 
 /// What somebody who needs a hot chunk that has not come yet should do.
