@@ -187,6 +187,12 @@ impl Prefetch {
         self.deadlines.least_slack_s()
     }
 
+    /// The chunks that came by the stream after the profile says that they were needed, and their uncompressed bytes.
+    pub fn overdue(&self) -> impl Iterator<Item = (u32, u32)> {
+        let chunks = (0..self.chunks.len()).filter(|chunk| self.deadlines.is_overdue(*chunk));
+        chunks.map(|chunk| (chunk, self.chunks.size(chunk).raw_bytes))
+    }
+
     /// The opening request already asks for the first `chunks` chunks, after `bytes_before` other bytes: counts
     /// it as a request.
     pub fn handle_head(&mut self, asked: Nanos, chunks: u32, bytes_before: u64) -> RequestId {

@@ -418,6 +418,25 @@ fn by_deadline_nothing_comes_long_before_its_need_unless_somebody_waits() {
 }
 
 #[test]
+fn what_comes_after_its_deadline_is_overdue_and_a_program_that_is_further_has_earlier_ones() {
+    let millis = Nanos::from_millis;
+    let mut prefetch = Prefetch::new(large(), vec![CHUNK; 4]);
+    prefetch.set_deadlines(Nanos::ZERO, [0, 100, 200, 300].map(millis).into());
+    let Next::Request(id, chunks) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    assert_eq!(chunks, 0..4);
+    prefetch.handle_first_byte(millis(10), id);
+    // The first was needed at once, the second comes in time.
+    prefetch.handle_progress(millis(20), id, 0);
+    prefetch.handle_progress(millis(90), id, 1);
+    // Somebody waits for the third already: the last is needed 100 ms from now.
+    prefetch.handle_wanted(millis(100), 2);
+    prefetch.handle_progress(millis(190), id, 2);
+    prefetch.handle_progress(millis(199), id, 3);
+    let overdue: Vec<_> = prefetch.overdue().collect();
+    assert_eq!(overdue, [(0, CHUNK.raw_bytes), (2, CHUNK.raw_bytes)]);
+}
+
+#[test]
 fn neighbours_take_no_longer_than_the_request_that_they_may_save() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
     assert_eq!(prefetch.most_neighbour_bytes(), None, "nothing is known");
