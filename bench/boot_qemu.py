@@ -6,7 +6,7 @@ from the disk's /boot, as a boot loader would; systemd comes up to the login. Th
 KVM does not work, so most of the time is the guest's own: what is judged is what the medium had to do.
 """
 
-from harness import alternate, arguments, boot, figure, finish, headstart, progress, ratio_range, run, spread_of
+from harness import alternate, arguments, boot, figure, finish, headstart, ratio_range, run, spread_of
 from inputs import LEVEL, folder, kept, optimized, program, stamp
 
 MEDIUM = "hdd-7200"
@@ -45,18 +45,15 @@ def main():
     plain = image()
     fast = optimized(plain, "qemu-fast", recording(plain))
     cases = {name: lambda disk=disk: boot(disk, medium=MEDIUM, flags=GUEST) for name, disk in [("plain", plain), ("fast", fast)]}
-    results = alternate(cases, args.repeats, say=lambda result: f"ready after {result['ready_s']:.1f} s, {result['store_requests']} requests")
+    results = alternate(cases, args.repeats, say=lambda result: f"ready after {result['ready_s']:.1f} s, {result['seeks']} seeks")
     spreads = {key: {name: spread_of(runs, key) for name, runs in results.items()} for key in COUNTS}
     ready = {name: spread_of(runs, "ready_s") for name, runs in results.items()}
-    requests = {name: [run["store_requests"] for run in runs] for name, runs in results.items()}
-    accelerators = {run.get("accelerator") for runs in results.values() for run in runs}
-    progress(f"executed by {accelerators}")
-    figures = [
-        figure(f"requests, prefetched ÷ plain, {MEDIUM}",
-               spreads["store_requests"]["fast"]["median"] / spreads["store_requests"]["plain"]["median"],
-               noise=ratio_range(requests["fast"], requests["plain"]), detail=spreads),
-        figure(f"ready, prefetched ÷ plain, {MEDIUM}", ready["fast"]["median"] / ready["plain"]["median"], detail=ready),
-    ]
+    figures = []
+    for what, key in (("seeks", "seeks"), ("time that readers waited", "demand_wait_s")):
+        of = {name: [run[key] for run in runs] for name, runs in results.items()}
+        value = spreads[key]["fast"]["median"] / spreads[key]["plain"]["median"]
+        figures.append(figure(f"{what}, prefetched ÷ plain, {MEDIUM}", value, noise=ratio_range(of["fast"], of["plain"]), detail=spreads))
+    figures.append(figure(f"ready, prefetched ÷ plain, {MEDIUM}", ready["fast"]["median"] / ready["plain"]["median"], detail=ready))
     finish("boot_qemu", figures, args.repeats)
 
 
