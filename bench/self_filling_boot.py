@@ -2,7 +2,8 @@
 """A Debian boots under User-mode Linux from a self-filling file and from disk.img in FUSE, to its login prompt.
 
 The clock starts before `headstart mount` or `headstart attach`, and the file is empty then. The guest, its command line
-and its copy-on-write file are the same. While it boots, hydration goes on as it does by default.
+and its copy-on-write file are the same. While it boots, hydration goes on as it does by default. Boots are compared at one pace
+(`harness.at_pace`).
 """
 
 import os
@@ -10,8 +11,9 @@ import re
 import signal
 import subprocess
 import time
+from pathlib import Path
 
-from harness import alternate, arguments, figure, finish, headstart, ratio_range, run, scratch, spread
+from harness import alternate, arguments, at_pace, figure, finish, headstart, ratio_range, run, scratch, spread_of
 from inputs import boot_image, boot_profile, optimized
 
 AT_MOST = 1.05
@@ -22,8 +24,21 @@ WORDS = "mem=512M umid=guest root=/dev/ubda rw con0=null,fd:1 con=null ssl=null 
 PATIENCE_S = 200
 
 
+def session_cpu_s(leader):
+    """Processor time of all processes of a session, and of their children that have ended."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(") ")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[3]) == leader:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def boot(disk, folder):
-    """Boots until it is ready, and ends the guest."""
+    """Boots until it is ready, and ends the guest. Returns when it was, and the guest's processor time until then."""
     folder.mkdir()
     run("mount", "-t", "tmpfs", "headstart-bench", folder)
     command = ["linux.uml", f"ubd0={folder}/written,{disk}", f"uml_dir={folder}/", *WORDS.split()]
@@ -37,7 +52,7 @@ def boot(disk, folder):
             text = COLOURS.sub("", line.decode(errors="replace")).rstrip()
             tail = [*tail[-9:], text]
             if READY.search(text):
-                return
+                return time.monotonic(), session_cpu_s(guest.pid)
             if time.monotonic() > end:
                 break
         raise SystemExit("the guest did not get ready:\n" + "\n".join(tail))
@@ -55,8 +70,8 @@ def through_fuse(image, medium):
     began = time.monotonic()
     headstart("mount", image, folder, "--medium", medium)
     try:
-        boot(folder / "disk.img", scratch() / "guest")
-        return time.monotonic() - began
+        ready, cpu_s = boot(folder / "disk.img", scratch() / "guest")
+        return {"ready_s": ready - began, "guest_cpu_s": cpu_s}
     finally:
         # The guest's processes end one after the other.
         end = time.monotonic() + 20
@@ -71,8 +86,8 @@ def through_file(image, medium):
     began = time.monotonic()
     headstart("attach", image, file, "--medium", medium)
     try:
-        boot(file, scratch() / "guest")
-        return time.monotonic() - began
+        ready, cpu_s = boot(file, scratch() / "guest")
+        return {"ready_s": ready - began, "guest_cpu_s": cpu_s}
     finally:
         headstart("detach", "--incomplete", file)
         for path in (file, file.with_name("disk.raw.headstart")):
@@ -91,12 +106,14 @@ def main():
     figures = []
     for medium in MEDIA:
         cases = {"file": lambda: through_file(image, medium), "fuse": lambda: through_fuse(image, medium)}
-        results = alternate(cases, repeats, say=lambda seconds: f"{medium}, {seconds:.2f} s")
-        value = spread(results["file"])["median"] / spread(results["fuse"])["median"]
+        say = lambda result: f"{medium}, {result['ready_s']:.2f} s, of {result['guest_cpu_s']:.2f} s"
+        results = at_pace(alternate(cases, repeats, say=say))
+        ready = {case: [run["ready_s"] for run in runs] for case, runs in results.items()}
+        spreads = {key: {case: spread_of(runs, key) for case, runs in results.items()} for key in ("ready_s", "measured_s", "guest_cpu_s")}
+        value = spreads["ready_s"]["file"]["median"] / spreads["ready_s"]["fuse"]["median"]
         figures.append(figure(
             f"boot from a self-filling file, of the time through FUSE: {medium}",
-            round(value, 3), at_most=AT_MOST, noise=ratio_range(results["file"], results["fuse"]),
-            detail={case: spread(values) for case, values in results.items()},
+            round(value, 3), at_most=AT_MOST, noise=ratio_range(ready["file"], ready["fuse"]), detail=spreads,
         ))
     finish("self_filling_boot", figures, repeats)
 

@@ -344,7 +344,7 @@ impl Served {
     fn fill(&self, summary: &mut Summary) {
         if let Some(disk) = self.image() {
             start::fill_image(summary, disk);
-            summary.prefetch_least_slack_s = disk.driver().least_slack_s();
+            start::fill_deadlines(summary, disk.driver());
         }
     }
 

@@ -14,8 +14,8 @@ use hs_image::Watch;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
 use hs_serve::{
-    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedDisk, ServedFile,
-    ServedImage,
+    Driver, MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedDisk,
+    ServedFile, ServedImage,
 };
 use hs_units::Nanos;
 
@@ -164,7 +164,7 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     summary.wall_s = began.elapsed().as_secs_f64();
     summary.peak_rss_bytes = peak_rss_bytes();
     if let Served::Image(served) = &mounted.served {
-        summary.prefetch_least_slack_s = served.driver().least_slack_s();
+        fill_deadlines(&mut summary, served.driver());
         summary.end_reason = served.driver().ended().map(|reason| reason.as_str().to_owned());
     }
     Ok(Started { summary, exit, ready: ready_at })
@@ -309,8 +309,15 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
     let usage = &observed.usage;
     summary.used_prefetch_bytes = Some(usage.used_bytes + usage.late_bytes);
     summary.late_bytes = Some(usage.late_bytes);
+    summary.overdue_used_bytes = Some(observed.overdue_bytes);
     summary.mapped_prefetch_bytes = Some(usage.mapped_only_bytes);
     summary.unused_prefetch_bytes = Some(usage.unused_bytes);
+}
+
+/// How the stream kept the deadlines of the profile, if that has any.
+pub(crate) fn fill_deadlines(summary: &mut Summary, driver: &Driver) {
+    summary.prefetch_least_slack_s = driver.least_slack_s();
+    summary.overdue_bytes = driver.least_slack_s().map(|_| driver.overdue_bytes());
 }
 
 /// What a request to somebody's server is worth in time: on a slow link everybody else waits for what it brings.

@@ -38,6 +38,10 @@ pub(crate) struct Summary {
     pub prefetch_bytes: Option<u64>,
     /// Prefetched bytes that were demanded before they had come, as observed.
     pub late_bytes: Option<u64>,
+    /// Prefetched bytes that came after the recorded start needed them, by its own times.
+    pub overdue_bytes: Option<u64>,
+    /// Of these, bytes that were used, as observed.
+    pub overdue_used_bytes: Option<u64>,
     /// Prefetched bytes that nobody used, as observed.
     pub unused_prefetch_bytes: Option<u64>,
     /// Prefetched bytes that were used, as observed.

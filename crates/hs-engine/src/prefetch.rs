@@ -3,8 +3,10 @@
 mod chunks;
 mod config;
 mod deadlines;
+mod end;
 mod evidence;
 mod in_flight;
+mod pacing;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +19,10 @@ use self::chunks::Chunks;
 pub use self::config::{ChunkSize, LateRule, PrefetchConfig};
 use self::deadlines::Deadlines;
 pub use self::deadlines::PrefetchRate;
+pub use self::end::EndReason;
 use self::evidence::Evidence;
 use self::in_flight::InFlight;
+use self::pacing::Turn;
 use crate::MediumEstimate;
 
 /// Names a request that [`Prefetch::poll`] asked for.
@@ -38,44 +42,6 @@ pub enum Next {
     Done(EndReason),
 }
 
-/// Why the prefetch ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndReason {
-    /// Every hot chunk was asked for and came.
-    Complete,
-    /// The image has no hot region, or prefetch was switched off.
-    Nothing,
-    /// The medium failed.
-    Failed,
-    /// The user of the image went away first.
-    Stopped,
-    /// Memory was short: what it would have brought would have pushed out what is needed.
-    Memory,
-    /// What it brought was dropped again before anybody used it, or nobody wanted it.
-    NoHelp,
-}
-
-impl EndReason {
-    /// The word for run summaries.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Nothing => "nothing",
-            Self::Failed => "failed",
-            Self::Stopped => "stopped",
-            Self::Memory => "memory",
-            Self::NoHelp => "no help",
-        }
-    }
-
-    /// Whether everything that was asked for still comes; else those who wait for the stream wait in vain.
-    #[must_use]
-    pub const fn is_complete(self) -> bool {
-        matches!(self, Self::Complete)
-    }
-}
-
 /// What somebody who needs a hot chunk that has not come yet should do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
@@ -85,37 +51,8 @@ pub enum Late {
     Fetch,
 }
 
-/// When the next request may be made.
-enum Turn {
-    Now,
-    At(Nanos),
-    Unknown,
-}
-
 /// Demand misses after which the profile is doubted and prefetch only fills the medium's pauses.
 const TRUSTED_MISSES: u64 = 24;
-/// How much earlier than one latency before its end a request is followed by the next: waking takes
-/// time, and a medium that waits is lost for good.
-const EARLY: Nanos = Nanos::from_millis(2);
-/// As long as nobody has shown that he wants the stream, it leaves a medium that overlaps requests alone for this part of its latency.
-const CAREFUL_SHARE: u64 = 4;
-/// For so long after a miss another is expected, and requests are kept short.
-const RECENT: Nanos = Nanos::from_millis(2_000);
-/// Or for as long as so many reads elsewhere take, on a slow medium.
-const RECENT_JUMPS: u64 = 40;
-/// The same when requests are only limited as the configuration says.
-const RECENT_UNYIELDING: Nanos = Nanos::from_millis(200);
-/// A request lasts for at most so many times what it costs besides its bytes, which is a price of 3%: longer ones gain
-/// nothing. A drive that reads ahead by itself gives a request that goes on where the last one ended for its command, a link without
-/// overlap takes its latency each time.
-const CHEAP_GAPS: u64 = 30;
-/// While somebody misses, the price may be 20%.
-const LEAST_GAPS: u64 = 4;
-/// But requests are not made smaller than this for cheapness: each has a price here as well, in threads that wake.
-const LEAST_OCCUPANCY: Nanos = Nanos::from_millis(10);
-/// While somebody misses, a request lasts no longer than this part of what a read elsewhere takes, so that who comes during it waits
-/// half as long again at most.
-const SHARE_OF_JUMP: u64 = 2;
 /// How many answered requests are remembered: those that another may have waited for.
 const ANSWERED: usize = 8;
 /// Who leaves the stream waits for a jump, and holds everybody else up for two, there and back. Together that is
@@ -124,8 +61,6 @@ const JUMPS_OF_LEAVING: u64 = 3;
 /// What a jump costs as long as none was seen, on a medium that does not overlap requests: those of the slowest
 /// drives. Whoever joins in error loses this once, whoever seeks in error loses it each time.
 const UNKNOWN_JUMP: Nanos = Nanos::from_millis(100);
-/// No request is smaller, but for the last.
-const LEAST_REQUEST: u64 = 64 << 10;
 /// How long the medium must have been free of demand before doubted prefetch goes on.
 const PAUSE: Nanos = Nanos::from_millis(20);
 
@@ -146,6 +81,8 @@ pub struct Prefetch {
     last_demand: Nanos,
     /// When the medium last had to do with something else.
     disturbed: Nanos,
+    /// When somebody last waited, for a chunk or for something else.
+    heard: Nanos,
     estimate: MediumEstimate,
     last_done: Option<Nanos>,
     /// The latest requests that were answered: when they were made, and when answered.
@@ -179,6 +116,7 @@ impl Prefetch {
             demand_under_way: 0,
             last_demand: Nanos::ZERO,
             disturbed: Nanos::ZERO,
+            heard: Nanos::ZERO,
             estimate: MediumEstimate::default(),
             last_done: None,
             answered: VecDeque::with_capacity(ANSWERED),
@@ -196,6 +134,7 @@ impl Prefetch {
 
     /// Somebody waits for a hot chunk, and so for the stream up to there.
     pub fn handle_wanted(&mut self, now: Nanos, chunk: u32) {
+        self.heard = now;
         self.deadlines.handle_wanted(now, chunk);
         self.evidence.handle_wanted(chunk);
     }
@@ -221,6 +160,12 @@ impl Prefetch {
     #[must_use]
     pub fn least_slack_s(&self) -> Option<f64> {
         self.deadlines.least_slack_s()
+    }
+
+    /// The chunks that came by the stream after the profile says that they were needed, and their uncompressed bytes.
+    pub fn overdue(&self) -> impl Iterator<Item = (u32, u32)> {
+        let chunks = (0..self.chunks.len()).filter(|chunk| self.deadlines.is_overdue(*chunk));
+        chunks.map(|chunk| (chunk, self.chunks.size(chunk).raw_bytes))
     }
 
     /// The opening request already asks for the first `chunks` chunks, after `bytes_before` other bytes: counts
@@ -395,6 +340,7 @@ impl Prefetch {
     /// Somebody waits for the medium for something that the hot region does not hold.
     pub fn handle_miss(&mut self, now: Nanos) {
         self.misses += 1;
+        self.heard = now;
         self.evidence.handle_miss(now);
         self.demand_under_way += 1;
         self.last_demand = now;
@@ -533,65 +479,6 @@ impl Prefetch {
         next
     }
 
-    /// Whether nobody has shown yet that he wants the stream, so that the first who comes may want something else.
-    fn is_careful(&self, now: Nanos) -> bool {
-        self.evidence.is_careful(now, self.read_elsewhere(self.estimate.latency()))
-    }
-
-    /// How long a small read elsewhere takes; its jump is `unknown` as long as none was seen.
-    fn read_elsewhere(&self, unknown: Nanos) -> Nanos {
-        self.estimate.jump().unwrap_or(unknown) + self.estimate.transfer(LEAST_REQUEST).unwrap_or_default()
-    }
-
-    /// Whether each request keeps a reader for about as long as his own takes, however small it is. A request that goes on where the
-    /// last one ended and yet costs what the first one did is that of a link which does not overlap requests.
-    fn has_dear_requests(&self) -> bool {
-        !self.overlaps && self.estimate.gap().is_some_and(|gap| gap.0 > self.estimate.latency().0 / 2)
-    }
-
-    /// Another request is made one latency before what is under way is done: early enough that a medium
-    /// which overlaps requests never pauses, and so late that on one which does not a demand read
-    /// finds at most one request before it.
-    fn next_turn(&self, now: Nanos) -> Turn {
-        let careful = self.is_careful(now);
-        let halves = careful && self.has_dear_requests();
-        let Some(front) = self.in_flight.front() else {
-            return match self.answered.back() {
-                // It leaves two thirds of the medium's time free.
-                Some((asked, answered)) if halves => {
-                    Turn::At(*answered + answered.saturating_sub(*asked) + answered.saturating_sub(*asked))
-                }
-                _ => Turn::Now,
-            };
-        };
-        if halves {
-            return Turn::Unknown;
-        }
-        let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 }.min(self.config.most_under_way);
-        if self.in_flight.len() >= most {
-            return Turn::Unknown;
-        }
-        let behind: u64 =
-            self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
-        let latency = self.estimate.latency();
-        // What has not come by the end of the one before it comes then, or later.
-        let expected = (behind > 0).then(|| (front.asked + latency).max(self.last_done.unwrap_or_default()));
-        match front.done(expected, self.chunks.stored(&front.chunks), &self.estimate) {
-            Some(done) => {
-                let done = done + self.estimate.transfer(behind).unwrap_or_default();
-                let ahead = if careful {
-                    Nanos(latency.0 / CAREFUL_SHARE * (CAREFUL_SHARE - 1))
-                } else if self.is_missing(now) {
-                    latency
-                } else {
-                    latency + EARLY
-                };
-                Turn::At(done.saturating_sub(ahead))
-            }
-            None => Turn::Unknown,
-        }
-    }
-
     fn end(&mut self, reason: EndReason) {
         self.ended.get_or_insert(reason);
     }
@@ -606,54 +493,6 @@ impl Prefetch {
             let latency = self.estimate.latency();
             self.overlaps = waited.0 < latency.0 / 2;
         }
-    }
-
-    /// Whether somebody missed so lately that another miss is expected.
-    fn is_missing(&self, now: Nanos) -> bool {
-        let recent = if self.config.yields {
-            RECENT.max(Nanos(self.estimate.jump().unwrap_or_default().0.saturating_mul(RECENT_JUMPS)))
-        } else {
-            RECENT_UNYIELDING
-        };
-        self.misses > 0 && now < self.last_demand + recent
-    }
-
-    /// How long the next request may occupy the medium.
-    fn occupancy(&self, now: Nanos) -> Nanos {
-        let jump = self.estimate.jump();
-        let missing = self.is_missing(now);
-        let contended = self.overlaps || missing;
-        let most = if contended { self.config.max_occupancy_contended } else { self.config.max_occupancy };
-        if !self.config.yields {
-            return most;
-        }
-        let careful = self.is_careful(now);
-        if careful && (self.has_dear_requests() || self.estimate.gap().is_none()) {
-            return Nanos::ZERO;
-        }
-        if self.overlaps {
-            // Several small requests under way are as good as a large one, and a read waits for less.
-            let elsewhere = jump.filter(|_| missing).unwrap_or_else(|| self.estimate.latency());
-            return most.min(Nanos(elsewhere.0 / SHARE_OF_JUMP));
-        }
-        // Until a request has followed on another it is not known what that costs.
-        let Some(gap) = self.estimate.gap() else { return most.min(self.config.max_occupancy_contended) };
-        let gaps = |count: u64| Nanos(gap.0.saturating_mul(count));
-        let limit = match jump {
-            Some(jump) if missing => Nanos(jump.0 / SHARE_OF_JUMP).max(gaps(LEAST_GAPS)),
-            _ if careful => gaps(LEAST_GAPS).max(LEAST_OCCUPANCY),
-            _ => gaps(CHEAP_GAPS).max(LEAST_OCCUPANCY),
-        };
-        most.min(limit)
-    }
-
-    /// Most bytes of the next request.
-    fn request_limit(&self, now: Nanos) -> u64 {
-        let least = if self.config.yields { LEAST_REQUEST } else { self.config.first_request_bytes };
-        // Asked for before the opening request is done, nobody knows how long a byte takes.
-        let unknown = if self.config.yields && !self.in_flight.is_empty() { least } else { u64::MAX };
-        let by_occupancy = self.estimate.bytes_in(self.occupancy(now)).unwrap_or(unknown);
-        self.request_bytes.min(by_occupancy).max(least.min(self.config.first_request_bytes))
     }
 
     /// The longest run from `next` within `limit` stored bytes and the memory budget; a first chunk

@@ -5,6 +5,7 @@
 //! many reads wait for it. A read is answered when its last span is there, from whichever thread
 //! brought it, so no thread waits for the medium on behalf of a reader.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -597,6 +598,15 @@ impl Shared {
         }
     }
 
+    /// Has windows that nobody waits for yet fetched in a turn of their own.
+    fn go_on_ahead(&self, windows: &Range<u64>) {
+        let first = self.begin_next(&mut self.memory.lock(), windows);
+        if let Some(first) = first {
+            let asker = Asker { client: ClientKey::NOBODY, class: Class::ReadAhead };
+            self.jobs.push(asker, self.whereabouts(Key::Cold(first)), Job::Ahead(first..windows.end));
+        }
+    }
+
     /// Has a chunk fetched by a thread.
     fn load(&self, asker: Asker, key: Key) {
         self.jobs.push(asker, self.whereabouts(key), Job::Load(key));
@@ -628,15 +638,24 @@ impl Shared {
         let mut tools = Decompressor::new();
         while let Some(turn) = self.jobs.take() {
             let mut windows = Vec::with_capacity(turn.work.len());
+            let mut further = Vec::new();
             for job in &turn.work {
                 match job {
                     Job::Load(Key::Hot(chunk)) => self.load_hot(*chunk, &mut tools),
                     Job::Load(Key::Cold(window)) => windows.push(*window),
-                    Job::Ahead(windows) => self.load_ahead(windows.clone(), &turn, &mut tools),
+                    Job::Ahead(ahead) if turn.work.len() == 1 => {
+                        self.load_ahead(ahead.clone(), &turn, &mut tools);
+                    }
+                    // It was merged, so somebody waits for the first of its windows by now: that comes with the others, in one request.
+                    Job::Ahead(ahead) => {
+                        windows.push(ahead.start);
+                        further.push(ahead.start + 1..ahead.end);
+                    }
                     Job::Decode(window) => self.decode_come(*window, &mut tools),
                 }
             }
             self.load_windows(&windows, &turn, &mut tools);
+            further.iter().for_each(|windows| self.go_on_ahead(windows));
         }
     }
 

@@ -120,6 +120,11 @@ impl Stream {
         }
     }
 
+    /// Somebody waits for the stream: what it has asked for is as urgent as he is.
+    pub(crate) fn hurry(&self, io: &mut Io) {
+        self.under_way.iter().for_each(|part| io.promote(part.request, Class::Demand));
+    }
+
     /// The first byte of something came.
     pub(crate) fn handle_first_byte(&mut self, io: &mut Io, requests: &[usize]) {
         for part in self.under_way.iter().filter(|part| requests.contains(&part.request)) {

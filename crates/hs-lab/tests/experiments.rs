@@ -65,8 +65,7 @@ fn shares_are_equal() {
 #[test]
 fn a_prefetch_yields_to_demand() {
     let report = run("demand-p99");
-    judge(&report, &["a start, flat-10ms-25mbs-serial"]);
-    // Also where that is not enough it helps, and it does not cost the start what prefetch gains.
+    judge(&report, &[]);
     assert!(
         of(&report, "bursts").all(|figure| figure.value < figure.off.unwrap() * 0.7),
         "{:?}",
@@ -77,8 +76,9 @@ fn a_prefetch_yields_to_demand() {
         "{:?}",
         report.figures
     );
+    // And a start keeps two thirds of what prefetch gains, at least.
     assert!(
-        of(&report, "time with").all(|figure| figure.value < figure.off.unwrap() * 1.15),
+        of(&report, "time with").all(|figure| 1.0 - figure.value > (1.0 - figure.off.unwrap()) * 0.66),
         "{:?}",
         report.figures
     );

@@ -253,6 +253,18 @@ impl Driver {
         self.engine.lock().least_slack_s()
     }
 
+    /// The chunks that came by the stream after the profile says that they were needed, ascending.
+    #[must_use]
+    pub fn overdue_chunks(&self) -> Vec<u32> {
+        self.engine.lock().overdue().map(|(chunk, _)| chunk).collect()
+    }
+
+    /// Uncompressed bytes of these.
+    #[must_use]
+    pub fn overdue_bytes(&self) -> u64 {
+        self.engine.lock().overdue().map(|(_, bytes)| u64::from(bytes)).sum()
+    }
+
     /// How fast the hot chunks came from the medium until now.
     #[must_use]
     pub fn streamed(&self) -> Streamed {

@@ -18,6 +18,8 @@ pub struct Observation {
 pub struct ObservedUsage {
     /// Bytes by what became of them.
     pub usage: Usage,
+    /// Of those that were needed: bytes whose chunk came after the profile says that it is needed.
+    pub overdue_bytes: u64,
     /// Events that the kernel had no room for: above zero, something used may seem unused.
     pub lost_events: u64,
 }
@@ -48,25 +50,32 @@ impl Observation {
     /// When the kernel's records cannot be read.
     pub fn finish(self, served: &ServedImage) -> Result<ObservedUsage, NotObserved> {
         let observed = self.observer.finish()?;
-        let usage = account(&observed, &prefetched(served));
-        Ok(ObservedUsage { usage, lost_events: observed.lost_events })
+        let (prefetched, overdue) = prefetched(served);
+        let usage = account(&observed, &prefetched);
+        let overdue = account(&observed, &overdue);
+        let overdue_bytes = overdue.used_bytes + overdue.late_bytes;
+        Ok(ObservedUsage { usage, overdue_bytes, lost_events: observed.lost_events })
     }
 }
 
-/// The hinted pages whose chunk has come, and when that was on `CLOCK_MONOTONIC`.
-fn prefetched(served: &ServedImage) -> Vec<Prefetched> {
+/// The hinted pages whose chunk has come, and when that was on `CLOCK_MONOTONIC`; and those of them whose chunk came after its deadline.
+fn prefetched(served: &ServedImage) -> (Vec<Prefetched>, Vec<Prefetched>) {
     let image = served.reader().image();
     let arrivals = served.driver().arrivals();
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now = Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
     let began = now.saturating_sub(served.driver().started().elapsed().into());
-    image
-        .hints()
-        .filter_map(|hint| {
-            let chunk = image.hot_place(hint.lba)?.chunk;
-            let arrived = (*arrivals.get(chunk as usize)?)?;
-            let object = if hint.inode == 0 { Object::Device } else { Object::Inode(hint.inode) };
-            Some(Prefetched { object, page: hint.page.into(), pages: hint.blocks, at: began + arrived })
-        })
-        .collect()
+    let overdue = served.driver().overdue_chunks();
+    let (mut prefetched, mut late) = (Vec::new(), Vec::new());
+    for hint in image.hints() {
+        let Some(chunk) = image.hot_place(hint.lba).map(|place| place.chunk) else { continue };
+        let Some(arrived) = arrivals.get(chunk as usize).copied().flatten() else { continue };
+        let object = if hint.inode == 0 { Object::Device } else { Object::Inode(hint.inode) };
+        let part = Prefetched { object, page: hint.page.into(), pages: hint.blocks, at: began + arrived };
+        prefetched.push(part);
+        if overdue.binary_search(&chunk).is_ok() {
+            late.push(part);
+        }
+    }
+    (prefetched, late)
 }

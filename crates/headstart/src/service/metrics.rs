@@ -125,6 +125,12 @@ const METRICS: &[Metric] = &[
         value: |status| Value::Count(status.prefetch.bytes as f64),
     },
     Metric {
+        name: "prefetch_overdue",
+        help: "Uncompressed bytes of these that came after the recorded start needed them",
+        unit: Some(Unit::Bytes),
+        value: |status| Value::Count(status.prefetch.overdue_bytes.unwrap_or(0) as f64),
+    },
+    Metric {
         name: "prefetch_running",
         help: "1 while the prefetch goes on, 0 when it has ended",
         unit: None,

@@ -92,6 +92,8 @@ pub(crate) struct PrefetchStatus {
     /// How far it was ahead of need when it was least, in seconds; negative when something came too late, none when the image does not say
     /// what is needed when.
     pub least_slack_s: Option<f64>,
+    /// Uncompressed bytes that came after the recorded start needed them, by its own times; none when the image does not say what those are.
+    pub overdue_bytes: Option<u64>,
     /// Why it ended; none while it goes on.
     pub end_reason: Option<String>,
 }
@@ -191,6 +193,7 @@ impl Subject<'_> {
                 bytes: stats.prefetch_bytes,
                 bytes_total: hot_blocks * hs_units::BLOCK_BYTES,
                 least_slack_s: driver.least_slack_s(),
+                overdue_bytes: driver.least_slack_s().map(|_| driver.overdue_bytes()),
                 end_reason: driver.ended().map(|reason| reason.as_str().to_owned()),
             },
             cache: CacheStatus::of(reader),

@@ -38,6 +38,9 @@ fn by_deadline_nothing_comes_an_hour_early_unless_the_start_is_there_already() {
 
     let serving = started(&scene, "full");
     wait_until("everything has come", || prefetch(&hot)["end_reason"] == "complete");
+    // However fast it came: what was needed at once was late, and what was needed an hour later was not.
+    let overdue = prefetch(&hot)["overdue_bytes"].as_u64().expect("the image has deadlines");
+    assert!((AT_ONCE * 4096..(AT_ONCE + LATER / 2) * 4096).contains(&overdue), "{overdue} bytes");
     let queue = run(["status", &hot, "--json"]).ok().json()["mounts"][0]["queue"].clone();
     let events = queue["events"].as_array().expect("a list");
     let of = |event: &str| events.iter().filter(|told| told["event"] == event).count();

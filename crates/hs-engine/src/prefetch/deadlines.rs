@@ -30,6 +30,8 @@ pub(super) struct Deadlines {
     began: i64,
     /// By how much the chunk that came latest in respect to its need came before it, in nanoseconds; negative when it came after.
     least_slack: Option<i64>,
+    /// Which chunks came after they were needed; as long as `needed`.
+    overdue: Vec<bool>,
     /// When a stream of a fixed rate may go on.
     free: Nanos,
 }
@@ -47,6 +49,7 @@ impl Deadlines {
         if needed.last().is_none_or(|last| *last == Nanos::ZERO) {
             needed.clear();
         }
+        self.overdue = vec![false; needed.len()];
         self.needed = needed;
         self.began = began.0 as i64;
     }
@@ -69,7 +72,13 @@ impl Deadlines {
         if let Some(due) = self.due(chunk) {
             let slack = due.0 as i64 - now.0 as i64;
             self.least_slack = Some(self.least_slack.map_or(slack, |least| least.min(slack)));
+            self.overdue[chunk as usize] = slack < 0;
         }
+    }
+
+    /// Whether a chunk came after it was needed, by what was known when it came.
+    pub(super) fn is_overdue(&self, chunk: u32) -> bool {
+        self.overdue.get(chunk as usize).is_some_and(|overdue| *overdue)
     }
 
     /// A request of so many bytes begins.

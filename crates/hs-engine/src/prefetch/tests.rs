@@ -160,7 +160,10 @@ fn the_next_request_comes_one_latency_before_the_end_of_the_last() {
     prefetch.handle_first_byte(Nanos::from_millis(10), head);
     prefetch.handle_progress(Nanos::from_millis(14), head, 0);
     // Ten chunks of 4 ms from 10 ms on: done at 50, less 10 ms of latency and the margin.
-    assert_eq!(prefetch.poll(Nanos::from_millis(14)), Next::WaitUntil(Nanos::from_millis(40) - EARLY));
+    assert_eq!(
+        prefetch.poll(Nanos::from_millis(14)),
+        Next::WaitUntil(Nanos::from_millis(40) - pacing::EARLY)
+    );
     assert!(matches!(prefetch.poll(Nanos::from_millis(40)), Next::Request(_, run) if run.start == 10));
 }
 
@@ -289,6 +292,7 @@ fn run_serial(prefetch: &mut Prefetch, gap: Nanos, miss: Option<Nanos>) -> Vec<u
     loop {
         let next = prefetch.poll(now);
         if let Next::Request(id, run) = next {
+            prefetch.handle_begun(now.max(free), id);
             let first_byte = now.max(free) + gap;
             free = first_byte + Nanos(u64::from(run.end - run.start) * 4_000_000);
             lasted.push(free.saturating_sub(first_byte).0 / 1_000_000);
@@ -298,20 +302,31 @@ fn run_serial(prefetch: &mut Prefetch, gap: Nanos, miss: Option<Nanos>) -> Vec<u
         if next == Next::Done(EndReason::Complete) {
             return lasted;
         }
+        if let (Next::WaitUntil(then), true) = (&next, pending.is_empty()) {
+            now = *then;
+            continue;
+        }
         let Some((id, run, first_byte, done)) = pending.pop_front() else {
             panic!("{next:?} with nothing under way")
         };
         prefetch.handle_first_byte(first_byte.max(now), id);
         // What the policy does while the bytes come.
         let mut asked = None;
-        if let Next::WaitUntil(then) = prefetch.poll(first_byte.max(now)) {
-            asked = Some(then);
+        match prefetch.poll(first_byte.max(now)) {
+            Next::WaitUntil(then) => asked = Some(then),
+            Next::Request(id, run) => {
+                let first_byte = first_byte.max(now).max(free) + gap;
+                free = first_byte + Nanos(u64::from(run.end - run.start) * 4_000_000);
+                lasted.push(free.saturating_sub(first_byte).0 / 1_000_000);
+                pending.push_back((id, run, first_byte, free));
+            }
+            Next::Wait | Next::Done(_) => {}
         }
         now = asked.map_or(done, |then| then.clamp(now, done));
         if asked.is_some() && now < done {
             pending.push_front((id, run, first_byte, done));
             if let Next::Request(id, run) = prefetch.poll(now) {
-                let first_byte = free + gap;
+                let first_byte = now.max(free) + gap;
                 free = first_byte + Nanos(u64::from(run.end - run.start) * 4_000_000);
                 lasted.push(free.saturating_sub(first_byte).0 / 1_000_000);
                 pending.push_back((id, run, first_byte, free));
@@ -415,6 +430,25 @@ fn by_deadline_nothing_comes_long_before_its_need_unless_somebody_waits() {
     assert!((160..=170).contains(&asked), "{asked}: up to where somebody waits, and a second");
     let mut limited = of(PrefetchRate::BytesPerS(1 << 20));
     assert!((5..=7).contains(&asked_by(&mut limited, millis(5_000))));
+}
+
+#[test]
+fn what_comes_after_its_deadline_is_overdue_and_a_program_that_is_further_has_earlier_ones() {
+    let millis = Nanos::from_millis;
+    let mut prefetch = Prefetch::new(large(), vec![CHUNK; 4]);
+    prefetch.set_deadlines(Nanos::ZERO, [0, 100, 200, 300].map(millis).into());
+    let Next::Request(id, chunks) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    assert_eq!(chunks, 0..4);
+    prefetch.handle_first_byte(millis(10), id);
+    // The first was needed at once, the second comes in time.
+    prefetch.handle_progress(millis(20), id, 0);
+    prefetch.handle_progress(millis(90), id, 1);
+    // Somebody waits for the third already: the last is needed 100 ms from now.
+    prefetch.handle_wanted(millis(100), 2);
+    prefetch.handle_progress(millis(190), id, 2);
+    prefetch.handle_progress(millis(199), id, 3);
+    let overdue: Vec<_> = prefetch.overdue().collect();
+    assert_eq!(overdue, [(0, CHUNK.raw_bytes), (2, CHUNK.raw_bytes)]);
 }
 
 #[test]

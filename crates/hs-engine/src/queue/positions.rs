@@ -5,43 +5,45 @@
 //! step is one binary search in it, one in a block, and a move of a few hundred bytes. Nothing is allocated once the
 //! queue has been as long before.
 
-/// Requests in a block, which is then 384 bytes.
+/// Requests in a block, which is then 512 bytes.
 const BLOCK_LEN: usize = 32;
+
+/// A request: what is compared and what it stands for lie together, so that a step moves one piece of memory, not two.
+#[derive(Clone, Copy, Debug)]
+struct Position {
+    offset: u64,
+    /// Place in the arena of the request with this offset.
+    index: u32,
+}
 
 #[derive(Clone, Debug)]
 struct Block {
     len: usize,
-    offsets: [u64; BLOCK_LEN],
-    /// Places in the arena of the requests with these offsets.
-    indexes: [u32; BLOCK_LEN],
+    positions: [Position; BLOCK_LEN],
 }
 
 impl Block {
-    const EMPTY: Self = Self { len: 0, offsets: [0; BLOCK_LEN], indexes: [0; BLOCK_LEN] };
+    const EMPTY: Self = Self { len: 0, positions: [Position { offset: 0, index: 0 }; BLOCK_LEN] };
 
-    fn offsets(&self) -> &[u64] {
-        &self.offsets[..self.len]
+    fn positions(&self) -> &[Position] {
+        &self.positions[..self.len]
     }
 
-    fn insert(&mut self, slot: usize, offset: u64, index: u32) {
-        self.offsets.copy_within(slot..self.len, slot + 1);
-        self.indexes.copy_within(slot..self.len, slot + 1);
-        self.offsets[slot] = offset;
-        self.indexes[slot] = index;
+    fn insert(&mut self, slot: usize, position: Position) {
+        self.positions.copy_within(slot..self.len, slot + 1);
+        self.positions[slot] = position;
         self.len += 1;
     }
 
     fn remove(&mut self, slot: usize, count: usize) {
-        self.offsets.copy_within(slot + count..self.len, slot);
-        self.indexes.copy_within(slot + count..self.len, slot);
+        self.positions.copy_within(slot + count..self.len, slot);
         self.len -= count;
     }
 
     /// Appends the entries of another block from a slot on.
     fn append(&mut self, other: &Self, from: usize) {
         let count = other.len - from;
-        self.offsets[self.len..self.len + count].copy_from_slice(&other.offsets[from..other.len]);
-        self.indexes[self.len..self.len + count].copy_from_slice(&other.indexes[from..other.len]);
+        self.positions[self.len..self.len + count].copy_from_slice(&other.positions[from..other.len]);
         self.len += count;
     }
 }
@@ -76,8 +78,8 @@ impl Positions {
 
     /// The offset at a place, and whose it is.
     pub(super) fn get(&self, cursor: Cursor) -> (u64, u32) {
-        let block = self.block(cursor.row);
-        (block.offsets[cursor.slot], block.indexes[cursor.slot])
+        let position = self.block(cursor.row).positions[cursor.slot];
+        (position.offset, position.index)
     }
 
     /// The first of the lowest offset that is not below this one.
@@ -86,7 +88,7 @@ impl Positions {
             return None;
         }
         let row = self.lows.partition_point(|low| *low < offset).saturating_sub(1);
-        let slot = self.block(row).offsets().partition_point(|present| *present < offset);
+        let slot = self.block(row).positions().partition_point(|present| present.offset < offset);
         self.normal(Cursor { row, slot })
     }
 
@@ -126,8 +128,8 @@ impl Positions {
             row = self.last_row_of(offset);
         }
         let block = self.block_mut(row);
-        let slot = block.offsets().partition_point(|present| *present <= offset);
-        block.insert(slot, offset, index);
+        let slot = block.positions().partition_point(|present| present.offset <= offset);
+        block.insert(slot, Position { offset, index });
         if slot == 0 {
             self.lows[row] = offset;
         }
@@ -141,7 +143,7 @@ impl Positions {
             let here = count.min(block.len - slot);
             block.remove(slot, here);
             count -= here;
-            let (left, lowest) = (block.len, block.offsets[0]);
+            let (left, lowest) = (block.len, block.positions[0].offset);
             if left == 0 {
                 self.drop_row(row);
                 continue;
@@ -192,7 +194,7 @@ impl Positions {
         let lower = self.block_mut(row);
         upper.append(lower, BLOCK_LEN / 2);
         lower.len = BLOCK_LEN / 2;
-        self.lows.insert(row + 1, upper.offsets[0]);
+        self.lows.insert(row + 1, upper.positions[0].offset);
         let new = self.new_block();
         self.order.insert(row + 1, new);
         self.blocks[new as usize] = upper;

@@ -124,6 +124,7 @@ impl Program {
             self.stream.policy().handle_wanted(io.now(), chunk);
             self.stream.turn(io);
             if self.stream.joins(chunk) {
+                self.stream.hurry(io);
                 self.waiting = Waiting::Chunk(chunk);
                 return;
             }

@@ -47,7 +47,7 @@ pub(crate) struct Shown {
 }
 
 enum Place {
-    Fuse(#[expect(dead_code, reason = "held for its mount")] Box<ServedImage>),
+    Fuse(Box<ServedImage>),
     Filling(#[expect(dead_code, reason = "held for its threads")] Box<SelfFilling>, FillingFolder),
     Nbd(Box<(NbdServer, ServedDisk)>),
 }
@@ -133,11 +133,12 @@ impl Shown {
         }
     }
 
-    /// The disk behind the server.
+    /// The disk behind the front end.
     pub(crate) fn disk(&self) -> &ServedDisk {
         match &self.place {
             Place::Nbd(served) => &served.1,
-            Place::Fuse(_) | Place::Filling(..) => unreachable!("asked of NBD only"),
+            Place::Fuse(served) => served.disk(),
+            Place::Filling(..) => unreachable!("asked of NBD and FUSE only"),
         }
     }
 }

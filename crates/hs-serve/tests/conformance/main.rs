@@ -4,6 +4,8 @@ mod certificates;
 #[path = "../support/filling.rs"]
 mod filling;
 mod fronts;
+mod gate;
+mod merging;
 mod nbd_client;
 mod nbd_guests;
 mod nbd_strangers;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use hs_device::Medium;
 use hs_format::WindowRef;
 use hs_serve::{Prefetching, ServeConfig};
-use hs_store::{Emulate, Fault, FaultKind, FileStore, Rule, Sink, Store, StoreError};
+use hs_store::{Emulate, Fault, FaultKind, FileStore, Rule, Store};
 use hs_units::{ByteRange, Prng};
-use parking_lot::{Condvar, Mutex};
 
 use crate::fronts::{Reader, Shown, fronts};
+use crate::gate::Gate;
 use crate::sample::{Sample, WINDOW};
 
 fn store(sample: &Sample, name: &str) -> FileStore {
@@ -234,46 +234,12 @@ fn while_the_prefetch_meets_faults() {
     }
 }
 
-/// A store of which one place cannot be read until somebody opens it.
-struct Gate {
-    inner: FileStore,
-    place: ByteRange,
-    open: Mutex<bool>,
-    opened: Condvar,
-}
-
-impl Gate {
-    fn wait(&self, range: ByteRange) {
-        if range.offset < self.place.end() && self.place.offset < range.end() {
-            self.opened.wait_while(&mut self.open.lock(), |open| !*open);
-        }
-    }
-}
-
-impl Store for Gate {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
-        self.wait(ByteRange::new(offset, buf.len() as u64));
-        self.inner.read_at(offset, buf)
-    }
-    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        self.wait(range);
-        self.inner.stream(range, sink)
-    }
-}
-
 #[test]
 fn who_waits_for_the_medium_holds_nobody_else() {
     let sample = Sample::new(8);
     let (place, disk) = (cold_place(&sample, "cold.hsi", 5), &sample.disk);
     for front in fronts() {
-        let inner = store(&sample, "cold.hsi");
-        let gate = Arc::new(Gate { inner, place, open: Mutex::new(false), opened: Condvar::new() });
+        let gate = Arc::new(Gate::new(store(&sample, "cold.hsi"), place));
         let shown = front.show(Arc::clone(&gate) as Arc<dyn Store>, &off());
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| check(&mut shown.reader(), disk, 5 * WINDOW, 4096));
@@ -283,8 +249,7 @@ fn who_waits_for_the_medium_holds_nobody_else() {
                 check(&mut reader, disk, window * WINDOW + 7, 20_000);
             }
             assert!(!waits.is_finished());
-            *gate.open.lock() = true;
-            gate.opened.notify_all();
+            gate.open();
         });
     }
 }

@@ -174,3 +174,45 @@ fn run_serial_until(prefetch: &mut Prefetch, until: Nanos) -> Nanos {
     }
     worked
 }
+
+/// A link without overlap, 10 ms for each request, on which somebody has missed lately, and what is under way there.
+fn dear(now: Nanos) -> (Prefetch, RequestId) {
+    let mut prefetch = Prefetch::new(large(), vec![CHUNK; 400]);
+    prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(10));
+    prefetch.estimate.observe_rate(Nanos::ZERO, Nanos::from_millis(4), 100_000);
+    prefetch.estimate.observe_gap(Nanos::from_millis(10));
+    prefetch.handle_miss(now);
+    prefetch.handle_miss_answered(now);
+    let Next::Request(id, run) = prefetch.poll(now) else { panic!("a request") };
+    assert!(
+        prefetch.estimate.transfer(prefetch.chunks.stored(&run)) <= Some(Nanos::from_millis(30)),
+        "a small one"
+    );
+    (prefetch, id)
+}
+
+#[test]
+fn where_requests_are_dear_and_somebody_misses_it_waits_for_the_program_to_think() {
+    let millis = Nanos::from_millis;
+    for wanted in [false, true] {
+        let (mut prefetch, id) = dear(millis(100));
+        prefetch.handle_first_byte(millis(110), id);
+        assert_eq!(prefetch.poll(millis(125)), Next::Wait, "one is under way");
+        prefetch.handle_finished(millis(130), id, Some(400_000));
+        assert_eq!(prefetch.poll(millis(130)), Next::WaitUntil(millis(135)), "the program thinks");
+        if wanted {
+            prefetch.handle_wanted(millis(132), 9);
+            assert!(matches!(prefetch.poll(millis(132)), Next::Request(..)), "it needs the stream");
+        } else {
+            assert!(
+                matches!(prefetch.poll(millis(135)), Next::Request(..)),
+                "it thinks for longer, or has no need"
+            );
+        }
+    }
+    // Long after the last miss all is as before.
+    let (mut prefetch, id) = dear(millis(100));
+    prefetch.handle_first_byte(millis(110), id);
+    prefetch.handle_finished(millis(3_000), id, Some(400_000));
+    assert!(matches!(prefetch.poll(millis(3_000)), Next::Request(..)));
+}

@@ -149,7 +149,9 @@ impl Headstart {
     }
 
     /// The next request, whoever is expected.
-    fn next(&mut self, view: View<'_>) -> Found {
+    ///
+    /// `ahead` is the first read at or above the head, if there is one.
+    fn next(&mut self, view: View<'_>, ahead: Option<Found>) -> Found {
         if self.left == 0 {
             self.left = self.batch;
             if let Some(expired) = self.expired(view) {
@@ -157,18 +159,20 @@ impl Headstart {
             }
         }
         self.left -= 1;
-        let read = self.in_order(view, Direction::Read);
-        let next = read.or_else(|| self.in_order(view, Direction::Write));
+        let read = self.in_order(view, Direction::Read, ahead);
+        let next = read.or_else(|| {
+            let ahead = view.waiting.at_or_above(Direction::Write.index(), view.head);
+            self.in_order(view, Direction::Write, ahead)
+        });
         next.expect("an elevator is asked when somebody waits")
     }
 
-    fn in_order(&self, view: View<'_>, direction: Direction) -> Option<Found> {
-        let oldest = view.waiting.oldest_of(direction)?;
-        let group = direction.index();
-        let ahead = view.waiting.at_or_above(group, view.head);
+    /// The next one of a direction, of which `ahead` is the first at or above the head.
+    fn in_order(&self, view: View<'_>, direction: Direction, ahead: Option<Found>) -> Option<Found> {
         if self.sweeps {
-            return ahead.or_else(|| view.waiting.at_or_above(group, 0));
+            return ahead.or_else(|| view.waiting.at_or_above(direction.index(), 0));
         }
+        let oldest = view.waiting.oldest_of(direction)?;
         let contiguous = ahead.filter(|ahead| view.arena.get(ahead.index).range.offset == view.head);
         Some(contiguous.unwrap_or(oldest))
     }
@@ -180,6 +184,7 @@ impl Elevator for Headstart {
     }
 
     fn choose(&mut self, view: View<'_>) -> Choice {
+        let mut ahead = view.waiting.at_or_above(Direction::Read.index(), view.head);
         // Where the sweep goes on: behind a stream that has had its slice.
         let mut past = view.head;
         if let Some(anticipation) = &mut self.anticipation {
@@ -187,15 +192,17 @@ impl Elevator for Headstart {
             if let Some(turn) = anticipation.turn {
                 anticipation.streams[turn.stream].end = view.head;
             }
-            let next = view.waiting.at_or_above(Direction::Read.index(), view.head);
-            let goes_on = next.is_some_and(|next| view.arena.get(next.index).range.offset == view.head);
+            let goes_on = ahead.filter(|ahead| view.arena.get(ahead.index).range.offset == view.head);
             let has_time = anticipation.turn.is_none_or(|turn| view.now < turn.ends);
-            match next.filter(|_| goes_on) {
+            match goes_on {
                 Some(next) if has_time => {
                     anticipation.handle_served(view, view.head, true);
                     return Choice::Request(next);
                 }
-                Some(next) => past = Self::behind(view, next),
+                Some(next) => {
+                    past = Self::behind(view, next);
+                    ahead = view.waiting.at_or_above(Direction::Read.index(), past);
+                }
                 None => {
                     if let Some(then) = anticipation.wait(view.now) {
                         return Choice::WaitUntil(then);
@@ -203,7 +210,7 @@ impl Elevator for Headstart {
                 }
             }
         }
-        let next = self.next(View { head: past, ..view });
+        let next = self.next(View { head: past, ..view }, ahead);
         if let Some(anticipation) = &mut self.anticipation {
             let entry = view.arena.get(next.index);
             if entry.direction == Direction::Read {

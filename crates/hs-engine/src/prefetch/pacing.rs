@@ -1,0 +1,164 @@
+//! When the next request is made, and how much it brings.
+
+use hs_units::Nanos;
+
+use super::Prefetch;
+
+/// When the next request may be made.
+pub(super) enum Turn {
+    Now,
+    At(Nanos),
+    Unknown,
+}
+
+/// How much earlier than one latency before its end a request is followed by the next: waking takes
+/// time, and a medium that waits is lost for good.
+pub(super) const EARLY: Nanos = Nanos::from_millis(2);
+/// As long as nobody has shown that he wants the stream, it leaves a medium that overlaps requests alone for this part of its latency.
+const CAREFUL_SHARE: u64 = 4;
+/// For so long after a miss another is expected, and requests are kept short.
+const RECENT: Nanos = Nanos::from_millis(2_000);
+/// Or for as long as so many reads elsewhere take, on a slow medium.
+const RECENT_JUMPS: u64 = 40;
+/// The same when requests are only limited as the configuration says.
+const RECENT_UNYIELDING: Nanos = Nanos::from_millis(200);
+/// A request lasts for at most so many times what it costs besides its bytes, which is a price of 3%: longer ones gain
+/// nothing. A drive that reads ahead by itself gives a request that goes on where the last one ended for its command, a link without
+/// overlap takes its latency each time.
+const CHEAP_GAPS: u64 = 30;
+/// While somebody misses, the price may be 20%.
+const LEAST_GAPS: u64 = 4;
+/// But requests are not made smaller than this for cheapness: each has a price here as well, in threads that wake.
+const LEAST_OCCUPANCY: Nanos = Nanos::from_millis(10);
+/// Where each request costs as much as a read, it lasts for three times that while somebody misses, and [`AWAITED`] does the rest.
+const DEAR_GAPS: u64 = 3;
+/// There the stream waits after each request until the program has shown what it needs next, for so long at most: it thinks when
+/// the last chunk has come, and if it then wants something else, that finds the medium free.
+const AWAITED: Nanos = Nanos::from_millis(5);
+/// While somebody misses, a request lasts no longer than this part of what a read elsewhere takes, so that who comes during it waits
+/// half as long again at most.
+const SHARE_OF_JUMP: u64 = 2;
+/// No request is smaller, but for the last.
+const LEAST_REQUEST: u64 = 64 << 10;
+
+impl Prefetch {
+    /// Whether nobody has shown yet that he wants the stream, so that the first who comes may want something else.
+    pub(super) fn is_careful(&self, now: Nanos) -> bool {
+        self.evidence.is_careful(now, self.read_elsewhere(self.estimate.latency()))
+    }
+
+    /// How long a small read elsewhere takes; its jump is `unknown` as long as none was seen.
+    pub(super) fn read_elsewhere(&self, unknown: Nanos) -> Nanos {
+        self.estimate.jump().unwrap_or(unknown) + self.estimate.transfer(LEAST_REQUEST).unwrap_or_default()
+    }
+
+    /// Whether each request keeps a reader for about as long as his own takes, however small it is. A request that goes on where the
+    /// last one ended and yet costs what the first one did is that of a link which does not overlap requests.
+    pub(super) fn has_dear_requests(&self) -> bool {
+        !self.overlaps && self.estimate.gap().is_some_and(|gap| gap.0 > self.estimate.latency().0 / 2)
+    }
+
+    /// Another request is made one latency before what is under way is done: early enough that a medium
+    /// which overlaps requests never pauses, and so late that on one which does not a demand read
+    /// finds at most one request before it.
+    pub(super) fn next_turn(&self, now: Nanos) -> Turn {
+        let careful = self.is_careful(now);
+        let halves = careful && self.has_dear_requests();
+        if self.awaits_program(now) {
+            return match self.last_done {
+                _ if !self.in_flight.is_empty() => Turn::Unknown,
+                Some(done) if self.heard <= done => Turn::At(done + AWAITED),
+                _ => Turn::Now,
+            };
+        }
+        let Some(front) = self.in_flight.front() else {
+            return match self.answered.back() {
+                // It leaves two thirds of the medium's time free.
+                Some((asked, answered)) if halves => {
+                    Turn::At(*answered + answered.saturating_sub(*asked) + answered.saturating_sub(*asked))
+                }
+                _ => Turn::Now,
+            };
+        };
+        if halves {
+            return Turn::Unknown;
+        }
+        let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 }.min(self.config.most_under_way);
+        if self.in_flight.len() >= most {
+            return Turn::Unknown;
+        }
+        let behind: u64 =
+            self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
+        let latency = self.estimate.latency();
+        // What has not come by the end of the one before it comes then, or later.
+        let expected = (behind > 0).then(|| (front.asked + latency).max(self.last_done.unwrap_or_default()));
+        match front.done(expected, self.chunks.stored(&front.chunks), &self.estimate) {
+            Some(done) => {
+                let done = done + self.estimate.transfer(behind).unwrap_or_default();
+                let ahead = if careful {
+                    Nanos(latency.0 / CAREFUL_SHARE * (CAREFUL_SHARE - 1))
+                } else if self.is_missing(now) {
+                    latency
+                } else {
+                    latency + EARLY
+                };
+                Turn::At(done.saturating_sub(ahead))
+            }
+            None => Turn::Unknown,
+        }
+    }
+
+    /// Whether a request is made only when the program has shown what it needs next.
+    pub(super) fn awaits_program(&self, now: Nanos) -> bool {
+        self.config.yields && self.is_missing(now) && self.has_dear_requests()
+    }
+
+    /// Whether somebody missed so lately that another miss is expected.
+    pub(super) fn is_missing(&self, now: Nanos) -> bool {
+        let recent = if self.config.yields {
+            RECENT.max(Nanos(self.estimate.jump().unwrap_or_default().0.saturating_mul(RECENT_JUMPS)))
+        } else {
+            RECENT_UNYIELDING
+        };
+        self.misses > 0 && now < self.last_demand + recent
+    }
+
+    /// How long the next request may occupy the medium.
+    pub(super) fn occupancy(&self, now: Nanos) -> Nanos {
+        let jump = self.estimate.jump();
+        let missing = self.is_missing(now);
+        let contended = self.overlaps || missing;
+        let most = if contended { self.config.max_occupancy_contended } else { self.config.max_occupancy };
+        if !self.config.yields {
+            return most;
+        }
+        let careful = self.is_careful(now);
+        if careful && (self.has_dear_requests() || self.estimate.gap().is_none()) {
+            return Nanos::ZERO;
+        }
+        if self.overlaps {
+            // Several small requests under way are as good as a large one, and a read waits for less.
+            let elsewhere = jump.filter(|_| missing).unwrap_or_else(|| self.estimate.latency());
+            return most.min(Nanos(elsewhere.0 / SHARE_OF_JUMP));
+        }
+        // Until a request has followed on another it is not known what that costs.
+        let Some(gap) = self.estimate.gap() else { return most.min(self.config.max_occupancy_contended) };
+        let gaps = |count: u64| Nanos(gap.0.saturating_mul(count));
+        let limit = match jump {
+            _ if self.awaits_program(now) => gaps(DEAR_GAPS),
+            Some(jump) if missing => Nanos(jump.0 / SHARE_OF_JUMP).max(gaps(LEAST_GAPS)),
+            _ if careful => gaps(LEAST_GAPS).max(LEAST_OCCUPANCY),
+            _ => gaps(CHEAP_GAPS).max(LEAST_OCCUPANCY),
+        };
+        most.min(limit)
+    }
+
+    /// Most bytes of the next request.
+    pub(super) fn request_limit(&self, now: Nanos) -> u64 {
+        let least = if self.config.yields { LEAST_REQUEST } else { self.config.first_request_bytes };
+        // Asked for before the opening request is done, nobody knows how long a byte takes.
+        let unknown = if self.config.yields && !self.in_flight.is_empty() { least } else { u64::MAX };
+        let by_occupancy = self.estimate.bytes_in(self.occupancy(now)).unwrap_or(unknown);
+        self.request_bytes.min(by_occupancy).max(least.min(self.config.first_request_bytes))
+    }
+}
