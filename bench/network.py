@@ -1,9 +1,10 @@
 """Networks of namespaces on this machine: a server, its clients, links that `tc` shapes, and a relay that delays.
 
-Links have no latency of their own: netem is not in every kernel.
+Links have no latency of their own: netem is not in every kernel. A benchmark that is told to end takes them down first.
 """
 
 import queue
+import signal
 import socket
 import subprocess
 import sys
@@ -18,14 +19,29 @@ PORT = 8080
 RELAY_PORT = 8081
 
 
+ENDINGS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def end(number, _frame):
+    """Ends this process as an error would, so that everything is taken down; once, or taking down would be broken off."""
+    for each in ENDINGS:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+for ending in ENDINGS:
+    signal.signal(ending, end)
+
+
 @contextmanager
 def namespace(name):
-    run("ip", "netns", "add", name)
     try:
+        run("ip", "netns", "add", name)
         run("ip", "-n", name, "link", "set", "lo", "up")
         yield name
     finally:
-        run("ip", "netns", "delete", name)
+        # It may not have been made yet when this process was told to end.
+        subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+pub(crate) mod background_fill;
 mod boot;
 mod build;
 pub(crate) mod cache;

@@ -8,9 +8,6 @@ use crate::cold::in_file;
 use crate::kept_chunks::Place;
 use crate::{Image, ImageError, Progress};
 
-/// Bytes of a request at most: a moment on any link, so that whoever fills can be polite between two of them.
-const REQUEST_BYTES: u64 = 4 << 20;
-
 /// What filling found and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FillReport {
@@ -22,13 +19,14 @@ pub struct FillReport {
     pub is_complete: bool,
 }
 
-/// Fetches every chunk that the cache does not have, the hot ones first, with one request at a time and in the order in which they lie in the file.
-/// `between` is asked before every request: it may wait, and it may end the filling.
+/// Fetches every chunk that the cache does not have, the hot ones first, with one request at a time, of `request_bytes` at most or one chunk, and in
+/// the order in which they lie in the file. `between` is asked before every request: it may wait, and it may end the filling.
 ///
 /// # Errors
 /// When the index or a chunk cannot be read. Chunks are verified; a wrong one is not kept, and an error.
 pub fn fill_cache(
     image: &Image,
+    request_bytes: u64,
     between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<FillReport, ImageError> {
     let hot = (0..image.hot_chunk_count()).map(|number| {
@@ -37,6 +35,7 @@ pub fn fill_cache(
     });
     let mut filling = Filling {
         image,
+        request_bytes,
         run: Vec::new(),
         run_bytes: 0,
         report: FillReport::default(),
@@ -67,6 +66,7 @@ pub fn fill_cache(
 /// Chunks that lie one after another and are to be fetched with the next request.
 struct Filling<'a> {
     image: &'a Image,
+    request_bytes: u64,
     run: Vec<Place>,
     run_bytes: u64,
     report: FillReport,
@@ -85,7 +85,8 @@ impl Filling<'_> {
             return Ok(ControlFlow::Continue(()));
         }
         let goes_on = self.run.last().is_some_and(|last| last.at.end() == place.at.offset);
-        if (!goes_on || self.run_bytes + place.at.len > REQUEST_BYTES) && self.fetch(between)?.is_break() {
+        if (!goes_on || self.run_bytes + place.at.len > self.request_bytes) && self.fetch(between)?.is_break()
+        {
             return Ok(ControlFlow::Break(()));
         }
         self.run_bytes += place.at.len;

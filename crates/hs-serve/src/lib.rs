@@ -11,6 +11,7 @@
 //! - [`observe`]: what programs really did with pages that were prefetched.
 
 mod allocator;
+mod background_fill;
 pub mod block_files;
 mod error;
 pub mod fsmount;
@@ -34,6 +35,7 @@ mod usage;
 mod warm;
 
 pub use allocator::allocate_kindly;
+pub use background_fill::{BackgroundFill, FillProgress};
 pub use error::ServeError;
 pub use image_disk::{FileDisk, ImageDisk};
 pub use mounts::clear_dead;

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
+use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -22,6 +23,10 @@ struct State {
     given_up: usize,
     /// The next pieces are cut after so many bytes.
     cuts: Vec<usize>,
+    /// Pieces that are taken before it refuses all others.
+    takes: Option<usize>,
+    /// It has forgotten all uploads.
+    forgets: bool,
 }
 
 fn serve(stream: &TcpStream, state: &Mutex<State>) -> Option<()> {
@@ -57,7 +62,10 @@ fn serve(stream: &TcpStream, state: &Mutex<State>) -> Option<()> {
             state.uploads.push(Vec::new());
             ("202 Accepted", format!("Location: /up/{}\r\n", state.uploads.len() - 1))
         }
+        "PATCH" if state.takes == Some(0) => ("403 Forbidden", String::new()),
+        "GET" if state.forgets => ("404 Not Found", String::new()),
         "PATCH" => {
+            state.takes = state.takes.map(|takes| takes - 1);
             state.received += body.len();
             state.uploads[number()?].extend(body);
             if cut.is_some() {
@@ -111,11 +119,12 @@ fn start() -> (Arc<Mutex<State>>, RegistryAddress) {
 fn send(
     bytes: &[u8],
     address: &RegistryAddress,
+    unfinished: Option<&Path>,
     pushing: &mut hs_store::Pushing<'_>,
 ) -> Result<Pushed, PushError> {
     let mut file = tempfile::tempfile().expect("a file");
     file.write_all(bytes).expect("written");
-    let artifact = Artifact { file: &file, path: Path::new("a.hsi"), name: "hs1-00" };
+    let artifact = Artifact { file: &file, path: Path::new("a.hsi"), name: "hs1-00", unfinished };
     let client = HttpClient::new(Timeouts::default()).expect("a client");
     push(client, address, Logins::default(), artifact, pushing)
 }
@@ -126,7 +135,7 @@ fn an_upload_goes_on_where_the_registry_says_that_it_stands() {
     let (state, address) = start();
     // Of three pieces, the last is cut twice and the first once.
     state.lock().expect("no panic").cuts = vec![100_000, 0, 2_000_000];
-    let pushed = send(&bytes, &address, &mut |_, _| ControlFlow::Continue(())).expect("sent");
+    let pushed = send(&bytes, &address, None, &mut |_, _| ControlFlow::Continue(())).expect("sent");
     assert_eq!(pushed.sent_bytes, bytes.len() as u64);
     {
         let state = state.lock().expect("no panic");
@@ -135,7 +144,7 @@ fn an_upload_goes_on_where_the_registry_says_that_it_stands() {
         assert_eq!((state.uploads.len(), state.received), (2, bytes.len()));
         assert_eq!(pushed.digest, Some(sha256(&state.manifests[0])));
     }
-    let again = send(&bytes, &address, &mut |_, _| ControlFlow::Continue(())).expect("there");
+    let again = send(&bytes, &address, None, &mut |_, _| ControlFlow::Continue(())).expect("there");
     assert_eq!(again, Pushed { sent_bytes: 0, ..pushed });
     assert_eq!(state.lock().expect("no panic").uploads.len(), 2);
 }
@@ -145,8 +154,63 @@ fn an_upload_that_is_interrupted_is_given_up() {
     let (state, address) = start();
     let bytes = vec![7; 9_000_000];
     let stop = |done: u64, _: u64| if done > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    let error = send(&bytes, &address, &mut { stop }).expect_err("interrupted");
+    let error = send(&bytes, &address, None, &mut { stop }).expect_err("interrupted");
     assert!(matches!(error, PushError::Interrupted { .. }), "{error}");
     let state = state.lock().expect("no panic");
     assert_eq!((state.given_up, state.manifests.len(), state.blobs.len()), (1, 0, 0));
+}
+
+/// A process that dies between two pieces does nothing any more: its upload is there, and so is its note.
+fn dies_after_a_piece(bytes: &[u8], address: &RegistryAddress, state: &Mutex<State>, unfinished: &Path) {
+    let died = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let die = |done: u64, _: u64| if done > 0 { panic!("it dies") } else { ControlFlow::Continue(()) };
+        let _ = send(bytes, address, Some(unfinished), &mut { die });
+    }));
+    assert!(died.is_err());
+    let state = state.lock().expect("no panic");
+    assert_eq!((state.received, state.given_up, state.blobs.len()), (4 << 20, 0, 0));
+}
+
+#[test]
+fn a_later_process_goes_on_with_an_upload() {
+    let bytes: Vec<u8> = (0..9_000_000_u32).map(|at| (at % 241) as u8).collect();
+    let (state, address) = start();
+    let folder = tempfile::tempdir().expect("a folder");
+    dies_after_a_piece(&bytes, &address, &state, folder.path());
+    let go_on = |_, _| ControlFlow::Continue(());
+    let pushed = send(&bytes, &address, Some(folder.path()), &mut { go_on }).expect("sent");
+    assert_eq!(pushed.sent_bytes, bytes.len() as u64 - (4 << 20));
+    let state = state.lock().expect("no panic");
+    // Nothing came twice, and nothing is left to go on with.
+    assert!(state.blobs[0] == bytes);
+    assert_eq!((state.uploads.len(), state.received), (2, bytes.len()));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("listed").count(), 0);
+}
+
+#[test]
+fn an_upload_that_the_registry_has_forgotten_is_begun_anew() {
+    let bytes: Vec<u8> = (0..9_000_000_u32).map(|at| (at % 239) as u8).collect();
+    let (state, address) = start();
+    let folder = tempfile::tempdir().expect("a folder");
+    dies_after_a_piece(&bytes, &address, &state, folder.path());
+    state.lock().expect("no panic").forgets = true;
+    let go_on = |_, _| ControlFlow::Continue(());
+    let pushed = send(&bytes, &address, Some(folder.path()), &mut { go_on }).expect("sent");
+    assert_eq!(pushed.sent_bytes, bytes.len() as u64);
+    assert!(state.lock().expect("no panic").blobs[0] == bytes);
+}
+
+#[test]
+fn an_upload_that_is_refused_is_not_gone_on_with() {
+    let bytes = vec![9; 9_000_000];
+    let (state, address) = start();
+    let folder = tempfile::tempdir().expect("a folder");
+    state.lock().expect("no panic").takes = Some(1);
+    let go_on = |_, _| ControlFlow::Continue(());
+    let error = send(&bytes, &address, Some(folder.path()), &mut { go_on }).expect_err("refused");
+    assert!(matches!(error, PushError::Refused { .. }), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).expect("listed").count(), 0);
+    state.lock().expect("no panic").takes = None;
+    send(&bytes, &address, Some(folder.path()), &mut { go_on }).expect("sent");
+    assert!(state.lock().expect("no panic").blobs[0] == bytes);
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use hs_device::Medium;
 
+use super::background_fill::BackgroundFillFlag;
 use super::cache::CacheFlags;
 use super::image::ImageArg;
 use super::prefetch::PrefetchFlags;
@@ -30,6 +31,8 @@ pub(crate) struct Mount {
     pub prefetch: PrefetchFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
+    #[command(flatten)]
+    pub filling: BackgroundFillFlag,
     /// Read the image from an emulated medium.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,

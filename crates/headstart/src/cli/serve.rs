@@ -6,6 +6,7 @@ use clap::Args;
 use hs_device::Medium;
 use hs_serve::nbd::NbdAddress;
 
+use super::background_fill::BackgroundFillFlag;
 use super::cache::CacheFlags;
 use super::http::HttpFlags;
 use super::image::RemoteFlags;
@@ -45,6 +46,8 @@ pub(crate) struct Serve {
     pub serving: Serving,
     #[command(flatten)]
     pub cache: CacheFlags,
+    #[command(flatten)]
+    pub filling: BackgroundFillFlag,
     /// Print a summary as one JSON object at the end.
     #[arg(long)]
     pub json: bool,

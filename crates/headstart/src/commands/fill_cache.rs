@@ -16,6 +16,8 @@ use crate::cli::image::{ImageArg, RemoteFlags};
 use crate::show::{self, Bar};
 use crate::signals::Ends;
 
+/// Bytes of a request at most: a moment on most links, so that filling is polite between two of them.
+const REQUEST_BYTES: u64 = 4 << 20;
 /// How long the media of this machine's servers must have been left alone.
 const QUIET: Duration = Duration::from_millis(500);
 
@@ -43,7 +45,7 @@ pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> an
         let is_over = if now { ends.take().is_some() } else { !wait_for_quiet(&ends, &mut seen) };
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let report = hs_image::fill_cache(&image, &mut between)?;
+    let report = hs_image::fill_cache(&image, REQUEST_BYTES, &mut between)?;
     drop(bar);
     // What has come is on disk when nobody writes any more; whether it could be written is seen only there.
     drop(image);
@@ -77,7 +79,7 @@ fn is_kept(arg: &ImageArg) -> anyhow::Result<bool> {
     let mut arg = arg.clone();
     arg.remote.offline = true;
     let image = open_image(&arg)?;
-    Ok(hs_image::fill_cache(&image, &mut |_| ControlFlow::Break(()))?.is_complete)
+    Ok(hs_image::fill_cache(&image, REQUEST_BYTES, &mut |_| ControlFlow::Break(()))?.is_complete)
 }
 
 /// Waits until no server of this machine asks its medium for anything; false when a signal ends the waiting. `seen` is how

@@ -1,10 +1,10 @@
 //! `headstart lab`: one file a command.
 
 pub(crate) mod calibrate;
-mod direct;
 pub(crate) mod disk;
 pub(crate) mod experiments;
 pub(crate) mod media;
 pub(crate) mod predict;
+mod real_file;
 pub(crate) mod replay;
 pub(crate) mod trace;

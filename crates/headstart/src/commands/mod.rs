@@ -1,6 +1,7 @@
 //! One file a command.
 
 pub(crate) mod attach;
+mod background_fill;
 pub(crate) mod boot;
 pub(crate) mod build;
 pub(crate) mod disk_cache;

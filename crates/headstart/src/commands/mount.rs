@@ -16,6 +16,7 @@ use hs_serve::{HeldSession, MountFsOptions, MountedFs, Prefetching, ServedImage}
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::background_fill;
 use super::run::prefetching;
 use crate::cli::{Mount, PrefetchMode};
 use crate::medium::OnMedium;
@@ -160,6 +161,7 @@ impl Server<'_> {
     ) -> anyhow::Result<()> {
         let args = self.args;
         careful::take_care();
+        let filling = background_fill::start(args.filling, &args.image, served.disk())?;
         let socket = StatusSocket::offer(self.folder.as_ref());
         let words = format!("{} at {}", args.image.display(), args.dir.display());
         // A supervisor speaks to whoever manages the service, and to the parent.
@@ -190,6 +192,7 @@ impl Server<'_> {
             served: served.disk(),
             counters: Arc::clone(&on_medium.counters),
             retries: Arc::clone(&on_medium.retries),
+            filling: filling.as_ref(),
         };
         let answering = socket.as_ref().map(|socket| (socket, &subject));
         let ended = metrics::answered_meanwhile(

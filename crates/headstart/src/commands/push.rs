@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::open_image;
 use crate::cli::Push;
+use crate::own_folders::OwnFolders;
 use crate::remote::keyring;
 use crate::show::{self, Bar};
 use crate::signals::Ends;
@@ -48,7 +49,8 @@ pub(crate) fn run(args: &Push, quiet: bool) -> anyhow::Result<()> {
     };
     let pushed = match &args.address {
         Address::Registry(address) => {
-            let artifact = Artifact { file: &file, path, name: &name };
+            let unfinished = args.upload_state.clone().or_else(|| OwnFolders::STATE.find("uploads"));
+            let artifact = Artifact { file: &file, path, name: &name, unfinished: unfinished.as_deref() };
             registry::push(client, address, keyring.logins, artifact, &mut pushing)?
         }
         Address::Cloud(address) => {

@@ -8,12 +8,12 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats, NbdTls};
-use hs_serve::{Prefetching, ServedDisk};
+use hs_serve::{BackgroundFill, Prefetching, ServedDisk};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use super::serve_http;
+use super::{background_fill, serve_http};
 use crate::cli::cache::CacheSize;
 use crate::cli::image::{ImageArg, RemoteFlags};
 use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
@@ -36,6 +36,9 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     if args.serving.starts_supervisor() {
         let plan = Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {} };
         return supervisor::supervise(&plan);
+    }
+    if args.filling.fill && args.nbd.is_empty() {
+        bail!("--fill is for those who read disks (--nbd)");
     }
     let began = Instant::now();
     let signals = Ends::block()?;
@@ -187,6 +190,8 @@ impl Named {
 struct Served {
     named: Named,
     on_medium: OnMedium,
+    /// It ends before the disk does.
+    filling: Option<BackgroundFill>,
     disk: ServedDisk,
 }
 
@@ -206,7 +211,8 @@ impl Served {
         let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
         let config = on_medium.config(&config);
         let disk = ServedDisk::start(on_medium.store.clone(), &config, None)?;
-        Ok(Self { named, on_medium, disk })
+        let filling = background_fill::start(args.filling, &named.image, &disk)?;
+        Ok(Self { named, on_medium, filling, disk })
     }
 
     fn export(&self) -> Export {
@@ -237,6 +243,7 @@ impl Served {
             served: &self.disk,
             counters: self.on_medium.counters.clone(),
             retries: self.on_medium.retries.clone(),
+            filling: self.filling.as_ref(),
         }
     }
 

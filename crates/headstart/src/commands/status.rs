@@ -115,6 +115,11 @@ fn show(status: &Status) {
             fill.guard
         ));
     }
+    if let Some(fill) = &status.cache_fill {
+        let state = if fill.is_complete { "all of it is there" } else { "going on" };
+        let [done, total] = [fill.done_bytes, fill.total_bytes].map(size);
+        show::line(format_args!("  on disk   {done} of {total}; {state}"));
+    }
     show::line(format_args!(
         "  reads     {} for {}, {} waited {:.2} s in all, {:.1}% did not wait",
         status.demand_requests,

@@ -148,6 +148,7 @@ impl Serving<'_> {
             },
             served: self.filling.disk(),
             counters: self.on_medium.counters.clone(),
+            filling: None,
             retries: self.on_medium.retries.clone(),
         };
         let (progress, stats) = (self.filling.progress(), self.filling.stats());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use hs_image::Reader;
-use hs_serve::ServedDisk;
+use hs_serve::{BackgroundFill, FillProgress, ServedDisk};
 use hs_store::{Counters, RetryCounters};
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,8 @@ pub(crate) struct Status {
     pub nbd: Option<String>,
     /// How far a file is that fills itself; `dir` is that file.
     pub fill: Option<FillStatus>,
+    /// How far the cache on disk is filled; none when that was not asked for.
+    pub cache_fill: Option<CacheFillStatus>,
     /// Where its file system is mounted.
     pub fs: Option<PathBuf>,
     /// When it was mounted or exported, in seconds since 1970.
@@ -163,6 +165,25 @@ pub(crate) struct FillStatus {
     pub denied_readers: u64,
 }
 
+/// How far the cache on disk is filled with an image.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct CacheFillStatus {
+    /// Bytes of chunks that were gone through.
+    pub done_bytes: u64,
+    /// Bytes of the image, which has more than chunks.
+    pub total_bytes: u64,
+    /// Whether everything is there.
+    pub is_complete: bool,
+}
+
+impl CacheFillStatus {
+    fn of(filling: &BackgroundFill) -> Self {
+        let FillProgress { done_bytes, total_bytes, is_complete } = filling.progress();
+        Self { done_bytes, total_bytes, is_complete }
+    }
+}
+
 /// What does not change while the server lasts, and where the rest is asked for.
 pub(crate) struct Subject<'a> {
     /// What does not change.
@@ -173,6 +194,8 @@ pub(crate) struct Subject<'a> {
     pub counters: Arc<Counters>,
     /// What had to be asked for again.
     pub retries: Arc<RetryCounters>,
+    /// Who fills the cache on disk, if anybody does.
+    pub filling: Option<&'a BackgroundFill>,
 }
 
 impl Subject<'_> {
@@ -197,6 +220,7 @@ impl Subject<'_> {
                 end_reason: driver.ended().map(|reason| reason.as_str().to_owned()),
             },
             cache: CacheStatus::of(reader),
+            cache_fill: self.filling.map(CacheFillStatus::of),
             queue: QueueStatus::of(reader),
             demand_requests: stats.demand_requests,
             demand_bytes: stats.demand_bytes,

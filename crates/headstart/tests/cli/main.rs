@@ -1,6 +1,7 @@
 //! The built program, as people and scripts use it.
 
 mod addresses;
+mod background_fill;
 mod bad_sectors;
 mod boots;
 mod cache;

@@ -6,21 +6,23 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 
-use crate::scene::{Ran, START, Scene, has_tools, machine_has, run, wait_until};
+use rustix::process::Signal;
+
+use crate::scene::{Ran, Running, START, Scene, has_tools, machine_has, run, wait_until};
 use crate::web::remote;
 
-const REGISTRY: &str = "docker-registry";
+pub(crate) const REGISTRY: &str = "docker-registry";
 const CACHE: &str = "--disk-cache=cache";
 const SECRET: &str = "pa55-w0rd-secret";
 /// bcrypt of the secret, at its least cost: what `htpasswd -B` writes.
 const HTPASSWD: &str = "me:$2b$05$abcdefghijklmnopqrstuuTmAJrcKp55TowDW..MFIrZusWvvGGpq\n";
 
 /// One registry, which keeps what it is sent in the scene.
-struct Registry {
+pub(crate) struct Registry {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
     log: std::path::PathBuf,
 }
 
@@ -35,6 +37,11 @@ impl Registry {
             fs::write(scene.path("htpasswd"), HTPASSWD).expect("written");
             config += &format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", scene.arg("htpasswd"));
         }
+        Self::start_with(scene, &config)
+    }
+
+    /// Starts it with this configuration, which says a port of 127.0.0.1.
+    pub(crate) fn start_with(scene: &Scene, config: &str) -> Self {
         fs::write(scene.path("registry.yml"), config).expect("written");
         let log = scene.path("registry.log");
         let file = fs::File::options().create(true).append(true).open(&log).expect("a file");
@@ -111,7 +118,7 @@ fn an_image_is_sent_once_and_read_lazily() {
     let disk = scene.image("a.hsi", 600, 71);
     let registry = Registry::start(&scene, false);
     let url = registry.url("images/demo:1");
-    let sent = run_here(&scene, &["push", "a.hsi", &url, "--json"]).ok().json();
+    let sent = run_here(&scene, &["push", "--upload-state=state", "a.hsi", &url, "--json"]).ok().json();
     assert_eq!(
         (sent["was_there"].as_bool(), sent["sent_bytes"].as_u64()),
         (Some(false), sent["bytes"].as_u64())
@@ -122,11 +129,16 @@ fn an_image_is_sent_once_and_read_lazily() {
     let uploads = registry.requests("PATCH");
     assert!(uploads > 0, "{}", registry.said());
     // Under another tag: the blob is there.
-    let again = run_here(&scene, &["push", "a.hsi", &registry.url("images/demo:2"), "--json"]).ok().json();
+    let again = run_here(
+        &scene,
+        &["push", "--upload-state=state", "a.hsi", &registry.url("images/demo:2"), "--json"],
+    )
+    .ok()
+    .json();
     assert_eq!((again["was_there"].as_bool(), again["sent_bytes"].as_u64()), (Some(true), Some(0)));
     registry.wait_requests("PUT", 4);
     assert_eq!((registry.requests("PATCH"), &again["digest"]), (uploads, &sent["digest"]));
-    let shown = run_here(&scene, &["push", "a.hsi", &url]).ok();
+    let shown = run_here(&scene, &["push", "--upload-state=state", "a.hsi", &url]).ok();
     assert_eq!(shown.stdout.trim(), format!("{url}#{name}"));
 
     export(&scene, &format!("{url}#{name}"), &[]).ok();
@@ -160,7 +172,9 @@ fn what_is_not_there_is_told() {
     let scene = Scene::new();
     scene.image("a.hsi", 40, 72);
     let registry = Registry::start(&scene, false);
-    let sent = run_here(&scene, &["push", "a.hsi", &registry.url("demo"), "--json"]).ok().json();
+    let sent = run_here(&scene, &["push", "--upload-state=state", "a.hsi", &registry.url("demo"), "--json"])
+        .ok()
+        .json();
     let name = sent["image"].as_str().expect("a name").to_owned();
     let other = format!("hs1-{}", "ab".repeat(32));
     export(&scene, &registry.url("demo:none"), &[]).fails(1, &["demo:none", "404", "MANIFEST_UNKNOWN"]);
@@ -168,8 +182,11 @@ fn what_is_not_there_is_told() {
     export(&scene, &format!("{}#{other}", registry.url("demo")), &[]).fails(1, &[&other, &name]);
     let digest = format!("sha256:{}", "ab".repeat(32));
     export(&scene, &format!("{}@{digest}", registry.url("demo")), &[]).fails(1, &["404"]);
-    run_here(&scene, &["push", "a.hsi", &format!("{}@{digest}", registry.url("demo"))])
-        .fails(1, &[&digest, sent["digest"].as_str().expect("one")]);
+    run_here(
+        &scene,
+        &["push", "--upload-state=state", "a.hsi", &format!("{}@{digest}", registry.url("demo"))],
+    )
+    .fails(1, &[&digest, sent["digest"].as_str().expect("one")]);
     // Somebody with access to its disk changes the manifest: its digest tells.
     let hex = sent["digest"].as_str().and_then(|digest| digest.strip_prefix("sha256:")).expect("a digest");
     let blob =
@@ -192,7 +209,7 @@ fn logins_are_those_of_docker_and_stay_secret() {
     let disk = scene.image("a.hsi", 200, 73);
     let registry = Registry::start(&scene, true);
     let (url, host) = (registry.url("demo"), format!("127.0.0.1:{}", registry.port));
-    run_here(&scene, &["push", "a.hsi", &url]).fails(1, &[&host, "wants a login"]);
+    run_here(&scene, &["push", "--upload-state=state", "a.hsi", &url]).fails(1, &[&host, "wants a login"]);
     export(&scene, &url, &[]).fails(1, &[&host, "wants a login"]);
 
     fs::create_dir_all(scene.path("home/.docker")).expect("a folder");
@@ -201,9 +218,10 @@ fn logins_are_those_of_docker_and_stay_secret() {
         fs::write(scene.path("home/.docker/config.json"), text).expect("written");
     };
     login("me", "wrong");
-    run_here(&scene, &["push", "a.hsi", &url]).fails(1, &[&host, "refuses this login"]);
+    run_here(&scene, &["push", "--upload-state=state", "a.hsi", &url])
+        .fails(1, &[&host, "refuses this login"]);
     login("me", SECRET);
-    let sent = run_here(&scene, &["-vvv", "push", "a.hsi", &url]).ok();
+    let sent = run_here(&scene, &["-vvv", "push", "--upload-state=state", "a.hsi", &url]).ok();
     let read = export(&scene, &url, &["-vvv"]).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
     // As it is, and as it goes over the wire.
@@ -237,7 +255,8 @@ fn a_program_starts_from_a_registry() {
     let scene = Scene::new();
     scene.root("root.hsi");
     let registry = Registry::start(&scene, false);
-    let address = run_here(&scene, &["push", "root.hsi", &registry.url("root")]).ok().stdout;
+    let address =
+        run_here(&scene, &["push", "--upload-state=state", "root.hsi", &registry.url("root")]).ok().stdout;
     let ran = run_here(&scene, &["run", address.trim(), CACHE, "--", "/bin/cat", "/etc/motd"]).ok();
     assert_eq!(ran.stdout, "hello from the image\n");
     drop(registry);
@@ -293,11 +312,72 @@ fn an_upload_survives_a_cut_connection() {
     let registry = Registry::start(&scene, false);
     let (port, has_cut) = cutting(registry.port, 5 << 20);
     let address = format!("oci+http://127.0.0.1:{port}/demo");
-    run_here(&scene, &["push", "a.hsi", &address]).ok();
+    run_here(&scene, &["push", "--upload-state=state", "a.hsi", &address]).ok();
     assert!(has_cut.load(SeqCst));
     registry.wait_requests("PUT", 3);
     // This registry loses an upload of which a piece has come in part, so one more is begun.
     assert!(registry.requests("POST") <= 3, "{}", registry.said());
+    export(&scene, &address, &[]).ok();
+    assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+}
+
+/// Hands connections on to `to`, but not the second piece of an upload: that waits until whoever sends it is gone.
+fn holding(to: u16) -> (u16, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let (holds, pieces) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let held = Arc::clone(&holds);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let Ok(mut client) = client else { return };
+            let mut server = TcpStream::connect(("127.0.0.1", to)).expect("the registry");
+            let (mut from_server, mut to_client) =
+                (server.try_clone().expect("one"), client.try_clone().expect("one"));
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut from_server, &mut to_client);
+                let _ = to_client.shutdown(Shutdown::Both);
+            });
+            let (held, pieces) = (Arc::clone(&held), Arc::clone(&pieces));
+            std::thread::spawn(move || {
+                let mut buffer = vec![0; 16 << 10];
+                while let Ok(read) = client.read(&mut buffer) {
+                    // A request begins when the answer to the one before has come, so its head begins a read.
+                    if buffer[..read].starts_with(b"PATCH ") && pieces.fetch_add(1, SeqCst) == 1 {
+                        held.store(true, SeqCst);
+                        let _ = std::io::copy(&mut client, &mut std::io::sink());
+                        break;
+                    }
+                    if read == 0 || server.write_all(&buffer[..read]).is_err() {
+                        break;
+                    }
+                }
+                let _ = server.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    (port, holds)
+}
+
+#[test]
+fn a_later_push_goes_on_with_an_upload() {
+    if !has_tools(&[REGISTRY]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("a.hsi", 4600, 75);
+    let registry = Registry::start(&scene, false);
+    let (port, holds) = holding(registry.port);
+    let address = format!("oci+http://127.0.0.1:{port}/demo");
+    let push = ["push", "--upload-state=state", "a.hsi", &address, "--json"];
+    let pushing = Running::start_command(program(&scene, &push));
+    wait_until("the second piece is on its way", || holds.load(SeqCst));
+    pushing.signal(Signal::KILL);
+    assert!(!pushing.end().0.success());
+    assert_eq!(fs::read_dir(scene.path("state")).expect("noted").count(), 1);
+    let pushed = run_here(&scene, &push).ok().json();
+    let [bytes, sent] = ["bytes", "sent_bytes"].map(|key| pushed[key].as_u64().expect("a number"));
+    assert_eq!(sent, bytes - (4 << 20), "{pushed}");
+    assert_eq!(fs::read_dir(scene.path("state")).expect("listed").count(), 0);
     export(&scene, &address, &[]).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
 }

@@ -16,20 +16,20 @@ use tokio::sync::oneshot;
 use crate::scene::{Ran, Running, Scene, machine_has, wait_until};
 use crate::web::remote;
 
-const KEY: &str = "AKIDTESTTESTTEST";
-const SECRET: &str = "s3cr3t-s3cr3t-s3cr3t-s3cr3t";
+pub(crate) const KEY: &str = "AKIDTESTTESTTEST";
+pub(crate) const SECRET: &str = "s3cr3t-s3cr3t-s3cr3t-s3cr3t";
 const CACHE: &str = "--disk-cache=cache";
 
 /// A store with one bucket, `images`, in a folder of the scene.
-struct Store {
+pub(crate) struct Store {
     /// Its thread ends when this is dropped, and with it all connections.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    endpoint: String,
+    pub(crate) endpoint: String,
 }
 
 impl Store {
-    fn start(scene: &Scene) -> Self {
+    pub(crate) fn start(scene: &Scene) -> Self {
         fs::create_dir_all(scene.path("s3/images")).expect("a bucket");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let mut builder = S3ServiceBuilder::new(FileSystem::new(scene.path("s3")).expect("a folder"));

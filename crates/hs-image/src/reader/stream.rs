@@ -13,7 +13,7 @@ use super::memory::Key;
 use super::{Asker, Bytes, Reader};
 use crate::ImageError;
 
-/// The stream's turn at the medium.
+/// The turn at the medium of whoever reads it by himself: the stream, or who fills a cache.
 pub struct StreamTurn<'a> {
     turn: Turn<'a>,
 }
@@ -82,7 +82,15 @@ impl Reader {
         Some(StreamTurn { turn })
     }
 
-    /// Whoever waits in [`Reader::stream_turn`] looks whether he gives up.
+    /// Waits for a turn to fetch about this range of the file, which nobody has asked for: it comes after everything that somebody has.
+    /// Otherwise as [`Reader::stream_turn`].
+    pub fn fill_turn(&self, range: ByteRange, gives_up: impl Fn() -> bool) -> Option<StreamTurn<'_>> {
+        let nobody = Asker { client: ClientKey::NOBODY, class: Class::Fill };
+        let turn = self.shared.jobs.enter(nobody, range, gives_up)?;
+        Some(StreamTurn { turn })
+    }
+
+    /// Whoever waits in [`Reader::stream_turn`] or [`Reader::fill_turn`] looks whether he gives up.
     pub fn wake_stream(&self) {
         self.shared.jobs.wake_guests();
     }

@@ -22,6 +22,7 @@ mod login;
 mod manifest;
 mod push;
 mod sha256;
+mod unfinished;
 
 pub use address::{Reference, RegistryAddress};
 pub use blob::RegistryImage;

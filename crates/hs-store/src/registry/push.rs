@@ -17,6 +17,7 @@ use super::address::{Reference, RegistryAddress};
 use super::login::Logins;
 use super::manifest::{EMPTY, MANIFEST_TYPE, Manifest};
 use super::sha256::{Running, Sha256};
+use super::unfinished::Unfinished;
 use crate::http::{Answer, HttpClient, HttpError, Patience};
 use crate::{Clock, Monotonic, PushError, Pushed, Pushing};
 
@@ -32,6 +33,8 @@ pub struct Artifact<'a> {
     pub path: &'a Path,
     /// The image's own name, `hs1-…`.
     pub name: &'a str,
+    /// The folder where uploads that are under way are noted, so that a later process goes on with them.
+    pub unfinished: Option<&'a Path>,
 }
 
 /// Sends an image: what of it is not there, then the manifest, which is what a tag then means.
@@ -51,9 +54,7 @@ pub fn push(
     let mut sending = Sending { access: &access, jitter: Prng::new(seed()), clock: Monotonic::new() };
     let refused = |source| PushError::Refused { address: address.to_string(), source };
     let there = sending.try_often(|access| exists(access, blob)).map_err(refused)?;
-    if !there {
-        sending.send_file(artifact, blob, size, pushing)?;
-    }
+    let sent_bytes = if there { 0 } else { sending.send_file(artifact, blob, size, pushing)? };
     pushing(size, size).is_break();
     sending.try_often(send_empty).map_err(refused)?;
     let title = artifact.path.file_name().unwrap_or_default().to_string_lossy();
@@ -66,7 +67,7 @@ pub fn push(
         return Err(refused(HttpError::Digest { expected: wanted.to_string(), found: digest.to_string() }));
     }
     sending.try_often(|access| send_manifest(access, &text)).map_err(refused)?;
-    Ok(Pushed { sent_bytes: if there { 0 } else { size }, digest: Some(digest.to_string()) })
+    Ok(Pushed { sent_bytes, digest: Some(digest.to_string()) })
 }
 
 /// No secret, only different in different processes.
@@ -237,20 +238,24 @@ impl Sending<'_> {
         Ok(())
     }
 
-    /// Sends the blob in pieces. After a fault it goes on where the registry says that it stands.
+    /// Sends the blob in pieces, from where an earlier process has come to. After a fault it goes on where the registry says that it stands. Gives how
+    /// many bytes were missing.
     fn send_file(
         &mut self,
         artifact: Artifact<'_>,
         digest: Sha256,
         size: u64,
         pushing: &mut Pushing<'_>,
-    ) -> Result<(), PushError> {
+    ) -> Result<u64, PushError> {
         let access = self.access;
         let refused = |source| PushError::Refused { address: access.address().to_string(), source };
-        let mut upload = self.try_often(Upload::begin).map_err(refused)?;
-        let (mut at, mut done) = (0, 0);
+        let unfinished = Unfinished::of(artifact.unfinished, access.address(), digest);
+        let (mut upload, mut at) = self.recall(&unfinished, size).map_err(refused)?;
+        let (mut done, first) = (0, at);
         while at < size {
+            unfinished.note(&upload.place, upload.least_bytes);
             if pushing(at, size).is_break() {
+                unfinished.forget();
                 upload.give_up(access);
                 return Err(PushError::Interrupted { address: access.address().to_string() });
             }
@@ -263,17 +268,35 @@ impl Sending<'_> {
             match upload.send(access, at, &piece.into()) {
                 Ok(()) => (at, done) = (at + length, 0),
                 Err(error) => {
+                    if !error.is_transient() {
+                        unfinished.forget();
+                    }
                     self.pause(&mut done, error).map_err(refused)?;
                     at = self.resume(&mut upload).map_err(refused)?;
                 }
             }
         }
         let finished = self.try_often(|access| upload.finish(access, digest, &[]));
+        // What ends with another digest is not gone on with either.
+        unfinished.forget();
         // An end whose answer was lost is one all the same.
         match finished {
             Err(error) if !exists(access, digest).unwrap_or(false) => Err(refused(error)),
-            _ => Ok(()),
+            _ => Ok(size - first),
         }
+    }
+
+    /// The upload that an earlier process has begun, and how far it is; a new one when there is none, or the registry will not go on with it.
+    fn recall(&mut self, unfinished: &Unfinished, size: u64) -> Result<(Upload, u64), HttpError> {
+        if let Some((place, least_bytes)) = unfinished.recall() {
+            let mut upload = Upload { place, least_bytes };
+            match self.try_often(|access| upload.stands_at(access)) {
+                Ok(at) if at <= size => return Ok((upload, at)),
+                Ok(_) | Err(HttpError::Refused { .. }) => unfinished.forget(),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((self.try_often(Upload::begin)?, 0))
     }
 
     /// Where to go on: an upload that the registry has forgotten is begun anew.

@@ -15,12 +15,18 @@ pub(crate) struct LabReplay {
     /// The model on which it is replayed, in virtual time.
     #[arg(long, value_name = "M", value_parser = MediumParser, required_unless_present = "on", conflicts_with = "on")]
     pub medium: Option<Medium>,
-    /// A file or a device on which it is replayed for real, around the page cache. It is only read: writes are left out.
+    /// A file or a device on which it is replayed for real, around the page cache unless --cached. It is only read: writes are left out.
     #[arg(long, value_name = "PATH")]
     pub on: Option<PathBuf>,
     /// So many requests are under way all the time, whatever the times in the trace; else they are made when it says, where it does.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub depth: Option<u32>,
+    /// Replay a recorded start only as far as the program was ready.
+    #[arg(long)]
+    pub until_ready: bool,
+    /// Read through the page cache, as a guest reads its disk: what was pushed into it is found there.
+    #[arg(long, requires = "on")]
+    pub cached: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

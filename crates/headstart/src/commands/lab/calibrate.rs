@@ -9,7 +9,7 @@ use hs_device::{Model, write_model_file};
 use hs_lab::calibration::{Burst, Course, FITTED, Measured, PROBES, Places, Probe, fit, modelled};
 use serde_json::{Value, json};
 
-use super::direct::{Aligned, DirectFile};
+use super::real_file::{Aligned, RealFile};
 use crate::cli::LabCalibrate;
 use crate::commands::write_whole;
 use crate::show;
@@ -22,7 +22,7 @@ const MOST_READS: u64 = 200_000;
 /// Probes a device, and fits a model of it.
 pub(crate) fn run(args: &LabCalibrate, quiet: bool) -> anyhow::Result<()> {
     check(&args.path)?;
-    let file = Arc::new(DirectFile::open(&args.path)?);
+    let file = Arc::new(RealFile::direct(&args.path)?);
     if file.bytes() < LEAST_BYTES {
         bail!(
             "{} has {} bytes: at least {LEAST_BYTES} are needed to probe it",
@@ -169,7 +169,7 @@ fn check(path: &Path) -> anyhow::Result<()> {
 
 /// Reads as the probe says until its time is over.
 fn measure(
-    file: &Arc<DirectFile>,
+    file: &Arc<RealFile>,
     probe: Probe,
     args: &LabCalibrate,
 ) -> anyhow::Result<(Measured, Option<Burst>)> {

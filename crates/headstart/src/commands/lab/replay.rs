@@ -10,7 +10,7 @@ use hs_lab::{Histogram, Pace, Replay, ReplayOutcome, Replayed};
 use hs_trace::{BlockLog, BlockLogKind, BlockRequest, Profile};
 use serde_json::{Value, json};
 
-use super::direct::{DirectFile, Readers};
+use super::real_file::{Readers, RealFile};
 use crate::cli::LabReplay;
 use crate::show;
 
@@ -24,6 +24,11 @@ const ENDLESS_BYTES: u64 = 1 << 62;
 /// Replays a trace on a model, or on a real file or device.
 pub(crate) fn run(args: &LabReplay) -> anyhow::Result<()> {
     let mut trace = Trace::open(&args.trace)?;
+    if args.until_ready {
+        trace
+            .end_when_ready()
+            .with_context(|| format!("replay {} until it is ready", args.trace.display()))?;
+    }
     let pace = match args.depth {
         Some(depth) => Pace::Depth(depth),
         None if trace.has_times() => Pace::Recorded,
@@ -31,7 +36,10 @@ pub(crate) fn run(args: &LabReplay) -> anyhow::Result<()> {
     };
     let outcome = match (&args.medium, &args.on) {
         (Some(medium), _) => on_model(medium, pace, &mut trace)?,
-        (None, Some(path)) => for_real(path, pace, &mut trace)?,
+        (None, Some(path)) => {
+            let file = if args.cached { RealFile::cached(path)? } else { RealFile::direct(path)? };
+            for_real(file, path, pace, &mut trace)?
+        }
         (None, None) => bail!("give a --medium, or a file or device with --on"),
     };
     let on = args.medium.map_or_else(|| "the device".to_owned(), |medium| medium.to_string());
@@ -95,8 +103,7 @@ fn on_model(medium: &Medium, pace: Pace, trace: &mut Trace) -> anyhow::Result<Re
     Ok(replay.finish())
 }
 
-fn for_real(path: &Path, pace: Pace, trace: &mut Trace) -> anyhow::Result<ReplayOutcome> {
-    let file = DirectFile::open(path)?;
+fn for_real(file: RealFile, path: &Path, pace: Pace, trace: &mut Trace) -> anyhow::Result<ReplayOutcome> {
     let depth = match pace {
         Pace::Recorded => RECORDED_DEPTH,
         Pace::Depth(depth) => depth,
@@ -149,6 +156,14 @@ impl Trace {
             *first = Some(request);
         }
         Ok(trace)
+    }
+
+    /// Leaves out what was read after the recorded program was ready.
+    fn end_when_ready(&mut self) -> anyhow::Result<()> {
+        let Self::Profile(profile) = self else { bail!("only a profile knows when its program was ready") };
+        let ready = profile.ready.context("nobody told the recorder when the program was ready")?;
+        profile.reads.retain(|read| read.at <= ready);
+        Ok(())
     }
 
     fn has_times(&self) -> bool {

@@ -1,4 +1,4 @@
-//! Reads of a real file or device around the page cache, and nothing but reads.
+//! Reads of a real file or device, around the page cache or through it, and nothing but reads.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -20,23 +20,37 @@ const ALIGN: u64 = 4096;
 const MAX_READ_BYTES: u64 = 64 << 20;
 
 /// A file or a device, opened for reading only.
-pub(super) struct DirectFile {
+pub(super) struct RealFile {
     file: File,
     bytes: u64,
     name: String,
 }
 
-impl DirectFile {
+impl RealFile {
     /// Opens `path` around the page cache.
-    pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
+    pub(super) fn direct(path: &Path) -> anyhow::Result<Self> {
+        let wanted = "around the page cache (direct I/O, for reading only)";
+        Self::open(path, libc::O_DIRECT, wanted)
+    }
+
+    /// Opens `path` as a guest's disk is: what lies in the page cache is read there.
+    pub(super) fn cached(path: &Path) -> anyhow::Result<Self> {
+        let file = Self::open(path, 0, "for reading")?;
+        // What is replayed are the requests of a kernel that has read ahead, or was told not to.
+        if let Err(error) = rustix::fs::fadvise(&file.file, 0, None, rustix::fs::Advice::Random) {
+            log::debug!("{}: the kernel reads ahead: {error}", file.name);
+        }
+        Ok(file)
+    }
+
+    fn open(path: &Path, flags: i32, wanted: &str) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         let kind = std::fs::metadata(path).with_context(|| format!("open {name}"))?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             bail!("{name} is neither a file nor a block device: there is nothing to read at an address");
         }
-        let opened = File::options().read(true).custom_flags(libc::O_DIRECT | libc::O_CLOEXEC).open(path);
-        let file = opened
-            .with_context(|| format!("open {name} around the page cache (direct I/O, for reading only)"))?;
+        let opened = File::options().read(true).custom_flags(flags | libc::O_CLOEXEC).open(path);
+        let file = opened.with_context(|| format!("open {name} {wanted}"))?;
         let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))
             .with_context(|| format!("find the size of {name}"))?;
         if bytes < ALIGN {
@@ -126,7 +140,7 @@ pub(super) struct Readers {
 
 impl Readers {
     /// Starts so many.
-    pub(super) fn start(file: DirectFile, threads: usize) -> anyhow::Result<Self> {
+    pub(super) fn start(file: RealFile, threads: usize) -> anyhow::Result<Self> {
         let file = Arc::new(file);
         let (queue, due) = bounded(BATCHES);
         let source = Arc::new(Mutex::new(Source { due, batch: Vec::new().into_iter() }));
@@ -145,15 +159,20 @@ impl Readers {
 
     /// Has something read: not before the time `at` since the beginning, for which it waits, or as soon as somebody can.
     pub(super) fn ask(&mut self, range: ByteRange, at: Option<Nanos>) -> anyhow::Result<()> {
-        if let Some(at) = at {
-            let pause = at.saturating_sub(self.began.elapsed().into());
+        let pause = at.map_or(Nanos::ZERO, |at| at.saturating_sub(self.began.elapsed().into()));
+        if pause > Nanos::ZERO {
+            // Those that are due are not kept waiting. While there are more of them, they go together.
+            self.hand_over()?;
             std::thread::sleep(pause.into());
         }
         self.gathered.push(Due { range, at });
-        if at.is_some() || self.gathered.len() >= BATCH { self.hand_over() } else { Ok(()) }
+        if self.gathered.len() >= BATCH { self.hand_over() } else { Ok(()) }
     }
 
     fn hand_over(&mut self) -> anyhow::Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
         self.queue.send(std::mem::take(&mut self.gathered)).ok().context("nobody reads any more")
     }
 
@@ -191,7 +210,7 @@ impl Source {
     }
 }
 
-fn work(file: &DirectFile, source: &Mutex<Source>, began: Instant) -> anyhow::Result<ReadOutcome> {
+fn work(file: &RealFile, source: &Mutex<Source>, began: Instant) -> anyhow::Result<ReadOutcome> {
     let mut outcome = ReadOutcome::default();
     let mut buffer = Aligned::default();
     loop {

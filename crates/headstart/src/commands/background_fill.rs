@@ -1,0 +1,33 @@
+//! `--fill` of the servers of disks.
+
+use anyhow::bail;
+use hs_serve::{BackgroundFill, ServedDisk};
+use hs_units::ByteSize;
+
+use crate::cli::background_fill::BackgroundFillFlag;
+use crate::cli::image::ImageArg;
+use crate::remote::CacheFolder;
+
+/// Begins to fill the cache, if that is asked for.
+pub(super) fn start(
+    flag: BackgroundFillFlag,
+    image: &ImageArg,
+    disk: &ServedDisk,
+) -> anyhow::Result<Option<BackgroundFill>> {
+    if !flag.fill {
+        return Ok(None);
+    }
+    let shown = image.display();
+    if image.file().is_some() {
+        bail!("--fill: {shown} is a file: only what lies elsewhere is kept");
+    }
+    let Some(folder) = CacheFolder::of(image.remote.disk_cache.as_deref()) else {
+        bail!("--fill needs the cache on disk, and there is none");
+    };
+    let [needed, limit] = [disk.reader().image().superblock().image_bytes, folder.limit_bytes()];
+    if needed > limit {
+        let [needed, limit] = [needed, limit].map(ByteSize);
+        bail!("--fill: {shown} has {needed}, and the cache may take {limit} (`headstart cache limit`)");
+    }
+    Ok(Some(BackgroundFill::start(disk.reader(), disk.driver())?))
+}

@@ -1,0 +1,179 @@
+//! Filling the cache on disk with what nobody has asked for, by the server of a disk: it knows best when its readers leave the medium alone.
+//!
+//! It begins when the prefetch has ended, asks for a little at a time, each in the lowest class of the reader's queue, and only
+//! when no reader has waited for the medium for [`QUIET`]. What is kept is not fetched again, so a server that takes over goes on.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hs_image::{FillReport, Progress, Reader, fill_cache};
+use hs_units::ByteRange;
+use parking_lot::{Condvar, Mutex};
+
+use crate::{Driver, ServeError};
+
+/// How long nobody must have waited for the medium.
+const QUIET: Duration = Duration::from_millis(500);
+/// How often that is looked at.
+const LOOKS_EVERY: Duration = Duration::from_millis(100);
+/// Bytes of a request: a reader who comes meanwhile has to share the link with so much.
+const REQUEST_BYTES: u64 = 512 << 10;
+/// How long to leave a medium alone that has failed.
+const FAULT_PAUSE: Duration = Duration::from_secs(60);
+
+/// How far the filling is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FillProgress {
+    /// Bytes of chunks that were gone through: fetched, or there already.
+    pub done_bytes: u64,
+    /// Bytes of the image's file, which has more than chunks.
+    pub total_bytes: u64,
+    /// Whether everything is there.
+    pub is_complete: bool,
+}
+
+/// Fills the cache until everything is there, or this is dropped.
+pub struct BackgroundFill {
+    filling: Arc<Filling>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Filling {
+    reader: Arc<Reader>,
+    driver: Arc<Driver>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    progress: FillProgress,
+    stopped: bool,
+}
+
+impl BackgroundFill {
+    /// Begins. The reader's image must have a cache on disk.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(reader: &Arc<Reader>, driver: &Arc<Driver>) -> Result<Self, ServeError> {
+        let filling = Arc::new(Filling {
+            reader: Arc::clone(reader),
+            driver: Arc::clone(driver),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let thread = std::thread::Builder::new()
+            .name("hs-fill-cache".to_owned())
+            .spawn({
+                let filling = Arc::clone(&filling);
+                move || filling.run()
+            })
+            .map_err(|source| ServeError::Io {
+                action: "start a thread for",
+                path: "filling the cache".into(),
+                source,
+            })?;
+        Ok(Self { filling, thread: Some(thread) })
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> FillProgress {
+        self.filling.state.lock().progress
+    }
+}
+
+impl Drop for BackgroundFill {
+    fn drop(&mut self) {
+        self.filling.state.lock().stopped = true;
+        self.filling.changed.notify_all();
+        self.filling.reader.wake_stream();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Filling {
+    fn run(&self) {
+        let mut has_complained = false;
+        while !self.is_stopped() {
+            match self.fill() {
+                Ok(report) => {
+                    if report.is_complete {
+                        self.state.lock().progress.is_complete = true;
+                        log::info!(
+                            "the cache has all of the image: {} bytes were fetched, {} were there",
+                            report.fetched_bytes,
+                            report.kept_bytes
+                        );
+                    }
+                    return;
+                }
+                Err(error) => {
+                    let level = if std::mem::replace(&mut has_complained, true) {
+                        log::Level::Debug
+                    } else {
+                        log::Level::Warn
+                    };
+                    log::log!(
+                        level,
+                        "the cache is not filled any further for {} s: {error}",
+                        FAULT_PAUSE.as_secs()
+                    );
+                    let _ = self.pause(FAULT_PAUSE);
+                }
+            }
+        }
+    }
+
+    fn fill(&self) -> Result<FillReport, hs_image::ImageError> {
+        // The turn of the request that is under way ends when the next one wants to begin.
+        let mut turn = None;
+        let mut seen = None;
+        let mut between = |progress: Progress| {
+            turn = None;
+            {
+                let mut state = self.state.lock();
+                state.progress.done_bytes = progress.done_bytes;
+                state.progress.total_bytes = progress.total_bytes;
+            }
+            self.wait_for_quiet(&mut seen)?;
+            let range = ByteRange::new(progress.done_bytes, REQUEST_BYTES);
+            turn = self.reader.fill_turn(range, || self.is_stopped());
+            if turn.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        fill_cache(self.reader.image(), REQUEST_BYTES, &mut between)
+    }
+
+    /// Waits until the prefetch has ended and no reader has waited for the medium for a while; breaks when the filling is to end. `seen` is how
+    /// many had, and since when.
+    fn wait_for_quiet(&self, seen: &mut Option<(u64, Instant)>) -> ControlFlow<()> {
+        loop {
+            let waited = self.reader.stats().waited_requests;
+            let has_streamed = self.driver.ended().is_some();
+            match seen {
+                Some((before, since)) if *before == waited && has_streamed => {
+                    if since.elapsed() >= QUIET {
+                        return ControlFlow::Continue(());
+                    }
+                }
+                _ => *seen = Some((waited, Instant::now())),
+            }
+            self.pause(LOOKS_EVERY)?;
+        }
+    }
+
+    fn pause(&self, pause: Duration) -> ControlFlow<()> {
+        let mut state = self.state.lock();
+        let _ = self.changed.wait_while_for(&mut state, |state| !state.stopped, pause);
+        if state.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+}
