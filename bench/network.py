@@ -117,22 +117,27 @@ def main():
         while True:
             near, _ = listener.accept()
             far = socket.create_connection((SERVER, PORT))
+            # The kernel has said yes already, before anything was heard from afar; so what the client sends first, which on a real
+            # link would wait for that, is late by a round trip more.
             for one, other in ((near, far), (far, near)):
                 one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 # So much may be under way: a second of 100 Mbit/s.
                 late = queue.Queue(maxsize=200)
-                threading.Thread(target=take, args=(one, late, delay), daemon=True).start()
+                handshake = 2 * delay if one is near else 0
+                threading.Thread(target=take, args=(one, late, delay, handshake), daemon=True).start()
                 threading.Thread(target=give, args=(other, late), daemon=True).start()
 
 
-def take(source, late, delay):
+def take(source, late, delay, handshake):
+    """What comes is due after the delay, and nothing before the handshake would have been over."""
+    begins = time.monotonic() + handshake
     piece = b"-"
     while piece:
         try:
             piece = source.recv(64 << 10)
         except OSError:
             piece = b""
-        late.put((time.monotonic() + delay, piece))
+        late.put((max(time.monotonic(), begins) + delay, piece))
 
 
 def give(target, late):
@@ -149,8 +154,8 @@ def give(target, late):
 
 @contextmanager
 def relay(server, delay_s):
-    """A relay beside the server through which each request takes twice `delay_s` longer; gives its port. Connecting to it
-    takes no longer."""
+    """A relay beside the server through which each request takes twice `delay_s` longer, and the first of a connection as much again, as
+    connecting would; gives its port."""
     process = subprocess.Popen(["ip", "netns", "exec", server, sys.executable, __file__, str(delay_s)],
                                stdout=subprocess.PIPE, text=True)
     try:

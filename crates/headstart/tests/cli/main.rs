@@ -22,6 +22,7 @@ mod nbd;
 mod nbd_reconnect;
 mod nbd_tls;
 mod network_faults;
+mod network_trust;
 mod prefetch_rate;
 mod qemu_boots;
 mod qemu_kernels;

@@ -98,7 +98,7 @@ fn a_start_under_faults_reads_what_is_right_or_fails() {
         fs::remove_dir_all(scene.path(&cache)).expect("removed");
     }
     let (seen, mishaps) = server.counts();
-    println!("{whole} starts were whole, {failed} failed; {mishaps} of {seen} requests went wrong");
+    eprintln!("{whole} starts were whole, {failed} failed; {mishaps} of {seen} requests went wrong");
     assert!(mishaps > 0);
     scene.wait_until_clean();
 }
@@ -159,7 +159,7 @@ fn a_guest_boots_under_faults_and_what_it_reads_is_right() {
         }
         fs::remove_file(&console).expect("removed");
     }
-    println!("{whole} boots were whole, {failed} were not");
+    eprintln!("{whole} boots were whole, {failed} were not");
     scene.wait_until_clean();
 }
 

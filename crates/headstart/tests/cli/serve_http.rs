@@ -11,7 +11,7 @@ use crate::scene::{Ran, Running, Scene, machine_has, run};
 use crate::web::{NGINX, Nginx, remote, run_remote};
 
 /// A server at work, and where it says that its first image is.
-fn serve(scene: &Scene, arguments: &[&str]) -> (Running, String) {
+pub(crate) fn serve(scene: &Scene, arguments: &[&str]) -> (Running, String) {
     // Whole paths, so that the scene knows the server as its own and ends it when the test fails.
     let paths: Vec<String> = arguments
         .iter()
