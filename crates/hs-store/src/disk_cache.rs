@@ -10,7 +10,8 @@
 //! - It leaves the last twentieth of its file system to others, and a disk that is full is no error: what cannot be written is
 //!   fetched again the next time.
 //!
-//! Files are written by a thread of its own, so that whoever fetched the bytes does not wait for the disk.
+//! Files are written by a thread of its own, so that whoever fetched the bytes does not wait for the disk, and a nice one: where processors are
+//! scarce, making files takes as much of them as decompressing what is in them, and nobody waits for it.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -28,6 +29,8 @@ use parking_lot::Mutex;
 
 /// Entries that may wait to be written; whoever has one more writes it himself.
 const QUEUED_ENTRIES: usize = 256;
+/// The least that a thread can have, as nice(1) counts.
+const NICE: i32 = 19;
 /// How old the mark of an entry's last use may be before it is renewed. Finer marks would cost a write for each read.
 const MARK_EVERY: Duration = Duration::from_secs(600);
 /// What a writer that was killed has left may be removed after so long.
@@ -96,7 +99,11 @@ impl DiskCache {
         let (sender, receiver) = sync_channel(QUEUED_ENTRIES);
         let thread = std::thread::Builder::new().name("hs-disk-cache".to_owned()).spawn({
             let folder = Arc::clone(&folder);
-            move || folder.write_all(&receiver)
+            move || {
+                // Of a thread, on Linux. One that may not be nice is as it was.
+                let _ = rustix::process::setpriority_process(None, NICE);
+                folder.write_all(&receiver);
+            }
         })?;
         Ok(Arc::new(Self {
             folder,
