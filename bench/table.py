@@ -10,7 +10,7 @@ GROUPS = {
         "start", "wrong_profile", "size", "random_reads", "sequential", "pipeline", "memory", "scale", "read_ahead"],
     "issue-2-real-system": ["boot", "boot_rim", "boot_variation", "join", "boot_cloop", "memory_limit"],
     "issue-3-engine": ["engine_decision", "cache_policies", "killed", "nbdkit", "boot_nbd", "boot_qemu", "self_filling", "self_filling_boot"],
-    "issue-4-laboratory": ["lab", "predict", "calibrate"],
+    "issue-4-laboratory": ["lab", "predict", "predict_start", "calibrate"],
     "issue-5-network": ["http", "http_boot", "http_clients", "http_server"],
 }
 VERDICT = {True: "met", False: "**missed**", None: ""}

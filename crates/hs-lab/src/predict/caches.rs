@@ -64,9 +64,12 @@ impl<'a> Caches<'a> {
         if let Some(inodes) = self.inodes(place) {
             return (inodes, None);
         }
-        let faults = self.faults(place);
+        let code = self.faults(place);
         let cache = self.of(place.file);
-        if faults { cache.fault(place.page) } else { cache.miss(place.page, place.pages) }
+        match code {
+            Some(code) => cache.fault(place.page, &code),
+            None => cache.miss(place.page, place.pages),
+        }
     }
 
     /// The first page of `place` is there or coming: which to read ahead of it.
@@ -83,10 +86,11 @@ impl<'a> Caches<'a> {
         Some(first..(first + self.inode_ahead + 1).min(table.end().0))
     }
 
-    /// Whether the page is asked for by a fault. The first page of a program or a library is read before it is mapped.
-    fn faults(&self, place: Place) -> bool {
-        let mapped = |files: &Files| place.file.is_some_and(|file| files.all()[file].mapped);
-        place.page > 0 && self.known.is_some_and(mapped)
+    /// Where the page is asked for by a fault, the pages of its file that are executed. The first page of a program or a library
+    /// is read before it is mapped.
+    fn faults(&self, place: Place) -> Option<Range<u64>> {
+        let file = &self.known?.all()[place.file.filter(|_| place.page > 0)?];
+        file.mapped.then(|| file.code.clone())
     }
 
     /// A call has read all of `place`.

@@ -15,6 +15,8 @@ pub(crate) struct File {
     pub(crate) pages: u64,
     /// Whether programs map it into memory, where its pages come by faults.
     pub(crate) mapped: bool,
+    /// Which of them are executed, where that is known.
+    pub(crate) code: Range<u64>,
 }
 
 /// A piece of consecutive blocks: of a file, or of the disk's own metadata.
@@ -69,7 +71,7 @@ impl Files {
                 }
             }
             let pages = runs.values().map(|(end, _)| *end).max().unwrap_or_default();
-            File { runs, pages, mapped: is_mapped(file) }
+            File { runs, pages, mapped: is_mapped(file), code: 0..0 }
         });
         let files = files.collect();
         Some(Self { files, places, tables: Vec::new() })
@@ -79,6 +81,16 @@ impl Files {
     #[must_use]
     pub fn with_inode_tables(self, tables: Vec<BlockRange>) -> Self {
         Self { tables, ..self }
+    }
+
+    /// With the pages that are executed, of each file that is mapped: `code` says which they are by the file's first block.
+    #[must_use]
+    pub fn with_code(mut self, mut code: impl FnMut(Lba) -> Option<Range<u64>>) -> Self {
+        for file in self.files.iter_mut().filter(|file| file.mapped) {
+            let first = file.runs.get(&0).map(|(_, block)| Lba(*block));
+            file.code = first.and_then(&mut code).unwrap_or(0..0);
+        }
+        self
     }
 
     /// The inode table that holds `block`.

@@ -130,11 +130,15 @@ impl PageCache {
     }
 
     /// A fault finds `page` missing: which to read, from where on marked (`do_sync_mmap_readahead`). It lies in the
-    /// middle of what is read.
-    pub(crate) fn fault(&mut self, page: u64) -> (Range<u64>, Option<u64>) {
+    /// middle of what is read; where it is of the executed pages `code`, those from there on are, and nothing is marked (since Linux 6.17).
+    pub(crate) fn fault(&mut self, page: u64, code: &Range<u64>) -> (Range<u64>, Option<u64>) {
         self.faults = (self.faults + 1).min(10 * FAULTS_IN_VAIN);
         if self.max == 0 || self.faults > FAULTS_IN_VAIN {
             return (page..page + 1, None);
+        }
+        if code.contains(&page) {
+            (self.start, self.size, self.async_size) = (page, self.max.min(code.end - page), 0);
+            return (page..page + self.size, None);
         }
         self.start = page.saturating_sub(self.max / 2);
         self.size = self.max;

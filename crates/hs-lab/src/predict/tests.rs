@@ -283,9 +283,74 @@ fn the_kernel_reads_ahead_in_files_and_around_faults() {
 fn after_a_hundred_faults_in_vain_nothing_is_read_around_them() {
     let mut cache = PageCache::new(1 << 20, 32);
     for fault in 1..=100 {
-        assert_eq!(cache.fault(fault * 100), (fault * 100 - 16..fault * 100 + 16, Some(fault * 100 + 8)));
+        assert_eq!(
+            cache.fault(fault * 100, &(0..0)),
+            (fault * 100 - 16..fault * 100 + 16, Some(fault * 100 + 8))
+        );
     }
-    assert_eq!(cache.fault(20_000), (20_000..20_001, None));
+    assert_eq!(cache.fault(20_000, &(0..0)), (20_000..20_001, None));
+}
+
+#[test]
+fn code_is_read_from_the_fault_on_up_to_its_end() {
+    let mut cache = PageCache::new(1 << 20, 32);
+    assert_eq!(cache.fault(120, &(100..140)), (120..140, None));
+    assert_eq!(cache.fault(100, &(100..140)), (100..132, None));
+    assert_eq!(cache.fault(140, &(100..140)), (124..156, Some(148)));
+}
+
+/// Against a plain list of which page of which file each block is.
+#[test]
+fn files_are_found_as_in_a_plain_list() {
+    let mut prng = hs_units::Prng::new(5);
+    for _ in 0..50 {
+        let mut owners = vec![None; 600];
+        let mut laid = vec![Vec::new(); 5];
+        let (mut block, mut pages) = (0, [0_u64; 5]);
+        while block < 560 {
+            let (file, count) = (prng.below(6) as usize, 1 + prng.below(20));
+            if file < 5 {
+                pages[file] += prng.below(2) * prng.below(9);
+                laid[file].push((pages[file], block, count));
+                (0..count).for_each(|n| owners[(block + n) as usize] = Some((file, pages[file] + n)));
+                pages[file] += count;
+            }
+            block += count;
+        }
+        let paths = ["/0", "/1", "/2", "/3", "/4"];
+        let named: Vec<Laid<'_>> = paths.into_iter().zip(laid.iter().map(Vec::as_slice)).collect();
+        let Some(files) = Files::recorded(&recording(&[599], &named)) else { continue };
+        for block in 0..600 {
+            let end = (block + 1 + prng.below(40)).min(600);
+            let place = files.locate(block, end);
+            let owner = |n: u64| owners[(block + n) as usize];
+            let expected = owner(0).map_or((None, block), |(file, page)| (Some(file), page));
+            assert_eq!((place.file, place.page), expected);
+            for n in 0..place.pages {
+                assert_eq!(owner(n), place.file.map(|file| (file, place.page + n)));
+            }
+            assert!(place.pages > 0 && block + place.pages <= end);
+        }
+        for (file, end) in pages.iter().enumerate() {
+            let from = prng.below(end + 3);
+            let pages = from..from + prng.below(40);
+            let found: Vec<u64> = files
+                .blocks(file, pages.clone())
+                .into_iter()
+                .flat_map(BlockRange::blocks)
+                .map(|lba| lba.0)
+                .collect();
+            let mut expected: Vec<(u64, u64)> = (0..600)
+                .filter_map(|block| {
+                    owners[block as usize]
+                        .filter(|(owner, page)| *owner == file && pages.contains(page))
+                        .map(|(_, page)| (page, block))
+                })
+                .collect();
+            expected.sort_unstable();
+            assert_eq!(found, expected.into_iter().map(|(_, block)| block).collect::<Vec<_>>());
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! `headstart lab predict`
 
+mod code;
 mod crowds;
 mod inode_tables;
 mod layouts;
@@ -10,7 +11,7 @@ use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::ElevatorKind;
-use hs_image::{Image, ReaderOptions};
+use hs_image::{Blocks, Image, ReaderOptions};
 use hs_lab::predict::{Disk, Files, Front, Predicted, Prediction, Program, ServedConfig};
 use hs_trace::Profile;
 use hs_units::Nanos;
@@ -121,10 +122,18 @@ fn known(args: &LabPredict) -> anyhow::Result<Known> {
         None if profile.command.starts_with("boot ") => OVERLAP_OF_BOOTS,
         None => Nanos::ZERO,
     };
-    let tables = image.as_ref().map(inode_tables::of_image).unwrap_or_default();
-    let files = Files::recorded(&profile).map(|files| files.with_inode_tables(tables));
+    let files = files(&profile, image.as_ref());
     let program = Program::recorded(&profile, files.as_ref(), args.own_time.map(Into::into));
     Ok(Known { image, profile, program, overlap, files })
+}
+
+/// The files that are read, with what the image says of them.
+fn files(profile: &Profile, image: Option<&Image>) -> Option<Files> {
+    let files = Files::recorded(profile)?;
+    let Some(image) = image else { return Some(files) };
+    let mut blocks = Blocks::new(image);
+    let files = files.with_code(|lba| code::pages(blocks.block(lba).ok()?));
+    Some(files.with_inode_tables(inode_tables::of_image(image)))
 }
 
 /// Every combination of what is to be compared.
