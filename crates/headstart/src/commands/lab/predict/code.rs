@@ -9,6 +9,8 @@ use hs_units::BLOCK_BYTES;
 /// A segment that is loaded, and executed.
 const LOADED: u32 = 1;
 const EXECUTED: u32 = 1;
+/// What says where a segment lies.
+const HEADER_BYTES: usize = 0x38;
 
 fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
@@ -23,13 +25,13 @@ pub(super) fn pages(head: &[u8]) -> Option<Range<u64>> {
     let size = usize::from(u16::from_le_bytes(field(head, 0x36)?));
     let count = usize::from(u16::from_le_bytes(field(head, 0x38)?));
     (0..count).find_map(|number| {
-        let header = head.get(headers.checked_add(number * size)?..)?;
-        let (kind, flags) = (u32::from_le_bytes(field(header, 0)?), u32::from_le_bytes(field(header, 4)?));
+        let header: [u8; HEADER_BYTES] = field(head, headers.checked_add(number * size)?)?;
+        let (kind, flags) = (u32::from_le_bytes(field(&header, 0)?), u32::from_le_bytes(field(&header, 4)?));
         if kind != LOADED || flags & EXECUTED == 0 {
             return None;
         }
-        let first = u64::from_le_bytes(field(header, 0x8)?);
-        let end = first.checked_add(u64::from_le_bytes(field(header, 0x20)?))?;
+        let first = u64::from_le_bytes(field(&header, 0x8)?);
+        let end = first.checked_add(u64::from_le_bytes(field(&header, 0x20)?))?;
         Some(first / BLOCK_BYTES..end.div_ceil(BLOCK_BYTES))
     })
 }
