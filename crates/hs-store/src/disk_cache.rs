@@ -29,8 +29,8 @@ use parking_lot::Mutex;
 
 /// Entries that may wait to be written; whoever has one more writes it himself.
 const QUEUED_ENTRIES: usize = 256;
-/// The least that a thread can have, as nice(1) counts.
-const NICE: i32 = 19;
+/// As nice(1) counts: a third of what others have. With the least that there is, whoever ends waits long for what is still to be written.
+const NICE: i32 = 5;
 /// How old the mark of an entry's last use may be before it is renewed. Finer marks would cost a write for each read.
 const MARK_EVERY: Duration = Duration::from_secs(600);
 /// What a writer that was killed has left may be removed after so long.
