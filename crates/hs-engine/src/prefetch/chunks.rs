@@ -25,6 +25,8 @@ const MIN_JUDGED_BYTES: u64 = 8 << 20;
 pub(super) struct Chunks {
     sizes: Vec<ChunkSize>,
     places: Vec<Place>,
+    /// Bytes of all chunks in the image.
+    stored_bytes: u64,
     /// Decompressed bytes of chunks that are held.
     held_bytes: u64,
     /// Decompressed bytes of chunks that are under way.
@@ -38,7 +40,16 @@ pub(super) struct Chunks {
 impl Chunks {
     pub(super) fn new(sizes: Vec<ChunkSize>) -> Self {
         let places = vec![Place::Medium; sizes.len()];
-        Self { sizes, places, held_bytes: 0, under_way_bytes: 0, brought_bytes: 0, dropped_bytes: 0 }
+        let stored_bytes = sizes.iter().map(|size| u64::from(size.stored_bytes)).sum();
+        Self {
+            sizes,
+            places,
+            stored_bytes,
+            held_bytes: 0,
+            under_way_bytes: 0,
+            brought_bytes: 0,
+            dropped_bytes: 0,
+        }
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -47,6 +58,11 @@ impl Chunks {
 
     pub(super) fn size(&self, chunk: u32) -> ChunkSize {
         self.sizes[chunk as usize]
+    }
+
+    /// Bytes of all chunks in the image.
+    pub(super) const fn all_stored(&self) -> u64 {
+        self.stored_bytes
     }
 
     /// Bytes of these chunks in the image.

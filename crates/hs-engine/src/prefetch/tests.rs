@@ -465,3 +465,18 @@ fn neighbours_take_no_longer_than_the_request_that_they_may_save() {
     prefetch.config.request_price = Nanos::from_millis(1);
     assert_eq!(prefetch.most_neighbour_bytes(), Some(10_000), "a request takes ten milliseconds in any case");
 }
+
+#[test]
+fn neighbours_are_few_until_the_profile_is_doubted() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 50]);
+    prefetch.config.request_price = Nanos::from_millis(50);
+    let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    prefetch.handle_first_byte(Nanos::from_millis(10), id);
+    prefetch.handle_finished(Nanos::from_millis(210), id, Some(200_000));
+    let hot_bytes = 50 * u64::from(CHUNK.stored_bytes);
+    assert_eq!(prefetch.most_neighbour_bytes(), Some(hot_bytes / 8 / TRUSTED_MISSES));
+    for _ in 0..=TRUSTED_MISSES {
+        prefetch.handle_miss(Nanos::from_millis(300));
+    }
+    assert_eq!(prefetch.most_neighbour_bytes(), Some(50_000));
+}
