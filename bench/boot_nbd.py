@@ -8,8 +8,10 @@ programs takes is in it. Boots are compared at one pace (`harness.at_pace`).
 
 import contextlib
 import json
+import os
 import subprocess
 import time
+from pathlib import Path
 
 from harness import alternate, arguments, at_pace, boot, figure, finish, headstart_path, ratio_range, scratch, spread_of
 from inputs import boot_image, boot_profile, optimized
@@ -42,6 +44,12 @@ def server(image, medium, place):
         printed.update(json.loads(process.communicate(timeout=60)[0] or "{}"))
 
 
+def without_guesses(mount_point):
+    """The kernel does not read ahead in the files of this mount, as it does not in those of `headstart boot` (docs/NBD.md)."""
+    device = mount_point.stat().st_dev
+    Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").write_text("0")
+
+
 def boot_nbd(image, medium):
     """One cold boot; its summary, with what the server counted until its end."""
     place = scratch() / f"nbd-{time.monotonic_ns()}"
@@ -51,6 +59,7 @@ def boot_nbd(image, medium):
     with server(image, medium, place) as (socket, printed):
         fuse = subprocess.Popen(["nbdfuse", "--readonly", disk, f"nbd+unix:///?socket={socket}"])
         wait_for((disk / "nbd").exists, fuse)
+        without_guesses(disk)
         before = time.monotonic() - began
         try:
             summary = boot(disk / "nbd")

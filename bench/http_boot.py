@@ -32,8 +32,8 @@ def boot(client, address):
 def main():
     args = arguments(__doc__, repeats=3).parse_args()
     image = boot_image()
-    # Two, since boots vary in what they read, and the guest's own guesses do not cover that any more.
-    profiles = [boot_profile(image, name, read_ahead="auto") for name in ("boot-http", "boot-http-2")]
+    # Three, since boots vary in what they read, and the guest's own guesses do not cover that any more.
+    profiles = [boot_profile(image, name, read_ahead="auto") for name in ("boot-http", "boot-http-2", "boot-http-3")]
     fast = optimized(image, "boot-http", *profiles)
     described = headstart_json("inspect", fast, "--json")
     hot, raw = (described["hot_segments"][0][key] for key in ("hot_compressed_bytes", "hot_bytes"))

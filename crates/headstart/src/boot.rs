@@ -299,6 +299,10 @@ impl Served {
             (BootDisk::Image(_, config), _) => {
                 Self::Image(Box::new(ServedImage::start(store, folder, &on_medium.config(config), watch)?))
             }
+            // The file may be anything, a disk over NBD as well: what a second guess below the guest's own asks for comes from there.
+            (BootDisk::Raw(_), _) if spec.medium == Medium::None => {
+                Self::Raw(ServedFile::without_read_ahead(store, folder, "disk.img")?)
+            }
             (BootDisk::Raw(_), _) => Self::Raw(ServedFile::start(store, folder, "disk.img")?),
         })
     }

@@ -265,10 +265,34 @@ impl ServedFile {
     /// # Errors
     /// When FUSE cannot be used.
     pub fn start(store: Arc<dyn Store>, directory: &Path, file_name: &str) -> Result<Self, ServeError> {
-        let source_name = store.name().to_owned();
+        Self::with_options(store, directory, file_name, SessionOptions::default())
+    }
+
+    /// The same for a reader who reads ahead himself: the kernel does not guess once more below him.
+    ///
+    /// # Errors
+    /// When FUSE cannot be used.
+    pub fn without_read_ahead(
+        store: Arc<dyn Store>,
+        directory: &Path,
+        file_name: &str,
+    ) -> Result<Self, ServeError> {
+        let options = SessionOptions { max_readahead_bytes: 0, ..SessionOptions::default() };
+        Self::with_options(store, directory, file_name, options)
+    }
+
+    fn with_options(
+        store: Arc<dyn Store>,
+        directory: &Path,
+        file_name: &str,
+        options: SessionOptions,
+    ) -> Result<Self, ServeError> {
+        let options = SessionOptions {
+            source_name: store.name().to_owned(),
+            file_name: file_name.to_owned(),
+            ..options
+        };
         let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(store)?);
-        let options =
-            SessionOptions { source_name, file_name: file_name.to_owned(), ..SessionOptions::default() };
         Ok(Self { session: Session::mount(directory, disk, options)? })
     }
 
