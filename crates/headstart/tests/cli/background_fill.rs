@@ -26,6 +26,14 @@ fn filled(of: &str) -> Value {
     status_of(of).first().map_or(Value::Null, |status| status["cache_fill"].clone())
 }
 
+/// A mount that fills the cache, and where it is.
+fn mounted(scene: &Scene, address: &str) -> (String, Running) {
+    let dir = scene.folder("dir");
+    let mut serving = Running::start_command(remote(scene, ["mount", "-f", address, &dir, CACHE, "--fill"]));
+    assert!(serving.said().contains("mounted"));
+    (dir, serving)
+}
+
 /// The disk, out of the cache alone.
 fn offline(scene: &Scene, address: &str) -> Vec<u8> {
     run_remote(scene, &["export", address, "-o", "out.raw", "--format", "raw", CACHE, "--offline"]).ok();
@@ -40,10 +48,7 @@ fn a_mount_brings_all_of_its_image_into_the_cache() {
     let scene = Scene::new();
     let nginx = Nginx::start(&scene, "");
     let (disk, address) = published(&scene, &nginx, 600, 121);
-    let dir = scene.folder("dir");
-    let mut serving =
-        Running::start_command(remote(&scene, ["mount", "-f", &address, &dir, CACHE, "--fill"]));
-    assert!(serving.said().contains("mounted"));
+    let (dir, serving) = mounted(&scene, &address);
     wait_until("all of it is there", || filled(&dir)["is_complete"] == true);
     let shown = run(["status", &dir]).ok().stdout;
     assert!(shown.contains("all of it is there"), "{shown}");
@@ -64,10 +69,7 @@ fn the_next_server_goes_on_with_the_filling() {
     let scene = Scene::new();
     let nginx = Nginx::start(&scene, "");
     let (disk, address) = published(&scene, &nginx, 2400, 122);
-    let dir = scene.folder("dir");
-    let mut serving =
-        Running::start_command(remote(&scene, ["mount", "-f", &address, &dir, CACHE, "--fill"]));
-    assert!(serving.said().contains("mounted"));
+    let (dir, serving) = mounted(&scene, &address);
     wait_until("something is there", || filled(&dir)["done_bytes"].as_u64() > Some(0));
     // It may have been quicker than this; then the next one finds that all is there.
     kill(&status_of(&dir)[0]);
