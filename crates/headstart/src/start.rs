@@ -283,6 +283,7 @@ pub(crate) fn fill_image(summary: &mut Summary, served: &ServedDisk) {
     summary.hot_compressed_bytes = hot.iter().map(|segment| segment.range().len).sum();
     summary.demand_requests = Some(stats.demand_requests);
     summary.demand_bytes = Some(stats.demand_bytes);
+    summary.demand_outside_bytes = Some(stats.outside_bytes);
     summary.demand_wait_s = Some(seconds(stats.demand_wait));
     summary.prefetch_bytes = Some(stats.prefetch_bytes);
     summary.failed_requests = Some(stats.failed_requests);

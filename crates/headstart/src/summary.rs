@@ -32,6 +32,8 @@ pub(crate) struct Summary {
     pub demand_requests: Option<u64>,
     /// Bytes that these asked for.
     pub demand_bytes: Option<u64>,
+    /// Bytes of the file outside the hot region that somebody waited for, as they are stored.
+    pub demand_outside_bytes: Option<u64>,
     /// Sum of the times that somebody waited for the medium.
     pub demand_wait_s: Option<f64>,
     /// Bytes prefetched, uncompressed.

@@ -92,6 +92,8 @@ pub struct ReaderStats {
     pub demand_wait: Nanos,
     /// Bytes asked for that lie in the hot region and had not come yet.
     pub late_bytes: u64,
+    /// Bytes of the file, as stored, that lie outside the hot region and that somebody waited for: without neighbours that came along.
+    pub outside_bytes: u64,
     /// Decompressed bytes of hot chunks that came by the stream.
     pub prefetch_bytes: u64,
     /// Of these, bytes that were never asked for.
@@ -109,6 +111,7 @@ struct Counters {
     waited: AtomicU64,
     wait_ns: AtomicU64,
     late_bytes: AtomicU64,
+    outside_bytes: AtomicU64,
     prefetch_bytes: AtomicU64,
     chunk_errors: AtomicU64,
     failed_requests: AtomicU64,
@@ -324,6 +327,7 @@ impl Reader {
             waited_requests: counters.waited.load(Relaxed),
             demand_wait: Nanos(counters.wait_ns.load(Relaxed)),
             late_bytes: counters.late_bytes.load(Relaxed),
+            outside_bytes: counters.outside_bytes.load(Relaxed),
             prefetch_bytes: counters.prefetch_bytes.load(Relaxed),
             unserved_prefetch_bytes: memory.unserved_bytes(),
             chunk_errors: counters.chunk_errors.load(Relaxed),

@@ -2,6 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use hs_format::{ChunkRef, Decompressor, WindowRef};
@@ -88,6 +89,10 @@ impl Shared {
                 let most = self.policy.most_neighbour_bytes().unwrap_or(u64::MAX);
                 let run = self.extend(window, chunk, Unasked { depth, bytes: most }, others);
                 let end = window + run.len() as u64;
+                let awaited =
+                    (window..).zip(&run).filter(|(at, _)| *at == window || others.binary_search(at).is_ok());
+                let outside_bytes = awaited.map(|(_, chunk)| chunk.range.len).sum();
+                self.counters.outside_bytes.fetch_add(outside_bytes, Relaxed);
                 let is_last = others.last().is_none_or(|last| *last < end);
                 self.stream_run(window, &run, is_last.then_some(turn), tools);
                 return end;

@@ -106,6 +106,7 @@ fn one_bad_chunk_is_an_error_to_its_window_only() {
 fn a_neighbour_that_came_damaged_is_read_again() {
     let bench = bench();
     let image = open(&bench.path("cold"));
+    let Ok(hs_format::WindowRef::Chunk(first)) = image.window(0) else { panic!("window 0 is stored") };
     let Ok(hs_format::WindowRef::Chunk(chunk)) = image.window(1) else { panic!("window 1 is stored") };
     let file = FileStore::open(bench.path("cold")).expect("opened");
     let rule = Rule::new(FaultKind::Flip, image.cold_range(&chunk)).times(1);
@@ -115,6 +116,9 @@ fn a_neighbour_that_came_damaged_is_read_again() {
     for window in 0..3 {
         reader.read_at((window * WINDOW_BYTES) as u64, &mut found).expect("read");
         assert!(found == bench.disk[window * WINDOW_BYTES..][..WINDOW_BYTES], "window {window}");
+        if window == 0 {
+            assert_eq!(reader.stats().outside_bytes, first.range.len, "nobody waited for the neighbour");
+        }
     }
     assert_eq!(fault.fired(), 1, "the neighbour came with the first window");
 }
