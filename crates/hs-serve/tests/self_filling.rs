@@ -26,6 +26,8 @@ use hs_units::{ByteRange, Prng};
 use sample::{Sample, WINDOW};
 
 const BLOCK: usize = 4096;
+/// `cachestat(2)` has one number on every architecture.
+const CACHESTAT: libc::c_long = 451;
 
 /// A sample, and where its disk fills a file.
 struct Scene {
@@ -154,6 +156,36 @@ fn a_complete_file_is_a_file_like_any_other() {
     drop(filling);
     assert!(matches!(scene.attachment(), Ok(Found::Complete)));
     assert!(!sidecar_path(&scene.file()).exists());
+}
+
+/// Pages came in one by one, in folios of one page; what the kernel reads ahead comes back in large ones.
+#[test]
+fn what_came_in_piece_by_piece_leaves_memory_when_the_file_is_complete() {
+    let Some(scene) = Scene::new(13) else { return };
+    let (mut filling, _) = scene.on_demand();
+    let blocks = scene.sample.disk.len() / BLOCK;
+    for block in (0..blocks).step_by(2) {
+        scene.check(block * BLOCK, BLOCK);
+    }
+    filling.hydrate().expect("started");
+    wait_complete(&filling);
+    // The kernel may be busy with a few of them.
+    let left = pages_in_memory(&scene.file());
+    assert!(left < blocks as u64 / 4, "{left} of {blocks}");
+    scene.check(0, scene.sample.disk.len());
+}
+
+/// Pages of a file in the page cache: cachestat(2), which is older than what files fill themselves by.
+fn pages_in_memory(path: &Path) -> u64 {
+    let file = File::open(path).expect("opened");
+    // Offset and length; a length of 0 means up to the end.
+    let range = [0_u64; 2];
+    // Cached, dirty, under write-back, evicted, recently evicted.
+    let mut pages = [0_u64; 5];
+    // SAFETY: both arrays are laid out as the kernel's structs.
+    let asked = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), pages.as_mut_ptr(), 0) };
+    assert_eq!(asked, 0, "{}", std::io::Error::last_os_error());
+    pages[0]
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use hs_units::{BLOCK_BYTES, BlockRange};
 use parking_lot::{Condvar, Mutex};
+use rustix::fs::Advice;
 
 use super::attachment::{Attachment, keep_mtime};
 use super::blocks::FilledBlocks;
@@ -314,12 +315,22 @@ impl FillFile {
             use std::os::fd::AsFd;
             group.unmark(self.writer.as_fd()).map_err(io("unmark"))?;
         }
+        self.leave_memory();
         let place = sidecar_path(&self.path);
         fs::remove_file(&place).map_err(FillError::io("remove", place))?;
         self.state.lock().is_finished = true;
         self.changed.notify_all();
         log::info!("{} is complete", self.path.display());
         Ok(())
+    }
+
+    /// Gives up the pages that came in piece by piece: the kernel keeps them in small folios, which are copied more slowly than
+    /// those that it reads ahead in large pieces, as it does from now on. Everything is on the disk, and nobody is asked any more
+    /// (while the file is marked each read would bring back one page). Pages that somebody has mapped stay.
+    fn leave_memory(&self) {
+        if let Err(errno) = rustix::fs::fadvise(&self.writer, 0, None, Advice::DontNeed) {
+            log::warn!("{}: reads from memory stay slower than they could be: {errno}", self.path.display());
+        }
     }
 
     /// Lets [`FillFile::keep`], and whoever waits for the disk, end.
