@@ -33,7 +33,8 @@ use rustix::mount::MountFlags;
 
 use crate::cli::GuestReadAhead;
 use crate::cli::image::ImageArg;
-use crate::medium::{self, Damage, OnMedium};
+use crate::medium::{self, Damage};
+use crate::on_medium::OnMedium;
 use crate::start;
 use crate::summary::{Summary, peak_rss_bytes};
 use crate::workdir::Workdir;

@@ -14,6 +14,7 @@ mod output;
 mod ratio;
 mod root;
 mod roots;
+mod run_file;
 mod start;
 mod steps;
 mod told;

@@ -14,6 +14,7 @@ mod location;
 mod log_output;
 mod medium;
 mod mount8;
+mod on_medium;
 mod own_folders;
 mod remote;
 mod service;
@@ -22,6 +23,7 @@ mod signals;
 mod signing;
 mod start;
 mod summary;
+mod whole_file;
 mod workdir;
 
 use std::ffi::OsString;

@@ -11,13 +11,13 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use hs_device::{Medium, Model};
 use hs_engine::queue::MediumTraits;
 use hs_image::OpenOptions;
-use hs_serve::ServeConfig;
-use hs_store::{Count, Counters, Emulate, Fault, FileStore, Retry, RetryCounters, RetrySnapshot, Store};
+use hs_store::{Count, Emulate, Fault, FileStore, Retry, Store};
 
 use crate::bad_sectors::BadSectors;
 use crate::channel;
 use crate::cli::image::ImageArg;
 use crate::location::Place;
+use crate::on_medium::OnMedium;
 use crate::remote::{self, Purpose};
 
 /// The medium called `name`, or the model that the file of that name describes, if it ends in `.toml`.
@@ -65,32 +65,6 @@ pub(crate) struct Damage {
     /// they can. Can be given several times.
     #[arg(long, value_name = "OFFSET+LEN[xTIMES]")]
     pub bad_sectors: Vec<BadSectors>,
-}
-
-/// A file on a medium, which counts the requests that it gets.
-pub(crate) struct OnMedium {
-    /// The file, as the medium delivers it.
-    pub store: Arc<dyn Store>,
-    /// What the medium counts.
-    pub counters: Arc<Counters>,
-    /// What had to be asked for again.
-    pub retries: Arc<RetryCounters>,
-    /// How an image in it is to be opened.
-    pub image: OpenOptions,
-}
-
-impl OnMedium {
-    /// `config`, for an image in this.
-    pub(crate) fn config(&self, config: &ServeConfig) -> ServeConfig {
-        ServeConfig { image: self.image.clone(), ..config.clone() }
-    }
-
-    /// What is to be said of a medium that failed; nothing of one that did not.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        let RetrySnapshot { errors, first_error, .. } = self.retries.snapshot();
-        let first = first_error?;
-        Some(format!("{errors} reads of the medium failed, the first: {first}"))
-    }
 }
 
 /// Opens an image, or another file, on `medium`. For an emulated medium the file is first read into the page cache, so

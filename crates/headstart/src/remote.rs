@@ -12,7 +12,7 @@ use hs_store::{Address, Count, DiskCache, Keyring, RetryCounters, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::image::ImageArg;
-use crate::medium::OnMedium;
+use crate::on_medium::OnMedium;
 use crate::own_folders::OwnFolders;
 
 /// What the cache may take when nobody has said otherwise: a few systems' worth of working sets.
@@ -104,7 +104,7 @@ impl CacheFolder {
         };
         let written = serde_json::to_vec(&remembered).map_err(anyhow::Error::from).and_then(|text| {
             std::fs::create_dir_all(self.addresses())?;
-            crate::commands::write_whole(&self.record(address), &text)
+            crate::whole_file::write_whole(&self.record(address), &text)
         });
         if let Err(error) = written {
             log::info!("{address} is not remembered: {error:#}");

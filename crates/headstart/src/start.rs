@@ -23,7 +23,8 @@ use hs_store::{RetrySnapshot, Snapshot};
 
 use crate::cli::image::ImageArg;
 use crate::cli::{LateMode, PrefetchLimits};
-use crate::medium::{self, Damage, OnMedium};
+use crate::medium::{self, Damage};
+use crate::on_medium::OnMedium;
 use crate::summary::{Summary, peak_rss_bytes, seconds};
 use crate::workdir::Workdir;
 

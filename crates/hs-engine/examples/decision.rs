@@ -18,7 +18,7 @@ use std::time::Instant;
 use hs_engine::queue::{
     Class, ClientKey, Direction, ElevatorKind, MediumTraits, Poll, Queue, QueueConfig, Request, RequestTag,
 };
-use hs_engine::{Event, Recorder};
+use hs_engine::queue::{Event, Recorder};
 use hs_units::{ByteRange, Nanos, Prng};
 
 const CLIENTS: u64 = 16;

@@ -13,7 +13,6 @@ mod neighbours;
 mod prefetch;
 pub mod queue;
 mod read_ahead;
-mod recorder;
 
 pub use estimate::MediumEstimate;
 pub use memory_budget::{MemoryBudget, MemoryBudgetConfig, MemoryPressure, MemorySample};
@@ -22,4 +21,3 @@ pub use prefetch::{
     ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, PrefetchRate, RequestId,
 };
 pub use read_ahead::{Ahead, ReadAhead, ReadAheadConfig};
-pub use recorder::{Event, Recorded, Recorder};

@@ -15,6 +15,7 @@ mod merge;
 mod metrics;
 mod pace;
 mod positions;
+mod recorder;
 mod request;
 mod service;
 mod shares;
@@ -30,14 +31,13 @@ use lane::Lane;
 use merge::Merged;
 pub use metrics::{ClassMetrics, QueueMetrics, jain_index};
 use pace::Pace;
+pub use recorder::{Event, Recorded, Recorder};
 pub use request::{
     Class, ClientKey, Direction, Dispatch, DispatchId, Finished, Poll, Request, RequestTag, Ticket,
 };
 pub use service::Finish;
 use service::Services;
 use waiting::Found;
-
-use crate::recorder::{Event, Recorder};
 
 /// Requests that wait for a medium or are served by it.
 #[derive(Debug)]

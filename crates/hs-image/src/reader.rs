@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use hs_engine::Neighbours;
 use hs_engine::cache::{CacheUsage, PolicyKind};
-use hs_engine::queue::{Class, ClientKey, QueueConfig, QueueMetrics};
-use hs_engine::{Neighbours, Recorded};
+use hs_engine::queue::{Class, ClientKey, QueueConfig, QueueMetrics, Recorded};
 use hs_format::Decompressor;
 use hs_units::{BLOCK_BYTES, ByteRange, Lba, Nanos};
 use parking_lot::Mutex;

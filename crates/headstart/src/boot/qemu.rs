@@ -16,7 +16,7 @@ use hs_store::Store;
 use super::{BootDisk, BootSpec};
 use crate::cli::Accel;
 use crate::commands::open_image;
-use crate::medium::OnMedium;
+use crate::on_medium::OnMedium;
 use crate::workdir::Workdir;
 
 /// Where Debian and others keep the kernel that boots by default, and its initrd. Most of these are links.

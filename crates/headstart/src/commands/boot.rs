@@ -14,7 +14,7 @@ use hs_trace::{Profile, ReadAhead};
 use hs_units::{ByteSize, Nanos};
 use serde::Serialize;
 
-use super::{open_image, profile, write_whole};
+use super::{open_image, profile};
 use crate::boot::{self, BootDisk, BootSpec, Booted, KernelOf, QemuSpec};
 use crate::channel;
 use crate::cli::image::ImageArg;
@@ -22,6 +22,7 @@ use crate::cli::{Boot, Vmm};
 use crate::show;
 use crate::start;
 use crate::summary::Summary;
+use crate::whole_file::write_whole;
 
 /// What every image begins with.
 const IMAGE_MAGIC: &[u8] = b"HSIMAGE\0";

@@ -5,10 +5,11 @@ use hs_store::DiskCache as Entries;
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::{fill_cache, write_whole};
+use super::fill_cache;
 use crate::cli::disk_cache::{DiskCache, DiskCacheAction};
 use crate::remote::CacheFolder;
 use crate::show;
+use crate::whole_file::write_whole;
 
 #[derive(Serialize)]
 struct Shown {

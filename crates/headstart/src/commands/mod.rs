@@ -14,6 +14,7 @@ pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod lab;
 pub(crate) mod mount;
+mod named_image;
 pub(crate) mod optimize;
 pub(crate) mod profile;
 pub(crate) mod push;
@@ -57,24 +58,4 @@ pub(crate) fn read_profile(path: &Path) -> anyhow::Result<Profile> {
 /// Reads several profiles.
 pub(crate) fn read_profiles(paths: &[PathBuf]) -> anyhow::Result<Vec<Profile>> {
     paths.iter().map(|path| read_profile(path)).collect()
-}
-
-/// Writes `bytes` to `path`. A file has its old content or the new, never a part; a pipe or a device, such
-/// as /dev/stdout, is written to and not replaced.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
-    use std::io::Write;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let context = || format!("write {}", path.display());
-    if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
-        let mut special = std::fs::File::options().write(true).open(path).with_context(context)?;
-        return special.write_all(bytes).with_context(context);
-    }
-    let mut file =
-        tempfile::Builder::new().prefix(".headstart-").tempfile_in(folder).with_context(context)?;
-    file.write_all(bytes).with_context(context)?;
-    file.as_file().sync_all().with_context(context)?;
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-    file.as_file().set_permissions(readable).with_context(context)?;
-    file.persist(path).map_err(|error| error.error).with_context(context)?;
-    Ok(())
 }

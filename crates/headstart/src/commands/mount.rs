@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::background_fill;
 use super::run::prefetching;
 use crate::cli::{Mount, PrefetchMode};
-use crate::medium::OnMedium;
+use crate::on_medium::OnMedium;
 use crate::service::background::{self, LogFile, Parent};
 use crate::service::careful;
 use crate::service::handover::{Kept, Supervisor};

@@ -10,13 +10,14 @@ use hs_trace::{BlockDigest, FileUse, ReadAhead};
 use hs_units::{ByteSize, Nanos};
 use serde::Serialize;
 
-use super::{open_image, run, write_whole};
+use super::{open_image, run};
 use crate::cli::Profile;
 use crate::cli::image::ImageArg;
 use crate::medium::{self, Damage};
 use crate::show;
 use crate::start::{self, Disk, Start, Started};
 use crate::summary::Summary;
+use crate::whole_file::write_whole;
 use crate::workdir::Workdir;
 
 #[derive(Serialize)]

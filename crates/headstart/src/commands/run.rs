@@ -4,9 +4,9 @@
 use anyhow::Context;
 use hs_serve::{FsDriver, MountFsOptions, Prefetching};
 
-use super::write_whole;
 use crate::cli::{PrefetchMode, Run, StartFlags};
 use crate::start::{self, Disk, Start};
+use crate::whole_file::write_whole;
 
 /// The most that FUSE is told.
 const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;

@@ -1,23 +1,22 @@
 //! `headstart serve`
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats, NbdTls};
 use hs_serve::{BackgroundFill, Prefetching, ServedDisk};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
+use super::named_image::NamedImage;
 use super::{background_fill, serve_http};
 use crate::cli::cache::CacheSize;
-use crate::cli::image::{ImageArg, RemoteFlags};
 use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
-use crate::medium::OnMedium;
+use crate::on_medium::OnMedium;
 use crate::service::careful;
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
@@ -44,8 +43,8 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     let signals = Ends::block()?;
     let (supervisor, mut kept) = Supervisor::at(args.serving.supervisor_fd)?;
     let options = NbdOptions { tls: tls(&args.tls)?, ..NbdOptions::default() };
-    let parse = |word: &OsString| Named::parse(word, &args.remote);
-    let mut named: Vec<Named> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
+    let parse = |word: &OsString| NamedImage::parse(word, &args.remote);
+    let mut named: Vec<NamedImage> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
     for (number, named) in named.iter_mut().enumerate() {
         named.image = pinned::recall(&mut kept, number, &named.image)?;
     }
@@ -154,41 +153,9 @@ fn tls(flags: &TlsFlags) -> anyhow::Result<Option<NbdTls>> {
     Ok(Some(NbdTls::load(directory, required, flags.tls_verify_peer)?))
 }
 
-/// An image and the name of its export.
-#[derive(Clone)]
-pub(super) struct Named {
-    pub(super) name: String,
-    pub(super) image: ImageArg,
-}
-
-impl Named {
-    /// `NAME=IMAGE`, or an image whose file has a name.
-    fn parse(word: &OsStr, remote: &RemoteFlags) -> anyhow::Result<Self> {
-        let bytes = word.as_bytes();
-        let cut = bytes.iter().position(|byte| *byte == b'=').filter(|at| !bytes[..*at].contains(&b'/'));
-        let (given, word) = match cut {
-            Some(at) => (Some(OsStr::from_bytes(&bytes[..at])), OsStr::from_bytes(&bytes[at + 1..])),
-            None => (None, word),
-        };
-        let image = ImageArg::parse(word, remote)?;
-        let of_image = image.image.file_name();
-        let name = given.or(of_image.as_deref()).unwrap_or_default();
-        let name =
-            name.to_str().with_context(|| format!("{}: NBD has no name for it", image.display()))?.to_owned();
-        let name = match cut {
-            Some(_) => name,
-            None => name.strip_suffix(".hsi").unwrap_or(&name).to_owned(),
-        };
-        if name.is_empty() || word.is_empty() {
-            bail!("'{}' is neither an image nor NAME=IMAGE", image.display());
-        }
-        Ok(Self { name, image })
-    }
-}
-
 /// An image that is served.
 struct Served {
-    named: Named,
+    named: NamedImage,
     on_medium: OnMedium,
     /// It ends before the disk does.
     filling: Option<BackgroundFill>,
@@ -196,7 +163,7 @@ struct Served {
 }
 
 impl Served {
-    fn start(args: &Serve, named: &Named) -> anyhow::Result<Self> {
+    fn start(args: &Serve, named: &NamedImage) -> anyhow::Result<Self> {
         let named = named.clone();
         let prefetching = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
         // All images share the budget, and the cache.
@@ -333,35 +300,5 @@ impl Totals {
             peak_rss_bytes: peak_rss_bytes(),
             exports: served.iter().map(summary_of).collect(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn named(word: &str) -> (String, String) {
-        let named = Named::parse(OsStr::new(word), &RemoteFlags::default()).expect(word);
-        (named.name, named.image.display().to_string())
-    }
-
-    #[test]
-    fn exports_are_called_as_files_or_as_told() {
-        for (word, name, path) in [
-            ("fast.hsi", "fast", "fast.hsi"),
-            ("/srv/fast.hsi", "fast", "/srv/fast.hsi"),
-            ("/srv/raw", "raw", "/srv/raw"),
-            ("root=/srv/fast.hsi", "root", "/srv/fast.hsi"),
-            ("a.hsi=b=c.hsi", "a.hsi", "b=c.hsi"),
-            ("./a=b.hsi", "a=b", "./a=b.hsi"),
-            ("https://host/dir/fast.hsi", "fast", "https://host/dir/fast.hsi"),
-            ("root=http://host/", "root", "http://host/"),
-        ] {
-            assert_eq!(named(word), (name.to_owned(), path.to_owned()));
-        }
-        for bad in ["", "=x", "x=", "/", ".hsi"] {
-            assert!(Named::parse(OsStr::new(bad), &RemoteFlags::default()).is_err(), "{bad}");
-        }
-        assert!(Named::parse(OsStr::from_bytes(b"\xff.hsi"), &RemoteFlags::default()).is_err());
     }
 }

@@ -14,7 +14,7 @@ use hs_serve::http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, 
 use hs_store::{Counters, MemoryStore, RetryCounters, Store};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::serve::Named;
+use super::named_image::NamedImage;
 use crate::cli::{Serve, TlsMode};
 use crate::log_output;
 use crate::medium;
@@ -51,7 +51,7 @@ impl Served {
     /// Listens where the flags say, or goes on where a server that died did. Nothing when they do not say where.
     pub(super) fn start(
         args: &Serve,
-        named: &[Named],
+        named: &[NamedImage],
         kept: &mut Kept,
         supervisor: &Supervisor,
     ) -> anyhow::Result<Option<Self>> {
@@ -86,7 +86,7 @@ impl Served {
     }
 
     /// Tells a person where clients find what.
-    pub(super) fn say_where(&self, named: &[Named]) {
+    pub(super) fn say_where(&self, named: &[NamedImage]) {
         for (number, named) in named.iter().enumerate() {
             for url in self.server.urls(number) {
                 eprintln!("{} served at {url}", named.image.display());
@@ -128,7 +128,7 @@ impl Served {
 }
 
 /// The file of an image. It is opened once, so that nothing else than an image is served under a tag that names one.
-fn image(args: &Serve, named: &Named) -> anyhow::Result<(HttpFile, Medium)> {
+fn image(args: &Serve, named: &NamedImage) -> anyhow::Result<(HttpFile, Medium)> {
     let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
     let image = Image::open_as(Arc::clone(&on_medium.store), &on_medium.image)?;
     let modified = named.image.file().and_then(|path| path.metadata().ok()?.modified().ok());

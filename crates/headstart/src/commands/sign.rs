@@ -9,12 +9,13 @@ use std::time::SystemTime;
 use anyhow::{Context, bail};
 use hs_image::ImageDigest;
 
-use super::{open_image, write_whole};
+use super::open_image;
 use crate::cli::signing::{Keygen, Sign, SignFlags};
 use crate::show;
 use crate::signing::date::Date;
 use crate::signing::keys;
 use crate::signing::pointer::{Pointer, SUFFIX};
+use crate::whole_file::write_whole;
 
 /// Makes a pair of keys.
 pub(crate) fn keygen(args: &Keygen, quiet: bool) -> anyhow::Result<()> {

@@ -25,13 +25,14 @@ pub(super) use self::outcome::Outcome;
 use super::cache::Cache;
 use super::disks::{self, BOOT as FILES};
 use super::facts::Facts;
-use super::output;
+use super::run_file::run_file;
 use super::steps::Steps;
 use super::told::Told;
 use super::turns::{Rounds, take_turns};
 use crate::cli::Demo;
-use crate::commands::{self, open_image, write_whole};
+use crate::commands::{self, open_image};
 use crate::show::Bar;
+use crate::whole_file::write_whole;
 
 /// The recorded boot's name in the cache and in the output folder.
 pub(super) const PROFILE: &str = "boot.hsp";
@@ -64,7 +65,7 @@ pub(super) fn tell(
         contenders::boot(
             place,
             &specs[place],
-            out.map(|out| output::console(out, contenders::key(place), number)),
+            out.map(|out| run_file(out, PREFIX, contenders::key(place), number, "console")),
         )
     })?;
     steps.end("timing_s");

@@ -1,24 +1,20 @@
 //! The folder of `--out`: `demo.json`, the tables, the profiles, and every run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 
 use super::outcome::Outcome;
+use super::run_file::run_file;
 use super::told::Told;
 use super::turns::Tally;
 use super::{boot, start};
-use crate::commands::write_whole;
+use crate::whole_file::write_whole;
 
 /// Makes it, before anything slow begins.
 pub(super) fn prepare(out: &Path) -> anyhow::Result<()> {
     let runs = out.join("runs");
     std::fs::create_dir_all(&runs).with_context(|| format!("create {}", runs.display()))
-}
-
-/// Where the console of a boot is kept: the `number`th of the contender `key`, counted from 1.
-pub(super) fn console(out: &Path, key: &str, number: usize) -> PathBuf {
-    run_file(out, boot::PREFIX, key, number, "console")
 }
 
 /// Keeps everything that was found out.
@@ -63,10 +59,6 @@ fn keep_runs(out: &Path, prefix: &str, tallies: &[Tally]) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn run_file(out: &Path, prefix: &str, key: &str, number: usize, kind: &str) -> PathBuf {
-    out.join(format!("runs/{prefix}{key}-{number}.{kind}"))
-}
-
 fn pretty(value: &impl serde::Serialize) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value)? + "\n")
 }
@@ -83,7 +75,7 @@ mod tests {
         prepare(out).unwrap();
         for number in [2, 3, 4, 5] {
             std::fs::write(run_file(out, boot::PREFIX, "warm", number, "json"), "old").unwrap();
-            std::fs::write(console(out, "warm", number), "old").unwrap();
+            std::fs::write(run_file(out, boot::PREFIX, "warm", number, "console"), "old").unwrap();
         }
         std::fs::write(out.join("runs/notes.json"), "mine").unwrap();
         let (facts, told) = (facts(3), boot::tests::told());

@@ -27,8 +27,9 @@ use super::steps::Steps;
 use super::told::Told;
 use super::turns::Rounds;
 use crate::cli::Demo;
-use crate::commands::{self, write_whole};
+use crate::commands;
 use crate::show::Bar;
+use crate::whole_file::write_whole;
 
 /// The recorded start's name in the cache and in the output folder.
 pub(super) const PROFILE: &str = "start.hsp";

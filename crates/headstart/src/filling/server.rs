@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::process::Descriptors;
 use crate::cli::Attach;
-use crate::medium::OnMedium;
+use crate::on_medium::OnMedium;
 use crate::service::careful::{self, resolve};
 use crate::service::run_folder::{RunFolder, StatusSocket};
 use crate::service::status::{FillStatus, PrefetchStatus, Status, Subject, unix_now};

@@ -1,7 +1,7 @@
 //! How the requests to the medium wait for each other, as a server tells whoever asks.
 
 use hs_engine::queue::Class;
-use hs_engine::{Event, Recorded};
+use hs_engine::queue::{Event, Recorded};
 use hs_image::Reader;
 use serde::{Deserialize, Serialize};
 

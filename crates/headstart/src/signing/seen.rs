@@ -78,7 +78,7 @@ impl SeenFolder {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(context),
         }
-        crate::commands::write_whole(&place, &serde_json::to_vec(&found)?)
+        crate::whole_file::write_whole(&place, &serde_json::to_vec(&found)?)
     }
 }
 

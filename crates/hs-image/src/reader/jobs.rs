@@ -10,10 +10,9 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Instant;
 
-use hs_engine::Recorded;
 use hs_engine::queue::{
-    Class, ClientKey, Direction, DispatchId, Poll, Queue, QueueConfig, QueueMetrics, Request, RequestTag,
-    Ticket,
+    Class, ClientKey, Direction, DispatchId, Poll, Queue, QueueConfig, QueueMetrics, Recorded, Request,
+    RequestTag, Ticket,
 };
 use hs_units::{ByteRange, Nanos};
 use parking_lot::{Condvar, Mutex};

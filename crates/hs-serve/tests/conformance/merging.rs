@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hs_engine::Event;
 use hs_engine::queue::Class;
+use hs_engine::queue::Event;
 use hs_format::WindowRef;
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, Codec, Image, ReaderOptions};

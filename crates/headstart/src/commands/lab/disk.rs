@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::cli::LabDisk;
 use crate::commands::mount::wait_for_end;
-use crate::medium::OnMedium;
+use crate::on_medium::OnMedium;
 use crate::signals::Ends;
 use crate::{medium, show};
 

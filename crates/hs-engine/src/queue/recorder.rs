@@ -2,7 +2,7 @@
 
 use hs_units::{ByteRange, Nanos};
 
-use crate::queue::{Class, ClientKey, Direction, RequestTag};
+use super::request::{Class, ClientKey, Direction, RequestTag};
 
 /// Something that the engine was told or decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
