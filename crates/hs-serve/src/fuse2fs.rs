@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,13 +13,12 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Sender, bounded};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::ServeError;
-use crate::mounts::{self, Unmounted};
+use crate::mounts::{self, MountTable, Unmounted};
 
 const PROGRAM: &str = "fuse2fs";
 /// Folders that the `PATH` of a user often lacks.
@@ -68,9 +67,7 @@ impl Fuse2fs {
         let arguments: [OsString; 5] = ["-f".into(), "-o".into(), options.into(), disk.into(), target.into()];
         let failed = |message: String| ServeError::Fuse2fs { target: target.into(), message };
         // Opened before the mount can be there: from now on, the kernel tells of every change.
-        let table = "/proc/self/mountinfo";
-        let table = rustix::fs::open(table, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(ServeError::io("open", table))?;
+        let mut table = MountTable::open()?;
         let (sender, started) = bounded(1);
         // PR_SET_PDEATHSIG means the death of the *thread* that made the child: this one outlives it.
         let keeper = std::thread::Builder::new()
@@ -81,11 +78,8 @@ impl Fuse2fs {
             return Err(failed(said_by(keeper)));
         };
         let mut mount = Self { target: target.into(), process, keeper: Some(keeper) };
-        while mounts::mounted_at(target)?.is_none() {
-            let mut events = [
-                PollFd::new(&mount.process, PollFlags::IN),
-                PollFd::from_borrowed_fd(table.as_fd(), PollFlags::PRI),
-            ];
+        while !table.has(target)? {
+            let mut events = [PollFd::new(&mount.process, PollFlags::IN), table.changes()];
             match poll(&mut events, None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(failed(errno.to_string())),

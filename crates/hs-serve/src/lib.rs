@@ -38,7 +38,7 @@ pub use allocator::allocate_kindly;
 pub use background_fill::{BackgroundFill, FillProgress};
 pub use error::ServeError;
 pub use image_disk::{FileDisk, ImageDisk};
-pub use mounts::clear_dead;
+pub use mounts::{MountTable, clear_dead};
 pub use prefetch::{Deliver, Driver, Running};
 pub use record::Recorder;
 pub use served::{

@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, Read, Seek};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -28,14 +29,56 @@ pub(crate) struct MountEntry {
     pub(crate) target: PathBuf,
     /// Type of the file system, with its subtype (`fuse.headstart`).
     pub(crate) kind: String,
+    /// What it was mounted from: a device, a file, or a word.
+    pub(crate) source: PathBuf,
+}
+
+/// This process's table of mounts, and what tells of its changes. Paths in it are bytes: one mount under a name that is
+/// no text must not be the end of everybody else's.
+#[derive(Debug)]
+pub struct MountTable(fs::File);
+
+impl MountTable {
+    const PATH: &str = "/proc/self/mountinfo";
+
+    /// Opens it. From then on the kernel tells of every change.
+    ///
+    /// # Errors
+    /// When there is no /proc.
+    pub fn open() -> Result<Self, ServeError> {
+        fs::File::open(Self::PATH).map(Self).map_err(Self::failed("open"))
+    }
+
+    /// Whether something is mounted on exactly `target` (an absolute path without links).
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub fn has(&mut self, target: &Path) -> Result<bool, ServeError> {
+        Ok(self.entries()?.iter().any(|entry| entry.target == target))
+    }
+
+    /// The kernel raises an error condition here when the table has changed since it was read.
+    #[must_use]
+    pub fn changes(&self) -> PollFd<'_> {
+        PollFd::new(&self.0, PollFlags::PRI)
+    }
+
+    /// All mounts, what is on top last.
+    pub(crate) fn entries(&mut self) -> Result<Vec<MountEntry>, ServeError> {
+        let mut text = Vec::new();
+        self.0.rewind().and_then(|()| self.0.read_to_end(&mut text)).map_err(Self::failed("read"))?;
+        Ok(text.split(|&byte| byte == b'\n').filter_map(parse_entry).collect())
+    }
+
+    fn failed(action: &'static str) -> impl Fn(io::Error) -> ServeError {
+        move |source| ServeError::Io { action, path: Self::PATH.into(), source }
+    }
 }
 
 /// What is mounted on exactly `target` (an absolute path without links), topmost.
 pub(crate) fn mounted_at(target: &Path) -> Result<Option<MountEntry>, ServeError> {
-    let path = "/proc/self/mountinfo";
-    let text =
-        fs::read(path).map_err(|source| ServeError::Io { action: "read", path: path.into(), source })?;
-    Ok(text.split(|&byte| byte == b'\n').filter_map(parse_entry).rfind(|entry| entry.target == target))
+    let entries = MountTable::open()?.entries()?;
+    Ok(entries.into_iter().rfind(|entry| entry.target == target))
 }
 
 /// Checks that `directory` can be mounted on, and returns its path without links.
@@ -164,12 +207,14 @@ fn parse_entry(line: &[u8]) -> Option<MountEntry> {
     let device = std::str::from_utf8(fields.nth(2)?).ok()?;
     let (major, minor) = device.split_once(':')?;
     let target = unescape(fields.nth(1)?);
-    let kind = fields.skip_while(|&field| field != b"-").nth(1)?;
+    let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
+    let (kind, source) = (fields.next()?, unescape(fields.next()?));
     Some(MountEntry {
         major: major.parse().ok()?,
         minor: minor.parse().ok()?,
         target: PathBuf::from(OsString::from_vec(target)),
         kind: String::from_utf8_lossy(kind).into_owned(),
+        source: PathBuf::from(OsString::from_vec(source)),
     })
 }
 
@@ -211,7 +256,10 @@ mod tests {
         let entry = parse_entry(line).unwrap();
         assert_eq!((entry.major, entry.minor), (0, 39));
         assert_eq!(entry.target, Path::new(r"/tmp/a b\c"));
-        assert_eq!(entry.kind, "fuse.headstart");
+        assert_eq!((&*entry.kind, &*entry.source), ("fuse.headstart", Path::new("none")));
+        let entry = parse_entry(b"99 28 0:53 / /\xff ro shared:5 - erofs /srv/a\\040b.img ro").unwrap();
+        assert_eq!(entry.target.as_os_str().as_bytes(), b"/\xff");
+        assert_eq!(entry.source, Path::new("/srv/a b.img"));
         assert_eq!(parse_entry(b""), None);
         assert_eq!(parse_entry(b"1 2 x:y / / rw - ext4 a b"), None);
     }

@@ -1,9 +1,28 @@
 //! Times on the command line.
 
+use std::time::Duration;
+
+/// Longer than anybody waits, and short enough to be added to any moment: thirty years.
+const MOST: Duration = Duration::from_secs(1_000_000_000);
+
 /// Seconds, with a fraction.
-pub(super) fn parse(text: &str) -> Result<std::time::Duration, String> {
-    let seconds = text.parse::<f64>().ok();
+pub(super) fn parse(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     seconds
-        .and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| format!("'{text}' is not a number of seconds"))
+        .filter(|time| *time <= MOST)
+        .ok_or_else(|| format!("'{text}' is not a number of seconds, from 0 to {}", MOST.as_secs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_bounded() {
+        assert_eq!(parse("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse("1e9"), Ok(MOST));
+        for wrong in ["", "-1", "nan", "inf", "1e10", "1e30", "soon"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use hs_device::Medium;
@@ -9,6 +10,7 @@ use hs_device::Medium;
 use super::cache::CacheFlags;
 use super::image::ImageArg;
 use super::prefetch::PrefetchFlags;
+use super::seconds;
 use crate::medium::Damage;
 use crate::medium::MediumParser;
 
@@ -24,8 +26,8 @@ pub(crate) struct StartFlags {
     #[arg(long, value_name = "REGEX")]
     pub ready: Option<regex::Regex>,
     /// Give up when the command is not ready after so many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 300.0)]
-    pub ready_timeout: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds::parse)]
+    pub ready_timeout: Duration,
     /// Kernel read-ahead on the mounted file system, in KiB; 128 when not given.
     #[arg(long, value_name = "KIB")]
     pub read_ahead: Option<u32>,
@@ -53,8 +55,8 @@ pub(crate) struct Profile {
     #[command(flatten)]
     pub start: StartFlags,
     /// Go on recording for so many seconds after ready, then end the command.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub grace: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds::parse)]
+    pub grace: Duration,
     /// Record with the kernel's read-ahead on, neighbours included. Off, exactly what is used is recorded.
     #[arg(long)]
     pub keep_read_ahead: bool,

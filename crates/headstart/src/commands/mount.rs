@@ -1,8 +1,6 @@
 //! `headstart mount`
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use hs_serve::fuse::{Negotiated, Session};
-use hs_serve::{HeldSession, MountFsOptions, MountedFs, Prefetching, ServedImage};
+use hs_serve::{HeldSession, MountFsOptions, MountTable, MountedFs, Prefetching, ServedImage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -305,56 +303,4 @@ pub(crate) fn wait_until_gone(path: &Path, patience: Duration) -> anyhow::Result
         }
     }
     Ok(())
-}
-
-/// This namespace's table of mounts.
-struct MountTable(File);
-
-impl MountTable {
-    fn open() -> anyhow::Result<Self> {
-        File::open("/proc/self/mountinfo").map(Self).context("open /proc/self/mountinfo")
-    }
-
-    fn has(&mut self, path: &Path) -> anyhow::Result<bool> {
-        let mut text = String::new();
-        std::io::Seek::rewind(&mut self.0)
-            .and_then(|()| self.0.read_to_string(&mut text))
-            .context("read mounts")?;
-        Ok(text.lines().any(|line| is_mount_point(line, path)))
-    }
-
-    /// The kernel raises an error condition here when the table changes.
-    fn changes(&self) -> PollFd<'_> {
-        PollFd::new(&self.0, PollFlags::PRI)
-    }
-}
-
-/// Whether a line of mountinfo names `path` as its mount point; octal escapes are decoded.
-fn is_mount_point(line: &str, path: &Path) -> bool {
-    let Some(field) = line.split(' ').nth(4) else { return false };
-    let mut decoded = Vec::with_capacity(field.len());
-    let mut bytes = field.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'\\' {
-            let digits: Vec<u8> = bytes.by_ref().take(3).collect();
-            decoded.push(
-                digits.iter().fold(0_u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')),
-            );
-        } else {
-            decoded.push(byte);
-        }
-    }
-    decoded == path.as_os_str().as_encoded_bytes()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mount_points_with_escapes_are_found() {
-        let line = r"36 35 98:0 / /a\040b rw,noatime master:1 - ext3 /dev/root rw";
-        assert!(is_mount_point(line, Path::new("/a b")));
-        assert!(!is_mount_point(line, Path::new("/a")));
-    }
 }

@@ -1,7 +1,6 @@
 //! `headstart profile`
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::bail;
 use hs_device::Medium;
@@ -78,8 +77,8 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         mount,
         command: args.command.clone(),
         ready: args.start.ready.clone(),
-        ready_timeout: Duration::from_secs_f64(args.start.ready_timeout),
-        grace: Some(Duration::from_secs_f64(args.grace)),
+        ready_timeout: args.start.ready_timeout,
+        grace: Some(args.grace),
         show_output,
         watch: Some(recorder.clone()),
         observe: false,

@@ -1,6 +1,5 @@
 //! `headstart run`
 
-use std::time::Duration;
 
 use anyhow::Context;
 use hs_serve::{FsDriver, MountFsOptions, Prefetching};
@@ -49,7 +48,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         },
         command: args.command.clone(),
         ready: args.start.ready.clone(),
-        ready_timeout: Duration::from_secs_f64(args.start.ready_timeout),
+        ready_timeout: args.start.ready_timeout,
         grace: None,
         show_output: true,
         watch: None,

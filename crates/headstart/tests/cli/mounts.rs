@@ -1,12 +1,15 @@
 //! Images shown as files.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::process::Command;
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
 use crate::images::write_profile;
-use crate::scene::{Running, START, Scene, machine_has, mount, run, wait_until};
+use crate::scene::{Running, START, Scene, headstart, machine_has, mount, run, wait_until};
+use crate::service::status_of;
 
 /// Unmounts with this command. What another test of this process is about to start has, until it is started, all open files of
 /// this process too, one of that mount perhaps: then it is busy for a moment.
@@ -85,6 +88,33 @@ fn a_disk_can_be_read_while_its_prefetch_stands_still() {
             read_while_prefetching(|block| block % 64 < 40, &["--prefetch", mode, "--budget", "1M"]);
         }
     }
+}
+
+/// Names are bytes, and the table of mounts is everybody's: whoever cannot read one line of it must not end.
+#[test]
+fn a_mount_under_a_name_that_is_no_text_is_served_and_harms_nobody() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 100, 14);
+    let (dir, image) = (scene.folder("dir"), scene.arg("cold.hsi"));
+    let other = scene.path("").join(OsStr::from_bytes(b"o\xfft\ther"));
+    fs::create_dir(&other).expect("a folder");
+    mount(&scene, &[&image, &dir]).ok();
+    let words = [OsStr::new("mount"), image.as_ref(), other.as_os_str()];
+    let status = headstart(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    assert!(status.expect("the program starts").success());
+    assert!(fs::read(other.join("disk.img")).expect("read") == disk);
+    wait_until("it is unmounted", || {
+        Command::new("umount").arg(&other).status().expect("it starts").success()
+    });
+    assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
+    let of_first = status_of(&dir);
+    assert_eq!(of_first.len(), 1);
+    assert_eq!(of_first[0]["restarts"], 0);
+    umount(&dir);
+    scene.wait_until_clean();
 }
 
 #[test]

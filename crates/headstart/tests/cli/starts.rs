@@ -57,7 +57,8 @@ fn signals_reach_the_command() {
 
 /// The loop device of a start, as the start's own table of mounts shows it.
 fn loop_device(process: u32) -> Option<String> {
-    let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).ok()?;
+    let table = fs::read(format!("/proc/{process}/mountinfo")).ok()?;
+    let table = String::from_utf8_lossy(&table);
     let at = table.find("/dev/loop")?;
     table[at..].split_whitespace().next().map(str::to_owned)
 }

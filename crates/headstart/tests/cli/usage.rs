@@ -91,6 +91,11 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["serve", "x", "--nbd", "h", "--tls-verify-peer"]).fails(2, &["--tls-certificates"]);
     run(["boot", "x", "--guest-read-ahead", "5"]).fails(2, &["5", "auto", "kernel", "multiple of 4"]);
     run(["boot", "x", "--ready-timeout", "soon"]).fails(2, &["soon", "seconds"]);
+    for time in ["-1", "nan", "inf", "1e30"] {
+        run(["run", "x", &format!("--ready-timeout={time}"), "--", "true"]).fails(2, &[time, "seconds"]);
+        let flag = format!("--grace={time}");
+        run(["profile", "x", "-o", "y", &flag, "--", "true"]).fails(2, &[time, "seconds"]);
+    }
     run(["boot", "x", "--warm", "--medium", "flat-10ms-25mbs"]).fails(2, &["--warm", "--medium"]);
     run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);
     run(["demo", "--story", "third"]).fails(2, &["third", "start", "boot", "both"]);
