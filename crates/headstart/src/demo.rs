@@ -149,7 +149,7 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
         return show::json(&outcome);
     }
     if !quiet {
-        eprintln!("{demo_s:.0} s in all; {}", hint(args, cache));
+        show::note!("{demo_s:.0} s in all; {}", hint(args, cache));
     }
     Ok(())
 }

@@ -45,7 +45,7 @@ pub(crate) fn run(name: &str, seed: u64) -> anyhow::Result<Vec<RealFigure>> {
 
 /// Says aloud what is left out, and why.
 fn skip(what: &str, why: &str) -> Vec<RealFigure> {
-    eprintln!("skipped, for real: {what}: {why}");
+    crate::show::note!("skipped, for real: {what}: {why}");
     Vec::new()
 }
 

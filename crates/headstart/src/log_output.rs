@@ -9,6 +9,8 @@ use std::sync::{PoisonError, RwLock};
 
 use log::{Level, LevelFilter};
 
+use crate::show;
+
 /// The system's log: syslog(3).
 const SYSLOG: &str = "/dev/log";
 /// `LOG_DAEMON`, as the protocol has it.
@@ -42,8 +44,11 @@ impl log::Log for Messages {
     fn log(&self, record: &log::Record<'_>) {
         let level = record.level();
         match &*SINK.read().unwrap_or_else(PoisonError::into_inner) {
-            Sink::Stderr => eprintln!("headstart: {}: {}", level.as_str().to_lowercase(), record.args()),
-            Sink::Journal => eprint!("{}", for_journal(level, &record.args().to_string())),
+            Sink::Stderr => show::note!("headstart: {}: {}", level.as_str().to_lowercase(), record.args()),
+            Sink::Journal => {
+                let lines = for_journal(level, &record.args().to_string());
+                show::note!("{}", lines.trim_end());
+            }
             Sink::Syslog(socket) => to_syslog(socket, level, &record.args().to_string()),
             Sink::File(file) => to_file(file, level, &record.args().to_string()),
         }
@@ -122,7 +127,7 @@ fn journal_reads_stderr() -> bool {
 /// Tells why the program fails, to whoever can be told.
 pub(crate) fn failure(text: &str) {
     if matches!(*SINK.read().unwrap_or_else(PoisonError::into_inner), Sink::Stderr) {
-        eprintln!("headstart: {text}");
+        show::note!("headstart: {text}");
     } else {
         log::error!("{text}");
     }

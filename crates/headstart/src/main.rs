@@ -1,5 +1,8 @@
 //! The headstart command line.
 
+// `eprintln!` panics when nobody reads standard error: `show::note!` does not.
+#![warn(clippy::print_stderr)]
+
 mod bad_sectors;
 mod boot;
 mod channel;
@@ -16,6 +19,7 @@ mod medium;
 mod mount8;
 mod on_medium;
 mod own_folders;
+mod ready_line;
 mod remote;
 mod service;
 mod show;
@@ -48,7 +52,8 @@ fn main() -> ExitCode {
     // Who was started by way of /proc/self/exe is called `exe` in lists of processes.
     let _ = rustix::thread::set_name(c"headstart");
     log_output::start(cli.quiet, cli.verbose);
-    run(&cli, &arguments).unwrap_or_else(|error| {
+    let ended = run(&cli, &arguments).and_then(|code| show::written().map(|()| code));
+    ended.unwrap_or_else(|error| {
         log_output::failure(&chain(&error));
         failure_code(&error)
     })

@@ -1,8 +1,10 @@
 //! What people see: progress on a terminal, tables, errors.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal, Write};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use anyhow::bail;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hs_image::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -70,14 +72,42 @@ pub(crate) fn megabytes(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / 1e6)
 }
 
+/// Why standard output could not be written, when it could not.
+static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
+
 /// Prints a line to standard output; a reader that went away is not an error.
 pub(crate) fn line(text: impl std::fmt::Display) {
-    use std::io::Write;
-    if let Err(error) = writeln!(std::io::stdout(), "{text}")
-        && error.kind() == std::io::ErrorKind::BrokenPipe
-    {
-        std::process::exit(0);
+    match writeln!(io::stdout(), "{text}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        // Only the first one says why.
+        Err(error) => drop(UNWRITTEN.set(error)),
+        Ok(()) => {}
     }
+}
+
+/// Fails when a line could not be written; asked once, at the end.
+///
+/// # Errors
+/// Why it could not.
+pub(crate) fn written() -> anyhow::Result<()> {
+    match UNWRITTEN.get() {
+        Some(error) => bail!("write standard output: {error}"),
+        None => Ok(()),
+    }
+}
+
+/// Says something on standard error, as `eprintln!` does, which panics when nobody reads it any more: a server has more to
+/// do than that.
+macro_rules! note {
+    ($($text:tt)*) => {
+        $crate::show::say(format_args!($($text)*))
+    };
+}
+pub(crate) use note;
+
+/// What [`note!`] does.
+pub(crate) fn say(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Prints an object as JSON.

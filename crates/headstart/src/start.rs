@@ -1,7 +1,6 @@
 //! One start: a command in the root of an image, or of a foreign disk, from some medium, timed.
 
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,6 +24,7 @@ use crate::cli::image::ImageArg;
 use crate::cli::{LateMode, PrefetchLimits};
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
+use crate::ready_line;
 use crate::summary::{Summary, peak_rss_bytes, seconds};
 use crate::workdir::Workdir;
 
@@ -214,24 +214,15 @@ enum Ready {
 fn wait_ready(spec: &Start, child: &mut Child, began: Instant) -> anyhow::Result<Ready> {
     let Some(stdout) = child.stdout.take() else { return Ok(Ready::Ended) };
     let (sender, receiver) = std::sync::mpsc::channel();
-    let pattern = spec.ready.clone();
-    let show = spec.show_output;
+    let (pattern, show) = (spec.ready.clone(), spec.show_output);
     std::thread::Builder::new().name("hs-output".to_owned()).spawn(move || {
-        let mut lines = BufReader::new(stdout);
-        let mut line = Vec::new();
-        let mut sender = Some(sender);
-        while matches!(lines.read_until(b'\n', &mut line), Ok(read) if read > 0) {
-            // Without the line's end, in front of which `$` would not match.
-            let text = String::from_utf8_lossy(line.trim_ascii_end());
-            let matches = pattern.as_ref().is_some_and(|pattern| pattern.is_match(&text));
-            if matches && let Some(sender) = sender.take() {
-                let _ = sender.send(Instant::now());
-            }
-            if show {
-                let mut stdout = std::io::stdout().lock();
-                let _ = stdout.write_all(&line).and_then(|()| stdout.flush());
-            }
-            line.clear();
+        let told = || {
+            let _ = sender.send(Instant::now());
+        };
+        if show {
+            ready_line::pass_on(stdout, std::io::stdout(), pattern, told);
+        } else {
+            ready_line::pass_on(stdout, std::io::sink(), pattern, told);
         }
     })?;
     if spec.ready.is_none() {

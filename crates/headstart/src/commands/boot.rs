@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
         let Summary { store_requests, store_bytes, store_errors, .. } = booted.summary;
         let failed =
             if store_errors == 0 { String::new() } else { format!("; {store_errors} could not be served") };
-        eprintln!(
+        show::note!(
             "ready after {:.2} s; the medium answered {store_requests} requests with {}{failed}",
             booted.ready.as_secs_f64(),
             ByteSize(store_bytes)

@@ -24,7 +24,8 @@ struct Shown {
 pub(crate) fn run(args: &DiskCache, quiet: bool) -> anyhow::Result<()> {
     let folder = CacheFolder::of(args.disk_cache.as_deref())
         .context("this user has no folder for caches: give --disk-cache")?;
-    match args.action.as_ref().unwrap_or(&DiskCacheAction::Show) {
+    let action = args.action.as_ref().unwrap_or(&DiskCacheAction::Show);
+    match action {
         DiskCacheAction::Fill { address, now } => {
             return fill_cache::run(address, args, *now, quiet);
         }
@@ -57,7 +58,8 @@ pub(crate) fn run(args: &DiskCache, quiet: bool) -> anyhow::Result<()> {
     if args.json {
         return show::json(&shown);
     }
-    if !quiet {
+    // Whoever only asks wants the answer.
+    if !quiet || matches!(action, DiskCacheAction::Show) {
         show::line(format_args!(
             "{}: {} in {} entries, of {} at most; {} addresses are remembered",
             shown.folder,

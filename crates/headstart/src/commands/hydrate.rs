@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Hydrate, quiet: bool) -> anyhow::Result<()> {
         return show::json(&Hydrated { file, disk_bytes, disk_digest: digest.to_string() });
     }
     if !quiet {
-        eprintln!("{} is complete", args.file.display());
+        show::note!("{} is complete", args.file.display());
     }
     Ok(())
 }

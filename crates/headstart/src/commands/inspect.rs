@@ -42,7 +42,7 @@ fn profile(args: &Inspect, path: &Path) -> anyhow::Result<()> {
         let written = profile.csv(&mut out).and_then(|()| out.flush());
         return match written {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            written => Ok(written?),
+            written => written.context("write standard output"),
         };
     }
     let read_ahead = match profile.read_ahead {

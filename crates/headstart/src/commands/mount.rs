@@ -28,7 +28,7 @@ use crate::service::run_folder::{RunFolder, StatusSocket};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
 use crate::signals::Ends;
-use crate::{log_output, medium, start};
+use crate::{log_output, medium, show, start};
 
 /// How long the server before this one, which died, may take to let go of what it was mounting.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
@@ -176,14 +176,20 @@ impl Server<'_> {
             if unsupervised {
                 Parent::at(fd)?.tell()?;
             }
-        } else if !self.quiet && self.supervisor.restarts() == 0 {
-            eprintln!("{} mounted; `umount {}` or Ctrl-C ends it", args.image.display(), args.dir.display());
-            if let Some(metrics) = &metrics {
-                eprintln!("metrics at {}", metrics.url());
-            }
         }
+        // Before the line: whoever has read it may end the server at once, and then it is one that serves.
         self.supervisor.ready(&words);
         manager.ready(&words);
+        if args.ready_fd.is_none() && !self.quiet && self.supervisor.restarts() == 0 {
+            show::note!(
+                "{} mounted; `umount {}` or Ctrl-C ends it",
+                args.image.display(),
+                args.dir.display()
+            );
+            if let Some(metrics) = &metrics {
+                show::note!("metrics at {}", metrics.url());
+            }
+        }
         let target = mounted.map(MountedFs::target);
         let subject = Subject {
             fixed: self.fixed_status(mode, served, target.as_deref()),

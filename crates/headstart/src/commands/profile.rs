@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
     if args.json {
         show::json(&recorded)?;
     } else if !quiet {
-        eprintln!(
+        show::note!(
             "{}: {} reads of {} in {} files; ready after {:.2} s",
             recorded.profile,
             recorded.reads,

@@ -74,12 +74,12 @@ pub(crate) fn run(args: &Push, quiet: bool) -> anyhow::Result<()> {
     if !quiet {
         let size = ByteSize(shown.bytes);
         if shown.was_there {
-            eprintln!("{}: it was there ({size})", shown.address);
+            show::note!("{}: it was there ({size})", shown.address);
         } else {
-            eprintln!("{}: {size} sent", shown.address);
+            show::note!("{}: {size} sent", shown.address);
         }
         if let Some(digest) = &shown.digest {
-            eprintln!("the registry's name for it is {digest}");
+            show::note!("the registry's name for it is {digest}");
         }
     }
     show::line(format_args!("{}#{}", shown.address, shown.image));

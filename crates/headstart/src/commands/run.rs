@@ -1,10 +1,10 @@
 //! `headstart run`
 
-
 use anyhow::Context;
 use hs_serve::{FsDriver, MountFsOptions, Prefetching};
 
 use crate::cli::{PrefetchMode, Run, StartFlags};
+use crate::show;
 use crate::start::{self, Disk, Start};
 use crate::whole_file::write_whole;
 
@@ -61,11 +61,11 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<i32> {
     hs_serve::rootenv::enter_private_mounts()?;
     let started = start::start(&spec(args)?)?;
     if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&started.summary)? + "\n";
+        let text = serde_json::to_string_pretty(&started.summary)?;
         if path.as_os_str() == "/dev/stderr" {
-            eprint!("{text}");
+            show::note!("{text}");
         } else {
-            write_whole(path, text.as_bytes())?;
+            write_whole(path, (text + "\n").as_bytes())?;
         }
     }
     let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);

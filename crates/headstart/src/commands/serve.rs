@@ -62,12 +62,6 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
     careful::take_care();
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
-    if !quiet && supervisor.restarts() == 0 {
-        if let Some(http) = &http {
-            http.say_where(&named);
-        }
-        say_where(&served, nbd.as_ref(), metrics.as_ref());
-    }
     let subjects: Vec<Subject<'_>> = served
         .iter()
         .enumerate()
@@ -83,8 +77,15 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         (true, false) => format!("{} images over HTTP", named.len()),
         _ => format!("{} images for NBD clients and over HTTP", named.len()),
     };
+    // Before the lines: whoever has read them may end the server at once, and then it is one that serves.
     supervisor.ready(&words);
     manager.ready(&words);
+    if !quiet && supervisor.restarts() == 0 {
+        if let Some(http) = &http {
+            http.say_where(&named);
+        }
+        say_where(&served, nbd.as_ref(), metrics.as_ref());
+    }
     let ended =
         metrics::answered_meanwhile(metrics, statuses, || wait_for_end(&signals, socket.as_ref(), &statuses));
     supervisor.ending();
@@ -133,13 +134,13 @@ fn uris(nbd: Option<&NbdServer>, number: usize) -> Vec<String> {
 fn say_where(served: &[Served], nbd: Option<&NbdServer>, metrics: Option<&MetricsSocket>) {
     for (number, served) in served.iter().enumerate() {
         for uri in uris(nbd, number) {
-            eprintln!("{} served at {uri}", served.named.image.display());
+            show::note!("{} served at {uri}", served.named.image.display());
         }
     }
     if let Some(metrics) = metrics {
-        eprintln!("metrics at {}", metrics.url());
+        show::note!("metrics at {}", metrics.url());
     }
-    eprintln!("Ctrl-C ends it");
+    show::note!("Ctrl-C ends it");
 }
 
 /// How the server speaks TLS, if it does.

@@ -21,6 +21,7 @@ use crate::medium;
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::pinned;
 use crate::service::status::{Status, unix_now};
+use crate::show;
 
 /// What is served beside images is small: it is kept in memory.
 const MOST_CHANNEL_BYTES: u64 = 1 << 20;
@@ -89,7 +90,7 @@ impl Served {
     pub(super) fn say_where(&self, named: &[NamedImage]) {
         for (number, named) in named.iter().enumerate() {
             for url in self.server.urls(number) {
-                eprintln!("{} served at {url}", named.image.display());
+                show::note!("{} served at {url}", named.image.display());
             }
         }
     }

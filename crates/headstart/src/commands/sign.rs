@@ -1,13 +1,14 @@
 //! `headstart keygen` and `headstart sign`
 
-use std::fs::File;
+use std::fs::Permissions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use hs_image::ImageDigest;
+use tempfile::NamedTempFile;
 
 use super::open_image;
 use crate::cli::signing::{Keygen, Sign, SignFlags};
@@ -25,21 +26,34 @@ pub(crate) fn keygen(args: &Keygen, quiet: bool) -> anyhow::Result<()> {
         name.push(suffix);
         PathBuf::from(name)
     };
-    write_new(&file(".key"), &secret, 0o600)?;
-    write_new(&file(".pub"), &public, 0o644)?;
+    let (secret_file, public_file) = (file(".key"), file(".pub"));
+    let secret = written_aside(&secret_file, &secret, 0o600)?;
+    let public = written_aside(&public_file, &public, 0o644)?;
+    give_name(secret, &secret_file)?;
+    // Half a pair is of no use, and in the way of the next try.
+    give_name(public, &public_file).inspect_err(|_| drop(std::fs::remove_file(&secret_file)))?;
     if !quiet {
-        eprintln!("{} is secret; whoever trusts you adds this to an address:", file(".key").display());
+        show::note!("{} is secret; whoever trusts you adds this to an address:", file(".key").display());
     }
     show::line(format_args!("#key={key}"));
     Ok(())
 }
 
-/// A key that is lost cannot be made again, so nothing is replaced.
-fn write_new(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+/// All of a file that is to be at `path`, under another name.
+fn written_aside(path: &Path, text: &str, mode: u32) -> anyhow::Result<NamedTempFile> {
     let context = || format!("write {}", path.display());
-    let mut file =
-        File::options().write(true).create_new(true).mode(mode).open(path).with_context(context)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(context)
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let permissions = Permissions::from_mode(mode);
+    let aside = tempfile::Builder::new().prefix(".headstart-").permissions(permissions).tempfile_in(folder);
+    let mut aside = aside.with_context(context)?;
+    aside.write_all(text.as_bytes()).and_then(|()| aside.as_file().sync_all()).with_context(context)?;
+    Ok(aside)
+}
+
+/// A key that is lost cannot be made again, so nothing is replaced.
+fn give_name(aside: NamedTempFile, path: &Path) -> anyhow::Result<()> {
+    let named = aside.persist_noclobber(path).map_err(|error| error.error);
+    named.map(drop).with_context(|| format!("write {}", path.display()))
 }
 
 /// Signs an image.
@@ -68,7 +82,7 @@ pub(crate) fn sign(args: &Sign, quiet: bool) -> anyhow::Result<()> {
     };
     write(&pointer, &args.by, &output)?;
     if !quiet {
-        eprintln!("{}: {} is {image} since {}", output.display(), pointer.channel, pointer.date);
+        show::note!("{}: {} is {image} since {}", output.display(), pointer.channel, pointer.date);
     }
     Ok(())
 }

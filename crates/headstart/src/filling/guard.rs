@@ -18,6 +18,7 @@ use crate::commands::open_image;
 use crate::log_output;
 use crate::service::careful;
 use crate::service::notify::Manager;
+use crate::show;
 use crate::signals::Ends;
 
 /// So many servers in a row may be killed before they fill; more are a fault that does not go away.
@@ -66,7 +67,7 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
 
 fn say(quiet: bool, what: std::fmt::Arguments<'_>) {
     if !quiet {
-        eprintln!("{what}");
+        show::note!("{what}");
     }
 }
 
@@ -116,10 +117,11 @@ impl Guard<'_> {
         let name = self.attachment.path().display().to_string();
         let mut was_ready = false;
         loop {
-            let Woken { signal, said, ended, asked, events } = self.wait(signals)?;
-            if signal {
+            let Woken { signal, abandoned, said, ended, asked, events } = self.wait(signals, &parent)?;
+            // Whoever waits for the file to fill has gone: nobody would know that it does.
+            if signal || abandoned {
                 manager.stopping();
-                return self.end();
+                return self.end(was_ready);
             }
             if said && self.server.as_mut().is_some_and(Server::hear) {
                 self.asking.drain(..).for_each(|asking| asking.answer(""));
@@ -132,7 +134,9 @@ impl Guard<'_> {
                         })
                         .context("go to the background")?;
                     }
-                    parent.tell()?;
+                    if parent.tell().is_err() {
+                        return self.end(false);
+                    }
                     say(quiet, format_args!("{name} fills itself; Ctrl-C ends it"));
                     manager.ready(&format!("{name} fills itself"));
                 }
@@ -153,7 +157,7 @@ impl Guard<'_> {
             }
             if asked && let Some(asking) = self.answer() {
                 manager.stopping();
-                let ended = self.end();
+                let ended = self.end(was_ready);
                 // Not before: whoever asked may attach the file again at once.
                 asking.answer("");
                 return ended;
@@ -161,7 +165,7 @@ impl Guard<'_> {
         }
     }
 
-    fn wait(&self, signals: &Ends) -> anyhow::Result<Woken> {
+    fn wait(&self, signals: &Ends, parent: &Parent) -> anyhow::Result<Woken> {
         let group = self.attachment.group();
         let mut events = vec![
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
@@ -175,6 +179,7 @@ impl Guard<'_> {
             // While there is a server, what is asked is for it, even when it only begins.
             None => events.push(PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)),
         }
+        events.extend(parent.0.as_ref().map(|parent| PollFd::new(parent, PollFlags::empty())));
         match poll(&mut events, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("wait for the server"),
@@ -183,9 +188,11 @@ impl Guard<'_> {
         let has_server = self.server.is_some();
         Ok(Woken {
             signal: happened(0),
+            // A pipe that nobody can read from any more is an error, which need not be asked for.
+            abandoned: parent.0.is_some() && happened(events.len() - 1),
             asked: happened(1),
             ended: has_server && happened(2),
-            said: has_server && happened(3),
+            said: self.server.as_ref().is_some_and(|server| !server.is_ready()) && happened(3),
             events: !has_server && happened(2),
         })
     }
@@ -278,15 +285,23 @@ impl Guard<'_> {
         }
     }
 
-    /// Ends both.
-    fn end(mut self) -> anyhow::Result<i32> {
+    /// Ends both. Before the file could be read a server looks at nothing, perhaps for as long as a network is waited for,
+    /// and nobody was told of a file that was made.
+    fn end(mut self, was_ready: bool) -> anyhow::Result<i32> {
         if let Some(server) = self.server.take() {
-            server.terminate();
+            if was_ready {
+                server.terminate();
+            } else {
+                server.kill();
+            }
             server.wait()?;
         }
         let denied = self.survivors.give_up(&self.attachment);
         if denied > 0 {
             log::warn!("{}: {denied} readers got an error", self.attachment.path().display());
+        }
+        if !was_ready && self.attachment.discard_if_made() {
+            return Ok(1);
         }
         if !matches!(self.attachment.marker(), Ok(Some(Marker::Complete(_)))) {
             log::warn!(
@@ -302,6 +317,7 @@ impl Guard<'_> {
 /// What has happened.
 struct Woken {
     signal: bool,
+    abandoned: bool,
     said: bool,
     ended: bool,
     asked: bool,

@@ -159,6 +159,11 @@ impl Server {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
     }
 
+    /// Ends it, whatever it waits for.
+    pub(crate) fn kill(&self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::KILL);
+    }
+
     /// Waits until it has ended.
     pub(crate) fn wait(mut self) -> anyhow::Result<ExitStatus> {
         self.child.wait().context("wait for the server")

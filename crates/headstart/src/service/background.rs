@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -59,6 +59,11 @@ impl Parent {
         let ready = unsafe { OwnedFd::from_raw_fd(fd) };
         rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC).context("find the parent")?;
         Ok(Self(File::from(ready)))
+    }
+
+    /// What tells that nobody waits any more.
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 
     /// Everything is served.

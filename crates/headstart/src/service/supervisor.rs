@@ -29,6 +29,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// So many in a row that did not even begin to serve are no accident.
 const MOST_FAILURES: u32 = 8;
+/// Signals that come together are one: a terminal, timeout(1) and systemd tell a process and its group.
+const ONE_WORD: Duration = Duration::from_secs(1);
 /// How often a server is looked at that may be dead without having ended, see [`is_dying`].
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
@@ -57,13 +59,16 @@ pub(crate) fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
         log_file: None,
         kept: Kept::default(),
         restarts: 0,
-        told_to_end: false,
+        told_to_end: None,
+        is_abandoned: false,
+        has_killed: false,
         dying: Vec::new(),
     };
     careful::take_care();
     let ended = supervisor.run(plan);
     drop(std::mem::take(&mut supervisor.kept));
-    if supervisor.restarts > 0 {
+    if supervisor.restarts > 0 || supervisor.has_killed {
+        supervisor.wait_for_the_dying();
         (plan.clear)();
     }
     ended
@@ -77,10 +82,22 @@ struct Supervisor {
     log_file: Option<LogFile>,
     kept: Kept,
     restarts: u32,
-    /// A signal has come: the next server that is gone is the last.
-    told_to_end: bool,
+    /// When a signal came: the next server that is gone is the last.
+    told_to_end: Option<Instant>,
+    /// Whoever started a background server has gone before he was told that it serves.
+    is_abandoned: bool,
+    /// A server could not, or would not, take down what it had made.
+    has_killed: bool,
     /// Servers that died and have not let go of everything.
     dying: Vec<Child>,
+}
+
+/// What the supervisor waits for while there is a server.
+struct Woken {
+    signal: bool,
+    /// As a pipe tells it that nobody reads from any more.
+    abandoned: bool,
+    gone: bool,
 }
 
 /// How a server went.
@@ -97,12 +114,24 @@ impl Supervisor {
     fn run(&mut self, plan: &Plan<'_>) -> anyhow::Result<i32> {
         let (mut pause, mut failures) = (FIRST_PAUSE, 0);
         loop {
-            let gone = self.one_server(plan)?;
+            let gone = match self.one_server(plan) {
+                // This machine is short of something: those who wait for the next server wait until it is not.
+                Err(error) if self.restarts > 0 && self.told_to_end.is_none() => {
+                    log::error!("the next server cannot be started: {error:#}");
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    if self.wait_for_signal(pause)? {
+                        return Ok(1);
+                    }
+                    continue;
+                }
+                gone => gone?,
+            };
             let code = gone.status.and_then(|status| status.code());
             // The first one's reasons are for the person who started it; later ones have served before.
             let by_itself = code.is_some_and(|code| code == 0 || (!gone.served && self.restarts == 0));
-            if by_itself || self.told_to_end {
-                return Ok(code.unwrap_or(1));
+            if by_itself || self.told_to_end.is_some() {
+                // One that had to be killed before it served has done what was asked, unless its parent waits for a mount.
+                return Ok(code.unwrap_or(i32::from(gone.served || self.parent.is_some())));
             }
             failures = if gone.served { 0 } else { failures + 1 };
             if failures >= MOST_FAILURES {
@@ -136,29 +165,24 @@ impl Supervisor {
         let mut child =
             again(plan.arguments, plan.subcommand, &[flag]).spawn().context("start the server")?;
         drop(theirs);
-        let process = pidfd(&child)?;
-        let served = self.watch(&mut child, &process, ours)?;
+        let watched = pidfd(&child).and_then(|process| self.watch(&mut child, &process, ours));
+        if watched.is_err() {
+            // Nobody would know of it any more.
+            self.has_killed = true;
+            let _ = child.kill();
+        }
         let status = child.try_wait().context("ask how the server ended")?;
         if status.is_none() {
             self.dying.push(child);
         }
-        Ok(Gone { status, served, lived: began.elapsed() })
+        Ok(Gone { status, served: watched?, lived: began.elapsed() })
     }
 
     /// Passes on signals and hears the server, until it is gone; tells whether it served.
     fn watch(&mut self, child: &mut Child, process: &OwnedFd, socket: OwnedFd) -> anyhow::Result<bool> {
         let (mut served, mut socket) = (false, Some(socket));
         loop {
-            let mut events =
-                vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
-            events.extend(socket.as_ref().map(|socket| PollFd::new(socket, PollFlags::IN)));
-            let came = match poll(&mut events, Some(&LOOK)) {
-                Ok(came) => came,
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(error).context("wait for the server"),
-            };
-            let [signal, gone] = [&events[0], &events[1]].map(|event| !event.revents().is_empty());
-            let gone = gone || (came == 0 && is_dying(child.id()));
+            let Woken { signal, abandoned, gone } = self.wait(child.id(), process, socket.as_ref())?;
             // What it said before it died counts.
             while let Some(from) = &socket {
                 match receive(from, RecvFlags::DONTWAIT) {
@@ -175,11 +199,56 @@ impl Supervisor {
             if gone {
                 return Ok(served);
             }
-            if signal {
+            // Nobody would know of what it serves.
+            self.is_abandoned |= abandoned && self.parent.take().is_some();
+            let abandoned = std::mem::take(&mut self.is_abandoned);
+            if signal || abandoned {
                 let signal = self.signals.take().unwrap_or(Signal::TERM);
-                self.told_to_end = true;
-                // It may be gone by now.
-                let _ = pidfd_send_signal(process, signal);
+                self.end_server(process, signal, served);
+            }
+        }
+    }
+
+    /// Until something happens, or it is time to look at the server.
+    fn wait(&self, server: u32, process: &OwnedFd, socket: Option<&OwnedFd>) -> anyhow::Result<Woken> {
+        let mut events = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
+        // A pipe that nobody can read from any more is an error, which need not be asked for.
+        let parent =
+            self.parent.as_ref().map(|parent| PollFd::from_borrowed_fd(parent.as_fd(), PollFlags::empty()));
+        let has_parent = parent.is_some();
+        events.extend(parent);
+        events.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
+        let came = match poll(&mut events, Some(&LOOK)) {
+            Ok(came) => came,
+            Err(rustix::io::Errno::INTR) => 1,
+            Err(error) => return Err(error).context("wait for the server"),
+        };
+        let happened = |number: usize| !events[number].revents().is_empty();
+        Ok(Woken {
+            signal: happened(0),
+            gone: happened(1) || (came == 0 && is_dying(server)),
+            abandoned: has_parent && happened(2),
+        })
+    }
+
+    /// Tells the server to end. One that does not serve yet looks at no signal, perhaps for as long as a network is waited
+    /// for; and whoever says it twice does not want to wait.
+    fn end_server(&mut self, process: &OwnedFd, signal: Signal, serves: bool) {
+        let again = self.told_to_end.is_some_and(|before| before.elapsed() >= ONE_WORD);
+        let at_once = !serves || again;
+        self.told_to_end.get_or_insert_with(Instant::now);
+        self.has_killed |= at_once;
+        // It may be gone by now.
+        let _ = pidfd_send_signal(process, if at_once { Signal::KILL } else { signal });
+    }
+
+    /// Gives servers that were killed a while to let go of what they were mounting, which nobody answers any more.
+    fn wait_for_the_dying(&mut self) {
+        let end = Instant::now() + STEADY;
+        for child in &self.dying {
+            let left = Timespec::try_from(end.saturating_duration_since(Instant::now()));
+            if let (Ok(process), Ok(left)) = (pidfd(child), left) {
+                let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left));
             }
         }
     }
@@ -194,7 +263,7 @@ impl Supervisor {
                     let log_file = LogFile::of(folder.as_ref());
                     log_file.go_to_background()?;
                     self.log_file = Some(log_file);
-                    parent.tell()?;
+                    self.is_abandoned = parent.tell().is_err();
                 }
                 self.manager.ready(&status);
                 return Ok(true);
@@ -205,7 +274,7 @@ impl Supervisor {
         Ok(false)
     }
 
-    /// Waits so long, unless a signal comes.
+    /// Waits so long, unless a signal comes, which is the end.
     fn wait_for_signal(&mut self, pause: Duration) -> anyhow::Result<bool> {
         let timeout = Timespec::try_from(pause).context("the time to wait")?;
         let came = poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&timeout));

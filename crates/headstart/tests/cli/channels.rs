@@ -76,6 +76,10 @@ fn an_encrypted_key_signs_with_its_password_only() {
     run(["sign", &image, "--key", &key, "--password-file", &scene.arg("wrong")]).fails(1, &["secret key"]);
     run(["sign", &image, "--key", &key]).fails(1, &["--password-file"]);
     run(["keygen", &scene.arg("k")]).fails(1, &["k.key"]);
+    // Half a pair is not left behind.
+    fs::write(scene.path("half.pub"), "").expect("written");
+    run(["keygen", &scene.arg("half")]).fails(1, &["half.pub", "File exists"]);
+    assert!(!scene.path("half.key").exists());
 }
 
 #[test]

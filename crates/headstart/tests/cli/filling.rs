@@ -84,6 +84,31 @@ fn attached_read_hydrated_and_then_a_plain_file() {
     run(["detach", &file]).ok();
 }
 
+/// On a medium that takes a minute for every answer, a server that starts has nothing to say for long; nobody waits for it.
+#[test]
+fn an_attach_that_is_interrupted_leaves_nothing() {
+    let Some(folder) = FillingFolder::new() else { return };
+    let scene = Scene::new();
+    scene.image("disk.hsi", 100, 98);
+    let file = file_in(&folder, &scene);
+    for more in [&[][..], &["--foreground"]] {
+        let arguments = ["attach", &scene.arg("disk.hsi"), &file, "--medium", "flat-60000ms-25mbs"];
+        let attaching = Running::start(arguments.iter().chain(more));
+        wait_until("there is a server", || {
+            let is_server = |pid: &u32| {
+                let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                String::from_utf8_lossy(&line).contains("--descriptors")
+            };
+            scene.processes().iter().any(is_server)
+        });
+        attaching.signal(Signal::INT);
+        let (ended, _, said) = attaching.end();
+        assert!(!ended.success() && !said.contains("fills itself"), "{said}");
+        scene.wait_until_clean();
+        assert!(!Path::new(&file).exists() && !sidecar(&file).exists());
+    }
+}
+
 #[test]
 fn a_killed_server_gives_no_zeros_and_another_answers_those_who_wait() {
     let Some(folder) = FillingFolder::new() else { return };

@@ -141,7 +141,11 @@ impl Scene {
         let folder = self.0.path().display().to_string();
         // Another test's mount may have a name that is no text.
         let table = fs::read("/proc/self/mountinfo").expect("mounts");
-        String::from_utf8_lossy(&table).lines().filter(|line| line.contains(&folder)).map(str::to_owned).collect()
+        String::from_utf8_lossy(&table)
+            .lines()
+            .filter(|line| line.contains(&folder))
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Processes with an argument in this folder.

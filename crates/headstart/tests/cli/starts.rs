@@ -1,10 +1,12 @@
 //! Commands in the root of an image.
 
 use std::fs;
+use std::io::Read;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 
-use crate::scene::{Ran, Running, START, Scene, machine_has, run, wait_until};
+use crate::scene::{Ran, Running, START, Scene, headstart, machine_has, run, wait_until};
 
 fn run_in(image: &str, flags: &[&str], script: &str) -> Ran {
     let arguments = ["run", image].into_iter().chain(flags.iter().copied());
@@ -66,6 +68,35 @@ fn loop_device(process: u32) -> Option<String> {
 fn is_attached(device: &str) -> bool {
     let name = device.trim_start_matches("/dev/");
     fs::exists(format!("/sys/block/{name}/loop/backing_file")).unwrap_or(false)
+}
+
+/// What the command prints reaches whoever reads as it comes, also before a line ends; and when nobody reads any more, the
+/// command learns of it as if it had printed there itself.
+#[test]
+fn output_is_passed_on_as_it_comes_and_to_nobody_else() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let script = "echo -n 'your name? '; read name; echo bye";
+    let mut command = headstart(["run", &image, "--ready", "never", "--", "/bin/sh", "-c", script]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let mut prompt = [0; 11];
+    let mut stdout = child.stdout.take().expect("piped");
+    stdout.read_exact(&mut prompt).expect("a prompt");
+    assert_eq!(&prompt, b"your name? ");
+    drop(child.stdin.take());
+    assert_eq!(child.wait().expect("ended").code(), Some(1), "it was never ready");
+
+    let endless = ["run", &image, "--ready", "never", "--", "/bin/sh", "-c", "while :; do echo x; done"];
+    assert!(!Running::start(endless).hang_up().success());
+    scene.wait_until_clean();
 }
 
 #[test]

@@ -166,6 +166,74 @@ fn first_child(supervisor: u32) -> u32 {
     found.expect("a process")
 }
 
+/// On a medium that takes a minute for every answer, a server that starts has nothing to say for long; nobody waits for it.
+#[test]
+fn a_start_that_is_interrupted_leaves_nothing() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
+    let flags = ["mount", &image, &dir, "--fs", &tree, "--medium", "flat-60000ms-25mbs"];
+    for more in [&[][..], &["-f"]] {
+        for signal in [Signal::INT, Signal::TERM] {
+            let starting = Running::start(flags.iter().chain(more));
+            wait_until("there is a server", || {
+                let is_server = |pid: &u32| {
+                    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                    String::from_utf8_lossy(&line).contains("--supervisor-fd")
+                };
+                scene.processes().iter().any(is_server)
+            });
+            starting.signal(signal);
+            let (ended, _, said) = starting.end();
+            assert_eq!(ended.success(), !more.is_empty(), "{said}");
+            assert!(!said.contains("mounted;"), "{said}");
+            scene.wait_until_clean();
+        }
+    }
+    assert_eq!(scene.names(), ["dir", "root.hsi", "tree"]);
+}
+
+/// From now on the process may have so many, and opens no further ones.
+fn limit_descriptors(process: u32, descriptors: u64) {
+    let limit = libc::rlimit { rlim_cur: descriptors, rlim_max: 1024 };
+    let (process, old) = (process.cast_signed(), std::ptr::null_mut());
+    // SAFETY: the limit lives until the call returns; the old one is not asked for.
+    let set = unsafe { libc::prlimit(process, libc::RLIMIT_NOFILE, &raw const limit, old) };
+    assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// What the machine lacks for a moment, here descriptors, is no reason to end what is served: its readers wait.
+#[test]
+fn a_server_that_cannot_be_started_now_is_started_later() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 640, 86);
+    let dir = scene.folder("dir");
+    let mut serving = Running::start(["mount", "-f", &scene.arg("cold.hsi"), &dir]);
+    assert!(serving.said().contains("mounted"));
+    limit_descriptors(serving.id(), 3);
+    kill(&status_of(&dir)[0]);
+    let path = scene.path("dir/disk.img");
+    let reader = std::thread::spawn(move || fs::read(path).expect("read"));
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|line: &String| line.contains("cannot be started")) {
+        said.push(serving.said());
+        assert!(said.last().is_some_and(|line| !line.is_empty()), "{said:?}");
+    }
+    assert!(said.concat().contains("Too many open files"), "{said:?}");
+    limit_descriptors(serving.id(), 1024);
+    assert!(reader.join().expect("the reader ends") == disk);
+    served_again(&dir, 1);
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+    scene.wait_until_clean();
+}
+
 #[test]
 fn without_an_image_the_supervisor_gives_up_and_clears_away() {
     if !machine_has(&[]) {

@@ -1,8 +1,10 @@
 //! Arguments, exit codes, and what is said about missing things.
 
-use std::process::Command;
+use std::fs;
+use std::process::{Command, Stdio};
 
-use crate::scene::{Ran, Scene, machine_has, run};
+use crate::mounts::umount;
+use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
 const COMMANDS: [&[&str]; 34] = [
     &["build"],
@@ -116,6 +118,44 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     }
 }
 
+/// A result that nobody gets is a failure; a reader that has enough is none.
+#[test]
+fn output_that_cannot_be_written_is_said() {
+    let scene = Scene::new();
+    scene.image("disk.hsi", 30, 2);
+    let image = scene.arg("disk.hsi");
+    for command in
+        [&["inspect", &image][..], &["verify", &image], &["verify", &image, "--json"], &["lab", "list"]]
+    {
+        let full = fs::File::options().write(true).open("/dev/full").expect("opened");
+        let ran = headstart(command).stdout(full).stderr(Stdio::piped()).spawn().expect("it starts");
+        Ran::from(ran.wait_with_output().expect("ended")).fails(1, &["standard output", "No space left"]);
+        assert!(Running::start(command).hang_up().success(), "{command:?}");
+    }
+}
+
+/// Nobody reads standard error any more; the program has more to do than to say that.
+#[test]
+fn messages_that_nobody_reads_end_nothing() {
+    let scene = Scene::new();
+    scene.image("disk.hsi", 30, 2);
+    let (image, out) = (scene.arg("disk.hsi"), scene.arg("out"));
+    let status = |command: &[&str]| {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        headstart(command).stdout(Stdio::null()).stderr(writer).status().expect("it starts").code()
+    };
+    assert_eq!(status(&["-vv", "verify", &image]), Some(0));
+    assert_eq!(status(&["keygen", &out]), Some(0));
+    assert_eq!(status(&["verify", &out]), Some(1));
+    if machine_has(&[]) {
+        let dir = scene.folder("dir");
+        assert_eq!(status(&["-vv", "mount", &image, &dir]), Some(0));
+        umount(&dir);
+        scene.wait_until_clean();
+    }
+}
+
 #[test]
 fn missing_files_are_named() {
     let scene = Scene::new();
@@ -139,7 +179,7 @@ fn missing_files_are_named() {
 fn files_that_are_something_else_are_refused() {
     let scene = Scene::new();
     scene.raw("noise", 30, 1);
-    std::fs::write(scene.path("empty"), "").expect("written");
+    fs::write(scene.path("empty"), "").expect("written");
     let folder = scene.folder("folder");
     for name in ["noise", "empty"] {
         run(["verify", &scene.arg(name)]).fails(1, &[name, "expected"]);
@@ -161,7 +201,7 @@ fn files_that_are_something_else_are_refused() {
 fn a_file_larger_than_the_medium_is_refused() {
     let scene = Scene::new();
     let folder = scene.folder("folder");
-    let large = std::fs::File::create(scene.path("large")).expect("created");
+    let large = fs::File::create(scene.path("large")).expect("created");
     large.set_len(737_280_001).expect("a hole");
     run(["lab", "disk", &scene.arg("large"), &folder, "--medium", "cd-24x-cav"])
         .fails(1, &["large", "737280001 bytes do not fit on cd-24x-cav", "holds 737280000"]);
@@ -175,7 +215,7 @@ fn a_missing_tool_is_named_with_its_package() {
     }
     let scene = Scene::new();
     let folder = scene.folder("root");
-    std::fs::write(scene.path("root/file"), "content").expect("written");
+    fs::write(scene.path("root/file"), "content").expect("written");
     let script =
         "for folder in /usr/local/sbin /usr/sbin /sbin; do mount -t tmpfs none $folder || exit 99; done
         PATH= exec \"$0\" build \"$1\" -o \"$2\"";

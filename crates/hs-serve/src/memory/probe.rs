@@ -40,9 +40,8 @@ impl MemoryProbe {
     /// The files of this process below another root than `/`.
     fn below(root: &Path) -> Self {
         // Somebody's mount under a name that is no text must not hide the control groups.
-        let read = |path: &str| {
-            String::from_utf8_lossy(&fs::read(root.join(path)).unwrap_or_default()).into_owned()
-        };
+        let read =
+            |path: &str| String::from_utf8_lossy(&fs::read(root.join(path)).unwrap_or_default()).into_owned();
         let groups: Vec<Group> = own_groups(&read("proc/self/cgroup"), &read("proc/self/mountinfo"))
             .into_iter()
             .map(|group| Group {

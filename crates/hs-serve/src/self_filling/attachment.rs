@@ -198,11 +198,12 @@ impl Attachment {
         self.sidecar.header().disk_bytes.div_ceil(BLOCK_BYTES)
     }
 
-    /// Removes the file, and its sidecar, when it has been made just now: nobody was told of it.
-    pub fn discard_if_made(&self) {
+    /// Removes the file, and its sidecar, when it has been made just now: nobody was told of it. True when it was.
+    pub fn discard_if_made(&self) -> bool {
         if self.was_made {
             let _ = fs::remove_file(&self.path).and_then(|()| fs::remove_file(sidecar_path(&self.path)));
         }
+        self.was_made
     }
 
     /// The file.

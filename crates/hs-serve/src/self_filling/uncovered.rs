@@ -42,8 +42,5 @@ fn loop_devices() -> impl Iterator<Item = (String, PathBuf)> {
 fn mounts() -> impl Iterator<Item = (PathBuf, String)> {
     let table = MountTable::open().and_then(|mut table| table.entries()).unwrap_or_default();
     let of_files = |entry: &MountEntry| entry.kind == "erofs" && entry.source.is_absolute();
-    table
-        .into_iter()
-        .filter(of_files)
-        .map(|entry| (entry.source, entry.target.display().to_string()))
+    table.into_iter().filter(of_files).map(|entry| (entry.source, entry.target.display().to_string()))
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use hs_serve::fsmount::{FileSystem, FsMount, FsMountOptions};
 use hs_serve::fuse::{Session, SessionOptions};
@@ -79,6 +80,15 @@ fn is_attached(file: &Path) -> bool {
     })
 }
 
+/// Whoever looks at new devices, as udev does, may have it open for a moment.
+fn wait_until_freed(files: &[&Path]) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while files.iter().any(|file| is_attached(file)) {
+        assert!(Instant::now() < end, "the loop device of {files:?} is still attached");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 fn a_command_runs_in_an_image() {
     let before = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let base = tempfile::tempdir().unwrap();
@@ -95,7 +105,7 @@ fn a_command_runs_in_an_image() {
     mounted.unmount().unwrap();
     drop(device);
     session.unmount().unwrap();
-    assert!(!is_attached(&file));
+    wait_until_freed(&[&file]);
     assert_eq!(fs::read_to_string("/proc/self/mountinfo").unwrap(), before);
 }
 
@@ -128,10 +138,6 @@ fn sigkill_leaves_nothing_behind() {
     assert_eq!(output.read_to_end(&mut Vec::new()).unwrap(), 0);
     // The mount namespace went with the last process, and with it the loop device; the kernel takes it
     // down in the background.
-    let freed = (0..1000).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        !is_attached(&base.path().join(file)) && !is_attached(file)
-    });
-    assert!(freed, "the loop device is still attached");
+    wait_until_freed(&[&base.path().join(file), file]);
     assert_eq!(fs::read_dir(base.path().join("shown")).unwrap().count(), 0);
 }

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
         return show::json(&object);
     }
     if !quiet {
-        eprintln!("{} requests, {} bytes, {} seeks", counted.requests, counted.bytes, counted.seeks);
+        show::note!("{} requests, {} bytes, {} seeks", counted.requests, counted.bytes, counted.seeks);
     }
     Ok(())
 }
@@ -64,14 +64,14 @@ fn serve(on_medium: &OnMedium, name: &str, address: &hs_serve::nbd::NbdAddress) 
 
 fn say_where(args: &LabDisk, name: &str, server: Option<&NbdServer>) {
     for uri in server.into_iter().flat_map(|server| server.uris(0)) {
-        eprintln!("{name} on {} at {uri}", args.medium);
+        show::note!("{name} on {} at {uri}", args.medium);
     }
     match &args.dir {
         Some(dir) => {
             let (shown, medium) = (dir.join(name), args.medium);
-            eprintln!("{} on {medium}; `umount {}` or Ctrl-C ends it", shown.display(), dir.display());
+            show::note!("{} on {medium}; `umount {}` or Ctrl-C ends it", shown.display(), dir.display());
         }
-        None => eprintln!("Ctrl-C ends it"),
+        None => show::note!("Ctrl-C ends it"),
     }
 }
 

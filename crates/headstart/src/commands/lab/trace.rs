@@ -36,7 +36,7 @@ pub(crate) fn run(args: &LabTrace, quiet: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut child = Meanwhile::start(&args.command)?;
     if !quiet && args.command.is_empty() && args.time.is_none() {
-        eprintln!("tracing device {major}:{minor}; Ctrl-C ends it");
+        show::note!("tracing device {major}:{minor}; Ctrl-C ends it");
     }
     loop {
         seen.take(trace.lines(PAUSE).map_err(|error| anyhow::anyhow!(error.reason))?)?;
