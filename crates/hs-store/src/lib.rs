@@ -50,6 +50,8 @@ mod memory;
 mod push;
 pub mod registry;
 mod retry;
+mod sha256;
+mod unfinished;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -68,6 +70,7 @@ pub use keyring::Keyring;
 pub use memory::MemoryStore;
 pub use push::{PushError, Pushed, Pushing};
 pub use retry::{Retry, RetryCounters, RetrySnapshot};
+pub use unfinished::{LeftUpload, left_uploads};
 
 /// Takes the pieces of a stream, in order; `Break` asks for no more.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + 'a;

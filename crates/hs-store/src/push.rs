@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 
 use crate::http::HttpError;
 
-/// Told how many bytes of how many are there; `Break` ends the sending, and what was sent is given up.
+/// Told how many bytes of how many are there; `Break` ends the sending. What was sent is kept for a later process where it is noted, and given up
+/// elsewhere.
 pub type Pushing<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + Send + 'a;
 
 /// What became of an image that was to be sent.
@@ -13,9 +14,15 @@ pub type Pushing<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + Send + 'a;
 pub struct Pushed {
     /// Bytes of the image that were sent; none when it was there already.
     pub sent_bytes: u64,
+    /// Bytes that an earlier process had sent before it was broken off.
+    pub resumed_bytes: u64,
     /// A registry's name for it, which only it can have: the manifest's digest.
     pub digest: Option<String>,
 }
+
+/// What can be done with what is kept.
+pub(crate) const KEPT: &str =
+    "what has come is kept there: the same push goes on with it, with --abandon it is removed";
 
 /// Why an image could not be sent.
 #[derive(Debug, thiserror::Error)]
@@ -43,10 +50,12 @@ pub enum PushError {
         /// Where it was to lie.
         address: String,
     },
-    /// Whoever sent it has given up.
-    #[error("sending to {address} was interrupted; nothing of it is kept there")]
+    /// Whoever sent it was told to stop.
+    #[error("sending to {address} was interrupted; {}", if *.is_kept { KEPT } else { "nothing of it is kept there" })]
     Interrupted {
         /// Where to.
         address: String,
+        /// Whether what was sent is kept there, for a later process.
+        is_kept: bool,
     },
 }

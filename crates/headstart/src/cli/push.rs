@@ -17,7 +17,10 @@ pub(crate) struct Push {
     /// Replace another object that lies there. Tags of registries move in any case.
     #[arg(long)]
     pub replace: bool,
-    /// The folder where is noted which uploads to registries are under way, so that a later `push` goes on with one that was broken off; when not
+    /// Send nothing: remove what a push of this image to this address has left there that was broken off.
+    #[arg(long, conflicts_with = "replace")]
+    pub abandon: bool,
+    /// The folder where is noted which uploads are under way, so that a later `push` goes on with one that was broken off; when not
     /// given /var/lib/headstart/uploads for root, and headstart/uploads in a user's state folder.
     #[arg(long, value_name = "DIR")]
     pub upload_state: Option<PathBuf>,

@@ -27,6 +27,7 @@ mod prefetch_rate;
 mod qemu_boots;
 mod qemu_kernels;
 mod registry;
+mod relay;
 mod remote;
 mod rootless;
 mod s3;

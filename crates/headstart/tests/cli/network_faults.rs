@@ -11,13 +11,18 @@ use crate::faulty_server::{FaultyServer, Identity};
 use crate::scene::{Ran, START, Scene, machine_has, run};
 use crate::web::run_remote;
 
-/// So many schedules are tried, or as many as this variable says.
+/// So many schedules are tried, or as many as this variable says: `100`, or a portion of them, `40..60`.
 const SEEDS: u64 = 4;
 const SEEDS_VARIABLE: &str = "NETWORK_FAULT_SEEDS";
 
 fn seeds() -> std::ops::Range<u64> {
     let said = std::env::var(SEEDS_VARIABLE).ok();
-    0..said.map_or(SEEDS, |said| said.parse().expect("a number"))
+    let (first, last) = said.as_deref().map_or((None, None), |said| match said.split_once("..") {
+        Some((first, last)) => (Some(first), Some(last)),
+        None => (None, Some(said)),
+    });
+    let number = |text: &str| text.parse().expect("a number");
+    first.map_or(0, number)..last.map_or(SEEDS, number)
 }
 
 /// The bytes of a file that compresses to half.

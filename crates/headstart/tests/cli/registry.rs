@@ -6,10 +6,11 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use rustix::process::Signal;
 
+use crate::relay::Relay;
 use crate::scene::{Ran, Running, START, Scene, has_tools, machine_has, run, wait_until};
 use crate::web::remote;
 
@@ -321,43 +322,6 @@ fn an_upload_survives_a_cut_connection() {
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
 }
 
-/// Hands connections on to `to`, but not the second piece of an upload: that waits until whoever sends it is gone.
-fn holding(to: u16) -> (u16, Arc<AtomicBool>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
-    let (holds, pieces) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let held = Arc::clone(&holds);
-    std::thread::spawn(move || {
-        for client in listener.incoming() {
-            let Ok(mut client) = client else { return };
-            let mut server = TcpStream::connect(("127.0.0.1", to)).expect("the registry");
-            let (mut from_server, mut to_client) =
-                (server.try_clone().expect("one"), client.try_clone().expect("one"));
-            std::thread::spawn(move || {
-                let _ = std::io::copy(&mut from_server, &mut to_client);
-                let _ = to_client.shutdown(Shutdown::Both);
-            });
-            let (held, pieces) = (Arc::clone(&held), Arc::clone(&pieces));
-            std::thread::spawn(move || {
-                let mut buffer = vec![0; 16 << 10];
-                while let Ok(read) = client.read(&mut buffer) {
-                    // A request begins when the answer to the one before has come, so its head begins a read.
-                    if buffer[..read].starts_with(b"PATCH ") && pieces.fetch_add(1, SeqCst) == 1 {
-                        held.store(true, SeqCst);
-                        let _ = std::io::copy(&mut client, &mut std::io::sink());
-                        break;
-                    }
-                    if read == 0 || server.write_all(&buffer[..read]).is_err() {
-                        break;
-                    }
-                }
-                let _ = server.shutdown(Shutdown::Both);
-            });
-        }
-    });
-    (port, holds)
-}
-
 #[test]
 fn a_later_push_goes_on_with_an_upload() {
     if !has_tools(&[REGISTRY]) {
@@ -366,18 +330,56 @@ fn a_later_push_goes_on_with_an_upload() {
     let scene = Scene::new();
     let disk = scene.image("a.hsi", 4600, 75);
     let registry = Registry::start(&scene, false);
-    let (port, holds) = holding(registry.port);
-    let address = format!("oci+http://127.0.0.1:{port}/demo");
+    let mut pieces = 0;
+    let relay = Relay::start(registry.port, move |line| {
+        pieces += usize::from(line.starts_with("PATCH "));
+        line.starts_with("PATCH ") && pieces == 2
+    });
+    let address = format!("oci+http://127.0.0.1:{}/demo", relay.port);
     let push = ["push", "--upload-state=state", "a.hsi", &address, "--json"];
     let pushing = Running::start_command(program(&scene, &push));
-    wait_until("the second piece is on its way", || holds.load(SeqCst));
+    wait_until("the second piece is on its way", || relay.held() == 1);
     pushing.signal(Signal::KILL);
     assert!(!pushing.end().0.success());
     assert_eq!(fs::read_dir(scene.path("state")).expect("noted").count(), 1);
     let pushed = run_here(&scene, &push).ok().json();
-    let [bytes, sent] = ["bytes", "sent_bytes"].map(|key| pushed[key].as_u64().expect("a number"));
-    assert_eq!(sent, bytes - (4 << 20), "{pushed}");
+    let [bytes, sent, resumed] =
+        ["bytes", "sent_bytes", "resumed_bytes"].map(|key| pushed[key].as_u64().expect("a number"));
+    assert_eq!((sent, resumed), (bytes - (4 << 20), 4 << 20), "{pushed}");
     assert_eq!(fs::read_dir(scene.path("state")).expect("listed").count(), 0);
     export(&scene, &address, &[]).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+}
+
+#[test]
+fn what_is_interrupted_is_kept_until_it_is_abandoned() {
+    if !has_tools(&[REGISTRY]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("a.hsi", 4600, 76);
+    let registry = Registry::start(&scene, false);
+    let mut pieces = 0;
+    let relay = Relay::start(registry.port, move |line| {
+        pieces += usize::from(line.starts_with("PATCH "));
+        line.starts_with("PATCH ") && pieces > 1
+    });
+    let address = format!("oci+http://127.0.0.1:{}/demo", relay.port);
+    let push = ["push", "--upload-state=state", "a.hsi", &address];
+    let pushing = Running::start_command(program(&scene, &push));
+    wait_until("the second piece is on its way", || relay.held() == 1);
+    pushing.signal(Signal::KILL);
+    assert!(!pushing.end().0.success());
+    // Another push tells of it.
+    scene.image("b.hsi", 40, 77);
+    let other = run_here(&scene, &["push", "--upload-state=state", "b.hsi", &registry.url("other")]).ok();
+    assert!(other.stderr.contains(&address) && other.stderr.contains("--abandon"), "{}", other.stderr);
+    let abandon = [&push[..], &["--abandon"]].concat();
+    assert!(run_here(&scene, &abandon).ok().stdout.contains("is removed"));
+    assert_eq!(fs::read_dir(scene.path("state")).expect("listed").count(), 0);
+    let uploads = scene.path("registry/docker/registry/v2/repositories/demo/_uploads");
+    // This registry makes the upload's folder anew when it closes what it has just removed, but not its bytes.
+    let left = fs::read_dir(uploads).expect("listed").flatten().map(|upload| upload.path().join("data"));
+    assert!(left.into_iter().all(|data| !data.exists()), "{}", registry.said());
+    assert!(run_here(&scene, &abandon).ok().stdout.contains("nothing to remove"));
 }

@@ -13,6 +13,7 @@ use s3s_fs::FileSystem;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
+use crate::relay::Relay;
 use crate::scene::{Ran, Running, Scene, machine_has, wait_until};
 use crate::web::remote;
 
@@ -59,6 +60,9 @@ impl Store {
     /// The program with no login at all, and its home in the scene.
     fn stranger(&self, scene: &Scene, arguments: &[&str]) -> Command {
         let mut command = remote(scene, arguments);
+        if arguments.contains(&"push") {
+            command.arg("--upload-state=state");
+        }
         let ours = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
         for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
             command.env_remove(name);
@@ -72,6 +76,17 @@ impl Store {
         let mut command = self.stranger(scene, arguments);
         command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
         command
+    }
+
+    /// The same, which asks a relay to the store.
+    fn program_by(&self, scene: &Scene, relay: &Relay, arguments: &[&str]) -> Command {
+        let mut command = self.program(scene, arguments);
+        command.env("AWS_ENDPOINT_URL", format!("http://127.0.0.1:{}", relay.port));
+        command
+    }
+
+    fn run_by(&self, scene: &Scene, relay: &Relay, arguments: &[&str]) -> Ran {
+        self.program_by(scene, relay, arguments).output().expect("the program starts").into()
     }
 
     fn run(&self, scene: &Scene, arguments: &[&str]) -> Ran {
@@ -90,10 +105,16 @@ impl Drop for Store {
 
 const EXPORT: [&str; 6] = ["export", "s3://images/dir/a.hsi", "-o", "out.raw", "--format", "raw"];
 
-/// Parts of uploads that were not ended, as s3s-fs keeps them.
+/// What s3s-fs keeps of uploads that were not ended: a note for each, and the parts.
 fn unfinished(scene: &Scene) -> usize {
     let names = fs::read_dir(scene.path("s3")).expect("listed").flatten();
     names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".upload")).count()
+}
+
+/// The parts among them.
+fn unfinished_parts(scene: &Scene) -> usize {
+    let names = fs::read_dir(scene.path("s3")).expect("listed").flatten();
+    names.filter(|entry| entry.file_name().to_string_lossy().contains(".part-")).count()
 }
 
 #[test]
@@ -127,21 +148,141 @@ fn an_image_is_sent_in_parts_and_read_from_signed_addresses() {
     store.run(&scene, &["verify", &named, CACHE, "--offline"]).ok();
 }
 
+/// A relay to the store that keeps back all parts from the third on.
+fn holding(store: &Store) -> Relay {
+    let port = store.endpoint.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    Relay::start(port, |line| part_of(line).is_some_and(|number| number > 2))
+}
+
+/// The number of the part that a request sends.
+fn part_of(line: &str) -> Option<u32> {
+    let after = line.strip_prefix("PUT ")?.split("partNumber=").nth(1)?;
+    after.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// Parts that are noted to have come.
+fn noted(scene: &Scene) -> usize {
+    let notes = fs::read_dir(scene.path("state")).into_iter().flatten().flatten();
+    let texts = notes.filter_map(|note| fs::read_to_string(note.path()).ok());
+    texts.map(|text| text.matches("\"sha256\"").count()).sum()
+}
+
+/// An upload of which two parts of eight MiB have come, and which `signal` has ended.
+fn broken_off(scene: &Scene, store: &Store, push: &[&str], signal: Signal) -> (Relay, String) {
+    let relay = holding(store);
+    let pushing = Running::start_command(store.program_by(scene, &relay, push));
+    wait_until("two parts have come", || noted(scene) == 2 && relay.held() > 0);
+    pushing.signal(signal);
+    let (status, _, said) = pushing.end();
+    assert!(!status.success() && !scene.path("s3/images/a.hsi").exists(), "{said}");
+    assert_eq!(unfinished_parts(scene), 2);
+    relay.hold(|_| false);
+    relay.take_lines();
+    (relay, said)
+}
+
+const PUSH: [&str; 4] = ["push", "a.hsi", "s3://images/a.hsi", "--json"];
+
 #[test]
-fn an_interrupted_upload_leaves_no_object() {
+fn a_later_push_goes_on_with_the_parts_that_have_come() {
     let scene = Scene::new();
     let store = Store::start(&scene);
-    scene.image("a.hsi", 12_000, 86);
-    let command = store.program(&scene, &["push", "a.hsi", "s3://images/a.hsi"]);
-    let pushing = Running::start_command(command);
-    wait_until("something has come", || unfinished(&scene) > 0 || scene.path("s3/images/a.hsi").exists());
+    scene.image("a.hsi", 9000, 86);
+    let file = fs::read(scene.path("a.hsi")).expect("an image");
+    assert!(file.len() > 16 << 20);
+    for signal in [Signal::KILL, Signal::INT] {
+        let (relay, said) = broken_off(&scene, &store, &PUSH, signal);
+        assert!(
+            signal == Signal::KILL || (said.contains("interrupted") && said.contains("--abandon")),
+            "{said}"
+        );
+        let pushed = store.run_by(&scene, &relay, &PUSH).ok().json();
+        let bytes = ["sent_bytes", "resumed_bytes"].map(|key| pushed[key].as_u64().expect("a number"));
+        assert_eq!(
+            (bytes, &pushed["was_there"]),
+            ([file.len() as u64 - (16 << 20), 16 << 20], &false.into())
+        );
+        assert!(fs::read(scene.path("s3/images/a.hsi")).expect("an object") == file);
+        let sent: Vec<_> = relay.take_lines().iter().filter_map(|line| part_of(line)).collect();
+        assert!(!sent.is_empty() && sent.iter().all(|number| *number > 2), "{sent:?}");
+        assert_eq!((unfinished(&scene), fs::read_dir(scene.path("state")).expect("listed").count()), (0, 0));
+        let again = store.run_by(&scene, &relay, &PUSH).ok().json();
+        assert_eq!((&again["was_there"], again["resumed_bytes"].as_u64()), (&true.into(), Some(0)));
+        fs::remove_file(scene.path("s3/images/a.hsi")).expect("removed");
+    }
+}
+
+#[test]
+fn parts_of_what_has_changed_are_sent_again() {
+    let scene = Scene::new();
+    let store = Store::start(&scene);
+    scene.image("a.hsi", 9000, 87);
+    // A note that does not say what the file has: of the first part.
+    let (relay, _) = broken_off(&scene, &store, &PUSH, Signal::KILL);
+    let note = fs::read_dir(scene.path("state")).expect("listed").flatten().next().expect("a note").path();
+    let text = fs::read_to_string(&note).expect("text");
+    let changed = text.replacen("\"sha256\":\"sha256:", "\"sha256\":\"sha256:00", 1);
+    fs::write(&note, changed).expect("written");
+    let pushed = store.run_by(&scene, &relay, &PUSH).ok().json();
+    assert_eq!(pushed["resumed_bytes"].as_u64(), Some(8 << 20));
+    assert!(
+        fs::read(scene.path("s3/images/a.hsi")).expect("an object")
+            == fs::read(scene.path("a.hsi")).expect("read")
+    );
+    assert_eq!(unfinished(&scene), 0);
+
+    // An upload that the store has forgotten, and one of another image: both are begun anew.
+    for forget in [true, false] {
+        fs::remove_file(scene.path("s3/images/a.hsi")).expect("removed");
+        let (relay, _) = broken_off(&scene, &store, &PUSH, Signal::KILL);
+        if forget {
+            let names = fs::read_dir(scene.path("s3")).expect("listed").flatten();
+            let ours = names.filter(|entry| entry.file_name().to_string_lossy().starts_with(".upload"));
+            ours.for_each(|entry| fs::remove_file(entry.path()).expect("removed"));
+        } else {
+            scene.image("a.hsi", 9100, 88);
+        }
+        let pushed = store.run_by(&scene, &relay, &PUSH).ok().json();
+        assert_eq!(
+            (pushed["resumed_bytes"].as_u64(), pushed["sent_bytes"].as_u64()),
+            (Some(0), pushed["bytes"].as_u64())
+        );
+        assert!(
+            fs::read(scene.path("s3/images/a.hsi")).expect("an object")
+                == fs::read(scene.path("a.hsi")).expect("read")
+        );
+        assert_eq!(unfinished(&scene), 0);
+    }
+}
+
+#[test]
+fn what_was_broken_off_is_told_and_can_be_abandoned() {
+    let scene = Scene::new();
+    let store = Store::start(&scene);
+    scene.image("a.hsi", 9000, 89);
+    scene.image("b.hsi", 40, 90);
+    let (relay, _) = broken_off(&scene, &store, &PUSH, Signal::INT);
+    let other = store.run_by(&scene, &relay, &["push", "b.hsi", "s3://images/b.hsi"]).ok();
+    assert!(
+        other.stderr.contains("s3://images/a.hsi") && other.stderr.contains("--abandon"),
+        "{}",
+        other.stderr
+    );
+    let abandoned = store.run_by(&scene, &relay, &[&PUSH[..], &["--abandon"]].concat()).ok().json();
+    assert_eq!(abandoned["was_there"], true);
+    assert_eq!((unfinished(&scene), noted(&scene)), (0, 0));
+    let again = store.run_by(&scene, &relay, &[&PUSH[..], &["--abandon"]].concat()).ok().json();
+    assert_eq!(again["was_there"], false);
+    // Where nothing can be noted, nothing is kept.
+    fs::remove_dir(scene.path("state")).expect("removed");
+    fs::write(scene.path("state"), "a file").expect("written");
+    let relay = holding(&store);
+    let pushing = Running::start_command(store.program_by(&scene, &relay, &PUSH));
+    wait_until("two parts have come", || unfinished_parts(&scene) == 2 && relay.held() > 0);
     pushing.signal(Signal::INT);
     let (status, _, said) = pushing.end();
-    // It may have been quicker than the signal.
-    if !status.success() {
-        assert!(said.contains("interrupted") && !scene.path("s3/images/a.hsi").exists(), "{said}");
-    }
-    store.run(&scene, &["push", "a.hsi", "s3://images/a.hsi"]).ok();
+    assert!(!status.success() && said.contains("nothing of it is kept"), "{said}");
+    assert_eq!(unfinished(&scene), 0);
 }
 
 #[test]

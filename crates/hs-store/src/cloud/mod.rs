@@ -3,14 +3,18 @@
 //! The library `object_store` knows credentials, signatures and uploads. Reading is ours: [`CloudObject`] has an address
 //! signed, which then is a web server's like any other, so that there is one way to read over a network, with one long
 //! response, one idea of patience and one check that the object is still the same.
+//!
+//! [`push()`] sends an image with one request, or in parts of which a later process knows what has come.
 
 mod address;
+mod multipart;
 mod object;
+mod parts;
 mod profile;
 mod push;
 mod settings;
 
 pub use address::CloudAddress;
 pub use object::CloudObject;
-pub use push::{Object, push};
+pub use push::{Object, abandon, push};
 pub use settings::Settings;

@@ -32,6 +32,7 @@ mod patience;
 mod reply;
 mod store;
 mod transport;
+mod tries;
 
 pub use address::{Locate, Located, RemoteAddress};
 pub(crate) use client::Answer;
@@ -42,3 +43,4 @@ pub use patience::Patience;
 pub use reply::Version;
 pub use store::{HttpOptions, HttpStore};
 pub use transport::{Body, Reply, Request, Timeouts, Transport};
+pub(crate) use tries::Tries;

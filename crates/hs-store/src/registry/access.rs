@@ -86,15 +86,15 @@ impl Access {
         url: &Url,
         with: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Answer, HttpError> {
+        // Uploads may go elsewhere, where nobody is to know who asks here.
+        let is_ours = self.address.url("").is_ok_and(|ours| ours.origin() == url.origin());
         let send = || {
             let asked = self.client.requests().request(method.clone(), url.clone());
-            // Uploads may go elsewhere, where nobody is to know who asks here.
-            let is_ours = self.address.url("").is_ok_and(|ours| ours.origin() == url.origin());
             let headers = if is_ours { self.headers() } else { HeaderMap::new() };
             self.client.exchange(with(asked.headers(headers)))
         };
         let answer = send()?;
-        if answer.status != 401 {
+        if answer.status != 401 || !is_ours {
             return Ok(answer);
         }
         let fields = answer.headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|field| field.to_str().ok());

@@ -4,8 +4,8 @@ use std::fmt;
 
 use url::Url;
 
-use super::sha256::Sha256;
 use crate::http::HttpError;
+use crate::sha256::Sha256;
 
 /// The registry that `docker.io` stands for, and what login files call it.
 const DOCKER: [&str; 3] = ["docker.io", "registry-1.docker.io", "https://index.docker.io/v1/"];

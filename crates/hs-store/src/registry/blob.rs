@@ -10,8 +10,8 @@ use super::access::{Access, Right, refused};
 use super::address::{Reference, RegistryAddress};
 use super::login::Logins;
 use super::manifest::{Described, MANIFEST_TYPE, Manifest};
-use super::sha256::Sha256;
 use crate::http::{HttpClient, HttpError, Locate, Located};
+use crate::sha256::Sha256;
 
 /// An image in a registry. What its tag means is found out once: then it is this blob, whatever the tag means later.
 pub struct RegistryImage {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::sha256::Sha256;
 use crate::http::HttpError;
+use crate::sha256::Sha256;
 
 /// What the artifact and its layer are.
 pub const IMAGE_TYPE: &str = "application/vnd.headstart.image.v1";

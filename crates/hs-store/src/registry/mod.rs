@@ -21,11 +21,9 @@ mod challenge;
 mod login;
 mod manifest;
 mod push;
-mod sha256;
-mod unfinished;
 
 pub use address::{Reference, RegistryAddress};
 pub use blob::RegistryImage;
 pub use login::{Login, Logins};
 pub use manifest::{IMAGE_TYPE, NAME_ANNOTATION};
-pub use push::{Artifact, push};
+pub use push::{Artifact, abandon, push};

@@ -4,10 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use hs_units::{Nanos, Prng};
 use reqwest::Method;
 use reqwest::header::{CONTENT_RANGE, CONTENT_TYPE, LOCATION, RANGE};
 use url::Url;
@@ -16,10 +14,11 @@ use super::access::{Access, Right, refused};
 use super::address::{Reference, RegistryAddress};
 use super::login::Logins;
 use super::manifest::{EMPTY, MANIFEST_TYPE, Manifest};
-use super::sha256::{Running, Sha256};
-use super::unfinished::Unfinished;
-use crate::http::{Answer, HttpClient, HttpError, Patience};
-use crate::{Clock, Monotonic, PushError, Pushed, Pushing};
+use crate::http::{Answer, HttpClient, HttpError, Tries};
+use crate::push::KEPT;
+use crate::sha256::{Running, Sha256};
+use crate::unfinished::Unfinished;
+use crate::{PushError, Pushed, Pushing};
 
 /// Bytes of a request: what is sent again after a cut connection, at most.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -51,10 +50,11 @@ pub fn push(
 ) -> Result<Pushed, PushError> {
     let access = Access::new(client, address.clone(), logins, Right::Push);
     let (blob, size) = digest_of(artifact)?;
-    let mut sending = Sending { access: &access, jitter: Prng::new(seed()), clock: Monotonic::new() };
+    let mut sending = Sending { access: &access, tries: Tries::new(address.to_string()) };
     let refused = |source| PushError::Refused { address: address.to_string(), source };
     let there = sending.try_often(|access| exists(access, blob)).map_err(refused)?;
-    let sent_bytes = if there { 0 } else { sending.send_file(artifact, blob, size, pushing)? };
+    let (sent_bytes, resumed_bytes) =
+        if there { (0, 0) } else { sending.send_file(artifact, blob, size, pushing)? };
     pushing(size, size).is_break();
     sending.try_often(send_empty).map_err(refused)?;
     let title = artifact.path.file_name().unwrap_or_default().to_string_lossy();
@@ -67,12 +67,44 @@ pub fn push(
         return Err(refused(HttpError::Digest { expected: wanted.to_string(), found: digest.to_string() }));
     }
     sending.try_often(|access| send_manifest(access, &text)).map_err(refused)?;
-    Ok(Pushed { sent_bytes, digest: Some(digest.to_string()) })
+    Ok(Pushed { sent_bytes, resumed_bytes, digest: Some(digest.to_string()) })
 }
 
-/// No secret, only different in different processes.
-fn seed() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
+/// Has the registry forget what a push of this image that was broken off has sent; whether there was anything.
+///
+/// # Errors
+/// [`PushError`] when the file cannot be read, or the registry refuses.
+pub fn abandon(
+    client: Arc<HttpClient>,
+    address: &RegistryAddress,
+    logins: Logins,
+    artifact: Artifact<'_>,
+) -> Result<bool, PushError> {
+    let access = Access::new(client, address.clone(), logins, Right::Push);
+    let (blob, _) = digest_of(artifact)?;
+    let unfinished = unfinished(artifact, address, blob);
+    let Some((place, least_bytes)) = recall(&unfinished) else { return Ok(false) };
+    Upload { place, least_bytes }
+        .give_up(&access)
+        .map_err(|source| PushError::Refused { address: address.to_string(), source })?;
+    unfinished.forget();
+    Ok(true)
+}
+
+/// The note of an upload: one for each blob and repository.
+fn unfinished(artifact: Artifact<'_>, address: &RegistryAddress, blob: Sha256) -> Unfinished {
+    let place = address.url(&format!("blobs/{blob}"));
+    // What has no address is refused before anything is noted.
+    let folder = artifact.unfinished.filter(|_| place.is_ok());
+    let place = place.map_or_else(|_| String::new(), String::from);
+    Unfinished::of(folder, &place, artifact.path, address.to_string())
+}
+
+/// Where it went on when that was noted last, and how large its pieces must be.
+fn recall(unfinished: &Unfinished) -> Option<(Url, u64)> {
+    let text = unfinished.recall()?;
+    let (place, least_bytes) = text.trim_end().split_once(' ')?;
+    Some((place.parse().ok()?, least_bytes.parse().ok()?))
 }
 
 fn digest_of(artifact: Artifact<'_>) -> Result<(Sha256, u64), PushError> {
@@ -198,9 +230,18 @@ impl Upload {
         }
     }
 
-    /// Has the registry forget it; it does so on its own after some time.
-    fn give_up(&self, access: &Access) {
-        if let Err(error) = access.ask(&Method::DELETE, &self.place, |asked| asked) {
+    /// Has the registry forget it; it does so on its own after some time, and may have done so.
+    fn give_up(&self, access: &Access) -> Result<(), HttpError> {
+        let answer = access.ask(&Method::DELETE, &self.place, |asked| asked)?;
+        match answer.status {
+            200..=204 | 404 => Ok(()),
+            _ => Err(refused("the end of an upload", &answer)),
+        }
+    }
+
+    /// The same, where nothing can be done about a failure.
+    fn leave(&self, access: &Access) {
+        if let Err(error) = self.give_up(access) {
             log::debug!("{}: an upload is left there: {error}", access.address());
         }
     }
@@ -208,8 +249,7 @@ impl Upload {
 
 struct Sending<'a> {
     access: &'a Access,
-    jitter: Prng,
-    clock: Monotonic,
+    tries: Tries,
 }
 
 impl Sending<'_> {
@@ -218,51 +258,38 @@ impl Sending<'_> {
         &mut self,
         mut what: impl FnMut(&Access) -> Result<T, HttpError>,
     ) -> Result<T, HttpError> {
-        let mut done = 0;
-        loop {
-            match what(self.access) {
-                Err(error) => self.pause(&mut done, error)?,
-                done => return done,
-            }
-        }
-    }
-
-    /// Waits before the next try, or gives the error back when there is none.
-    fn pause(&mut self, done: &mut u32, error: HttpError) -> Result<(), HttpError> {
-        let patience = Patience::default().for_opening();
-        let pause = patience.pause(*done, error.retry_after(), &mut self.jitter);
-        let Some(pause) = pause.filter(|_| error.is_transient()) else { return Err(error) };
-        *done += 1;
-        log::debug!("{}: {error}; again in {pause:.1?}", self.access.address());
-        self.clock.sleep_until(self.clock.now() + Nanos::from(pause.max(Duration::from_nanos(1))));
-        Ok(())
+        self.tries.often(|| what(self.access))
     }
 
     /// Sends the blob in pieces, from where an earlier process has come to. After a fault it goes on where the registry says that it stands. Gives how
-    /// many bytes were missing.
+    /// many bytes were missing, and how many were there.
     fn send_file(
         &mut self,
         artifact: Artifact<'_>,
         digest: Sha256,
         size: u64,
         pushing: &mut Pushing<'_>,
-    ) -> Result<u64, PushError> {
+    ) -> Result<(u64, u64), PushError> {
         let access = self.access;
         let refused = |source| PushError::Refused { address: access.address().to_string(), source };
-        let unfinished = Unfinished::of(artifact.unfinished, access.address(), digest);
+        let unfinished = unfinished(artifact, access.address(), digest);
         let (mut upload, mut at) = self.recall(&unfinished, size).map_err(refused)?;
         let (mut done, first) = (0, at);
         while at < size {
-            unfinished.note(&upload.place, upload.least_bytes);
+            unfinished.note(&format!("{} {}", upload.place, upload.least_bytes));
             if pushing(at, size).is_break() {
-                unfinished.forget();
-                upload.give_up(access);
-                return Err(PushError::Interrupted { address: access.address().to_string() });
+                let is_kept = unfinished.is_noted() && at > 0;
+                if !is_kept {
+                    unfinished.forget();
+                    upload.leave(access);
+                }
+                return Err(PushError::Interrupted { address: access.address().to_string(), is_kept });
             }
             let length = PIECE_BYTES.max(upload.least_bytes).min(size - at);
             let mut piece = vec![0; length as usize];
             artifact.file.read_exact_at(&mut piece, at).map_err(|source| {
-                upload.give_up(access);
+                unfinished.forget();
+                upload.leave(access);
                 PushError::Read { path: artifact.path.display().to_string(), source }
             })?;
             match upload.send(access, at, &piece.into()) {
@@ -271,8 +298,14 @@ impl Sending<'_> {
                     if !error.is_transient() {
                         unfinished.forget();
                     }
-                    self.pause(&mut done, error).map_err(refused)?;
-                    at = self.resume(&mut upload).map_err(refused)?;
+                    let kept = |error: HttpError| {
+                        if error.is_transient() && unfinished.is_noted() {
+                            log::warn!("{}: {KEPT}", access.address());
+                        }
+                        refused(error)
+                    };
+                    self.tries.pause(&mut done, error).map_err(&kept)?;
+                    at = self.resume(&mut upload).map_err(kept)?;
                 }
             }
         }
@@ -282,13 +315,13 @@ impl Sending<'_> {
         // An end whose answer was lost is one all the same.
         match finished {
             Err(error) if !exists(access, digest).unwrap_or(false) => Err(refused(error)),
-            _ => Ok(size - first),
+            _ => Ok((size - first, first)),
         }
     }
 
     /// The upload that an earlier process has begun, and how far it is; a new one when there is none, or the registry will not go on with it.
     fn recall(&mut self, unfinished: &Unfinished, size: u64) -> Result<(Upload, u64), HttpError> {
-        if let Some((place, least_bytes)) = unfinished.recall() {
+        if let Some((place, least_bytes)) = recall(unfinished) {
             let mut upload = Upload { place, least_bytes };
             match self.try_often(|access| upload.stands_at(access)) {
                 Ok(at) if at <= size => return Ok((upload, at)),

@@ -1,4 +1,4 @@
-//! Digests as registries write them.
+//! SHA-256, as registries write it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,18 +20,18 @@ impl Sha256 {
 }
 
 /// A digest of bytes that come one after the other.
-pub(super) struct Running(Context);
+pub(crate) struct Running(Context);
 
 impl Running {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Context::new(&SHA256))
     }
 
-    pub(super) fn update(&mut self, bytes: &[u8]) {
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
 
-    pub(super) fn finish(self) -> Sha256 {
+    pub(crate) fn finish(self) -> Sha256 {
         let mut digest = [0; 32];
         digest.copy_from_slice(self.0.finish().as_ref());
         Sha256(digest)

@@ -1,0 +1,91 @@
+//! Stands between the program and a server, tells requests, and keeps those back that a test chooses.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::Mutex;
+
+/// Which requests are kept back, by the first line of each.
+type Rule = Box<dyn FnMut(&str) -> bool + Send>;
+
+#[derive(Default)]
+struct Seen {
+    lines: Vec<String>,
+    held: usize,
+}
+
+/// What a request's first line may begin with.
+const METHODS: [&[u8]; 6] = [b"GET /", b"HEAD /", b"PUT /", b"POST /", b"PATCH /", b"DELETE /"];
+
+pub(crate) struct Relay {
+    pub(crate) port: u16,
+    seen: Arc<Mutex<Seen>>,
+    rule: Arc<Mutex<Rule>>,
+}
+
+impl Relay {
+    /// Hands connections on to this port. A request that `rule` chooses never gets there: it waits until whoever makes it is gone.
+    pub(crate) fn start(to: u16, rule: impl FnMut(&str) -> bool + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let rule: Arc<Mutex<Rule>> = Arc::new(Mutex::new(Box::new(rule)));
+        let (all_seen, rules) = (Arc::clone(&seen), Arc::clone(&rule));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { return };
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { return };
+                let (mut from_server, mut to_client) =
+                    (server.try_clone().expect("one"), client.try_clone().expect("one"));
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut from_server, &mut to_client);
+                    let _ = to_client.shutdown(Shutdown::Both);
+                });
+                let (seen, rule) = (Arc::clone(&all_seen), Arc::clone(&rules));
+                thread::spawn(move || pass(client, server, &seen, &rule));
+            }
+        });
+        Self { port, seen, rule }
+    }
+
+    /// Keeps back what this chooses, from now on.
+    pub(crate) fn hold(&self, rule: impl FnMut(&str) -> bool + Send + 'static) {
+        *self.rule.lock() = Box::new(rule);
+    }
+
+    /// How many requests are, or were, kept back.
+    pub(crate) fn held(&self) -> usize {
+        self.seen.lock().held
+    }
+
+    /// The first lines of all requests since this was asked last.
+    pub(crate) fn take_lines(&self) -> Vec<String> {
+        std::mem::take(&mut self.seen.lock().lines)
+    }
+}
+
+fn pass(mut client: TcpStream, mut server: TcpStream, seen: &Mutex<Seen>, rule: &Mutex<Rule>) {
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(read) = client.read(&mut buffer) {
+        // A request begins when the answer to the one before has come, so its head begins a read.
+        let first = buffer[..read].split(|byte| *byte == b'\r').next().unwrap_or_default();
+        if METHODS.iter().any(|method| first.starts_with(method)) {
+            let line = String::from_utf8_lossy(first).into_owned();
+            let is_held = rule.lock()(&line);
+            let mut seen = seen.lock();
+            seen.lines.push(line);
+            seen.held += usize::from(is_held);
+            drop(seen);
+            if is_held {
+                let _ = std::io::copy(&mut client, &mut std::io::sink());
+                break;
+            }
+        }
+        if read == 0 || server.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = server.shutdown(Shutdown::Both);
+}

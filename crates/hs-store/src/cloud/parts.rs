@@ -1,0 +1,282 @@
+//! Sending an image in parts, so that a later process can go on.
+//!
+//! What is noted of a part when it has come: the store's entity tag, and a digest of its bytes. A later process asks the store what it has, and leaves
+//! out what is there with the size and the tag that were noted, if the file still has those bytes. Everything else is sent again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use object_store::multipart::PartId;
+use object_store::{Error, PutMultipartOptions};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use super::multipart::{Condition, Upload, tag_of};
+use super::object::said;
+use super::push::{AT_ONCE, MOST_PARTS, PART_BYTES, Sending};
+use crate::http::{HttpError, Tries};
+use crate::push::KEPT;
+use crate::sha256::Sha256;
+use crate::unfinished::Unfinished;
+use crate::{PushError, Pushed, Pushing};
+
+/// How long an interruption may go unnoticed, while parts are on their way.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What is noted first.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Begun {
+    upload: String,
+    /// The image's own name.
+    name: String,
+    bytes: u64,
+    part_bytes: u64,
+}
+
+/// What is noted of each part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Part {
+    number: u32,
+    /// What the store calls it.
+    id: String,
+    sha256: String,
+}
+
+/// What was noted: nothing that makes no sense. Of a part that was sent twice the last line counts.
+fn parse(text: &str) -> Option<(Begun, BTreeMap<u32, Part>)> {
+    let mut lines = text.lines();
+    let begun = serde_json::from_str(lines.next()?).ok()?;
+    let parts = lines.filter_map(|line| serde_json::from_str::<Part>(line).ok());
+    Some((begun, parts.map(|part| (part.number, part)).collect()))
+}
+
+/// Gives up what is noted of an upload to this place; whether there was anything.
+pub(super) fn abandon(sending: &Sending<'_>, unfinished: &Unfinished) -> Result<bool, PushError> {
+    let Some((begun, _)) = unfinished.recall().and_then(|text| parse(&text)) else {
+        unfinished.forget();
+        return Ok(false);
+    };
+    match sending.abort(&begun.upload) {
+        Ok(()) | Err(Error::NotFound { .. }) => {}
+        Err(error) => return Err(sending.refused(&error)),
+    }
+    unfinished.forget();
+    Ok(true)
+}
+
+/// An upload that is under way.
+pub(super) struct Parts<'a> {
+    sending: &'a Sending<'a>,
+    unfinished: Unfinished,
+    begun: Begun,
+    /// Those that have come.
+    there: BTreeMap<u32, Part>,
+}
+
+impl<'a> Parts<'a> {
+    /// Goes on with the upload that an earlier process has begun, or begins one.
+    pub(super) fn begin(sending: &'a Sending<'a>, unfinished: Unfinished) -> Result<Self, PushError> {
+        let part_bytes = PART_BYTES.max(sending.size.div_ceil(MOST_PARTS));
+        let noted = unfinished.recall().and_then(|text| parse(&text));
+        if let Some((begun, parts)) = noted {
+            let is_ours = begun.name == sending.object.name
+                && begun.bytes == sending.size
+                && begun.part_bytes == part_bytes;
+            let mut upload = Self { sending, unfinished, begun, there: BTreeMap::new() };
+            if is_ours {
+                upload.there = upload.still_there(&parts)?;
+            }
+            if !upload.there.is_empty() {
+                return Ok(upload);
+            }
+            // Another image was being sent there, or nothing that is of use has come.
+            upload.leave();
+            return Self::anew(sending, upload.unfinished, part_bytes);
+        }
+        Self::anew(sending, unfinished, part_bytes)
+    }
+
+    fn anew(sending: &'a Sending<'a>, unfinished: Unfinished, part_bytes: u64) -> Result<Self, PushError> {
+        let options =
+            PutMultipartOptions { attributes: sending.attributes(), ..PutMultipartOptions::default() };
+        let created = sending.client.wait_for(sending.uploads().create_multipart_opts(&sending.key, options));
+        let upload = created.map_err(|error| sending.refused(&error))?;
+        let name = sending.object.name.to_owned();
+        let begun = Begun { upload, name, bytes: sending.size, part_bytes };
+        unfinished.note(&serde_json::to_string(&begun).expect("strings and numbers are JSON"));
+        Ok(Self { sending, unfinished, begun, there: BTreeMap::new() })
+    }
+
+    /// Those of the noted parts that the store has and the file too; none when the store does not know the upload or will not tell.
+    fn still_there(&self, noted: &BTreeMap<u32, Part>) -> Result<BTreeMap<u32, Part>, PushError> {
+        let upload = self.upload();
+        let listed = match Tries::new(self.sending.address.clone()).often(|| upload.parts()) {
+            Ok(listed) => listed,
+            Err(HttpError::Refused { status: 400..=499, .. }) => return Ok(BTreeMap::new()),
+            Err(source) => return Err(self.sending.refused_by(source)),
+        };
+        let mut there = BTreeMap::new();
+        for (number, part) in noted {
+            let Some(length) = self.length_of(*number) else { continue };
+            let is_listed = listed.get(number).is_some_and(|listed| {
+                listed.bytes == length && listed.tag.as_ref().is_none_or(|tag| *tag == tag_of(&part.id))
+            });
+            if is_listed && Sha256::of(&self.read(*number)?).to_string() == part.sha256 {
+                there.insert(*number, part.clone());
+            }
+        }
+        Ok(there)
+    }
+
+    fn upload(&self) -> Upload<'_> {
+        Upload {
+            client: self.sending.client,
+            bucket: self.sending.bucket.as_ref(),
+            key: &self.sending.key,
+            id: &self.begun.upload,
+        }
+    }
+
+    fn count(&self) -> u32 {
+        self.begun.bytes.div_ceil(self.begun.part_bytes) as u32
+    }
+
+    /// The bytes of a part; nothing when there is none of that number.
+    fn length_of(&self, number: u32) -> Option<u64> {
+        let offset = u64::from(number.checked_sub(1)?).checked_mul(self.begun.part_bytes)?;
+        let left = self.begun.bytes.checked_sub(offset)?;
+        (left > 0).then_some(left.min(self.begun.part_bytes))
+    }
+
+    fn read(&self, number: u32) -> Result<Vec<u8>, PushError> {
+        let offset = u64::from(number - 1) * self.begun.part_bytes;
+        self.sending.read(offset, self.length_of(number).unwrap_or(0))
+    }
+
+    fn bytes_there(&self) -> u64 {
+        self.there.keys().filter_map(|number| self.length_of(*number)).sum()
+    }
+
+    /// Sends what is missing, and ends the upload.
+    pub(super) fn send(mut self, pushing: &mut Pushing<'_>) -> Result<Pushed, PushError> {
+        let resumed_bytes = self.bytes_there();
+        let sending = self.sending;
+        sending.client.wait_for(self.send_missing(pushing)).inspect_err(|error| self.keep_or_leave(error))?;
+        let ended = self.complete();
+        match &ended {
+            Ok(()) | Err(PushError::Taken { .. }) => self.unfinished.forget(),
+            Err(error) => self.keep_or_leave(error),
+        }
+        ended?;
+        Ok(Pushed { sent_bytes: sending.size - resumed_bytes, resumed_bytes, digest: None })
+    }
+
+    async fn send_missing(&mut self, pushing: &mut Pushing<'_>) -> Result<(), PushError> {
+        let numbers: Vec<_> = (1..=self.count()).filter(|number| !self.there.contains_key(number)).collect();
+        let mut missing = numbers.into_iter();
+        // Dropping this ends what is under way.
+        let mut under_way = JoinSet::new();
+        loop {
+            if pushing(self.bytes_there(), self.sending.size).is_break() {
+                let is_kept = self.unfinished.is_noted() && !self.there.is_empty();
+                return Err(self.sending.interrupted(is_kept));
+            }
+            while under_way.len() < AT_ONCE
+                && let Some(number) = missing.next()
+            {
+                let bytes = self.read(number)?;
+                let sha256 = Sha256::of(&bytes).to_string();
+                let (bucket, key) = (self.sending.bucket.clone(), self.sending.key.clone());
+                let upload = self.begun.upload.clone();
+                under_way.spawn(async move {
+                    let uploads = bucket.uploads().expect("there are parts, so there are uploads");
+                    let sent = uploads.put_part(&key, &upload, number as usize - 1, bytes.into()).await;
+                    sent.map(|PartId { content_id: id }| Part { number, id, sha256 })
+                });
+            }
+            match tokio::time::timeout(LOOK_EVERY, under_way.join_next()).await {
+                Err(_) => {}
+                Ok(None) => return Ok(()),
+                Ok(Some(done)) => {
+                    let part = done.map_err(Error::from).and_then(|part| part);
+                    let part = part.map_err(|error| self.part_refused(&error))?;
+                    self.unfinished.add(&serde_json::to_string(&part).expect("strings and numbers are JSON"));
+                    self.there.insert(part.number, part);
+                }
+            }
+        }
+    }
+
+    fn part_refused(&self, error: &Error) -> PushError {
+        if matches!(error, Error::NotFound { .. }) {
+            // The store has forgotten the upload.
+            self.unfinished.forget();
+        }
+        self.sending.refused(error)
+    }
+
+    /// Ends the upload, and does not replace what somebody else has sent meanwhile.
+    fn complete(&self) -> Result<(), PushError> {
+        // A store that knows no condition is asked at the last moment at least.
+        match self.sending.is_there() {
+            Ok(false) => {}
+            Ok(true) => {
+                self.leave();
+                return Ok(());
+            }
+            Err(error) => {
+                if matches!(error, PushError::Taken { .. }) {
+                    self.leave();
+                }
+                return Err(error);
+            }
+        }
+        let parts: Vec<_> = self.there.values().map(|part| PartId { content_id: part.id.clone() }).collect();
+        let is_conditional = !self.sending.object.replace && self.sending.knows_conditions();
+        let first = if is_conditional { Condition::Absent } else { Condition::None };
+        let ended = match self.end(&parts, first) {
+            Err(HttpError::Refused { status: 501, .. }) if is_conditional => {
+                self.end(&parts, Condition::None)
+            }
+            ended => ended,
+        };
+        let Err(error) = ended else { return Ok(()) };
+        // An end whose answer was lost is one all the same, and an equal image that somebody else has sent will do.
+        let found = self.sending.is_there();
+        let is_final = matches!(error, HttpError::Refused { status: 400..=499, .. });
+        if is_final || matches!(found, Ok(true) | Err(PushError::Taken { .. })) {
+            self.leave();
+        }
+        if found? { Ok(()) } else { Err(self.sending.refused_by(error)) }
+    }
+
+    fn end(&self, parts: &[PartId], condition: Condition) -> Result<(), HttpError> {
+        let upload = self.upload();
+        Tries::new(self.sending.address.clone()).often(|| upload.complete(parts, condition))
+    }
+
+    /// After a failure: what is noted is kept for a later process, anything else is removed.
+    fn keep_or_leave(&self, error: &PushError) {
+        let is_kept = self.unfinished.recall().is_some() && !self.there.is_empty();
+        if !is_kept {
+            self.leave();
+        } else if !matches!(error, PushError::Interrupted { .. }) {
+            log::warn!("{}: {KEPT}", self.sending.address);
+        }
+    }
+
+    /// Has the store remove the parts.
+    fn leave(&self) {
+        self.unfinished.forget();
+        match self.sending.abort(&self.begun.upload) {
+            Ok(()) | Err(Error::NotFound { .. }) => {}
+            Err(error) => {
+                log::warn!(
+                    "{}: parts of an upload may be left there: {}",
+                    self.sending.address,
+                    said(&error)
+                );
+            }
+        }
+    }
+}
