@@ -152,8 +152,10 @@ def guest(disk, tree):
 
 
 def main():
-    args = arguments(__doc__, repeats=100).parse_args()
-    chance = random.Random(20261122)
+    parser = arguments(__doc__, repeats=100)
+    parser.add_argument("--seed", type=int, default=20261122, help="decides the moments, and the blocks that are compared")
+    args = parser.parse_args()
+    chance = random.Random(args.seed)
     files = demo()
     image = boot_image()
     fast = optimized(image, "boot-one", boot_profile(image, "boot"))
