@@ -35,6 +35,7 @@ use crate::cli::GuestReadAhead;
 use crate::cli::image::ImageArg;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
+use crate::remote::place_here;
 use crate::start;
 use crate::summary::{Summary, peak_rss_bytes};
 use crate::workdir::Workdir;
@@ -176,7 +177,7 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let on_medium = medium::open(spec.disk.image(), &spec.medium, &spec.damage)?;
     // Opened before anything is mounted over the folder that it may lie in.
     let log = Log::open(spec.console.as_deref())?;
-    let work = Workdir::new()?;
+    let work = Workdir::new(&needed(spec))?;
     let scratch = work.folder("scratch")?;
     mount_memory(&scratch, spec.scratch.0)?;
     let mut machine = Machine::prepare(spec, &work, &scratch, &on_medium)?;
@@ -224,6 +225,24 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     summary.peak_rss_bytes = peak_rss_bytes();
     summary.end_reason = served.end_reason();
     Ok(Booted { summary, ready })
+}
+
+/// What is opened while the guest starts, or afterwards.
+fn needed(spec: &BootSpec) -> Vec<PathBuf> {
+    let mut needed = Vec::from_iter(place_here(&spec.disk.image()));
+    // Where the console of a boot that fails is kept.
+    needed.push(std::env::temp_dir());
+    match &spec.vmm {
+        Vmm::Uml { kernel } => needed.push(kernel.clone()),
+        Vmm::Qemu(qemu) => {
+            needed.push(qemu.program.clone());
+            if let KernelOf::Machine { kernel, initrd } = &qemu.kernel {
+                needed.push(kernel.clone());
+                needed.extend(initrd.clone());
+            }
+        }
+    }
+    needed
 }
 
 /// What runs the guest, with its places on this machine.

@@ -112,6 +112,14 @@ impl CacheFolder {
     }
 }
 
+/// Where this machine has an image: the file, or the folder of what was fetched of it.
+pub(crate) fn place_here(image: &ImageArg) -> Option<PathBuf> {
+    match image.file() {
+        Some(path) => Some(path.to_owned()),
+        None => CacheFolder::of(image.remote.disk_cache.as_deref()).map(|folder| folder.path().to_owned()),
+    }
+}
+
 /// The logins of whoever runs this.
 pub(crate) fn keyring() -> Keyring {
     Keyring::of_environment(std::env::vars_os())

@@ -25,6 +25,7 @@ use crate::cli::{LateMode, PrefetchLimits};
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::ready_line;
+use crate::remote::place_here;
 use crate::summary::{Summary, peak_rss_bytes, seconds};
 use crate::workdir::Workdir;
 
@@ -172,7 +173,11 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
 }
 
 fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> {
-    let work = Workdir::new()?;
+    let needed = match &spec.disk {
+        Disk::Image { image, .. } => place_here(image),
+        Disk::Foreign { path } | Disk::Directory { path } => Some(path.clone()),
+    };
+    let work = Workdir::new(needed.as_slice())?;
     let (served, fs, lower) = match (&spec.disk, on_medium) {
         (Disk::Image { config, .. }, Some(on_medium)) => {
             let disk = work.folder("disk")?;

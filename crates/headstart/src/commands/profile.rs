@@ -14,6 +14,7 @@ use super::{open_image, run};
 use crate::cli::Profile;
 use crate::cli::image::ImageArg;
 use crate::medium::{self, Damage};
+use crate::remote::place_here;
 use crate::show;
 use crate::start::{self, Disk, Start, Started};
 use crate::summary::Summary;
@@ -136,7 +137,7 @@ pub(crate) fn digests(image: &Image, profile: &hs_trace::Profile) -> anyhow::Res
 
 /// Mounts the image once more, from its real medium, and asks the file system where its files lie.
 fn files(image: &ImageArg, profile: &hs_trace::Profile) -> anyhow::Result<Vec<FileUse>> {
-    let work = Workdir::new()?;
+    let work = Workdir::new(place_here(image).as_slice())?;
     let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
     let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
     let config = on_medium.config(&config);

@@ -21,7 +21,7 @@ pub(super) struct Emulated {
 impl Emulated {
     /// A file of `bytes` on `medium`. Only after `super::prepare`.
     pub(super) fn new(medium: &str, bytes: u64) -> anyhow::Result<Self> {
-        let workdir = Workdir::new()?;
+        let workdir = Workdir::new(&[])?;
         let (file, folder) = (workdir.folder("backing")?.join("medium"), workdir.folder("shown")?);
         File::create(&file)
             .and_then(|file| file.set_len(bytes))

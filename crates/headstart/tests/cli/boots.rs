@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::Signal;
 
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run, wait_until};
+use crate::starts::with_empty_mnt;
 
 /// What a guest needs.
 pub(crate) const GUEST: &[&str] = &["/usr/bin/linux.uml", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
@@ -147,6 +148,20 @@ fn a_guest_that_fails_says_why() {
     with(&flags).fails(1, &["kernel gave up", &console]);
     assert!(!scene.path("never.hsp").exists() && scene.path("console").exists());
     assert_nothing_is_in_tmp(&scene);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn a_kernel_may_lie_wherever_one_mounts() {
+    if !machine_has(&[GUEST, &["/usr/bin/unshare"]].concat()) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    let script = "cp /usr/bin/linux.uml /mnt; mkdir /mnt/tmp; export TMPDIR=/mnt/tmp
+        $0 boot $1 --kernel /mnt/linux.uml --memory 64M --ready '^up$'
+        $0 boot $1 --memory 64M --ready never --append then=halt || ls $TMPDIR/headstart-console-*.log";
+    let ran = with_empty_mnt(script, &[&image]).ok();
+    assert!(ran.stdout.starts_with("/mnt/tmp/headstart-console-"), "{ran:?}");
     scene.wait_until_clean();
 }
 

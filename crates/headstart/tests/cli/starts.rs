@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Read;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
@@ -68,6 +68,32 @@ fn loop_device(process: u32) -> Option<String> {
 fn is_attached(device: &str) -> bool {
     let name = device.trim_start_matches("/dev/");
     fs::exists(format!("/sys/block/{name}/loop/backing_file")).unwrap_or(false)
+}
+
+/// `script` as of a shell whose /mnt is an empty folder of its own; `$0` is the program, `$@` the arguments.
+pub(crate) fn with_empty_mnt(script: &str, arguments: &[&str]) -> Ran {
+    let script = format!("set -e; mount -t tmpfs none /mnt; {script}");
+    let words = ["--mount", "/bin/sh", "-c", &script, env!("CARGO_BIN_EXE_headstart")];
+    let mut command = Command::new("/usr/bin/unshare");
+    command.args(words).args(arguments).stdin(Stdio::null()).output().expect("unshare starts").into()
+}
+
+/// A start needs a folder to mount on, and does not take one in which something is that it needs.
+#[test]
+fn an_image_may_lie_wherever_one_mounts() {
+    if !machine_has(&[START, &["/usr/bin/unshare"]].concat()) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let script = "cp $1 /mnt/root.hsi; $0 profile /mnt/root.hsi -o $2 --grace 0 -- /bin/cat /etc/motd
+        $0 run /mnt/root.hsi -- /bin/cat /etc/motd; ls -A /mnt";
+    let ran = with_empty_mnt(script, &[&image, &scene.arg("start.hsp")]).ok();
+    assert_eq!(ran.stdout, "hello from the image\nhello from the image\nroot.hsi\n", "{ran:?}");
+    // Found out from the image, once more opened.
+    let profile = run(["inspect", &scene.arg("start.hsp"), "--json"]).ok().json();
+    assert!(profile["files"].as_u64() >= Some(2), "{profile}");
+    scene.wait_until_clean();
 }
 
 /// What the command prints reaches whoever reads as it comes, also before a line ends; and when nobody reads any more, the
