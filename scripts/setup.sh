@@ -44,6 +44,7 @@ mmdebstrap          makes the Debian roots that the demo starts a program from a
 user-mode-linux     linux.uml is the guest that 'headstart boot', its tests and the demo boot images in
 nginx-light         a real web server, from which the tests read images over HTTP
 docker-registry     a real registry, to which the tests send images and from which they read them
+openssl             checks what the tests of stores of objects sign
 minisign            signs what headstart checks in the tests, and checks what it signs
 uidmap              lets mmdebstrap make that root without being root
 gpg                 lets mmdebstrap find the key that signs the Debian archive

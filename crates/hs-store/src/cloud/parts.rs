@@ -50,6 +50,10 @@ fn parse(text: &str) -> Option<(Begun, BTreeMap<u32, Part>)> {
     Some((begun, parts.map(|part| (part.number, part)).collect()))
 }
 
+fn json(noted: &impl Serialize) -> String {
+    serde_json::to_string(noted).expect("strings and numbers are JSON")
+}
+
 /// Gives up what is noted of an upload to this place; whether there was anything.
 pub(super) fn abandon(sending: &Sending<'_>, unfinished: &Unfinished) -> Result<bool, PushError> {
     let Some((begun, _)) = unfinished.recall().and_then(|text| parse(&text)) else {
@@ -103,7 +107,7 @@ impl<'a> Parts<'a> {
         let upload = created.map_err(|error| sending.refused(&error))?;
         let name = sending.object.name.to_owned();
         let begun = Begun { upload, name, bytes: sending.size, part_bytes };
-        unfinished.note(&serde_json::to_string(&begun).expect("strings and numbers are JSON"));
+        unfinished.note(&json(&begun));
         Ok(Self { sending, unfinished, begun, there: BTreeMap::new() })
     }
 
@@ -176,12 +180,15 @@ impl<'a> Parts<'a> {
         let mut missing = numbers.into_iter();
         // Dropping this ends what is under way.
         let mut under_way = JoinSet::new();
+        // After a failure nothing more is begun, but what is under way may still come, and then is noted.
+        let mut failed = None;
         loop {
             if pushing(self.bytes_there(), self.sending.size).is_break() {
                 let is_kept = self.unfinished.is_noted() && !self.there.is_empty();
                 return Err(self.sending.interrupted(is_kept));
             }
-            while under_way.len() < AT_ONCE
+            while failed.is_none()
+                && under_way.len() < AT_ONCE
                 && let Some(number) = missing.next()
             {
                 let bytes = self.read(number)?;
@@ -196,13 +203,14 @@ impl<'a> Parts<'a> {
             }
             match tokio::time::timeout(LOOK_EVERY, under_way.join_next()).await {
                 Err(_) => {}
-                Ok(None) => return Ok(()),
-                Ok(Some(done)) => {
-                    let part = done.map_err(Error::from).and_then(|part| part);
-                    let part = part.map_err(|error| self.part_refused(&error))?;
-                    self.unfinished.add(&serde_json::to_string(&part).expect("strings and numbers are JSON"));
-                    self.there.insert(part.number, part);
-                }
+                Ok(None) => return failed.map_or(Ok(()), Err),
+                Ok(Some(done)) => match done.map_err(Error::from).and_then(|part| part) {
+                    Ok(part) => {
+                        self.unfinished.add(&json(&part));
+                        self.there.insert(part.number, part);
+                    }
+                    Err(error) => failed = failed.or_else(|| Some(self.part_refused(&error))),
+                },
             }
         }
     }

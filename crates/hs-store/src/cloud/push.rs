@@ -29,8 +29,6 @@ pub(super) const PART_BYTES: u64 = 8 << 20;
 pub(super) const MOST_PARTS: u64 = 10_000;
 /// Parts that are under way at once.
 pub(super) const AT_ONCE: usize = 4;
-/// Where an object has the image's own name.
-const NAME_KEY: &str = "headstart-name";
 /// How long an address, which is only to say where the object lies, is signed for.
 const SIGNED_FOR: Duration = Duration::from_secs(60);
 
@@ -153,7 +151,7 @@ impl<'a> Sending<'a> {
         let head = GetOptions { head: true, ..GetOptions::default() };
         match self.client.wait_for(self.bucket.get_opts(&self.key, head)) {
             Ok(found) => {
-                let name = found.attributes.get(&Attribute::Metadata(NAME_KEY.into()));
+                let name = found.attributes.get(&self.name_attribute());
                 let is_ours = name.is_some_and(|name| **name == *self.object.name);
                 if is_ours && found.meta.size == self.size {
                     return Ok(true);
@@ -232,9 +230,16 @@ impl<'a> Sending<'a> {
         Ok(bytes)
     }
 
+    /// Where an object has the image's own name. Azure takes identifiers of C# only ("Setting and retrieving properties and metadata for Blob service
+    /// resources"); proxies of the others drop names with underscores.
+    fn name_attribute(&self) -> Attribute {
+        let key = if self.provider == Provider::Azure { "headstart_name" } else { "headstart-name" };
+        Attribute::Metadata(key.into())
+    }
+
     pub(super) fn attributes(&self) -> Attributes {
         let mut attributes = Attributes::new();
-        attributes.insert(Attribute::Metadata(NAME_KEY.into()), self.object.name.to_owned().into());
+        attributes.insert(self.name_attribute(), self.object.name.to_owned().into());
         attributes.insert(Attribute::ContentType, crate::registry::IMAGE_TYPE.into());
         attributes
     }
