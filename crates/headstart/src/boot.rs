@@ -206,9 +206,9 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         ..Summary::default()
     };
     let went = (|| {
-        let patience = spec.ready_timeout.saturating_sub(began.elapsed());
         let mut look = || check_scratch(&scratch, spec.scratch, spec.vmm.least_free_bytes());
-        let ready = guest.wait_ready(patience, spec.ready.as_str(), &mut look)? - began;
+        let pattern = spec.ready.as_str();
+        let ready = guest.wait_ready(began, spec.ready_timeout, pattern, &mut look)? - began;
         summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
         // A guest whose writes failed may go on all the same; it has not booted.
         look()?;

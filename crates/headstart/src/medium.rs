@@ -81,7 +81,7 @@ pub(crate) fn open(image: impl Into<ImageArg>, medium: &Medium, damage: &Damage)
         }
         Place::Remote(address) => return remote::open(&image, address, Purpose::Serve),
     };
-    let file = Arc::new(FileStore::open(path).context("open")?);
+    let file = Arc::new(FileStore::open(path)?);
     for bad in &damage.bad_sectors {
         if !bad.range.fits_in(file.len()) {
             bail!("{} has {} bytes: there are no sectors {bad} that could be bad", file.name(), file.len());

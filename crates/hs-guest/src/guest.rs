@@ -24,6 +24,8 @@ pub struct Launch {
     pub command: Vec<OsString>,
     /// Its whole environment.
     pub environment: Vec<(OsString, OsString)>,
+    /// Its addresses are not randomised.
+    pub fixed_addresses: bool,
 }
 
 /// A running guest: a tree of processes in a PID namespace of its own. Dropped, it is ended, with all of
@@ -51,6 +53,7 @@ impl Guest {
             env: Some(launch.environment),
             // A signal for this process is for this process, and takes the guest along.
             forward_signals: false,
+            fixed_addresses: launch.fixed_addresses,
             ..SpawnOptions::default()
         };
         // What runs the guest complains on standard error, which belongs between the lines of the console.
@@ -76,14 +79,14 @@ impl Guest {
     /// at whatever else may go wrong.
     ///
     /// # Errors
-    /// At once when the guest gives up or ends, when `look` fails, and after `patience`.
+    /// At once when the guest gives up or ends, when `look` fails, and `patience` after `began`.
     pub fn wait_ready(
         &mut self,
+        began: Instant,
         patience: Duration,
         pattern: &str,
         look: &mut dyn FnMut() -> Result<(), GuestError>,
     ) -> Result<Instant, GuestError> {
-        let began = Instant::now();
         loop {
             let left = patience.saturating_sub(began.elapsed());
             match self.signs.recv_timeout(left.min(LOOK_EVERY)) {

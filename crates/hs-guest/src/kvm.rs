@@ -3,7 +3,7 @@
 //! A machine may have `/dev/kvm` and still run no guest: inside another virtual machine its kernel may lack what a
 //! stock kernel needs, so that QEMU aborts or the guest hangs. So nothing but a trial tells.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regex::Regex;
 
@@ -36,7 +36,7 @@ fn prove(qemu: &Qemu) -> Result<(), GuestError> {
     let far_enough = Regex::new(FAR_ENOUGH).unwrap_or_else(|error| unreachable!("{error}"));
     let launch = qemu.trial(Accelerator::Kvm);
     let mut guest = Guest::start(launch, Console::new(far_enough), std::io::sink())?;
-    match guest.wait_ready(TRIAL_PATIENCE, FAR_ENOUGH, &mut || Ok(())) {
+    match guest.wait_ready(Instant::now(), TRIAL_PATIENCE, FAR_ENOUGH, &mut || Ok(())) {
         Ok(_) | Err(GuestError::Panic { .. }) => Ok(()),
         Err(_) => Err(GuestError::KvmUnproven { said: guest.tail().pop() }),
     }

@@ -115,7 +115,7 @@ impl Qemu {
         if let Some(initrd) = &self.initrd {
             command.extend(["-initrd".into(), doubled_commas(initrd.as_os_str())]);
         }
-        Launch { command, environment: self.environment() }
+        Launch { command, environment: self.environment(), fixed_addresses: false }
     }
 
     /// A trial of `accelerator`: the same kernel without a disk, which gives up as soon as it looks for one.
@@ -123,7 +123,7 @@ impl Qemu {
     pub fn trial(&self, accelerator: Accelerator) -> Launch {
         let mut command = self.machine(accelerator);
         command.extend(["-append".into(), "console=ttyS0 panic=-1".into()]);
-        Launch { command, environment: self.environment() }
+        Launch { command, environment: self.environment(), fixed_addresses: false }
     }
 
     /// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has ended.

@@ -81,6 +81,9 @@ pub(crate) struct LogFile(Option<PathBuf>);
 impl LogFile {
     /// One of this process in `folder`.
     pub(crate) fn of(folder: Option<&RunFolder>) -> Self {
+        if let Some(folder) = folder {
+            folder.forget_the_dead();
+        }
         Self(folder.map(|folder| folder.path().join(format!("{}.log", std::process::id()))))
     }
 

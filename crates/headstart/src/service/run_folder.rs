@@ -79,6 +79,20 @@ impl RunFolder {
         &self.0
     }
 
+    /// Removes the files of messages in which processes that are gone have left nothing: one that is killed cannot do it, and
+    /// this folder lies in memory.
+    pub(crate) fn forget_the_dead(&self) {
+        for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let process = name.to_str().and_then(|name| name.strip_suffix(".log")?.parse::<u32>().ok());
+            let is_over =
+                process.is_some_and(|process| !Path::new("/proc").join(process.to_string()).exists());
+            if is_over && entry.metadata().is_ok_and(|file| file.len() == 0) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
     /// Asks every server how it is, in the order of their process ids. The sockets of dead ones are removed.
     ///
     /// # Errors
@@ -216,6 +230,24 @@ mod tests {
         assert!(!dead.exists(), "the dead server's socket is removed");
         drop(socket);
         assert_eq!(fs::read_dir(run.path()).expect("listed").count(), 0);
+    }
+
+    #[test]
+    fn what_the_dead_have_said_stays_and_nothing_else_of_theirs() {
+        let (_keep, run) = folder();
+        let own = format!("{}.log", std::process::id());
+        // There are no processes of such numbers: proc(5), pid_max.
+        for (name, text) in [("4194305.log", ""), ("4194306.log", "why"), (&own, ""), ("attach-1-2.log", "")]
+        {
+            fs::write(run.path().join(name), text).expect("written");
+        }
+        run.forget_the_dead();
+        let mut left: Vec<_> =
+            fs::read_dir(run.path()).expect("listed").map(|entry| entry.expect("one").file_name()).collect();
+        left.sort();
+        let mut expected = ["4194306.log", &own, "attach-1-2.log"];
+        expected.sort_unstable();
+        assert_eq!(left, expected);
     }
 
     /// Clients that never read hold nobody: each answer is written at once or cut off.

@@ -1,10 +1,12 @@
 //! nginx, as people run it, for one test: a real server of images that knows nothing of us.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -13,11 +15,16 @@ use crate::scene::{Ran, Scene, headstart, wait_until};
 /// Where Debian has it, which is not on every PATH.
 pub(crate) const NGINX: &str = "/usr/sbin/nginx";
 
+/// What the test's own requests begin with, which do not count.
+const OWN: &str = "/told-";
+
 /// One nginx, which serves the folder `www` of the scene.
 pub(crate) struct Nginx {
     child: Child,
     log: PathBuf,
     pub(crate) port: u16,
+    /// Requests that the test itself has made.
+    own: AtomicU64,
 }
 
 impl Nginx {
@@ -73,7 +80,7 @@ impl Nginx {
             .stderr(fs::File::create(work.join("stderr")).expect("a file"))
             .spawn()
             .expect("nginx starts");
-        Self { child, log, port }
+        Self { child, log, port, own: AtomicU64::new(0) }
     }
 
     /// The address of a file.
@@ -83,13 +90,30 @@ impl Nginx {
 
     /// Requests that it has answered: status, bytes in all that went over the connection, both ways, and the request.
     pub(crate) fn answered(&self) -> Vec<(u16, u64, String)> {
+        self.wait_until_told();
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         let line = |line: &str| {
             let words: Vec<&str> = line.splitn(4, ' ').collect();
             let number = |at: usize| words[at].parse::<u64>().expect("a number");
             (number(0) as u16, number(1) + number(2), words[3].to_owned())
         };
-        text.lines().map(line).collect()
+        text.lines().filter(|line| !line.contains(OWN)).map(line).collect()
+    }
+
+    /// nginx writes of a request after it has answered, one after the other: when it has told of a request that was made just
+    /// now, it has told of all that were answered before.
+    fn wait_until_told(&self) {
+        let path = format!("{OWN}{}", self.own.fetch_add(1, Relaxed));
+        let asked = TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
+            write!(stream, "GET {path} HTTP/1.0\r\n\r\n")?;
+            stream.read_to_end(&mut Vec::new())
+        });
+        if asked.is_ok() {
+            let told = format!("{path} ");
+            wait_until("nginx has told of it", || {
+                fs::read_to_string(&self.log).is_ok_and(|text| text.contains(&told))
+            });
+        }
     }
 
     /// The same, when so many have been: nginx writes of a request after it has answered.

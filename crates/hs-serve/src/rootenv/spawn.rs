@@ -48,12 +48,22 @@ pub struct SpawnOptions {
     /// Pass on the signals that this process gets while the command runs (INT and QUIT unless the terminal sent
     /// them, which the command then got itself; TERM, HUP, USR1, USR2). One command at a time can have them.
     pub forward_signals: bool,
+    /// Its addresses are the same each time: `ADDR_NO_RANDOMIZE` of personality(2), where that is allowed.
+    pub fixed_addresses: bool,
 }
 
 impl Default for SpawnOptions {
     fn default() -> Self {
         let stream = Stream::Inherit;
-        Self { stdin: stream, stdout: stream, stderr: stream, cwd: None, env: None, forward_signals: true }
+        Self {
+            stdin: stream,
+            stdout: stream,
+            stderr: stream,
+            cwd: None,
+            env: None,
+            forward_signals: true,
+            fixed_addresses: false,
+        }
     }
 }
 
@@ -154,6 +164,7 @@ struct Launch {
     argv: Vec<CString>,
     /// This command gets the signals of this process.
     forwards: bool,
+    fixed_addresses: bool,
 }
 
 /// Starts init, which starts the command.
@@ -194,6 +205,7 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
         streams: theirs,
         argv: arguments.into_iter().filter_map(|argument| CString::new(argument).ok()).collect(),
         forwards: forwarding.is_some(),
+        fixed_addresses: options.fixed_addresses,
     };
     let command = argv[0].clone();
     let (sender, started) = bounded(1);
@@ -231,6 +243,9 @@ fn keep(
     block_all_signals();
     if launch.forwards {
         signals::command_is_starting();
+    }
+    if launch.fixed_addresses {
+        fix_addresses();
     }
     let init = Arc::new(clone_init(&launch)?);
     // Init has its own copies; while these are open, its end could not be seen.
@@ -291,6 +306,19 @@ fn block_all_signals() {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, std::ptr::null_mut());
+    }
+}
+
+/// What this thread starts has its addresses not randomised. A system that does not allow it is left as it is.
+fn fix_addresses() {
+    /// Asks, and changes nothing: personality(2).
+    const ASK: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: takes and gives numbers; of this thread, which runs nothing else, only later programs are affected.
+    unsafe {
+        let now = libc::personality(ASK);
+        if now >= 0 {
+            libc::personality(now as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+        }
     }
 }
 
