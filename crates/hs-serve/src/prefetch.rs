@@ -28,7 +28,7 @@ pub use self::push::Deliver;
 use self::push::{Decoded, PushQueue};
 use crate::memory::watch::MemoryWatch;
 use crate::streamed::StreamLog;
-use crate::{ServeError, Streamed};
+use crate::{ServeError, Streamed, allocator};
 
 /// Threads that read: as many as the engine has requests under way.
 const STREAMS: usize = Prefetch::MOST_UNDER_WAY;
@@ -56,6 +56,7 @@ pub struct Driver {
     arrived_at: Mutex<Vec<Option<Nanos>>>,
     unreadable_in_a_row: AtomicU32,
     stream_log: Mutex<StreamLog>,
+    gave_back: AtomicBool,
     memory: Mutex<MemoryWatch>,
     warmer: Mutex<WarmerPlace>,
     warmer_moved: Condvar,
@@ -118,6 +119,7 @@ impl Driver {
             asks_for_use: AtomicBool::new(config.sees_use),
             arrived_at: Mutex::new(vec![None; chunks as usize]),
             stream_log: Mutex::default(),
+            gave_back: AtomicBool::new(false),
             engine: Mutex::new(engine),
             changed: Condvar::new(),
             unreadable_in_a_row: AtomicU32::new(0),
@@ -380,6 +382,7 @@ impl Driver {
                 Next::WaitUntil(then) => Some(then),
                 Next::Done(reason) => {
                     log::info!("{}: prefetch ended: {}", self.now(), reason.as_str());
+                    self.give_back_when_over(&engine);
                     self.changed.notify_all();
                     return None;
                 }
@@ -413,6 +416,16 @@ impl Driver {
         engine.handle_budget(target);
         if is_short {
             engine.handle_short_memory();
+        }
+    }
+
+    /// When all that the stream brought has left, the holes in the heap are given back to the system, once. By a thread of its own:
+    /// whoever lets go of the last chunk is answering a reader.
+    fn give_back_when_over(&self, engine: &Prefetch) {
+        let is_over = engine.ended().is_some() && engine.held_bytes() == 0;
+        if is_over && !self.gave_back.swap(true, Relaxed) {
+            // Without a thread the memory stays with this process, which has other use for it.
+            let _ = spawn("hs-give-back".to_owned(), allocator::give_back);
         }
     }
 
@@ -536,7 +549,10 @@ impl HotPolicy for Driver {
     }
 
     fn released(&self, chunk: u32) {
-        self.engine.lock().handle_released(chunk);
+        let mut engine = self.engine.lock();
+        engine.handle_released(chunk);
+        self.give_back_when_over(&engine);
+        drop(engine);
         self.changed.notify_all();
     }
 

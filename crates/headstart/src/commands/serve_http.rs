@@ -110,7 +110,7 @@ impl Served {
                 store_errors: again.errors,
                 rss_bytes: crate::summary::memory_bytes("VmRSS"),
                 peak_rss_bytes: crate::summary::peak_rss_bytes(),
-                locked_bytes: crate::summary::memory_bytes("VmLck"),
+                locked_bytes: crate::service::careful::locked_bytes(),
                 ..medium.status.clone()
             }
         })

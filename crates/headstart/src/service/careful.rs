@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use rustix::mm::MlockFlags;
 
 /// What the out-of-memory killer adds to this process: nearly never chosen, but not beyond all others.
 const OOM_SCORE: i32 = -900;
@@ -12,17 +13,23 @@ const OOM_SCORE: i32 = -900;
 pub(crate) fn take_care() {
     survive_low_memory();
     match stay_in_memory() {
-        Ok(bytes) => log::info!("{} of program and libraries stay in memory", hs_units::ByteSize(bytes)),
+        Ok(bytes) => {
+            log::info!(
+                "what is used of {} of program and libraries stays in memory",
+                hs_units::ByteSize(bytes)
+            );
+        }
         Err(error) => log::info!("program and libraries may leave memory (ulimit -l): {error}"),
     }
 }
 
-/// Keeps the program and its libraries in memory.
+/// Keeps in memory what is used of the program and its libraries, from its first use on.
 ///
 /// Pages of files are what can be lost: the kernel drops them at any time and reads them again from
-/// where they lie, which may be a file system that waits for this very process. Anonymous memory only
+/// where they lie, while readers wait for this process. What no server ever runs, half of the program (it builds images and
+/// boots guests too), is not brought into memory for that. Anonymous memory only
 /// ever goes to swap space, which no image holds; it is left alone, and so nothing of the prefetch's
-/// budget is pinned. Gives the bytes that were locked.
+/// budget is pinned. Gives the bytes of which what is used stays.
 ///
 /// # Errors
 /// When the table of mappings cannot be read, or the limit of locked memory (`ulimit -l`) is reached.
@@ -30,13 +37,32 @@ fn stay_in_memory() -> std::io::Result<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let mut locked = 0;
     for (start, length) in maps.lines().filter_map(readable_file_mapping) {
-        // SAFETY: mlock changes no memory, only whether it may be dropped; the kernel refuses what is not mapped.
-        if unsafe { libc::mlock(start as *const libc::c_void, length) } != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
+        // SAFETY: this changes no memory, only whether it may be dropped; the kernel refuses what is not mapped.
+        unsafe { rustix::mm::mlock_with(start as *mut core::ffi::c_void, length, MlockFlags::ONFAULT) }?;
         locked += length as u64;
     }
     Ok(locked)
+}
+
+/// Memory of this process that cannot leave: of what is locked, what has been used (proc_pid_smaps(5)).
+pub(crate) fn locked_bytes() -> Option<u64> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+    Some(locked_kib(&maps) * 1024)
+}
+
+/// KiB in memory of mappings with the flag "lo"; a mapping's flags come after its sizes.
+fn locked_kib(maps: &str) -> u64 {
+    let (mut locked, mut resident) = (0, 0);
+    for line in maps.lines() {
+        if let Some(size) = line.strip_prefix("Rss:") {
+            resident = size.trim().trim_end_matches(" kB").parse().unwrap_or(0);
+        } else if let Some(flags) = line.strip_prefix("VmFlags:")
+            && flags.split_ascii_whitespace().any(|flag| flag == "lo")
+        {
+            locked += resident;
+        }
+    }
+    locked
 }
 
 /// Start and length of a mapping of a file that can be read: proc_pid_maps(5).
@@ -133,6 +159,18 @@ mod tests {
         ] {
             assert_eq!(readable_file_mapping(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn what_is_locked_is_counted_as_far_as_it_is_in_memory() {
+        let maps = "55d0c0000000-55d0c0003000 r-xp 00001000 08:01 1234   /usr/bin/headstart\n\
+                    Size:                 12 kB\nRss:                   8 kB\nVmFlags: rd ex mr mw me lo \n\
+                    7f0000000000-7f0000001000 rw-p 00000000 00:00 0\n\
+                    Rss:                   4 kB\nVmFlags: rd wr mr mw me ac \n\
+                    7f1000000000-7f1000001000 r--p 00000000 08:01 1234   /usr/lib/libc.so.6\n\
+                    Rss:                   4 kB\nLocked:                2 kB\nVmFlags: rd mr mw me lo";
+        assert_eq!(locked_kib(maps), 12);
+        assert_eq!(locked_kib("Rss: 4 kB\nnonsense"), 0);
     }
 
     #[test]

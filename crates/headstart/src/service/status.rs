@@ -71,7 +71,7 @@ pub(crate) struct Status {
     pub rss_bytes: Option<u64>,
     /// The most that it had.
     pub peak_rss_bytes: Option<u64>,
-    /// Memory that cannot leave: the program and its libraries.
+    /// Memory that cannot leave: what has been used of the program and its libraries.
     pub locked_bytes: Option<u64>,
     /// Times that a chunk could not be had, damaged or unreadable.
     pub errors: u64,
@@ -233,7 +233,7 @@ impl Subject<'_> {
             store_errors: again.errors,
             rss_bytes: memory_bytes("VmRSS"),
             peak_rss_bytes: peak_rss_bytes(),
-            locked_bytes: memory_bytes("VmLck"),
+            locked_bytes: super::careful::locked_bytes(),
             errors: stats.chunk_errors,
             ..self.fixed.clone()
         }
