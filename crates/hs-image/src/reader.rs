@@ -25,8 +25,10 @@ mod blocks_served;
 mod cold;
 mod jobs;
 mod kept;
+mod markers;
 mod memory;
 mod sequential;
+mod span;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -34,8 +36,10 @@ mod unreadable;
 
 pub use jobs::Asker;
 use jobs::{Job, Jobs};
+pub use markers::MarkerCount;
 use memory::{Key, Memory};
 use sequential::Sequential;
+use span::{Found, Span, cold_windows};
 pub use stream::StreamTurn;
 use unreadable::Unreadable;
 
@@ -127,29 +131,10 @@ struct Shared {
     started: Instant,
 }
 
-/// A piece of a read: these bytes of this chunk.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    key: Key,
-    from: u32,
-    len: u32,
-}
-
-/// The windows that a read touches outside the hot region.
-fn cold_windows(spans: &[Span]) -> impl Iterator<Item = u64> + use<> {
-    let cold = |span: &Span| match span.key {
-        Key::Cold(window) => Some(window),
-        Key::Hot(_) => None,
-    };
-    let first = spans.iter().find_map(cold);
-    let last = spans.iter().rev().find_map(cold);
-    first.zip(last).into_iter().flat_map(|(first, last)| first..=last)
-}
-
 /// A read that has not been answered yet.
 struct Pending {
     spans: Vec<Span>,
-    found: Vec<Option<Bytes>>,
+    found: Vec<Option<Found>>,
     missing: usize,
     /// Of these, spans outside the hot region.
     missing_cold: usize,
@@ -300,6 +285,12 @@ impl Reader {
         self.shared.memory.lock().cache_policy()
     }
 
+    /// How use of prefetched chunks was seen where readers keep what they were given.
+    #[must_use]
+    pub fn marker_count(&self) -> MarkerCount {
+        self.shared.memory.lock().marker_count()
+    }
+
     /// The cache may hold so many bytes from now on; what is too much is freed before this returns.
     pub fn set_cache_budget(&self, bytes: u64) {
         let leaving = self.shared.memory.lock().set_cache_budget(bytes);
@@ -357,8 +348,11 @@ impl Shared {
         }
         let mut memory = self.memory.lock();
         let spans = self.cut(range, &memory);
+        if asker.class == Class::Demand {
+            self.tell_of_markers(&mut memory, &spans);
+        }
         let mut pending = Pending {
-            found: spans.iter().map(|span| memory.ask(span.key, &self.image)).collect(),
+            found: spans.iter().map(|span| memory.ask(span, &self.image)).collect(),
             missing: 0,
             missing_cold: 0,
             at: since.unwrap_or_else(|| self.now()),
@@ -439,6 +433,15 @@ impl Shared {
         windows.for_each(|window| self.read_ahead(asker, window));
     }
 
+    /// Who asks for a marker does so because he uses its chunk, whoever else asked for the others of its blocks.
+    fn tell_of_markers(&self, memory: &mut Memory, spans: &[Span]) {
+        for span in spans.iter().filter(|span| memory.hit_marker(span)) {
+            if let Key::Hot(chunk) = span.key {
+                self.policy.marker_asked(chunk);
+            }
+        }
+    }
+
     /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to come.
     fn uses_stream(&self, pending: &Pending) -> bool {
         let spans = pending.spans.iter().zip(&pending.found);
@@ -496,9 +499,7 @@ impl Shared {
             .spans
             .iter()
             .zip(&pending.found)
-            .filter_map(|(span, bytes)| {
-                bytes.as_ref().map(|bytes| &bytes[span.from as usize..(span.from + span.len) as usize])
-            })
+            .filter_map(|(span, found)| found.as_ref().map(|found| found.piece(span)))
             .collect();
         (pending.answer)(Ok(&pieces));
         let waited = pending.missed || pending.late_bytes > 0;
