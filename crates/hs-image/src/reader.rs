@@ -348,9 +348,10 @@ impl Shared {
         }
         let mut memory = self.memory.lock();
         let spans = self.cut(range, &memory);
-        if asker.class == Class::Demand {
-            self.tell_of_markers(&mut memory, &spans);
-        }
+        // Who asks for a marker does so because he uses its chunk, whoever else asked for the others of its blocks.
+        let first = spans.first().filter(|_| asker.class == Class::Demand);
+        let marker = first.and_then(|first| memory.hit_marker(range, first));
+        marker.into_iter().for_each(|chunk| self.policy.marker_asked(chunk));
         let mut pending = Pending {
             found: spans.iter().map(|span| memory.ask(span, &self.image)).collect(),
             missing: 0,
@@ -366,7 +367,8 @@ impl Shared {
         pending.missing = pending.found.iter().filter(|found| found.is_none()).count();
         // What the hot region holds is scattered by nature: only cold windows tell of a sequential reader.
         let windows = cold_windows(&pending.spans);
-        let used = asker.class == Class::Demand && self.uses_stream(&pending);
+        let found_marker = marker.is_some() && pending.found.first().is_some_and(Option::is_some);
+        let used = asker.class == Class::Demand && (found_marker || self.uses_stream(&pending));
         if pending.missing == 0 {
             self.mark_served(&mut memory, &pending);
             drop(memory);
@@ -433,21 +435,11 @@ impl Shared {
         windows.for_each(|window| self.read_ahead(asker, window));
     }
 
-    /// Who asks for a marker does so because he uses its chunk, whoever else asked for the others of its blocks.
-    fn tell_of_markers(&self, memory: &mut Memory, spans: &[Span]) {
-        for span in spans.iter().filter(|span| memory.hit_marker(span)) {
-            if let Key::Hot(chunk) = span.key {
-                self.policy.marker_asked(chunk);
-            }
-        }
-    }
-
-    /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to come.
+    /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to come, nor read on into it.
     fn uses_stream(&self, pending: &Pending) -> bool {
-        let spans = pending.spans.iter().zip(&pending.found);
-        spans
-            .filter(|(_, found)| found.is_some())
-            .any(|(span, _)| matches!(span.key, Key::Hot(chunk) if !self.policy.is_expected(chunk)))
+        let here = |found: &Option<Found>| found.as_ref().is_some_and(|found| !found.is_marker);
+        let mut spans = pending.spans.iter().zip(&pending.found).filter(|(_, found)| here(found));
+        spans.any(|(span, _)| matches!(span.key, Key::Hot(chunk) if !self.policy.is_expected(chunk)))
     }
 
     /// Lets the readers of a hot chunk wait for the stream; false when they must fetch it.

@@ -4,8 +4,8 @@
 //! is used, and a start that uses everything cannot be told from a reader who only misses. So of some chunks one block, the *marker*, is
 //! kept: who uses the chunk has to ask for it, and is answered from memory.
 //!
-//! A marker costs its reader a round trip to us. While nobody misses nothing depends on it, and few chunks have one; when somebody
-//! misses, or nobody has used the stream yet, each chunk has.
+//! A marker costs its reader a round trip to us. While nothing speaks against the stream few depend on it, and every second chunk has one;
+//! while there are doubts, or the stream waits to hear of the program before it asks for more, each chunk has.
 
 use hs_units::Nanos;
 
@@ -47,7 +47,7 @@ impl Prefetch {
         self.markers.delivered_end = self.markers.delivered_end.max(chunk + 1);
         self.evidence.set_sight(!self.markers.are_too_few());
         let is_due = self.markers.seen_end == 0 || chunk >= self.markers.seen_end - 1 + CALM;
-        is_due || self.evidence.has_doubts() || self.is_missing(now)
+        is_due || self.evidence.has_doubts() || self.awaits_program(now)
     }
 
     /// A block of this chunk was kept back, so that who uses the chunk asks for it.

@@ -14,6 +14,9 @@ use super::Bytes;
 /// Markers that may wait to be asked for: 4 MiB. Beyond that the oldest is a block like any other.
 const MOST: usize = 1024;
 
+/// So many ends of reads are remembered, of several readers.
+const ENDS: usize = 16;
+
 /// How use of prefetched chunks was seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MarkerCount {
@@ -40,6 +43,8 @@ pub(super) struct Markers {
     /// The chunks of these in the order in which they were marked, and some that wait no longer.
     order: VecDeque<u32>,
     count: MarkerCount,
+    /// Where the latest reads ended, in bytes of the disk.
+    ends: VecDeque<u64>,
 }
 
 impl Markers {
@@ -78,14 +83,23 @@ impl Markers {
         Some((Bytes::clone(marker.block.as_ref()?), marker.from))
     }
 
-    /// Somebody asks for these bytes of a chunk and waits; whether its marker is among them.
-    pub(super) fn hit(&mut self, chunk: u32, from: u32, len: u32) -> bool {
-        let end = from + len;
-        let hits = |marker: &&mut Marker| from < marker.from + BLOCK_BYTES as u32 && marker.from < end;
-        let Some(marker) = self.waiting.get_mut(&chunk).filter(hits) else { return false };
-        self.count.used += u64::from(!marker.used);
-        marker.used = true;
-        true
+    /// A read that somebody waits for ended there, in bytes of the disk.
+    pub(super) fn note_end(&mut self, offset: u64) {
+        if self.ends.len() == ENDS {
+            self.ends.pop_front();
+        }
+        self.ends.push_back(offset);
+    }
+
+    /// Somebody waits for a read that begins at `offset` of the disk, with this byte of a chunk; whether he wants its marker. Who comes from
+    /// before it may be the kernel that reads ahead of somebody who reads something else.
+    pub(super) fn hit(&mut self, chunk: u32, from: u32, offset: u64) -> bool {
+        let begins = |marker: &&mut Marker| marker.holds(from, 1);
+        let Some(marker) = self.waiting.get_mut(&chunk).filter(begins) else { return false };
+        let goes_on = self.ends.contains(&offset) && from == marker.from;
+        self.count.used += u64::from(!goes_on && !marker.used);
+        marker.used |= !goes_on;
+        !goes_on
     }
 
     /// These bytes of a chunk were handed over: a marker of which all was asked for is none any more.
@@ -127,12 +141,25 @@ mod tests {
         for (from, len) in [(0, BLOCK), (2 * BLOCK, 2 * BLOCK), (4 * BLOCK, BLOCK)] {
             assert!(markers.find(7, from, len).is_none(), "{from}+{len}");
         }
-        assert!(markers.hit(7, 2 * BLOCK, 2 * BLOCK) && !markers.hit(7, 2 * BLOCK, BLOCK));
+        assert!(markers.hit(7, 3 * BLOCK, 1_000) && !markers.hit(7, 2 * BLOCK, 1_000));
         markers.serve(7, 3 * BLOCK + 512, 512);
         assert!(markers.find(7, 3 * BLOCK + 512, 512).is_some(), "a part of it was handed over");
         markers.serve(7, 2 * BLOCK, 4 * BLOCK);
         assert!(markers.find(7, 3 * BLOCK, BLOCK).is_none());
         assert_eq!(markers.count(), MarkerCount { placed: 1, used: 1 });
+    }
+
+    #[test]
+    fn who_reads_on_into_a_marker_has_not_asked_for_it() {
+        let mut markers = Markers::default();
+        markers.place(7, 3);
+        markers.note_end(50_000);
+        assert!(!markers.hit(7, 3 * BLOCK, 50_000));
+        assert_eq!(markers.count().used, 0);
+        (0..ENDS as u64).for_each(|end| markers.note_end(end));
+        assert!(markers.hit(7, 3 * BLOCK, 50_000), "that was long ago");
+        assert!(markers.hit(7, 3 * BLOCK, 50_000));
+        assert_eq!(markers.count().used, 1);
     }
 
     #[test]
@@ -144,6 +171,6 @@ mod tests {
         }
         assert_eq!((markers.waiting.len(), markers.order.len()), (MOST, MOST));
         let last = 3 * MOST as u32 - 1;
-        assert!(markers.find(last, 0, BLOCK).is_some() && !markers.hit(0, 0, BLOCK));
+        assert!(markers.find(last, 0, BLOCK).is_some() && !markers.hit(0, 0, 0));
     }
 }

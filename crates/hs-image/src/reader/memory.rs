@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hs_engine::cache::{CacheUsage, Origin, PolicyKind};
 use hs_format::{ChunkRef, WindowRef};
+use hs_units::ByteRange;
 
 use super::blocks_served::BlocksServed;
 use super::kept::{Kept, Leaving};
@@ -105,7 +106,7 @@ impl Memory {
         match span.key {
             Key::Hot(chunk) if self.held.contains_key(&chunk) => self.peek(span.key).map(Found::whole),
             Key::Hot(chunk) if let Some((bytes, base)) = self.markers.find(chunk, span.from, span.len) => {
-                Some(Found { bytes, base })
+                Some(Found { bytes, base, is_marker: true })
             }
             Key::Cold(window) if matches!(image.peek_window(window), Some(WindowRef::Zero)) => {
                 Some(Found::whole(self.zeroes()))
@@ -122,9 +123,14 @@ impl Memory {
         }
     }
 
-    /// Somebody asks for this and waits; whether a marker is in it.
-    pub(super) fn hit_marker(&mut self, span: &Span) -> bool {
-        matches!(span.key, Key::Hot(chunk) if self.markers.hit(chunk, span.from, span.len))
+    /// Somebody waits for a read of this range of the disk, which begins with this piece: the chunk whose marker he wants.
+    pub(super) fn hit_marker(&mut self, range: ByteRange, first: &Span) -> Option<u32> {
+        let hit = match first.key {
+            Key::Hot(chunk) if self.markers.hit(chunk, first.from, range.offset) => Some(chunk),
+            _ => None,
+        };
+        self.markers.note_end(range.end());
+        hit
     }
 
     /// How many chunks have had a marker, and how many of these were used.

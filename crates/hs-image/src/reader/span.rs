@@ -16,11 +16,12 @@ pub(super) struct Found {
     pub(super) bytes: Bytes,
     /// Where in the chunk they begin: only markers do so elsewhere than at its start.
     pub(super) base: u32,
+    pub(super) is_marker: bool,
 }
 
 impl Found {
     pub(super) const fn whole(bytes: Bytes) -> Self {
-        Self { bytes, base: 0 }
+        Self { bytes, base: 0, is_marker: false }
     }
 
     pub(super) fn piece(&self, span: &Span) -> &[u8] {

@@ -25,7 +25,7 @@ fn misses(prefetch: &mut Prefetch, now: Nanos, count: usize) {
 }
 
 #[test]
-fn few_chunks_are_marked_while_all_is_well_and_each_while_somebody_misses() {
+fn fewer_chunks_are_marked_while_all_is_well_than_where_there_are_doubts() {
     let mut prefetch = stream(true);
     assert_eq!(deliver(&mut prefetch, NOW, 0..5), [0, 1, 2, 3, 4], "nobody has used it yet");
     (0..2).for_each(|_| prefetch.handle_used());
