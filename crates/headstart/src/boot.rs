@@ -369,6 +369,7 @@ impl Served {
         if let Some(disk) = self.image() {
             start::fill_image(summary, disk);
             start::fill_deadlines(summary, disk.driver());
+            start::fill_markers(summary, disk.reader());
         }
     }
 

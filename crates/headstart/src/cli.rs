@@ -45,7 +45,7 @@ pub(crate) use self::lab::{
 };
 pub(crate) use self::mount::Mount;
 pub(crate) use self::optimize::{Optimize, ProfileUse};
-pub(crate) use self::prefetch::{LateMode, PrefetchLimits, PrefetchMode};
+pub(crate) use self::prefetch::{LateMode, PrefetchLimits, PrefetchMode, Switch};
 pub(crate) use self::push::Push;
 pub(crate) use self::qemu::Accel;
 pub(crate) use self::serve::Serve;

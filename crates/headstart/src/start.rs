@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_engine::queue::QueueConfig;
 use hs_engine::{LateRule, PrefetchConfig};
-use hs_image::Watch;
+use hs_image::{Reader, Watch};
 use hs_serve::fsmount::FileSystem;
 use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
 use hs_serve::{
@@ -21,7 +21,7 @@ use hs_units::Nanos;
 use hs_store::{RetrySnapshot, Snapshot};
 
 use crate::cli::image::ImageArg;
-use crate::cli::{LateMode, PrefetchLimits};
+use crate::cli::{LateMode, PrefetchLimits, Switch};
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::ready_line;
@@ -167,6 +167,7 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     summary.peak_rss_bytes = peak_rss_bytes();
     if let Served::Image(served) = &mounted.served {
         fill_deadlines(&mut summary, served.driver());
+        fill_markers(&mut summary, served.reader());
         summary.end_reason = served.driver().ended().map(|reason| reason.as_str().to_owned());
     }
     Ok(Started { summary, exit, ready: ready_at })
@@ -312,6 +313,13 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
     summary.unused_prefetch_bytes = Some(usage.unused_bytes);
 }
 
+/// What was seen of use where the kernel answers from its pages: a sample.
+pub(crate) fn fill_markers(summary: &mut Summary, reader: &Reader) {
+    let count = reader.marker_count();
+    summary.prefetch_markers = Some(count.placed);
+    summary.prefetch_markers_used = Some(count.used);
+}
+
 /// How the stream kept the deadlines of the profile, if that has any.
 pub(crate) fn fill_deadlines(summary: &mut Summary, driver: &Driver) {
     summary.prefetch_least_slack_s = driver.least_slack_s();
@@ -356,6 +364,7 @@ pub(crate) fn config(
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;
         config.prefetch.rate = limits.prefetch_rate;
+        config.markers = limits.markers == Switch::On;
         config.prefetch.late = match limits.late {
             LateMode::ByCost => LateRule::ByCost,
             LateMode::Join => LateRule::Join,

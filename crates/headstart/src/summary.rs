@@ -75,6 +75,10 @@ pub(crate) struct Summary {
     pub prefetch_stream_s: Option<f64>,
     /// How far the prefetch was ahead of need when it was least, by the recorded start's own times; negative when something came too late.
     pub prefetch_least_slack_s: Option<f64>,
+    /// Prefetched chunks of which a block was kept from the kernel until ready, so that their use is seen.
+    pub prefetch_markers: Option<u64>,
+    /// Of these, chunks that were used.
+    pub prefetch_markers_used: Option<u64>,
     /// Why the prefetch ended.
     pub end_reason: Option<String>,
 }

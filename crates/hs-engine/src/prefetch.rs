@@ -6,6 +6,7 @@ mod deadlines;
 mod end;
 mod evidence;
 mod in_flight;
+mod markers;
 mod pacing;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,7 @@ pub use self::deadlines::PrefetchRate;
 pub use self::end::EndReason;
 use self::evidence::Evidence;
 use self::in_flight::InFlight;
+use self::markers::Markers;
 use self::pacing::Turn;
 use crate::MediumEstimate;
 
@@ -89,6 +91,7 @@ pub struct Prefetch {
     answered: VecDeque<(Nanos, Nanos)>,
     overlaps: bool,
     evidence: Evidence,
+    markers: Markers,
     /// Whether the last decision was to stand back, since nothing speaks for the stream.
     stands_back: bool,
     ended: Option<EndReason>,
@@ -105,6 +108,7 @@ impl Prefetch {
         Self {
             budget_bytes: config.budget_bytes,
             evidence: Evidence::new(config.sees_use),
+            markers: Markers::default(),
             config,
             next: 0,
             request_bytes: config.first_request_bytes,
@@ -148,11 +152,6 @@ impl Prefetch {
     #[must_use]
     pub const fn has_doubts(&self) -> bool {
         self.evidence.has_doubts()
-    }
-
-    /// From now on nobody is told of what is read, since somebody else than the caller has the pages.
-    pub const fn handle_use_hidden(&mut self) {
-        self.evidence.hide_use();
     }
 
     /// How far the stream was ahead of need when it was least, in seconds: negative when something came too late, `None` when it is not known

@@ -49,7 +49,7 @@ pub use open_options::{OpenOptions, Opened};
 pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, Place, optimize};
 pub use output::Progress;
 pub use policy::{DemandEvent, HotPolicy, NoStream, Watch};
-pub use reader::{Asker, Reader, ReaderOptions, ReaderStats, StreamTurn};
+pub use reader::{Asker, MarkerCount, Reader, ReaderOptions, ReaderStats, StreamTurn};
 pub use verify::{VerifyReport, verify, verify_content};
 
 /// Bytes of the superblock, as an offset in the file.

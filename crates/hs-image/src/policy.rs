@@ -15,6 +15,8 @@ pub trait HotPolicy: Send + Sync {
     }
     /// Somebody was given something of a hot chunk that had come, and had not asked for it only because it was to come.
     fn used(&self) {}
+    /// Somebody asks for the block of a hot chunk that was kept back so that this is seen: [`Reader::mark`](crate::Reader::mark).
+    fn marker_asked(&self, _chunk: u32) {}
     /// Somebody has begun to wait for the medium for something outside the hot region.
     fn miss(&self);
     /// The wait that [`HotPolicy::miss`] announced is over.

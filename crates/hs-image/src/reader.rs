@@ -25,8 +25,10 @@ mod blocks_served;
 mod cold;
 mod jobs;
 mod kept;
+mod markers;
 mod memory;
 mod sequential;
+mod span;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -34,8 +36,10 @@ mod unreadable;
 
 pub use jobs::Asker;
 use jobs::{Job, Jobs};
+pub use markers::MarkerCount;
 use memory::{Key, Memory};
 use sequential::Sequential;
+use span::{Found, Span, cold_windows};
 pub use stream::StreamTurn;
 use unreadable::Unreadable;
 
@@ -130,29 +134,10 @@ struct Shared {
     started: Instant,
 }
 
-/// A piece of a read: these bytes of this chunk.
-#[derive(Clone, Copy, Debug)]
-struct Span {
-    key: Key,
-    from: u32,
-    len: u32,
-}
-
-/// The windows that a read touches outside the hot region.
-fn cold_windows(spans: &[Span]) -> impl Iterator<Item = u64> + use<> {
-    let cold = |span: &Span| match span.key {
-        Key::Cold(window) => Some(window),
-        Key::Hot(_) => None,
-    };
-    let first = spans.iter().find_map(cold);
-    let last = spans.iter().rev().find_map(cold);
-    first.zip(last).into_iter().flat_map(|(first, last)| first..=last)
-}
-
 /// A read that has not been answered yet.
 struct Pending {
     spans: Vec<Span>,
-    found: Vec<Option<Bytes>>,
+    found: Vec<Option<Found>>,
     missing: usize,
     /// Of these, spans outside the hot region.
     missing_cold: usize,
@@ -303,6 +288,12 @@ impl Reader {
         self.shared.memory.lock().cache_policy()
     }
 
+    /// How use of prefetched chunks was seen where readers keep what they were given.
+    #[must_use]
+    pub fn marker_count(&self) -> MarkerCount {
+        self.shared.memory.lock().marker_count()
+    }
+
     /// The cache may hold so many bytes from now on; what is too much is freed before this returns.
     pub fn set_cache_budget(&self, bytes: u64) {
         let leaving = self.shared.memory.lock().set_cache_budget(bytes);
@@ -361,8 +352,12 @@ impl Shared {
         }
         let mut memory = self.memory.lock();
         let spans = self.cut(range, &memory);
+        // Who asks for a marker does so because he uses its chunk, whoever else asked for the others of its blocks.
+        let first = spans.first().filter(|_| asker.class == Class::Demand);
+        let marker = first.and_then(|first| memory.hit_marker(range, first));
+        marker.into_iter().for_each(|chunk| self.policy.marker_asked(chunk));
         let mut pending = Pending {
-            found: spans.iter().map(|span| memory.ask(span.key, &self.image)).collect(),
+            found: spans.iter().map(|span| memory.ask(span, &self.image)).collect(),
             missing: 0,
             missing_cold: 0,
             at: since.unwrap_or_else(|| self.now()),
@@ -376,7 +371,8 @@ impl Shared {
         pending.missing = pending.found.iter().filter(|found| found.is_none()).count();
         // What the hot region holds is scattered by nature: only cold windows tell of a sequential reader.
         let windows = cold_windows(&pending.spans);
-        let used = asker.class == Class::Demand && self.uses_stream(&pending);
+        let found_marker = marker.is_some() && pending.found.first().is_some_and(Option::is_some);
+        let used = asker.class == Class::Demand && (found_marker || self.uses_stream(&pending));
         if pending.missing == 0 {
             self.mark_served(&mut memory, &pending);
             drop(memory);
@@ -443,12 +439,11 @@ impl Shared {
         windows.for_each(|window| self.read_ahead(asker, window));
     }
 
-    /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to come.
+    /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to come, nor read on into it.
     fn uses_stream(&self, pending: &Pending) -> bool {
-        let spans = pending.spans.iter().zip(&pending.found);
-        spans
-            .filter(|(_, found)| found.is_some())
-            .any(|(span, _)| matches!(span.key, Key::Hot(chunk) if !self.policy.is_expected(chunk)))
+        let here = |found: &Option<Found>| found.as_ref().is_some_and(|found| !found.is_marker);
+        let mut spans = pending.spans.iter().zip(&pending.found).filter(|(_, found)| here(found));
+        spans.any(|(span, _)| matches!(span.key, Key::Hot(chunk) if !self.policy.is_expected(chunk)))
     }
 
     /// Lets the readers of a hot chunk wait for the stream; false when they must fetch it.
@@ -500,9 +495,7 @@ impl Shared {
             .spans
             .iter()
             .zip(&pending.found)
-            .filter_map(|(span, bytes)| {
-                bytes.as_ref().map(|bytes| &bytes[span.from as usize..(span.from + span.len) as usize])
-            })
+            .filter_map(|(span, found)| found.as_ref().map(|found| found.piece(span)))
             .collect();
         (pending.answer)(Ok(&pieces));
         let waited = pending.missed || pending.late_bytes > 0;

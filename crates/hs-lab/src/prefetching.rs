@@ -94,6 +94,11 @@ impl Stream {
         self.policy.ended() != Some(hs_engine::EndReason::Nothing) && self.policy.late(chunk) == Late::Join
     }
 
+    /// Where a chunk lies on the medium.
+    pub(crate) fn place(&self, chunk: u32) -> ByteRange {
+        self.bytes_of(&(chunk..chunk + 1))
+    }
+
     fn bytes_of(&self, chunks: &Range<u32>) -> ByteRange {
         let place = |chunk: u32| u64::from(chunk) * self.chunk_bytes;
         ByteRange::new(self.before + place(chunks.start), place(chunks.end) - place(chunks.start))

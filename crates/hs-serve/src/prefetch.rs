@@ -149,8 +149,7 @@ impl Driver {
             pushers: Vec::new(),
             push_queue: None,
         };
-        if deliver.is_some() {
-            // Readers find what was delivered where it went.
+        if deliver.as_ref().is_some_and(|deliver| !deliver.can_keep_back()) {
             self.engine.lock().handle_use_hidden();
         }
         let push = match deliver {
@@ -194,6 +193,26 @@ impl Driver {
         if let Some(expected) = self.expected.get(chunk as usize) {
             expected.store(true, Relaxed);
         }
+    }
+
+    /// A hot chunk goes to where its readers find it without us: whether a block of it should be kept back, so that its use is seen. If one
+    /// is, [`Driver::set_marked`] is to be told.
+    #[must_use]
+    pub fn wants_marker(&self, chunk: u32) -> bool {
+        self.engine.lock().handle_delivery(self.now(), chunk)
+    }
+
+    /// A block of this chunk is kept back.
+    pub fn set_marked(&self, chunk: u32) {
+        let mut engine = self.engine.lock();
+        engine.handle_marker(chunk);
+        self.asks_for_use.store(engine.has_doubts(), Relaxed);
+    }
+
+    /// Whether the stream asks for nothing because nobody uses what it brings, and others wait for the medium.
+    #[must_use]
+    pub fn stands_back(&self) -> bool {
+        self.engine.lock().stands_back()
     }
 
     /// The warmer is here now.
@@ -511,6 +530,12 @@ impl HotPolicy for Driver {
         self.expected.get(chunk as usize).is_some_and(|expected| expected.load(Relaxed))
     }
 
+    fn marker_asked(&self, chunk: u32) {
+        if let Some(expected) = self.expected.get(chunk as usize) {
+            expected.store(false, Relaxed);
+        }
+    }
+
     fn used(&self) {
         // Nearly every read of a start comes here: the engine is told only while it has doubts.
         if self.asks_for_use.load(Relaxed) {
@@ -584,9 +609,11 @@ impl Running {
         let queue = Arc::new(PushQueue::default());
         for number in 0..threads {
             let (reader, deliver, queue) = (Arc::clone(reader), Arc::clone(deliver), Arc::clone(&queue));
+            let driver = Arc::clone(&self.driver);
             let push = move || {
                 while let Some(Decoded { chunk, raw }) = queue.take() {
-                    if deliver.deliver(reader.image().hot_extents(chunk), &raw) {
+                    let kept_back = keep_back(&driver, &reader, chunk);
+                    if deliver.deliver(reader.image().hot_extents(chunk), &raw, kept_back) {
                         reader.forget_hot(chunk);
                     }
                 }
@@ -619,6 +646,17 @@ impl Drop for Running {
         self.reader.wake_stream();
         self.wait();
     }
+}
+
+/// Keeps a block of a chunk that is about to be delivered back, if one should be and can be; returns which of the chunk's.
+fn keep_back(driver: &Driver, reader: &Reader, chunk: u32) -> Option<u32> {
+    if !driver.wants_marker(chunk) {
+        return None;
+    }
+    let block = push::block_read_alone(reader.image(), chunk)?;
+    reader.mark(chunk, block);
+    driver.set_marked(chunk);
+    Some(block)
 }
 
 /// Gives a chunk to the decoding threads; false when there are none any more. When they cannot keep up, what is waited for is

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use hs_engine::PrefetchConfig;
 use hs_image::{ImageError, OpenOptions, Reader, ReaderOptions, Watch};
 use hs_store::Store;
-use hs_units::{BLOCK_BYTES, BlockRange};
+use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 
 use crate::ServeError;
 use crate::fsmount::{FileSystem, FsMount, FsMountOptions};
@@ -47,6 +47,8 @@ pub struct ServeConfig {
     pub prefetching: Prefetching,
     /// Limits of the prefetch.
     pub prefetch: PrefetchConfig,
+    /// Where readers keep what they are given, a block of some hot chunks is kept back, so that use of them is seen.
+    pub markers: bool,
     /// Threads and caches. Whether readers keep what they are given is for the front end to say.
     pub reader: ReaderOptions,
     /// The cache grows into free memory, from the size that `reader` says, and gives it back.
@@ -63,6 +65,7 @@ impl Default for ServeConfig {
             image: OpenOptions::default(),
             prefetching: Prefetching::default(),
             prefetch: PrefetchConfig::default(),
+            markers: true,
             reader: ReaderOptions::default(),
             cache_grows: false,
             disk_read_ahead_kib: 128,
@@ -248,7 +251,8 @@ impl ServedImage {
             && let Some(device) = mounted.device()
         {
             let (device, target) = (device.path().to_owned(), mounted.target());
-            mounted.warmer = Some(Warmer::start(self.reader(), self.driver(), &target, &device)?);
+            mounted.warmer =
+                Some(Warmer::start(self.reader(), self.driver(), &target, &device, options.read_ahead_kib)?);
         }
         Ok(mounted)
     }
@@ -447,20 +451,38 @@ struct PushPages {
 }
 
 impl Deliver for PushPages {
-    fn deliver(&self, extents: &[BlockRange], raw: &[u8]) -> bool {
-        let mut rest = raw;
+    fn can_keep_back(&self) -> bool {
+        true
+    }
+
+    fn deliver(&self, extents: &[BlockRange], raw: &[u8], kept_back: Option<u32>) -> bool {
+        let kept_back = kept_back.map(u64::from);
+        let mut first = 0;
         for extent in extents {
-            let (bytes, after) = rest.split_at((extent.count * BLOCK_BYTES) as usize);
-            rest = after;
-            match self.pusher.push(extent.start.byte_offset(), &[bytes]) {
-                Ok(()) => {}
-                Err(PushError::NotLookedUp) => return false,
-                Err(error) => {
-                    log::debug!("blocks {extent} stay in memory: {error}");
-                    return false;
+            let kept_back = kept_back.and_then(|block| block.checked_sub(first));
+            for part in without(*extent, kept_back.map(|block| Lba(extent.start.0 + block))) {
+                let at = ((first + part.start.0 - extent.start.0) * BLOCK_BYTES) as usize;
+                let bytes = &raw[at..at + (part.count * BLOCK_BYTES) as usize];
+                match self.pusher.push(part.start.byte_offset(), &[bytes]) {
+                    Ok(()) => {}
+                    Err(PushError::NotLookedUp) => return false,
+                    Err(error) => {
+                        log::debug!("blocks {part} stay in memory: {error}");
+                        return false;
+                    }
                 }
             }
+            first += extent.count;
         }
         true
     }
+}
+
+/// What lies in `range` before and behind one of its blocks; all of it, if the block is not in it.
+fn without(range: BlockRange, block: Option<Lba>) -> impl Iterator<Item = BlockRange> {
+    let at = block.map_or(range.count, |block| (block.0 - range.start.0).min(range.count));
+    let behind = Lba(range.start.0 + at + 1);
+    let parts =
+        [BlockRange::new(range.start, at), BlockRange::new(behind, range.count.saturating_sub(at + 1))];
+    parts.into_iter().filter(|part| part.count > 0)
 }

@@ -56,8 +56,9 @@ impl ServedDisk {
         };
         let image = Arc::new(image);
         let began = head.as_ref().map_or_else(Instant::now, |head| head.asked);
-        // Who keeps what he is given reads it again without us: then what is of use is not all seen.
-        let prefetch = PrefetchConfig { sees_use: !config.reader.readers_keep, ..config.prefetch };
+        // Who keeps what he is given reads it without us, if somebody else than him had it brought: then markers show what is used.
+        let sees_use = !config.reader.readers_keep || config.markers;
+        let prefetch = PrefetchConfig { sees_use, ..config.prefetch };
         let driver = Driver::new(&image, prefetch, enabled, began);
         let reader = Arc::new(Reader::new(Arc::clone(&image), config.reader, driver.clone(), watch)?);
         let keeper = if config.cache_grows {

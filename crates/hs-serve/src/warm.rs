@@ -14,13 +14,20 @@
 //! the cache like any other and drag in their neighbours. The holes of a hinted file are therefore
 //! asked for as well, up to [`MAX_HOLE_BYTES`].
 //!
+//! Nobody sees the use of a page that lies in a cache. So the warmer leaves a page of some chunks out, a *marker*: who uses the chunk asks
+//! for it, and is answered from memory. It takes pages that the kernel then reads alone, because all that it would read around them was
+//! asked for. Files that were read whole have such pages, and long stretches of others; metadata has none, since the warmer itself reads i-nodes.
+//!
 //! Hints are not trusted: a wrong one makes the kernel read a page that nobody needs, by the same
 //! verified way as every other.
+
+mod asked_pages;
 
 use std::collections::HashSet;
 use std::ffi::c_int;
 use std::fs::File;
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -29,10 +36,11 @@ use std::thread::JoinHandle;
 
 use hs_engine::{EndReason, Prefetch};
 use hs_image::{Hint, Reader};
-use hs_units::BLOCK_BYTES;
+use hs_units::{BLOCK_BYTES, Lba};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Advice, SeekFrom};
 
+use self::asked_pages::AskedPages;
 use crate::ServeError;
 use crate::prefetch::{Driver, WarmerPlace};
 
@@ -49,6 +57,9 @@ const CHUNKS_AHEAD: u32 = 3;
 const HELD_CHUNKS: u32 = 16;
 /// Bytes of holes that are put into the page cache for one file.
 const MAX_HOLE_BYTES: u64 = 1 << 20;
+
+/// Pages of a hint that are tried for a marker, at most.
+const MAX_TRIED_PAGES: usize = 128;
 
 /// `FILEID_INO32_GEN` of <linux/exportfs.h>: a file handle of inode number and generation.
 const FILEID_INO32_GEN: c_int = 1;
@@ -94,7 +105,7 @@ impl Progress {
 
 impl Warmer {
     /// Starts to warm the caches of the file system mounted at `mount_point` from `device`, as the
-    /// image's hints say.
+    /// image's hints say. The kernel reads `read_ahead_kib` ahead there.
     ///
     /// # Errors
     /// When the mount or the device cannot be opened, or a thread cannot be started.
@@ -103,6 +114,7 @@ impl Warmer {
         driver: &Arc<Driver>,
         mount_point: &Path,
         device: &Path,
+        read_ahead_kib: u32,
     ) -> Result<Self, ServeError> {
         let open = |path: &Path| {
             File::open(path).map_err(|source| ServeError::Io {
@@ -111,8 +123,13 @@ impl Warmer {
                 source,
             })
         };
-        let caches =
-            Caches { mount: open(mount_point)?, device: open(device)?, open: None, seen: HashSet::new() };
+        let caches = Caches {
+            mount: open(mount_point)?,
+            device: open(device)?,
+            open: None,
+            seen: HashSet::new(),
+            asked: AskedPages::new(read_ahead_kib),
+        };
         let image = reader.image();
         let steps: Vec<Step> = image
             .hints()
@@ -159,11 +176,12 @@ impl Drop for Warmer {
 }
 
 fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, progress: &Progress) {
-    let mut released = 0;
+    let (mut released, mut marked) = (0, None);
     for (number, step) in steps.iter().enumerate() {
-        // Pages that a doubted profile promises may come late: nobody should find them locked.
+        // Pages that a doubted profile promises may come late, as those of a stream that stands back: nobody should find them locked.
         let due = |engine: &Prefetch| {
-            let after = if engine.is_doubted() { step.chunk } else { due_after(steps, number) };
+            let waits = engine.is_doubted() || engine.stands_back();
+            let after = if waits { step.chunk } else { due_after(steps, number) };
             after.is_none_or(|chunk| engine.has_arrived(chunk))
         };
         if !driver.is(due) {
@@ -190,7 +208,13 @@ fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, pr
             step.chunk,
             step.hint
         );
-        caches.ask(&step.hint);
+        caches.asked.note(&step.hint);
+        let marker = match step.chunk {
+            Some(chunk) if marked != Some(chunk) => caches.keep_back(&step.hint, chunk, reader, driver),
+            _ => None,
+        };
+        marked = marker.and(step.chunk).or(marked);
+        caches.ask(&step.hint, marker);
     }
     driver.set_warmer(WarmerPlace::Idle);
     progress.set_leads();
@@ -210,19 +234,45 @@ struct Caches {
     device: File,
     open: Option<(u64, OwnedFd)>,
     seen: HashSet<u64>,
+    asked: AskedPages,
 }
 
 impl Caches {
-    fn ask(&mut self, hint: &Hint) {
-        let offset = u64::from(hint.page) * BLOCK_BYTES;
-        let len = NonZeroU64::new(u64::from(hint.blocks) * BLOCK_BYTES);
-        let asked = if hint.inode == 0 {
-            rustix::fs::fadvise(&self.device, offset, len, Advice::WillNeed)
+    /// Keeps a page of a hint whose first block is in `chunk` back, if there should be one and is: returns which.
+    fn keep_back(&mut self, hint: &Hint, chunk: u32, reader: &Reader, driver: &Driver) -> Option<u32> {
+        if !driver.wants_marker(chunk) || hint.inode == 0 {
+            return None;
+        }
+        let file_bytes = rustix::fs::fstat(self.file(hint.inode).ok()?).ok()?.st_size as u64;
+        let mut pages = (hint.page..hint.page.saturating_add(hint.blocks)).take(MAX_TRIED_PAGES);
+        let page = pages.find(|page| self.asked.is_read_alone(hint.inode, *page, file_bytes))?;
+        let place = reader.image().hot_place(Lba(hint.lba.0 + u64::from(page - hint.page)))?;
+        if place.chunk != chunk {
+            return None;
+        }
+        reader.mark(chunk, place.block_in_chunk);
+        driver.set_marked(chunk);
+        Some(page)
+    }
+
+    /// Asks for the pages of a hint, but for the one that is kept back.
+    fn ask(&mut self, hint: &Hint, kept_back: Option<u32>) {
+        let end = hint.page.saturating_add(hint.blocks);
+        let middle = kept_back.unwrap_or(end);
+        self.ask_pages(hint.inode, hint.page..middle);
+        self.ask_pages(hint.inode, middle.saturating_add(1)..end);
+    }
+
+    fn ask_pages(&mut self, inode: u64, pages: Range<u32>) {
+        let offset = u64::from(pages.start) * BLOCK_BYTES;
+        let Some(len) = NonZeroU64::new(pages.len() as u64 * BLOCK_BYTES) else { return };
+        let asked = if inode == 0 {
+            rustix::fs::fadvise(&self.device, offset, Some(len), Advice::WillNeed)
         } else {
-            self.file(hint.inode).and_then(|file| rustix::fs::fadvise(file, offset, len, Advice::WillNeed))
+            self.file(inode).and_then(|file| rustix::fs::fadvise(file, offset, Some(len), Advice::WillNeed))
         };
         if let Err(error) = asked {
-            log::debug!("hint for inode {} page {}: {error}", hint.inode, hint.page);
+            log::debug!("hint for inode {inode} pages {pages:?}: {error}");
         }
     }
 

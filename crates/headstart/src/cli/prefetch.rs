@@ -28,6 +28,15 @@ pub(crate) enum LateMode {
     Fetch,
 }
 
+/// A mechanism at work, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    /// At work.
+    On,
+    /// Switched off.
+    Off,
+}
+
 /// Limits and rules of the prefetch.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PrefetchLimits {
@@ -37,6 +46,10 @@ pub(crate) struct PrefetchLimits {
     /// What a reader does who needs a hot block that has not come yet; for experiments.
     #[arg(long, value_enum, value_name = "HOW", default_value = "by-cost", hide_short_help = true)]
     pub late: LateMode,
+    /// Keep a block of some prefetched chunks from the kernel's page cache, so that their use is seen and prefetch stands back where there
+    /// is none; off for experiments.
+    #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_short_help = true)]
+    pub markers: Switch,
     /// How fast: full, auto (so that everything comes a second before the recorded start needs it, and others have the
     /// rest), or so many bytes a second.
     #[arg(long, value_name = "full|auto|SIZE", default_value = "full", value_parser = super::prefetch_rate::parse, hide_short_help = true)]

@@ -96,6 +96,12 @@ pub(crate) struct PrefetchStatus {
     pub least_slack_s: Option<f64>,
     /// Uncompressed bytes that came after the recorded start needed them, by its own times; none when the image does not say what those are.
     pub overdue_bytes: Option<u64>,
+    /// Chunks of which a block was kept from the kernel, so that their use is seen.
+    pub markers: u64,
+    /// Of these, chunks that were used.
+    pub markers_used: u64,
+    /// Whether it asks for nothing, since nobody uses what it brings and others wait for the medium.
+    pub stands_back: bool,
     /// Why it ended; none while it goes on.
     pub end_reason: Option<String>,
 }
@@ -217,6 +223,9 @@ impl Subject<'_> {
                 bytes_total: hot_blocks * hs_units::BLOCK_BYTES,
                 least_slack_s: driver.least_slack_s(),
                 overdue_bytes: driver.least_slack_s().map(|_| driver.overdue_bytes()),
+                markers: reader.marker_count().placed,
+                markers_used: reader.marker_count().used,
+                stands_back: driver.ended().is_none() && driver.stands_back(),
                 end_reason: driver.ended().map(|reason| reason.as_str().to_owned()),
             },
             cache: CacheStatus::of(reader),

@@ -44,8 +44,9 @@ pub struct PrefetchConfig {
     pub least_gain: Nanos,
     /// How fast it goes while nobody waits for it.
     pub rate: PrefetchRate,
-    /// Whether the policy is told of every read of the hot region ([`Prefetch::handle_used`]), so that a start that reads none of it
-    /// can be told from one that does. It is not where the kernel has the pages and answers by itself.
+    /// Whether the policy is told of reads of the hot region ([`Prefetch::handle_used`]), so that a start that reads none of it
+    /// can be told from one that does: of all of them, or, where the kernel has the pages and answers by itself, of those of
+    /// markers ([`Prefetch::handle_delivery`]).
     pub sees_use: bool,
 }
 

@@ -54,9 +54,9 @@ impl Evidence {
         }
     }
 
-    /// From now on uses are not seen.
-    pub(super) const fn hide_use(&mut self) {
-        self.sees_use = false;
+    /// From now on uses are seen, or not.
+    pub(super) const fn set_sight(&mut self, sees_use: bool) {
+        self.sees_use = sees_use;
     }
 
     pub(super) const fn has_doubts(&self) -> bool {

@@ -1,3 +1,4 @@
+mod markers;
 mod standing_back;
 
 use super::*;

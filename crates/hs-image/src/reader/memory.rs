@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use hs_engine::cache::{CacheUsage, Origin, PolicyKind};
 use hs_format::{ChunkRef, WindowRef};
+use hs_units::ByteRange;
 
 use super::blocks_served::BlocksServed;
 use super::kept::{Kept, Leaving};
-use super::{Bytes, Pending, ReaderOptions};
+use super::markers::{MarkerCount, Markers};
+use super::{Bytes, Found, Pending, ReaderOptions, Span};
 use crate::Image;
 
 /// Chunks that cannot be had, of which it is said; nobody reads a longer list.
@@ -34,6 +36,7 @@ struct Held {
 pub(super) struct Memory {
     held: HashMap<u32, Held>,
     kept: Kept,
+    markers: Markers,
     /// Hot chunks of which readers have every block, and keep it: nobody should ask for them again.
     handed_over: HashSet<u32>,
     readers_keep: bool,
@@ -55,6 +58,7 @@ impl Memory {
         Self {
             held: HashMap::new(),
             kept: Kept::new(options.cache_policy, options.cache_bytes, options.readers_keep),
+            markers: Markers::default(),
             handed_over: HashSet::new(),
             readers_keep: options.readers_keep,
             decoding: HashSet::new(),
@@ -97,14 +101,49 @@ impl Memory {
         self.kept.set_budget(bytes)
     }
 
-    /// Somebody asks for the chunk: its bytes if they are in memory, or are known to be zero.
-    pub(super) fn ask(&mut self, key: Key, image: &Image) -> Option<Bytes> {
-        match key {
-            Key::Hot(chunk) if self.held.contains_key(&chunk) => self.peek(key),
-            Key::Cold(window) if matches!(image.peek_window(window), Some(WindowRef::Zero)) => {
-                Some(self.zeroes())
+    /// Somebody asks for a piece of a chunk: its bytes if they are in memory, or are known to be zero.
+    pub(super) fn ask(&mut self, span: &Span, image: &Image) -> Option<Found> {
+        match span.key {
+            Key::Hot(chunk) if self.held.contains_key(&chunk) => self.peek(span.key).map(Found::whole),
+            Key::Hot(chunk) if let Some((bytes, base)) = self.markers.find(chunk, span.from, span.len) => {
+                Some(Found { bytes, base, is_marker: true })
             }
-            _ => self.kept.ask(key),
+            Key::Cold(window) if matches!(image.peek_window(window), Some(WindowRef::Zero)) => {
+                Some(Found::whole(self.zeroes()))
+            }
+            key => self.kept.ask(key).map(Found::whole),
+        }
+    }
+
+    /// Keeps a block of a hot chunk back, which is to be seen when somebody asks for it.
+    pub(super) fn mark(&mut self, chunk: u32, block_in_chunk: u32) {
+        self.markers.place(chunk, block_in_chunk);
+        if let Some(bytes) = self.peek(Key::Hot(chunk)) {
+            self.fill_marker(chunk, &bytes);
+        }
+    }
+
+    /// Somebody waits for a read of this range of the disk, which begins with this piece: the chunk whose marker he wants.
+    pub(super) fn hit_marker(&mut self, range: ByteRange, first: &Span) -> Option<u32> {
+        let hit = match first.key {
+            Key::Hot(chunk) if self.markers.hit(chunk, first.from, range.offset) => Some(chunk),
+            _ => None,
+        };
+        self.markers.note_end(range.end());
+        hit
+    }
+
+    /// How many chunks have had a marker, and how many of these were used.
+    pub(super) const fn marker_count(&self) -> MarkerCount {
+        self.markers.count()
+    }
+
+    /// A hot chunk is here; its marker, if it has one, lies apart from now on, so the rest need not wait for it.
+    fn fill_marker(&mut self, chunk: u32, bytes: &Bytes) {
+        if let Some(range) = self.markers.fill(chunk, bytes)
+            && let Some(held) = self.held.get_mut(&chunk)
+        {
+            held.served.serve(range.start, range.end - range.start);
         }
     }
 
@@ -278,6 +317,14 @@ impl Memory {
     /// Keeps a chunk; true when the stream brought it and it is now held.
     pub(super) fn put(&mut self, key: Key, bytes: &Bytes, from_stream: bool) -> bool {
         self.joined.remove(&key);
+        let is_held = self.keep(key, bytes, from_stream);
+        if let Key::Hot(chunk) = key {
+            self.fill_marker(chunk, bytes);
+        }
+        is_held
+    }
+
+    fn keep(&mut self, key: Key, bytes: &Bytes, from_stream: bool) -> bool {
         match key {
             Key::Hot(chunk) if from_stream => {
                 if self.held.contains_key(&chunk) {
@@ -309,7 +356,7 @@ impl Memory {
             let Some(pending) = self.pending.get_mut(&id) else { continue };
             for (span, found) in pending.spans.iter().zip(&mut pending.found) {
                 if span.key == key && found.is_none() {
-                    *found = Some(Arc::clone(bytes));
+                    *found = Some(Found::whole(Arc::clone(bytes)));
                     pending.missing -= 1;
                     pending.missing_cold -= usize::from(is_cold);
                 }
@@ -332,6 +379,9 @@ impl Memory {
 
     /// Notes that these bytes of a chunk were asked for; true when it was held for that and is so no longer.
     pub(super) fn serve(&mut self, key: Key, from: u32, len: u32) -> bool {
+        if let Key::Hot(chunk) = key {
+            self.markers.serve(chunk, from, len);
+        }
         if let Key::Hot(chunk) = key
             && let Some(held) = self.held.get_mut(&chunk)
         {

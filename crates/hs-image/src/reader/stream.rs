@@ -118,6 +118,12 @@ impl Reader {
         }
     }
 
+    /// One block of a hot chunk will not be asked for on the stream's behalf, nor given to anybody: who asks for it uses the chunk. It
+    /// waits in memory until then, wherever the rest of the chunk goes. A chunk has one marker at most, and all together are bounded.
+    pub fn mark(&self, chunk: u32, block_in_chunk: u32) {
+        self.shared.memory.lock().mark(chunk, block_in_chunk);
+    }
+
     /// Forgets a hot chunk that lies where its readers look for it first.
     pub fn forget_hot(&self, chunk: u32) {
         if self.shared.memory.lock().forget(chunk) {

@@ -14,6 +14,7 @@ use crate::{
 };
 
 mod keeping;
+mod marking;
 mod sharing;
 
 // One file of samples serves these tests and those of the folder `tests`.

@@ -321,7 +321,12 @@ impl Events {
 struct IntoFile(Arc<FillFile>);
 
 impl Deliver for IntoFile {
-    fn deliver(&self, extents: &[BlockRange], raw: &[u8]) -> bool {
+    /// A block that is missing would be brought by whoever fills the rest of the file.
+    fn can_keep_back(&self) -> bool {
+        false
+    }
+
+    fn deliver(&self, extents: &[BlockRange], raw: &[u8], _kept_back: Option<u32>) -> bool {
         let mut rest = raw;
         extents.iter().all(|extent| {
             let (bytes, after) = rest.split_at((extent.count * BLOCK_BYTES) as usize);

@@ -33,6 +33,11 @@ impl Scene {
         self.mounted.target()
     }
 
+    /// The file on the loop device.
+    pub(crate) fn disk(&self) -> &Path {
+        &self.image
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.root().join(name)
     }

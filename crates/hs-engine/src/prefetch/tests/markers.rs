@@ -1,0 +1,63 @@
+//! What is seen of use where others have the pages.
+
+use super::*;
+
+const NOW: Nanos = Nanos::from_millis(10);
+
+fn stream(sees_use: bool) -> Prefetch {
+    let mut prefetch = Prefetch::new(PrefetchConfig { sees_use, ..large() }, vec![CHUNK; 1_000]);
+    assert!(matches!(prefetch.poll(Nanos::ZERO), Next::Request(..)));
+    prefetch
+}
+
+/// Delivers chunks, and marks those that are to be; returns them.
+fn deliver(prefetch: &mut Prefetch, now: Nanos, chunks: Range<u32>) -> Vec<u32> {
+    let marked: Vec<u32> = chunks.filter(|chunk| prefetch.handle_delivery(now, *chunk)).collect();
+    marked.iter().for_each(|chunk| prefetch.handle_marker(*chunk));
+    marked
+}
+
+fn misses(prefetch: &mut Prefetch, now: Nanos, count: usize) {
+    for _ in 0..count {
+        prefetch.handle_miss(now);
+        prefetch.handle_miss_answered(now);
+    }
+}
+
+#[test]
+fn fewer_chunks_are_marked_while_all_is_well_than_where_there_are_doubts() {
+    let mut prefetch = stream(true);
+    assert_eq!(deliver(&mut prefetch, NOW, 0..5), [0, 1, 2, 3, 4], "nobody has used it yet");
+    (0..2).for_each(|_| prefetch.handle_used());
+    let calm = deliver(&mut prefetch, NOW, 5..25);
+    assert!(calm.len() <= 10 && calm.windows(2).all(|pair| pair[1] - pair[0] <= 2), "{calm:?}");
+    misses(&mut prefetch, NOW, 1);
+    assert_eq!(deliver(&mut prefetch, NOW, 25..30), [25, 26, 27, 28, 29]);
+}
+
+#[test]
+fn nothing_is_marked_where_nobody_looks_or_everything_was_asked_for() {
+    assert_eq!(deliver(&mut stream(false), NOW, 0..40), []);
+    let mut prefetch = Prefetch::new(PrefetchConfig { sees_use: true, ..large() }, vec![CHUNK; 10]);
+    prefetch.handle_head(Nanos::ZERO, 10, 0);
+    assert_eq!(deliver(&mut prefetch, NOW, 0..10), [], "there is nothing left to decide");
+}
+
+#[test]
+fn where_no_marker_had_a_place_nothing_is_held_against_the_stream() {
+    let mut prefetch = stream(true);
+    // A place for the first only, and none for any of the others.
+    assert_eq!(deliver(&mut prefetch, NOW, 0..1), [0]);
+    (1..40).for_each(|chunk| assert!(prefetch.handle_delivery(NOW, chunk), "it is asked for on and on"));
+    misses(&mut prefetch, NOW, 4);
+    let _ = prefetch.poll(NOW);
+    assert!(!prefetch.stands_back());
+    // With the next marker it is seen again that nobody uses it.
+    prefetch.handle_marker(40);
+    let _ = prefetch.poll(NOW);
+    assert!(prefetch.stands_back());
+    prefetch.handle_used();
+    prefetch.handle_used();
+    let _ = prefetch.poll(NOW);
+    assert!(!prefetch.stands_back());
+}

@@ -1,0 +1,363 @@
+//! Whether use of what was prefetched is seen where the kernel answers from its pages.
+//!
+//! A disk has files of which every second one is hot. The medium gives the first of them and then holds the stream up, so that there is always
+//! something left to ask for; and it holds up who misses when it is told to, so that nothing here depends on time.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use hs_engine::PrefetchConfig;
+use hs_image::source::{Source, SourceOptions};
+use hs_image::{BuildOptions, Codec, Image, OptimizeOptions};
+use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedImage};
+use hs_store::{FileStore, Sink, Store, StoreError};
+use hs_trace::{BlockDigest, BlockSet, FileRun, FileUse, Profile, Read};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos};
+use parking_lot::{Condvar, Mutex};
+
+use crate::scene::Scene;
+use crate::support::{machine_has, noise};
+
+const FILES: usize = 120;
+const FILE_BYTES: usize = 64 << 10;
+/// Chunks that have come for sure: they are in the request that opens the image, which brings 1 MiB.
+const COME: u32 = 10;
+/// For what happens soon or never.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn name(file: usize) -> String {
+    format!("file-{file:03}")
+}
+
+fn content(file: usize) -> Vec<u8> {
+    noise(FILE_BYTES, 1_000 + file as u64)
+}
+
+/// An image of an ext4 with files, and where each of them lies, in the order of their places.
+struct Sample {
+    folder: tempfile::TempDir,
+    places: Vec<(usize, Vec<BlockRange>)>,
+}
+
+impl Sample {
+    fn new() -> Self {
+        let fill = |tree: &Path| {
+            (0..FILES).for_each(|file| fs::write(tree.join(name(file)), content(file)).unwrap());
+        };
+        let scene = Scene::new(4096, fill);
+        let inodes: Vec<u64> = (0..FILES).map(|file| scene.inode(&name(file))).collect();
+        let blocks = FILE_BYTES as u64 / BLOCK_BYTES;
+        let found = scene.places(&inodes.iter().map(|inode| (*inode, blocks)).collect::<Vec<_>>());
+        let mut places: Vec<(usize, Vec<BlockRange>)> =
+            (0..FILES).map(|file| (file, runs_of(&found, inodes[file]))).collect();
+        places.sort_by_key(|(_, runs)| runs[0].start);
+        let sample = Self { folder: tempfile::tempdir().unwrap(), places };
+        sample.build(scene.disk(), &inodes);
+        sample
+    }
+
+    fn image(&self) -> std::path::PathBuf {
+        self.folder.path().join("hot.hsi")
+    }
+
+    /// Every second file is hot, and so is all metadata.
+    fn hot(&self) -> impl Iterator<Item = &(usize, Vec<BlockRange>)> {
+        self.places.iter().step_by(2)
+    }
+
+    fn cold(&self) -> Vec<usize> {
+        self.places.iter().skip(1).step_by(2).map(|(file, _)| *file).collect()
+    }
+
+    fn build(&self, raw: &Path, inodes: &[u64]) {
+        let threads = NonZeroUsize::MIN;
+        let cold = self.folder.path().join("cold.hsi");
+        let options = BuildOptions { window_bytes: 64 << 10, codec: Codec::Zstd, level: 1, threads };
+        let source = Source::open(raw, &SourceOptions::default(), &|_| {}).unwrap();
+        hs_image::build(&source, &cold, &options, &|_| {}).unwrap();
+        let image = Image::open(Arc::new(FileStore::open(&cold).unwrap())).unwrap();
+        let profile = self.profile(&image, &fs::read(raw).unwrap(), inodes);
+        let mut options = OptimizeOptions { level: 1, threads, ..OptimizeOptions::default() };
+        options.layout.first_chunk_bytes = 64 << 10;
+        options.layout.max_chunk_bytes = 64 << 10;
+        hs_image::optimize(&image, Some(&cold), &[profile], &self.image(), &options, &|_| {}).unwrap();
+    }
+
+    fn profile(&self, image: &Image, disk: &[u8], inodes: &[u64]) -> Profile {
+        let mut of_files = BlockSet::new();
+        self.places.iter().flat_map(|(_, runs)| runs).for_each(|run| of_files.insert(*run, |_| {}));
+        let block = |lba: Lba| &disk[lba.byte_offset() as usize..][..BLOCK_BYTES as usize];
+        let is_metadata = |lba: &Lba| !of_files.contains(*lba) && block(*lba).iter().any(|byte| *byte != 0);
+        let metadata = (0..disk.len() as u64 / BLOCK_BYTES).map(Lba).filter(is_metadata);
+        let reads: Vec<BlockRange> = metadata
+            .map(|lba| BlockRange::new(lba, 1))
+            .chain(self.hot().flat_map(|(_, runs)| runs.iter().copied()))
+            .collect();
+        let files = self.hot().map(|(file, runs)| {
+            let mut page = 0;
+            let runs = runs.iter().map(|blocks| {
+                page += blocks.count;
+                FileRun { page: page - blocks.count, blocks: *blocks }
+            });
+            FileUse { path: format!("/{}", name(*file)), inode: inodes[*file], runs: runs.collect() }
+        });
+        let read = |(number, blocks): (usize, &BlockRange)| Read {
+            at: Nanos(number as u64 * 1_000),
+            blocks: *blocks,
+            cost: Nanos(10),
+        };
+        let mut profile = Profile {
+            disk_digest: image.disk_digest(),
+            disk_bytes: image.disk_bytes(),
+            ended: Nanos(reads.len() as u64 * 1_000),
+            reads: reads.iter().enumerate().map(read).collect(),
+            files: files.collect(),
+            ..Profile::default()
+        };
+        profile.digests = profile.first_access().into_iter().map(|lba| BlockDigest::of(block(lba))).collect();
+        profile
+    }
+
+    /// Hot files whose chunks have all come when the image is open.
+    fn come(&self, image: &Image) -> Vec<usize> {
+        let has_come = |runs: &[BlockRange]| {
+            runs.iter().flat_map(|run| run.blocks()).all(|lba| image.hot_place(lba).unwrap().chunk < COME)
+        };
+        self.hot().filter(|(_, runs)| has_come(runs)).map(|(file, _)| *file).collect()
+    }
+}
+
+fn runs_of(places: &BTreeMap<(u64, u64), u64>, inode: u64) -> Vec<BlockRange> {
+    let mut runs: Vec<BlockRange> = Vec::new();
+    for place in places.range((inode, 0)..(inode + 1, 0)).map(|(_, place)| *place) {
+        match runs.last_mut() {
+            Some(run) if run.start.0 + run.count == place => run.count += 1,
+            _ => runs.push(BlockRange::new(Lba(place), 1)),
+        }
+    }
+    runs
+}
+
+/// A medium that holds up what is asked for in some places.
+struct Gates {
+    inner: FileStore,
+    /// Behind the chunks of which some have come.
+    stream: ByteRange,
+    cold: ByteRange,
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    stream_open: bool,
+    cold_closed: bool,
+    waiting_for_cold: usize,
+}
+
+impl Gates {
+    fn set(&self, change: impl FnOnce(&mut GateState)) {
+        change(&mut self.state.lock());
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, range: ByteRange) {
+        let touches = |place: &ByteRange| range.offset < place.end() && place.offset < range.end();
+        let mut state = self.state.lock();
+        if touches(&self.stream) {
+            self.changed.wait_while(&mut state, |state| !state.stream_open);
+        }
+        if touches(&self.cold) {
+            state.waiting_for_cold += 1;
+            self.changed.wait_while(&mut state, |state| state.cold_closed);
+        }
+    }
+}
+
+impl Store for Gates {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        self.wait(ByteRange::new(offset, buf.len() as u64));
+        self.inner.read_at(offset, buf)
+    }
+    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        self.wait(range);
+        self.inner.stream(range, sink)
+    }
+}
+
+/// Opens the gates, or nobody could end what waits behind them.
+struct Opens(Arc<Gates>);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        self.0.set(|state| *state = GateState { stream_open: true, ..GateState::default() });
+    }
+}
+
+/// How files are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Through {
+    /// The mounted file system, whose caches are warmed.
+    FileSystem,
+    /// The disk, whose page cache is filled.
+    Disk,
+}
+
+/// A sample that is served, with its gates closed to the stream.
+struct Shown {
+    // Dropped in this order.
+    _opens: Opens,
+    mounted: Option<MountedFs>,
+    served: ServedImage,
+    gates: Arc<Gates>,
+    places: BTreeMap<usize, Vec<BlockRange>>,
+    _folders: [tempfile::TempDir; 2],
+}
+
+impl Shown {
+    fn new(sample: &Sample, through: Through, markers: bool) -> Self {
+        let store = FileStore::open(sample.image()).unwrap();
+        let image = Image::open(Arc::new(FileStore::open(sample.image()).unwrap())).unwrap();
+        let chunks = image.hot_chunk_count();
+        assert!(chunks > 3 * COME, "{chunks} chunks");
+        let (held, last) = (image.hot_chunk(2 * COME).1, image.hot_chunk(chunks - 1).1);
+        let gates = Arc::new(Gates {
+            inner: store,
+            stream: ByteRange::new(held.offset, last.end() - held.offset),
+            cold: image.superblock().cold.range,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let opens = Opens(Arc::clone(&gates));
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let prefetching = if through == Through::Disk { Prefetching::Push } else { Prefetching::Hold };
+        // One request of the stream is held up, and its other threads go on deciding.
+        let prefetch = PrefetchConfig { most_under_way: 1, ..PrefetchConfig::default() };
+        let config = ServeConfig { prefetching, markers, prefetch, ..ServeConfig::default() };
+        let store: Arc<dyn Store> = gates.clone();
+        let served = ServedImage::start(store, folders[0].path(), &config, None).unwrap();
+        let options = MountFsOptions { inode_readahead_blocks: Some(1), ..MountFsOptions::default() };
+        let mounted =
+            (through == Through::FileSystem).then(|| served.mount_fs(folders[1].path(), &options).unwrap());
+        let places = sample.places.iter().cloned().collect();
+        Self { _opens: opens, mounted, served, gates, places, _folders: folders }
+    }
+
+    /// Something that reads a file as a program does, from any thread.
+    fn read(&self, file: usize) -> impl FnOnce() -> Vec<u8> + Send + 'static {
+        let path = match &self.mounted {
+            Some(mounted) => mounted.target().join(name(file)),
+            None => self.served.session().mount_point().join("disk.img"),
+        };
+        let runs = self.mounted.is_none().then(|| self.places[&file].clone());
+        move || match runs {
+            None => fs::read(path).unwrap(),
+            Some(runs) => {
+                let disk = File::open(path).unwrap();
+                let piece = |run: &BlockRange| {
+                    let mut bytes = vec![0; (run.count * BLOCK_BYTES) as usize];
+                    disk.read_exact_at(&mut bytes, run.start.byte_offset()).unwrap();
+                    bytes
+                };
+                runs.iter().flat_map(piece).collect()
+            }
+        }
+    }
+
+    /// Reads a file that nothing holds up.
+    fn check(&self, file: usize) {
+        let (sender, read) = mpsc::channel();
+        let reader = self.read(file);
+        std::thread::spawn(move || sender.send(reader()));
+        let bytes = read.recv_timeout(PATIENCE).expect("nobody waits for the medium");
+        assert!(bytes == content(file), "{}", name(file));
+    }
+
+    /// Whether the stream stands back, or does soon.
+    fn comes_to(&self, stands_back: bool) {
+        self.wait_until("the stream decides", |shown| {
+            shown.served.driver().wake();
+            shown.served.driver().stands_back() == stands_back
+        });
+    }
+
+    fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
+        let began = Instant::now();
+        while !condition(self) {
+            let reader = self.served.reader();
+            let known = || format!("{:?}, {:?}", reader.marker_count(), reader.stats());
+            assert!(began.elapsed() < PATIENCE, "{what}: {}", known());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Somebody reads cold files, and while he waits for the last of them somebody else reads hot ones.
+fn use_is_seen(through: Through) {
+    let sample = Sample::new();
+    let shown = Shown::new(&sample, through, true);
+    shown.wait_until("markers", |shown| shown.served.reader().marker_count().placed >= 4);
+    shown.served.driver().wait_until(|prefetch| prefetch.has_arrived(COME - 1));
+    let cold = sample.cold();
+    [5, 20, 35].into_iter().for_each(|number| shown.check(cold[number]));
+    shown.gates.set(|state| (state.cold_closed, state.waiting_for_cold) = (true, 0));
+    let waits = std::thread::spawn(shown.read(cold[50]));
+    shown.wait_until("somebody waits", |shown| shown.gates.state.lock().waiting_for_cold > 0);
+    // While he waits no time passes for the policy: it stands back until somebody uses what it brings.
+    shown.comes_to(true);
+    let before = shown.served.reader().marker_count().used;
+    let hot = sample.come(shown.served.reader().image());
+    assert!(hot.len() >= 6, "{hot:?}");
+    hot.iter().for_each(|file| shown.check(*file));
+    shown.comes_to(false);
+    let count = shown.served.reader().marker_count();
+    assert!(count.used > before, "{count:?}");
+    shown.gates.set(|state| *state = GateState { stream_open: true, ..GateState::default() });
+    assert!(waits.join().unwrap() == content(cold[50]));
+    // All of it, marked or not.
+    sample.places.iter().for_each(|(file, _)| shown.check(*file));
+}
+
+/// Without markers the same is not seen, and the stream never stands back.
+fn use_is_not_seen(through: Through) {
+    let sample = Sample::new();
+    let shown = Shown::new(&sample, through, false);
+    shown.served.driver().wait_until(|prefetch| prefetch.has_arrived(COME - 1));
+    let cold = sample.cold();
+    for number in [5, 20, 35, 50] {
+        shown.check(cold[number]);
+        shown.served.driver().wake();
+        assert!(!shown.served.driver().stands_back());
+    }
+    assert_eq!(shown.served.reader().marker_count().placed, 0);
+}
+
+const TOOLS: [&str; 2] = ["mkfs.ext4", "debugfs"];
+
+#[test]
+fn who_uses_a_warmed_file_system_is_seen() {
+    if machine_has(&TOOLS) {
+        use_is_seen(Through::FileSystem);
+        use_is_not_seen(Through::FileSystem);
+    }
+}
+
+#[test]
+fn who_uses_a_pushed_disk_is_seen() {
+    if machine_has(&TOOLS) {
+        use_is_seen(Through::Disk);
+        use_is_not_seen(Through::Disk);
+    }
+}
