@@ -57,7 +57,7 @@ pub(crate) fn boot(scene: &Scene, disk: &str, flags: &[&str]) -> Ran {
     let ran = Ran::from(output.expect("the program starts"));
     // Should the test fail for this, its last lines do not say why.
     for kept in fs::read_dir(scene.path("tmp")).expect("listed").flatten() {
-        println!("{}", fs::read_to_string(kept.path()).unwrap_or_default());
+        eprintln!("{}", fs::read_to_string(kept.path()).unwrap_or_default());
     }
     ran
 }
