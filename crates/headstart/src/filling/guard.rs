@@ -2,8 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
@@ -16,6 +15,7 @@ use super::process::{Server, how};
 use crate::cli::Attach;
 use crate::commands::open_image;
 use crate::log_output;
+use crate::service::background::Parent;
 use crate::service::careful;
 use crate::service::notify::Manager;
 use crate::show;
@@ -27,7 +27,7 @@ const MOST_EARLY_DEATHS: u32 = 20;
 /// Attaches the file, and guards it until it is complete or a signal comes. `arguments` are those of the program.
 pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     let signals = Ends::block()?;
-    let parent = Parent::of(args);
+    let parent = args.ready_fd.map(Parent::at).transpose()?;
     let image = open_image(&args.image)?;
     let subject = args.image.subject(&image)?;
     drop(image);
@@ -36,7 +36,7 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
         Ok(Found::Incomplete(attachment)) => attachment,
         Ok(Found::Complete) => {
             say(quiet, format_args!("{name} is complete"));
-            return parent.told();
+            return told(parent);
         }
         // Whoever attaches what is attached has what he wants, as soon as there is a server.
         Err(error @ FillError::Attached { .. }) => {
@@ -44,13 +44,13 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
                 return Err(error.into());
             }
             say(quiet, format_args!("{name} was attached already"));
-            return parent.told();
+            return told(parent);
         }
         Err(error) => return Err(error.into()),
     };
     careful::take_care();
     let control = Control::listen(attachment.path())?;
-    let in_background = parent.0.is_some();
+    let in_background = parent.is_some();
     let mut guard = Guard {
         attachment,
         control,
@@ -71,25 +71,9 @@ fn say(quiet: bool, what: std::fmt::Arguments<'_>) {
     }
 }
 
-/// The process that waits until the file can be read, if there is one.
-struct Parent(Option<File>);
-
-impl Parent {
-    fn of(args: &Attach) -> Self {
-        // SAFETY: the parent, this program too, passed the descriptor for this alone.
-        Self(args.ready_fd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }.into()))
-    }
-
-    fn tell(&mut self) -> anyhow::Result<()> {
-        match self.0.take() {
-            Some(mut ready) => ready.write_all(b"1").context("tell the parent"),
-            None => Ok(()),
-        }
-    }
-
-    fn told(mut self) -> anyhow::Result<i32> {
-        self.tell().map(|()| 0)
-    }
+/// Whoever waits until the file can be read has what he wants; gives the exit code.
+fn told(parent: Option<Parent>) -> anyhow::Result<i32> {
+    parent.map_or(Ok(()), Parent::tell).map(|()| 0)
 }
 
 struct Guard<'a> {
@@ -112,12 +96,13 @@ impl Guard<'_> {
         Server::start(self.arguments, self.attachment.descriptors(), log_file)
     }
 
-    fn run(mut self, signals: &Ends, mut parent: Parent, quiet: bool) -> anyhow::Result<i32> {
-        let manager = if parent.0.is_some() { Manager::none() } else { Manager::of_this_process() };
+    fn run(mut self, signals: &Ends, mut parent: Option<Parent>, quiet: bool) -> anyhow::Result<i32> {
+        let manager = if parent.is_some() { Manager::none() } else { Manager::of_this_process() };
         let name = self.attachment.path().display().to_string();
         let mut was_ready = false;
         loop {
-            let Woken { signal, abandoned, said, ended, asked, events } = self.wait(signals, &parent)?;
+            let Woken { signal, abandoned, said, ended, asked, events } =
+                self.wait(signals, parent.as_ref())?;
             // Whoever waits for the file to fill has gone: nobody would know that it does.
             if signal || abandoned {
                 manager.stopping();
@@ -127,14 +112,14 @@ impl Guard<'_> {
                 self.asking.drain(..).for_each(|asking| asking.answer(""));
                 if !was_ready {
                     was_ready = true;
-                    if parent.0.is_some() {
+                    if parent.is_some() {
                         let place = self.control.log_place();
                         log_output::go_to_background(|| {
                             File::options().create(true).append(true).open(place).ok()
                         })
                         .context("go to the background")?;
                     }
-                    if parent.tell().is_err() {
+                    if parent.take().is_some_and(|parent| parent.tell().is_err()) {
                         return self.end(false);
                     }
                     say(quiet, format_args!("{name} fills itself; Ctrl-C ends it"));
@@ -150,7 +135,7 @@ impl Guard<'_> {
                 }
                 // Whoever waits for a server has a file that needs none.
                 self.asking.drain(..).for_each(|asking| asking.answer(""));
-                return if code == 0 { parent.told() } else { Ok(code) };
+                return if code == 0 { told(parent) } else { Ok(code) };
             }
             if events {
                 self.deny();
@@ -165,7 +150,7 @@ impl Guard<'_> {
         }
     }
 
-    fn wait(&self, signals: &Ends, parent: &Parent) -> anyhow::Result<Woken> {
+    fn wait(&self, signals: &Ends, parent: Option<&Parent>) -> anyhow::Result<Woken> {
         let group = self.attachment.group();
         let mut events = vec![
             PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
@@ -179,7 +164,7 @@ impl Guard<'_> {
             // While there is a server, what is asked is for it, even when it only begins.
             None => events.push(PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)),
         }
-        events.extend(parent.0.as_ref().map(|parent| PollFd::new(parent, PollFlags::empty())));
+        events.extend(parent.map(|parent| PollFd::from_borrowed_fd(parent.as_fd(), PollFlags::empty())));
         match poll(&mut events, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("wait for the server"),
@@ -189,7 +174,7 @@ impl Guard<'_> {
         Ok(Woken {
             signal: happened(0),
             // A pipe that nobody can read from any more is an error, which need not be asked for.
-            abandoned: parent.0.is_some() && happened(events.len() - 1),
+            abandoned: parent.is_some() && happened(events.len() - 1),
             asked: happened(1),
             ended: has_server && happened(2),
             said: self.server.as_ref().is_some_and(|server| !server.is_ready()) && happened(3),
