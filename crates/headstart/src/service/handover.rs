@@ -11,8 +11,8 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use anyhow::{Context, bail};
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -91,6 +91,9 @@ pub(super) fn receive(socket: &OwnedFd, flags: RecvFlags) -> Result<Option<(Mess
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             descriptors.extend(rights);
         }
+    }
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        log::error!("descriptors that were handed over are lost: this process may open no more (ulimit -n)");
     }
     if received.bytes == 0 {
         return Ok(None);

@@ -216,6 +216,12 @@ fn a_server_that_cannot_be_started_now_is_started_later() {
     let dir = scene.folder("dir");
     let mut serving = Running::start(["mount", "-f", &scene.arg("cold.hsi"), &dir]);
     assert!(serving.said().contains("mounted"));
+    // What the server hands over is on its way: without room for it, it would be lost.
+    let kept = format!("/proc/{}/fd", serving.id());
+    wait_until("the supervisor has the session", || {
+        let links = fs::read_dir(&kept).expect("listed").flatten();
+        links.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|link| link.ends_with("fuse"))
+    });
     limit_descriptors(serving.id(), 3);
     kill(&status_of(&dir)[0]);
     let path = scene.path("dir/disk.img");

@@ -192,6 +192,7 @@ fn files_that_are_something_else_are_refused() {
     run(["build", &scene.arg("empty"), "-o", &scene.arg("out")]).fails(1, &["empty"]);
     run(["build", &scene.arg("noise"), "-o", "/dev/null"]).fails(1, &["/dev/null", "device"]);
     run(["build", &scene.arg("noise"), "-o", &scene.arg("gone/out")]).fails(1, &["gone/out"]);
+    run(["build", &folder, "-o", &scene.arg("out"), "--free", "17T"]).fails(1, &["17.0 TiB", "16.0 TiB"]);
     run(["build", &scene.arg("noise"), "-o", &scene.arg("out"), "--window", "5000"])
         .fails(1, &["5000", "power of two"]);
     assert_eq!(scene.names(), ["empty", "folder", "noise"]);

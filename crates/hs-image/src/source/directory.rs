@@ -23,6 +23,8 @@ use super::sizing::Geometry;
 use super::tree::Tree;
 use super::{SourceError, SourceOptions, SourceProgress};
 
+/// As much as ext4 has with block numbers of 32 bits. Of far more, a group would not even hold the descriptors of all.
+const MOST_FREE_BYTES: u64 = 16 << 40;
 /// Bytes of ext4's volume label.
 const LABEL_BYTES: usize = 16;
 
@@ -32,6 +34,9 @@ pub(super) fn build(
     options: &SourceOptions,
     progress: &dyn Fn(SourceProgress),
 ) -> Result<RawDisk, SourceError> {
+    if options.free_bytes > MOST_FREE_BYTES {
+        return Err(SourceError::TooMuchFree { bytes: options.free_bytes, most_bytes: MOST_FREE_BYTES });
+    }
     let tool = mkfs::find_tool()?;
     let label = options.volume_label.as_deref();
     if let Some(label) = label.filter(|label| label.len() > LABEL_BYTES || label.contains('\0')) {

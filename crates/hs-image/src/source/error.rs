@@ -113,6 +113,14 @@ pub enum SourceError {
         /// What is too large or of the wrong kind.
         reason: &'static str,
     },
+    /// More free space than such a file system can have.
+    #[error("{} of free space is too much: {} is the most", ByteSize(*bytes), ByteSize(*most_bytes))]
+    TooMuchFree {
+        /// Bytes that were asked for.
+        bytes: u64,
+        /// The most that can be had.
+        most_bytes: u64,
+    },
     /// The volume label is longer than ext4's 16 bytes.
     #[error("the volume label '{label}' has {} bytes; ext4 has room for 16", label.len())]
     LabelTooLong {

@@ -45,7 +45,7 @@ pub enum SourceKind {
 /// How a directory becomes a file system. A raw image heeds none of it.
 #[derive(Clone, Default, Debug)]
 pub struct SourceOptions {
-    /// Free bytes for files, beyond what the tree needs; inodes are added in proportion.
+    /// Free bytes for files, beyond what the tree needs, up to 16 TiB; inodes are added in proportion.
     pub free_bytes: u64,
     /// Volume label, at most 16 bytes.
     pub volume_label: Option<String>,
