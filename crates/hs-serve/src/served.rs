@@ -55,6 +55,8 @@ pub struct ServeConfig {
     pub cache_grows: bool,
     /// How far the kernel reads ahead in `disk.img`, in KiB; at most 1024.
     pub disk_read_ahead_kib: u32,
+    /// The same where the image has a hot region that is prefetched.
+    pub hot_disk_read_ahead_kib: u32,
     /// What `mount` shows as the source.
     pub source_name: String,
 }
@@ -69,6 +71,7 @@ impl Default for ServeConfig {
             reader: ReaderOptions::default(),
             cache_grows: false,
             disk_read_ahead_kib: 128,
+            hot_disk_read_ahead_kib: 128,
             source_name: "headstart".to_owned(),
         }
     }
@@ -153,9 +156,12 @@ impl ServedImage {
         if !push {
             disk.start_prefetch(None)?;
         }
+        let has_hot = config.prefetching != Prefetching::Off && disk.reader().image().hot_chunk_count() > 0;
+        let read_ahead_kib =
+            if has_hot { config.hot_disk_read_ahead_kib } else { config.disk_read_ahead_kib };
         let options = SessionOptions {
             source_name: config.source_name.clone(),
-            max_readahead_bytes: config.disk_read_ahead_kib << 10,
+            max_readahead_bytes: read_ahead_kib << 10,
             ..SessionOptions::default()
         };
         let session = session(Arc::new(ImageDisk::new(Arc::clone(disk.reader()))), options)?;

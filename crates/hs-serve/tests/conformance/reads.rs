@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hs_device::Medium;
 use hs_format::WindowRef;
-use hs_serve::{Prefetching, ServeConfig};
+use hs_serve::{Prefetching, ServeConfig, ServedImage};
 use hs_store::{Emulate, Fault, FaultKind, FileStore, Rule, Store};
 use hs_units::{ByteRange, Prng};
 
@@ -251,5 +251,42 @@ fn who_waits_for_the_medium_holds_nobody_else() {
             assert!(!waits.is_finished());
             gate.open();
         });
+    }
+}
+
+/// How far the kernel reads ahead in what lies in a folder, in KiB; nothing where it does not tell.
+fn read_ahead_kib(folder: &std::path::Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let device = std::fs::metadata(folder).expect("there").dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let text = std::fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).ok()?;
+    text.trim().parse().ok()
+}
+
+#[test]
+fn the_kernel_guesses_less_where_a_hot_region_is_prefetched() {
+    if !crate::support::machine_has(&[]) {
+        return;
+    }
+    let sample = Sample::new(2);
+    for (name, prefetching, expected) in [
+        ("hot.hsi", Prefetching::Push, 0),
+        ("hot.hsi", Prefetching::Off, 16),
+        ("cold.hsi", Prefetching::Push, 16),
+    ] {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = ServeConfig {
+            prefetching,
+            disk_read_ahead_kib: 16,
+            hot_disk_read_ahead_kib: 0,
+            ..ServeConfig::default()
+        };
+        let store = Arc::new(store(&sample, name));
+        let shown = ServedImage::start(store, folder.path(), &config, None).expect("shown");
+        match read_ahead_kib(folder.path()) {
+            Some(found) => assert_eq!(found, expected, "{name} {prefetching:?}"),
+            None => eprintln!("SKIPPED: this kernel does not tell how far it reads ahead"),
+        }
+        drop(shown);
     }
 }
