@@ -44,6 +44,9 @@ const MEMORY_PAUSE: Duration = Duration::from_millis(100);
 /// However little memory there is, so much may wait for its readers: a few chunks, or the stream stands still.
 const MIN_HELD_BYTES: u64 = 1 << 20;
 
+/// What may still wait for its readers when the rest is given back to the system: some chunks are never asked for completely.
+const LEFT_BYTES: u64 = 4 << 20;
+
 /// The prefetch of one image: the engine behind a lock, and who waits for its decisions.
 pub struct Driver {
     engine: Mutex<Prefetch>,
@@ -438,10 +441,10 @@ impl Driver {
         }
     }
 
-    /// When all that the stream brought has left, the holes in the heap are given back to the system, once. By a thread of its own:
-    /// whoever lets go of the last chunk is answering a reader.
+    /// When nearly all that the stream brought has left, the holes in the heap are given back to the system, once. By a thread of
+    /// its own: whoever lets go of a chunk is answering a reader.
     fn give_back_when_over(&self, engine: &Prefetch) {
-        let is_over = engine.ended().is_some() && engine.held_bytes() == 0;
+        let is_over = engine.ended().is_some() && engine.held_bytes() <= LEFT_BYTES;
         if is_over && !self.gave_back.swap(true, Relaxed) {
             // Without a thread the memory stays with this process, which has other use for it.
             let _ = spawn("hs-give-back".to_owned(), allocator::give_back);
