@@ -29,8 +29,11 @@ const TICK: Duration = Duration::from_millis(50);
 const REMEMBERED_TICKS: usize = 20;
 /// How long everybody's bytes together may queue before the link: much longer than timers and threads are late.
 const QUEUE: Duration = Duration::from_millis(20);
-/// A connection has so much at least, or it would wait for acknowledgements of single packets.
+/// A connection has so much at least, or it would wait for acknowledgements of single packets. Who has many connections has more than his part
+/// of the queue by that; then everybody is given as much.
 const LEAST_BYTES: u64 = 16 << 10;
+/// But the queue does not become longer than this for it, which is long for a person who waits, and less than TCP alone would let it be.
+const LONGEST_QUEUE: Duration = Duration::from_millis(250);
 
 /// A connection of a client.
 pub(super) struct Connection {
@@ -149,28 +152,30 @@ impl Buffers {
                 return;
             }
             let share = rate / clients.len() as f64;
+            let most = clients.values().map(Vec::len).max().unwrap_or_default();
             for connections in clients.values() {
-                set_bounds(connections, share);
+                set_bounds(connections, share, most);
             }
         }
     }
 }
 
-/// Bounds what is on its way to one client, who may have so many bytes a second.
-fn set_bounds(connections: &[Arc<Connection>], bytes_per_s: f64) {
+/// Bounds what is on its way to one client, who may have so many bytes a second; the client with the most connections has `most` of them.
+fn set_bounds(connections: &[Arc<Connection>], bytes_per_s: f64, most: usize) {
     let round_trip =
         connections.iter().filter_map(|connection| connection.round_trip()).min().unwrap_or_default();
-    let bytes = bound_bytes(bytes_per_s, round_trip, connections.len());
+    let bytes = bound_bytes(bytes_per_s, round_trip, connections.len(), most);
     for connection in connections {
         connection.bound(bytes);
     }
 }
 
 /// What may be on its way on each of a client's connections.
-fn bound_bytes(bytes_per_s: f64, round_trip: Duration, connections: usize) -> u64 {
+fn bound_bytes(bytes_per_s: f64, round_trip: Duration, connections: usize, most: usize) -> u64 {
     // Twice, or a rate that is bounded by it could never grow.
-    let bytes = bytes_per_s * (2 * round_trip + QUEUE).as_secs_f64();
-    ((bytes / connections as f64) as u64).max(LEAST_BYTES)
+    let wanted = bytes_per_s * (2 * round_trip + QUEUE).as_secs_f64();
+    let as_others = (LEAST_BYTES as f64 * most as f64).min(bytes_per_s * LONGEST_QUEUE.as_secs_f64());
+    ((wanted.max(as_others) / connections as f64) as u64).max(LEAST_BYTES)
 }
 
 /// An answer that is under way.
@@ -213,11 +218,20 @@ mod tests {
     #[test]
     fn a_client_has_one_bound_however_many_connections_he_has() {
         let none = Duration::ZERO;
-        assert_eq!(bound_bytes(5e6, none, 1), 100_000);
-        assert_eq!(4 * bound_bytes(5e6, none, 4), 100_000);
+        assert_eq!(bound_bytes(5e6, none, 1, 4), 100_000);
+        assert_eq!(4 * bound_bytes(5e6, none, 4, 4), 100_000);
         // A rate that fills the bound in a round trip can double.
-        assert!(bound_bytes(5e6, Duration::from_millis(100), 1) > 1_000_000);
-        assert_eq!(bound_bytes(0.0, none, 1), LEAST_BYTES);
+        assert!(bound_bytes(5e6, Duration::from_millis(100), 1, 1) > 1_000_000);
+        assert_eq!(bound_bytes(0.0, none, 1, 1), LEAST_BYTES);
+    }
+
+    #[test]
+    fn who_has_one_connection_has_as_much_as_who_has_ten_with_the_least_that_there_is() {
+        let (none, ten) = (Duration::ZERO, 10 * LEAST_BYTES);
+        assert_eq!(10 * bound_bytes(6.25e6, none, 10, 10), ten);
+        assert_eq!(bound_bytes(6.25e6, none, 1, 10), ten);
+        // On a slow link that would be a queue of a second.
+        assert_eq!(bound_bytes(160e3, none, 1, 10), 40_000);
     }
 
     #[test]
