@@ -202,6 +202,7 @@ impl Server<'_> {
         );
         self.supervisor.ending();
         manager.stopping();
+        careful::stand_back();
         ended
     }
 
