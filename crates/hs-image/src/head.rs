@@ -281,12 +281,9 @@ impl Parser<'_> {
         if *end == 0 {
             return ControlFlow::Break(());
         }
-        let (messages, cache, end) = (self.messages, self.options.cache.as_deref(), *end);
+        let (messages, end) = (self.messages, *end);
         let stored_bytes = |chunk: u32| places[(chunk as usize).min(places.len() - 1)].at.len as usize;
         splitter.push(piece, stored_bytes, &mut |chunk, stored| {
-            if let Some(cache) = cache {
-                places[chunk as usize].keep(cache, stored);
-            }
             if messages.send(HeadMessage::Chunk(chunk, stored.to_vec())).is_err() || chunk + 1 == end {
                 return ControlFlow::Break(());
             }

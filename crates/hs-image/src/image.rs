@@ -11,7 +11,7 @@ use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos};
 
 use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
-use crate::kept_chunks::{self, Place};
+use crate::kept_chunks::{self, Keeps, Place};
 use crate::{Head, ImageError, OpenOptions, SUPERBLOCK_BYTES};
 
 /// What [`Image::stream_hot`] hands over.
@@ -357,9 +357,11 @@ impl Image {
         places: &[Place],
         sink: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>,
     ) -> Result<(), ImageError> {
-        kept_chunks::stream(&*self.store, self.cache.as_deref(), places, &mut |event| match event {
-            StreamEvent::FirstByte => ControlFlow::Continue(()),
-            StreamEvent::Chunk(number, stored) => sink(number, stored),
+        kept_chunks::stream(&*self.store, self.cache.as_deref(), Keeps::Stream, places, &mut |event| {
+            match event {
+                StreamEvent::FirstByte => ControlFlow::Continue(()),
+                StreamEvent::Chunk(number, stored) => sink(number, stored),
+            }
         })?;
         Ok(())
     }
@@ -393,7 +395,8 @@ impl Image {
         self.decode_hot(chunk, &stored, tools)
     }
 
-    /// The decompressed bytes of a hot chunk whose stored bytes came by a stream.
+    /// The decompressed bytes of a hot chunk whose stored bytes came by a stream. They are verified here, and here alone: so it is here that
+    /// they are kept in the cache on disk.
     ///
     /// # Errors
     /// When they are not what the chunk's digest says.
@@ -404,7 +407,11 @@ impl Image {
         tools: &mut Decompressor,
     ) -> Result<Vec<u8>, ImageError> {
         let (entry, at) = self.hot.chunk(chunk);
-        self.decode(&entry.chunk, stored, tools, at, || format!("hot chunk {chunk}"))
+        let raw = self.decode(&entry.chunk, stored, tools, at, || format!("hot chunk {chunk}"))?;
+        if let Some(cache) = &self.cache {
+            cache.put(&entry.chunk.digest, stored);
+        }
+        Ok(raw)
     }
 
     fn decode(
@@ -442,18 +449,24 @@ impl Image {
                 Place { chunk: entry.chunk, at }
             };
             let places: Vec<Place> = (next..end).map(place).collect();
-            kept_chunks::stream(&*self.store, self.cache.as_deref(), &places, &mut |event| {
-                let flow = match event {
-                    StreamEvent::FirstByte if bytes > 0 => ControlFlow::Continue(()),
-                    StreamEvent::FirstByte => sink(StreamEvent::FirstByte),
-                    StreamEvent::Chunk(number, stored) => {
-                        bytes += stored.len() as u64;
-                        sink(StreamEvent::Chunk(next + number, stored))
-                    }
-                };
-                stopped = flow.is_break();
-                flow
-            })?;
+            kept_chunks::stream(
+                &*self.store,
+                self.cache.as_deref(),
+                Keeps::Decoder,
+                &places,
+                &mut |event| {
+                    let flow = match event {
+                        StreamEvent::FirstByte if bytes > 0 => ControlFlow::Continue(()),
+                        StreamEvent::FirstByte => sink(StreamEvent::FirstByte),
+                        StreamEvent::Chunk(number, stored) => {
+                            bytes += stored.len() as u64;
+                            sink(StreamEvent::Chunk(next + number, stored))
+                        }
+                    };
+                    stopped = flow.is_break();
+                    flow
+                },
+            )?;
             next = end;
         }
         Ok(bytes)

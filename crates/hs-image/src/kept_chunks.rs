@@ -53,11 +53,21 @@ pub(crate) fn one(store: &dyn Store, cache: Option<&DiskCache>, place: Place) ->
     Ok(stored)
 }
 
+/// Who verifies chunks that a stream brings, and so may keep them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// The stream itself.
+    Stream,
+    /// Whoever decodes them.
+    Decoder,
+}
+
 /// Hands over the stored bytes of chunks that lie one after another, by their places in `places`: with one request to the
 /// store for each run that the cache does not have. Gives whether the sink broke off.
 pub(crate) fn stream(
     store: &dyn Store,
     cache: Option<&DiskCache>,
+    keeps: Keeps,
     places: &[Place],
     sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
@@ -75,7 +85,7 @@ pub(crate) fn stream(
         let has = |place: &Place| cache.is_some_and(|cache| cache.has(&place.chunk.digest));
         let more = places[next + 1..].iter().take_while(|place| !has(place)).count();
         let end = next + 1 + more;
-        if fetch(store, cache, &places[..end], next, sink)?.is_break() {
+        if fetch(store, cache.filter(|_| keeps == Keeps::Stream), &places[..end], next, sink)?.is_break() {
             return Ok(());
         }
         next = end;
@@ -83,7 +93,7 @@ pub(crate) fn stream(
     Ok(())
 }
 
-/// One request for the places from `first` on.
+/// One request for the places from `first` on; what comes is kept in `cache`.
 fn fetch(
     store: &dyn Store,
     cache: Option<&DiskCache>,

@@ -51,6 +51,9 @@ const LEFT_BYTES: u64 = 4 << 20;
 pub struct Driver {
     engine: Mutex<Prefetch>,
     changed: Condvar,
+    /// Held by the stream that asks the engine what to read next, for whom the others wait: every chunk that comes wakes him, and would
+    /// wake all of them.
+    asking: Mutex<()>,
     started: Instant,
     /// Chunks whose blocks somebody asks for only because they are to come: see [`Driver::expect`].
     expected: Vec<AtomicBool>,
@@ -125,6 +128,7 @@ impl Driver {
             gave_back: AtomicBool::new(false),
             engine: Mutex::new(engine),
             changed: Condvar::new(),
+            asking: Mutex::new(()),
             unreadable_in_a_row: AtomicU32::new(0),
             warmer: Mutex::default(),
             warmer_moved: Condvar::new(),
@@ -394,6 +398,7 @@ impl Driver {
     }
 
     fn next_request(&self, reader: &Reader) -> Option<(RequestId, Range<u32>)> {
+        let _asking = self.asking.lock();
         let mut engine = self.engine.lock();
         let mut told = false;
         loop {

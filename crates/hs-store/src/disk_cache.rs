@@ -10,8 +10,9 @@
 //! - It leaves the last twentieth of its file system to others, and a disk that is full is no error: what cannot be written is
 //!   fetched again the next time.
 //!
-//! Files are written by a thread of its own, so that whoever fetched the bytes does not wait for the disk, and a nice one: where processors are
-//! scarce, making files takes as much of them as decompressing what is in them, and nobody waits for it.
+//! Files are written by a [thread of its own](writer), so that whoever fetched the bytes waits neither for the disk nor for the processor.
+
+mod writer;
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -20,17 +21,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use hs_units::Digest;
 use parking_lot::Mutex;
 
-/// Entries that may wait to be written; whoever has one more writes it himself.
-const QUEUED_ENTRIES: usize = 256;
-/// As nice(1) counts: a third of what others have. With the least that there is, whoever ends waits long for what is still to be written.
-const NICE: i32 = 5;
+use self::writer::{Entry, Writer};
+
 /// How old the mark of an entry's last use may be before it is renewed. Finer marks would cost a write for each read.
 const MARK_EVERY: Duration = Duration::from_secs(600);
 /// What a writer that was killed has left may be removed after so long.
@@ -64,12 +61,7 @@ pub struct DiskCache {
     hits: AtomicU64,
     misses: AtomicU64,
     spoiled: AtomicU64,
-    writer: Option<(SyncSender<Entry>, JoinHandle<()>)>,
-}
-
-struct Entry {
-    digest: Digest,
-    bytes: Vec<u8>,
+    writer: Writer,
 }
 
 struct Folder {
@@ -96,21 +88,13 @@ impl DiskCache {
     pub fn open(path: &Path, limit_bytes: u64) -> io::Result<Arc<Self>> {
         fs::create_dir_all(path)?;
         let folder = Arc::new(Folder { path: path.to_owned(), limit_bytes, state: Mutex::default() });
-        let (sender, receiver) = sync_channel(QUEUED_ENTRIES);
-        let thread = std::thread::Builder::new().name("hs-disk-cache".to_owned()).spawn({
-            let folder = Arc::clone(&folder);
-            move || {
-                // Of a thread, on Linux. One that may not be nice is as it was.
-                let _ = rustix::process::setpriority_process(None, NICE);
-                folder.write_all(&receiver);
-            }
-        })?;
+        let writer = Writer::start(&folder)?;
         Ok(Arc::new(Self {
             folder,
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
             spoiled: AtomicU64::new(0),
-            writer: Some((sender, thread)),
+            writer,
         }))
     }
 
@@ -126,9 +110,13 @@ impl DiskCache {
         let found = self.folder.read(digest, len);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Relaxed);
-        if found.is_none() {
-            self.folder.state.lock().known.remove(digest);
+        let mut state = self.folder.state.lock();
+        if found.is_some() {
+            state.known.insert(*digest);
+        } else {
+            state.known.remove(digest);
         }
+        drop(state);
         found
     }
 
@@ -146,13 +134,7 @@ impl DiskCache {
         if !self.folder.state.lock().known.insert(*digest) {
             return;
         }
-        let entry = Entry { digest: *digest, bytes: bytes.to_vec() };
-        let Some((sender, _)) = &self.writer else { return };
-        if let Err(error) = sender.try_send(entry) {
-            let (std::sync::mpsc::TrySendError::Full(entry)
-            | std::sync::mpsc::TrySendError::Disconnected(entry)) = error;
-            self.folder.write(&entry);
-        }
+        self.writer.put(Entry { digest: *digest, bytes: bytes.to_vec() });
     }
 
     /// What this process asked for.
@@ -194,15 +176,6 @@ impl DiskCache {
     }
 }
 
-impl Drop for DiskCache {
-    fn drop(&mut self) {
-        if let Some((sender, thread)) = self.writer.take() {
-            drop(sender);
-            let _ = thread.join();
-        }
-    }
-}
-
 impl Folder {
     fn entry(&self, digest: &Digest) -> PathBuf {
         let name = digest.to_string();
@@ -224,12 +197,6 @@ impl Folder {
             let _ = file.set_modified(now);
         }
         Some(bytes)
-    }
-
-    fn write_all(&self, entries: &Receiver<Entry>) {
-        for entry in entries {
-            self.write(&entry);
-        }
     }
 
     fn write(&self, entry: &Entry) {

@@ -7,4 +7,5 @@ pub(crate) mod media;
 pub(crate) mod predict;
 mod real_file;
 pub(crate) mod replay;
+mod residency;
 pub(crate) mod trace;

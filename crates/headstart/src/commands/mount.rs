@@ -206,6 +206,7 @@ impl Server<'_> {
         );
         self.supervisor.ending();
         manager.stopping();
+        careful::stand_back();
         ended
     }
 

@@ -23,6 +23,16 @@ pub(crate) fn take_care() {
     }
 }
 
+/// For a server in the background whose disk is unmounted: what is left to do, such as writing what was fetched into the cache on disk, is done
+/// behind those who still serve or are served.
+pub(crate) fn stand_back() {
+    /// As nice(1) counts: a tenth of what others have, so that it ends soon on a busy machine as well.
+    const NICE: i32 = 10;
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        log::debug!("as much of the processor as before: {error}");
+    }
+}
+
 /// Keeps in memory what is used of the program and its libraries, from its first use on.
 ///
 /// Pages of files are what can be lost: the kernel drops them at any time and reads them again from

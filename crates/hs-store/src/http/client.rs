@@ -11,6 +11,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::oneshot;
 
 use super::HttpError;
+use super::authorities::Authorities;
 use super::transport::{Body, Reply, Request, Timeouts, Transport};
 
 /// Redirects that are followed for one request.
@@ -109,16 +110,11 @@ impl HttpClient {
 
 /// Trusts the system's authorities. A system without any can still read by plain HTTP, which an image's name makes safe.
 fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
-    let mut roots = rustls::RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    for error in found.errors {
-        log::debug!("certificates of authorities: {error}");
-    }
-    roots.add_parsable_certificates(found.certs);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let authorities = Arc::new(Authorities::new(Arc::clone(&provider)));
     let config =
         rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(config.with_root_certificates(roots).with_no_client_auth())
+    Ok(config.dangerous().with_custom_certificate_verifier(authorities).with_no_client_auth())
 }
 
 fn drive(runtime: &Runtime, stopped: oneshot::Receiver<()>) {

@@ -22,6 +22,7 @@
 //! What a server sends is otherwise believed: digests are the business of whoever knows them.
 
 mod address;
+mod authorities;
 mod client;
 mod error;
 mod flow;

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -13,6 +14,8 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_lab::Histogram;
 use hs_units::{ByteRange, Nanos};
 use parking_lot::Mutex;
+
+use super::residency::Residency;
 
 /// Direct I/O wants places and sizes in multiples of what the device reads at once.
 const ALIGN: u64 = 4096;
@@ -24,6 +27,7 @@ pub(super) struct RealFile {
     file: File,
     bytes: u64,
     name: String,
+    through_cache: bool,
 }
 
 impl RealFile {
@@ -35,7 +39,7 @@ impl RealFile {
 
     /// Opens `path` as a guest's disk is: what lies in the page cache is read there.
     pub(super) fn cached(path: &Path) -> anyhow::Result<Self> {
-        let file = Self::open(path, 0, "for reading")?;
+        let file = Self { through_cache: true, ..Self::open(path, 0, "for reading")? };
         // What is replayed are the requests of a kernel that has read ahead, or was told not to.
         if let Err(error) = rustix::fs::fadvise(&file.file, 0, None, rustix::fs::Advice::Random) {
             log::debug!("{}: the kernel reads ahead: {error}", file.name);
@@ -56,7 +60,7 @@ impl RealFile {
         if bytes < ALIGN {
             bail!("{name} has {bytes} bytes, too few to be read around the page cache");
         }
-        Ok(Self { file, bytes, name })
+        Ok(Self { file, bytes, name, through_cache: false })
     }
 
     /// Bytes that can be read.
@@ -118,6 +122,26 @@ pub(super) struct ReadOutcome {
     pub(super) ended: Nanos,
 }
 
+impl ReadOutcome {
+    /// Makes one more read.
+    fn read(
+        &mut self,
+        file: &RealFile,
+        due: &Due,
+        buffer: &mut Aligned,
+        began: Instant,
+    ) -> anyhow::Result<()> {
+        // One that had to wait for a thread is late: that counts.
+        let asked = due.at.unwrap_or_else(|| began.elapsed().into());
+        file.read(due.range, buffer)?;
+        let now: Nanos = began.elapsed().into();
+        self.latencies.note(now.saturating_sub(asked));
+        self.bytes += due.range.len;
+        self.ended = now;
+        Ok(())
+    }
+}
+
 /// Reads that are handed over at once, where they are made as soon as a thread is free. A fast device takes less for a read than a
 /// thread takes to wake another, so threads help themselves instead of being given one at a time.
 const BATCH: usize = 256;
@@ -130,10 +154,16 @@ struct Due {
     at: Option<Nanos>,
 }
 
-/// Threads that read.
+/// Threads that read. What lies in memory is read by whoever asks, unless they are behind: waking a thread takes longer than that, and a
+/// guest that finds a page wakes none either.
 pub(super) struct Readers {
+    file: Arc<RealFile>,
+    residency: Option<Residency>,
+    own: (ReadOutcome, Aligned),
     queue: Sender<Vec<Due>>,
     gathered: Vec<Due>,
+    /// Reads that were handed over and have not come.
+    under_way: Arc<AtomicUsize>,
     began: Instant,
     threads: Vec<JoinHandle<anyhow::Result<ReadOutcome>>>,
 }
@@ -144,17 +174,20 @@ impl Readers {
         let file = Arc::new(file);
         let (queue, due) = bounded(BATCHES);
         let source = Arc::new(Mutex::new(Source { due, batch: Vec::new().into_iter() }));
+        let under_way = Arc::<AtomicUsize>::default();
         let began = Instant::now();
         let start = |number| {
-            let (file, source) = (Arc::clone(&file), Arc::clone(&source));
-            let read = move || work(&file, &source, began);
+            let (file, source, under_way) = (Arc::clone(&file), Arc::clone(&source), Arc::clone(&under_way));
+            let read = move || work(&file, &source, &under_way, began);
             std::thread::Builder::new()
                 .name(format!("hs-read-{number}"))
                 .spawn(read)
                 .context("start a thread")
         };
         let threads = (0..threads.max(1)).map(start).collect::<anyhow::Result<_>>()?;
-        Ok(Self { queue, gathered: Vec::new(), began, threads })
+        let residency = file.through_cache.then(|| Residency::of(&file.file, file.bytes)).flatten();
+        let (own, gathered) = (Default::default(), Vec::new());
+        Ok(Self { file, residency, own, queue, gathered, under_way, began, threads })
     }
 
     /// Has something read: not before the time `at` since the beginning, for which it waits, or as soon as somebody can.
@@ -165,6 +198,13 @@ impl Readers {
             self.hand_over()?;
             std::thread::sleep(pause.into());
         }
+        let keeps_up = self.under_way.load(Relaxed) < self.threads.len();
+        if keeps_up && self.residency.as_ref().is_some_and(|residency| residency.holds(range)) {
+            // Those that are not in memory need not wait for this one.
+            self.hand_over()?;
+            let (outcome, buffer) = &mut self.own;
+            return outcome.read(&self.file, &Due { range, at }, buffer, self.began);
+        }
         self.gathered.push(Due { range, at });
         if self.gathered.len() >= BATCH { self.hand_over() } else { Ok(()) }
     }
@@ -173,6 +213,7 @@ impl Readers {
         if self.gathered.is_empty() {
             return Ok(());
         }
+        self.under_way.fetch_add(self.gathered.len(), Relaxed);
         self.queue.send(std::mem::take(&mut self.gathered)).ok().context("nobody reads any more")
     }
 
@@ -181,7 +222,7 @@ impl Readers {
         // Where nobody reads any more, the threads say why.
         let _ = self.hand_over();
         drop(self.queue);
-        let mut all = ReadOutcome::default();
+        let mut all = self.own.0;
         for thread in self.threads {
             let read = thread.join().ok().context("a reading thread died")??;
             all.latencies.merge(&read.latencies);
@@ -210,17 +251,17 @@ impl Source {
     }
 }
 
-fn work(file: &RealFile, source: &Mutex<Source>, began: Instant) -> anyhow::Result<ReadOutcome> {
+fn work(
+    file: &RealFile,
+    source: &Mutex<Source>,
+    under_way: &AtomicUsize,
+    began: Instant,
+) -> anyhow::Result<ReadOutcome> {
     let mut outcome = ReadOutcome::default();
     let mut buffer = Aligned::default();
     loop {
-        let Some(Due { range, at }) = source.lock().next() else { return Ok(outcome) };
-        // One that had to wait for a thread is late: that counts.
-        let asked = at.unwrap_or_else(|| began.elapsed().into());
-        file.read(range, &mut buffer)?;
-        let now: Nanos = began.elapsed().into();
-        outcome.latencies.note(now.saturating_sub(asked));
-        outcome.bytes += range.len;
-        outcome.ended = now;
+        let Some(due) = source.lock().next() else { return Ok(outcome) };
+        outcome.read(file, &due, &mut buffer, began)?;
+        under_way.fetch_sub(1, Relaxed);
     }
 }
