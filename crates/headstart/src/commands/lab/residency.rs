@@ -63,15 +63,12 @@ impl Drop for Residency {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::OwnedFd;
-
     use super::*;
 
     #[test]
     fn pages_that_were_written_are_in_memory_and_holes_are_not() {
-        let file = File::from(OwnedFd::from(
-            rustix::fs::memfd_create("residency", rustix::fs::MemfdFlags::CLOEXEC).expect("made"),
-        ));
+        let memory = rustix::fs::memfd_create("residency", rustix::fs::MemfdFlags::CLOEXEC);
+        let file = File::from(memory.expect("made"));
         file.set_len(100 * PAGE + 1).expect("long enough");
         let residency = Residency::of(&file, 100 * PAGE + 1).expect("our own file");
         let written = ByteRange::new(3 * PAGE, 2 * PAGE);
