@@ -63,22 +63,23 @@ impl Drop for Residency {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt;
+
     use super::*;
 
     #[test]
     fn pages_that_were_written_are_in_memory_and_holes_are_not() {
-        let memory = rustix::fs::memfd_create("residency", rustix::fs::MemfdFlags::CLOEXEC);
-        let file = File::from(memory.expect("made"));
+        let made = rustix::fs::memfd_create("residency", rustix::fs::MemfdFlags::CLOEXEC).expect("made");
+        let file = File::from(made);
         file.set_len(100 * PAGE + 1).expect("long enough");
         let residency = Residency::of(&file, 100 * PAGE + 1).expect("our own file");
         let written = ByteRange::new(3 * PAGE, 2 * PAGE);
         assert!(!residency.holds(written));
-        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 2 * PAGE as usize], written.offset)
-            .expect("written");
+        file.write_all_at(&[1; 2 * PAGE as usize], written.offset).expect("written");
         assert!(residency.holds(written));
         assert!(residency.holds(ByteRange::new(4 * PAGE + 7, 1)));
         assert!(!residency.holds(ByteRange::new(4 * PAGE, PAGE + 1)), "a page of it is a hole");
-        std::os::unix::fs::FileExt::write_all_at(&file, &[1], 100 * PAGE).expect("written");
+        file.write_all_at(&[1], 100 * PAGE).expect("written");
         assert!(residency.holds(ByteRange::new(100 * PAGE, 1)), "the last page is not whole");
         assert!(!residency.holds(ByteRange::new(100 * PAGE, 2)), "what is behind the end is not there");
     }
