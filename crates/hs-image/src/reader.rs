@@ -351,28 +351,9 @@ impl Shared {
             return answer(Err(&ImageError::OutsideDisk { range, disk_bytes }));
         }
         let mut memory = self.memory.lock();
-        let spans = self.cut(range, &memory);
-        // Who asks for a marker does so because he uses its chunk, whoever else asked for the others of its blocks.
-        let first = spans.first().filter(|_| asker.class == Class::Demand);
-        let marker = first.and_then(|first| memory.hit_marker(range, first));
-        marker.into_iter().for_each(|chunk| self.policy.marker_asked(chunk));
-        let mut pending = Pending {
-            found: spans.iter().map(|span| memory.ask(span, &self.image)).collect(),
-            missing: 0,
-            missing_cold: 0,
-            at: since.unwrap_or_else(|| self.now()),
-            range,
-            late_bytes: 0,
-            missed: false,
-            spans,
-            asker,
-            answer,
-        };
-        pending.missing = pending.found.iter().filter(|found| found.is_none()).count();
+        let (mut pending, used) = self.begin(&mut memory, asker, range, answer, since);
         // What the hot region holds is scattered by nature: only cold windows tell of a sequential reader.
         let windows = cold_windows(&pending.spans);
-        let found_marker = marker.is_some() && pending.found.first().is_some_and(Option::is_some);
-        let used = asker.class == Class::Demand && (found_marker || self.uses_stream(&pending));
         if pending.missing == 0 {
             self.mark_served(&mut memory, &pending);
             drop(memory);
@@ -437,6 +418,31 @@ impl Shared {
             coming.into_iter().for_each(|key| self.jobs.hurry(key));
         }
         windows.for_each(|window| self.read_ahead(asker, window));
+    }
+
+    /// A read with what of it is in memory; and whether it uses what was prefetched.
+    fn begin(
+        &self,
+        memory: &mut Memory,
+        asker: Asker,
+        range: ByteRange,
+        answer: Answer,
+        since: Option<Nanos>,
+    ) -> (Pending, bool) {
+        let spans = self.cut(range, memory);
+        // Who asks for a marker does so because he uses its chunk, whoever else asked for the others of its blocks.
+        let first = spans.first().filter(|_| asker.class == Class::Demand);
+        let marker = first.and_then(|first| memory.hit_marker(range, first));
+        marker.into_iter().for_each(|chunk| self.policy.marker_asked(chunk));
+        let found: Vec<Option<Found>> = spans.iter().map(|span| memory.ask(span, &self.image)).collect();
+        let missing = found.iter().filter(|found| found.is_none()).count();
+        let found_marker = marker.is_some() && found.first().is_some_and(Option::is_some);
+        let at = since.unwrap_or_else(|| self.now());
+        let (missing_cold, late_bytes, missed) = (0, 0, false);
+        let pending =
+            Pending { spans, found, missing, missing_cold, at, range, late_bytes, missed, asker, answer };
+        let used = asker.class == Class::Demand && (found_marker || self.uses_stream(&pending));
+        (pending, used)
     }
 
     /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to come, nor read on into it.

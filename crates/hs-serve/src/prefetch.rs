@@ -202,18 +202,24 @@ impl Driver {
         }
     }
 
-    /// A hot chunk goes to where its readers find it without us: whether a block of it should be kept back, so that its use is seen. If one
-    /// is, [`Driver::set_marked`] is to be told.
+    /// A hot chunk goes to where its readers find it without us: whether a block of it should be kept back, so that its use is seen. See
+    /// [`Driver::mark`].
     #[must_use]
     pub fn wants_marker(&self, chunk: u32) -> bool {
         self.engine.lock().handle_delivery(self.now(), chunk)
     }
 
-    /// A block of this chunk is kept back.
-    pub fn set_marked(&self, chunk: u32) {
-        let mut engine = self.engine.lock();
-        engine.handle_marker(chunk);
-        self.asks_for_use.store(engine.has_doubts(), Relaxed);
+    /// Keeps a block of this chunk back, as [`Driver::wants_marker`] wants; false when its chunk has left again.
+    #[must_use]
+    pub fn mark(&self, reader: &Reader, chunk: u32, block_in_chunk: u32) -> bool {
+        let has_come = self.engine.lock().has_arrived(chunk);
+        let marked = reader.mark(chunk, block_in_chunk, has_come);
+        if marked {
+            let mut engine = self.engine.lock();
+            engine.handle_marker(chunk);
+            self.asks_for_use.store(engine.has_doubts(), Relaxed);
+        }
+        marked
     }
 
     /// Whether the stream asks for nothing because nobody uses what it brings, and others wait for the medium.
@@ -662,9 +668,7 @@ fn keep_back(driver: &Driver, reader: &Reader, chunk: u32) -> Option<u32> {
         return None;
     }
     let block = push::block_read_alone(reader.image(), chunk)?;
-    reader.mark(chunk, block);
-    driver.set_marked(chunk);
-    Some(block)
+    driver.mark(reader, chunk, block).then_some(block)
 }
 
 /// Gives a chunk to the decoding threads; false when there are none any more. When they cannot keep up, what is waited for is

@@ -250,9 +250,7 @@ impl Caches {
         if place.chunk != chunk {
             return None;
         }
-        reader.mark(chunk, place.block_in_chunk);
-        driver.set_marked(chunk);
-        Some(page)
+        driver.mark(reader, chunk, place.block_in_chunk).then_some(page)
     }
 
     /// Asks for the pages of a hint, but for the one that is kept back.

@@ -52,10 +52,10 @@ impl Markers {
         self.count
     }
 
-    /// Marks a block of a chunk, unless another is.
-    pub(super) fn place(&mut self, chunk: u32, block_in_chunk: u32) {
+    /// Marks a block of a chunk; false when another is.
+    pub(super) fn place(&mut self, chunk: u32, block_in_chunk: u32) -> bool {
         if self.waiting.contains_key(&chunk) {
-            return;
+            return false;
         }
         let from = block_in_chunk * BLOCK_BYTES as u32;
         self.waiting.insert(chunk, Marker { from, block: None, used: false });
@@ -66,6 +66,7 @@ impl Markers {
         {
             self.waiting.remove(&oldest);
         }
+        true
     }
 
     /// A chunk has come: copies the block that is marked. Returns where in the chunk that is, if there is one.
@@ -131,8 +132,7 @@ mod tests {
     #[test]
     fn a_marker_is_found_until_all_of_it_was_handed_over() {
         let mut markers = Markers::default();
-        markers.place(7, 3);
-        markers.place(7, 4);
+        assert!(markers.place(7, 3) && !markers.place(7, 4));
         assert!(markers.find(7, 3 * BLOCK, BLOCK).is_none(), "the chunk has not come");
         assert_eq!(markers.fill(7, &chunk()), Some(3 * BLOCK..4 * BLOCK));
         assert_eq!(markers.fill(8, &chunk()), None);
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn who_reads_on_into_a_marker_has_not_asked_for_it() {
         let mut markers = Markers::default();
-        markers.place(7, 3);
+        assert!(markers.place(7, 3));
         markers.note_end(50_000);
         assert!(!markers.hit(7, 3 * BLOCK, 50_000));
         assert_eq!(markers.count().used, 0);
@@ -166,7 +166,7 @@ mod tests {
     fn the_oldest_leave_and_the_memory_is_bounded() {
         let mut markers = Markers::default();
         for number in 0..3 * MOST as u32 {
-            markers.place(number, 0);
+            assert!(markers.place(number, 0));
             markers.fill(number, &chunk());
         }
         assert_eq!((markers.waiting.len(), markers.order.len()), (MOST, MOST));

@@ -115,12 +115,18 @@ impl Memory {
         }
     }
 
-    /// Keeps a block of a hot chunk back, which is to be seen when somebody asks for it.
-    pub(super) fn mark(&mut self, chunk: u32, block_in_chunk: u32) {
-        self.markers.place(chunk, block_in_chunk);
-        if let Some(bytes) = self.peek(Key::Hot(chunk)) {
+    /// Keeps a block of a hot chunk back, which is to be seen when somebody asks for it; false when the chunk `has_come` and is
+    /// not here, or has another.
+    pub(super) fn mark(&mut self, chunk: u32, block_in_chunk: u32, has_come: bool) -> bool {
+        let bytes = self.peek(Key::Hot(chunk));
+        let has_left = bytes.is_none() && (has_come || self.is_handed_over(chunk));
+        if has_left || !self.markers.place(chunk, block_in_chunk) {
+            return false;
+        }
+        if let Some(bytes) = bytes {
             self.fill_marker(chunk, &bytes);
         }
+        true
     }
 
     /// Somebody waits for a read of this range of the disk, which begins with this piece: the chunk whose marker he wants.

@@ -120,8 +120,11 @@ impl Reader {
 
     /// One block of a hot chunk will not be asked for on the stream's behalf, nor given to anybody: who asks for it uses the chunk. It
     /// waits in memory until then, wherever the rest of the chunk goes. A chunk has one marker at most, and all together are bounded.
-    pub fn mark(&self, chunk: u32, block_in_chunk: u32) {
-        self.shared.memory.lock().mark(chunk, block_in_chunk);
+    ///
+    /// False, and nothing is marked, when the chunk `has_come` and has left again: who asked for its block would wait for the medium.
+    #[must_use]
+    pub fn mark(&self, chunk: u32, block_in_chunk: u32, has_come: bool) -> bool {
+        self.shared.memory.lock().mark(chunk, block_in_chunk, has_come)
     }
 
     /// Forgets a hot chunk that lies where its readers look for it first.

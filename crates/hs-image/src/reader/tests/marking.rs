@@ -61,12 +61,12 @@ fn a_marker_is_answered_from_memory_when_all_else_has_left_and_tells_of_use() {
         (0..image.hot_chunk_count()).filter(|chunk| blocks(*chunk).len() > 2).take(3).collect();
     let [before, after, pushed] = chunks[..] else { panic!("three chunks: {chunks:?}") };
     // Marked before it comes, after that, and where the rest goes to the kernel.
-    reader.mark(before, 1);
+    assert!(reader.mark(before, 1, false));
     supply(before);
     supply(after);
-    reader.mark(after, 1);
+    assert!(reader.mark(after, 1, true));
     supply(pushed);
-    reader.mark(pushed, 1);
+    assert!(reader.mark(pushed, 1, true));
     reader.forget_hot(pushed);
     for chunk in [before, after] {
         let others = blocks(chunk).into_iter().enumerate().filter(|(number, _)| *number != 1);
@@ -74,6 +74,7 @@ fn a_marker_is_answered_from_memory_when_all_else_has_left_and_tells_of_use() {
     }
     assert_eq!(*policy.released.lock(), [pushed, before, after], "nothing waits for a marker but the marker");
     assert_eq!((reader.stats().unserved_prefetch_bytes, policy.used.load(Ordering::SeqCst)), (0, 0));
+    assert!(!reader.mark(pushed + 1, 0, true), "it is not here");
     // What is kept in other forms goes as well.
     reader.set_cache_budget(0);
     let asked = counters.snapshot().requests;
