@@ -120,8 +120,10 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
             config.disk_read_ahead_kib = 0;
         }
         // The guest's kernel guesses, or is told not to. A second guess below it asks for what is in no profile, as soon as this kernel has dropped a
-        // page that had been brought.
-        config.hot_disk_read_ahead_kib = 0;
+        // page that had been brought. Who has all of the disk brought before reads it in sequence.
+        if !args.warm {
+            config.hot_disk_read_ahead_kib = 0;
+        }
         BootDisk::Image(Box::new(disk), config)
     } else {
         BootDisk::Raw(disk.file().map(Path::to_owned).unwrap_or_default())
