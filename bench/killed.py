@@ -42,6 +42,10 @@ def mounted(image, medium, *, fs):
     supervisor = subprocess.Popen([*map(str, command)], stderr=subprocess.PIPE, text=True)
     try:
         yield disk, tree, supervisor
+    except BaseException as error:
+        # How the supervisor ends then may hide it.
+        progress(f"failed: {error!r}")
+        raise
     finally:
         supervisor.send_signal(signal.SIGTERM)
         errors = supervisor.communicate(timeout=60)[1]
