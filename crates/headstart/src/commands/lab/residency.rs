@@ -71,16 +71,18 @@ mod tests {
     fn pages_that_were_written_are_in_memory_and_holes_are_not() {
         let made = rustix::fs::memfd_create("residency", rustix::fs::MemfdFlags::CLOEXEC).expect("made");
         let file = File::from(made);
-        file.set_len(100 * PAGE + 1).expect("long enough");
-        let residency = Residency::of(&file, 100 * PAGE + 1).expect("our own file");
-        let written = ByteRange::new(3 * PAGE, 2 * PAGE);
+        // In the middle and at the end of what could be one large page of 2 MiB, where the system makes such.
+        let (large, last) = (512 * PAGE, 2048 * PAGE);
+        file.set_len(last + 1).expect("long enough");
+        let residency = Residency::of(&file, last + 1).expect("our own file");
+        let written = ByteRange::new(large - 2 * PAGE, 2 * PAGE);
         assert!(!residency.holds(written));
         file.write_all_at(&[1; 2 * PAGE as usize], written.offset).expect("written");
         assert!(residency.holds(written));
-        assert!(residency.holds(ByteRange::new(4 * PAGE + 7, 1)));
-        assert!(!residency.holds(ByteRange::new(4 * PAGE, PAGE + 1)), "a page of it is a hole");
-        file.write_all_at(&[1], 100 * PAGE).expect("written");
-        assert!(residency.holds(ByteRange::new(100 * PAGE, 1)), "the last page is not whole");
-        assert!(!residency.holds(ByteRange::new(100 * PAGE, 2)), "what is behind the end is not there");
+        assert!(residency.holds(ByteRange::new(large - PAGE + 7, 1)));
+        assert!(!residency.holds(ByteRange::new(large - PAGE, PAGE + 1)), "a page of it is a hole");
+        file.write_all_at(&[1], last).expect("written");
+        assert!(residency.holds(ByteRange::new(last, 1)), "the last page is not whole");
+        assert!(!residency.holds(ByteRange::new(last, 2)), "what is behind the end is not there");
     }
 }
