@@ -202,6 +202,11 @@ impl Driver {
         }
     }
 
+    /// Use is seen by markers alone: until there is one nothing is held against the stream.
+    pub(crate) fn sees_by_markers(&self) {
+        self.engine.lock().handle_use_by_markers();
+    }
+
     /// A hot chunk goes to where its readers find it without us: whether a block of it should be kept back, so that its use is seen. See
     /// [`Driver::mark`].
     #[must_use]

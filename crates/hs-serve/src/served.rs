@@ -47,7 +47,8 @@ pub struct ServeConfig {
     pub prefetching: Prefetching,
     /// Limits of the prefetch.
     pub prefetch: PrefetchConfig,
-    /// Where readers keep what they are given, a block of some hot chunks is kept back, so that use of them is seen.
+    /// Where readers keep what they are given, a block of some hot chunks is kept back, so that use of them is seen: docs/ENGINE.md says what
+    /// that costs a start.
     pub markers: bool,
     /// Threads and caches. Whether readers keep what they are given is for the front end to say.
     pub reader: ReaderOptions,
@@ -67,7 +68,7 @@ impl Default for ServeConfig {
             image: OpenOptions::default(),
             prefetching: Prefetching::default(),
             prefetch: PrefetchConfig::default(),
-            markers: true,
+            markers: false,
             reader: ReaderOptions::default(),
             cache_grows: false,
             disk_read_ahead_kib: 128,

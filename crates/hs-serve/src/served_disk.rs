@@ -60,6 +60,9 @@ impl ServedDisk {
         let sees_use = !config.reader.readers_keep || config.markers;
         let prefetch = PrefetchConfig { sees_use, ..config.prefetch };
         let driver = Driver::new(&image, prefetch, enabled, began);
+        if config.reader.readers_keep && config.markers {
+            driver.sees_by_markers();
+        }
         let reader = Arc::new(Reader::new(Arc::clone(&image), config.reader, driver.clone(), watch)?);
         let keeper = if config.cache_grows {
             Some(CacheKeeper::start(&reader, config.reader.cache_bytes)?)

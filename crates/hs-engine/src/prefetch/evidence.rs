@@ -80,7 +80,9 @@ impl Evidence {
     }
 
     pub(super) fn handle_miss(&mut self, now: Nanos) {
-        self.doubts = (self.doubts + 1).min(MOST);
+        if self.sees_use {
+            self.doubts = (self.doubts + 1).min(MOST);
+        }
         if let Some(answered) = self.answered.take() {
             let pause = now.saturating_sub(answered).0 as f64;
             let share = if pause > self.pause_ns { 0.5 } else { 1.0 / 16.0 };

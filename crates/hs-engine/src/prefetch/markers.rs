@@ -26,8 +26,9 @@ pub(super) struct Markers {
 }
 
 impl Markers {
-    const fn are_too_few(&self) -> bool {
-        self.delivered_end > self.seen_end + BLIND
+    /// Whether use is seen by them: before the first is placed, and long after the last, it is not.
+    const fn show_use(&self) -> bool {
+        self.seen_end > 0 && self.delivered_end <= self.seen_end + BLIND
     }
 }
 
@@ -38,6 +39,12 @@ impl Prefetch {
         self.evidence.set_sight(false);
     }
 
+    /// What is used is seen by markers alone, so not before there is one: what is read until then, to mount a file system say, speaks
+    /// neither for the stream nor against it.
+    pub const fn handle_use_by_markers(&mut self) {
+        self.evidence.set_sight(false);
+    }
+
     /// A chunk goes to somebody who then answers by himself. Whether a block of it should be kept back; if there is one that can be,
     /// [`Prefetch::handle_marker`] is to be told.
     pub fn handle_delivery(&mut self, now: Nanos, chunk: u32) -> bool {
@@ -45,7 +52,7 @@ impl Prefetch {
             return false;
         }
         self.markers.delivered_end = self.markers.delivered_end.max(chunk + 1);
-        self.evidence.set_sight(!self.markers.are_too_few());
+        self.evidence.set_sight(self.markers.show_use());
         let is_due = self.markers.seen_end == 0 || chunk >= self.markers.seen_end - 1 + CALM;
         is_due || self.evidence.has_doubts() || self.awaits_program(now)
     }
@@ -53,6 +60,6 @@ impl Prefetch {
     /// A block of this chunk was kept back, so that who uses the chunk asks for it.
     pub fn handle_marker(&mut self, chunk: u32) {
         self.markers.seen_end = self.markers.seen_end.max(chunk + 1);
-        self.evidence.set_sight(!self.markers.are_too_few());
+        self.evidence.set_sight(self.markers.show_use());
     }
 }

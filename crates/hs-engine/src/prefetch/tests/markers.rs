@@ -12,8 +12,13 @@ fn stream(sees_use: bool) -> Prefetch {
 
 /// Delivers chunks, and marks those that are to be; returns them.
 fn deliver(prefetch: &mut Prefetch, now: Nanos, chunks: Range<u32>) -> Vec<u32> {
-    let marked: Vec<u32> = chunks.filter(|chunk| prefetch.handle_delivery(now, *chunk)).collect();
-    marked.iter().for_each(|chunk| prefetch.handle_marker(*chunk));
+    let mut marked = Vec::new();
+    for chunk in chunks {
+        if prefetch.handle_delivery(now, chunk) {
+            prefetch.handle_marker(chunk);
+            marked.push(chunk);
+        }
+    }
     marked
 }
 
@@ -44,6 +49,19 @@ fn nothing_is_marked_where_nobody_looks_or_everything_was_asked_for() {
 }
 
 #[test]
+fn what_comes_before_the_first_marker_speaks_for_nothing() {
+    let mut prefetch = stream(true);
+    prefetch.handle_use_by_markers();
+    misses(&mut prefetch, NOW, 4);
+    let _ = prefetch.poll(NOW);
+    assert!(!prefetch.stands_back() && !prefetch.has_doubts());
+    assert_eq!(deliver(&mut prefetch, NOW, 0..1), [0]);
+    misses(&mut prefetch, NOW, 2);
+    let _ = prefetch.poll(NOW);
+    assert!(prefetch.stands_back());
+}
+
+#[test]
 fn where_no_marker_had_a_place_nothing_is_held_against_the_stream() {
     let mut prefetch = stream(true);
     // A place for the first only, and none for any of the others.
@@ -52,8 +70,9 @@ fn where_no_marker_had_a_place_nothing_is_held_against_the_stream() {
     misses(&mut prefetch, NOW, 4);
     let _ = prefetch.poll(NOW);
     assert!(!prefetch.stands_back());
-    // With the next marker it is seen again that nobody uses it.
+    // With the next marker it is seen again whether somebody uses it.
     prefetch.handle_marker(40);
+    misses(&mut prefetch, NOW, 2);
     let _ = prefetch.poll(NOW);
     assert!(prefetch.stands_back());
     prefetch.handle_used();
