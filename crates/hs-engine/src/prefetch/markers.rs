@@ -4,17 +4,23 @@
 //! is used, and a start that uses everything cannot be told from a reader who only misses. So of some chunks one block, the *marker*, is
 //! kept: who uses the chunk has to ask for it, and is answered from memory.
 //!
-//! A marker costs its reader a round trip to us. While nothing speaks against the stream few depend on it, and every second chunk has one;
+//! A marker costs its reader a round trip to us. While nothing speaks against the stream few depend on it, and one in 2 to 16 chunks has one;
 //! while there are doubts, or the stream waits to hear of the program before it asks for more, each chunk has.
 
 use hs_units::Nanos;
 
 use super::Prefetch;
 
-/// Of so many chunks one has a marker as long as nothing speaks against the stream. In the experiment `demand-p99` (seeds 11 to 14) starts
-/// from the link without overlap, where the stream waits to hear of the program, keep their bound with 1 and 2 (1.36 for each seed). With
-/// 4 one of the four seeds exceeds it (1.88), with 8 three (1.55): what is on its way when the first miss comes is too seldom seen.
-const CALM: u32 = 2;
+/// While nothing speaks against the stream one of so many chunks has a marker where they take the medium long, or each request costs as much
+/// as a read. In the experiment `demand-p99` (seeds 11 to 14) starts from the link without overlap, where the stream waits to hear of the
+/// program, keep their bound with 1 and 2 (1.36 for each seed). With 4 one of the four seeds exceeds it (1.88), with 8 three (1.55): what is on
+/// its way when the first miss comes is too seldom seen. From the CD a start takes up to 1.01 of the time without prefetch with 8, 0.85 with 2.
+const CLOSE: u32 = 2;
+/// And one of so many where they take it next to no time, so that more of them would be a price for nothing.
+const FAR: u32 = 16;
+/// In between there is one in so much of the medium's time: a marker costs its reader a trip through the kernel to us, which is most of a
+/// millisecond where processors are scarce.
+const APART: Nanos = Nanos::from_millis(30);
 /// After so many chunks without a marker use is not seen any more: there was no place for one.
 const BLIND: u32 = 16;
 
@@ -53,8 +59,19 @@ impl Prefetch {
         }
         self.markers.delivered_end = self.markers.delivered_end.max(chunk + 1);
         self.evidence.set_sight(self.markers.show_use());
-        let is_due = self.markers.seen_end == 0 || chunk >= self.markers.seen_end - 1 + CALM;
+        let is_due = self.markers.seen_end == 0 || chunk >= self.markers.seen_end - 1 + self.marked_every();
         is_due || self.evidence.has_doubts() || self.awaits_program(now)
+    }
+
+    /// While nothing speaks against the stream, one of so many chunks has a marker.
+    fn marked_every(&self) -> u32 {
+        let mean_bytes = self.chunks.all_stored() / u64::from(self.chunks.len()).max(1);
+        match self.estimate.transfer(mean_bytes) {
+            Some(takes) if !self.has_dear_requests() => {
+                u32::try_from(APART.0 / takes.0.max(1)).unwrap_or(FAR).clamp(CLOSE, FAR)
+            }
+            _ => CLOSE,
+        }
     }
 
     /// A block of this chunk was kept back, so that who uses the chunk asks for it.
