@@ -48,6 +48,8 @@ pub struct PrefetchConfig {
     /// can be told from one that does: of all of them, or, where the kernel has the pages and answers by itself, of those of
     /// markers ([`Prefetch::handle_delivery`]).
     pub sees_use: bool,
+    /// While nothing speaks against the stream, one marker in so much of the medium's time, but one in two chunks at most and one in 16 at least.
+    pub markers_apart: Nanos,
 }
 
 /// What somebody does who needs a hot chunk that has not been asked for yet.
@@ -78,6 +80,8 @@ impl Default for PrefetchConfig {
             least_gain: Nanos::ZERO,
             rate: PrefetchRate::Full,
             sees_use: false,
+            // A marker costs its reader a trip through the kernel to us, which is most of a millisecond where processors are scarce.
+            markers_apart: Nanos::from_millis(30),
         }
     }
 }

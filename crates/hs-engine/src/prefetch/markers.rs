@@ -18,9 +18,6 @@ use super::Prefetch;
 const CLOSE: u32 = 2;
 /// And one of so many where they take it next to no time, so that more of them would be a price for nothing.
 const FAR: u32 = 16;
-/// In between there is one in so much of the medium's time: a marker costs its reader a trip through the kernel to us, which is most of a
-/// millisecond where processors are scarce.
-const APART: Nanos = Nanos::from_millis(30);
 /// After so many chunks without a marker use is not seen any more: there was no place for one.
 const BLIND: u32 = 16;
 
@@ -68,7 +65,8 @@ impl Prefetch {
         let mean_bytes = self.chunks.all_stored() / u64::from(self.chunks.len()).max(1);
         match self.estimate.transfer(mean_bytes) {
             Some(takes) if !self.has_dear_requests() => {
-                u32::try_from(APART.0 / takes.0.max(1)).unwrap_or(FAR).clamp(CLOSE, FAR)
+                let chunks = self.config.markers_apart.0 / takes.0.max(1);
+                u32::try_from(chunks).unwrap_or(FAR).clamp(CLOSE, FAR)
             }
             _ => CLOSE,
         }

@@ -244,7 +244,9 @@ impl Shown {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let prefetching = if through == Through::Disk { Prefetching::Push } else { Prefetching::Hold };
         // One request of the stream is held up, and its other threads go on deciding.
-        let prefetch = PrefetchConfig { most_under_way: 1, ..PrefetchConfig::default() };
+        // Markers are as close together on the fastest medium as on a slow one.
+        let prefetch =
+            PrefetchConfig { most_under_way: 1, markers_apart: Nanos::ZERO, ..PrefetchConfig::default() };
         let config = ServeConfig { prefetching, markers, prefetch, ..ServeConfig::default() };
         let store: Arc<dyn Store> = gates.clone();
         let served = ServedImage::start(store, folders[0].path(), &config, None).unwrap();
