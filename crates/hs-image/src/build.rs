@@ -17,7 +17,7 @@ use hs_format::{
 };
 use hs_units::{BLOCK_BYTES, ByteRange, Digest};
 
-use crate::output::{Output, Progress};
+use crate::output::{Output, Progress, UnnamedFile};
 use crate::source::Source;
 use crate::{ImageError, SUPERBLOCK_BYTES};
 
@@ -74,6 +74,31 @@ pub fn build(
     options: &BuildOptions,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<BuildReport, ImageError> {
+    let (output, report) = write_image(source, output, options, progress)?;
+    output.finish()?;
+    Ok(report)
+}
+
+/// As [`build`], but what is written never appears: it is gone with what is returned. It takes room where `place` would, beside it.
+///
+/// # Errors
+/// As those of [`build`].
+pub fn build_unnamed(
+    source: &Source,
+    place: &Path,
+    options: &BuildOptions,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<(UnnamedFile, BuildReport), ImageError> {
+    let (output, report) = write_image(source, place, options, progress)?;
+    Ok((output.into_unnamed(), report))
+}
+
+fn write_image(
+    source: &Source,
+    output: &Path,
+    options: &BuildOptions,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<(Output, BuildReport), ImageError> {
     let window_bytes = options.window_bytes;
     if !window_bytes.is_power_of_two() || !(BLOCK_BYTES..=4 << 20).contains(&window_bytes) {
         let rule = "a window is a power of two from 4K to 4M";
@@ -309,7 +334,7 @@ impl Writer {
         self.next_unit = unit;
     }
 
-    fn finish(mut self) -> Result<BuildReport, ImageError> {
+    fn finish(mut self) -> Result<(Output, BuildReport), ImageError> {
         self.skip_to(self.geometry.disk_bytes.div_ceil(self.layout.unit_bytes));
         let path = output_name(&self.output);
         let cold_at = SUPERBLOCK_BYTES;
@@ -331,8 +356,7 @@ impl Writer {
         self.report.image_bytes = superblock.image_bytes;
         self.report.disk_digest = superblock.disk_digest;
         self.report.image_digest = superblock.image_digest();
-        self.output.finish()?;
-        Ok(self.report)
+        Ok((self.output, self.report))
     }
 }
 

@@ -35,7 +35,7 @@ mod verify;
 
 pub use allocation::Allocation;
 pub(crate) use build::is_zero;
-pub use build::{BuildOptions, BuildReport, build};
+pub use build::{BuildOptions, BuildReport, build, build_unnamed};
 pub use error::ImageError;
 pub use files::find_files;
 pub use fill::{FillReport, fill_cache};
@@ -47,7 +47,7 @@ pub use image::{Image, StreamEvent};
 pub use linked_file::{ReadDisk, read_linked_file};
 pub use open_options::{OpenOptions, Opened};
 pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, Place, optimize};
-pub use output::Progress;
+pub use output::{Progress, UnnamedFile};
 pub use policy::{DemandEvent, HotPolicy, NoStream, Watch};
 pub use reader::{Asker, MarkerCount, Reader, ReaderOptions, ReaderStats, StreamTurn};
 pub use verify::{VerifyReport, verify, verify_content};

@@ -98,6 +98,15 @@ impl Output {
         Ok(())
     }
 
+    /// The file as it is, never to be seen by anybody else.
+    pub(crate) fn into_unnamed(self) -> UnnamedFile {
+        let path = match &self.name {
+            Some(name) => name.to_path_buf(),
+            None => PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd())),
+        };
+        UnnamedFile { path, _file: self.file, _name: self.name }
+    }
+
     /// Makes the file durable and gives it its name.
     pub(crate) fn finish(self) -> Result<(), ImageError> {
         let Self { path, file, name, .. } = self;
@@ -114,6 +123,21 @@ impl Output {
             },
         };
         name.persist(&path).map_err(|error| ImageError::io(&path, "rename")(error.error))
+    }
+}
+
+/// A file for this process alone, which leaves nothing behind, however that ends; where the file system has no files without a
+/// name, it is a hidden one, which a killed process leaves.
+pub struct UnnamedFile {
+    path: PathBuf,
+    _file: File,
+    _name: Option<TempPath>,
+}
+
+impl UnnamedFile {
+    /// How this process opens it.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
@@ -208,6 +232,17 @@ mod tests {
             "the way without O_TMPFILE"
         );
         drop(outputs);
+        assert_eq!(names(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    fn an_unnamed_file_is_read_by_its_path_and_leaves_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for mut output in outputs(&folder.path().join("out")) {
+            output.write(b"content").expect("written");
+            let unnamed = output.into_unnamed();
+            assert_eq!(std::fs::read(unnamed.path()).expect("read"), b"content");
+        }
         assert_eq!(names(folder.path()), [""; 0]);
     }
 

@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use anyhow::Context;
 use hs_image::source::{DiskContent, Source, SourceOptions, SourceProgress};
 use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Place, Progress};
 use serde::Serialize;
@@ -74,7 +73,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     print(&args.output, args.json, &report, None, Vec::new())
 }
 
-/// The image of `build` followed by `optimize`, by way of a file that has no name afterwards.
+/// The image of `build` followed by `optimize`, by way of a file that has no name.
 fn build_and_optimize(
     source: &Source,
     args: &Build,
@@ -82,11 +81,7 @@ fn build_and_optimize(
     mut profiles: Vec<hs_trace::Profile>,
     show: &(dyn Fn(Progress) + Sync),
 ) -> anyhow::Result<(BuildReport, OptimizeReport, Vec<Fitted>)> {
-    let folder =
-        args.output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let cold_file = tempfile::Builder::new().prefix(".headstart-cold-").tempfile_in(folder);
-    let cold_file = cold_file.with_context(|| format!("create a file in {}", folder.display()))?;
-    let cold = hs_image::build(source, cold_file.path(), build, show)?;
+    let (cold_file, cold) = hs_image::build_unnamed(source, &args.output, build, show)?;
     let image = open_image(cold_file.path())?;
     let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, true)?;
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
