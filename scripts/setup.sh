@@ -169,16 +169,26 @@ become_root() {
     fi
 }
 
+# Whether apt failed for what passes: another apt at work, as new machines have it, or a mirror that is away for a moment.
+may_pass() {
+    grep -qE 'Could not (get lock|connect|resolve)|Unable to (lock|connect)|Temporary failure|Failed to fetch|timed out' "$1"
+}
+
 apt_get() {
     # What apt prints while it works is long and matters only when it fails.
     log=$(mktemp)
-    if ! $sudo env DEBIAN_FRONTEND=noninteractive apt-get "$@" >"$log" 2>&1; then
-        tail -n 30 "$log" >&2
-        rm -f "$log"
-        echo "setup: 'apt-get $*' failed, see above" >&2
-        return 1
-    fi
+    for pause in 5 20 60 0; do
+        if $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1; then
+            rm -f "$log"
+            return
+        fi
+        if [ "$pause" -eq 0 ] || ! may_pass "$log"; then break; fi
+        sleep "$pause"
+    done
+    tail -n 30 "$log" >&2
     rm -f "$log"
+    echo "setup: 'apt-get $*' failed, see above" >&2
+    return 1
 }
 
 install() {

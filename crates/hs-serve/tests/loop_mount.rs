@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use hs_serve::ServeError;
 use hs_serve::fsmount::{FileSystem, FsMount, FsMountOptions};
@@ -46,6 +47,15 @@ fn loops_of(file: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Waits for what the kernel, or a process that another test is just starting and that has all our files until then, delays.
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !done() {
+        assert!(Instant::now() < end, "not in two minutes: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn a_file_system_is_read_through_loop_and_fuse() {
     if !machine_has(&["mkfs.ext4"]) {
@@ -81,7 +91,7 @@ fn a_file_system_is_read_through_loop_and_fuse() {
         mounted.unmount().unwrap();
         drop(device);
         session.unmount().unwrap();
-        assert_eq!(loops_of(&file), Vec::<PathBuf>::new(), "the loop device is free again");
+        wait_until("the loop device is free again", || loops_of(&file).is_empty());
     }
 }
 
@@ -153,10 +163,16 @@ fn a_device_does_not_keep_the_elevator_of_whoever_had_it_before() {
     let shown = || fs::read_to_string(&setting).unwrap();
     assert!(shown().contains("[mq-deadline]"), "{}", shown());
     drop(first);
-    // Other tests attach devices too; one of us gets this one.
+    // Other tests attach devices too; one of us gets this one, as soon as it is free.
     let mut held = Vec::new();
-    while !shown().contains("[none]") {
-        assert!(held.len() < 32, "{name} still has {}", shown());
-        held.push(attach());
-    }
+    wait_until("somebody else has the device", || {
+        if is_free(&name) && held.len() < 32 {
+            held.push(attach());
+        }
+        shown().contains("[none]")
+    });
+}
+
+fn is_free(name: &str) -> bool {
+    !Path::new("/sys/block").join(name).join("loop/backing_file").exists()
 }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::scene::{Running, Scene, has_tools, machine_has, run, wait_until};
-use crate::service::status_of;
+use crate::service::{server_of, status_of};
 use crate::supervised::kill;
 use crate::web::{NGINX, Nginx, remote, run_remote};
 
@@ -72,7 +72,7 @@ fn the_next_server_goes_on_with_the_filling() {
     let (dir, serving) = mounted(&scene, &address);
     wait_until("something is there", || filled(&dir)["done_bytes"].as_u64() > Some(0));
     // It may have been quicker than this; then the next one finds that all is there.
-    kill(&status_of(&dir)[0]);
+    kill(&server_of(&dir));
     wait_until("all of it is there", || {
         status_of(&dir)
             .first()

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use rustix::process::Signal;
 
@@ -12,6 +13,12 @@ use crate::starts::with_empty_mnt;
 
 /// What a guest needs.
 pub(crate) const GUEST: &[&str] = &["/usr/bin/linux.uml", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
+
+/// The Debian that boots, in the demo's cache, where it is made once for this machine: by one process at a time.
+pub(crate) fn debian() -> &'static str {
+    static MADE: OnceLock<String> = OnceLock::new();
+    MADE.get_or_init(|| run(["demo", "--boot-root"]).ok().stdout.trim().to_owned())
+}
 
 /// The first program of the little guest; words of the kernel's command line are in its environment.
 const INIT: &str = "#!/bin/sh
@@ -388,11 +395,9 @@ fn a_debian_boots_is_recorded_optimised_and_asks_for_less() {
     }
     let scene = Scene::new();
     scene.folder("tmp");
-    // Made once for this machine, in the demo's cache.
-    let made = run(["demo", "--boot-root"]).ok();
     let (image, profile, fast) = (scene.arg("debian.hsi"), scene.arg("boot.hsp"), scene.arg("fast.hsi"));
     // On a full disk, systemd's services cannot make their folders.
-    run(["build", made.stdout.trim(), "-o", &image, "--codec", "zstd:1", "--free", "64M"]).ok();
+    run(["build", debian(), "-o", &image, "--codec", "zstd:1", "--free", "64M"]).ok();
     let recorded = boot(&scene, &image, &["--record", &profile, "--json"]).ok();
     assert_eq!(recorded.json()["profile"], profile.as_str());
     run(["optimize", &image, "-p", &profile, "-o", &fast, "--codec", "zstd:3"]).ok();

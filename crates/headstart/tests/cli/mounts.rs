@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::images::write_profile;
 use crate::scene::{Running, START, Scene, headstart, machine_has, mount, run, wait_until};
-use crate::service::status_of;
+use crate::service::server_of;
 
 /// Unmounts with this command. What another test of this process is about to start has, until it is started, all open files of
 /// this process too, one of that mount perhaps: then it is busy for a moment.
@@ -110,9 +110,7 @@ fn a_mount_under_a_name_that_is_no_text_is_served_and_harms_nobody() {
         Command::new("umount").arg(&other).status().expect("it starts").success()
     });
     assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
-    let of_first = status_of(&dir);
-    assert_eq!(of_first.len(), 1);
-    assert_eq!(of_first[0]["restarts"], 0);
+    assert_eq!(server_of(&dir)["restarts"], 0);
     umount(&dir);
     scene.wait_until_clean();
 }
@@ -199,10 +197,12 @@ fn the_file_system_in_it_is_mounted_and_taken_down_with_it() {
     mount(&scene, &[&image, &dir, "--fs", &tree]).ok();
     umount(&tree);
     scene.wait_until_clean();
-    let loops = fs::read_dir("/sys/block").expect("devices").flatten();
-    let backing = loops.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
-    let ours: Vec<String> = backing.filter(|file| file.contains(&dir)).collect();
-    assert!(ours.is_empty(), "{ours:?}");
+    wait_until("the loop device is free", || {
+        let loops = fs::read_dir("/sys/block").expect("devices").flatten();
+        let mut backing =
+            loops.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+        !backing.any(|file| file.contains(&dir))
+    });
 }
 
 #[test]
@@ -234,7 +234,9 @@ fn a_lab_disk_counts_what_others_read_from_it() {
     assert!(status.success());
     let counted: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
     assert!(counted["store_requests"].as_u64().is_some_and(|requests| requests > 0), "{counted}");
-    assert_eq!(counted["store_bytes"], disk.len());
+    // Each byte once; a kernel that drops pages before they were read, as another test has it do, asks for those again.
+    let bytes = counted["store_bytes"].as_u64().expect("a number");
+    assert!((disk.len() as u64..2 * disk.len() as u64).contains(&bytes), "{counted}");
     // 1 MiB at 25 MB/s, and at least one request of 10 ms.
     assert!(counted["medium_busy_s"].as_f64().is_some_and(|busy| busy >= 0.05), "{counted}");
     scene.wait_until_clean();

@@ -146,7 +146,7 @@ fn qemu_goes_on_after_the_server_was_killed() {
     let image = scene.arg("holed.hsi");
     let serving = serve(&scene, &[&image]);
     let path = scene.arg("socket");
-    let options = format!("driver=nbd,server.type=unix,server.path={path},export=holed,reconnect-delay=30");
+    let options = format!("driver=nbd,server.type=unix,server.path={path},export=holed,reconnect-delay=120");
     let mut qemu = Command::new("qemu-io")
         .args(["-r", "--image-opts", &options])
         .stdin(Stdio::piped())

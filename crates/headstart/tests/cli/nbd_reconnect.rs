@@ -22,7 +22,7 @@ fn a_copy_by_qemu_img_survives_servers_that_are_killed() {
     // Slow enough for the copy to be half done for a while.
     let serving = serve(&scene, &[&image, "--medium", "flat-5ms-2mbs-serial"]);
     let socket = scene.arg("socket");
-    let from = format!("driver=nbd,server.type=unix,server.path={socket},export=disk,reconnect-delay=60");
+    let from = format!("driver=nbd,server.type=unix,server.path={socket},export=disk,reconnect-delay=120");
     let mut copying = Command::new("qemu-img")
         .args(["convert", "--image-opts", "-O", "raw", "-m", "1", &from, &copy])
         .stdin(Stdio::null())
@@ -50,10 +50,11 @@ struct Machine {
 impl Machine {
     fn start(socket: &str, kernel: &str) -> Self {
         let disk = format!(
-            "if=none,id=disk,format=raw,snapshot=on,file.driver=nbd,file.reconnect-delay=60,\
+            "if=none,id=disk,format=raw,snapshot=on,file.driver=nbd,file.reconnect-delay=120,\
              file.server.type=unix,file.server.path={socket},file.export=guest"
         );
-        let words = "root=/dev/nvme0n1 rw console=ttyS0 panic=-1 then=read";
+        // On a machine that has no time for it, its timer does not tick when it looks, and it would give up.
+        let words = "root=/dev/nvme0n1 rw console=ttyS0 panic=-1 no_timer_check then=read";
         let mut qemu = Command::new("qemu-system-x86_64")
             .args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-accel", "tcg"])
             .args(["-cpu", "max", "-m", "160M", "-kernel", kernel, "-append", words])

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::mounts::umount;
 use crate::scene::{Running, START, Scene, machine_has, mount, run, wait_until};
-use crate::service::status_of;
+use crate::service::{server_of, status_of};
 
 /// Kills the server that says this of itself, and waits until it can take no more clients.
 pub(crate) fn kill(status: &Value) {
@@ -53,7 +53,7 @@ fn a_reader_goes_on_when_the_server_is_killed_again_and_again() {
     let disk = scene.image("cold.hsi", 640, 81);
     let dir = scene.folder("dir");
     mount(&scene, &[&scene.arg("cold.hsi"), &dir, "--medium", "flat-10ms-25mbs"]).ok();
-    let mut status = status_of(&dir)[0].clone();
+    let mut status = server_of(&dir);
     let supervisor = status["supervisor"].clone();
     let read = read_in_parts(scene.path("dir/disk.img"), |number| {
         // Sometimes at once, sometimes when the next one serves: both must do.
@@ -80,7 +80,7 @@ fn readers_that_wait_for_the_dead_are_answered_by_the_next() {
     let dir = scene.folder("dir");
     // Each read takes so long that it is under way when the server is killed.
     mount(&scene, &[&scene.arg("cold.hsi"), &dir, "--medium", "flat-300ms-25mbs"]).ok();
-    let status = status_of(&dir)[0].clone();
+    let status = server_of(&dir);
     let readers: Vec<_> = (0..4)
         .map(|number| {
             let file = fs::File::open(scene.path("dir/disk.img")).expect("opened");
@@ -92,7 +92,7 @@ fn readers_that_wait_for_the_dead_are_answered_by_the_next() {
         })
         .collect();
     wait_until("somebody waits", || {
-        status_of(&dir)[0]["store_requests"].as_u64() > status["store_requests"].as_u64()
+        server_of(&dir)["store_requests"].as_u64() > status["store_requests"].as_u64()
     });
     kill(&status);
     for reader in readers {
@@ -223,7 +223,7 @@ fn a_server_that_cannot_be_started_now_is_started_later() {
         links.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|link| link.ends_with("fuse"))
     });
     limit_descriptors(serving.id(), 3);
-    kill(&status_of(&dir)[0]);
+    kill(&server_of(&dir));
     let path = scene.path("dir/disk.img");
     let reader = std::thread::spawn(move || fs::read(path).expect("read"));
     let mut said = Vec::new();
@@ -250,7 +250,7 @@ fn without_an_image_the_supervisor_gives_up_and_clears_away() {
     let dir = scene.folder("dir");
     let mut serving = Running::start(["mount", "-f", &scene.arg("cold.hsi"), &dir]);
     assert!(serving.said().contains("mounted"));
-    let status = status_of(&dir)[0].clone();
+    let status = server_of(&dir);
     fs::remove_file(scene.path("cold.hsi")).expect("removed");
     kill(&status);
     let (ended, _, said) = serving.end();
@@ -298,7 +298,7 @@ fn metrics_are_answered_by_whichever_server_serves() {
     // A read is counted when it has been answered, which is a moment before.
     wait_until("all reads are counted", || line("headstart_demand_bytes_total") >= 320.0 * 4096.0);
     assert_eq!(line("headstart_restarts_total"), 0.0);
-    kill(&status_of(&dir)[0]);
+    kill(&server_of(&dir));
     assert_eq!(line("headstart_restarts_total"), 1.0, "whoever asks waits for the next server");
     assert!(get(&address, "/").starts_with("HTTP/1.0 404") || get(&address, "/").starts_with("HTTP/1.1 404"));
     serving.signal(Signal::TERM);

@@ -5,13 +5,13 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::boots::{GUEST, boot};
+use crate::boots::{GUEST, boot, debian};
 use crate::install;
 use crate::scene::{Scene, has_tools, machine_has, run};
 
-/// What the guest does once it is up. Each line that it prints is judged by the test; `wait_for` tries for a minute.
+/// What the guest does once it is up. Each line that it prints is judged by the test; `wait_for` tries for five minutes.
 const SCRIPT: &str = r#"#!/bin/sh
-wait_for() { for _ in $(seq 600); do "$@" && return; busybox sleep 0.1; done; echo "in vain: $*"; }
+wait_for() { for _ in $(seq 3000); do "$@" && return; busybox sleep 0.1; done; echo "in vain: $*"; }
 is() { [ "$(eval "$1")" = "$2" ]; }
 main() { systemctl show -P MainPID "$1"; }
 server() { headstart status --json "$1" | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p'; }
@@ -86,9 +86,8 @@ fn module(name: &str) -> Option<PathBuf> {
 
 /// A Debian with the program installed, as `make install` does it, and its services configured.
 fn image_with_services(scene: &Scene, modules: [PathBuf; 2]) -> String {
-    let made = run(["demo", "--boot-root"]).ok();
     let root = scene.path("root");
-    tool("cp", &["-a".as_ref(), made.stdout.trim().as_ref(), root.as_ref()]);
+    tool("cp", &["-a".as_ref(), debian().as_ref(), root.as_ref()]);
     install::make("install", "/usr/local", &scene.arg("root"));
     tool("strip", &[root.join("usr/local/bin/headstart").as_ref()]);
     let numbers: String = (0..200_000).map(|number| format!("{number}\n")).collect();
@@ -144,7 +143,7 @@ fn services_of_a_real_systemd_mount_serve_and_are_started_again() {
         "--ready",
         "^all said|Failed to start try-services",
         "--ready-timeout",
-        "300",
+        "1200",
         "--console",
         &console,
     ];

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
 use hs_units::Prng;
@@ -373,7 +373,13 @@ fn somebody_else_may_unmount() {
         return;
     }
     let mounted = Mounted::new(Behaviour::Pieces(4096), SessionOptions::default());
-    rustix::mount::unmount(mounted.directory.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+    // What another test is just starting has all files of this process, those of the mount among them, and keeps it busy.
+    let end = Instant::now() + Duration::from_secs(120);
+    let unmount = || rustix::mount::unmount(mounted.directory.path(), rustix::mount::UnmountFlags::empty());
+    while let Err(error) = unmount() {
+        assert!(error == rustix::io::Errno::BUSY && Instant::now() < end, "{error}");
+        thread::sleep(Duration::from_millis(5));
+    }
     mounted.session.wait();
     mounted.session.unmount().unwrap();
 }

@@ -244,6 +244,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
     use super::*;
 
     #[test]
@@ -264,12 +266,21 @@ mod tests {
         }
     }
 
+    /// The file of a socket at which nobody listens. Nobody ever has: what another test is just starting would have the
+    /// listening socket too, until it is started.
+    fn dead_socket(path: &Path) {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);
+        let address = SocketAddrUnix::new(path).expect("short");
+        socket.and_then(|socket| rustix::net::bind(&socket, &address)).expect("bound");
+    }
+
     #[test]
     fn a_dead_servers_socket_is_taken_over_and_nothing_else() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a b");
         let address = NbdAddress::Unix(path.clone());
-        drop(UnixListener::bind(&path).expect("bound"));
+        dead_socket(&path);
         let listener = Listener::all(&address).expect("taken over");
         assert!(listener[0].uri("x y", false).ends_with("/a%20b"), "{}", listener[0].uri("x y", false));
         assert!(listener[0].uri("x y", false).starts_with("nbd+unix:///x%20y?socket=/"));

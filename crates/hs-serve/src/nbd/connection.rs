@@ -150,6 +150,12 @@ impl Connection {
     /// Serves the client until it or the server ends.
     pub(super) fn run(&mut self) -> Why {
         let mut input = vec![0; INPUT_BYTES];
+        // Whoever comes is greeted, also when this thread is let on so late that his time is over.
+        if let Some(greeting) = self.protocol.poll()
+            && let Err(why) = self.handle(greeting)
+        {
+            return why;
+        }
         loop {
             let seen = self.outgoing.changes();
             self.outgoing.flush();

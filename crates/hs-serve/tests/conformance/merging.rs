@@ -24,7 +24,7 @@ const OCCUPYING: [usize; 2] = [10, 20];
 const ASKED: std::ops::Range<usize> = 40..64;
 const WINDOWS: usize = 80;
 /// For what happens soon or never.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Scene {
     folder: tempfile::TempDir,
@@ -119,7 +119,7 @@ fn wait_for(shown: &Shown, count: usize, counts: impl Fn(&Event) -> bool) {
     let seen =
         || shown.disk().reader().queue_events(1024).iter().filter(|recorded| counts(&recorded.event)).count();
     while seen() < count {
-        assert!(Instant::now() < end, "{} of {count} in a minute", seen());
+        assert!(Instant::now() < end, "{} of {count} in two minutes", seen());
         std::thread::yield_now();
     }
 }

@@ -29,7 +29,7 @@ const FILE_BYTES: usize = 64 << 10;
 /// Chunks that have come for sure: they are in the request that opens the image, which brings 1 MiB.
 const COME: u32 = 10;
 /// For what happens soon or never.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 fn name(file: usize) -> String {
     format!("file-{file:03}")

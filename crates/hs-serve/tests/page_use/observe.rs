@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 
 use hs_serve::fuse::{Disk, Reply, Session, SessionOptions};
 use hs_serve::loopdev::{LoopDevice, LoopOptions};
@@ -23,6 +24,8 @@ use crate::scene::{self, Scene};
 use crate::support::{machine_has, noise};
 
 const FILE_PAGES: u32 = 64;
+/// For what happens soon or never.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The observer, or a skip that is said aloud; where CI runs it, a failure.
 fn started(observer: Result<Observer, NotObserved>) -> Option<Observer> {
@@ -74,11 +77,13 @@ fn will_need(path: &Path) -> Prefetched {
             mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), 0).unwrap();
         let mut cached = [0_u8; FILE_PAGES as usize];
         // Somebody else on the machine may drop its caches just then: then it is asked again.
-        for _ in 0..10_000 {
+        let end = Instant::now() + PATIENCE;
+        loop {
             assert_eq!(libc::mincore(address, bytes, cached.as_mut_ptr()), 0);
             if cached.iter().all(|byte| byte & 1 == 1) {
                 break;
             }
+            assert!(Instant::now() < end, "the pages of {} do not come", path.display());
             rustix::fs::fadvise(&file, 0, None, Advice::WillNeed).unwrap();
             std::thread::yield_now();
         }
@@ -291,7 +296,9 @@ fn a_read_that_waits_is_late() {
     // The reader is in its read when the kernel says that it waits for nothing but a page.
     let status = format!("/proc/{}/syscall", reader.id());
     let reading = format!("{} 0x0 ", libc::SYS_read);
+    let end = Instant::now() + PATIENCE;
     while !is_waiting(&status, &reading) {
+        assert!(Instant::now() < end, "dd does not wait: {:?}", fs::read_to_string(&status));
         std::thread::yield_now();
     }
     let arrived = now();
