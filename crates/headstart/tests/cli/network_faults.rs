@@ -122,9 +122,10 @@ fn boot_from(scene: &Scene, url: &str, flags: &[&str]) -> Ran {
     command.env("TMPDIR", scene.path("tmp")).output().expect("the program starts").into()
 }
 
-/// What the console says of files.
+/// What the console says of files, in whole lines: a guest may be ended in the middle of one.
 fn sums(said: &str) -> Vec<String> {
     let said = said.replace('\r', "");
+    let said = said.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let of_files = |line: &&str| line.contains("  /") || line.starts_with("lost ");
     said.lines().filter(of_files).map(str::to_owned).collect()
 }
