@@ -8,33 +8,58 @@ use hs_units::Nanos;
 /// outlier does not.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MediumEstimate {
-    latency_ns: Option<f64>,
+    latency: Option<Opening>,
     bytes_per_ns: Option<f64>,
     jump_ns: Option<f64>,
-    gap_ns: Option<f64>,
+    gap: Option<Opening>,
+}
+
+/// How long requests take until their first piece is there, and how large that is.
+#[derive(Clone, Copy, Debug)]
+struct Opening {
+    ns: f64,
+    bytes: f64,
+}
+
+impl Opening {
+    fn time(self) -> Nanos {
+        Nanos(self.ns as u64)
+    }
 }
 
 /// Requests shorter than this say nothing certain about the rate.
 const MIN_RATE_SAMPLE_BYTES: u64 = 64 * 1024;
 
 impl MediumEstimate {
-    /// Learns from a request that found the medium idle: when it was asked, when its first byte came.
-    pub fn observe_latency(&mut self, asked: Nanos, first_byte: Nanos) {
-        blend(&mut self.latency_ns, first_byte.saturating_sub(asked).0 as f64);
+    /// Learns from a request that found the medium idle: when it was asked, when its first byte came, and how many bytes with it.
+    pub fn observe_latency(&mut self, asked: Nanos, first_byte: Nanos, bytes: u64) {
+        blend_opening(&mut self.latency, first_byte.saturating_sub(asked), bytes);
     }
 
-    /// Learns from a request that went on where the one before ended, with nothing in between: what it cost besides its bytes.
-    pub fn observe_gap(&mut self, gap: Nanos) {
-        blend(&mut self.gap_ns, gap.0 as f64);
+    /// Learns from a request that went on where the one before ended, with nothing in between: how long after that its first byte came,
+    /// and how many bytes with it.
+    pub fn observe_gap(&mut self, gap: Nanos, bytes: u64) {
+        blend_opening(&mut self.gap, gap, bytes);
     }
 
-    /// What a request costs besides its bytes when it goes on where the one before ended; `None` before the first such.
+    /// What a request that goes on where the one before ended takes until its first piece is there; `None` before the first such.
     #[must_use]
     pub fn gap(&self) -> Option<Nanos> {
-        self.gap_ns.map(|gap| Nanos(gap as u64))
+        self.gap.map(Opening::time)
     }
 
-    /// Learns from an answered request: when its first byte came, when its last.
+    /// Whether a request that goes on where the one before ended yet costs more than half of what one does that finds the medium idle,
+    /// the transfer of their first pieces apart: on a slow disc a piece of 64 KiB takes longer than everything else.
+    #[must_use]
+    pub fn gap_is_dear(&self) -> bool {
+        let cost = |opening: Opening| match self.bytes_per_ns {
+            Some(rate) => (opening.ns - opening.bytes / rate).max(0.0),
+            None => opening.ns,
+        };
+        self.gap.is_some_and(|gap| cost(gap) > self.latency.map_or(0.0, cost) / 2.0)
+    }
+
+    /// Learns from an answered request: when its first byte came, when its last, and how many bytes after the former.
     pub fn observe_rate(&mut self, first_byte: Nanos, done: Nanos, bytes: u64) {
         let transfer = done.saturating_sub(first_byte);
         if bytes >= MIN_RATE_SAMPLE_BYTES && transfer > Nanos::ZERO {
@@ -62,10 +87,10 @@ impl MediumEstimate {
         self.jump_ns.map(|jump| Nanos(jump as u64))
     }
 
-    /// Time from asking to the first byte; zero before the first observation.
+    /// Time from asking to the first piece; zero before the first observation.
     #[must_use]
     pub fn latency(&self) -> Nanos {
-        Nanos(self.latency_ns.unwrap_or(0.0) as u64)
+        self.latency.map(Opening::time).unwrap_or_default()
     }
 
     /// Time to transfer `bytes`; `None` before the rate is known.
@@ -81,8 +106,19 @@ impl MediumEstimate {
     }
 }
 
+fn blend_opening(estimate: &mut Option<Opening>, time: Nanos, bytes: u64) {
+    *estimate = Some(Opening {
+        ns: blended(estimate.map(|opening| opening.ns), time.0 as f64),
+        bytes: blended(estimate.map(|opening| opening.bytes), bytes as f64),
+    });
+}
+
 fn blend(estimate: &mut Option<f64>, sample: f64) {
-    *estimate = Some(estimate.map_or(sample, |old| old * 0.75 + sample * 0.25));
+    *estimate = Some(blended(*estimate, sample));
+}
+
+fn blended(estimate: Option<f64>, sample: f64) -> f64 {
+    estimate.map_or(sample, |old| old * 0.75 + sample * 0.25)
 }
 
 #[cfg(test)]
@@ -94,7 +130,7 @@ mod tests {
         let mut estimate = MediumEstimate::default();
         assert_eq!(estimate.transfer(1), None);
         for _ in 0..3 {
-            estimate.observe_latency(Nanos(0), Nanos::from_millis(10));
+            estimate.observe_latency(Nanos(0), Nanos::from_millis(10), 0);
             estimate.observe_rate(Nanos::from_millis(10), Nanos::from_millis(50), 1_000_000);
         }
         assert_eq!(estimate.latency(), Nanos::from_millis(10));
@@ -102,5 +138,21 @@ mod tests {
         assert_eq!(estimate.jump(), None);
         estimate.observe_jump(Nanos::from_millis(94), 100_000);
         assert_eq!(estimate.jump(), Some(Nanos::from_millis(90)));
+    }
+
+    #[test]
+    fn what_the_first_piece_takes_to_come_is_no_price_of_a_request() {
+        let millis = Nanos::from_millis;
+        // 64 KB a piece at 4 MB/s are 16 ms; a request from rest costs 12 ms, and one that goes on 1 ms or as much.
+        for (goes_on, is_dear) in [(1, false), (12, true)] {
+            let mut estimate = MediumEstimate::default();
+            assert!(!estimate.gap_is_dear());
+            estimate.observe_latency(millis(0), millis(12 + 16), 64_000);
+            estimate.observe_rate(millis(28), millis(128), 400_000);
+            for _ in 0..5 {
+                estimate.observe_gap(millis(goes_on + 16), 64_000);
+                assert_eq!(estimate.gap_is_dear(), is_dear, "{goes_on} ms");
+            }
+        }
     }
 }

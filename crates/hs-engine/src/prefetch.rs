@@ -228,11 +228,12 @@ impl Prefetch {
         }
     }
 
-    /// A prefetch request's first byte came.
-    pub fn handle_first_byte(&mut self, now: Nanos, id: RequestId) {
+    /// A prefetch request's first byte came, and with it the first `bytes`: media hand out pieces.
+    pub fn handle_first_byte(&mut self, now: Nanos, id: RequestId, bytes: u64) {
         let Some(request) = self.in_flight.iter_mut().find(|request| request.id == id) else { return };
         if request.first_byte.is_none() {
             request.first_byte = Some(now);
+            request.first_bytes = bytes;
             let (asked, queued) = (request.asked, request.queued);
             let undisturbed = self.last_done.is_some_and(|done| done > self.disturbed);
             if queued {
@@ -240,12 +241,12 @@ impl Prefetch {
                 if let Some(done) =
                     self.last_done.filter(|done| undisturbed && asked <= *done && self.in_flight.len() == 1)
                 {
-                    self.estimate.observe_gap(now.saturating_sub(done));
+                    self.estimate.observe_gap(now.saturating_sub(done), bytes);
                 }
             } else {
-                self.estimate.observe_latency(asked, now);
+                self.estimate.observe_latency(asked, now, bytes);
                 if undisturbed {
-                    self.estimate.observe_gap(now.saturating_sub(asked));
+                    self.estimate.observe_gap(now.saturating_sub(asked), bytes);
                 }
             }
         }
@@ -314,7 +315,7 @@ impl Prefetch {
             Some(bytes) => {
                 self.last_done = Some(now);
                 let first_byte = request.first_byte.unwrap_or(now);
-                self.estimate.observe_rate(first_byte, now, bytes);
+                self.estimate.observe_rate(first_byte, now, bytes.saturating_sub(request.first_bytes));
                 self.remember(request.asked, now);
             }
             None => self.end(EndReason::Failed),
@@ -549,6 +550,7 @@ impl Prefetch {
             asked,
             queued,
             first_byte: None,
+            first_bytes: 0,
             seen: None,
         });
         id

@@ -34,6 +34,8 @@ pub struct Head {
     pub asked: Instant,
     /// When its first bytes came.
     pub first_byte: Instant,
+    /// How many these were.
+    pub first_bytes: u64,
     /// Bytes that it brings before those of the chunks.
     pub bytes_before: u64,
     /// What the request still brings, in order; ends with [`HeadMessage::Finished`].
@@ -55,18 +57,19 @@ struct Begun {
     chunks: u32,
     asked: Instant,
     first_byte: Instant,
+    first_bytes: u64,
     bytes_before: u64,
 }
 
 impl Begun {
     /// One that brings no chunks.
     fn nothing(asked: Instant) -> Self {
-        Self { chunks: 0, asked, first_byte: Instant::now(), bytes_before: 0 }
+        Self { chunks: 0, asked, first_byte: Instant::now(), first_bytes: 0, bytes_before: 0 }
     }
 
     fn head(self, messages: Receiver<HeadMessage>) -> Head {
-        let Self { chunks, asked, first_byte, bytes_before } = self;
-        Head { chunks, asked, first_byte, bytes_before, messages }
+        let Self { chunks, asked, first_byte, first_bytes, bytes_before } = self;
+        Head { chunks, asked, first_byte, first_bytes, bytes_before, messages }
     }
 }
 
@@ -136,7 +139,8 @@ struct Parser<'a> {
     /// Where in the file the request began.
     origin: u64,
     asked: Instant,
-    first_byte: Option<Instant>,
+    /// When the first bytes came, and how many.
+    first: Option<(Instant, u64)>,
     bytes: u64,
 }
 
@@ -159,7 +163,7 @@ fn request(
         stage: Stage::Tables,
         origin: 0,
         asked,
-        first_byte: None,
+        first: None,
         bytes: 0,
     };
     let mut outcome = parser.stream();
@@ -197,12 +201,12 @@ impl Parser<'_> {
         self.stage = Stage::Tables;
         self.origin = origin;
         self.asked = Instant::now();
-        self.first_byte = None;
+        self.first = None;
         self.bytes = 0;
     }
 
     fn push(&mut self, piece: &[u8]) -> ControlFlow<()> {
-        self.first_byte.get_or_insert_with(Instant::now);
+        self.first.get_or_insert_with(|| (Instant::now(), piece.len() as u64));
         self.bytes += piece.len() as u64;
         match &mut self.stage {
             Stage::Elsewhere(_) => ControlFlow::Break(()),
@@ -293,8 +297,8 @@ impl Parser<'_> {
 
     fn announce(&mut self, hot: Option<HotMap>, chunks: u32, bytes_before: u64) {
         let superblock = Box::new(self.superblock.clone().expect("the superblock comes before its tables"));
-        let first_byte = self.first_byte.unwrap_or_else(Instant::now);
-        let head = Begun { chunks, asked: self.asked, first_byte, bytes_before };
+        let (first_byte, first_bytes) = self.first.unwrap_or_else(|| (Instant::now(), 0));
+        let head = Begun { chunks, asked: self.asked, first_byte, first_bytes, bytes_before };
         let _ = self.opened.send(Opened::Tables { superblock, hot, head });
     }
 

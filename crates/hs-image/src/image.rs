@@ -17,8 +17,8 @@ use crate::{Head, ImageError, OpenOptions, SUPERBLOCK_BYTES};
 /// What [`Image::stream_hot`] hands over.
 #[derive(Debug)]
 pub enum StreamEvent<'a> {
-    /// The first bytes came.
-    FirstByte,
+    /// The first bytes came, so many of them.
+    FirstBytes(u64),
     /// All stored bytes of this chunk came; they are not verified yet.
     Chunk(u32, &'a [u8]),
 }
@@ -359,7 +359,7 @@ impl Image {
     ) -> Result<(), ImageError> {
         kept_chunks::stream(&*self.store, self.cache.as_deref(), Keeps::Stream, places, &mut |event| {
             match event {
-                StreamEvent::FirstByte => ControlFlow::Continue(()),
+                StreamEvent::FirstBytes(_) => ControlFlow::Continue(()),
                 StreamEvent::Chunk(number, stored) => sink(number, stored),
             }
         })?;
@@ -456,8 +456,8 @@ impl Image {
                 &places,
                 &mut |event| {
                     let flow = match event {
-                        StreamEvent::FirstByte if bytes > 0 => ControlFlow::Continue(()),
-                        StreamEvent::FirstByte => sink(StreamEvent::FirstByte),
+                        StreamEvent::FirstBytes(_) if bytes > 0 => ControlFlow::Continue(()),
+                        StreamEvent::FirstBytes(_) => sink(event),
                         StreamEvent::Chunk(number, stored) => {
                             bytes += stored.len() as u64;
                             sink(StreamEvent::Chunk(next + number, stored))

@@ -74,7 +74,7 @@ pub(crate) fn stream(
     let mut next = 0;
     while next < places.len() {
         if let Some(stored) = cache.and_then(|cache| places[next].kept(cache)) {
-            if sink(StreamEvent::FirstByte).is_break()
+            if sink(StreamEvent::FirstBytes(stored.len() as u64)).is_break()
                 || sink(StreamEvent::Chunk(next as u32, &stored)).is_break()
             {
                 return Ok(());
@@ -106,7 +106,7 @@ fn fetch(
     let mut is_first = true;
     let mut flow = ControlFlow::Continue(());
     store.stream(ByteRange::new(start, end - start), &mut |piece| {
-        if std::mem::take(&mut is_first) && sink(StreamEvent::FirstByte).is_break() {
+        if std::mem::take(&mut is_first) && sink(StreamEvent::FirstBytes(piece.len() as u64)).is_break() {
             flow = ControlFlow::Break(());
             return flow;
         }

@@ -133,7 +133,7 @@ impl Stream {
     /// The first byte of something came.
     pub(crate) fn handle_first_byte(&mut self, io: &mut Io, requests: &[usize]) {
         for part in self.under_way.iter().filter(|part| requests.contains(&part.request)) {
-            self.policy.handle_first_byte(io.now(), part.id);
+            self.policy.handle_first_byte(io.now(), part.id, 0);
             let sent = io.sent_for(part.request);
             for chunk in part.chunks.clone() {
                 let end = self.before + u64::from(chunk + 1) * self.chunk_bytes - sent.dispatch.range.offset;

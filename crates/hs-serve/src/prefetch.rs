@@ -175,7 +175,7 @@ impl Driver {
         if let Some(head) = head.filter(|head| head.chunks > 0 && self.is_enabled()) {
             let mut engine = self.engine.lock();
             let id = engine.handle_head(self.at(head.asked), head.chunks, head.bytes_before);
-            engine.handle_first_byte(self.at(head.first_byte), id);
+            engine.handle_first_byte(self.at(head.first_byte), id, head.first_bytes);
             self.stream_log.lock().begin(self.at(head.first_byte));
             drop(engine);
             let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_tx.clone());
@@ -358,10 +358,10 @@ impl Driver {
             let mut bytes = 0;
             let outcome = reader.image().stream_hot(run.clone(), &mut |event| {
                 match event {
-                    StreamEvent::FirstByte => {
+                    StreamEvent::FirstBytes(first) => {
                         let now = self.now();
                         self.stream_log.lock().begin(now);
-                        self.engine.lock().handle_first_byte(now, id);
+                        self.engine.lock().handle_first_byte(now, id, first);
                     }
                     StreamEvent::Chunk(chunk, piece) => {
                         next = chunk + 1;

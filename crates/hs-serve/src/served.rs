@@ -68,7 +68,7 @@ impl Default for ServeConfig {
             image: OpenOptions::default(),
             prefetching: Prefetching::default(),
             prefetch: PrefetchConfig::default(),
-            markers: false,
+            markers: true,
             reader: ReaderOptions::default(),
             cache_grows: false,
             disk_read_ahead_kib: 128,

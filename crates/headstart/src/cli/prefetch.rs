@@ -47,8 +47,8 @@ pub(crate) struct PrefetchLimits {
     #[arg(long, value_enum, value_name = "HOW", default_value = "by-cost", hide_short_help = true)]
     pub late: LateMode,
     /// Keep a block of some prefetched chunks from the kernel's page cache, so that their use is seen and prefetch stands back where there
-    /// is none. A boot from a slow disc pays for it.
-    #[arg(long, value_enum, value_name = "on|off", default_value = "off", hide_short_help = true)]
+    /// is none.
+    #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_short_help = true)]
     pub markers: Switch,
     /// How fast: full, auto (so that everything comes a second before the recorded start needs it, and others have the
     /// rest), or so many bytes a second.

@@ -18,6 +18,8 @@ pub(super) struct InFlight {
     /// Asked while another was under way: its first byte says nothing of the medium's latency.
     pub(super) queued: bool,
     pub(super) first_byte: Option<Nanos>,
+    /// What had come by then.
+    pub(super) first_bytes: u64,
     /// When so many stored bytes of it had come.
     pub(super) seen: Option<(Nanos, u64)>,
 }

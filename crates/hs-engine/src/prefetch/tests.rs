@@ -17,7 +17,7 @@ fn run_to_end(prefetch: &mut Prefetch) -> Vec<Range<u32>> {
         match prefetch.poll(now) {
             Next::Request(id, run) => {
                 now += Nanos::from_millis(10);
-                prefetch.handle_first_byte(now, id);
+                prefetch.handle_first_byte(now, id, 0);
                 let bytes = u64::from(run.end - run.start) * 100_000;
                 now += Nanos(bytes * 40);
                 for chunk in run.clone() {
@@ -62,7 +62,7 @@ fn the_budget_holds_requests_back_until_chunks_are_released() {
     let Next::Request(first, run) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
     assert_eq!(run, 0..2);
     // Half of it took 2 ms, so it is nearly done: time for the next.
-    prefetch.handle_first_byte(Nanos::from_millis(1), first);
+    prefetch.handle_first_byte(Nanos::from_millis(1), first, 0);
     prefetch.handle_progress(Nanos::from_millis(3), first, 0);
     let Next::Request(second, run) = prefetch.poll(Nanos::from_millis(3)) else { panic!("a request") };
     assert_eq!(run, 2..3);
@@ -94,7 +94,7 @@ fn a_doubted_profile_fills_only_the_pauses() {
 fn a_medium_that_sends_by_itself_is_asked_for_one_thing_at_a_time() {
     let mut prefetch = Prefetch::new(PrefetchConfig { most_under_way: 1, ..config() }, vec![CHUNK; 100]);
     let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
-    prefetch.handle_first_byte(Nanos::from_millis(10), id);
+    prefetch.handle_first_byte(Nanos::from_millis(10), id, 0);
     prefetch.handle_arrived(0);
     assert!(!matches!(prefetch.poll(Nanos::from_millis(12)), Next::Request(..)), "the first is under way");
     prefetch.handle_arrived(1);
@@ -106,7 +106,7 @@ fn a_medium_that_sends_by_itself_is_asked_for_one_thing_at_a_time() {
 fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
     let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
-    prefetch.handle_first_byte(Nanos::from_millis(10), id);
+    prefetch.handle_first_byte(Nanos::from_millis(10), id, 0);
     prefetch.handle_arrived(0);
     prefetch.handle_arrived(1);
     prefetch.handle_finished(Nanos::from_millis(18), id, Some(200_000));
@@ -131,10 +131,10 @@ fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
 fn a_seek_is_told_from_waiting_for_the_medium() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
     let Next::Request(first, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
-    prefetch.handle_first_byte(Nanos::from_millis(10), first);
+    prefetch.handle_first_byte(Nanos::from_millis(10), first, 0);
     prefetch.handle_finished(Nanos::from_millis(18), first, Some(200_000));
     let Next::Request(second, _) = prefetch.poll(Nanos::from_millis(18)) else { panic!("a request") };
-    prefetch.handle_first_byte(Nanos::from_millis(28), second);
+    prefetch.handle_first_byte(Nanos::from_millis(28), second, 0);
     prefetch.handle_finished(Nanos::from_millis(44), second, Some(400_000));
     // Two fetches, asked for while the second request was under way: one after the other, 50 ms each.
     prefetch.handle_fetched(Nanos::from_millis(20), Nanos::from_millis(94), 25_000);
@@ -158,7 +158,7 @@ fn the_next_request_comes_one_latency_before_the_end_of_the_last() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
     let head = prefetch.handle_head(Nanos::ZERO, 10, 0);
     assert_eq!(prefetch.poll(Nanos::ZERO), Next::Wait, "nothing is known of the medium");
-    prefetch.handle_first_byte(Nanos::from_millis(10), head);
+    prefetch.handle_first_byte(Nanos::from_millis(10), head, 0);
     prefetch.handle_progress(Nanos::from_millis(14), head, 0);
     // Ten chunks of 4 ms from 10 ms on: done at 50, less 10 ms of latency and the margin.
     assert_eq!(
@@ -185,7 +185,7 @@ fn requests_stay_small_where_the_medium_overlaps_them() {
                     if let Some((id, run, done)) = under_way.take() {
                         prefetch.handle_finished(done, id, Some(u64::from(run.end - run.start) * 100_000));
                     }
-                    prefetch.handle_first_byte(first_byte, id);
+                    prefetch.handle_first_byte(first_byte, id, 0);
                     prefetch.handle_progress(first_byte + Nanos::from_millis(4), id, run.start);
                     free = first_byte + Nanos(u64::from(run.end - run.start) * 4_000_000);
                     now = first_byte + Nanos::from_millis(4);
@@ -203,7 +203,7 @@ fn requests_stay_small_where_the_medium_overlaps_them() {
 /// Brings the next request's chunks at once, and returns them.
 fn bring(prefetch: &mut Prefetch, now: Nanos) -> Option<Range<u32>> {
     let Next::Request(id, run) = prefetch.poll(now) else { return None };
-    prefetch.handle_first_byte(now, id);
+    prefetch.handle_first_byte(now, id, 0);
     run.clone().for_each(|chunk| prefetch.handle_arrived(chunk));
     prefetch.handle_finished(now + Nanos::from_millis(4), id, Some(u64::from(run.end - run.start) * 100_000));
     Some(run)
@@ -310,7 +310,7 @@ fn run_serial(prefetch: &mut Prefetch, gap: Nanos, miss: Option<Nanos>) -> Vec<u
         let Some((id, run, first_byte, done)) = pending.pop_front() else {
             panic!("{next:?} with nothing under way")
         };
-        prefetch.handle_first_byte(first_byte.max(now), id);
+        prefetch.handle_first_byte(first_byte.max(now), id, 0);
         // What the policy does while the bytes come.
         let mut asked = None;
         match prefetch.poll(first_byte.max(now)) {
@@ -395,7 +395,7 @@ fn asked_by(prefetch: &mut Prefetch, until: Nanos) -> u32 {
         match prefetch.poll(now) {
             Next::Request(id, run) => {
                 asked = run.end;
-                prefetch.handle_first_byte(now, id);
+                prefetch.handle_first_byte(now, id, 0);
                 for chunk in run {
                     prefetch.handle_progress(now, id, chunk);
                     prefetch.handle_arrived(chunk);
@@ -440,7 +440,7 @@ fn what_comes_after_its_deadline_is_overdue_and_a_program_that_is_further_has_ea
     prefetch.set_deadlines(Nanos::ZERO, [0, 100, 200, 300].map(millis).into());
     let Next::Request(id, chunks) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
     assert_eq!(chunks, 0..4);
-    prefetch.handle_first_byte(millis(10), id);
+    prefetch.handle_first_byte(millis(10), id, 0);
     // The first was needed at once, the second comes in time.
     prefetch.handle_progress(millis(20), id, 0);
     prefetch.handle_progress(millis(90), id, 1);
@@ -457,7 +457,7 @@ fn neighbours_take_no_longer_than_the_request_that_they_may_save() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
     assert_eq!(prefetch.most_neighbour_bytes(), None, "nothing is known");
     let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
-    prefetch.handle_first_byte(Nanos::from_millis(10), id);
+    prefetch.handle_first_byte(Nanos::from_millis(10), id, 0);
     prefetch.handle_finished(Nanos::from_millis(210), id, Some(200_000));
     assert_eq!(prefetch.most_neighbour_bytes(), None, "requests cost nobody else anything");
     // 1,000 bytes a millisecond.
@@ -472,7 +472,7 @@ fn neighbours_are_few_until_the_profile_is_doubted() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 50]);
     prefetch.config.request_price = Nanos::from_millis(50);
     let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
-    prefetch.handle_first_byte(Nanos::from_millis(10), id);
+    prefetch.handle_first_byte(Nanos::from_millis(10), id, 0);
     prefetch.handle_finished(Nanos::from_millis(210), id, Some(200_000));
     let hot_bytes = 50 * u64::from(CHUNK.stored_bytes);
     assert_eq!(prefetch.most_neighbour_bytes(), Some(hot_bytes / 8 / TRUSTED_MISSES));

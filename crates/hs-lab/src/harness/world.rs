@@ -390,7 +390,7 @@ impl World {
         let tags: Vec<u64> = self.queue.tags(dispatch.id).map(|tag| tag.0).collect();
         for tag in tags {
             if let Some(Purpose::Stream(id, _)) = self.purposes.get(&tag) {
-                self.policy.handle_first_byte(self.now, *id);
+                self.policy.handle_first_byte(self.now, *id, 0);
             }
         }
     }

@@ -49,8 +49,8 @@ enum Place {
 /// Something that happens later.
 #[derive(Clone, Copy, Debug)]
 enum Later {
-    /// The first piece of a request has come.
-    First(usize),
+    /// The first piece of a request has come, of so many bytes.
+    First(usize, u64),
     /// The stored bytes of a piece have come with this request.
     Came(usize, Key),
     /// A piece is decompressed.
@@ -446,7 +446,8 @@ impl<'a> Served<'a> {
         let Some(job) = self.jobs.get(&request).cloned() else { return };
         let sent = io.sent_for(request);
         let origin = sent.dispatch.range.offset;
-        self.plan_arrival(io, request, origin + 1, Later::First(request));
+        let first_bytes = PIECE_BYTES.min(sent.dispatch.range.len);
+        self.plan_arrival(io, request, origin + 1, Later::First(request, first_bytes));
         match job {
             Job::Opening { chunks } => {
                 let tables = self.layout.tables.end().max(origin + BLOCK_BYTES.min(sent.dispatch.range.len));
@@ -525,9 +526,9 @@ impl<'a> Served<'a> {
         let news = match what {
             Later::Opened => News::Opened,
             Later::Turn => News::Nothing,
-            Later::First(request) => {
+            Later::First(request, bytes) => {
                 if let Some(Job::Stream { id, .. }) = self.jobs.get(&request) {
-                    self.policy.handle_first_byte(io.now(), *id);
+                    self.policy.handle_first_byte(io.now(), *id, bytes);
                 }
                 News::Nothing
             }

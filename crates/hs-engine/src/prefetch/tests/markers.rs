@@ -40,6 +40,41 @@ fn fewer_chunks_are_marked_while_all_is_well_than_where_there_are_doubts() {
     assert_eq!(deliver(&mut prefetch, NOW, 25..30), [25, 26, 27, 28, 29]);
 }
 
+/// A stream that is used, on a medium that takes so long for a chunk, and so long for a request beside 10 ms from rest.
+fn used_on(a_chunk: Nanos, goes_on: Nanos) -> Prefetch {
+    let mut prefetch = stream(true);
+    prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(10), 0);
+    prefetch.estimate.observe_rate(Nanos::ZERO, a_chunk, u64::from(CHUNK.stored_bytes));
+    prefetch.estimate.observe_gap(goes_on, 0);
+    prefetch.handle_used();
+    prefetch
+}
+
+#[test]
+fn markers_are_as_far_apart_as_the_medium_is_fast() {
+    let micros = |micros: u64| Nanos(micros * 1_000);
+    // What a chunk takes, what a request that goes on costs, and how many chunks have one marker: 30 ms, 2 to 16 chunks.
+    let media = [
+        ("fast", micros(100), micros(100), 16),
+        ("nearly as fast", micros(1_900), micros(100), 15),
+        ("in between", micros(4_000), micros(100), 7),
+        ("slow", micros(15_500), micros(100), 2),
+        ("slower", micros(400_000), micros(100), 2),
+        ("fast and dear", micros(100), micros(10_000), 2),
+        ("in between and dear", micros(4_000), micros(6_000), 2),
+    ];
+    for (medium, a_chunk, goes_on, apart) in media {
+        let mut prefetch = used_on(a_chunk, goes_on);
+        let marked = deliver(&mut prefetch, NOW, 0..200);
+        let expected: Vec<u32> = (0..200).step_by(apart).collect();
+        assert_eq!(marked, expected, "{medium}");
+    }
+    // Or as the configuration says.
+    let mut prefetch = used_on(micros(4_000), micros(100));
+    prefetch.config.markers_apart = micros(48_000);
+    assert_eq!(deliver(&mut prefetch, NOW, 0..30), [0, 12, 24]);
+}
+
 #[test]
 fn nothing_is_marked_where_nobody_looks_or_everything_was_asked_for() {
     assert_eq!(deliver(&mut stream(false), NOW, 0..40), []);

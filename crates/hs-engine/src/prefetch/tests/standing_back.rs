@@ -9,7 +9,7 @@ fn seen() -> Prefetch {
     let mut prefetch = Prefetch::new(PrefetchConfig { sees_use: true, ..large() }, vec![CHUNK; 4_000]);
     prefetch.estimate.observe_rate(Nanos::ZERO, Nanos::from_millis(4), 100_000);
     prefetch.estimate.observe_jump(Nanos::from_millis(14), 100_000);
-    prefetch.estimate.observe_gap(Nanos(100_000));
+    prefetch.estimate.observe_gap(Nanos(100_000), 0);
     prefetch
 }
 
@@ -159,7 +159,7 @@ fn run_serial_until(prefetch: &mut Prefetch, until: Nanos) -> Nanos {
             continue;
         };
         let id = pending[0].0;
-        prefetch.handle_first_byte(first_byte.max(now), id);
+        prefetch.handle_first_byte(first_byte.max(now), id, 0);
         // The first chunk shows the rate.
         if wake == Nanos(u64::MAX) && now < first_byte + Nanos::from_millis(4) && run.end - run.start > 1 {
             now = first_byte + Nanos::from_millis(4);
@@ -178,9 +178,9 @@ fn run_serial_until(prefetch: &mut Prefetch, until: Nanos) -> Nanos {
 /// A link without overlap, 10 ms for each request, on which somebody has missed lately, and what is under way there.
 fn dear(now: Nanos) -> (Prefetch, RequestId) {
     let mut prefetch = Prefetch::new(large(), vec![CHUNK; 400]);
-    prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(10));
+    prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(10), 0);
     prefetch.estimate.observe_rate(Nanos::ZERO, Nanos::from_millis(4), 100_000);
-    prefetch.estimate.observe_gap(Nanos::from_millis(10));
+    prefetch.estimate.observe_gap(Nanos::from_millis(10), 0);
     prefetch.handle_miss(now);
     prefetch.handle_miss_answered(now);
     let Next::Request(id, run) = prefetch.poll(now) else { panic!("a request") };
@@ -196,7 +196,7 @@ fn where_requests_are_dear_and_somebody_misses_it_waits_for_the_program_to_think
     let millis = Nanos::from_millis;
     for wanted in [false, true] {
         let (mut prefetch, id) = dear(millis(100));
-        prefetch.handle_first_byte(millis(110), id);
+        prefetch.handle_first_byte(millis(110), id, 0);
         assert_eq!(prefetch.poll(millis(125)), Next::Wait, "one is under way");
         prefetch.handle_finished(millis(130), id, Some(400_000));
         assert_eq!(prefetch.poll(millis(130)), Next::WaitUntil(millis(135)), "the program thinks");
@@ -212,7 +212,33 @@ fn where_requests_are_dear_and_somebody_misses_it_waits_for_the_program_to_think
     }
     // Long after the last miss all is as before.
     let (mut prefetch, id) = dear(millis(100));
-    prefetch.handle_first_byte(millis(110), id);
+    prefetch.handle_first_byte(millis(110), id, 0);
     prefetch.handle_finished(millis(3_000), id, Some(400_000));
     assert!(matches!(prefetch.poll(millis(3_000)), Next::Request(..)));
+}
+
+/// On a slow disc that hands out pieces of 64 kB, each of which takes longer than all else, a stream that nobody has used yet goes on at once;
+/// where each request costs as much as the first did, it leaves the medium to others for a while.
+#[test]
+fn a_disc_that_hands_out_pieces_is_not_taken_for_a_link_without_overlap() {
+    let millis = Nanos::from_millis;
+    // 4 MB/s: a chunk takes 25 ms, a piece 16 ms; a request from rest costs 12 ms.
+    for (goes_on_ms, is_dear) in [(1, false), (12, true)] {
+        let mut prefetch = Prefetch::new(PrefetchConfig { sees_use: true, ..large() }, vec![CHUNK; 400]);
+        let Next::Request(first, run) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+        let bytes = |run: &Range<u32>| u64::from(run.end - run.start) * 100_000;
+        prefetch.handle_first_byte(millis(12 + 16), first, 64_000);
+        let mut now = millis(12) + Nanos(bytes(&run) * 250);
+        // The second is asked for while the first is under way.
+        prefetch.handle_progress(millis(12 + 25), first, run.start);
+        let Next::WaitUntil(then) = prefetch.poll(millis(12 + 25)) else { panic!("the next has time") };
+        let Next::Request(second, next) = prefetch.poll(then) else { panic!("now is the time") };
+        finish(&mut prefetch, now, first, run);
+        prefetch.handle_first_byte(now + millis(goes_on_ms + 16), second, 64_000);
+        now = now + millis(goes_on_ms) + Nanos(bytes(&next) * 250);
+        finish(&mut prefetch, now, second, next);
+        assert!(prefetch.is_careful(now));
+        assert_eq!(prefetch.has_dear_requests(), is_dear, "{goes_on_ms} ms");
+        assert_eq!(matches!(prefetch.poll(now), Next::WaitUntil(_)), is_dear, "{goes_on_ms} ms");
+    }
 }
