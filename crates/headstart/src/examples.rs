@@ -74,7 +74,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart push fast.hsi oci://registry.example/images/fast:1",
             "headstart push fast.hsi oci+http://localhost:5000/fast --json",
             "headstart push fast.hsi s3://images/fast.hsi      # AWS_ENDPOINT_URL says whose, if it is not Amazon's",
-            "headstart push fast.hsi s3://images/fast.hsi --abandon    # remove what was broken off",
+            "headstart push --abandon s3://images/fast.hsi     # remove what was broken off",
         ],
     ),
     (

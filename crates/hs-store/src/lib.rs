@@ -68,7 +68,7 @@ pub use fault::{Fault, FaultKind, Rule};
 pub use file::FileStore;
 pub use keyring::Keyring;
 pub use memory::MemoryStore;
-pub use push::{PushError, Pushed, Pushing};
+pub use push::{Abandoned, PushError, Pushed, Pushing};
 pub use retry::{Retry, RetryCounters, RetrySnapshot};
 pub use unfinished::{LeftUpload, left_uploads};
 

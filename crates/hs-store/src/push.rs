@@ -20,9 +20,20 @@ pub struct Pushed {
     pub digest: Option<String>,
 }
 
+/// What became of an upload that was broken off, and is not wanted any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Abandoned {
+    /// There was none that this machine knows of.
+    Nothing,
+    /// What had come is removed.
+    Removed,
+    /// It is not gone on with. The store cannot be told to remove what had come, and does so on its own.
+    Forgotten,
+}
+
 /// What can be done with what is kept.
 pub(crate) const KEPT: &str =
-    "what has come is kept there: the same push goes on with it, with --abandon it is removed";
+    "what has come is kept there: the same push goes on with it, push --abandon gives it up";
 
 /// Why an image could not be sent.
 #[derive(Debug, thiserror::Error)]

@@ -65,8 +65,9 @@ impl Unfinished {
     /// The note, in `folder`, of what is sent to `place`, which is called `address` in messages. The folder need not be there yet; without one nothing is noted.
     pub(crate) fn of(folder: Option<&Path>, place: &str, image: &Path, address: String) -> Self {
         let what = LeftUpload::new(image, address);
-        let name = Sha256::of(place.as_bytes()).to_string().replace(':', "-");
-        let Some(path) = folder.map(|folder| folder.join(name)) else { return Self { noted: None, what } };
+        let Some(path) = folder.map(|folder| path_of(folder, place)) else {
+            return Self { noted: None, what };
+        };
         let opened = open(&path).inspect_err(|error| {
             log::info!("{}: {error}: no later process can go on with this upload", path.display());
         });
@@ -75,6 +76,23 @@ impl Unfinished {
             unfinished.what.begun = was.begun;
         }
         unfinished
+    }
+
+    /// The note, in `folder`, of what was to be sent to `place`; none where there is none, or where somebody goes on with it now.
+    pub(crate) fn find(folder: &Path, place: &str) -> Option<Self> {
+        Self::at(path_of(folder, place))
+    }
+
+    /// The notes of all that was to be sent to what is called `address` in messages, and that nobody goes on with now.
+    pub(crate) fn all_to(folder: &Path, address: &str) -> Vec<Self> {
+        notes(folder).filter_map(Self::at).filter(|noted| noted.what.address == address).collect()
+    }
+
+    fn at(path: PathBuf) -> Option<Self> {
+        let file = File::options().read(true).write(true).custom_flags(FLAGS).open(&path).ok()?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        let (what, _) = read(&file)?;
+        Some(Self { noted: Some((file, path)), what })
     }
 
     /// Whether a later process can go on with it.
@@ -130,6 +148,19 @@ impl Drop for Unfinished {
     }
 }
 
+/// Links lead nowhere, and nobody waits for a pipe.
+const FLAGS: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()) as i32;
+
+fn path_of(folder: &Path, place: &str) -> PathBuf {
+    folder.join(Sha256::of(place.as_bytes()).to_string().replace(':', "-"))
+}
+
+/// Files that may be notes.
+fn notes(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.take(MOST_NOTES).map(|entry| entry.path())
+}
+
 fn open(path: &Path) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
@@ -140,7 +171,7 @@ fn open(path: &Path) -> io::Result<File> {
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .custom_flags(OFlags::NOFOLLOW.bits() as i32)
+        .custom_flags(FLAGS)
         .open(path)?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
@@ -157,15 +188,13 @@ fn read(file: &File) -> Option<(LeftUpload, String)> {
 /// Uploads that are noted in `folder` and that no process goes on with now, the oldest first.
 #[must_use]
 pub fn left_uploads(folder: &Path) -> Vec<LeftUpload> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().take(MOST_NOTES);
-    let mut left: Vec<_> = entries.filter_map(|entry| left_upload(&entry.path())).collect();
+    let mut left: Vec<_> = notes(folder).filter_map(|path| left_upload(&path)).collect();
     left.sort_by(|one, other| (one.begun, &one.address).cmp(&(other.begun, &other.address)));
     left
 }
 
 fn left_upload(path: &Path) -> Option<LeftUpload> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::options().read(true).custom_flags(flags.bits() as i32).open(path).ok()?;
+    let file = File::options().read(true).custom_flags(FLAGS).open(path).ok()?;
     // Whoever begins with the same in this very moment notes nothing, as if another process were sending it.
     flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
     read(&file).map(|(what, _)| what.printable())
@@ -244,7 +273,16 @@ mod tests {
         let left = left_uploads(folder.path());
         assert_eq!((left.len(), left[0].address.as_str(), left[0].image.as_str()), (1, "to b", "a.hsi"));
         assert!(left[0].begun().is_some_and(|begun| begun <= SystemTime::now()));
+        // Nor can anybody else give it up.
+        assert!(
+            Unfinished::find(folder.path(), "a").is_none() && Unfinished::find(folder.path(), "c").is_none()
+        );
         drop(under_way);
         assert_eq!(left_uploads(folder.path()).len(), 2);
+        let found = Unfinished::all_to(folder.path(), "to a");
+        assert_eq!((found.len(), found[0].recall().as_deref()), (1, Some("1\n")));
+        drop(found);
+        Unfinished::find(folder.path(), "a").expect("a note").forget();
+        assert_eq!(left_uploads(folder.path()), left);
     }
 }

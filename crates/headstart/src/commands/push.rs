@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use hs_image::Progress;
 use hs_store::http::{HttpClient, Timeouts};
 use hs_store::registry::{self, Artifact};
-use hs_store::{Address, cloud, left_uploads};
+use hs_store::{Abandoned, Address, cloud, left_uploads};
 use hs_units::ByteSize;
 use httpdate::HttpDate;
 use serde::Serialize;
@@ -38,36 +38,36 @@ struct Shown {
 }
 
 #[derive(Serialize)]
-struct Abandoned {
+struct ShownAbandoned {
     address: String,
     /// Whether there was anything.
     was_there: bool,
+    /// Whether that is gone already.
+    is_removed: bool,
 }
 
 /// So many uploads that were broken off are told of.
 const MOST_TOLD: usize = 5;
 
-/// Sends an image.
+/// Sends an image, or gives up what was broken off.
 pub(crate) fn run(args: &Push, quiet: bool) -> anyhow::Result<()> {
+    let unfinished = args.upload_state.clone().or_else(|| OwnFolders::STATE.find("uploads"));
+    match &args.image {
+        _ if args.abandon => abandon(args, unfinished.as_deref()),
+        Some(image) => send(args, image, unfinished.as_deref(), quiet),
+        None => unreachable!("an image or --abandon is required"),
+    }
+}
+
+fn send(args: &Push, path: &Path, unfinished: Option<&Path>, quiet: bool) -> anyhow::Result<()> {
     let ends = Ends::block().context("wait for signals")?;
-    let name = open_image(&args.image)?.image_digest().to_string();
-    let path = &args.image;
+    let name = open_image(path)?.image_digest().to_string();
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     let bytes = file.metadata().with_context(|| format!("look at {}", path.display()))?.len();
     let client = HttpClient::new(PATIENT)?;
     let keyring = keyring();
-    let unfinished = args.upload_state.clone().or_else(|| OwnFolders::STATE.find("uploads"));
-    let unfinished = unfinished.as_deref();
     let artifact = Artifact { file: &file, path, name: &name, unfinished };
     let object = cloud::Object { file: &file, path, name: &name, replace: args.replace, unfinished };
-    if args.abandon {
-        let was_there = match &args.address {
-            Address::Registry(address) => registry::abandon(client, address, keyring.logins, artifact)?,
-            Address::Cloud(address) => cloud::abandon(&client, address, &keyring.clouds, object)?,
-            Address::Web(address) => bail!("{address}: nothing can be sent to a web server"),
-        };
-        return show_abandoned(args, was_there);
-    }
     let bar = Bar::new(quiet);
     let mut pushing = |done_bytes, total_bytes| {
         bar.update(Progress { stage: "sending", done_bytes, total_bytes });
@@ -113,12 +113,25 @@ pub(crate) fn run(args: &Push, quiet: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show_abandoned(args: &Push, was_there: bool) -> anyhow::Result<()> {
+fn abandon(args: &Push, unfinished: Option<&Path>) -> anyhow::Result<()> {
+    let client = HttpClient::new(PATIENT)?;
+    let keyring = keyring();
+    let abandoned = match &args.address {
+        Address::Registry(address) => registry::abandon(client, address, keyring.logins, unfinished)?,
+        Address::Cloud(address) => cloud::abandon(&client, address, &keyring.clouds, unfinished)?,
+        Address::Web(address) => bail!("{address}: nothing can be sent to a web server"),
+    };
     let address = args.address.to_string();
     if args.json {
-        return show::json(&Abandoned { address, was_there });
+        let was_there = abandoned != Abandoned::Nothing;
+        let is_removed = abandoned == Abandoned::Removed;
+        return show::json(&ShownAbandoned { address, was_there, is_removed });
     }
-    let what = if was_there { "what had come is removed" } else { "there is nothing to remove" };
+    let what = match abandoned {
+        Abandoned::Nothing => "there is nothing to remove",
+        Abandoned::Removed => "what had come is removed",
+        Abandoned::Forgotten => "what had come is not gone on with; the store removes it within a week",
+    };
     show::line(format_args!("{address}: {what}"));
     Ok(())
 }
@@ -132,8 +145,9 @@ fn tell_of_left(folder: Option<&Path>, args: &Push) {
         let since =
             left.begun().map_or_else(String::new, |begun| format!(", begun on {}", HttpDate::from(begun)));
         show::note!(
-            "headstart: {} was not sent to the end to {}{since}: push it again, or with --abandon",
+            "headstart: {} was not sent to the end to {}{since}: push it again, or headstart push --abandon {}",
             left.image,
+            left.address,
             left.address
         );
     }

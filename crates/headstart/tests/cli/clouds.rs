@@ -49,7 +49,8 @@ fn azure_knows(key: &[u8], asked: &Asked) -> bool {
     let value = |name| asked.value(name).unwrap_or_default();
     // Where the account is not in the host's name, as with Azurite, the path begins with it.
     // The signature's permissions, and not the method alone, say what may be done.
-    let may_read = matches!(asked.method.as_str(), "GET" | "HEAD") && value("sp").contains('r');
+    let wanted = if matches!(asked.method.as_str(), "GET" | "HEAD") { 'r' } else { 'w' };
+    let may = value("sp").contains(wanted);
     let text = [
         value("sp"),
         value("st"),
@@ -62,7 +63,7 @@ fn azure_knows(key: &[u8], asked: &Asked) -> bool {
         value("sr"),
     ];
     // Time of a snapshot, scope of encryption, and five headers of the answer.
-    may_read && is_signed(key, &(text.join("\n") + "\n\n\n\n\n\n\n"), &signature)
+    may && is_signed(key, &(text.join("\n") + "\n\n\n\n\n\n\n"), &signature)
 }
 
 fn has_shared_key(key: &[u8], asked: &Asked) -> bool {
@@ -213,10 +214,96 @@ fn an_image_lies_in_a_store_of_azures_kind() {
         ("AZURE_ALLOW_HTTP", "true"),
     ];
     is_sent_and_read(&scene, &server, "az", &settings, secret);
+    goes_on_by_its_blocks(&scene, &server, &settings);
+    ends_on_a_condition(&scene, &server, &settings);
     // The server knows a wrong key from the right one.
     settings[1].1 = "YW5vdGhlciBrZXk=";
     run(&scene, &settings, &["push", "small.hsi", "az://images/x.hsi"]).fails(1, &["403"]);
     run(&scene, &settings, &["verify", "az://images/dir/small.hsi", "--disk-cache=none"]).fails(1, &["403"]);
+}
+
+/// Breaks off an upload to `address`; the bytes that came of it.
+fn broken_off(scene: &Scene, server: &ObjectServer, settings: &[(&str, &str)], address: &str) -> u64 {
+    server.with(|state| state.refuse_from = Some(2));
+    run(scene, settings, &["push", "large.hsi", address]).fails(1, &["403", "--abandon"]);
+    server.with(|state| {
+        state.refuse_from = None;
+        // Which of two blocks came first is not known.
+        let blocks: Vec<_> = state.uploads.values().flat_map(|(_, blocks)| blocks.values()).collect();
+        assert_eq!(blocks.len(), 1);
+        blocks[0].len() as u64
+    })
+}
+
+/// A later process goes on with blocks, unless the store has others or none, or somebody gives them up.
+fn goes_on_by_its_blocks(scene: &Scene, server: &ObjectServer, settings: &[(&str, &str)]) {
+    let file = fs::read(scene.path("large.hsi")).expect("an image");
+    let address = "az://images/dir/x.hsi";
+    let path = format!("/{ACCOUNT}/images/dir/x.hsi");
+    for is_forgotten in [false, true] {
+        let came = broken_off(scene, server, settings, address);
+        server.with(|state| {
+            state.objects.remove(&path);
+            if is_forgotten {
+                state.uploads.clear();
+            }
+        });
+        let pushed = run(scene, settings, &["push", "large.hsi", address, "--json"]).ok().json();
+        let resumed = if is_forgotten { 0 } else { came };
+        assert_eq!(pushed["resumed_bytes"].as_u64(), Some(resumed), "{pushed}");
+        assert_eq!(pushed["sent_bytes"].as_u64(), Some(file.len() as u64 - resumed), "{pushed}");
+        assert!(server.with(|state| state.objects[&path].bytes == file && state.uploads.is_empty()));
+        server.with(|state| state.objects.remove(&path));
+    }
+    // It cannot be told to remove them, which is said.
+    broken_off(scene, server, settings, address);
+    let abandoned = run(scene, settings, &["push", "--abandon", address, "--json"]).ok().json();
+    assert_eq!((&abandoned["was_there"], &abandoned["is_removed"]), (&true.into(), &false.into()));
+    assert_eq!(fs::read_dir(scene.path("state")).expect("listed").count(), 0);
+    server.with(|state| state.uploads.clear());
+}
+
+/// What somebody else has put there in the last moment is not replaced, and an end whose answer was lost is one.
+fn ends_on_a_condition(scene: &Scene, server: &ObjectServer, settings: &[(&str, &str)]) {
+    let path = format!("/{ACCOUNT}/images/dir/y.hsi");
+    let push = |extra: &[&str]| {
+        run(scene, settings, &[&["push", "large.hsi", "az://images/dir/y.hsi"], extra].concat())
+    };
+    server.with(|state| state.at_end = Some(AtEnd::SomebodyElse));
+    push(&[]).fails(1, &["another object", "--replace"]);
+    assert!(server.with(|state| state.objects[&path].bytes == b"of somebody else"));
+    for at_end in [None, Some(AtEnd::Cut)] {
+        server.with(|state| state.at_end = at_end);
+        push(&["--replace"]).ok();
+        let file = fs::read(scene.path("large.hsi")).expect("an image");
+        assert!(server.with(|state| state.objects.remove(&path).is_some_and(|there| there.bytes == file)));
+    }
+    server.with(|state| state.at_end = None);
+    assert_eq!(fs::read_dir(scene.path("state")).expect("listed").count(), 0);
+}
+
+#[test]
+fn who_has_a_signed_address_of_azures_sends_and_keeps_nothing() {
+    let scene = Scene::new();
+    scene.image("large.hsi", 4600, 94);
+    let server = ObjectServer::start(|asked| asked.value("sig").as_deref() == Some("token"));
+    let endpoint = format!("http://127.0.0.1:{}/{ACCOUNT}", server.port);
+    let settings = [
+        ("AZURE_STORAGE_ACCOUNT_NAME", ACCOUNT),
+        ("AZURE_STORAGE_SAS_KEY", "sv=2020-12-06&sig=token"),
+        ("AZURE_ENDPOINT", &endpoint),
+        ("AZURE_ALLOW_HTTP", "true"),
+    ];
+    let push = ["push", "large.hsi", "az://images/large.hsi"];
+    server.with(|state| state.refuse_from = Some(2));
+    run(&scene, &settings, &push).fails(1, &["403"]);
+    assert!(!scene.path("state").exists());
+    server.with(|state| state.refuse_from = None);
+    run(&scene, &settings, &push).ok();
+    let path = format!("/{ACCOUNT}/images/large.hsi");
+    let file = fs::read(scene.path("large.hsi")).expect("an image");
+    assert!(server.with(|state| state.objects[&path].bytes == file));
+    run(&scene, &settings, &["push", "--abandon", push[2]]).ok();
 }
 
 #[test]

@@ -87,7 +87,7 @@ pub(crate) struct State {
     pub(crate) lines: Vec<String>,
     begun: usize,
     pub(crate) at_end: Option<AtEnd>,
-    /// Parts from this number on are refused.
+    /// Parts from this number on are refused; of blocks, which have none, all but so many less one.
     pub(crate) refuse_from: Option<u32>,
     /// Requests whose signature was wrong.
     pub(crate) refused: usize,
@@ -206,6 +206,7 @@ fn answer(state: &mut State, asked: Asked) -> Answer {
     let upload = asked.value("uploadId");
     let part = asked.value("partNumber").and_then(|number| number.parse::<u32>().ok());
     match (asked.method.as_str(), upload, part) {
+        ("GET", None, _) if asked.value("comp").is_some() => list_blocks(state, &asked),
         ("GET" | "HEAD", None, _) => object(state, &asked),
         ("PUT", Some(upload), Some(number)) => {
             if state.refuse_from.is_some_and(|first| number >= first) {
@@ -284,13 +285,18 @@ fn list(state: &State, asked: &Asked, upload: &str) -> Answer {
     xml("ListPartsResult", &content)
 }
 
+/// Somebody else is quicker, if that is what the end meets.
+fn meet_somebody_else(state: &mut State, asked: &Asked) {
+    if state.at_end == Some(AtEnd::SomebodyElse) {
+        let other = Kept { bytes: b"of somebody else".to_vec(), ..Kept::default() };
+        state.objects.insert(asked.place(), other);
+    }
+}
+
 fn complete(state: &mut State, asked: &Asked, upload: &str) -> Answer {
     let is_conditional = asked.header("if-none-match") == "*";
+    meet_somebody_else(state, asked);
     match state.at_end {
-        Some(AtEnd::SomebodyElse) => {
-            let other = Kept { bytes: b"of somebody else".to_vec(), ..Kept::default() };
-            state.objects.insert(asked.place(), other);
-        }
         Some(AtEnd::Unconditional) if is_conditional => return status(501),
         Some(AtEnd::FailsLate) => {
             state.at_end = None;
@@ -332,34 +338,61 @@ fn put(state: &mut State, asked: Asked) -> Answer {
     {
         return Some((400, Vec::new(), b"<Error><Code>InvalidMetadata</Code></Error>".to_vec()));
     }
+    let comp = asked.value("comp");
+    if comp.as_deref() == Some("blocklist") {
+        meet_somebody_else(state, &asked);
+    }
     let is_taken = state.objects.contains_key(&asked.place());
     let if_absent = asked.header("if-none-match") == "*" || asked.header("x-goog-if-generation-match") == "0";
     if if_absent && is_taken {
         return status(if asked.header("x-goog-if-generation-match").is_empty() { 409 } else { 412 });
     }
-    let done = Some((201, vec![("ETag".to_owned(), "\"put\"".to_owned())], Vec::new()));
-    match asked.value("comp").as_deref() {
+    match comp.as_deref() {
         Some("block") => {
             let (_, blocks) = state.uploads.entry(asked.place()).or_default();
+            if state.refuse_from.is_some_and(|first| blocks.len() + 1 >= first as usize) {
+                return status(403);
+            }
             blocks.insert(asked.value("blockid").expect("a name"), asked.body);
         }
         Some("blocklist") => {
-            let (_, mut blocks) = state.uploads.remove(&asked.place()).unwrap_or_default();
-            let said = String::from_utf8_lossy(&asked.body).into_owned();
-            let names = said.split("<Uncommitted>").skip(1).filter_map(|rest| rest.split('<').next());
-            let listed: Option<Vec<_>> = names.map(|name| blocks.remove(name)).collect();
-            let Some(listed) = listed else { return status(400) };
-            // The type of a block list is its own, that of the blob another header's.
-            let mut object = kept(&asked, listed.concat());
-            object
-                .headers
-                .insert("content-type".to_owned(), asked.header("x-ms-blob-content-type").to_owned());
-            state.objects.insert(asked.place(), object);
+            if !put_block_list(state, &asked) {
+                return Some((400, Vec::new(), b"<Error><Code>InvalidBlockList</Code></Error>".to_vec()));
+            }
+            if state.at_end == Some(AtEnd::Cut) {
+                return None;
+            }
         }
         _ => {
             let object = kept(&asked, asked.body.clone());
             state.objects.insert(asked.place(), object);
         }
     }
-    done
+    Some((201, vec![("ETag".to_owned(), "\"put\"".to_owned())], Vec::new()))
+}
+
+/// The blocks of a key that are in no object yet.
+fn list_blocks(state: &State, asked: &Asked) -> Answer {
+    assert_eq!(asked.value("blocklisttype").as_deref(), Some("uncommitted"));
+    let Some((_, blocks)) = state.uploads.get(&asked.place()) else { return status(404) };
+    let block = |(name, bytes): (&String, &Vec<u8>)| {
+        format!("<Block><Name>{name}</Name><Size>{}</Size></Block>", bytes.len())
+    };
+    let blocks: String = blocks.iter().map(block).collect();
+    xml("BlockList", &format!("<CommittedBlocks /><UncommittedBlocks>{blocks}</UncommittedBlocks>"))
+}
+
+/// Makes an object of blocks, and forgets all others of its key; false when it does not have one of them.
+fn put_block_list(state: &mut State, asked: &Asked) -> bool {
+    let said = String::from_utf8_lossy(&asked.body).into_owned();
+    let names = said.split("<Uncommitted>").skip(1).filter_map(|rest| rest.split('<').next());
+    let blocks = state.uploads.get(&asked.place()).map(|(_, blocks)| blocks);
+    let bytes: Option<Vec<_>> = names.map(|name| blocks?.get(name).cloned()).collect();
+    let Some(bytes) = bytes else { return false };
+    state.uploads.remove(&asked.place());
+    // The type of a block list is its own, that of the blob another header's.
+    let mut object = kept(asked, bytes.concat());
+    object.headers.insert("content-type".to_owned(), asked.header("x-ms-blob-content-type").to_owned());
+    state.objects.insert(asked.place(), object);
+    true
 }

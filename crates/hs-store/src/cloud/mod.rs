@@ -7,12 +7,15 @@
 //! [`push()`] sends an image with one request, or in parts of which a later process knows what has come.
 
 mod address;
+mod blocks;
+mod destination;
 mod multipart;
 mod object;
 mod parts;
 mod profile;
 mod push;
 mod settings;
+mod upload;
 
 pub use address::CloudAddress;
 pub use object::CloudObject;

@@ -2,50 +2,24 @@
 //! Service API Reference. Google's XML API has the first as well.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use object_store::multipart::PartId;
-use object_store::path::Path;
-use object_store::signer::SignedUrlOptions;
 use reqwest::Method;
 use reqwest::header::{CONTENT_TYPE, IF_NONE_MATCH};
 use serde::{Deserialize, Serialize};
 
-use super::object::said;
-use super::settings::Bucket;
-use crate::http::{Answer, HttpClient, HttpError};
+use super::destination::Destination;
+use super::parts::Part;
+use super::upload::{Condition, END, Listed, Upload, complaint, nonsense, parse, refused};
+use crate::http::HttpError;
 
-/// Each address is signed for one request.
-const SIGNED_FOR: Duration = Duration::from_secs(300);
-/// What is told of a server's own words.
-const MOST_SAID: usize = 200;
 /// Ten thousand parts are ten pages; a server that gives fewer at a time than it may has so many.
 const MOST_PAGES: usize = 200;
 
-/// An upload, where its requests go.
-pub(super) struct Upload<'a> {
-    pub(super) client: &'a Arc<HttpClient>,
-    pub(super) bucket: &'a dyn Bucket,
-    pub(super) key: &'a Path,
+/// An upload by the name that the store has given it.
+pub(super) struct Multipart<'a> {
+    pub(super) of: &'a Destination<'a>,
     pub(super) id: &'a str,
-}
-
-/// A part that the store has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(super) bytes: u64,
-    /// Its entity tag, where the store tells it, which it need not.
-    pub(super) tag: Option<String>,
-}
-
-/// On what condition an upload is ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Condition {
-    /// None: what is there is replaced.
-    None,
-    /// No object has the key.
-    Absent,
 }
 
 #[derive(Deserialize)]
@@ -66,14 +40,6 @@ struct PagePart {
     size: u64,
     #[serde(default, rename = "ETag")]
     tag: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Complaint {
-    code: String,
-    #[serde(default)]
-    message: String,
 }
 
 #[derive(Serialize)]
@@ -120,13 +86,20 @@ pub(super) fn tag_of(part: &str) -> String {
     TagAndChecksum::of(part).e_tag.trim_matches('"').to_owned()
 }
 
-impl Upload<'_> {
-    /// The parts that the store has, by their numbers from 1 on.
-    pub(super) fn parts(&self) -> Result<BTreeMap<u32, Listed>, HttpError> {
+impl Multipart<'_> {
+    fn query(&self) -> (&'static str, String) {
+        ("uploadId", self.id.to_owned())
+    }
+}
+
+impl Upload for Multipart<'_> {
+    fn parts(&self, _: &BTreeMap<u32, Part>) -> Result<BTreeMap<u32, Listed>, HttpError> {
         let mut listed = BTreeMap::new();
-        let mut marker = 0;
+        let mut marker: u32 = 0;
         for _ in 0..MOST_PAGES {
-            let answer = self.ask(&Method::GET, Some(marker).filter(|marker| *marker > 0), |asked| asked)?;
+            let mut query = vec![self.query()];
+            query.extend((marker > 0).then(|| ("part-number-marker", marker.to_string())));
+            let answer = self.of.ask(&Method::GET, &query, |asked| asked)?;
             if answer.status != 200 {
                 return Err(refused("the parts of an upload", &answer));
             }
@@ -146,11 +119,10 @@ impl Upload<'_> {
         Err(nonsense("a list of parts that does not end"))
     }
 
-    /// Ends the upload: then the object is there. Where another one has the key, and that is not to be, it is refused with the status 412.
-    pub(super) fn complete(&self, parts: &[PartId], condition: Condition) -> Result<(), HttpError> {
+    fn complete(&self, parts: &[PartId], condition: Condition) -> Result<(), HttpError> {
         let body = completion(parts)?;
-        let answer = self.ask(&Method::POST, None, |asked| {
-            let asked = asked.header(CONTENT_TYPE, "application/xml").body(body.clone());
+        let answer = self.of.ask(&Method::POST, &[self.query()], |asked| {
+            let asked = asked.header(CONTENT_TYPE, "application/xml").body(body);
             if condition == Condition::Absent { asked.header(IF_NONE_MATCH, "*") } else { asked }
         })?;
         match answer.status {
@@ -162,24 +134,7 @@ impl Upload<'_> {
             _ => Err(refused(END, &answer)),
         }
     }
-
-    fn ask(
-        &self,
-        method: &Method,
-        marker: Option<u32>,
-        with: impl FnOnce(reqwest::RequestBuilder) -> reqwest::RequestBuilder,
-    ) -> Result<Answer, HttpError> {
-        let mut query = vec![("uploadId", self.id.to_owned())];
-        query.extend(marker.map(|marker| ("part-number-marker", marker.to_string())));
-        let options = SignedUrlOptions::new().with_query(query);
-        let signed = self.bucket.signed_url_opts(method.clone(), self.key, SIGNED_FOR, &options);
-        let url = self.client.wait_for(signed).map_err(|error| HttpError::Cloud { reason: said(&error) })?;
-        self.client.exchange(with(self.client.requests().request(method.clone(), url)))
-    }
 }
-
-/// What the end of an upload is called in messages.
-const END: &str = "the end of an upload";
 
 fn completion(parts: &[PartId]) -> Result<String, HttpError> {
     let parts = parts.iter().enumerate().map(|(at, part)| {
@@ -197,39 +152,10 @@ fn completion(parts: &[PartId]) -> Result<String, HttpError> {
         .map_err(|error| HttpError::Cloud { reason: error.to_string() })
 }
 
-fn parse<T: serde::de::DeserializeOwned>(answer: &Answer) -> Result<T, HttpError> {
-    let text = std::str::from_utf8(&answer.body).map_err(|_| nonsense("an answer that is no text"))?;
-    quick_xml::de::from_str(text).map_err(|_| nonsense("an answer that is not what was asked for"))
-}
-
-fn nonsense(reason: &str) -> HttpError {
-    HttpError::Nonsense { reason: reason.to_owned() }
-}
-
-/// What the store complains of, in a line.
-fn complaint(answer: &Answer) -> Option<String> {
-    let said: Complaint = parse(answer).ok()?;
-    let text = format!("{} {}", said.code, said.message);
-    let text: String = text.chars().filter(|letter| !letter.is_control()).take(MOST_SAID).collect();
-    Some(text.trim().to_owned())
-}
-
-fn refused(what: &'static str, answer: &Answer) -> HttpError {
-    HttpError::Refused { what, status: answer.status, said: complaint(answer).unwrap_or_default() }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::upload::tests::answer;
     use super::*;
-
-    fn answer(body: &str) -> Answer {
-        Answer {
-            status: 200,
-            headers: reqwest::header::HeaderMap::new(),
-            url: "http://host/".parse().expect("an address"),
-            body: body.as_bytes().to_vec(),
-        }
-    }
 
     #[test]
     fn a_list_of_parts_as_amazon_shows_it() {
@@ -264,19 +190,6 @@ mod tests {
             text,
             "<CompleteMultipartUpload><Part><ETag>\"a\"</ETag><PartNumber>1</PartNumber></Part>\
              <Part><ETag>\"b\"</ETag><PartNumber>2</PartNumber><ChecksumSHA256>c2</ChecksumSHA256></Part></CompleteMultipartUpload>"
-        );
-    }
-
-    #[test]
-    fn complaints_are_told_in_a_line() {
-        let said =
-            "<Error><Code>NoSuchUpload</Code><Message>not\nhere</Message><RequestId>1</RequestId></Error>";
-        assert_eq!(complaint(&answer(said)).as_deref(), Some("NoSuchUpload nothere"));
-        assert_eq!(
-            complaint(&answer(
-                "<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>"
-            )),
-            None
         );
     }
 }

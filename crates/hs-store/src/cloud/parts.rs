@@ -6,19 +6,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use object_store::Error;
 use object_store::multipart::PartId;
-use object_store::{Error, PutMultipartOptions};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use super::multipart::{Condition, Upload, tag_of};
+use super::destination::Destination;
+use super::multipart::tag_of;
 use super::object::said;
 use super::push::{AT_ONCE, MOST_PARTS, PART_BYTES, Sending};
+use super::upload::{Condition, Upload};
 use crate::http::{HttpError, Tries};
 use crate::push::KEPT;
 use crate::sha256::Sha256;
 use crate::unfinished::Unfinished;
-use crate::{PushError, Pushed, Pushing};
+use crate::{Abandoned, PushError, Pushed, Pushing};
 
 /// How long an interruption may go unnoticed, while parts are on their way.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -35,10 +37,10 @@ struct Begun {
 
 /// What is noted of each part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Part {
+pub(super) struct Part {
     number: u32,
-    /// What the store calls it.
-    id: String,
+    /// What the library calls it.
+    pub(super) id: String,
     sha256: String,
 }
 
@@ -54,18 +56,18 @@ fn json(noted: &impl Serialize) -> String {
     serde_json::to_string(noted).expect("strings and numbers are JSON")
 }
 
-/// Gives up what is noted of an upload to this place; whether there was anything.
-pub(super) fn abandon(sending: &Sending<'_>, unfinished: &Unfinished) -> Result<bool, PushError> {
-    let Some((begun, _)) = unfinished.recall().and_then(|text| parse(&text)) else {
-        unfinished.forget();
-        return Ok(false);
-    };
-    match sending.abort(&begun.upload) {
-        Ok(()) | Err(Error::NotFound { .. }) => {}
-        Err(error) => return Err(sending.refused(&error)),
+/// Gives up what is noted of an upload to this place.
+pub(super) fn abandon(from: &Destination<'_>, unfinished: &Unfinished) -> Result<Abandoned, PushError> {
+    let noted = unfinished.recall().and_then(|text| parse(&text));
+    if let Some((begun, _)) = &noted {
+        from.abort(&begun.upload).map_err(|error| from.refused(&error))?;
     }
     unfinished.forget();
-    Ok(true)
+    Ok(match noted {
+        None => Abandoned::Nothing,
+        Some(_) if from.removes_parts() => Abandoned::Removed,
+        Some(_) => Abandoned::Forgotten,
+    })
 }
 
 /// An upload that is under way.
@@ -101,11 +103,8 @@ impl<'a> Parts<'a> {
     }
 
     fn anew(sending: &'a Sending<'a>, unfinished: Unfinished, part_bytes: u64) -> Result<Self, PushError> {
-        let options =
-            PutMultipartOptions { attributes: sending.attributes(), ..PutMultipartOptions::default() };
-        let created = sending.client.wait_for(sending.uploads().create_multipart_opts(&sending.key, options));
-        let upload = created.map_err(|error| sending.refused(&error))?;
         let name = sending.object.name.to_owned();
+        let upload = sending.to.begin(&name).map_err(|error| sending.to.refused(&error))?;
         let begun = Begun { upload, name, bytes: sending.size, part_bytes };
         unfinished.note(&json(&begun));
         Ok(Self { sending, unfinished, begun, there: BTreeMap::new() })
@@ -114,10 +113,10 @@ impl<'a> Parts<'a> {
     /// Those of the noted parts that the store has and the file too; none when the store does not know the upload or will not tell.
     fn still_there(&self, noted: &BTreeMap<u32, Part>) -> Result<BTreeMap<u32, Part>, PushError> {
         let upload = self.upload();
-        let listed = match Tries::new(self.sending.address.clone()).often(|| upload.parts()) {
+        let listed = match Tries::new(self.sending.to.address.clone()).often(|| upload.parts(noted)) {
             Ok(listed) => listed,
             Err(HttpError::Refused { status: 400..=499, .. }) => return Ok(BTreeMap::new()),
-            Err(source) => return Err(self.sending.refused_by(source)),
+            Err(source) => return Err(self.sending.to.refused_by(source)),
         };
         let mut there = BTreeMap::new();
         for (number, part) in noted {
@@ -132,13 +131,8 @@ impl<'a> Parts<'a> {
         Ok(there)
     }
 
-    fn upload(&self) -> Upload<'_> {
-        Upload {
-            client: self.sending.client,
-            bucket: self.sending.bucket.as_ref(),
-            key: &self.sending.key,
-            id: &self.begun.upload,
-        }
+    fn upload(&self) -> Box<dyn Upload + '_> {
+        self.sending.to.upload(&self.begun.upload, &self.begun.name)
     }
 
     fn count(&self) -> u32 {
@@ -165,7 +159,11 @@ impl<'a> Parts<'a> {
     pub(super) fn send(mut self, pushing: &mut Pushing<'_>) -> Result<Pushed, PushError> {
         let resumed_bytes = self.bytes_there();
         let sending = self.sending;
-        sending.client.wait_for(self.send_missing(pushing)).inspect_err(|error| self.keep_or_leave(error))?;
+        sending
+            .to
+            .client
+            .wait_for(self.send_missing(pushing))
+            .inspect_err(|error| self.keep_or_leave(error))?;
         let ended = self.complete();
         match &ended {
             Ok(()) | Err(PushError::Taken { .. }) => self.unfinished.forget(),
@@ -185,7 +183,7 @@ impl<'a> Parts<'a> {
         loop {
             if pushing(self.bytes_there(), self.sending.size).is_break() {
                 let is_kept = self.unfinished.is_noted() && !self.there.is_empty();
-                return Err(self.sending.interrupted(is_kept));
+                return Err(self.sending.to.interrupted(is_kept));
             }
             while failed.is_none()
                 && under_way.len() < AT_ONCE
@@ -193,11 +191,10 @@ impl<'a> Parts<'a> {
             {
                 let bytes = self.read(number)?;
                 let sha256 = Sha256::of(&bytes).to_string();
-                let (bucket, key) = (self.sending.bucket.clone(), self.sending.key.clone());
+                let (bucket, key) = (self.sending.to.bucket.clone(), self.sending.to.key.clone());
                 let upload = self.begun.upload.clone();
                 under_way.spawn(async move {
-                    let uploads = bucket.uploads().expect("there are parts, so there are uploads");
-                    let sent = uploads.put_part(&key, &upload, number as usize - 1, bytes.into()).await;
+                    let sent = bucket.put_part(&key, &upload, number as usize - 1, bytes.into()).await;
                     sent.map(|PartId { content_id: id }| Part { number, id, sha256 })
                 });
             }
@@ -220,7 +217,7 @@ impl<'a> Parts<'a> {
             // The store has forgotten the upload.
             self.unfinished.forget();
         }
-        self.sending.refused(error)
+        self.sending.to.refused(error)
     }
 
     /// Ends the upload, and does not replace what somebody else has sent meanwhile.
@@ -240,7 +237,7 @@ impl<'a> Parts<'a> {
             }
         }
         let parts: Vec<_> = self.there.values().map(|part| PartId { content_id: part.id.clone() }).collect();
-        let is_conditional = !self.sending.object.replace && self.sending.knows_conditions();
+        let is_conditional = !self.sending.object.replace && self.sending.to.knows_conditions();
         let first = if is_conditional { Condition::Absent } else { Condition::None };
         let ended = match self.end(&parts, first) {
             Err(HttpError::Refused { status: 501, .. }) if is_conditional => {
@@ -255,12 +252,12 @@ impl<'a> Parts<'a> {
         if is_final || matches!(found, Ok(true) | Err(PushError::Taken { .. })) {
             self.leave();
         }
-        if found? { Ok(()) } else { Err(self.sending.refused_by(error)) }
+        if found? { Ok(()) } else { Err(self.sending.to.refused_by(error)) }
     }
 
     fn end(&self, parts: &[PartId], condition: Condition) -> Result<(), HttpError> {
         let upload = self.upload();
-        Tries::new(self.sending.address.clone()).often(|| upload.complete(parts, condition))
+        Tries::new(self.sending.to.address.clone()).often(|| upload.complete(parts, condition))
     }
 
     /// After a failure: what is noted is kept for a later process, anything else is removed.
@@ -269,22 +266,15 @@ impl<'a> Parts<'a> {
         if !is_kept {
             self.leave();
         } else if !matches!(error, PushError::Interrupted { .. }) {
-            log::warn!("{}: {KEPT}", self.sending.address);
+            log::warn!("{}: {KEPT}", self.sending.to.address);
         }
     }
 
     /// Has the store remove the parts.
     fn leave(&self) {
         self.unfinished.forget();
-        match self.sending.abort(&self.begun.upload) {
-            Ok(()) | Err(Error::NotFound { .. }) => {}
-            Err(error) => {
-                log::warn!(
-                    "{}: parts of an upload may be left there: {}",
-                    self.sending.address,
-                    said(&error)
-                );
-            }
+        if let Err(error) = self.sending.to.abort(&self.begun.upload) {
+            log::warn!("{}: parts of an upload may be left there: {}", self.sending.to.address, said(&error));
         }
     }
 }

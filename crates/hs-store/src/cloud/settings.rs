@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::{MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::MicrosoftAzureBuilder;
 use object_store::client::{ClientOptions, HttpClient as Requests, HttpConnector};
-use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder};
+use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::multipart::MultipartStore;
 use object_store::signer::Signer;
 use object_store::{ObjectStore, RetryConfig};
@@ -31,29 +31,10 @@ pub struct Settings {
     profile: Option<String>,
 }
 
-/// A store of objects.
-pub(super) trait Bucket: ObjectStore + Signer {
-    /// Uploads that another process can go on with, where the store tells what it has of them.
-    fn uploads(&self) -> Option<&dyn MultipartStore> {
-        None
-    }
-}
+/// A store of objects, which can be sent an object in parts that a later process goes on with.
+pub(super) trait Bucket: ObjectStore + MultipartStore + Signer {}
 
-impl Bucket for AmazonS3 {
-    fn uploads(&self) -> Option<&dyn MultipartStore> {
-        Some(self)
-    }
-}
-
-/// By its XML API, which is S3's.
-impl Bucket for GoogleCloudStorage {
-    fn uploads(&self) -> Option<&dyn MultipartStore> {
-        Some(self)
-    }
-}
-
-/// The library gives blocks names that nobody knows later.
-impl Bucket for MicrosoftAzure {}
+impl<B: ObjectStore + MultipartStore + Signer> Bucket for B {}
 
 /// Has the library make its requests as we make ours.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use crate::http::{Answer, HttpClient, HttpError, Tries};
 use crate::push::KEPT;
 use crate::sha256::{Running, Sha256};
 use crate::unfinished::Unfinished;
-use crate::{PushError, Pushed, Pushing};
+use crate::{Abandoned, PushError, Pushed, Pushing};
 
 /// Bytes of a request: what is sent again after a cut connection, at most.
 const PIECE_BYTES: u64 = 4 << 20;
@@ -70,25 +70,29 @@ pub fn push(
     Ok(Pushed { sent_bytes, resumed_bytes, digest: Some(digest.to_string()) })
 }
 
-/// Has the registry forget what a push of this image that was broken off has sent; whether there was anything.
+/// Has the registry forget what pushes to this address that were broken off have sent, which are noted in the folder `unfinished`.
 ///
 /// # Errors
-/// [`PushError`] when the file cannot be read, or the registry refuses.
+/// [`PushError`] when the registry refuses.
 pub fn abandon(
     client: Arc<HttpClient>,
     address: &RegistryAddress,
     logins: Logins,
-    artifact: Artifact<'_>,
-) -> Result<bool, PushError> {
+    unfinished: Option<&Path>,
+) -> Result<Abandoned, PushError> {
     let access = Access::new(client, address.clone(), logins, Right::Push);
-    let (blob, _) = digest_of(artifact)?;
-    let unfinished = unfinished(artifact, address, blob);
-    let Some((place, least_bytes)) = recall(&unfinished) else { return Ok(false) };
-    Upload { place, least_bytes }
-        .give_up(&access)
-        .map_err(|source| PushError::Refused { address: address.to_string(), source })?;
-    unfinished.forget();
-    Ok(true)
+    let mut abandoned = Abandoned::Nothing;
+    let noted = unfinished.map(|folder| Unfinished::all_to(folder, &address.to_string()));
+    for unfinished in noted.into_iter().flatten() {
+        if let Some((place, least_bytes)) = recall(&unfinished) {
+            Upload { place, least_bytes }
+                .give_up(&access)
+                .map_err(|source| PushError::Refused { address: address.to_string(), source })?;
+            abandoned = Abandoned::Removed;
+        }
+        unfinished.forget();
+    }
+    Ok(abandoned)
 }
 
 /// The note of an upload: one for each blob and repository.
