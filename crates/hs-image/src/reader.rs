@@ -531,7 +531,13 @@ impl Shared {
 
     /// A chunk is in memory: answers everybody who waited for nothing else.
     fn publish(&self, key: Key, bytes: &Bytes, from_stream: bool) {
+        self.publish_after(key, bytes, from_stream, |_| {});
+    }
+
+    /// The same after `first`, which is told which blocks of the chunk they wait for.
+    fn publish_after(&self, key: Key, bytes: &Bytes, from_stream: bool, first: impl FnOnce(Vec<Range<u32>>)) {
         let mut memory = self.memory.lock();
+        let waited_for = if from_stream { memory.waited_for(key) } else { Vec::new() };
         let arrived = memory.put(key, bytes, from_stream);
         // Before anybody is served from it, or the policy would see it leave before it came.
         if arrived && let Key::Hot(chunk) = key {
@@ -543,6 +549,7 @@ impl Shared {
         }
         drop(memory);
         (0..misses_over).for_each(|_| self.policy.miss_answered());
+        first(waited_for);
         for pending in ready {
             self.answer(pending);
         }

@@ -22,7 +22,7 @@ pub use crowd::Crowd;
 pub use files::Files;
 pub use layout::{Disk, HotChunk, ImageLayout};
 pub use program::{Program, ProgramRead};
-pub use served::ServedConfig;
+pub use served::{ServedConfig, SharedProcessors};
 pub use start::{Front, Started};
 
 use crate::network::Network;

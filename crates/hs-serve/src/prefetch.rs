@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! stream threads ──stored chunks──► decoding threads ──► Reader::supply_hot ──► whoever waits
-//!   ask the engine what to read        one a core             │
-//!                                                             └──► Deliver: into the kernel, if it is to be pushed
+//!   ask the engine what to read        one a core       │
+//!                                                       └──► before that, Deliver: what nobody waits for goes into the kernel
 //! ```
 //!
 //! While one request is under way the chunks of the last are verified and decompressed.
@@ -25,7 +25,8 @@ use hs_units::Nanos;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use self::push::Deliver;
-use self::push::{Decoded, PushQueue};
+pub(crate) use self::push::parts;
+use self::push::{Decoded, Pushing};
 use crate::memory::watch::MemoryWatch;
 use crate::streamed::StreamLog;
 use crate::{ServeError, Streamed, allocator};
@@ -97,7 +98,7 @@ pub struct Running {
     threads: Vec<JoinHandle<()>>,
     decoders: Vec<JoinHandle<()>>,
     pushers: Vec<JoinHandle<()>>,
-    push_queue: Option<Arc<PushQueue>>,
+    pushing: Option<Arc<Pushing>>,
 }
 
 impl Driver {
@@ -154,19 +155,20 @@ impl Driver {
             threads: Vec::new(),
             decoders: Vec::new(),
             pushers: Vec::new(),
-            push_queue: None,
+            pushing: None,
         };
         if deliver.as_ref().is_some_and(|deliver| !deliver.can_keep_back()) {
             self.engine.lock().handle_use_hidden();
         }
-        let push = match deliver {
-            Some(deliver) => Some(running.start_pushers(reader, &deliver, cores)?),
+        let pushing = match deliver {
+            Some(deliver) => Some(running.start_pushers(reader, deliver, cores)?),
             None => None,
         };
-        for number in 0..cores {
+        // While one of them pushes, which may wait for what another one decodes, there is another.
+        for number in 0..cores.max(2) {
             let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_rx.clone());
-            let push = push.clone();
-            let decode = move || driver.decode(&reader, &stored, push.as_deref());
+            let pushing = pushing.clone();
+            let decode = move || driver.decode(&reader, &stored, pushing.as_deref());
             running.decoders.push(spawn(format!("hs-decode-{number}"), decode)?);
         }
         if self.is_enabled() {
@@ -506,13 +508,18 @@ impl Driver {
         self.finished(id, Some(0));
     }
 
-    fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, push: Option<&PushQueue>) {
+    fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, pushing: Option<&Pushing>) {
         let mut tools = Decompressor::new();
         for Stored { chunk, bytes } in stored {
-            match reader.supply_hot(chunk, bytes, &mut tools, || self.wait_for_warmer(chunk)) {
-                Ok(Some(raw)) => {
-                    if let Some(push) = push {
-                        push.put(Decoded { chunk, raw });
+            let mut later = None;
+            let push = |raw: &Arc<Vec<u8>>, asked_for| {
+                let decoded = Decoded { chunk, raw: Arc::clone(raw), asked_for };
+                later = pushing.and_then(|pushing| pushing.push_at_once(self, reader, decoded));
+            };
+            match reader.supply_hot_after(chunk, bytes, &mut tools, || self.wait_for_warmer(chunk), push) {
+                Ok(Some(_)) => {
+                    if let Some((pushing, decoded)) = pushing.zip(later) {
+                        pushing.push_later(decoded);
                     }
                 }
                 // A demand read had it already, or it is damaged and its readers get cold copies:
@@ -616,31 +623,26 @@ impl HotPolicy for Driver {
 }
 
 impl Running {
-    /// Threads that give chunks to the kernel. They may have to wait for a page that some reader holds
+    /// Threads that give chunks to the kernel that the decoding threads do not. They may have to wait for a page that some reader holds
     /// until its last chunk has come, so they never bring chunks. What waits for them counts against the
     /// prefetch's budget.
     fn start_pushers(
         &mut self,
         reader: &Arc<Reader>,
-        deliver: &Arc<dyn Deliver>,
+        deliver: Arc<dyn Deliver>,
         threads: usize,
-    ) -> Result<Arc<PushQueue>, ServeError> {
-        let queue = Arc::new(PushQueue::default());
+    ) -> Result<Arc<Pushing>, ServeError> {
+        let pushing = Arc::new(Pushing::new(deliver));
         for number in 0..threads {
-            let (reader, deliver, queue) = (Arc::clone(reader), Arc::clone(deliver), Arc::clone(&queue));
-            let driver = Arc::clone(&self.driver);
-            let push = move || {
-                while let Some(Decoded { chunk, raw }) = queue.take() {
-                    let kept_back = keep_back(&driver, &reader, chunk);
-                    if deliver.deliver(reader.image().hot_extents(chunk), &raw, kept_back) {
-                        reader.forget_hot(chunk);
-                    }
-                }
+            let (reader, driver) = (Arc::clone(reader), Arc::clone(&self.driver));
+            let push = {
+                let pushing = Arc::clone(&pushing);
+                move || pushing.work(&driver, &reader)
             };
             self.pushers.push(spawn(format!("hs-push-{number}"), push)?);
         }
-        self.push_queue = Some(Arc::clone(&queue));
-        Ok(queue)
+        self.pushing = Some(Arc::clone(&pushing));
+        Ok(pushing)
     }
 
     /// Waits until everything that the engine wanted has been read and decompressed.
@@ -648,8 +650,8 @@ impl Running {
         for thread in self.threads.drain(..).chain(self.decoders.drain(..)) {
             let _ = thread.join();
         }
-        if let Some(queue) = &self.push_queue {
-            queue.end();
+        if let Some(pushing) = &self.pushing {
+            pushing.end();
         }
         for thread in self.pushers.drain(..) {
             let _ = thread.join();
@@ -665,15 +667,6 @@ impl Drop for Running {
         self.reader.wake_stream();
         self.wait();
     }
-}
-
-/// Keeps a block of a chunk that is about to be delivered back, if one should be and can be; returns which of the chunk's.
-fn keep_back(driver: &Driver, reader: &Reader, chunk: u32) -> Option<u32> {
-    if !driver.wants_marker(chunk) {
-        return None;
-    }
-    let block = push::block_read_alone(reader.image(), chunk)?;
-    driver.mark(reader, chunk, block).then_some(block)
 }
 
 /// Gives a chunk to the decoding threads; false when there are none any more. When they cannot keep up, what is waited for is

@@ -5,6 +5,7 @@
 //! that its pages are in memory once, in the caches of the mounted file system.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use hs_engine::PrefetchConfig;
 use hs_image::{ImageError, OpenOptions, Reader, ReaderOptions, Watch};
 use hs_store::Store;
-use hs_units::{BLOCK_BYTES, BlockRange, Lba};
+use hs_units::{BLOCK_BYTES, BlockRange};
 
 use crate::ServeError;
 use crate::fsmount::{FileSystem, FsMount, FsMountOptions};
@@ -21,7 +22,7 @@ use crate::fuse2fs::Fuse2fs;
 use crate::image_disk::{FileDisk, ImageDisk};
 use crate::loopdev::{LoopDevice, LoopOptions};
 use crate::mounts;
-use crate::prefetch::{Deliver, Driver};
+use crate::prefetch::{Deliver, Driver, parts};
 use crate::served_disk::ServedDisk;
 use crate::warm::Warmer;
 
@@ -462,34 +463,22 @@ impl Deliver for PushPages {
         true
     }
 
-    fn deliver(&self, extents: &[BlockRange], raw: &[u8], kept_back: Option<u32>) -> bool {
-        let kept_back = kept_back.map(u64::from);
-        let mut first = 0;
-        for extent in extents {
-            let kept_back = kept_back.and_then(|block| block.checked_sub(first));
-            for part in without(*extent, kept_back.map(|block| Lba(extent.start.0 + block))) {
-                let at = ((first + part.start.0 - extent.start.0) * BLOCK_BYTES) as usize;
-                let bytes = &raw[at..at + (part.count * BLOCK_BYTES) as usize];
-                match self.pusher.push(part.start.byte_offset(), &[bytes]) {
-                    Ok(()) => {}
-                    Err(PushError::NotLookedUp) => return false,
-                    Err(error) => {
-                        log::debug!("blocks {part} stay in memory: {error}");
-                        return false;
-                    }
-                }
-            }
-            first += extent.count;
-        }
+    fn comes_before_answers(&self) -> bool {
         true
     }
-}
 
-/// What lies in `range` before and behind one of its blocks; all of it, if the block is not in it.
-fn without(range: BlockRange, block: Option<Lba>) -> impl Iterator<Item = BlockRange> {
-    let at = block.map_or(range.count, |block| (block.0 - range.start.0).min(range.count));
-    let behind = Lba(range.start.0 + at + 1);
-    let parts =
-        [BlockRange::new(range.start, at), BlockRange::new(behind, range.count.saturating_sub(at + 1))];
-    parts.into_iter().filter(|part| part.count > 0)
+    fn deliver(&self, extents: &[BlockRange], raw: &[u8], left_out: &[Range<u32>]) -> bool {
+        parts(extents, left_out).into_iter().all(|(part, first)| {
+            let at = (u64::from(first) * BLOCK_BYTES) as usize;
+            let bytes = &raw[at..at + part.bytes() as usize];
+            match self.pusher.push(part.start.byte_offset(), &[bytes]) {
+                Ok(()) => true,
+                Err(PushError::NotLookedUp) => false,
+                Err(error) => {
+                    log::debug!("blocks {part} stay in memory: {error}");
+                    false
+                }
+            }
+        })
+    }
 }

@@ -267,6 +267,27 @@ fn many_clients(fast: &str, profile: &str) {
     assert!(direct[1].0 > direct[0].0 && direct[1].1 >= 9_999.0 * direct[0].1, "{direct:?}");
     assert!(cached[1].0 < direct[1].0 && cached[1].1 < 2.0 * cached[0].1, "{cached:?} {direct:?}");
 
+    // 400 clients of two processors, half a second each.
+    let many = [
+        "lab",
+        "predict",
+        fast,
+        "-p",
+        profile,
+        "--medium",
+        "lan-1g",
+        "--clients",
+        "400",
+        "--json",
+        "--cores",
+        "2",
+    ];
+    let shared = run(many.into_iter().chain(["--client-cpu", "0.5"])).ok().json();
+    let ready_s = shared["rows"][0]["ready_s"].as_f64().unwrap();
+    assert!(ready_s >= 50.0, "{ready_s} s, and the processors alone need 100 s for all that is read");
+    run(many).fails(2, &["--client-cpu"]);
+    run(many.into_iter().chain(["--client-cpu", "0.5", "--within", "2"])).fails(2, &["--within"]);
+
     run(["lab", "predict", fast, "-p", profile, "--medium", "nvme", "--clients", "1001"])
         .fails(1, &["no link"]);
     run(["lab", "predict", fast, "-p", profile, "--medium", "nvme", "--edge-cache", "lan-1g"])

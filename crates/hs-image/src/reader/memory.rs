@@ -1,11 +1,12 @@
 //! The chunks in memory, and the reads that wait for more.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use hs_engine::cache::{CacheUsage, Origin, PolicyKind};
 use hs_format::{ChunkRef, WindowRef};
-use hs_units::ByteRange;
+use hs_units::{BLOCK_BYTES, ByteRange};
 
 use super::blocks_served::BlocksServed;
 use super::kept::{Kept, Leaving};
@@ -349,6 +350,14 @@ impl Memory {
                 false
             }
         }
+    }
+
+    /// The blocks of a chunk that somebody waits for, in the order in which they were asked for.
+    pub(super) fn waited_for(&self, key: Key) -> Vec<Range<u32>> {
+        let waiting = self.loading.get(&key).into_iter().flatten().filter_map(|id| self.pending.get(id));
+        let spans = waiting.flat_map(|pending| &pending.spans).filter(|span| span.key == key);
+        let block_bytes = BLOCK_BYTES as u32;
+        spans.map(|span| span.from / block_bytes..(span.from + span.len).div_ceil(block_bytes)).collect()
     }
 
     /// Hands a chunk to all who wait for it; returns the reads that now have everything, and how many

@@ -39,6 +39,22 @@ impl Reader {
         tools: &mut Decompressor,
         gate: impl FnOnce(),
     ) -> Result<Option<Bytes>, ImageError> {
+        self.supply_hot_after(chunk, stored, tools, gate, |_, _| {})
+    }
+
+    /// As [`Reader::supply_hot`]; `first` is called before whoever waits is answered, with the bytes and with the blocks of the chunk
+    /// (counted from its first; not in order) that those who wait have asked for. From then on, who asks for another is answered at once.
+    ///
+    /// # Errors
+    /// As [`Reader::supply_hot`].
+    pub fn supply_hot_after(
+        &self,
+        chunk: u32,
+        stored: Vec<u8>,
+        tools: &mut Decompressor,
+        gate: impl FnOnce(),
+        first: impl FnOnce(&Bytes, Vec<Range<u32>>),
+    ) -> Result<Option<Bytes>, ImageError> {
         let shared = &self.shared;
         {
             let memory = shared.memory.lock();
@@ -52,7 +68,7 @@ impl Reader {
                 shared.memory.lock().keep_hot(chunk, shared.image.hot_chunk(chunk).0, stored);
                 gate();
                 shared.counters.prefetch_bytes.fetch_add(bytes.len() as u64, Relaxed);
-                shared.publish(Key::Hot(chunk), &bytes, true);
+                shared.publish_after(Key::Hot(chunk), &bytes, true, |waited_for| first(&bytes, waited_for));
                 Ok(Some(bytes))
             }
             Err(error) => {

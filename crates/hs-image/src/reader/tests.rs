@@ -182,6 +182,40 @@ fn a_reader_that_joined_is_served_by_the_stream_and_by_nothing_else() {
     assert_eq!(counters.snapshot().requests, before, "kept as it is stored");
 }
 
+/// Who waits for a block would, answered first, ask for its neighbours, which are about to be pushed into the kernel.
+#[test]
+fn who_waits_is_answered_after_what_nobody_waits_for_was_given_away() {
+    let mut prng = Prng::new(3);
+    let bench = sample_with_hot(&mut prng);
+    let image = Arc::new(open(&bench.path("hot.hsi")));
+    let reader = reader_with(&image, 2, 1 << 20, Arc::new(JoinAll));
+    let blocks: Vec<Lba> =
+        image.hot_extents(0).iter().flat_map(|extent| extent.start.0..extent.end().0).map(Lba).collect();
+    let [first, .., last] = blocks[..] else { panic!("a chunk of several blocks") };
+    let (sender, receiver) = crossbeam_channel::bounded(1);
+    reader.submit(last.byte_offset() + 512, 1024, move |result| {
+        let _ = sender.send(result.map(<[&[u8]]>::concat).map_err(Clone::clone));
+    });
+    let (_, at) = image.hot_chunk(0);
+    let stored = bench.bytes("hot.hsi")[at.offset as usize..at.end() as usize].to_vec();
+    let given_away = AtomicU64::new(0);
+    let give_away = |raw: &Arc<Vec<u8>>, waited_for: Vec<std::ops::Range<u32>>| {
+        let number = blocks.len() as u32 - 1;
+        assert_eq!(waited_for, vec![number..number + 1]);
+        assert!(receiver.try_recv().is_err(), "it is not answered yet");
+        let mut other = vec![0; BLOCK_BYTES as usize];
+        reader.read_at(first.byte_offset(), &mut other).expect("who asks now is");
+        assert!(other == raw[..other.len()]);
+        reader.forget_hot(0);
+        given_away.fetch_add(1, Ordering::SeqCst);
+    };
+    let supplied = reader.supply_hot_after(0, stored, &mut Decompressor::new(), || {}, give_away);
+    assert!(supplied.is_ok_and(|bytes| bytes.is_some()));
+    assert_eq!(given_away.load(Ordering::SeqCst), 1);
+    let found = receiver.recv().expect("answered").expect("the bytes");
+    assert!(found == bench.disk[last.byte_offset() as usize + 512..][..1024]);
+}
+
 /// Doubted prefetch waits until no miss is under way: one that in turn waits for the prefetch must be over
 /// as soon as the medium has given what only the medium has.
 #[test]

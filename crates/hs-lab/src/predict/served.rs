@@ -83,6 +83,20 @@ pub struct ServedConfig {
     pub read_ahead_bytes: u64,
     /// Bytes of windows that stay in memory, in case that more of them is asked for.
     pub cache_bytes: u64,
+    /// What the clients' processors are, where they are not each client's own.
+    pub shared_processors: Option<SharedProcessors>,
+}
+
+/// Processors that clients who begin together share, as those of a benchmark on one machine do.
+///
+/// Each has an equal part of them at every moment, and pieces of the disk cost it processor time one after another: decompressing,
+/// copies, FUSE, TCP. So the clients are done no sooner than the sum of their processor time, divided by the processors.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct SharedProcessors {
+    /// Clients for each processor; at least one.
+    pub clients_each: f64,
+    /// Processor time of one client for each byte of the disk that comes to it, in seconds.
+    pub seconds_per_byte: f64,
 }
 
 /// An image that is served to one client.
@@ -108,6 +122,8 @@ pub(crate) struct Served<'a> {
     next_later: u64,
     planned: Option<Nanos>,
     missed: BTreeMap<u64, Nanos>,
+    /// Until when the shared processors have enough to do with what has come.
+    busy_until: Nanos,
     /// When the last chunk of the stream had come.
     pub(crate) streamed: Option<Nanos>,
 }
@@ -154,6 +170,7 @@ impl<'a> Served<'a> {
             next_later: 0,
             planned: None,
             missed: BTreeMap::new(),
+            busy_until: Nanos::ZERO,
             streamed: None,
             layout,
             config,
@@ -517,7 +534,13 @@ impl<'a> Served<'a> {
             Key::Cold(_) => self.layout.window_bytes,
         };
         let takes = Nanos::from_secs_f64(bytes as f64 / self.config.decode_bytes_per_s);
-        self.plan(io, io.now() + takes, Later::Decoded(key));
+        let mut decoded = io.now() + takes;
+        if let Some(shared) = self.config.shared_processors {
+            let takes = bytes as f64 * shared.seconds_per_byte * shared.clients_each;
+            self.busy_until = self.busy_until.max(io.now()) + Nanos::from_secs_f64(takes);
+            decoded = decoded.max(self.busy_until);
+        }
+        self.plan(io, decoded, Later::Decoded(key));
     }
 
     /// A time has come that was planned under `token`.

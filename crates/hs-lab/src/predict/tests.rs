@@ -48,6 +48,15 @@ fn crowd(clients: u32, within_ms: u64) -> Crowd {
 }
 
 fn predict(disk: &Disk, medium: &str, crowd: Crowd) -> Predicted {
+    predict_on(disk, medium, crowd, None)
+}
+
+fn predict_on(
+    disk: &Disk,
+    medium: &str,
+    crowd: Crowd,
+    shared_processors: Option<SharedProcessors>,
+) -> Predicted {
     let hot = matches!(disk, Disk::Image(layout) if !layout.hot.is_empty());
     let prediction = Prediction {
         program: &program(),
@@ -68,6 +77,7 @@ fn predict(disk: &Disk, medium: &str, crowd: Crowd) -> Predicted {
             decode_bytes_per_s: 4e8,
             read_ahead_bytes: 8 << 20,
             cache_bytes: 40 << 20,
+            shared_processors,
         },
         elevator: ElevatorKind::Headstart,
     };
@@ -378,6 +388,7 @@ fn a_raw_start_reads_its_files_ahead_behind_a_loop_device() {
                 decode_bytes_per_s: 4e8,
                 read_ahead_bytes: 8 << 20,
                 cache_bytes: 40 << 20,
+                shared_processors: None,
             },
             elevator: ElevatorKind::Headstart,
         };
@@ -417,6 +428,7 @@ fn what_a_client_prefetches_over_a_link_is_one_answer() {
                 decode_bytes_per_s: 4e8,
                 read_ahead_bytes: 8 << 20,
                 cache_bytes: 40 << 20,
+                shared_processors: None,
             },
             elevator: ElevatorKind::Headstart,
         };
@@ -438,4 +450,22 @@ fn what_a_client_prefetches_over_a_link_is_one_answer() {
     // Two round trips at least, and few besides.
     let rest = streamed.as_secs_f64() - transfer;
     assert!((0.04..0.07).contains(&rest), "{streamed:?} {transfer}");
+}
+
+#[test]
+fn clients_that_share_processors_are_ready_no_sooner_than_those_have_worked_for_all() {
+    let disk = Disk::Image(image(true));
+    let hot_bytes: u64 = image(true).hot.iter().map(|chunk| u64::from(chunk.raw_bytes)).sum();
+    let ready = |clients: u32, shared| {
+        predict_on(&disk, "lan-1g", crowd(clients, 0), shared).slowest().ready.as_secs_f64()
+    };
+    // A third of a second each.
+    let shared = |clients_each| {
+        Some(SharedProcessors { clients_each, seconds_per_byte: 1.0 / 3.0 / hot_bytes as f64 })
+    };
+    let (alone, crowded) = (ready(1, None), ready(50, None));
+    assert!((ready(1, shared(1.0)) - alone).abs() < 0.1, "there is time enough: {alone} s");
+    let limit = 25.0 / 3.0;
+    let found = ready(50, shared(25.0));
+    assert!((limit..1.1 * limit).contains(&found) && crowded < limit / 2.0, "{found} s, {crowded} s");
 }

@@ -1,5 +1,6 @@
 //! The threads that fill a file.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -326,7 +327,12 @@ impl Deliver for IntoFile {
         false
     }
 
-    fn deliver(&self, extents: &[BlockRange], raw: &[u8], _kept_back: Option<u32>) -> bool {
+    /// Writing may wait for the disk, and whoever waits fills the blocks that he waits for, or nobody does.
+    fn comes_before_answers(&self) -> bool {
+        false
+    }
+
+    fn deliver(&self, extents: &[BlockRange], raw: &[u8], _left_out: &[Range<u32>]) -> bool {
         let mut rest = raw;
         extents.iter().all(|extent| {
             let (bytes, after) = rest.split_at((extent.count * BLOCK_BYTES) as usize);

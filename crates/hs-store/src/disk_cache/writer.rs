@@ -2,22 +2,30 @@
 //!
 //! What was fetched is wanted by somebody now, and its entry by nobody before the next start. Writing it costs about a tenth of what a start costs
 //! the processor: so the thread is as nice as one can be, and where processors are scarce entries wait in memory until those who
-//! want the bytes have them. Whoever ends the cache does not wait for a thread that is let on so seldom, but writes himself what is left.
+//! want the bytes have them. Niceness alone is not enough: of fifty nice threads together a busy machine lets on a good deal, and who has to stop
+//! while he holds a lock of the allocator stops those who are not nice. So it looks first ([`Calm`]). Whoever ends the cache does not wait for a
+//! thread that is let on so seldom, but writes himself what is left.
+
+mod calm;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use hs_units::Digest;
 use parking_lot::{Condvar, Mutex};
 
+use self::calm::Calm;
 use super::Folder;
 
 /// Bytes that may wait to be written; whoever has more writes them himself. It is what the hot region of a start usually has.
 const WAITING_BYTES: usize = 16 << 20;
 /// As nice(1) counts: a sixtieth of what others have, and all that they leave.
 const NICE: i32 = 19;
+/// Bytes that are written before the thread looks again whether others need the processor: about a millisecond.
+const TURN_BYTES: usize = 1 << 20;
 
 /// Verified bytes and their name.
 pub(super) struct Entry {
@@ -53,8 +61,8 @@ impl Writer {
             move || {
                 // Of a thread, on Linux. One that may not be nice is as it was.
                 let _ = rustix::process::setpriority_process(None, NICE);
-                while let Some(entry) = queue.take() {
-                    folder.write(&entry);
+                while queue.wait_until_calm() {
+                    queue.write_a_turn(&folder);
                 }
             }
         })?;
@@ -91,16 +99,43 @@ impl Queue {
             return Err(entry);
         }
         waiting.bytes = bytes;
+        let is_first = waiting.entries.is_empty();
         waiting.entries.push_back(entry);
         drop(waiting);
-        self.changed.notify_one();
+        if is_first {
+            self.changed.notify_one();
+        }
         Ok(())
     }
 
-    /// The next entry, which is waited for; `None` when there will be none.
-    fn take(&self) -> Option<Entry> {
+    /// Waits until there is an entry, and a processor that nobody else needs; false when there will be none.
+    fn wait_until_calm(&self) -> bool {
         let mut waiting = self.waiting.lock();
         self.changed.wait_while(&mut waiting, |waiting| waiting.entries.is_empty() && !waiting.ended);
+        let mut calm = Calm::default();
+        while !waiting.ended {
+            let (asked, pause) = (Instant::now(), calm.pause());
+            let _ = self.changed.wait_while_for(&mut waiting, |waiting| !waiting.ended, pause);
+            if calm.handle_pause(asked.elapsed()) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn write_a_turn(&self, folder: &Folder) {
+        let mut bytes = 0;
+        while bytes < TURN_BYTES
+            && let Some(entry) = self.take()
+        {
+            folder.write(&entry);
+            bytes += entry.bytes.len();
+        }
+    }
+
+    /// The next entry, if there is one.
+    fn take(&self) -> Option<Entry> {
+        let mut waiting = self.waiting.lock();
         let entry = waiting.entries.pop_front()?;
         waiting.bytes -= entry.bytes.len();
         Some(entry)

@@ -38,6 +38,12 @@ pub(crate) struct LabPredict {
     /// A cache lies near the clients, who reach it over this link, and fetches what it lacks over the link of --medium.
     #[arg(long, value_name = "LINK", value_parser = MediumParser)]
     pub edge_cache: Option<Medium>,
+    /// So many processors are shared by all clients, as in a benchmark on one machine. Otherwise each client has enough of its own.
+    #[arg(long, value_name = "N", requires = "client_cpu", conflicts_with = "within", value_parser = clap::value_parser!(u32).range(1..))]
+    pub cores: Option<u32>,
+    /// Processor time that a client takes for all of a start, with --cores; `http_clients.py` measures it.
+    #[arg(long, value_name = "SECONDS", requires = "cores", value_parser = seconds::parse)]
+    pub client_cpu: Option<Duration>,
     /// Media, layouts and schedulers, in any order: every combination of them gets a row.
     #[arg(long, value_name = "WORD,...", value_delimiter = ',', value_parser = Compared::from_str)]
     pub compare: Vec<Compared>,

@@ -213,6 +213,7 @@ fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> 
             decode_bytes_per_s: f64::from(args.decode_rate) * 1e6,
             read_ahead_bytes: ReaderOptions::default().read_ahead_bytes,
             cache_bytes: ReaderOptions::default().cache_bytes,
+            shared_processors: crowds::shared_processors(args, case, known.program.bytes()),
         },
         elevator: case.scheduler,
     };

@@ -1,7 +1,7 @@
 //! Many clients: who they are, and what a table says of them.
 
 use anyhow::{Context, bail};
-use hs_lab::predict::Crowd;
+use hs_lab::predict::{Crowd, SharedProcessors};
 
 use super::{Case, Row, layout_of, seconds};
 use crate::cli::LabPredict;
@@ -26,6 +26,13 @@ pub(super) fn crowd(args: &LabPredict, case: Case) -> anyhow::Result<Crowd> {
         }
     }
     Ok(Crowd { clients, within: args.within.into(), edge })
+}
+
+/// What the clients compute on, who each read so many bytes of the disk.
+pub(super) fn shared_processors(args: &LabPredict, case: Case, read_bytes: u64) -> Option<SharedProcessors> {
+    let (cores, cpu) = args.cores.zip(args.client_cpu)?;
+    let clients_each = (f64::from(case.clients.get()) / f64::from(cores)).max(1.0);
+    Some(SharedProcessors { clients_each, seconds_per_byte: cpu.as_secs_f64() / read_bytes.max(1) as f64 })
 }
 
 pub(super) const COLUMNS: [&str; 10] = [

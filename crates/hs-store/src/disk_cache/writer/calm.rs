@@ -1,0 +1,62 @@
+//! Whether others need the processors: a nice thread that pauses goes on late when they do.
+
+use std::time::Duration;
+
+/// The shortest pause, where it is calm.
+const PAUSE: Duration = Duration::from_millis(5);
+/// The longest, where it is not.
+const LONG_PAUSE: Duration = Duration::from_millis(160);
+/// Later than that is late. Timers of threads are 0.05 ms late by themselves (`timer_slack_ns` of proc(5)), and waking takes as long.
+const LATE: Duration = Duration::from_millis(2);
+/// After so long it is no matter: what is not written is lost to whoever kills this process.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What pauses tell, from the first of them on.
+#[derive(Debug)]
+pub(super) struct Calm {
+    pause: Duration,
+    waited: Duration,
+}
+
+impl Default for Calm {
+    fn default() -> Self {
+        Self { pause: PAUSE, waited: Duration::ZERO }
+    }
+}
+
+impl Calm {
+    /// How long to pause next.
+    pub(super) const fn pause(&self) -> Duration {
+        self.pause
+    }
+
+    /// The pause took so long in all; whether it is calm, or was not for as long as can be waited for.
+    pub(super) fn handle_pause(&mut self, took: Duration) -> bool {
+        self.waited += took;
+        let is_calm = took < self.pause + LATE || self.waited >= PATIENCE;
+        self.pause = (self.pause * 2).min(LONG_PAUSE);
+        is_calm
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_goes_on_in_time_writes_and_who_is_late_waits_longer_and_longer_but_not_for_ever() {
+        assert!(Calm::default().handle_pause(PAUSE + LATE / 2));
+        let mut calm = Calm::default();
+        let mut pauses = Vec::new();
+        loop {
+            pauses.push(calm.pause());
+            if calm.handle_pause(calm.pause() + LATE) {
+                break;
+            }
+        }
+        assert_eq!(pauses[..6], [5, 10, 20, 40, 80, 160].map(Duration::from_millis));
+        assert!(pauses[6..].iter().all(|pause| *pause == LONG_PAUSE));
+        let waited: Duration = pauses.iter().map(|pause| *pause + LATE).sum();
+        assert!(waited >= PATIENCE && waited < PATIENCE + 2 * LONG_PAUSE, "{waited:?}");
+    }
+}
