@@ -4,7 +4,7 @@
 //! while several clients are sent something, [`Buffers`] bounds what may be on its way to each of them, in all his connections together: to what
 //! his share of the rate takes in a round trip and a moment more. A link that could carry more is then never left idle, since whoever
 //! finds it empty sends his bytes sooner, and the bound follows the rate; on one that is full the queue is that moment, and everybody's part of
-//! it is the same. What still differs is [made good](Favours).
+//! it is the same.
 //!
 //! The kernel keeps the bound: it is each connection's `SO_SNDBUF`, which counts bytes until they are acknowledged. Who is alone has the kernel's own
 //! choice (`SO_BUF_LOCK`).
@@ -21,7 +21,6 @@ use parking_lot::Mutex;
 use rustix::net::sockopt;
 use tokio::sync::Notify;
 
-use super::favours::Favours;
 use super::turns::key;
 
 /// How often rates are measured and bounds set.
@@ -42,17 +41,6 @@ pub(super) struct Connection {
     client: ClientKey,
     /// Answers that are under way on it.
     answers: Mutex<u32>,
-    /// Bytes that had come to the client when that was asked last.
-    acknowledged: AtomicU64,
-}
-
-/// What the kernel knows of a connection.
-#[derive(Default)]
-struct Told {
-    /// How long a byte takes to the client and its acknowledgement back, at best.
-    round_trip: Option<Duration>,
-    /// Bytes that have come to it.
-    acknowledged: u64,
 }
 
 /// Who is sent something now.
@@ -65,17 +53,12 @@ pub(super) struct Buffers {
 impl Connection {
     /// A connection, by a descriptor of its own.
     pub(super) fn new(socket: OwnedFd, client: IpAddr) -> Arc<Self> {
-        Arc::new(Self {
-            socket,
-            client: key(client),
-            answers: Mutex::default(),
-            acknowledged: AtomicU64::new(0),
-        })
+        Arc::new(Self { socket, client: key(client), answers: Mutex::default() })
     }
 
-    fn ask(&self) -> Told {
+    /// How long a byte takes to this client and its acknowledgement back, at best.
+    fn round_trip(&self) -> Option<Duration> {
         // `struct tcp_info` of linux/tcp.h, of which libc has only the beginning.
-        const BYTES_ACKED_AT: usize = 120;
         const MIN_RTT_AT: usize = 148;
         let mut info = [0_u8; 256];
         let mut len = info.len() as libc::socklen_t;
@@ -89,16 +72,9 @@ impl Connection {
                 &raw mut len,
             )
         };
-        // A kernel that knows fewer fields writes fewer.
-        if failed != 0 || (len as usize) < MIN_RTT_AT + 4 {
-            return Told::default();
-        }
-        let [mut acknowledged, mut micros] = [[0; 8], [0; 8]];
-        acknowledged.copy_from_slice(&info[BYTES_ACKED_AT..BYTES_ACKED_AT + 8]);
-        micros[..4].copy_from_slice(&info[MIN_RTT_AT..MIN_RTT_AT + 4]);
-        let micros = u64::from_ne_bytes(micros);
-        let round_trip = (micros != u64::from(u32::MAX)).then(|| Duration::from_micros(micros));
-        Told { round_trip, acknowledged: u64::from_ne_bytes(acknowledged) }
+        let field = info[..len as usize].get(MIN_RTT_AT..MIN_RTT_AT + 4).filter(|_| failed == 0)?;
+        let micros = u32::from_ne_bytes(field.try_into().ok()?);
+        (micros != u32::MAX).then(|| Duration::from_micros(micros.into()))
     }
 
     /// Lets so many bytes wait in the kernel; it counts twice as many, of which half are for its own.
@@ -165,13 +141,11 @@ impl Buffers {
     /// Until one client at most is left.
     async fn keep_bounds(&self) {
         let mut rates = [0.0_f64; REMEMBERED_TICKS];
-        let mut favours = Favours::default();
         for tick in 0_usize.. {
             let (before, began) = (self.sent_bytes.load(Relaxed), Instant::now());
             tokio::time::sleep(TICK).await;
             let sent = self.sent_bytes.load(Relaxed) - before;
-            let seconds = began.elapsed().as_secs_f64();
-            rates[tick % REMEMBERED_TICKS] = sent as f64 / seconds;
+            rates[tick % REMEMBERED_TICKS] = sent as f64 / began.elapsed().as_secs_f64();
             let rate = rates.iter().fold(0.0_f64, |most, rate| most.max(*rate));
             let clients = self.clients.lock();
             if clients.len() < 2 {
@@ -179,62 +153,29 @@ impl Buffers {
             }
             let share = rate / clients.len() as f64;
             let most = clients.values().map(Vec::len).max().unwrap_or_default();
-            let news: Vec<(ClientKey, News)> =
-                clients.iter().map(|(client, connections)| (*client, News::of(connections))).collect();
-            // What came to a connection while its client was alone, or at rest, is no part of the link's rate now.
-            let came =
-                |(client, news): &(ClientKey, News)| (*client, (news.came_bytes as f64 / seconds).min(rate));
-            favours.handle_rates(&news.iter().map(came).collect::<Vec<_>>());
-            for (client, news) in news {
-                let connections = &clients[&client];
-                let bound =
-                    Bound { bytes_per_s: share, round_trip: news.round_trip, favour: favours.factor(client) };
-                let bytes = bound.bytes(connections.len(), most);
-                connections.iter().for_each(|connection| connection.bound(bytes));
+            for connections in clients.values() {
+                set_bounds(connections, share, most);
             }
         }
     }
 }
 
-/// What the kernel tells of all of a client's connections.
-struct News {
-    round_trip: Duration,
-    /// Bytes that have come to him since the last time.
-    came_bytes: u64,
-}
-
-impl News {
-    fn of(connections: &[Arc<Connection>]) -> Self {
-        let told: Vec<Told> = connections.iter().map(|connection| connection.ask()).collect();
-        let came = |(connection, told): (&Arc<Connection>, &Told)| {
-            told.acknowledged.saturating_sub(connection.acknowledged.swap(told.acknowledged, Relaxed))
-        };
-        Self {
-            round_trip: told.iter().filter_map(|told| told.round_trip).min().unwrap_or_default(),
-            came_bytes: connections.iter().zip(&told).map(came).sum(),
-        }
+/// Bounds what is on its way to one client, who may have so many bytes a second; the client with the most connections has `most` of them.
+fn set_bounds(connections: &[Arc<Connection>], bytes_per_s: f64, most: usize) {
+    let round_trip =
+        connections.iter().filter_map(|connection| connection.round_trip()).min().unwrap_or_default();
+    let bytes = bound_bytes(bytes_per_s, round_trip, connections.len(), most);
+    for connection in connections {
+        connection.bound(bytes);
     }
 }
 
-/// What decides how much may be on its way to a client.
-struct Bound {
-    /// What he may have.
-    bytes_per_s: f64,
-    round_trip: Duration,
-    favour: f64,
-}
-
-impl Bound {
-    /// Bytes that may be on their way on each of his connections; the client with the most has `most` of them.
-    fn bytes(&self, connections: usize, most: usize) -> u64 {
-        // Twice, or a rate that is bounded by it could never grow.
-        let wanted = self.bytes_per_s * (2 * self.round_trip + QUEUE).as_secs_f64();
-        let longest = self.bytes_per_s * LONGEST_QUEUE.as_secs_f64();
-        let as_others = (LEAST_BYTES as f64 * most as f64).min(longest);
-        let equal = wanted.max(as_others);
-        let favoured = (equal * self.favour).min(longest).max(equal);
-        ((favoured / connections as f64) as u64).max(LEAST_BYTES)
-    }
+/// What may be on its way on each of a client's connections.
+fn bound_bytes(bytes_per_s: f64, round_trip: Duration, connections: usize, most: usize) -> u64 {
+    // Twice, or a rate that is bounded by it could never grow.
+    let wanted = bytes_per_s * (2 * round_trip + QUEUE).as_secs_f64();
+    let as_others = (LEAST_BYTES as f64 * most as f64).min(bytes_per_s * LONGEST_QUEUE.as_secs_f64());
+    ((wanted.max(as_others) / connections as f64) as u64).max(LEAST_BYTES)
 }
 
 /// An answer that is under way.
@@ -262,7 +203,6 @@ impl Drop for Sending {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -273,16 +213,6 @@ mod tests {
         let far = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
         let (near, _) = listener.accept().expect("accepted");
         (Connection::new(near.into(), client.into()), far)
-    }
-
-    fn bound_bytes(bytes_per_s: f64, round_trip: Duration, connections: usize, most: usize) -> u64 {
-        Bound { bytes_per_s, round_trip, favour: 1.0 }.bytes(connections, most)
-    }
-
-    #[test]
-    fn who_is_favoured_has_more_under_way_but_no_longer_queue_than_is_bearable() {
-        let bytes = |favour| Bound { bytes_per_s: 5e6, round_trip: Duration::ZERO, favour }.bytes(1, 1);
-        assert_eq!([1.0, 1.5, 4.0, 40.0].map(bytes), [100_000, 150_000, 400_000, 1_250_000]);
     }
 
     #[test]
@@ -306,18 +236,8 @@ mod tests {
 
     #[test]
     fn the_kernel_keeps_the_bound() {
-        let (one, mut far) = connection([10, 0, 0, 1]);
-        assert!(one.ask().round_trip.is_some());
-        let connections = [Arc::clone(&one)];
-        let came = || News::of(&connections).came_bytes;
-        assert_eq!(came(), 0);
-        let mut bytes = [0; 5_000];
-        rustix::io::write(&one.socket, &bytes).expect("sent");
-        far.read_exact(&mut bytes).expect("read");
-        // Reading is what acknowledges them at last, but the acknowledgement is another packet.
-        while came() == 0 {
-            std::thread::yield_now();
-        }
+        let (one, _far) = connection([10, 0, 0, 1]);
+        assert!(one.round_trip().is_some());
         one.bound(64 << 10);
         assert_eq!(sockopt::socket_send_buffer_size(&one.socket).expect("known"), 128 << 10);
         one.unbound();
