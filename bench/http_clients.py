@@ -46,7 +46,8 @@ class Case:
 # What one client takes.
 ALONE, GUEST_ALONE = Case(1, 0, 1000, 1000), Case(0, 1, 1000, 1000)
 CASES = [*(Case(clients, 0, own, 1000) for own in (1000, 100, 10) for clients in (10, 50)),
-         Case(20, 0, 1000, 100), Case(20, 0, 1000, 100, "11M"), *(Case(7, 3, own, 1000) for own in (1000, 100, 10)), Case(47, 3, 1000, 1000)]
+         Case(20, 0, 1000, 100), Case(20, 0, 1000, 100, "11M"), *(Case(7, 3, own, 1000) for own in (1000, 100, 10)), Case(47, 3, 1000, 1000),
+         Case(0, 10, 100, 1000)]
 MOST_OF_LIMIT = 1.25
 LEAST_JAIN = 0.98
 
