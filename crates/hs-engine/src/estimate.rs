@@ -21,12 +21,6 @@ struct Opening {
     bytes: f64,
 }
 
-impl Opening {
-    fn time(self) -> Nanos {
-        Nanos(self.ns as u64)
-    }
-}
-
 /// Requests shorter than this say nothing certain about the rate.
 const MIN_RATE_SAMPLE_BYTES: u64 = 64 * 1024;
 
@@ -42,21 +36,16 @@ impl MediumEstimate {
         blend_opening(&mut self.gap, gap, bytes);
     }
 
-    /// What a request that goes on where the one before ended takes until its first piece is there; `None` before the first such.
+    /// What a request costs besides its bytes when it goes on where the one before ended; `None` before the first such.
     #[must_use]
     pub fn gap(&self) -> Option<Nanos> {
-        self.gap.map(Opening::time)
+        self.gap.map(|gap| self.without_bytes(gap))
     }
 
-    /// Whether a request that goes on where the one before ended yet costs more than half of what one does that finds the medium idle,
-    /// the transfer of their first pieces apart: on a slow disc a piece of 64 KiB takes longer than everything else.
-    #[must_use]
-    pub fn gap_is_dear(&self) -> bool {
-        let cost = |opening: Opening| match self.bytes_per_ns {
-            Some(rate) => (opening.ns - opening.bytes / rate).max(0.0),
-            None => opening.ns,
-        };
-        self.gap.is_some_and(|gap| cost(gap) > self.latency.map_or(0.0, cost) / 2.0)
+    /// The time until the first piece, less what its bytes take: on a slow disc a piece of 64 KiB takes longer than everything else.
+    fn without_bytes(&self, opening: Opening) -> Nanos {
+        let transfer = self.bytes_per_ns.map_or(0.0, |rate| opening.bytes / rate);
+        Nanos((opening.ns - transfer).max(0.0) as u64)
     }
 
     /// Learns from an answered request: when its first byte came, when its last, and how many bytes after the former.
@@ -87,10 +76,10 @@ impl MediumEstimate {
         self.jump_ns.map(|jump| Nanos(jump as u64))
     }
 
-    /// Time from asking to the first piece; zero before the first observation.
+    /// Time from asking to the first byte; zero before the first observation. As long as the rate is not known, to the first piece.
     #[must_use]
     pub fn latency(&self) -> Nanos {
-        self.latency.map(Opening::time).unwrap_or_default()
+        self.latency.map(|latency| self.without_bytes(latency)).unwrap_or_default()
     }
 
     /// Time to transfer `bytes`; `None` before the rate is known.
@@ -143,16 +132,15 @@ mod tests {
     #[test]
     fn what_the_first_piece_takes_to_come_is_no_price_of_a_request() {
         let millis = Nanos::from_millis;
-        // 64 KB a piece at 4 MB/s are 16 ms; a request from rest costs 12 ms, and one that goes on 1 ms or as much.
-        for (goes_on, is_dear) in [(1, false), (12, true)] {
-            let mut estimate = MediumEstimate::default();
-            assert!(!estimate.gap_is_dear());
-            estimate.observe_latency(millis(0), millis(12 + 16), 64_000);
-            estimate.observe_rate(millis(28), millis(128), 400_000);
-            for _ in 0..5 {
-                estimate.observe_gap(millis(goes_on + 16), 64_000);
-                assert_eq!(estimate.gap_is_dear(), is_dear, "{goes_on} ms");
-            }
-        }
+        // 64 KB a piece at 4 MB/s are 16 ms; a request from rest costs 12 ms, and one that goes on 1 ms.
+        let mut estimate = MediumEstimate::default();
+        estimate.observe_latency(millis(0), millis(12 + 16), 64_000);
+        assert_eq!(estimate.latency(), millis(12 + 16), "nothing else is known");
+        estimate.observe_rate(millis(28), millis(128), 400_000);
+        (0..5).for_each(|_| estimate.observe_gap(millis(1 + 16), 64_000));
+        assert_eq!((estimate.latency(), estimate.gap()), (millis(12), Some(millis(1))));
+        // A piece that had come before it was asked for.
+        (0..20).for_each(|_| estimate.observe_gap(Nanos::ZERO, 64_000));
+        assert_eq!(estimate.gap(), Some(Nanos::ZERO));
     }
 }

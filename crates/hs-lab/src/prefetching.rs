@@ -19,6 +19,8 @@ pub(crate) struct Stream {
     client: u64,
     /// Bytes of the medium before the hot region.
     before: u64,
+    /// The medium hands out so much at a time; byte by byte when nothing is said.
+    piece_bytes: Option<u64>,
     under_way: Vec<Part>,
     /// Times at which the policy wants to be asked again that are planned.
     planned: Option<Nanos>,
@@ -31,9 +33,10 @@ struct Part {
     chunks: Range<u32>,
 }
 
-/// Tokens of [`Io::wake`] that mean the stream: its turn, or that a chunk has come.
+/// Tokens of [`Io::wake`] that mean the stream: its turn, that a chunk has come, or the first piece of a request.
 const TURN: u64 = 1 << 63;
 const ARRIVED: u64 = 1 << 62;
+const FIRST_PIECE: u64 = 1 << 61;
 /// Tokens have the client's number here.
 const CLIENT_SHIFT: u32 = 48;
 const CLIENT: u64 = 0xff << CLIENT_SHIFT;
@@ -45,13 +48,28 @@ impl Stream {
         let size = ChunkSize { stored_bytes, raw_bytes: stored_bytes * 2 };
         let sizes = if config.is_some() { vec![size; chunks as usize] } else { Vec::new() };
         let policy = Prefetch::new(config.unwrap_or_default(), sizes);
-        Self { policy, chunk_bytes, chunks, client: 0, before: 0, under_way: Vec::new(), planned: None }
+        Self {
+            policy,
+            chunk_bytes,
+            chunks,
+            client: 0,
+            before: 0,
+            piece_bytes: None,
+            under_way: Vec::new(),
+            planned: None,
+        }
     }
 
     /// The same for one of up to 256 clients, each of whom has a hot region of his own.
     pub(crate) fn of_client(self, client: u8) -> Self {
         let before = u64::from(client) * self.bytes();
         Self { client: client.into(), before, ..self }
+    }
+
+    /// The same on a medium that hands out pieces of so many bytes, as those that are served do: nobody is told of a byte before the rest of
+    /// its piece has come.
+    pub(crate) fn in_pieces(self, piece_bytes: u64) -> Self {
+        Self { piece_bytes: Some(piece_bytes), ..self }
     }
 
     /// A token that means this client, and neither his stream's turn nor a chunk.
@@ -133,20 +151,44 @@ impl Stream {
     /// The first byte of something came.
     pub(crate) fn handle_first_byte(&mut self, io: &mut Io, requests: &[usize]) {
         for part in self.under_way.iter().filter(|part| requests.contains(&part.request)) {
-            self.policy.handle_first_byte(io.now(), part.id, 0);
             let sent = io.sent_for(part.request);
+            let (origin, len) = (sent.dispatch.range.offset, sent.dispatch.range.len);
+            if let Some(piece_bytes) = self.piece_bytes {
+                let first = self.place(part.chunks.start).offset - origin;
+                let token = FIRST_PIECE | self.token() | part.request as u64;
+                io.wake(sent.service.arrival((first + 1).next_multiple_of(piece_bytes), len), token);
+            } else {
+                self.policy.handle_first_byte(io.now(), part.id, 0);
+            }
             for chunk in part.chunks.clone() {
-                let end = self.before + u64::from(chunk + 1) * self.chunk_bytes - sent.dispatch.range.offset;
+                let end = self.place(chunk).end() - origin;
                 let token = ARRIVED | self.token() | u64::from(chunk);
-                io.wake(sent.service.arrival(end, sent.dispatch.range.len), token);
+                io.wake(
+                    sent.service.arrival(end.next_multiple_of(self.piece_bytes.unwrap_or(1)), len),
+                    token,
+                );
             }
         }
         self.turn(io);
     }
 
+    /// The first piece of a request came, if nobody has been told yet.
+    fn handle_first_piece(&mut self, now: Nanos, request: usize) {
+        let piece_bytes = self.piece_bytes.unwrap_or(0);
+        if let Some(part) = self.under_way.iter().find(|part| part.request == request) {
+            let bytes = self.bytes_of(&part.chunks).len.min(piece_bytes);
+            self.policy.handle_first_byte(now, part.id, bytes);
+        }
+    }
+
     /// A time has come; tells whether it was one of the stream's, and which chunk is there now.
     pub(crate) fn handle_wake(&mut self, io: &mut Io, token: u64) -> Option<Option<u32>> {
         if token & TURN != 0 {
+            self.turn(io);
+            return Some(None);
+        }
+        if token & FIRST_PIECE != 0 {
+            self.handle_first_piece(io.now(), (token & !(FIRST_PIECE | CLIENT)) as usize);
             self.turn(io);
             return Some(None);
         }
@@ -165,6 +207,8 @@ impl Stream {
 
     /// A request has ended; tells whether it was one of the stream's.
     pub(crate) fn handle_done(&mut self, io: &mut Io, request: usize) -> bool {
+        // The only piece of a small request comes when that ends.
+        self.handle_first_piece(io.now(), request);
         let Some(place) = self.under_way.iter().position(|part| part.request == request) else {
             return false;
         };

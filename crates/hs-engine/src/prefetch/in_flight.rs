@@ -34,12 +34,12 @@ impl InFlight {
         estimate: &MediumEstimate,
     ) -> Option<Nanos> {
         let first_byte = self.first_byte.or(expected)?;
-        let bytes = self.bytes_before + chunk_bytes;
-        let transfer = match self.seen {
-            Some((at, seen)) => {
+        let bytes = (self.bytes_before + chunk_bytes).saturating_sub(self.first_bytes);
+        let transfer = match self.seen.map(|(at, seen)| (at, seen.saturating_sub(self.first_bytes))) {
+            Some((at, seen)) if seen > 0 => {
                 Nanos((at.saturating_sub(first_byte).0 as f64 / seen as f64 * bytes as f64) as u64)
             }
-            None => estimate.transfer(bytes)?,
+            _ => estimate.transfer(bytes)?,
         };
         Some(first_byte + transfer)
     }

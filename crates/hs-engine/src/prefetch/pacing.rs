@@ -55,7 +55,7 @@ impl Prefetch {
     /// Whether each request keeps a reader for about as long as his own takes, however small it is. A request that goes on where the
     /// last one ended and yet costs what the first one did is that of a link which does not overlap requests.
     pub(super) fn has_dear_requests(&self) -> bool {
-        !self.overlaps && self.estimate.gap_is_dear()
+        !self.overlaps && self.estimate.gap().is_some_and(|gap| gap.0 > self.estimate.latency().0 / 2)
     }
 
     /// Another request is made one latency before what is under way is done: early enough that a medium

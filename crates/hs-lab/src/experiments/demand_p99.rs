@@ -18,6 +18,9 @@ use crate::statistics::Latencies;
 /// Bytes that a miss brings.
 const MISS: u64 = 64 << 10;
 
+/// Media hand out pieces of this size (`hs_store::Emulate`), and the policy is told of the first byte with the first piece.
+const PIECE: u64 = 64 << 10;
+
 /// The hot region is what the medium delivers in the time of so many requests elsewhere.
 const HOT: u64 = 600;
 
@@ -376,7 +379,7 @@ fn measure(model: &Model, kind: Kind, policy: Policy, seed: u64) -> Outcome {
     let mut latencies = Vec::new();
     let mut time = 0.0;
     for start in 0..STARTS {
-        let stream = Stream::new(policy.prefetch(), chunks as u32, chunk_bytes);
+        let stream = Stream::new(policy.prefetch(), chunks as u32, chunk_bytes).in_pieces(PIECE);
         let prng = Prng::new(seed.wrapping_mul(STARTS) + start);
         let mut program = Program::new(kind, stream, policy.sight(), prng, request_time, model.file_bytes());
         let until = if kind == Kind::Start { Nanos(u64::MAX) } else { hot };
