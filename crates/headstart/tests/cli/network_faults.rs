@@ -75,7 +75,7 @@ fn assert_clear(ran: &Ran, seed: u64) {
     assert!(ran.stderr.contains("headstart: ") || ran.stderr.contains("error"), "seed {seed}: {ran:?}");
     assert!(!ran.stderr.contains("panicked"), "seed {seed}: {ran:?}");
     // For whoever runs many.
-    eprintln!("seed {seed}: {}", ran.stderr.lines().last().unwrap_or_default());
+    eprintln!("seed {seed}: {}", ran.stderr.trim());
 }
 
 #[test]

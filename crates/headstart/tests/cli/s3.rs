@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::relay::Relay;
 use crate::scene::{Ran, Running, Scene, machine_has, wait_until};
-use crate::web::remote;
+use crate::web::{remote, without_clouds};
 
 pub(crate) const KEY: &str = "AKIDTESTTESTTEST";
 pub(crate) const SECRET: &str = "s3cr3t-s3cr3t-s3cr3t-s3cr3t";
@@ -59,15 +59,7 @@ impl Store {
 
     /// The program with no login at all, and its home in the scene.
     fn stranger(&self, scene: &Scene, arguments: &[&str]) -> Command {
-        let mut command = remote(scene, arguments);
-        if arguments.contains(&"push") {
-            command.arg("--upload-state=state");
-        }
-        let ours = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
-        for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
-            command.env_remove(name);
-        }
-        command.env("HOME", scene.path("home"));
+        let mut command = without_clouds(scene, arguments);
         command.env("AWS_ENDPOINT_URL", &self.endpoint).env("AWS_EC2_METADATA_DISABLED", "true");
         command
     }

@@ -144,6 +144,20 @@ pub(crate) fn remote<S: AsRef<std::ffi::OsStr>>(
     command
 }
 
+/// The same with its home in the scene, which it notes uploads in as well, and without what this machine has set for clouds.
+pub(crate) fn without_clouds(scene: &Scene, arguments: &[&str]) -> Command {
+    let mut command = remote(scene, arguments);
+    if arguments.contains(&"push") {
+        command.arg("--upload-state=state");
+    }
+    let of_clouds = |name: &str| ["AWS_", "GOOGLE_", "AZURE_"].iter().any(|prefix| name.starts_with(prefix));
+    for (name, _) in std::env::vars().filter(|(name, _)| of_clouds(name)) {
+        command.env_remove(name);
+    }
+    command.env("HOME", scene.path("home"));
+    command
+}
+
 /// Runs it to its end.
 pub(crate) fn run_remote(scene: &Scene, arguments: &[&str]) -> Ran {
     remote(scene, arguments).output().expect("the program starts").into()

@@ -72,8 +72,8 @@ pub fn abandon(
     unfinished: Option<&FilePath>,
 ) -> Result<Abandoned, PushError> {
     let from = Destination::new(client, address, settings)?;
-    // Who can sign no addresses has noted nothing.
-    let noted = unfinished.and_then(|folder| Unfinished::find(folder, &from.place().ok()?));
+    let place = from.place().map_err(|error| from.refused_by(error))?;
+    let noted = unfinished.and_then(|folder| Unfinished::find(folder, &place));
     noted.map_or(Ok(Abandoned::Nothing), |noted| parts::abandon(&from, &noted))
 }
 
