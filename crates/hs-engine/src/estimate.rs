@@ -42,6 +42,12 @@ impl MediumEstimate {
         self.gap.map(|gap| self.without_bytes(gap))
     }
 
+    /// The same with the time that the first piece takes to come, which those wait for who are told of pieces.
+    #[must_use]
+    pub fn gap_with_piece(&self) -> Option<Nanos> {
+        self.gap.map(|gap| Nanos(gap.ns as u64))
+    }
+
     /// The time until the first piece, less what its bytes take: on a slow disc a piece of 64 KiB takes longer than everything else.
     fn without_bytes(&self, opening: Opening) -> Nanos {
         let transfer = self.bytes_per_ns.map_or(0.0, |rate| opening.bytes / rate);
@@ -80,6 +86,12 @@ impl MediumEstimate {
     #[must_use]
     pub fn latency(&self) -> Nanos {
         self.latency.map(|latency| self.without_bytes(latency)).unwrap_or_default()
+    }
+
+    /// Time from asking to the first piece; zero before the first observation.
+    #[must_use]
+    pub fn latency_with_piece(&self) -> Nanos {
+        Nanos(self.latency.map_or(0.0, |latency| latency.ns) as u64)
     }
 
     /// Time to transfer `bytes`; `None` before the rate is known.

@@ -237,7 +237,7 @@ impl Prefetch {
             let (asked, queued) = (request.asked, request.queued);
             let undisturbed = self.last_done.is_some_and(|done| done > self.disturbed);
             if queued {
-                self.observe_overlap(now, asked, bytes);
+                self.observe_overlap(now, asked);
                 if let Some(done) =
                     self.last_done.filter(|done| undisturbed && asked <= *done && self.in_flight.len() == 1)
                 {
@@ -487,13 +487,13 @@ impl Prefetch {
     }
 
     /// Whether the latency of a request that was made while another was under way passed during
-    /// that one: then its first byte comes at once when the other is done, or before. `bytes` came with it.
-    fn observe_overlap(&mut self, first_byte: Nanos, asked: Nanos, bytes: u64) {
+    /// that one: then its first piece comes at once when the other is done, or before.
+    fn observe_overlap(&mut self, first_byte: Nanos, asked: Nanos) {
         if self.in_flight.len() > 1 {
             self.overlaps = true;
         } else if let Some(done) = self.last_done.filter(|done| asked < *done) {
-            let waited = first_byte.saturating_sub(done + self.estimate.transfer(bytes).unwrap_or_default());
-            let latency = self.estimate.latency();
+            let waited = first_byte.saturating_sub(done);
+            let latency = self.estimate.latency_with_piece();
             self.overlaps = waited.0 < latency.0 / 2;
         }
     }

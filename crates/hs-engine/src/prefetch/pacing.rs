@@ -53,9 +53,11 @@ impl Prefetch {
     }
 
     /// Whether each request keeps a reader for about as long as his own takes, however small it is. A request that goes on where the
-    /// last one ended and yet costs what the first one did is that of a link which does not overlap requests.
+    /// last one ended and yet costs what the first one did is that of a link which does not overlap requests. What waking costs is no price:
+    /// a disk whose head is there already answers the first request as fast as any other.
     pub(super) fn has_dear_requests(&self) -> bool {
-        !self.overlaps && self.estimate.gap().is_some_and(|gap| gap.0 > self.estimate.latency().0 / 2)
+        let price = EARLY.max(Nanos(self.estimate.latency().0 / 2));
+        !self.overlaps && self.estimate.gap().is_some_and(|gap| gap > price)
     }
 
     /// Another request is made one latency before what is under way is done: early enough that a medium
@@ -100,7 +102,8 @@ impl Prefetch {
                 } else if self.is_missing(now) {
                     latency
                 } else {
-                    latency + EARLY
+                    // The first piece counts here: a stream that nobody is in the way of may be early.
+                    self.estimate.latency_with_piece() + EARLY
                 };
                 Turn::At(done.saturating_sub(ahead))
             }
@@ -138,7 +141,10 @@ impl Prefetch {
         }
         if self.overlaps {
             // Several small requests under way are as good as a large one, and a read waits for less.
-            let elsewhere = jump.filter(|_| missing).unwrap_or_else(|| self.estimate.latency());
+            let calm = || {
+                if missing || careful { self.estimate.latency() } else { self.estimate.latency_with_piece() }
+            };
+            let elsewhere = jump.filter(|_| missing).unwrap_or_else(calm);
             return most.min(Nanos(elsewhere.0 / SHARE_OF_JUMP));
         }
         // Until a request has followed on another it is not known what that costs.
@@ -148,7 +154,11 @@ impl Prefetch {
             _ if self.awaits_program(now) => gaps(DEAR_GAPS),
             Some(jump) if missing => Nanos(jump.0 / SHARE_OF_JUMP).max(gaps(LEAST_GAPS)),
             _ if careful => gaps(LEAST_GAPS).max(LEAST_OCCUPANCY),
-            _ => gaps(CHEAP_GAPS).max(LEAST_OCCUPANCY),
+            // Each request is also a thread that waits for its first piece.
+            _ => {
+                let gap = self.estimate.gap_with_piece().unwrap_or(gap);
+                Nanos(gap.0.saturating_mul(CHEAP_GAPS)).max(LEAST_OCCUPANCY)
+            }
         };
         most.min(limit)
     }

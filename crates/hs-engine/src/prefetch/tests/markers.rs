@@ -76,6 +76,16 @@ fn markers_are_as_far_apart_as_the_medium_is_fast() {
 }
 
 #[test]
+fn a_disk_that_answers_the_first_request_at_once_has_no_dear_ones() {
+    for (first_ms, goes_on_ms, is_dear) in [(1, 1, false), (2, 2, false), (3, 3, true), (10, 4, false)] {
+        let mut prefetch = stream(true);
+        prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(first_ms), 0);
+        prefetch.estimate.observe_gap(Nanos::from_millis(goes_on_ms), 0);
+        assert_eq!(prefetch.has_dear_requests(), is_dear, "{first_ms} ms, {goes_on_ms} ms");
+    }
+}
+
+#[test]
 fn nothing_is_marked_where_nobody_looks_or_everything_was_asked_for() {
     assert_eq!(deliver(&mut stream(false), NOW, 0..40), []);
     let mut prefetch = Prefetch::new(PrefetchConfig { sees_use: true, ..large() }, vec![CHUNK; 10]);
