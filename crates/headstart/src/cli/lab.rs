@@ -32,7 +32,7 @@ pub(crate) enum Lab {
     ///
     /// The recorded program runs in virtual time: its reads go through a model of the kernel's read-ahead and the engine's own policies
     /// to the model of the medium. docs/LAB.md says what is modelled, and how far it agrees with starts in real time.
-    Predict(LabPredict),
+    Predict(Box<LabPredict>),
     /// Replay a recorded start, an iolog of fio or the text of blkparse on a model, or on a real device.
     Replay(LabReplay),
     /// Probe a device or a file, which is only read, and fit a model of it.
