@@ -4,7 +4,7 @@ use hs_store::{FileStore, Sink, Store, StoreError};
 use hs_units::ByteRange;
 use parking_lot::{Condvar, Mutex};
 
-/// A store of which one place cannot be read until somebody opens it.
+/// A store of which one place cannot be read until it is opened.
 pub(crate) struct Gate {
     inner: FileStore,
     place: ByteRange,
@@ -18,15 +18,28 @@ impl Gate {
     }
 
     /// Whoever waits for the place gets it, and whoever asks later.
-    pub(crate) fn open(&self) {
+    fn open(&self) {
         *self.open.lock() = true;
         self.opened.notify_all();
+    }
+
+    /// Opens it when that is dropped, also by a test that fails: or nobody would end who waits for the place.
+    pub(crate) fn opens_in_the_end(&self) -> Opens<'_> {
+        Opens(self)
     }
 
     fn wait(&self, range: ByteRange) {
         if range.offset < self.place.end() && self.place.offset < range.end() {
             self.opened.wait_while(&mut self.open.lock(), |open| !*open);
         }
+    }
+}
+
+pub(crate) struct Opens<'a>(&'a Gate);
+
+impl Drop for Opens<'_> {
+    fn drop(&mut self) {
+        self.0.open();
     }
 }
 

@@ -78,6 +78,7 @@ impl Scene {
         // The index is read with the first window.
         self.check(shown, 0);
         std::thread::scope(|scope| {
+            let _opens = gate.opens_in_the_end();
             for window in OCCUPYING {
                 scope.spawn(move || self.check(shown, window));
             }
@@ -86,7 +87,6 @@ impl Scene {
                 scope.spawn(move || self.check(shown, *window));
                 wait_for(shown, 3 + number + 1, is_wanted);
             }
-            gate.open();
         });
         counters.snapshot()
     }

@@ -242,6 +242,7 @@ fn who_waits_for_the_medium_holds_nobody_else() {
         let gate = Arc::new(Gate::new(store(&sample, "cold.hsi"), place));
         let shown = front.show(Arc::clone(&gate) as Arc<dyn Store>, &off());
         std::thread::scope(|scope| {
+            let _opens = gate.opens_in_the_end();
             let waits = scope.spawn(|| check(&mut shown.reader(), disk, 5 * WINDOW, 4096));
             // Far enough for none of them to be brought together with the place.
             let mut reader = shown.reader();
@@ -249,7 +250,6 @@ fn who_waits_for_the_medium_holds_nobody_else() {
                 check(&mut reader, disk, window * WINDOW + 7, 20_000);
             }
             assert!(!waits.is_finished());
-            gate.open();
         });
     }
 }
