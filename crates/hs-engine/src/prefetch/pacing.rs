@@ -54,10 +54,11 @@ impl Prefetch {
 
     /// Whether each request keeps a reader for about as long as his own takes, however small it is. A request that goes on where the
     /// last one ended and yet costs what the first one did is that of a link which does not overlap requests. What waking costs is no price:
-    /// a disk whose head is there already answers the first request as fast as any other.
+    /// a disk whose head is there already answers the first request as fast as any other. One response that brings everything has no
+    /// requests, and what looks like their price is that of waiting for a processor.
     pub(super) fn has_dear_requests(&self) -> bool {
         let price = EARLY.max(Nanos(self.estimate.latency().0 / 2));
-        !self.overlaps && self.estimate.gap().is_some_and(|gap| gap > price)
+        !self.overlaps && self.config.most_under_way > 1 && self.estimate.gap().is_some_and(|gap| gap > price)
     }
 
     /// Another request is made one latency before what is under way is done: early enough that a medium

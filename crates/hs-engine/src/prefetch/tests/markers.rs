@@ -82,6 +82,9 @@ fn a_disk_that_answers_the_first_request_at_once_has_no_dear_ones() {
         prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(first_ms), 0);
         prefetch.estimate.observe_gap(Nanos::from_millis(goes_on_ms), 0);
         assert_eq!(prefetch.has_dear_requests(), is_dear, "{first_ms} ms, {goes_on_ms} ms");
+        // A medium that sends by itself is asked for nothing, and what is late there is this machine.
+        prefetch.config.most_under_way = 1;
+        assert!(!prefetch.has_dear_requests(), "{first_ms} ms, {goes_on_ms} ms");
     }
 }
 
