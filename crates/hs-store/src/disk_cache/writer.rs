@@ -15,9 +15,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use hs_units::Digest;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use self::calm::Calm;
+use self::calm::{Calm, runnable};
 use super::Folder;
 
 /// Bytes that may wait to be written; whoever has more writes them himself. It is what the hot region of a start usually has.
@@ -90,6 +90,12 @@ impl Drop for Writer {
     }
 }
 
+/// Whether more threads want to go on than there are processors. Where nobody tells, it is not said.
+fn is_crowded() -> bool {
+    let runnable = std::fs::read_to_string("/proc/loadavg").ok().and_then(|told| runnable(&told));
+    runnable.is_some_and(|runnable| runnable > std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 impl Queue {
     /// Gives back what has no place.
     fn put(&self, entry: Entry) -> Result<(), Entry> {
@@ -116,7 +122,8 @@ impl Queue {
         while !waiting.ended {
             let (asked, pause) = (Instant::now(), calm.pause());
             let _ = self.changed.wait_while_for(&mut waiting, |waiting| !waiting.ended, pause);
-            if calm.handle_pause(asked.elapsed()) {
+            let took = asked.elapsed();
+            if calm.handle_pause(took, MutexGuard::unlocked(&mut waiting, is_crowded)) {
                 return true;
             }
         }

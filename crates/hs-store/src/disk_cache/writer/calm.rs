@@ -1,4 +1,6 @@
-//! Whether others need the processors: a nice thread that pauses goes on late when they do.
+//! Whether others need the processors: more threads want to go on than there are, or a nice thread that pauses goes on late.
+//!
+//! Neither tells it alone. Schedulers let on who has slept, however nice, and what runs at one moment may sleep at the next.
 
 use std::time::Duration;
 
@@ -30,13 +32,19 @@ impl Calm {
         self.pause
     }
 
-    /// The pause took so long in all; whether it is calm, or was not for as long as can be waited for.
-    pub(super) fn handle_pause(&mut self, took: Duration) -> bool {
+    /// The pause took so long in all, and the processors are crowded or not; whether it is calm, or was not for as long as can be waited for.
+    pub(super) fn handle_pause(&mut self, took: Duration, is_crowded: bool) -> bool {
         self.waited += took;
-        let is_calm = took < self.pause + LATE || self.waited >= PATIENCE;
+        let is_calm = (took < self.pause + LATE && !is_crowded) || self.waited >= PATIENCE;
         self.pause = (self.pause * 2).min(LONG_PAUSE);
         is_calm
     }
+}
+
+/// Threads of the whole machine that run or could, the one that asks among them, as `/proc/loadavg` tells (proc(5)); none where
+/// it tells nothing of that kind.
+pub(super) fn runnable(loadavg: &str) -> Option<usize> {
+    loadavg.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -45,18 +53,30 @@ mod tests {
 
     #[test]
     fn who_goes_on_in_time_writes_and_who_is_late_waits_longer_and_longer_but_not_for_ever() {
-        assert!(Calm::default().handle_pause(PAUSE + LATE / 2));
-        let mut calm = Calm::default();
-        let mut pauses = Vec::new();
-        loop {
-            pauses.push(calm.pause());
-            if calm.handle_pause(calm.pause() + LATE) {
-                break;
+        assert!(Calm::default().handle_pause(PAUSE + LATE / 2, false));
+        for (late, is_crowded) in [(LATE, false), (Duration::ZERO, true), (LATE, true)] {
+            let mut calm = Calm::default();
+            let mut pauses = Vec::new();
+            loop {
+                pauses.push(calm.pause());
+                if calm.handle_pause(calm.pause() + late, is_crowded) {
+                    break;
+                }
             }
+            assert_eq!(pauses[..6], [5, 10, 20, 40, 80, 160].map(Duration::from_millis));
+            assert!(pauses[6..].iter().all(|pause| *pause == LONG_PAUSE));
+            let waited: Duration = pauses.iter().map(|pause| *pause + late).sum();
+            assert!(waited >= PATIENCE && waited < PATIENCE + 2 * LONG_PAUSE, "{waited:?}");
         }
-        assert_eq!(pauses[..6], [5, 10, 20, 40, 80, 160].map(Duration::from_millis));
-        assert!(pauses[6..].iter().all(|pause| *pause == LONG_PAUSE));
-        let waited: Duration = pauses.iter().map(|pause| *pause + LATE).sum();
-        assert!(waited >= PATIENCE && waited < PATIENCE + 2 * LONG_PAUSE, "{waited:?}");
+    }
+
+    #[test]
+    fn the_kernel_tells_how_many_threads_want_to_go_on() {
+        assert_eq!(runnable("0.20 0.18 0.12 3/80 11206\n"), Some(3));
+        for not_that in ["", "0.20 0.18 0.12", "0.20 0.18 0.12 many/80 1", "a b c /"] {
+            assert_eq!(runnable(not_that), None, "{not_that}");
+        }
+        let here = std::fs::read_to_string("/proc/loadavg").unwrap();
+        assert!(runnable(&here).is_some(), "{here}");
     }
 }
