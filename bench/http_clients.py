@@ -70,7 +70,7 @@ mkdir -p "$3/disk"
 echo prepared
 read -r begin
 "$1" -q mount "$2" "$3/disk" --disk-cache "$3/cache"
-"$1" -q lab replay "$4" --on "$3/disk/disk.img" --cached --until-ready --json
+"$1" -q lab replay "$4" --on "$3/disk/disk.img" --cached --until-ready --think-times --json
 echo ready
 """
 # Boots until the guest is ready.

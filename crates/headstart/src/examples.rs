@@ -142,7 +142,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart lab replay start.hsp --medium sd-uhs1",
             "headstart lab replay fio.log --medium mine.toml --depth 16 --json",
             "headstart lab replay blkparse.txt --on /dev/nvme0n1    # it is only read",
-            "headstart lab replay start.hsp --on /mnt/disk/disk.img --cached --until-ready",
+            "headstart lab replay start.hsp --on /mnt/disk/disk.img --cached --until-ready --think-times",
         ],
     ),
     (

@@ -16,6 +16,8 @@ pub enum Pace {
     Recorded,
     /// As soon as fewer than so many are under way; at least one.
     Depth(u32),
+    /// When the program would: its own time is what the log has in place of an arrival, and stands still while anything is under way.
+    Thinking,
 }
 
 /// A medium on which requests are replayed.
@@ -33,6 +35,8 @@ pub struct Replay {
     /// When each of those under way will be done.
     under_way: BinaryHeap<Reverse<Nanos>>,
     now: Nanos,
+    /// The program's own time until the last request.
+    own: Nanos,
     outcome: ReplayOutcome,
 }
 
@@ -58,6 +62,7 @@ impl Replay {
             pace,
             under_way: BinaryHeap::new(),
             now: Nanos::ZERO,
+            own: Nanos::ZERO,
             outcome: ReplayOutcome::default(),
         }
     }
@@ -68,6 +73,12 @@ impl Replay {
         self.now = match self.pace {
             Pace::Recorded => self.now.max(at),
             Pace::Depth(depth) => self.wait_for_room(depth.max(1)),
+            // What it asked for at the same point of its own time, it asked for at once.
+            Pace::Thinking if at <= self.own => self.now,
+            Pace::Thinking => {
+                let thinks = at.saturating_sub(std::mem::replace(&mut self.own, at));
+                self.now.max(self.outcome.ended) + thinks
+            }
         };
         let service = match &mut self.medium {
             Replayed::Readable(_) if writes => {
@@ -132,6 +143,15 @@ mod tests {
         // One after the other 20 ms each; all at once a latency and ten transfers.
         assert_eq!(replay(Pace::Depth(1), &requests).ended, Nanos::from_millis(200));
         assert_eq!(replay(Pace::Depth(10), &requests).ended, Nanos::from_millis(110));
+    }
+
+    #[test]
+    fn a_program_thinks_when_it_has_what_it_asked_for() {
+        // Two at once after 5 ms, which take 30 ms, and one after 7 ms more, which takes 20 ms.
+        let requests = [request(5, 0, false), request(5, 1, false), request(12, 2, false)];
+        let outcome = replay(Pace::Thinking, &requests);
+        assert_eq!(outcome.latencies.most(), Nanos::from_millis(30));
+        assert_eq!(outcome.ended, Nanos::from_millis(5 + 30 + 7 + 20));
     }
 
     #[test]

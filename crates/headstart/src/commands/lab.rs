@@ -5,6 +5,7 @@ pub(crate) mod disk;
 pub(crate) mod experiments;
 pub(crate) mod media;
 pub(crate) mod predict;
+mod program;
 mod real_file;
 pub(crate) mod replay;
 mod residency;

@@ -21,6 +21,10 @@ pub(crate) struct LabReplay {
     /// So many requests are under way all the time, whatever the times in the trace; else they are made when it says, where it does.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub depth: Option<u32>,
+    /// Make the reads of a recorded start as its program would: each after the program's own time before it, which stands still while
+    /// earlier reads are under way. An answer that comes late puts off what is asked for next.
+    #[arg(long, conflicts_with = "depth")]
+    pub think_times: bool,
     /// Replay a recorded start only as far as the program was ready.
     #[arg(long)]
     pub until_ready: bool,

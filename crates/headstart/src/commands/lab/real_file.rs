@@ -123,22 +123,30 @@ pub(super) struct ReadOutcome {
 }
 
 impl ReadOutcome {
-    /// Makes one more read.
-    fn read(
+    /// Makes one more read, which was due at `at`, or is now.
+    pub(super) fn read(
         &mut self,
         file: &RealFile,
-        due: &Due,
+        range: ByteRange,
+        at: Option<Nanos>,
         buffer: &mut Aligned,
         began: Instant,
     ) -> anyhow::Result<()> {
         // One that had to wait for a thread is late: that counts.
-        let asked = due.at.unwrap_or_else(|| began.elapsed().into());
-        file.read(due.range, buffer)?;
+        let asked = at.unwrap_or_else(|| began.elapsed().into());
+        file.read(range, buffer)?;
         let now: Nanos = began.elapsed().into();
         self.latencies.note(now.saturating_sub(asked));
-        self.bytes += due.range.len;
+        self.bytes += range.len;
         self.ended = now;
         Ok(())
+    }
+
+    /// Takes in what somebody else has read meanwhile.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.latencies.merge(&other.latencies);
+        self.bytes += other.bytes;
+        self.ended = self.ended.max(other.ended);
     }
 }
 
@@ -203,7 +211,7 @@ impl Readers {
             // Those that are not in memory need not wait for this one.
             self.hand_over()?;
             let (outcome, buffer) = &mut self.own;
-            return outcome.read(&self.file, &Due { range, at }, buffer, self.began);
+            return outcome.read(&self.file, range, at, buffer, self.began);
         }
         self.gathered.push(Due { range, at });
         if self.gathered.len() >= BATCH { self.hand_over() } else { Ok(()) }
@@ -224,10 +232,7 @@ impl Readers {
         drop(self.queue);
         let mut all = self.own.0;
         for thread in self.threads {
-            let read = thread.join().ok().context("a reading thread died")??;
-            all.latencies.merge(&read.latencies);
-            all.bytes += read.bytes;
-            all.ended = all.ended.max(read.ended);
+            all.merge(&thread.join().ok().context("a reading thread died")??);
         }
         Ok(all)
     }
@@ -261,7 +266,7 @@ fn work(
     let mut buffer = Aligned::default();
     loop {
         let Some(due) = source.lock().next() else { return Ok(outcome) };
-        outcome.read(file, &due, &mut buffer, began)?;
+        outcome.read(file, due.range, due.at, &mut buffer, began)?;
         under_way.fetch_sub(1, Relaxed);
     }
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
-use hs_lab::{Histogram, Pace, Replay, ReplayOutcome, Replayed};
+use hs_lab::{Pace, Replay, ReplayOutcome, Replayed};
 use hs_trace::{BlockLog, BlockLogKind, BlockRequest, Profile};
 use serde_json::{Value, json};
 
+use super::program::Program;
 use super::real_file::{Readers, RealFile};
 use crate::cli::LabReplay;
 use crate::show;
@@ -17,7 +18,7 @@ use crate::show;
 /// Bytes of the longest line; what is longer is no line of a trace.
 const MAX_LINE_BYTES: u64 = 4096;
 /// Requests under way at once when a trace's own times are kept on a real device.
-const RECORDED_DEPTH: u32 = 32;
+const RECORDED_DEPTH: usize = 32;
 /// Bytes of the file on a model: whatever the trace asks for lies in it, where the medium has no end.
 const ENDLESS_BYTES: u64 = 1 << 62;
 
@@ -31,6 +32,10 @@ pub(crate) fn run(args: &LabReplay) -> anyhow::Result<()> {
     }
     let pace = match args.depth {
         Some(depth) => Pace::Depth(depth),
+        None if args.think_times => {
+            trace.think().with_context(|| format!("replay {} as its program", args.trace.display()))?;
+            Pace::Thinking
+        }
         None if trace.has_times() => Pace::Recorded,
         None => Pace::Depth(1),
     };
@@ -104,12 +109,12 @@ fn on_model(medium: &Medium, pace: Pace, trace: &mut Trace) -> anyhow::Result<Re
 }
 
 fn for_real(file: RealFile, path: &Path, pace: Pace, trace: &mut Trace) -> anyhow::Result<ReplayOutcome> {
-    let depth = match pace {
-        Pace::Recorded => RECORDED_DEPTH,
-        Pace::Depth(depth) => depth,
-    };
     let (bytes, mut skipped) = (file.bytes(), 0);
-    let mut readers = Readers::start(file, depth as usize)?;
+    let mut reader = match pace {
+        Pace::Recorded => Reader::Times(Readers::start(file, RECORDED_DEPTH)?),
+        Pace::Depth(depth) => Reader::Depth(Readers::start(file, depth as usize)?),
+        Pace::Thinking => Reader::Program(Program::begin(file)),
+    };
     trace.each(&mut |request| {
         if request.writes {
             skipped += 1;
@@ -118,11 +123,24 @@ fn for_real(file: RealFile, path: &Path, pace: Pace, trace: &mut Trace) -> anyho
         if !request.range.fits_in(bytes) {
             bail!("the bytes {} do not lie in {}, which has {bytes}", request.range, path.display());
         }
-        readers.ask(request.range, (pace == Pace::Recorded).then_some(request.at))
+        match &mut reader {
+            Reader::Times(readers) => readers.ask(request.range, Some(request.at)),
+            Reader::Depth(readers) => readers.ask(request.range, None),
+            Reader::Program(program) => program.ask(request.range, request.at),
+        }
     })?;
-    let read = readers.finish()?;
-    let latencies: Histogram = read.latencies;
-    Ok(ReplayOutcome { latencies, bytes: read.bytes, skipped, ended: read.ended })
+    let read = match reader {
+        Reader::Times(readers) | Reader::Depth(readers) => readers.finish()?,
+        Reader::Program(program) => program.finish()?,
+    };
+    Ok(ReplayOutcome { latencies: read.latencies, bytes: read.bytes, skipped, ended: read.ended })
+}
+
+/// Who makes the reads of a real file.
+enum Reader {
+    Times(Readers),
+    Depth(Readers),
+    Program(Program),
 }
 
 /// What is replayed.
@@ -163,6 +181,16 @@ impl Trace {
         let Self::Profile(profile) = self else { bail!("only a profile knows when its program was ready") };
         let ready = profile.ready.context("nobody told the recorder when the program was ready")?;
         profile.reads.retain(|read| read.at <= ready);
+        Ok(())
+    }
+
+    /// What it says of each read is from now on the program's own time until it.
+    fn think(&mut self) -> anyhow::Result<()> {
+        let Self::Profile(profile) = self else { bail!("only a profile knows how long its program thought") };
+        let times = profile.think_times();
+        for (read, own) in profile.reads.iter_mut().zip(times) {
+            read.at = own;
+        }
         Ok(())
     }
 

@@ -1,0 +1,89 @@
+//! The reads of a recorded program, made for real and when it would make them: [`Program`].
+
+use std::time::Instant;
+
+use anyhow::Context;
+use hs_units::{ByteRange, Nanos};
+use parking_lot::Mutex;
+
+use super::real_file::{Aligned, ReadOutcome, RealFile};
+
+/// Reads that a program has under way at once; more of the same moment wait for these.
+const MOST_UNDER_WAY: usize = 32;
+
+/// A program that reads and thinks, in this order: its own time stands still while anything that it asked for is under way.
+pub(super) struct Program {
+    file: RealFile,
+    began: Instant,
+    /// Its own time until what it asks for now.
+    own: Nanos,
+    /// When it asks for that, since the beginning. A timer that is late is no time of the program's: it makes good for it.
+    due: Nanos,
+    /// What it asks for at that moment.
+    group: Vec<ByteRange>,
+    outcome: ReadOutcome,
+    buffer: Aligned,
+}
+
+impl Program {
+    /// One that begins now.
+    pub(super) fn begin(file: RealFile) -> Self {
+        let (own, due) = (Nanos::ZERO, Nanos::ZERO);
+        let (group, outcome, buffer) = Default::default();
+        Self { file, began: Instant::now(), own, due, group, outcome, buffer }
+    }
+
+    /// It asks for `range` after so much of its `own` time.
+    pub(super) fn ask(&mut self, range: ByteRange, own: Nanos) -> anyhow::Result<()> {
+        if own > self.own {
+            self.read_group()?;
+            self.due += own.saturating_sub(std::mem::replace(&mut self.own, own));
+        }
+        self.group.push(range);
+        Ok(())
+    }
+
+    /// It has asked for everything.
+    pub(super) fn finish(mut self) -> anyhow::Result<ReadOutcome> {
+        self.read_group()?;
+        Ok(self.outcome)
+    }
+
+    /// Asks for the group when it is due, and has it.
+    fn read_group(&mut self) -> anyhow::Result<()> {
+        let pause = self.due.saturating_sub(self.began.elapsed().into());
+        if pause > Nanos::ZERO {
+            std::thread::sleep(pause.into());
+        }
+        let asked: Nanos = self.began.elapsed().into();
+        match self.group[..] {
+            [] => return Ok(()),
+            [range] => self.outcome.read(&self.file, range, None, &mut self.buffer, self.began)?,
+            _ => self.read_at_once()?,
+        }
+        self.group.clear();
+        let answered: Nanos = self.began.elapsed().into();
+        self.due += answered.saturating_sub(asked);
+        Ok(())
+    }
+
+    fn read_at_once(&mut self) -> anyhow::Result<()> {
+        let (file, began) = (&self.file, self.began);
+        let ranges = Mutex::new(self.group.iter());
+        let work = || -> anyhow::Result<ReadOutcome> {
+            let (mut outcome, mut buffer) = (ReadOutcome::default(), Aligned::default());
+            loop {
+                let Some(range) = ranges.lock().next() else { return Ok(outcome) };
+                outcome.read(file, *range, None, &mut buffer, began)?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..self.group.len().min(MOST_UNDER_WAY)).map(|_| scope.spawn(work)).collect();
+            for thread in threads {
+                self.outcome.merge(&thread.join().ok().context("a reading thread died")??);
+            }
+            Ok(())
+        })
+    }
+}
