@@ -170,6 +170,8 @@ pub(crate) struct Booted {
     pub summary: Summary,
     /// Start → ready.
     pub ready: Duration,
+    /// What is to be said of reads that could not be answered.
+    pub lost: Option<String>,
 }
 
 /// Makes a boot, and takes everything down again. Call `hs_serve::rootenv::enter_private_mounts` once before.
@@ -219,12 +221,14 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         Ok(ready)
     })();
     guest.end();
-    let ready = went.map_err(|error| explain(&error, on_medium.trouble(), &guest, &log))?;
+    let lost = served.image().and_then(|disk| on_medium.lost(disk.reader()));
+    let ready =
+        went.map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
     summary.ready_s = Some(ready.as_secs_f64());
     summary.wall_s = began.elapsed().as_secs_f64();
     summary.peak_rss_bytes = peak_rss_bytes();
     summary.end_reason = served.end_reason();
-    Ok(Booted { summary, ready })
+    Ok(Booted { summary, ready, lost })
 }
 
 /// What is opened while the guest starts, or afterwards.

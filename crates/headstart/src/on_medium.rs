@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hs_image::OpenOptions;
+use hs_image::{OpenOptions, Reader};
 use hs_serve::ServeConfig;
 use hs_store::{Counters, RetryCounters, RetrySnapshot, Store};
 
@@ -29,5 +29,26 @@ impl OnMedium {
         let RetrySnapshot { errors, first_error, .. } = self.retries.snapshot();
         let first = first_error?;
         Some(format!("{errors} reads of the medium failed, the first: {first}"))
+    }
+
+    /// What is to be said when all is over of reads of the disk in it that were answered with an error, if there were any. Whoever made them was told no more
+    /// than that, and what could be read elsewhere is none of them.
+    pub(crate) fn lost(&self, reader: &Reader) -> Option<String> {
+        let reads = reader.stats().failed_requests;
+        let why =
+            self.trouble().unwrap_or_else(|| "what came was not what the image says, see above".to_owned());
+        (reads > 0)
+            .then(|| format!("{}: {reads} reads of its disk could not be answered: {why}", self.store.name()))
+    }
+
+    /// An error that the medium may be the reason for, with what it did.
+    pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        match self.trouble() {
+            Some(trouble) if !format!("{error:#}").contains(&trouble) => {
+                let text = format!("{error:#}; {trouble}");
+                error.context(text)
+            }
+            _ => error,
+        }
     }
 }

@@ -86,6 +86,8 @@ pub(crate) struct Started {
     pub exit: Option<Exit>,
     /// Start → ready; `None` when the command ended without being ready.
     pub ready: Option<Duration>,
+    /// What is to be said of reads that could not be answered.
+    pub lost: Option<String>,
 }
 
 /// Everything that a start needs mounted, in the order in which it is taken down.
@@ -114,8 +116,17 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
         Disk::Foreign { path } => opened(medium::open(path, &spec.medium, &spec.damage)?),
         Disk::Directory { .. } => (None, 0),
     };
+    let started = start_from(spec, on_medium.as_ref(), disk_bytes);
+    // A mount or a command that failed says no more than that there was an error.
+    started.map_err(|error| match &on_medium {
+        Some(on_medium) => on_medium.explain(error),
+        None => error,
+    })
+}
+
+fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> anyhow::Result<Started> {
     let began = Instant::now();
-    let mounted = mount(spec, on_medium.as_ref())?;
+    let mounted = mount(spec, on_medium)?;
     let observation = if spec.observe { observe(&mounted) } else { None };
     let piped = spec.ready.is_some() || !spec.show_output;
     let options = SpawnOptions {
@@ -134,7 +145,7 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     let exit = match ready {
         Ready::Line(at) => {
             ready_at = Some(at - began);
-            fill(&mut summary, &mounted, on_medium.as_ref());
+            fill(&mut summary, &mounted, on_medium);
             match spec.grace {
                 Some(grace) => {
                     std::thread::sleep(grace);
@@ -149,7 +160,7 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
             if spec.ready.is_none() {
                 ready_at = Some(began.elapsed());
             }
-            fill(&mut summary, &mounted, on_medium.as_ref());
+            fill(&mut summary, &mounted, on_medium);
             if let Some(grace) = spec.grace {
                 std::thread::sleep(grace);
             }
@@ -165,12 +176,14 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     summary.ready_s = ready_at.map(|ready| ready.as_secs_f64());
     summary.wall_s = began.elapsed().as_secs_f64();
     summary.peak_rss_bytes = peak_rss_bytes();
+    let mut lost = None;
     if let Served::Image(served) = &mounted.served {
         fill_deadlines(&mut summary, served.driver());
         fill_markers(&mut summary, served.reader());
         summary.end_reason = served.driver().ended().map(|reason| reason.as_str().to_owned());
+        lost = on_medium.and_then(|on_medium| on_medium.lost(served.reader()));
     }
-    Ok(Started { summary, exit, ready: ready_at })
+    Ok(Started { summary, exit, ready: ready_at, lost })
 }
 
 fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> {

@@ -604,22 +604,22 @@ impl Shared {
         decode.into_iter().for_each(|window| self.decode(window));
         if let Some(first) = fetch {
             let asker = Asker { class: asker.class.max(Class::ReadAhead), ..asker };
-            self.jobs.push(asker, self.whereabouts(Key::Cold(first)), Job::Ahead(first..ahead.fetch.end));
-        }
-    }
-
-    /// Has windows that nobody waits for yet fetched in a turn of their own.
-    fn go_on_ahead(&self, windows: &Range<u64>) {
-        let first = self.begin_next(&mut self.memory.lock(), windows);
-        if let Some(first) = first {
-            let asker = Asker { client: ClientKey::NOBODY, class: Class::ReadAhead };
-            self.jobs.push(asker, self.whereabouts(Key::Cold(first)), Job::Ahead(first..windows.end));
+            self.hand_in(asker, Job::Ahead(first..ahead.fetch.end));
         }
     }
 
     /// Has a chunk fetched by a thread.
     fn load(&self, asker: Asker, key: Key) {
-        self.jobs.push(asker, self.whereabouts(key), Job::Load(key));
+        self.hand_in(asker, Job::Load(key));
+    }
+
+    /// Hands in a job whose chunk is marked as loading. Somebody may have come to wait for that since, and have found no job to hurry.
+    fn hand_in(&self, asker: Asker, job: Job) {
+        let key = job.key();
+        self.jobs.push(asker, self.whereabouts(key), job);
+        if asker.class > Class::Demand && self.memory.lock().somebody_waits_for(key) {
+            self.jobs.hurry(key);
+        }
     }
 
     /// Has a window that has come decompressed by a thread.

@@ -7,13 +7,18 @@ use hs_serve::self_filling::{Marker, look_at};
 
 use crate::cli::{Attach, Detach};
 use crate::filling::{self, Request, ask};
+use crate::service::background;
 
 /// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the program.
 pub(crate) fn run(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     if let Some(descriptors) = args.descriptors {
         return filling::serve(args, descriptors).map(|()| 0);
     }
-    if args.foreground { filling::guard(args, arguments, quiet) } else { filling::in_background(arguments) }
+    if args.foreground {
+        filling::guard(args, arguments, quiet)
+    } else {
+        background::start(arguments, "attach")
+    }
 }
 
 /// Ends the filling of a file.

@@ -48,9 +48,8 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
     };
     let profile = args.record.as_ref().map(|output| output.display().to_string());
     if args.json {
-        return show::json(&Shown { profile, summary: booted.summary });
-    }
-    if !quiet {
+        show::json(&Shown { profile, summary: booted.summary })?;
+    } else if !quiet {
         let Summary { store_requests, store_bytes, store_errors, .. } = booted.summary;
         let failed =
             if store_errors == 0 { String::new() } else { format!("; {store_errors} could not be served") };
@@ -59,6 +58,10 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
             booted.ready.as_secs_f64(),
             ByteSize(store_bytes)
         );
+    }
+    // The guest went on without them. What it says of that may be in nobody's console.
+    if let Some(lost) = booted.lost {
+        log::error!("{lost}");
     }
     Ok(())
 }

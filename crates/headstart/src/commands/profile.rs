@@ -87,8 +87,12 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     let started = start::start(&spec)?;
     let Some(ready) = started.ready else {
         let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
-        bail!("the command ended with exit code {code} without being ready; nothing was recorded");
+        let lost = started.lost.map(|lost| format!("; {lost}")).unwrap_or_default();
+        bail!("the command ended with exit code {code} without being ready; nothing was recorded{lost}");
     };
+    if let Some(lost) = &started.lost {
+        log::warn!("{lost}; the recording is of a start that lacked them");
+    }
     let (reads, dropped) = recorder.take();
     if dropped > 0 {
         log::warn!("{dropped} reads beyond the limit of a profile were not recorded");

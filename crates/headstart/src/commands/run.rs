@@ -1,6 +1,6 @@
 //! `headstart run`
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hs_serve::{FsDriver, MountFsOptions, Prefetching};
 
 use crate::cli::{PrefetchMode, Run, StartFlags};
@@ -69,8 +69,14 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<i32> {
         }
     }
     let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
-    if started.ready.is_none() {
-        anyhow::bail!("the command ended with exit code {code} without being ready");
+    match (started.ready, started.lost) {
+        (Some(_), None) => {}
+        // The command may have gone on without them; if it has not, it could not say why.
+        (Some(_), Some(lost)) => log::error!("{lost}"),
+        (None, lost) => bail!(
+            "the command ended with exit code {code} without being ready{}",
+            lost.map(|lost| format!("; {lost}")).unwrap_or_default()
+        ),
     }
     Ok(code)
 }

@@ -17,5 +17,5 @@ mod server;
 
 pub(crate) use control::{Request, ask};
 pub(crate) use guard::guard;
-pub(crate) use process::{Descriptors, in_background};
+pub(crate) use process::Descriptors;
 pub(crate) use server::serve;

@@ -1,10 +1,10 @@
-//! This program, started again: in the background, and as the server of a guard.
+//! This program, started again as the server of a guard.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
@@ -12,6 +12,8 @@ use std::str::FromStr;
 use anyhow::Context;
 use hs_serve::self_filling::Handover;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use crate::service::background::{again, inherit};
 
 /// Numbers of descriptors that a guard has left open for its server: group, file, sidecar, ledger.
 #[derive(Clone, Copy, Debug)]
@@ -36,54 +38,13 @@ impl Descriptors {
     }
 }
 
-/// This program with `arguments`, and `more` behind the word `attach`. What only a guard is told is left out.
-fn again(arguments: &[OsString], more: &[String]) -> Command {
-    // By this name it is found in any mount namespace.
-    let mut command = Command::new("/proc/self/exe");
-    let place = arguments.iter().position(|word| word == "attach").map_or(0, |at| at + 1);
-    let (before, after) = arguments.split_at(place);
+/// The server of a guard that was started with these `arguments`, and what it is told beside them. What only the guard is told is left out.
+fn server(arguments: &[OsString], more: &[String]) -> Command {
     let for_all = |word: &&OsString| !word.to_string_lossy().starts_with("--ready-fd=");
-    command.arg0("headstart").args(before).args(more).args(after.iter().filter(for_all));
-    command.stdout(Stdio::null());
+    let arguments: Vec<OsString> = arguments.iter().filter(for_all).cloned().collect();
+    let mut command = again(&arguments, "attach", more);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
     command
-}
-
-/// Lets the program that is started have these descriptors.
-fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
-    let numbers: Vec<i32> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
-    let clear = move || {
-        for number in &numbers {
-            // SAFETY: fcntl with these arguments changes a flag of the child's own copy of the descriptor.
-            if unsafe { libc::fcntl(*number, libc::F_SETFD, 0) } < 0 {
-                return Err(std::io::Error::last_os_error());
-            }
-        }
-        Ok(())
-    };
-    // SAFETY: fcntl is safe between fork and exec, and nothing is allocated.
-    unsafe {
-        command.pre_exec(clear);
-    }
-}
-
-/// Starts the guard in a session of its own, and waits until its server fills or has failed; gives the exit code.
-pub(crate) fn in_background(arguments: &[OsString]) -> anyhow::Result<i32> {
-    let (ready, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
-    let more = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
-    let mut command = again(arguments, &more);
-    inherit(&mut command, &[theirs.as_fd()]);
-    command.stdin(Stdio::null());
-    // SAFETY: setsid is safe between fork and exec.
-    unsafe {
-        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
-    }
-    let mut child = command.spawn().context("start the guard")?;
-    drop(theirs);
-    if File::from(ready).read(&mut [0]).context("wait for the guard")? == 1 {
-        return Ok(0);
-    }
-    // It has said why on standard error, which it shares.
-    Ok(child.wait().context("wait for the guard")?.code().unwrap_or(1))
 }
 
 /// A server that a guard has started.
@@ -108,10 +69,9 @@ impl Server {
             format!("--ready-fd={}", theirs.as_raw_fd()),
         ];
         more.extend(log_file.map(|path| format!("--log-file={}", path.display())));
-        let mut command = again(arguments, &more);
+        let mut command = server(arguments, &more);
         let [group, writer, sidecar, ledger] = descriptors;
         inherit(&mut command, &[group, writer, sidecar, ledger, theirs.as_fd()]);
-        command.stdin(Stdio::piped());
         let child = command.spawn().context("start the server")?;
         let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("watch the server")?;
         Ok(Self { child, ended, ready: Some(ready.into()) })
@@ -194,7 +154,7 @@ mod tests {
     #[test]
     fn words_for_the_guard_alone_are_left_out() {
         let arguments = ["-v", "attach", "--foreground", "--ready-fd=7", "a.hsi", "b"].map(OsString::from);
-        let command = again(&arguments, &["--descriptors=1,2,3".to_owned()]);
+        let command = server(&arguments, &["--descriptors=1,2,3".to_owned()]);
         let words: Vec<_> = command.get_args().collect();
         assert_eq!(words, ["-v", "attach", "--descriptors=1,2,3", "--foreground", "a.hsi", "b"]);
     }

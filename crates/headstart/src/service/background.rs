@@ -1,4 +1,4 @@
-//! This program, started again: in the background, or as the server under a supervisor.
+//! This program, started again: in the background, or as the server under a supervisor or a guard.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -24,12 +24,30 @@ pub(crate) fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) 
     command
 }
 
+/// Lets the program that is started have these descriptors.
+pub(crate) fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
+    let numbers: Vec<i32> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let clear = move || {
+        for number in &numbers {
+            // SAFETY: fcntl with these arguments changes a flag of the child's own copy of the descriptor.
+            if unsafe { libc::fcntl(*number, libc::F_SETFD, 0) } < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: fcntl is safe between fork and exec, and nothing is allocated.
+    unsafe {
+        command.pre_exec(clear);
+    }
+}
+
 /// Starts this program again in the foreground of a session of its own, and waits until it serves or has failed.
 pub(crate) fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
-    let (ready, theirs) = rustix::pipe::pipe().context("make a pipe")?;
-    rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC)?;
+    let (ready, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
     let flags = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
     let mut command = again(arguments, subcommand, &flags);
+    inherit(&mut command, &[theirs.as_fd()]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     // SAFETY: setsid is safe between fork and exec.
     unsafe {

@@ -4,7 +4,7 @@
 //! the next server. Readers of a FUSE mount wait while its descriptors are open, clients of a listening socket likewise.
 
 use std::ffi::OsString;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::background::{LogFile, Parent, again};
+use super::background::{LogFile, Parent, again, inherit};
 use super::careful;
 use super::handover::{Kept, Message, receive, send};
 use super::notify::Manager;
@@ -160,10 +160,10 @@ impl Supervisor {
         };
         let before: Vec<_> = before.iter().map(std::os::fd::AsFd::as_fd).collect();
         send(&ours, &Message::Begin { restarts: self.restarts }, &before)?;
-        rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
         let flag = format!("--supervisor-fd={}", theirs.as_raw_fd());
-        let mut child =
-            again(plan.arguments, plan.subcommand, &[flag]).spawn().context("start the server")?;
+        let mut command = again(plan.arguments, plan.subcommand, &[flag]);
+        inherit(&mut command, &[theirs.as_fd()]);
+        let mut child = command.spawn().context("start the server")?;
         drop(theirs);
         let watched = pidfd(&child).and_then(|process| self.watch(&mut child, &process, ours));
         if watched.is_err() {

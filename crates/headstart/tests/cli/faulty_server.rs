@@ -29,6 +29,9 @@ enum Mishap {
     Flip(usize),
 }
 
+/// What a server that does not come to its senses says in the end: a client that is told so does not ask again.
+const FINAL: [(u16, Option<u64>); 4] = [(404, None), (410, None), (403, None), (503, Some(3_600))];
+
 /// How it says which file it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Identity {
@@ -45,7 +48,11 @@ struct State {
     generation: u64,
     /// The file that takes the place of this one as soon as a request wants something of this range.
     next: Option<(Range<usize>, Vec<u8>)>,
+    /// What is wrong with each request that wants something of this range.
+    refused: Option<(Range<usize>, u16, Option<u64>)>,
     faults: Option<Prng>,
+    /// Whether faults are such that the client cannot go on as well.
+    is_harsh: bool,
     in_a_row: u32,
     seen: u64,
     mishaps: u64,
@@ -67,7 +74,17 @@ impl FaultyServer {
     pub(crate) fn start(file: Vec<u8>, identity: Identity) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
-        let state = State { file, generation: 1, next: None, faults: None, in_a_row: 0, seen: 0, mishaps: 0 };
+        let state = State {
+            file,
+            generation: 1,
+            next: None,
+            refused: None,
+            faults: None,
+            is_harsh: false,
+            in_a_row: 0,
+            seen: 0,
+            mishaps: 0,
+        };
         let state = Arc::new(Mutex::new(state));
         let ended = Arc::new(AtomicBool::new(false));
         let (accepting, of_clients) = (Arc::clone(&ended), Arc::clone(&state));
@@ -92,9 +109,22 @@ impl FaultyServer {
         format!("http://{}/faulty.hsi", self.address)
     }
 
-    /// From now on about every third request goes wrong somehow, which ones and how is drawn from the seed; `None` ends that.
+    /// From now on about every third request goes wrong somehow, which ones and how is drawn from the seed; `None` ends that. With every
+    /// fourth seed some of it is such that the client must give up.
     pub(crate) fn misbehave(&self, seed: Option<u64>) {
-        self.state.lock().expect("no panic").faults = seed.map(Prng::new);
+        let mut state = self.state.lock().expect("no panic");
+        state.faults = seed.map(Prng::new);
+        state.is_harsh = seed.is_some_and(|seed| seed % 4 == 3);
+    }
+
+    /// From now on whoever asks for something of `range` is answered with this status, and perhaps with when to come back.
+    pub(crate) fn refuse(&self, range: Range<usize>, status: u16, again: Option<u64>) {
+        self.state.lock().expect("no panic").refused = Some((range, status, again));
+    }
+
+    /// From now on one bit of the byte at this offset is another, and the file claims to be the same.
+    pub(crate) fn spoil(&self, at: usize) {
+        self.state.lock().expect("no panic").file[at] ^= 1;
     }
 
     /// Another file takes this one's place as soon as something of `range` is asked for.
@@ -118,8 +148,15 @@ impl Drop for FaultyServer {
 
 impl State {
     /// What goes wrong with the next request.
-    fn draw(&mut self) -> Option<Mishap> {
+    fn draw(&mut self, range: &Range<usize>) -> Option<Mishap> {
         self.seen += 1;
+        if let Some((at, status, again)) = &self.refused
+            && at.start < range.end
+            && range.start < at.end
+        {
+            self.mishaps += 1;
+            return Some(Mishap::Status(*status, *again));
+        }
         let prng = self.faults.as_mut()?;
         if self.in_a_row >= MOST_IN_A_ROW || prng.below(100) >= 35 {
             self.in_a_row = 0;
@@ -127,6 +164,10 @@ impl State {
         }
         self.in_a_row += 1;
         self.mishaps += 1;
+        if self.is_harsh && prng.below(4) == 0 {
+            let (status, again) = FINAL[prng.below(FINAL.len() as u64) as usize];
+            return Some(Mishap::Status(status, again));
+        }
         let bytes = if prng.below(2) == 0 { prng.below(1_000) } else { prng.below(300_000) } as usize;
         Some(match prng.below(24) {
             0..=6 => Mishap::Cut(bytes),
@@ -190,7 +231,7 @@ fn answer(client: &TcpStream, state: &Mutex<State>, identity: Identity) -> Optio
         let range = asked.range.clone().unwrap_or(0..usize::MAX);
         state.asked_for(&range);
         let range = range.start..range.end.min(state.file.len());
-        (state.draw(), state.file.clone(), state.generation, range)
+        (state.draw(&range), state.file.clone(), state.generation, range)
     };
     let tag = format!("\"{generation}\"");
     let known = match identity {

@@ -70,9 +70,28 @@ fn start(scene: &Scene, url: &str, cache: &str) -> Ran {
     run_remote(scene, &[&["run", url, &cache], &SUMS[..]].concat())
 }
 
-fn assert_clear(ran: &Ran, seed: u64) {
+/// What a last word may give as the reason.
+const REASONS: [&str; 6] = [
+    "the server answered",
+    "the answer ended after",
+    "the server's answer makes no sense",
+    "the server ignores that only a range was asked for",
+    "the file was replaced on the server",
+    "what came was not what the image says",
+];
+
+/// It must have failed, and headstart itself must have said at last which image could not be read, and why.
+fn assert_clear(ran: &Ran, url: &str, seed: u64) {
     assert!(ran.code.is_some_and(|code| code != 0), "seed {seed}: {ran:?}");
-    assert!(ran.stderr.contains("headstart: ") || ran.stderr.contains("error"), "seed {seed}: {ran:?}");
+    assert_says_why(ran, url, &REASONS, seed);
+}
+
+fn assert_says_why(ran: &Ran, url: &str, reasons: &[&str], seed: u64) {
+    let own = |line: &&str| line.starts_with("headstart: ");
+    let last = ran.stderr.lines().rfind(own).unwrap_or_else(|| panic!("seed {seed}: {ran:?}"));
+    let address = url.split('#').next().expect("an address");
+    assert!(last.contains(address), "seed {seed}: {ran:?}");
+    assert!(reasons.iter().any(|reason| last.contains(reason)), "seed {seed}: {ran:?}");
     assert!(!ran.stderr.contains("panicked"), "seed {seed}: {ran:?}");
     // For whoever runs many.
     eprintln!("seed {seed}: {}", ran.stderr.trim());
@@ -97,7 +116,7 @@ fn a_start_under_faults_reads_what_is_right_or_fails() {
             assert_eq!(ran.stdout, expected, "seed {seed}");
             whole += 1;
         } else {
-            assert_clear(&ran, seed);
+            assert_clear(&ran, &url, seed);
             // What could be read was right all the same.
             assert!(ran.stdout.lines().all(|line| expected.contains(line)), "seed {seed}: {ran:?}");
             failed += 1;
@@ -164,12 +183,73 @@ fn a_guest_boots_under_faults_and_what_it_reads_is_right() {
             failed += 1;
         }
         if ran.code != Some(0) {
-            assert_clear(&ran, seed);
+            assert_clear(&ran, &url, seed);
         }
         fs::remove_file(&console).expect("removed");
     }
     let (seen, mishaps) = server.counts();
     eprintln!("{whole} boots were whole, {failed} were not; {mishaps} of {seen} requests went wrong");
+    scene.wait_until_clean();
+}
+
+/// Where the middle of `needle`, which does not compress and is stored as it is, lies in an image.
+fn place_of(needle: &[u8], image: &[u8]) -> usize {
+    let needle = &needle[needle.len() / 2..][..64];
+    image.windows(64).position(|bytes| bytes == needle).expect("the file is in the image")
+}
+
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut noise = vec![0; bytes];
+    Prng::new(seed).fill(&mut noise);
+    noise
+}
+
+/// A server that never comes to its senses: what a program or a guest lost by it is the last that is said, with the reason.
+#[test]
+fn what_cannot_be_read_for_good_is_said_by_whoever_serves_it() {
+    if !machine_has(&[START, GUEST].concat()) {
+        return;
+    }
+    let scene = guest_with("md5sum");
+    let cold = noise(7, 950_000);
+    let file = published(&scene, &cold, SUMMING);
+    let at = place_of(&cold, &file);
+    let name = name(&scene);
+    let served = || {
+        let server = FaultyServer::start(file.clone(), Identity::Tag);
+        let url = format!("{}#{name}", server.url());
+        (server, url)
+    };
+    // What it answers for the place; nothing where it answers with other bytes.
+    let ways = [
+        (Some((404, None)), "the server answered 404 (there is no such file)"),
+        (Some((403, None)), "the server answered 403 (it refuses access)"),
+        (Some((503, Some(3_600))), "the server answered 503 (it is overloaded)"),
+        (None, "what came was not what the image says"),
+    ];
+    for (number, (answer, why)) in (0..).zip(ways) {
+        let (server, url) = served();
+        match answer {
+            Some((status, again)) => server.refuse(at..at + 64, status, again),
+            None => server.spoil(at),
+        }
+        let ran = start(&scene, &url, "cache");
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert!(!ran.stdout.contains("/cold") && ran.stdout.contains("/hot"), "{ran:?}");
+        assert_says_why(&ran, &url, &[why], number);
+        // The guest's own init goes on, so it boots; what it lacked is said all the same.
+        let ran = boot_from(&scene, &url, &["--ready", "^summed$", "--console", &scene.arg("console")]).ok();
+        let said = sums(&fs::read_to_string(scene.path("console")).expect("the console"));
+        assert!(said.contains(&"lost cold".to_owned()), "{said:?}");
+        assert_says_why(&ran, &url, &[why], number);
+    }
+    // Nothing can be read: nothing is started.
+    let (server, url) = served();
+    server.refuse(0..usize::MAX, 404, None);
+    for ran in [start(&scene, &url, "cache"), boot_from(&scene, &url, &["--ready", "^summed$"])] {
+        assert_eq!(ran.code, Some(1), "{ran:?}");
+        assert_says_why(&ran, &url, &["404 (there is no such file)"], 0);
+    }
     scene.wait_until_clean();
 }
 
@@ -193,12 +273,9 @@ fn a_guest_never_reads_bytes_of_two_images() {
     symlink("busybox", scene.path("root/bin/grep")).expect("a link");
     let other = "of the other image\n".repeat(50_000).into_bytes();
     let second = published(&scene, &other, NEEDING);
-    // What does not compress is stored as it is, and can be found.
-    let mut noise = vec![0; other.len()];
-    Prng::new(7).fill(&mut noise);
+    let noise = noise(7, other.len());
     let first = published(&scene, &noise, NEEDING);
-    let needle = &noise[noise.len() / 2..][..64];
-    let at = first.windows(64).position(|bytes| bytes == needle).expect("the file is in the image");
+    let at = place_of(&noise, &first);
     let digest = name(&scene);
     for (identity, name) in [
         (Identity::Tag, String::new()),

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use rustix::mount::MountFlags;
+
 use crate::scene::{START, Scene, machine_has, run, wait_until};
 use crate::web::{NGINX, Nginx, remote, run_remote};
 
@@ -247,4 +249,52 @@ fn kill_nine_while_the_cache_is_written_leaves_nothing_that_is_wrong() {
     let _ = fs::remove_file(scene.path("out.raw"));
     run_remote(&scene, &export).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+}
+
+#[test]
+fn a_full_disk_under_the_cache_leaves_nothing_that_is_wrong() {
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let scene = Scene::new();
+    let (disk, name) = published(&scene, "a.hsi", 1_500, 8);
+    let nginx = Nginx::start(&scene, "");
+    let url = format!("{}#{name}", nginx.url("a.hsi"));
+    let export = |extra: &[&str]| {
+        let _ = fs::remove_file(scene.path("out.raw"));
+        let ran = run_remote(
+            &scene,
+            &[&["export", &url, "-o", "out.raw", "--format", "raw", CACHE], extra].concat(),
+        )
+        .ok();
+        assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+        ran
+    };
+    let cache = scene.path("cache");
+    fs::create_dir(&cache).expect("a folder");
+    rustix::mount::mount("cache", &cache, "tmpfs", MountFlags::empty(), c"size=400k").expect("mounted");
+    // It is full in the middle of an entry, and full already the second time: what was kept is whole, and nothing else is there.
+    for _ in 0..2 {
+        let ran = export(&[]);
+        assert!(ran.stderr.contains("what is fetched is not kept"), "{ran:?}");
+        assert!(!ran.stderr.contains("is not what its name says"), "{ran:?}");
+    }
+    let entries = || -> Vec<std::path::PathBuf> {
+        let folders = fs::read_dir(cache.join("chunks")).expect("listed").flatten();
+        folders
+            .flat_map(|folder| fs::read_dir(folder.path()).expect("listed").flatten())
+            .map(|entry| entry.path())
+            .collect()
+    };
+    let kept = entries();
+    let is_named = |entry: &Path| entry.file_name().is_some_and(|name| name.len() == 64);
+    assert!(!kept.is_empty() && kept.iter().all(|entry| is_named(entry)), "{kept:?}");
+    // Once there is room again it is filled.
+    rustix::mount::mount_remount(&cache, MountFlags::empty(), c"size=64m").expect("enlarged");
+    let ran = export(&[]);
+    assert!(!ran.stderr.contains("not kept"), "{ran:?}");
+    assert!(entries().len() > kept.len());
+    drop(nginx);
+    export(&["--offline"]);
+    rustix::mount::unmount(&cache, rustix::mount::UnmountFlags::DETACH).expect("unmounted");
 }

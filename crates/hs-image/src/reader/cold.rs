@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
+use hs_engine::queue::{Class, ClientKey};
 use hs_format::{ChunkRef, Decompressor, WindowRef};
 use hs_units::BlockRange;
 
-use super::jobs::Turn;
+use super::jobs::{Job, Turn};
 use super::{Asker, Bytes, Shared};
 use crate::ImageError;
 use crate::reader::memory::{Key, Memory};
@@ -118,6 +119,15 @@ impl Shared {
                 Some(next) => windows.start = next,
                 None => return,
             }
+        }
+    }
+
+    /// Has windows that nobody waits for yet fetched in a turn of their own.
+    pub(super) fn go_on_ahead(&self, windows: &Range<u64>) {
+        let first = self.begin_next(&mut self.memory.lock(), windows);
+        if let Some(first) = first {
+            let asker = Asker { client: ClientKey::NOBODY, class: Class::ReadAhead };
+            self.hand_in(asker, Job::Ahead(first..windows.end));
         }
     }
 

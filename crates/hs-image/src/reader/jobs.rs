@@ -55,7 +55,7 @@ pub(super) enum Job {
 
 impl Job {
     /// The chunk that somebody may come to wait for while the job waits.
-    fn key(&self) -> Key {
+    pub(super) fn key(&self) -> Key {
         match self {
             Self::Load(key) => *key,
             Self::Ahead(windows) => Key::Cold(windows.start),

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use hs_engine::cache::{CacheUsage, Origin, PolicyKind};
+use hs_engine::queue::Class;
 use hs_format::{ChunkRef, WindowRef};
 use hs_units::{BLOCK_BYTES, ByteRange};
 
@@ -358,6 +359,12 @@ impl Memory {
         let spans = waiting.flat_map(|pending| &pending.spans).filter(|span| span.key == key);
         let block_bytes = BLOCK_BYTES as u32;
         spans.map(|span| span.from / block_bytes..(span.from + span.len).div_ceil(block_bytes)).collect()
+    }
+
+    /// Whether a read that is as urgent as can be waits for a chunk.
+    pub(super) fn somebody_waits_for(&self, key: Key) -> bool {
+        let mut waiting = self.loading.get(&key).into_iter().flatten().filter_map(|id| self.pending.get(id));
+        waiting.any(|pending| pending.asker.class == Class::Demand)
     }
 
     /// Hands a chunk to all who wait for it; returns the reads that now have everything, and how many

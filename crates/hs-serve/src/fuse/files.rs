@@ -45,7 +45,8 @@ pub(crate) struct FileView {
 
 impl Files {
     pub(crate) fn new(disk: Arc<dyn Disk>, view: FileView) -> Self {
-        let mut file_open_flags = 0;
+        // Whoever closes the file, or ends, does not ask us: while nobody serves he would hang, and with him whoever looks at his process.
+        let mut file_open_flags = open_flag::NOFLUSH;
         if view.direct_io {
             file_open_flags |= open_flag::DIRECT_IO;
         }

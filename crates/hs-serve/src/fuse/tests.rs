@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::{Sender, bounded, unbounded};
 use hs_units::Prng;
 
 use super::mount::Mounter;
@@ -431,4 +431,36 @@ fn the_helper_mounts_too() {
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+#[test]
+fn whoever_closes_the_file_does_not_wait_for_the_server() {
+    if !can_mount() {
+        return;
+    }
+    // The only worker hands a read over that nobody takes, and takes no other request meanwhile.
+    let (sender, reads) = bounded(0);
+    let options = SessionOptions { threads: 1, direct_io: true, ..Default::default() };
+    let mounted = Mounted::new(Behaviour::Later(sender), options);
+    if mounted.session.negotiated().kernel_minor < 35 {
+        let _ = writeln!(io::stderr(), "SKIPPED: before Linux 5.16 whoever closes a file waits");
+        return;
+    }
+    let (read, closed) = (mounted.open(0), mounted.open(0));
+    let reader = thread::spawn(move || read.read_at(&mut [0; 4096], 0).map(|count| (count, read)));
+    let end = Instant::now() + Duration::from_secs(120);
+    while mounted.disk.reads.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < end, "nobody reads");
+        thread::yield_now();
+    }
+    let (closing, closed_at_last) = unbounded();
+    thread::spawn(move || {
+        drop(closed);
+        closing.send(()).unwrap();
+    });
+    let waited = closed_at_last.recv_timeout(Duration::from_secs(60)).is_err();
+    let (_, len, reply) = reads.recv().unwrap();
+    reply.data(&[&mounted.disk.content[..len as usize]]);
+    assert_eq!(reader.join().unwrap().unwrap().0, 4096);
+    assert!(!waited, "closing waits for an answer");
 }

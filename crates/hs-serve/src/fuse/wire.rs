@@ -54,6 +54,8 @@ pub(crate) mod open_flag {
     pub(crate) const DIRECT_IO: u32 = 1 << 0;
     pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     pub(crate) const CACHE_DIR: u32 = 1 << 3;
+    /// Since 7.35 (Linux 5.16); kernels before do not look at it.
+    pub(crate) const NOFLUSH: u32 = 1 << 5;
 }
 
 /// Unasked messages to the kernel (`enum fuse_notify_code`); they travel in [`OutHeader::error`].

@@ -4,6 +4,8 @@ mod certificates;
 #[path = "../support/filling.rs"]
 mod filling;
 mod fronts;
+#[path = "../support/gate.rs"]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 mod gate;
 mod merging;
 mod nbd_client;

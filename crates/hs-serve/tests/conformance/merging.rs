@@ -15,7 +15,7 @@ use hs_store::{Count, FileStore, Snapshot};
 use hs_units::{ByteRange, Prng};
 
 use crate::fronts::{Front, Shown, fronts};
-use crate::gate::Gate;
+use crate::gate::Gates;
 
 const WINDOW: usize = 16 << 10;
 /// What occupies the medium, one for each thread of the reader. Holes lie behind each, so that nothing comes with it.
@@ -71,14 +71,14 @@ impl Scene {
     /// What the medium was asked for in all, when those who ask for these windows, one reader each and in this order, all waited before
     /// it became free.
     fn read_by_many(&self, front: Front, merges: bool, order: &[usize]) -> Snapshot {
-        let gate = Arc::new(Gate::new(self.store(), self.stored(OCCUPYING.into_iter())));
-        let count = Count::new(Arc::clone(&gate));
+        let gates = Gates::new(self.store(), &[self.stored(OCCUPYING.into_iter())]);
+        let count = Count::new(Arc::clone(&gates));
         let counters = count.counters();
         let shown = &front.show(Arc::new(count), &config(merges));
         // The index is read with the first window.
         self.check(shown, 0);
         std::thread::scope(|scope| {
-            let _opens = gate.opens_in_the_end();
+            let _opens = gates.open_in_the_end();
             for window in OCCUPYING {
                 scope.spawn(move || self.check(shown, window));
             }

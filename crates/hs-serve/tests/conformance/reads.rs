@@ -9,7 +9,7 @@ use hs_store::{Emulate, Fault, FaultKind, FileStore, Rule, Store};
 use hs_units::{ByteRange, Prng};
 
 use crate::fronts::{Reader, Shown, fronts};
-use crate::gate::Gate;
+use crate::gate::Gates;
 use crate::sample::{Sample, WINDOW};
 
 fn store(sample: &Sample, name: &str) -> FileStore {
@@ -239,10 +239,10 @@ fn who_waits_for_the_medium_holds_nobody_else() {
     let sample = Sample::new(8);
     let (place, disk) = (cold_place(&sample, "cold.hsi", 5), &sample.disk);
     for front in fronts() {
-        let gate = Arc::new(Gate::new(store(&sample, "cold.hsi"), place));
-        let shown = front.show(Arc::clone(&gate) as Arc<dyn Store>, &off());
+        let gates = Gates::new(store(&sample, "cold.hsi"), &[place]);
+        let shown = front.show(Arc::clone(&gates) as Arc<dyn Store>, &off());
         std::thread::scope(|scope| {
-            let _opens = gate.opens_in_the_end();
+            let _opens = gates.open_in_the_end();
             let waits = scope.spawn(|| check(&mut shown.reader(), disk, 5 * WINDOW, 4096));
             // Far enough for none of them to be brought together with the place.
             let mut reader = shown.reader();

@@ -16,11 +16,11 @@ use hs_engine::PrefetchConfig;
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, Codec, Image, OptimizeOptions};
 use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedImage};
-use hs_store::{FileStore, Sink, Store, StoreError};
+use hs_store::{FileStore, Store};
 use hs_trace::{BlockDigest, BlockSet, FileRun, FileUse, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos};
-use parking_lot::{Condvar, Mutex};
 
+use crate::gate::{Gates, Opens};
 use crate::scene::Scene;
 use crate::support::{machine_has, noise};
 
@@ -144,67 +144,10 @@ fn runs_of(places: &BTreeMap<(u64, u64), u64>, inode: u64) -> Vec<BlockRange> {
     runs
 }
 
-/// A medium that holds up what is asked for in some places.
-struct Gates {
-    inner: FileStore,
-    /// Behind the chunks of which some have come.
-    stream: ByteRange,
-    cold: ByteRange,
-    state: Mutex<GateState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct GateState {
-    stream_open: bool,
-    cold_closed: bool,
-    waiting_for_cold: usize,
-}
-
-impl Gates {
-    fn set(&self, change: impl FnOnce(&mut GateState)) {
-        change(&mut self.state.lock());
-        self.changed.notify_all();
-    }
-
-    fn wait(&self, range: ByteRange) {
-        let touches = |place: &ByteRange| range.offset < place.end() && place.offset < range.end();
-        let mut state = self.state.lock();
-        if touches(&self.stream) {
-            self.changed.wait_while(&mut state, |state| !state.stream_open);
-        }
-        if touches(&self.cold) {
-            state.waiting_for_cold += 1;
-            self.changed.wait_while(&mut state, |state| state.cold_closed);
-        }
-    }
-}
-
-impl Store for Gates {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
-        self.wait(ByteRange::new(offset, buf.len() as u64));
-        self.inner.read_at(offset, buf)
-    }
-    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        self.wait(range);
-        self.inner.stream(range, sink)
-    }
-}
-
-/// Opens the gates, or nobody could end what waits behind them.
-struct Opens(Arc<Gates>);
-
-impl Drop for Opens {
-    fn drop(&mut self) {
-        self.0.set(|state| *state = GateState { stream_open: true, ..GateState::default() });
-    }
-}
+/// The gate of what the stream brings behind the chunks of which some have come.
+const STREAM: usize = 0;
+/// The gate of what lies in the cold region.
+const COLD: usize = 1;
 
 /// How files are read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,14 +176,10 @@ impl Shown {
         let chunks = image.hot_chunk_count();
         assert!(chunks > 3 * COME, "{chunks} chunks");
         let (held, last) = (image.hot_chunk(2 * COME).1, image.hot_chunk(chunks - 1).1);
-        let gates = Arc::new(Gates {
-            inner: store,
-            stream: ByteRange::new(held.offset, last.end() - held.offset),
-            cold: image.superblock().cold.range,
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
-        let opens = Opens(Arc::clone(&gates));
+        let stream = ByteRange::new(held.offset, last.end() - held.offset);
+        let gates = Gates::new(store, &[stream, image.superblock().cold.range]);
+        gates.open(COLD);
+        let opens = gates.open_in_the_end();
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let prefetching = if through == Through::Disk { Prefetching::Push } else { Prefetching::Hold };
         // One request of the stream is held up, and its other threads go on deciding.
@@ -314,9 +253,9 @@ fn use_is_seen(through: Through) {
     shown.served.driver().wait_until(|prefetch| prefetch.has_arrived(COME - 1));
     let cold = sample.cold();
     [5, 20, 35].into_iter().for_each(|number| shown.check(cold[number]));
-    shown.gates.set(|state| (state.cold_closed, state.waiting_for_cold) = (true, 0));
+    shown.gates.shut(COLD);
     let waits = std::thread::spawn(shown.read(cold[50]));
-    shown.wait_until("somebody waits", |shown| shown.gates.state.lock().waiting_for_cold > 0);
+    shown.wait_until("somebody waits", |shown| shown.gates.waiting(COLD) > 0);
     // While he waits no time passes for the policy: it stands back until somebody uses what it brings.
     shown.comes_to(true);
     let before = shown.served.reader().marker_count().used;
@@ -326,7 +265,7 @@ fn use_is_seen(through: Through) {
     shown.comes_to(false);
     let count = shown.served.reader().marker_count();
     assert!(count.used > before, "{count:?}");
-    shown.gates.set(|state| *state = GateState { stream_open: true, ..GateState::default() });
+    [STREAM, COLD].into_iter().for_each(|gate| shown.gates.open(gate));
     assert!(waits.join().unwrap() == content(cold[50]));
     // All of it, marked or not.
     sample.places.iter().for_each(|(file, _)| shown.check(*file));

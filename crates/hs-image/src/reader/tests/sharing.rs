@@ -3,9 +3,11 @@
 use std::ops::ControlFlow;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use hs_engine::queue::{Class, ClientKey};
+use hs_engine::queue::{Class, ClientKey, Event};
 use hs_store::{Sink, Store, StoreError};
 
+use super::super::jobs::Job;
+use super::super::memory::Key;
 use super::*;
 use crate::{Asker, NoStream};
 
@@ -101,4 +103,25 @@ fn what_nobody_waits_for_comes_last_until_somebody_does() {
     let place = |window: u64| order.iter().position(|other| *other == window).expect("it is answered");
     assert!(place(100) <= 2, "{order:?}");
     assert!(place(9 * 8) <= 4, "{order:?}");
+}
+
+/// He comes when the window is marked as coming, and what will read it ahead is not handed in yet.
+#[test]
+fn who_comes_before_what_he_could_hurry_is_not_kept_waiting() {
+    let (_bench, reader, permit) = held();
+    let (answers, answered) = unbounded();
+    let asker = Asker::waiting(ClientKey(1));
+    ask(&reader, asker, 0, &answers);
+    let shared = &reader.shared;
+    let windows = 50..52;
+    let first = shared.begin_next(&mut shared.memory.lock(), &windows);
+    assert_eq!(first, Some(windows.start));
+    ask(&reader, asker, windows.start, &answers);
+    let promoted =
+        || reader.queue_events(64).iter().any(|event| matches!(event.event, Event::Promoted { .. }));
+    assert!(!promoted() && shared.memory.lock().is_loading(Key::Cold(windows.start)));
+    shared.hand_in(Asker { class: Class::ReadAhead, ..asker }, Job::Ahead(windows));
+    assert!(promoted());
+    (0..500).for_each(|_| permit.send(()).expect("a permit"));
+    assert_eq!(answered.iter().take(2).map(|(_, window)| window).collect::<Vec<_>>(), [0, 50]);
 }

@@ -1,0 +1,86 @@
+//! A medium that does not answer before it is told to, so that a test knows what waits and depends on no time.
+
+use std::sync::Arc;
+
+use hs_store::{FileStore, Sink, Store, StoreError};
+use hs_units::ByteRange;
+use parking_lot::{Condvar, Mutex};
+
+/// A store of which some places cannot be read while they are shut.
+pub(crate) struct Gates {
+    inner: FileStore,
+    places: Vec<ByteRange>,
+    state: Mutex<Vec<Gate>>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Default)]
+struct Gate {
+    is_open: bool,
+    waiting: usize,
+}
+
+impl Gates {
+    /// All of these places are shut.
+    pub(crate) fn new(inner: FileStore, places: &[ByteRange]) -> Arc<Self> {
+        let state = Mutex::new(vec![Gate::default(); places.len()]);
+        Arc::new(Self { inner, places: places.to_vec(), state, changed: Condvar::new() })
+    }
+
+    /// Whoever waits for the place with this number gets it, and whoever asks later.
+    pub(crate) fn open(&self, number: usize) {
+        self.state.lock()[number].is_open = true;
+        self.changed.notify_all();
+    }
+
+    /// Whoever asks for it from now on waits.
+    pub(crate) fn shut(&self, number: usize) {
+        self.state.lock()[number].is_open = false;
+    }
+
+    /// How many wait for it.
+    pub(crate) fn waiting(&self, number: usize) -> usize {
+        self.state.lock()[number].waiting
+    }
+
+    /// Opens them all when that is dropped, also by a test that fails: or nobody would end who waits.
+    pub(crate) fn open_in_the_end(self: &Arc<Self>) -> Opens {
+        Opens(Arc::clone(self))
+    }
+
+    fn wait(&self, range: ByteRange) {
+        for (number, place) in self.places.iter().enumerate() {
+            if range.offset < place.end() && place.offset < range.end() {
+                let mut state = self.state.lock();
+                state[number].waiting += 1;
+                self.changed.wait_while(&mut state, |state| !state[number].is_open);
+                state[number].waiting -= 1;
+            }
+        }
+    }
+}
+
+pub(crate) struct Opens(Arc<Gates>);
+
+impl Drop for Opens {
+    fn drop(&mut self) {
+        (0..self.0.places.len()).for_each(|number| self.0.open(number));
+    }
+}
+
+impl Store for Gates {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        self.wait(ByteRange::new(offset, buf.len() as u64));
+        self.inner.read_at(offset, buf)
+    }
+    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        self.wait(range);
+        self.inner.stream(range, sink)
+    }
+}
