@@ -1,6 +1,8 @@
 //! Experiments.
 
-use crate::images::write_profile;
+use hs_units::Nanos;
+
+use crate::images::{write_profile, write_timed_profile};
 use crate::scene::{Scene, run};
 
 #[test]
@@ -124,6 +126,43 @@ fn logs_are_replayed_on_models_and_on_files() {
     }
     run(["lab", "replay", log, "--on", "/dev/null"]).fails(1, &["neither a file nor a block device"]);
     run(["lab", "replay", log]).fails(2, &["--medium"]);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn a_program_that_waits_asks_later() {
+    let scene = Scene::new();
+    let disk = scene.image("disk.hsi", 100, 1);
+    // Twenty reads 10 ms apart, and thirty at the end at the same point of the program's own time.
+    let times = (0..20).map(|number| number * 10_000_000).chain((0..30).map(|number| 190_000_001 + number));
+    let reads = times.zip(0..).map(|(at, lba)| (Nanos(at), lba));
+    write_timed_profile(&scene, "start.hsp", "disk.hsi", &disk, reads);
+    let profile = scene.arg("start.hsp");
+    let on_model = |pace: &[&str]| {
+        let words =
+            [&["lab", "replay", &profile, "--medium", "flat-10ms-25mbs", "--json"][..], pace].concat();
+        run(words).ok().json()["seconds"].as_f64().unwrap()
+    };
+    // Each takes 10.16 ms; those of one moment follow each other by their transfers.
+    assert!((on_model(&[]) - 0.205).abs() < 0.001, "{}", on_model(&[]));
+    let thinking = on_model(&["--think-times"]);
+    assert!((thinking - (0.190 + 20.0 * 0.010_16 + 30.0 * 0.000_16)).abs() < 0.001, "{thinking}");
+    // A real file gives what there is sooner than the program asks for it, or later.
+    for cached in [&[][..], &["--cached"]] {
+        let on = scene.arg("disk.raw");
+        let words =
+            [&["lab", "replay", &profile, "--on", &on, "--think-times", "--json"][..], cached].concat();
+        let said = run(words).ok().json();
+        assert_eq!((said["requests"].as_u64(), said["bytes"].as_u64()), (Some(50), Some(50 * 4096)));
+        assert!(said["seconds"].as_f64().unwrap() >= 0.189, "{said}");
+    }
+
+    let log = scene.path("fio.log");
+    std::fs::write(&log, "fio version 2 iolog\nf read 0 4096\n").unwrap();
+    let log = log.to_str().unwrap();
+    run(["lab", "replay", log, "--medium", "hdd-7200", "--think-times"]).fails(1, &["only a profile knows"]);
+    let both = ["lab", "replay", &profile, "--medium", "hdd-7200", "--think-times", "--depth", "2"];
+    run(both).fails(2, &["cannot be used with"]);
     scene.wait_until_clean();
 }
 
