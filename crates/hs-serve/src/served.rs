@@ -22,7 +22,7 @@ use crate::fuse2fs::Fuse2fs;
 use crate::image_disk::{FileDisk, ImageDisk};
 use crate::loopdev::{LoopDevice, LoopOptions};
 use crate::mounts;
-use crate::prefetch::{Deliver, Driver, parts};
+use crate::prefetch::{Deliver, Driver, Sight, parts};
 use crate::served_disk::ServedDisk;
 use crate::warm::Warmer;
 
@@ -459,8 +459,8 @@ struct PushPages {
 }
 
 impl Deliver for PushPages {
-    fn can_keep_back(&self) -> bool {
-        true
+    fn sight(&self) -> Sight {
+        Sight::Marked
     }
 
     fn comes_before_answers(&self) -> bool {
