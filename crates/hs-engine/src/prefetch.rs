@@ -238,6 +238,9 @@ impl Prefetch {
                 }
             } else {
                 self.estimate.observe_latency(asked, now, bytes);
+                if undisturbed || self.last_done.is_none() {
+                    self.estimate.observe_latency_in_place(asked, now);
+                }
                 if undisturbed {
                     self.estimate.observe_gap(now.saturating_sub(asked), bytes);
                 }
@@ -514,7 +517,7 @@ impl Prefetch {
             self.overlaps = true;
         } else if let Some(done) = self.last_done.filter(|done| asked < *done) {
             let waited = first_byte.saturating_sub(done);
-            let latency = self.estimate.latency_with_piece();
+            let latency = self.estimate.latency_in_place();
             self.overlaps = waited.0 < latency.0 / 2;
         }
     }
