@@ -123,7 +123,9 @@ impl Prefetch {
     fn has_long_chunks(&self) -> bool {
         let read = self.read_elsewhere(UNKNOWN_JUMP);
         let long = |lasts: Nanos| lasts.0 > read.0 / SHARE_OF_READ;
-        !self.overlaps && self.estimate.transfer(self.mean_chunk_bytes()).is_some_and(long)
+        // Until a request has followed on another, one at a time would be all that is ever known of it.
+        let is_known = !self.overlaps && self.estimate.gap().is_some();
+        is_known && self.estimate.transfer(self.mean_chunk_bytes()).is_some_and(long)
     }
 
     /// Whether somebody missed so lately that another miss is expected.
