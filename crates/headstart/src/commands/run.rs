@@ -97,6 +97,9 @@ pub(crate) fn mount_options(flags: &StartFlags) -> MountFsOptions {
     MountFsOptions {
         driver: FsDriver::for_this_process(),
         read_ahead_kib: flags.read_ahead_kib(),
+        hot_fuse2fs_read_ahead_kib: flags
+            .read_ahead
+            .unwrap_or(MountFsOptions::default().hot_fuse2fs_read_ahead_kib),
         trusted: flags.trusted,
         ..MountFsOptions::default()
     }
