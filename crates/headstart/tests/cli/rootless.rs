@@ -253,11 +253,16 @@ fn nothing_is_read_ahead_of_a_users_start_that_is_prefetched() {
     user.folder();
     let fast = user.optimised(&image, &["/bin/cat", "/etc/motd"]);
     let script = "echo up; while :; do sleep 0.1; done";
-    let as_told = ["--read-ahead", "16"];
-    let cases: [(&str, &[&str], u32); 4] =
-        [(&image, &[], 128), (&fast, &[], 0), (&fast, &as_told, 16), (&fast, &["--prefetch", "off"], 128)];
+    let medium = ["--medium", "flat-1ms-400mbs"];
+    let cases: [(&str, &[&str], u32); 4] = [
+        (&image, &[], 128),
+        (&fast, &[], 0),
+        (&fast, &["--read-ahead", "16"], 16),
+        (&fast, &["--prefetch", "off"], 128),
+    ];
     for (image, flags, expected_kib) in cases {
-        let words = [&[&user.program, "run", image], flags, &["--", "/bin/sh", "-c", script]].concat();
+        let words =
+            [&[&user.program, "run", image], &medium[..], flags, &["--", "/bin/sh", "-c", script]].concat();
         let mut running = Running::start_command(user.command("666", &words));
         assert_eq!(running.printed(), "up\n");
         let lines = user.command_lines();
