@@ -118,6 +118,12 @@ pub(crate) fn traits(file: Option<&Path>, medium: &Medium) -> MediumTraits {
     }
 }
 
+/// Whether a request for what lies on this medium waits for something that has to move, for a network, or for an emulated medium, as far as
+/// is known.
+pub(crate) fn has_dear_requests(file: Option<&Path>, medium: &Medium) -> bool {
+    *medium != Medium::None || file.is_none_or(turns)
+}
+
 /// Whether the block device that a file lies on, or that it is, says that it turns. Without a block device (tmpfs, overlay, a network)
 /// nothing does.
 fn turns(path: &Path) -> bool {

@@ -9,6 +9,7 @@ use hs_units::Nanos;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MediumEstimate {
     latency: Option<Opening>,
+    in_place_ns: Option<f64>,
     bytes_per_ns: Option<f64>,
     jump_ns: Option<f64>,
     gap: Option<Opening>,
@@ -28,6 +29,12 @@ impl MediumEstimate {
     /// Learns from a request that found the medium idle: when it was asked, when its first byte came, and how many bytes with it.
     pub fn observe_latency(&mut self, asked: Nanos, first_byte: Nanos, bytes: u64) {
         blend_opening(&mut self.latency, first_byte.saturating_sub(asked), bytes);
+    }
+
+    /// Learns from a request that found the medium idle, and nobody had led it elsewhere since the last: when it was asked, and when its first
+    /// piece came.
+    pub fn observe_latency_in_place(&mut self, asked: Nanos, first_piece: Nanos) {
+        blend(&mut self.in_place_ns, first_piece.saturating_sub(asked).0 as f64);
     }
 
     /// Learns from a request that went on where the one before ended, with nothing in between: how long after that its first byte came,
@@ -92,6 +99,13 @@ impl MediumEstimate {
     #[must_use]
     pub fn latency_with_piece(&self) -> Nanos {
         Nanos(self.latency.map_or(0.0, |latency| latency.ns) as u64)
+    }
+
+    /// Time from asking to the first piece where nobody had led the medium elsewhere before, so that there is no seek in it; zero before the
+    /// first observation.
+    #[must_use]
+    pub fn latency_in_place(&self) -> Nanos {
+        Nanos(self.in_place_ns.unwrap_or(0.0) as u64)
     }
 
     /// Time to transfer `bytes`; `None` before the rate is known.

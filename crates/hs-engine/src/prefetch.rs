@@ -87,6 +87,8 @@ pub struct Prefetch {
     heard: Nanos,
     estimate: MediumEstimate,
     last_done: Option<Nanos>,
+    /// When the latest request was made.
+    last_asked: Nanos,
     /// The latest requests that were answered: when they were made, and when answered.
     answered: VecDeque<(Nanos, Nanos)>,
     overlaps: bool,
@@ -123,6 +125,7 @@ impl Prefetch {
             heard: Nanos::ZERO,
             estimate: MediumEstimate::default(),
             last_done: None,
+            last_asked: Nanos::ZERO,
             answered: VecDeque::with_capacity(ANSWERED),
             overlaps: false,
             stands_back: false,
@@ -151,7 +154,7 @@ impl Prefetch {
     /// Whether a use would change anything.
     #[must_use]
     pub const fn has_doubts(&self) -> bool {
-        self.evidence.has_doubts()
+        self.ended.is_none() && self.evidence.has_doubts()
     }
 
     /// How far the stream was ahead of need when it was least, in seconds: negative when something came too late, `None` when it is not known
@@ -187,17 +190,7 @@ impl Prefetch {
             }
             return Next::Wait;
         }
-        let doubted = self.is_doubted();
-        if doubted {
-            if self.demand_under_way > 0 || !self.in_flight.is_empty() {
-                return Next::Wait;
-            }
-            let free_again = self.last_demand + PAUSE;
-            if now < free_again {
-                return Next::WaitUntil(free_again);
-            }
-        }
-        if let Some(next) = self.stand_back(now) {
+        if let Some(next) = self.wait_for_others(now) {
             return next;
         }
         match self.next_turn(now) {
@@ -206,7 +199,7 @@ impl Prefetch {
             Turn::At(then) => return Next::WaitUntil(then),
             Turn::Unknown => return Next::Wait,
         }
-        let most = if doubted { self.config.first_request_bytes } else { u64::MAX };
+        let most = if self.is_doubted() { self.config.first_request_bytes } else { u64::MAX };
         let limit = self.request_limit(now).min(most);
         let Some(run) = self.choose_run(limit) else { return Next::Wait };
         let bytes = self.chunks.stored(&run);
@@ -245,6 +238,9 @@ impl Prefetch {
                 }
             } else {
                 self.estimate.observe_latency(asked, now, bytes);
+                if undisturbed || self.last_done.is_none() {
+                    self.estimate.observe_latency_in_place(asked, now);
+                }
                 if undisturbed {
                     self.estimate.observe_gap(now.saturating_sub(asked), bytes);
                 }
@@ -469,6 +465,34 @@ impl Prefetch {
         self.answered.push_back((asked, now));
     }
 
+    /// Whether nothing may be asked for yet because others wait for the medium, who gain nothing by the stream.
+    fn wait_for_others(&mut self, now: Nanos) -> Option<Next> {
+        let ageing = self.config.ageing.filter(|_| self.in_flight.is_empty());
+        let due = ageing.map(|ageing| self.last_asked + ageing);
+        if due.is_some_and(|due| due <= now) {
+            self.stands_back = false;
+            return None;
+        }
+        let next = self.leave_pauses(now).or_else(|| self.stand_back(now))?;
+        Some(match (next, due) {
+            (Next::Wait, Some(due)) => Next::WaitUntil(due),
+            (Next::WaitUntil(then), Some(due)) => Next::WaitUntil(then.min(due)),
+            (next, _) => next,
+        })
+    }
+
+    /// Whether a doubted profile has to wait for a pause.
+    fn leave_pauses(&self, now: Nanos) -> Option<Next> {
+        if !self.is_doubted() {
+            return None;
+        }
+        if self.demand_under_way > 0 || !self.in_flight.is_empty() {
+            return Some(Next::Wait);
+        }
+        let free_again = self.last_demand + PAUSE;
+        (now < free_again).then_some(Next::WaitUntil(free_again))
+    }
+
     /// Whether nothing may be asked for because nobody uses what the stream brings.
     fn stand_back(&mut self, now: Nanos) -> Option<Next> {
         let read = self.read_elsewhere(UNKNOWN_JUMP);
@@ -493,7 +517,7 @@ impl Prefetch {
             self.overlaps = true;
         } else if let Some(done) = self.last_done.filter(|done| asked < *done) {
             let waited = first_byte.saturating_sub(done);
-            let latency = self.estimate.latency_with_piece();
+            let latency = self.estimate.latency_in_place();
             self.overlaps = waited.0 < latency.0 / 2;
         }
     }
@@ -537,6 +561,7 @@ impl Prefetch {
 
     fn start(&mut self, asked: Nanos, chunks: Range<u32>, bytes_before: u64) -> RequestId {
         self.evidence.handle_request(asked);
+        self.last_asked = asked;
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.next = chunks.end;

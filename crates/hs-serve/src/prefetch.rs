@@ -25,8 +25,8 @@ use hs_units::Nanos;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use self::push::Deliver;
-pub(crate) use self::push::parts;
 use self::push::{Decoded, Pushing};
+pub(crate) use self::push::{Sight, parts};
 use crate::memory::watch::MemoryWatch;
 use crate::streamed::StreamLog;
 use crate::{ServeError, Streamed, allocator};
@@ -157,8 +157,8 @@ impl Driver {
             pushers: Vec::new(),
             pushing: None,
         };
-        if deliver.as_ref().is_some_and(|deliver| !deliver.can_keep_back()) {
-            self.engine.lock().handle_use_hidden();
+        if deliver.as_ref().is_some_and(|deliver| deliver.sight() == Sight::Hidden) {
+            self.hide_use();
         }
         let pushing = match deliver {
             Some(deliver) => Some(running.start_pushers(reader, deliver, cores)?),
@@ -202,6 +202,19 @@ impl Driver {
         if let Some(expected) = self.expected.get(chunk as usize) {
             expected.store(true, Relaxed);
         }
+    }
+
+    /// Whether a use of what has come would tell the engine anything that it does not know: cheap, unlike [`HotPolicy::used`].
+    #[must_use]
+    pub(crate) fn asks_for_use(&self) -> bool {
+        self.asks_for_use.load(Relaxed)
+    }
+
+    /// From now on nothing is held against the stream, whoever uses it.
+    pub(crate) fn hide_use(&self) {
+        self.engine.lock().handle_use_hidden();
+        self.asks_for_use.store(false, Relaxed);
+        self.changed.notify_all();
     }
 
     /// Use is seen by markers alone: until there is one nothing is held against the stream.
@@ -564,7 +577,7 @@ impl HotPolicy for Driver {
 
     fn used(&self) {
         // Nearly every read of a start comes here: the engine is told only while it has doubts.
-        if self.asks_for_use.load(Relaxed) {
+        if self.asks_for_use() {
             let mut engine = self.engine.lock();
             engine.handle_used();
             self.asks_for_use.store(engine.has_doubts(), Relaxed);

@@ -22,7 +22,7 @@ use crate::fuse2fs::Fuse2fs;
 use crate::image_disk::{FileDisk, ImageDisk};
 use crate::loopdev::{LoopDevice, LoopOptions};
 use crate::mounts;
-use crate::prefetch::{Deliver, Driver, parts};
+use crate::prefetch::{Deliver, Driver, Sight, parts};
 use crate::served_disk::ServedDisk;
 use crate::warm::Warmer;
 
@@ -111,6 +111,8 @@ pub struct HeldSession {
 pub struct ServedImage {
     session: Session,
     disk: ServedDisk,
+    /// Whether it has a hot region that is prefetched.
+    has_hot: bool,
 }
 
 impl ServedImage {
@@ -177,7 +179,7 @@ impl ServedImage {
             })?;
             disk.start_prefetch(Some(Arc::new(PushPages { pusher: session.pusher() })))?;
         }
-        Ok(Self { session, disk })
+        Ok(Self { session, disk, has_hot })
     }
 
     /// The disk, without how it is shown.
@@ -217,8 +219,12 @@ impl ServedImage {
     pub fn mount_fs(&self, target: &Path, options: &MountFsOptions) -> Result<MountedFs, ServedError> {
         let file_system = self.detect()?;
         let file = self.session.mount_point().join("disk.img");
-        let mounted = MountedFs::mount(&file, file_system, target, options)?;
-        self.warmed(mounted, options)
+        let mut options = *options;
+        if options.driver == FsDriver::Fuse2fs && self.has_hot {
+            options.read_ahead_kib = options.hot_fuse2fs_read_ahead_kib;
+        }
+        let mounted = MountedFs::mount(&file, file_system, target, &options)?;
+        self.warmed(mounted, &options)
     }
 
     /// Takes over the file system that a server that died had mounted at `target` from this disk; nothing when there is none.
@@ -346,6 +352,9 @@ pub struct MountFsOptions {
     /// Kernel read-ahead of the loop device, in KiB. Without being told the kernel takes twice the
     /// largest request, 2.5 MiB on Linux 6.18, where disks have 128 KiB.
     pub read_ahead_kib: u32,
+    /// The same of `fuse2fs` where the image has a hot region that is prefetched: its files' pages cannot be warmed, and each first touch
+    /// would bring neighbours that nobody recorded.
+    pub hot_fuse2fs_read_ahead_kib: u32,
     /// ext4: blocks of inode tables read ahead; the kernel's own choice (32) when not given.
     pub inode_readahead_blocks: Option<u32>,
     /// Warm the file system's caches from the prefetch, as the image's hints say.
@@ -360,6 +369,7 @@ impl Default for MountFsOptions {
             driver: FsDriver::default(),
             direct_io: true,
             read_ahead_kib: 128,
+            hot_fuse2fs_read_ahead_kib: 0,
             inode_readahead_blocks: None,
             warm: true,
             trusted: false,
@@ -459,8 +469,8 @@ struct PushPages {
 }
 
 impl Deliver for PushPages {
-    fn can_keep_back(&self) -> bool {
-        true
+    fn sight(&self) -> Sight {
+        Sight::Marked
     }
 
     fn comes_before_answers(&self) -> bool {

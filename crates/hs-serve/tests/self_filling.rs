@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use filling::FillingFolder;
+use hs_engine::{Prefetch, PrefetchConfig, PrefetchRate};
 use hs_format::WindowRef;
 use hs_image::Image;
 use hs_serve::loopdev::{LoopDevice, LoopOptions};
@@ -22,7 +23,7 @@ use hs_serve::self_filling::{
 };
 use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Count, Counters, Fault, FaultKind, FileStore, Rule, Store};
-use hs_units::{ByteRange, Prng};
+use hs_units::{ByteRange, Lba, Prng};
 use sample::{Sample, WINDOW};
 
 const BLOCK: usize = 4096;
@@ -111,6 +112,15 @@ fn read(path: &Path, offset: usize, len: usize) -> Result<Vec<u8>, i32> {
         .map_err(|error| error.raw_os_error().expect("one"))
 }
 
+/// For what happens in another thread, on machines that may be slow.
+fn wait_until(what: &str, mut happens: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !happens() {
+        assert!(Instant::now() < end, "{what}: not within two minutes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Waits until the file is complete.
 fn wait_complete(filling: &SelfFilling) {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -135,6 +145,77 @@ fn what_was_filled_is_not_asked_for_again() {
     scene.check(0, scene.sample.disk.len());
     wait_complete(&filling);
     assert!(!sidecar_path(&scene.file()).exists());
+}
+
+/// The kernel asks before it reads what is filled as well, so nothing need be kept back for use to be seen.
+#[test]
+fn reads_of_what_is_filled_are_counted() {
+    let Some(scene) = Scene::new(14) else { return };
+    let image = scene.sample.open("hot.hsi");
+    let hot_blocks = |chunk: u32| image.hot_extents(chunk).iter().flat_map(|run| run.blocks());
+    let chunks = image.hot_chunk_count();
+    let (filling, _) = scene.fill("hot.hsi", &ServeConfig::default(), false);
+    (0..chunks).flat_map(hot_blocks).for_each(|block| scene.check(block.byte_offset() as usize, BLOCK));
+    drop(filling);
+    let (filling, _) = scene.fill("hot.hsi", &ServeConfig::default(), false);
+    let read: Vec<u32> = (0..chunks).step_by(3).collect();
+    for chunk in &read {
+        hot_blocks(*chunk).for_each(|block| scene.check(block.byte_offset() as usize + 7, 100));
+    }
+    // A reader is let go first.
+    wait_until("every read is counted", || filling.stats().hot_chunks_used == read.len() as u32);
+    assert_eq!(filling.stats().waited, 0);
+    // A cold block, wherever there is one, is no use of the hot region.
+    let cold = (0..).map(Lba).find(|block| image.hot_place(*block).is_none()).expect("there are");
+    scene.check(cold.byte_offset() as usize, BLOCK);
+    assert_eq!(filling.stats().hot_chunks_used, read.len() as u32);
+}
+
+/// Misses speak against the prefetch, and reads of what it has filled speak for it.
+#[test]
+fn the_prefetch_is_told_of_reads_of_what_is_filled() {
+    let Some(scene) = Scene::new(15) else { return };
+    let image = scene.sample.open("hot.hsi");
+    // The stream does not end while the test lasts.
+    let prefetch = PrefetchConfig {
+        first_request_bytes: 8 << 10,
+        rate: PrefetchRate::BytesPerS(100),
+        ..PrefetchConfig::default()
+    };
+    let (mut filling, _) = scene.fill("hot.hsi", &ServeConfig { prefetch, ..ServeConfig::default() }, false);
+    let driver = Arc::clone(filling.disk().driver());
+    let first = image.hot_extents(0)[0].start.byte_offset() as usize;
+    let use_it = || scene.check(first, BLOCK);
+    // Whether it is there already or not, now it is filled.
+    use_it();
+    let windows = (0..scene.sample.disk.len() as u64 / WINDOW as u64)
+        .filter(|window| matches!(image.window(*window), Ok(WindowRef::Chunk(_))));
+    let blocks =
+        windows.map(|window| window * (WINDOW / BLOCK) as u64..(window + 1) * (WINDOW / BLOCK) as u64);
+    let cold = blocks.filter_map(|mut blocks| blocks.find(|block| image.hot_place(Lba(*block)).is_none()));
+    let mut cold = cold.map(|block| Lba(block).byte_offset() as usize);
+    let mut miss = || scene.check(cold.next().expect("there are many"), BLOCK);
+    assert!(driver.ended().is_none());
+    for _ in 0..2 {
+        // Neighbours come along, and are no misses.
+        wait_until("somebody misses", || {
+            miss();
+            driver.is(Prefetch::has_doubts)
+        });
+        let waited = filling.stats().waited;
+        wait_until("use is told", || {
+            use_it();
+            !driver.is(Prefetch::has_doubts)
+        });
+        assert_eq!(filling.stats().waited, waited);
+    }
+    wait_until("somebody misses", || {
+        miss();
+        driver.is(Prefetch::has_doubts)
+    });
+    // Somebody wants all of it: nothing speaks against the prefetch any more.
+    filling.hydrate().expect("started");
+    assert!(driver.ended().is_none() && !driver.is(Prefetch::has_doubts));
 }
 
 #[test]

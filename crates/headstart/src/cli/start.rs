@@ -28,7 +28,8 @@ pub(crate) struct StartFlags {
     /// Give up when the command is not ready after so many seconds.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds::parse)]
     pub ready_timeout: Duration,
-    /// Kernel read-ahead on the mounted file system, in KiB; 128 when not given.
+    /// Kernel read-ahead on the mounted file system, in KiB; when not given 128, but 0 without root if the image is prefetched and its medium is
+    /// a network, a disk that turns, or emulated.
     #[arg(long, value_name = "KIB")]
     pub read_ahead: Option<u32>,
     /// Honour set-user-id programs and device nodes in the image.

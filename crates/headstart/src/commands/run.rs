@@ -4,6 +4,7 @@ use anyhow::{Context, bail};
 use hs_serve::{FsDriver, MountFsOptions, Prefetching};
 
 use crate::cli::{PrefetchMode, Run, StartFlags};
+use crate::medium;
 use crate::show;
 use crate::start::{self, Disk, Start};
 use crate::whole_file::write_whole;
@@ -13,7 +14,11 @@ const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
 
 /// The start that the flags describe.
 pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
-    let mount = mount_options(&args.start);
+    let mut mount = mount_options(&args.start);
+    // Where a request costs next to nothing, neighbours cost less than as many trips through fuse2fs.
+    if !medium::has_dear_requests(args.image.file(), &args.start.medium) {
+        mount.hot_fuse2fs_read_ahead_kib = mount.read_ahead_kib;
+    }
     let mode = args.prefetch.prefetch.unwrap_or(match mount.driver {
         FsDriver::Kernel => PrefetchMode::Warm,
         FsDriver::Fuse2fs => PrefetchMode::Push,
@@ -103,6 +108,9 @@ pub(crate) fn mount_options(flags: &StartFlags) -> MountFsOptions {
     MountFsOptions {
         driver: FsDriver::for_this_process(),
         read_ahead_kib: flags.read_ahead_kib(),
+        hot_fuse2fs_read_ahead_kib: flags
+            .read_ahead
+            .unwrap_or(MountFsOptions::default().hot_fuse2fs_read_ahead_kib),
         trusted: flags.trusted,
         ..MountFsOptions::default()
     }

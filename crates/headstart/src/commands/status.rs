@@ -106,12 +106,14 @@ fn show(status: &Status) {
     ));
     if let Some(fill) = &status.fill {
         show::line(format_args!(
-            "  filled    {} of {}{}; {} readers waited, {} got an error; guarded by process {}",
+            "  filled    {} of {}{}; {} readers waited, {} got an error; {} of {} hot chunks were read; guarded by process {}",
             size(fill.filled_bytes),
             size(fill.disk_bytes),
             if fill.hydrating { ", going on" } else { "" },
             fill.waited_readers,
             fill.denied_readers,
+            fill.hot_chunks_used,
+            prefetch.chunks_total,
             fill.guard
         ));
     }

@@ -159,6 +159,7 @@ impl Serving<'_> {
             hydrating: self.filling.is_hydrating(),
             waited_readers: stats.waited,
             denied_readers: stats.denied,
+            hot_chunks_used: stats.hot_chunks_used,
         };
         Status { fill: Some(fill), ..subject.now() }
     }

@@ -169,6 +169,8 @@ pub(crate) struct FillStatus {
     pub waited_readers: u64,
     /// Of these, those that got an error.
     pub denied_readers: u64,
+    /// Hot chunks of which somebody has read anything.
+    pub hot_chunks_used: u32,
 }
 
 /// How far the cache on disk is filled with an image.

@@ -87,14 +87,27 @@ impl User {
 
     /// Processes that this test has started and that are still there.
     fn processes(&self) -> usize {
+        self.command_lines().len()
+    }
+
+    /// Their command lines.
+    fn command_lines(&self) -> Vec<String> {
         let mark = format!("{MARK}={}", self.scene.arg("."));
+        let read = |process: &fs::DirEntry, name| {
+            let read = fs::read(process.path().join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&read).replace('\0', " ")
+        };
         let processes = fs::read_dir("/proc").expect("processes").flatten();
-        processes
-            .filter(|process| {
-                let environment = fs::read(process.path().join("environ")).unwrap_or_default();
-                String::from_utf8_lossy(&environment).contains(&mark)
-            })
-            .count()
+        let ours = processes.filter(|process| read(process, "environ").contains(&mark));
+        ours.map(|process| read(&process, "cmdline")).collect()
+    }
+
+    /// Records `command` and optimises the image by that, both into `out`: gives the new image.
+    fn optimised(&self, image: &str, command: &[&str]) -> String {
+        let (profile, fast) = (self.scene.arg("out/p.hsp"), self.scene.arg("out/fast.hsi"));
+        self.run(&[&["profile", image, "-o", &profile, "--grace", "0", "--"], command].concat()).ok();
+        self.run(&["optimize", image, "-p", &profile, "-o", &fast]).ok();
+        fast
     }
 
     fn wait_until_clean(&self) {
@@ -227,6 +240,44 @@ fn a_user_records_optimises_and_repeats_a_start() {
     assert!(bytes("prefetch_bytes") >= busybox, "{summary}");
     assert!(bytes("demand_bytes") < busybox / 2, "the pushed pages were used: {summary}");
     user.wait_until_clean();
+}
+
+/// What is pushed has no neighbours; a first touch would ask for them, and wait.
+#[test]
+fn nothing_is_read_ahead_of_a_users_start_that_is_prefetched() {
+    if !machine_serves_users() {
+        return;
+    }
+    let user = User::new();
+    let image = user.root();
+    user.folder();
+    let fast = user.optimised(&image, &["/bin/cat", "/etc/motd"]);
+    let script = "echo up; while :; do sleep 0.1; done";
+    let medium = ["--medium", "flat-1ms-400mbs"];
+    let cases: [(&str, &[&str], u32); 4] = [
+        (&image, &[], 128),
+        (&fast, &[], 0),
+        (&fast, &["--read-ahead", "16"], 16),
+        (&fast, &["--prefetch", "off"], 128),
+    ];
+    for (image, flags, expected_kib) in cases {
+        let words =
+            [&[&user.program, "run", image], &medium[..], flags, &["--", "/bin/sh", "-c", script]].concat();
+        let mut running = Running::start_command(user.command("666", &words));
+        assert_eq!(running.printed(), "up\n");
+        let lines = user.command_lines();
+        let line = lines.iter().find(|line| line.contains("subtype=ext4")).expect("fuse2fs");
+        // What is built with libfuse 3 is not told.
+        let is_told = line.contains("max_readahead=");
+        let expected = format!("max_readahead={}", expected_kib << 10);
+        assert!(
+            !is_told || line.split([',', ' ']).any(|word| word == expected),
+            "{expected} for {flags:?}: {line}"
+        );
+        running.signal(Signal::KILL);
+        running.end();
+        user.wait_until_clean();
+    }
 }
 
 #[test]

@@ -48,6 +48,9 @@ pub struct PrefetchConfig {
     /// can be told from one that does: of all of them, or, where the kernel has the pages and answers by itself, of those of
     /// markers ([`Prefetch::handle_delivery`]).
     pub sees_use: bool,
+    /// A stream that nobody uses makes one request in so much time all the same, where everything is to be brought in the end; where nothing
+    /// is said it may stand back for as long as somebody misses.
+    pub ageing: Option<Nanos>,
     /// While nothing speaks against the stream, one marker in so much of the medium's time, but one in two chunks at most and one in 16 at least.
     pub markers_apart: Nanos,
 }
@@ -80,6 +83,7 @@ impl Default for PrefetchConfig {
             least_gain: Nanos::ZERO,
             rate: PrefetchRate::Full,
             sees_use: false,
+            ageing: None,
             // A marker costs its reader a trip through the kernel to us, which is most of a millisecond where processors are scarce.
             markers_apart: Nanos::from_millis(30),
         }

@@ -60,10 +60,14 @@ impl Prefetch {
         is_due || self.evidence.has_doubts() || self.awaits_program(now)
     }
 
+    /// Stored bytes of a chunk.
+    pub(super) fn mean_chunk_bytes(&self) -> u64 {
+        self.chunks.all_stored() / u64::from(self.chunks.len()).max(1)
+    }
+
     /// While nothing speaks against the stream, one of so many chunks has a marker.
     fn marked_every(&self) -> u32 {
-        let mean_bytes = self.chunks.all_stored() / u64::from(self.chunks.len()).max(1);
-        match self.estimate.transfer(mean_bytes) {
+        match self.estimate.transfer(self.mean_chunk_bytes()) {
             Some(takes) if !self.has_dear_requests() => {
                 let chunks = self.config.markers_apart.0 / takes.0.max(1);
                 u32::try_from(chunks).unwrap_or(FAR).clamp(CLOSE, FAR)

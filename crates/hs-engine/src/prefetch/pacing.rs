@@ -2,7 +2,7 @@
 
 use hs_units::Nanos;
 
-use super::Prefetch;
+use super::{Prefetch, UNKNOWN_JUMP};
 
 /// When the next request may be made.
 pub(super) enum Turn {
@@ -38,6 +38,9 @@ const AWAITED: Nanos = Nanos::from_millis(5);
 /// While somebody misses, a request lasts no longer than this part of what a read elsewhere takes, so that who comes during it waits
 /// half as long again at most.
 const SHARE_OF_JUMP: u64 = 2;
+/// Where one chunk takes more than this part of a small read elsewhere, requests cannot be made so small, and the stream waits for the program as if each
+/// request cost as much as a read.
+const SHARE_OF_READ: u64 = 2;
 /// No request is smaller, but for the last.
 const LEAST_REQUEST: u64 = 64 << 10;
 
@@ -114,7 +117,16 @@ impl Prefetch {
 
     /// Whether a request is made only when the program has shown what it needs next.
     pub(super) fn awaits_program(&self, now: Nanos) -> bool {
-        self.config.yields && self.is_missing(now) && self.has_dear_requests()
+        self.config.yields && self.is_missing(now) && (self.has_dear_requests() || self.has_long_chunks())
+    }
+
+    /// Whether the smallest request, one chunk, keeps a reader for more than half of what his own takes.
+    fn has_long_chunks(&self) -> bool {
+        let read = self.read_elsewhere(UNKNOWN_JUMP);
+        let long = |lasts: Nanos| lasts.0 > read.0 / SHARE_OF_READ;
+        // Until a request has followed on another, one at a time would be all that is ever known of it.
+        let is_known = !self.overlaps && self.estimate.gap().is_some();
+        is_known && self.estimate.transfer(self.mean_chunk_bytes()).is_some_and(long)
     }
 
     /// Whether somebody missed so lately that another miss is expected.
@@ -157,8 +169,11 @@ impl Prefetch {
             _ if careful => gaps(LEAST_GAPS).max(LEAST_OCCUPANCY),
             // Each request is also a thread that waits for its first piece.
             _ => {
-                let gap = self.estimate.gap_with_piece().unwrap_or(gap);
-                Nanos(gap.0.saturating_mul(CHEAP_GAPS)).max(LEAST_OCCUPANCY)
+                let with_piece = self.estimate.gap_with_piece().unwrap_or(gap);
+                let calm = Nanos(with_piece.0.saturating_mul(CHEAP_GAPS)).max(LEAST_OCCUPANCY);
+                // Who has missed once may do so again.
+                let until_missed = jump.map_or(calm, |jump| jump.max(gaps(CHEAP_GAPS)).max(LEAST_OCCUPANCY));
+                calm.min(until_missed)
             }
         };
         most.min(limit)

@@ -1,4 +1,5 @@
 mod markers;
+mod slow_disc;
 mod standing_back;
 
 use super::*;

@@ -11,10 +11,21 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Driver;
 
+/// How it is seen that somebody uses what was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Whoever reads it asks first, and the driver is told.
+    Asked,
+    /// Blocks can be kept back, and who wants one asks for it.
+    Marked,
+    /// Not at all.
+    Hidden,
+}
+
 /// What is done with hot blocks beyond keeping them in memory for their first reader.
 pub trait Deliver: Send + Sync {
-    /// Whether blocks can be kept back, and who wants one asks for it. Otherwise use of what was delivered is not seen.
-    fn can_keep_back(&self) -> bool;
+    /// How use of what was delivered is seen.
+    fn sight(&self) -> Sight;
     /// Whether delivering takes no longer than copying, and blocks that somebody waits for need not be delivered besides: then the rest of
     /// a chunk is delivered before those who wait are answered, who would otherwise ask for it.
     fn comes_before_answers(&self) -> bool;
@@ -128,7 +139,9 @@ impl Pushing {
 
     fn push(&self, driver: &Driver, reader: &Reader, decoded: Decoded) {
         let Decoded { chunk, raw, asked_for: mut left_out } = decoded;
-        left_out.extend(keep_back(driver, reader, chunk).map(|block| block..block + 1));
+        if self.deliver.sight() == Sight::Marked {
+            left_out.extend(keep_back(driver, reader, chunk).map(|block| block..block + 1));
+        }
         left_out.sort_unstable_by_key(|blocks| blocks.start);
         if self.deliver.deliver(reader.image().hot_extents(chunk), &raw, &left_out) {
             reader.forget_hot(chunk);

@@ -27,6 +27,7 @@ mod marker;
 mod session;
 mod sidecar;
 mod uncovered;
+mod uses;
 
 pub use attachment::{Attachment, Found, Handover, Subject, look_at, probe};
 pub use error::FillError;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use hs_store::Store;
-use hs_units::{BLOCK_BYTES, BlockRange};
+use hs_units::{BLOCK_BYTES, BlockRange, Nanos};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use super::attachment::Attachment;
@@ -18,9 +18,14 @@ use super::event::{MODIFY, OVERFLOW};
 use super::fill_file::{FillFile, FillProgress};
 use super::group::{Group, Question, Told};
 use super::hydrate::Hydrator;
-use crate::prefetch::Deliver;
+use super::uses::Uses;
+use crate::prefetch::{Deliver, Sight};
 use crate::served::{Prefetching, ServeConfig, ServedError};
 use crate::served_disk::ServedDisk;
+
+/// All of a file is filled in the end, so who reads without end what no start needs does not keep the rest waiting for ever: a request of
+/// the stream in so much time he may meet. One read in a hundred does not, however close they are.
+const AGEING: Nanos = Nanos::from_millis(5_000);
 
 /// How a file is filled.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +41,8 @@ pub struct FillStats {
     pub waited: u64,
     /// Of these, those that got an error.
     pub denied: u64,
+    /// Hot chunks of which somebody has read anything, however it came.
+    pub hot_chunks_used: u32,
 }
 
 /// A file that fills itself. When it is dropped before the file is complete, and nobody else holds the group, readers see
@@ -44,6 +51,7 @@ pub struct SelfFilling {
     disk: ServedDisk,
     file: Arc<FillFile>,
     waiting: Arc<Waiting>,
+    uses: Arc<Uses>,
     stop: Arc<AtomicBool>,
     wake: Arc<OwnedFd>,
     ended: Arc<OwnedFd>,
@@ -67,6 +75,7 @@ impl SelfFilling {
     ) -> Result<Self, ServedError> {
         let file = Arc::new(FillFile::new(attachment)?);
         let mut config = config.clone();
+        config.prefetch.ageing = Some(AGEING);
         let disk = ServedDisk::open(Arc::clone(&store), &config, None)?;
         let image = disk.reader().image();
         if image.disk_digest() != file.sidecar().header().disk_digest {
@@ -89,8 +98,10 @@ impl SelfFilling {
         let (wake, ended) =
             event().and_then(|wake| Ok((wake, event()?))).map_err(FillError::io("watch", path))?;
         let (again, queue) = unbounded();
+        let uses = Arc::new(Uses::new(disk.reader().image(), &file, disk.driver()));
         let mut filling = Self {
             disk,
+            uses,
             file,
             waiting: Arc::default(),
             stop: Arc::default(),
@@ -115,6 +126,7 @@ impl SelfFilling {
                 group,
                 filler: self.filler(),
                 waiting: Arc::clone(&self.waiting),
+                uses: Arc::clone(&self.uses),
                 wake: Arc::clone(&self.wake),
                 stop: Arc::clone(&self.stop),
             };
@@ -131,7 +143,7 @@ impl SelfFilling {
         let deliver: Arc<dyn Deliver> = Arc::new(IntoFile(Arc::clone(&self.file)));
         self.disk.start_prefetch(Some(deliver))?;
         if options.hydrate {
-            self.hydrate()?;
+            self.start_hydrator()?;
         }
         Ok(())
     }
@@ -147,11 +159,17 @@ impl SelfFilling {
         builder.spawn(run).map_err(FillError::io("start a thread for", path))
     }
 
-    /// Fills in the background what nobody has asked for, from now on.
+    /// Fills in the background what nobody has asked for, from now on, because somebody wants all of it: so nothing is held against
+    /// the prefetch any more.
     ///
     /// # Errors
     /// When a thread cannot be started.
     pub fn hydrate(&mut self) -> Result<(), ServedError> {
+        self.disk.driver().hide_use();
+        self.start_hydrator()
+    }
+
+    fn start_hydrator(&mut self) -> Result<(), ServedError> {
         if self.hydrator.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Ok(());
         }
@@ -195,7 +213,7 @@ impl SelfFilling {
     #[must_use]
     pub fn stats(&self) -> FillStats {
         let (waited, denied) = self.waiting.counted();
-        FillStats { waited, denied }
+        FillStats { waited, denied, hot_chunks_used: self.uses.count() }
     }
 
     /// Whether the file is complete, its mark and its sidecar gone.
@@ -245,6 +263,7 @@ struct Events {
     group: Arc<Group>,
     filler: Filler,
     waiting: Arc<Waiting>,
+    uses: Arc<Uses>,
     wake: Arc<OwnedFd>,
     stop: Arc<AtomicBool>,
 }
@@ -311,8 +330,10 @@ impl Events {
 
     fn answer(&self, question: Question, blocks: BlockRange) {
         if self.filler.file.missing(blocks.start.0..blocks.end().0, 1).is_none() {
-            return question.allow();
+            question.allow();
+            return self.uses.note(blocks);
         }
+        self.uses.note(blocks);
         log::debug!("somebody waits for blocks {blocks}");
         self.filler.go_on(Demand::new(question, blocks, &self.waiting));
     }
@@ -322,9 +343,9 @@ impl Events {
 struct IntoFile(Arc<FillFile>);
 
 impl Deliver for IntoFile {
-    /// A block that is missing would be brought by whoever fills the rest of the file.
-    fn can_keep_back(&self) -> bool {
-        false
+    /// Before each read the kernel asks, and [`Uses`] tells of it.
+    fn sight(&self) -> Sight {
+        if self.0.group().is_some() { Sight::Asked } else { Sight::Hidden }
     }
 
     /// Writing may wait for the disk, and whoever waits fills the blocks that he waits for, or nobody does.

@@ -46,6 +46,41 @@ fn it_goes_on_by_itself_when_nobody_has_missed_for_long() {
     assert!(matches!(prefetch.poll(until), Next::Request(..)));
 }
 
+/// Where everything is to be brought in the end, a stream that nobody uses is not kept waiting by one who never ceases to miss.
+#[test]
+fn it_ages_where_it_is_told_to() {
+    let pause = Nanos::from_millis(5_000);
+    for ageing in [None, Some(pause)] {
+        let config = PrefetchConfig { sees_use: true, ageing, ..large() };
+        let mut prefetch = Prefetch::new(config, vec![CHUNK; 4_000]);
+        let mut asked = Vec::new();
+        // Somebody waits all the time, but for a moment between two misses.
+        for step in 0..6_000 {
+            let now = Nanos::from_millis(1_000 + step * 10);
+            prefetch.handle_miss(now);
+            for answered in [false, true] {
+                if answered {
+                    prefetch.handle_miss_answered(now + Nanos::from_millis(9));
+                }
+                let now = now + Nanos::from_millis(if answered { 9 } else { 0 });
+                match prefetch.poll(now) {
+                    Next::Request(id, run) => {
+                        asked.push(now);
+                        finish(&mut prefetch, now, id, run);
+                    }
+                    Next::WaitUntil(then) => assert!(then > now, "{then} is over at {now}"),
+                    next => assert_eq!(next, Next::Wait),
+                }
+            }
+        }
+        let apart = asked.windows(2).map(|pair| pair[1].saturating_sub(pair[0]));
+        match ageing {
+            None => assert!(asked.len() <= 1, "{asked:?}"),
+            Some(_) => assert!(apart.clone().all(|apart| apart >= pause) && apart.count() >= 9, "{asked:?}"),
+        }
+    }
+}
+
 #[test]
 fn a_start_that_misses_now_and_then_is_not_kept_waiting() {
     let mut prefetch = seen();
