@@ -3,9 +3,9 @@
 server's link is shared.
 
 A client is `headstart mount`, which pushes the hot region into the page cache of its disk, and `headstart lab replay`, which reads
-that disk as a guest does and when the recorded start did, until the program was ready: an answer that comes late does not put off
-what is asked for next, which is harder on the server than a program. In some cases a few clients are real guests: a Debian that
-boots under User-mode Linux.
+that disk as a guest does until the program was ready: each read comes its recorded think time after what the program waited for, as
+the program would make it. Nobody cleans up before all are ready. In some cases a few clients are real guests: a Debian that boots
+under User-mode Linux.
 
 Each machine would have a disk of its own: the clients' caches lie in memory. What the links need is one limit. Clients and server share this machine's cores, and the processor time that all of them took,
 shared by the cores, is another: machines of their own would not have it.
@@ -72,6 +72,7 @@ read -r begin
 "$1" -q mount "$2" "$3/disk" --disk-cache "$3/cache"
 "$1" -q lab replay "$4" --on "$3/disk/disk.img" --cached --until-ready --think-times --json
 echo ready
+read -r end
 """
 # Boots until the guest is ready.
 GUEST = """
@@ -81,6 +82,7 @@ echo prepared
 read -r begin
 "$1" -q boot "$2" --disk-cache "$3/cache" --json
 echo ready
+read -r end
 """
 
 
@@ -98,12 +100,17 @@ class Client:
         self.process.stdin.flush()
         self.began = time.monotonic()
 
-    def wait(self):
-        """Until it is ready, and has cleaned up."""
+    def wait_until_ready(self):
         for line in self.process.stdout:
             if line == "ready\n":
                 self.ready_s = time.monotonic() - self.began
-        if self.process.wait() != 0 or self.ready_s is None:
+                return
+        raise SystemExit(f"a client ended with {self.process.wait()}")
+
+    def end(self):
+        """Has it clean up, which a machine that is ready does not do."""
+        self.process.communicate("end\n")
+        if self.process.returncode != 0:
             raise SystemExit(f"a client ended with {self.process.returncode}")
 
 
@@ -138,12 +145,15 @@ def starts(case, profile, start, boot):
                 client.begin()
             # Each is read by a thread: none is seen late because another one is waited for.
             with ThreadPoolExecutor(len(clients)) as pool:
-                list(pool.map(Client.wait, clients))
+                list(pool.map(Client.wait_until_ready, clients))
             used, busy, wall = used_s() - ours, cpu_of_machine() - all_cpu, time.monotonic() - began
             sent = int(json.loads(run("tc", "-n", server, "-s", "-j", "qdisc", "show", "dev", "server0"))[0]["bytes"])
+            server_cpu_s = cpu_s(about["pid"]) - before
+            with ThreadPoolExecutor(len(clients)) as pool:
+                list(pool.map(Client.end, clients))
             took = [client.ready_s for client in clients]
             return {"replay_s": took[:case.replays], "guest_s": took[case.replays:], "cpu_s": used, "others_cpu_s": busy - used, "machine_busy": busy / wall / os.cpu_count(),
-                    "server_cpu_s": cpu_s(about["pid"]) - before, "server_bytes": sent, "server_rss_bytes": peak_rss_bytes(about["pid"])}
+                    "server_cpu_s": server_cpu_s, "server_bytes": sent, "server_rss_bytes": peak_rss_bytes(about["pid"])}
 
 
 GROUPS = [Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup")]
