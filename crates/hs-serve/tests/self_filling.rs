@@ -197,8 +197,8 @@ fn the_prefetch_is_told_of_reads_of_what_is_filled() {
     let cold: Vec<usize> = cold.collect();
     let doubts = || driver.is(Prefetch::has_doubts);
     assert!(driver.ended().is_none() && cold.len() > 3);
-    for missed in 0..3 {
-        scene.check(cold[missed], BLOCK);
+    for missed in &cold[..3] {
+        scene.check(*missed, BLOCK);
         assert!(doubts(), "somebody has missed");
         let waited = filling.stats().waited;
         wait_until("use is told", || {
@@ -206,7 +206,7 @@ fn the_prefetch_is_told_of_reads_of_what_is_filled() {
             !doubts()
         });
         // Who is answered after a reader comes after what was told of him.
-        scene.check(cold[missed], BLOCK);
+        scene.check(*missed, BLOCK);
         assert_eq!(filling.stats().waited, waited);
     }
     scene.check(cold[3], BLOCK);
