@@ -1,14 +1,16 @@
 //! Requests by `reqwest`, for threads that wait.
 //!
-//! One thread drives all connections; whoever asks waits in his own. HTTP/1.1 only: demand is to overtake the
-//! prefetch, and a connection of its own is how it does. (With HTTP/2 all requests of a host share one connection,
-//! its window, and every lost packet.)
+//! Whoever waits drives all connections meanwhile, and there is no thread besides: a stream's bytes go from its connection to who
+//! takes them without a switch between threads, which cost as much as receiving them. While nobody waits, nothing moves but what the
+//! kernel does: a connection that its server has closed is found to be so by who asks next, and takes another.
+//!
+//! HTTP/1.1 only: demand is to overtake the prefetch, and a connection of its own is how it does. (With HTTP/2 all requests of a host
+//! share one connection, its window, and every lost packet.)
 
 use std::sync::Arc;
 
 use reqwest::redirect::{Attempt, Policy};
 use tokio::runtime::{Handle, Runtime};
-use tokio::sync::oneshot;
 
 use super::HttpError;
 use super::authorities::Authorities;
@@ -26,16 +28,17 @@ const MOST_ANSWER_BYTES: usize = 4 << 20;
 /// certificates of authorities from the system (or `SSL_CERT_FILE`).
 pub struct HttpClient {
     client: reqwest::Client,
-    handle: Handle,
-    /// Ends the thread when dropped.
-    _stop: oneshot::Sender<()>,
+    connections: Arc<Connections>,
 }
 
+/// What connections are driven by, of which there is one for all threads: one that waits has it, and passes it on when he is done.
+struct Connections(Option<Runtime>);
+
 impl HttpClient {
-    /// A client and its thread.
+    /// A client without connections.
     ///
     /// # Errors
-    /// [`HttpError::Connection`] when the thread cannot be started.
+    /// [`HttpError::Connection`] when the system has no descriptors to wait for connections with.
     pub fn new(timeouts: Timeouts) -> Result<Arc<Self>, HttpError> {
         let broken = |error: &dyn std::error::Error| HttpError::Connection {
             reason: format!("the HTTP client cannot be started: {}", with_causes(error)),
@@ -60,13 +63,32 @@ impl HttpClient {
             .enable_time()
             .build()
             .map_err(|error| broken(&error))?;
-        let handle = runtime.handle().clone();
-        let (stop, stopped) = oneshot::channel();
-        std::thread::Builder::new()
-            .name("hs-http".to_owned())
-            .spawn(move || drive(&runtime, stopped))
-            .map_err(|error| broken(&error))?;
-        Ok(Arc::new(Self { client, handle, _stop: stop }))
+        Ok(Arc::new(Self { client, connections: Arc::new(Connections(Some(runtime))) }))
+    }
+}
+
+impl Connections {
+    /// Waits for what connections are to bring, and drives all of them until it is there.
+    fn wait_for<F: Future>(&self, future: F) -> F::Output {
+        let Some(runtime) = &self.0 else { unreachable!("only drop takes it") };
+        runtime.block_on(future)
+    }
+
+    /// Lets connections find out what has happened to them: that nobody wants what they bring, or that they can be used again.
+    fn settle(&self) {
+        // Who drops a body inside of somebody else's runtime may not wait; he who asks next settles it.
+        if Handle::try_current().is_err() {
+            self.wait_for(tokio::task::yield_now());
+        }
+    }
+}
+
+impl Drop for Connections {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // Waits for nobody: a name that is being looked up takes the time that it takes.
+            runtime.shutdown_background();
+        }
     }
 }
 
@@ -85,9 +107,9 @@ impl HttpClient {
         &self.client
     }
 
-    /// Waits for what the client's thread is to do.
+    /// Waits for what connections are to bring.
     pub(crate) fn wait_for<F: Future>(&self, future: F) -> F::Output {
-        self.handle.block_on(future)
+        self.connections.wait_for(future)
     }
 
     /// Makes a request and waits for all of the answer, whatever its status.
@@ -115,11 +137,6 @@ fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
     let config =
         rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     Ok(config.dangerous().with_custom_certificate_verifier(authorities).with_no_client_auth())
-}
-
-fn drive(runtime: &Runtime, stopped: oneshot::Receiver<()>) {
-    // The sender is never used: that it is gone is the message.
-    let _ = runtime.block_on(stopped);
 }
 
 /// Never from a server that proves who it is to one that does not.
@@ -154,27 +171,39 @@ impl Transport for HttpClient {
             asked = asked.header(IF_NONE_MATCH, tag);
         }
         let response =
-            self.handle.block_on(async { asked.send().await }).map_err(|error| connection(&error))?;
+            self.connections.wait_for(async { asked.send().await }).map_err(|error| connection(&error))?;
         Ok(Reply {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
             url: response.url().clone(),
-            body: Box::new(ResponseBody { response, handle: self.handle.clone() }),
+            body: Box::new(ResponseBody {
+                response: Some(response),
+                connections: Arc::clone(&self.connections),
+            }),
         })
     }
 }
 
 struct ResponseBody {
-    response: reqwest::Response,
-    handle: Handle,
+    /// There until it is dropped.
+    response: Option<reqwest::Response>,
+    connections: Arc<Connections>,
+}
+
+impl Drop for ResponseBody {
+    fn drop(&mut self) {
+        drop(self.response.take());
+        self.connections.settle();
+    }
 }
 
 impl Body for ResponseBody {
     fn piece(&mut self) -> Result<Option<bytes::Bytes>, HttpError> {
+        let Some(response) = &mut self.response else { return Ok(None) };
         loop {
             let piece = self
-                .handle
-                .block_on(async { self.response.chunk().await })
+                .connections
+                .wait_for(async { response.chunk().await })
                 .map_err(|error| connection(&error))?;
             // An empty piece is legal, and says nothing.
             if piece.as_ref().is_none_or(|piece| !piece.is_empty()) {
@@ -212,3 +241,6 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
+
+#[cfg(test)]
+mod tests;

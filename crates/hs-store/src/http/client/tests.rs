@@ -1,0 +1,119 @@
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use hs_units::ByteRange;
+use reqwest::header::HeaderMap;
+
+use super::*;
+
+/// More than connections hold on their way.
+const LARGE: usize = 64 << 20;
+/// Nothing here takes so long, on any machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn request(server: &TcpListener, bytes: usize) -> Request {
+    let url = format!("http://{}/x", server.local_addr().expect("an address")).parse().expect("a URL");
+    let range = ByteRange::new(0, bytes as u64);
+    Request { url, headers: HeaderMap::new(), range, if_match: None, if_none_match: None }
+}
+
+/// Reads one request's head and answers with so many bytes, as far as they are taken.
+fn answer(connection: &mut BufReader<TcpStream>, bytes: usize) -> std::io::Result<()> {
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        if connection.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    let last = bytes - 1;
+    let head =
+        format!("HTTP/1.1 206 \r\nContent-Length: {bytes}\r\nContent-Range: bytes 0-{last}/{bytes}\r\n\r\n");
+    connection.get_mut().write_all(head.as_bytes())?;
+    connection.get_mut().write_all(&vec![7; bytes])
+}
+
+fn accept(server: &TcpListener) -> BufReader<TcpStream> {
+    let (connection, _) = server.accept().expect("a connection");
+    connection.set_read_timeout(Some(PATIENCE)).expect("set");
+    connection.set_write_timeout(Some(PATIENCE)).expect("set");
+    BufReader::new(connection)
+}
+
+/// Nobody calls the client afterwards.
+#[test]
+fn who_drops_an_answer_ends_its_transfer() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let request = request(&server, LARGE);
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| answer(&mut accept(&server), LARGE));
+        let mut reply = client.ask(&request).expect("answered");
+        assert!(reply.body.piece().expect("some of it").is_some());
+        drop(reply);
+        let error = serving.join().expect("a server").expect_err("nobody takes all of it");
+        assert!(
+            !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+            "{error}"
+        );
+    });
+}
+
+fn take(client: &HttpClient, request: &Request) {
+    let mut reply = client.ask(request).expect("answered");
+    let mut bytes = 0;
+    while let Some(piece) = reply.body.piece().expect("the next") {
+        assert!(piece.iter().all(|byte| *byte == 7));
+        bytes += piece.len() as u64;
+    }
+    assert_eq!(bytes, request.range.len);
+}
+
+#[test]
+fn a_connection_whose_answer_was_read_is_used_again_and_one_that_its_server_closed_is_not() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let request = request(&server, 100_000);
+    for answers in [3, 2] {
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                let mut connection = accept(&server);
+                (0..answers).for_each(|_| answer(&mut connection, 100_000).expect("asked for"));
+            });
+            (0..answers).for_each(|_| take(&client, &request));
+            serving.join().expect("all on one connection, which is closed now");
+        });
+    }
+}
+
+#[test]
+fn all_who_wait_get_their_answers_whoever_drives_the_connections() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let request = request(&server, 300_000);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                let mut connection = accept(&server);
+                if is_over.load(Relaxed) {
+                    return;
+                }
+                scope.spawn(move || while answer(&mut connection, 300_000).is_ok() {});
+            }
+        });
+        let takers: Vec<_> = (0..8)
+            .map(|_| {
+                let (client, request) = (Arc::clone(&client), request.clone());
+                scope.spawn(move || (0..20).for_each(|_| take(&client, &request)))
+            })
+            .collect();
+        takers.into_iter().for_each(|taker| taker.join().expect("all of it"));
+        // Its connections end with the client.
+        drop(client);
+        is_over.store(true, Relaxed);
+        TcpStream::connect(server.local_addr().expect("an address")).expect("connected");
+    });
+}
