@@ -54,37 +54,42 @@ impl Program {
 
     /// Asks for the group when it is due, and has it.
     fn read_group(&mut self) -> anyhow::Result<()> {
-        let pause = self.due.saturating_sub(self.began.elapsed().into());
+        let mut now: Nanos = self.began.elapsed().into();
+        let pause = self.due.saturating_sub(now);
         if pause > EARLY {
             std::thread::sleep(pause.into());
+            now = self.began.elapsed().into();
         }
-        let asked: Nanos = self.began.elapsed().into();
         match self.group[..] {
             [] => return Ok(()),
-            [range] => self.outcome.read(&self.file, range, None, &mut self.buffer, self.began)?,
-            _ => self.read_at_once()?,
+            [range] => self.outcome.read(&self.file, range, Some(now), &mut self.buffer, self.began)?,
+            _ => self.read_at_once(now)?,
         }
         self.group.clear();
-        let answered: Nanos = self.began.elapsed().into();
-        self.due += answered.saturating_sub(asked);
+        self.due += self.outcome.ended.saturating_sub(now);
         Ok(())
     }
 
-    fn read_at_once(&mut self) -> anyhow::Result<()> {
+    /// Asks for all of the group `now`, by threads of which this is one.
+    fn read_at_once(&mut self, now: Nanos) -> anyhow::Result<()> {
         let (file, began) = (&self.file, self.began);
         let ranges = Mutex::new(self.group.iter());
-        let work = || -> anyhow::Result<ReadOutcome> {
-            let (mut outcome, mut buffer) = (ReadOutcome::default(), Aligned::default());
+        let work = |outcome: &mut ReadOutcome, buffer: &mut Aligned| -> anyhow::Result<()> {
             loop {
-                let Some(range) = ranges.lock().next() else { return Ok(outcome) };
-                outcome.read(file, *range, None, &mut buffer, began)?;
+                let Some(range) = ranges.lock().next() else { return Ok(()) };
+                outcome.read(file, *range, Some(now), buffer, began)?;
             }
         };
+        let by_another = || {
+            let mut outcome = ReadOutcome::default();
+            work(&mut outcome, &mut Aligned::default()).map(|()| outcome)
+        };
         std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                (0..self.group.len().min(MOST_UNDER_WAY)).map(|_| scope.spawn(work)).collect();
-            for thread in threads {
-                self.outcome.merge(&thread.join().ok().context("a reading thread died")??);
+            let others: Vec<_> =
+                (1..self.group.len().min(MOST_UNDER_WAY)).map(|_| scope.spawn(by_another)).collect();
+            work(&mut self.outcome, &mut self.buffer)?;
+            for other in others {
+                self.outcome.merge(&other.join().ok().context("a reading thread died")??);
             }
             Ok(())
         })
