@@ -167,6 +167,8 @@ fn compress_zlib(context: &mut Compress, raw: &[u8], out: &mut Vec<u8>) -> bool 
 pub struct Decompressor {
     zstd: DCtx<'static>,
     zlib: Decompress,
+    /// Memory for the next chunk.
+    spare: Vec<u8>,
 }
 
 impl Decompressor {
@@ -177,7 +179,23 @@ impl Decompressor {
         // Decoding goes straight into a buffer of the expected size, so a frame can never claim more
         // memory than that; the parameter guards against a later change to streaming.
         zstd.set_parameter(DParameter::WindowLogMax(MAX_WINDOW_LOG)).expect("zstd knows its own parameters");
-        Self { zstd, zlib: Decompress::new(true) }
+        Self { zstd, zlib: Decompress::new(true), spare: Vec::new() }
+    }
+
+    /// Takes back what [`decompress`](Self::decompress) gave, for the next chunk: it then needs no memory that was never touched, and
+    /// decodes into what still lies in the processor's cache.
+    pub fn reuse(&mut self, raw: Vec<u8>) {
+        self.spare = raw;
+    }
+
+    /// Empty memory for so many bytes, and not for many more: what is decoded may be kept for long.
+    fn room_for(&mut self, raw_bytes: usize) -> Vec<u8> {
+        let mut spare = std::mem::take(&mut self.spare);
+        if spare.capacity() < raw_bytes || spare.capacity() > raw_bytes + raw_bytes / 8 {
+            return Vec::with_capacity(raw_bytes);
+        }
+        spare.clear();
+        spare
     }
 
     /// Decodes `stored`, which must give exactly `raw_bytes`. Memory is bounded by these and the context.
@@ -207,7 +225,7 @@ impl Decompressor {
                     return Err(damaged("bytes after the frame"));
                 }
                 // Decoded into memory that nobody has cleared first: zstd says how much of it is filled.
-                let mut raw = Vec::with_capacity(raw_bytes as usize);
+                let mut raw = self.room_for(raw_bytes as usize);
                 self.zstd.decompress(&mut raw, stored).map_err(named)?;
                 size_is(raw.len()).map(|()| raw)
             }
@@ -222,7 +240,7 @@ impl Decompressor {
             }
             Codec::Zlib => {
                 self.zlib.reset(true);
-                let mut raw = Vec::with_capacity(raw_bytes as usize);
+                let mut raw = self.room_for(raw_bytes as usize);
                 match self.zlib.decompress_vec(stored, &mut raw, FlushDecompress::Finish) {
                     Ok(Status::StreamEnd) if self.zlib.total_in() != stored.len() as u64 => {
                         Err(damaged("bytes after the stream"))

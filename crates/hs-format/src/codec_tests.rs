@@ -179,3 +179,22 @@ fn unknown_codecs_are_named() {
         assert_eq!(Codec::from_u16(codec.to_u16(), Part::ColdRoot), Ok(codec));
     }
 }
+
+#[test]
+fn memory_is_used_again_where_it_fits_and_nothing_of_what_it_held_is_seen() {
+    let mut prng = Prng::new(12);
+    let mut decompressor = Decompressor::new();
+    let mut before = None;
+    for len in [40_000_usize, 40_000, 39_000, 4096, 40_000] {
+        let mut raw = vec![0; len];
+        prng.fill(&mut raw[..len / 3]);
+        let stored = zstd(&raw);
+        let back = decompressor.decompress(Codec::Zstd, &stored, len as u32).expect("decoded");
+        assert!(back == raw);
+        assert!(back.capacity() <= len + len / 8, "{} bytes for {len}", back.capacity());
+        let fits = before.is_some_and(|(_, room)| (len..=len + len / 8).contains(&room));
+        assert_eq!(before.is_some_and(|(place, _)| place == back.as_ptr()) && fits, fits);
+        before = Some((back.as_ptr(), back.capacity()));
+        decompressor.reuse(back);
+    }
+}
