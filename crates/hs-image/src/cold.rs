@@ -10,7 +10,7 @@ use hs_units::{ByteRange, Digest};
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::{ImageError, kept_chunks};
+use crate::{ImageError, Stored, kept_chunks};
 
 /// An index of up to this size is read with one request: on a medium with latency the pieces would
 /// cost more than the transfer of the whole.
@@ -133,7 +133,7 @@ impl ColdIndex {
         let root = Arc::new(ColdRoot::decode(piece(root_at), superblock).map_err(in_file(store, root_at))?);
         let keep = |digest: &Digest, bytes: &[u8]| {
             if let Some(cache) = &self.cache {
-                cache.put(digest, bytes);
+                cache.put(digest, Stored::copy_from_slice(bytes));
             }
         };
         keep(&superblock.cold.root_digest, piece(root_at));

@@ -111,7 +111,7 @@ impl Filling<'_> {
         let mut fault = None;
         self.image.stream_places(&run, &mut |number, stored| {
             let place = &run[number as usize];
-            match place.chunk.verify(stored) {
+            match place.chunk.verify(&stored) {
                 Ok(()) => self.report.fetched_bytes += stored.len() as u64,
                 Err(wrong) => fault = Some((place.at, wrong)),
             }

@@ -20,7 +20,7 @@ use crate::cold::in_file;
 use crate::hot_map::HotMap;
 use crate::kept_chunks::Place;
 use crate::splitter::ChunkSplitter;
-use crate::{Image, ImageError, OpenOptions, SUPERBLOCK_BYTES};
+use crate::{Image, ImageError, OpenOptions, SUPERBLOCK_BYTES, Stored};
 
 /// Chunks that may wait between the medium and the decompressing threads.
 const QUEUED_CHUNKS: usize = 16;
@@ -46,7 +46,7 @@ pub struct Head {
 #[derive(Debug)]
 pub enum HeadMessage {
     /// The stored bytes of a hot chunk, not verified yet.
-    Chunk(u32, Vec<u8>),
+    Chunk(u32, Stored),
     /// The request ended, having brought so many bytes.
     Finished(Result<u64, ImageError>),
 }
@@ -261,7 +261,8 @@ impl Parser<'_> {
         match Image::decode_tables(superblock, 0, &self.collected[from..from + wanted]) {
             Ok((index, hints)) => {
                 if let Some(cache) = &self.options.cache {
-                    cache.put(&segment.index_digest, &self.collected[from..from + wanted]);
+                    let tables = &self.collected[from..from + wanted];
+                    cache.put(&segment.index_digest, Stored::copy_from_slice(tables));
                 }
                 let place = |chunk: ChunkRef| Place {
                     at: ByteRange::new(segment.chunks.offset + chunk.range.offset, chunk.range.len),
@@ -288,7 +289,9 @@ impl Parser<'_> {
         let (messages, end) = (self.messages, *end);
         let stored_bytes = |chunk: u32| places[(chunk as usize).min(places.len() - 1)].at.len as usize;
         splitter.push(piece, stored_bytes, &mut |chunk, stored| {
-            if messages.send(HeadMessage::Chunk(chunk, stored.to_vec())).is_err() || chunk + 1 == end {
+            if messages.send(HeadMessage::Chunk(chunk, stored.into_owned().into())).is_err()
+                || chunk + 1 == end
+            {
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())

@@ -1,5 +1,6 @@
 //! An opened image: where everything lies, and single chunks, verified.
 
+use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos};
 use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
 use crate::kept_chunks::{self, Keeps, Place};
+use crate::splitter::ChunkSink;
 use crate::{Head, ImageError, OpenOptions, SUPERBLOCK_BYTES};
 
 /// What [`Image::stream_hot`] hands over.
@@ -20,8 +22,11 @@ pub enum StreamEvent<'a> {
     /// The first bytes came, so many of them.
     FirstBytes(u64),
     /// All stored bytes of this chunk came; they are not verified yet.
-    Chunk(u32, &'a [u8]),
+    Chunk(u32, Cow<'a, [u8]>),
 }
+
+/// The bytes of a chunk as they are stored, shared without a copy.
+pub type Stored = bytes::Bytes;
 
 /// An opened image.
 ///
@@ -336,11 +341,7 @@ impl Image {
 
     /// Reads cold chunks that lie one after another in the file, with one request; each is handed
     /// over, by its place in `run`, as soon as its last byte has come.
-    pub(crate) fn stream_cold(
-        &self,
-        run: &[ChunkRef],
-        sink: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), ImageError> {
+    pub(crate) fn stream_cold(&self, run: &[ChunkRef], sink: &mut ChunkSink<'_>) -> Result<(), ImageError> {
         let places: Vec<Place> =
             run.iter().map(|chunk| Place { chunk: *chunk, at: self.cold_range(chunk) }).collect();
         self.stream_places(&places, sink)
@@ -352,11 +353,7 @@ impl Image {
     }
 
     /// Reads chunks that lie one after another in the file, each handed over by its place in `places`.
-    pub(crate) fn stream_places(
-        &self,
-        places: &[Place],
-        sink: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>,
-    ) -> Result<(), ImageError> {
+    pub(crate) fn stream_places(&self, places: &[Place], sink: &mut ChunkSink<'_>) -> Result<(), ImageError> {
         kept_chunks::stream(&*self.store, self.cache.as_deref(), Keeps::Stream, places, &mut |event| {
             match event {
                 StreamEvent::FirstBytes(_) => ControlFlow::Continue(()),
@@ -392,7 +389,7 @@ impl Image {
     pub fn load_hot(&self, chunk: u32, tools: &mut Decompressor) -> Result<Vec<u8>, ImageError> {
         let (entry, at) = self.hot.chunk(chunk);
         let stored = self.stored(Place { chunk: entry.chunk, at })?;
-        self.decode_hot(chunk, &stored, tools)
+        self.decode_hot(chunk, &stored.into(), tools)
     }
 
     /// The decompressed bytes of a hot chunk whose stored bytes came by a stream. They are verified here, and here alone: so it is here that
@@ -403,13 +400,13 @@ impl Image {
     pub fn decode_hot(
         &self,
         chunk: u32,
-        stored: &[u8],
+        stored: &Stored,
         tools: &mut Decompressor,
     ) -> Result<Vec<u8>, ImageError> {
         let (entry, at) = self.hot.chunk(chunk);
         let raw = self.decode(&entry.chunk, stored, tools, at, || format!("hot chunk {chunk}"))?;
         if let Some(cache) = &self.cache {
-            cache.put(&entry.chunk.digest, stored);
+            cache.put(&entry.chunk.digest, stored.clone());
         }
         Ok(raw)
     }

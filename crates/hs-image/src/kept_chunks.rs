@@ -2,6 +2,7 @@
 //!
 //! Only verified bytes go into the cache, and what comes out of it is verified again.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 
 use hs_format::{ChunkRef, FormatError};
@@ -10,7 +11,7 @@ use hs_units::{ByteRange, Digest};
 
 use crate::cold::{in_file, read};
 use crate::splitter::ChunkSplitter;
-use crate::{ImageError, StreamEvent};
+use crate::{ImageError, Stored, StreamEvent};
 
 /// A chunk and where in the file its stored bytes lie.
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +36,7 @@ impl Place {
     /// Into the cache, if they are right; if they are not, whoever decodes them will say so.
     pub(crate) fn keep(&self, cache: &DiskCache, stored: &[u8]) {
         if self.chunk.verify(stored).is_ok() {
-            cache.put(&self.chunk.digest, stored);
+            cache.put(&self.chunk.digest, Stored::copy_from_slice(stored));
         }
     }
 }
@@ -75,7 +76,7 @@ pub(crate) fn stream(
     while next < places.len() {
         if let Some(stored) = cache.and_then(|cache| places[next].kept(cache)) {
             if sink(StreamEvent::FirstBytes(stored.len() as u64)).is_break()
-                || sink(StreamEvent::Chunk(next as u32, &stored)).is_break()
+                || sink(StreamEvent::Chunk(next as u32, Cow::Owned(stored))).is_break()
             {
                 return Ok(());
             }
@@ -113,7 +114,7 @@ fn fetch(
         let stored_bytes = |number: u32| places[number as usize].at.len as usize;
         flow = splitter.push(piece, stored_bytes, &mut |number, stored| {
             if let Some(cache) = cache {
-                places[number as usize].keep(cache, stored);
+                places[number as usize].keep(cache, &stored);
             }
             sink(StreamEvent::Chunk(number, stored))
         });
@@ -139,7 +140,7 @@ pub(crate) fn table<T>(
     let bytes = read(store, at)?;
     let table = decode(&bytes).map_err(in_file(store, at))?;
     if let Some(cache) = cache {
-        cache.put(digest, &bytes);
+        cache.put(digest, bytes.into());
     }
     Ok(table)
 }

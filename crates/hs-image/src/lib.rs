@@ -43,7 +43,7 @@ pub use find::find_blocks;
 pub use head::{Head, HeadMessage};
 pub use hot_map::HotPlace;
 pub use hs_format::{Codec, Decompressor, Hint, ImageDigest, WindowRef};
-pub use image::{Image, StreamEvent};
+pub use image::{Image, Stored, StreamEvent};
 pub use linked_file::{ReadDisk, read_linked_file};
 pub use open_options::{OpenOptions, Opened};
 pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, Place, optimize};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hs_format::{ImageDigest, Superblock};
 use hs_store::{DiskCache, Store};
 
-use crate::{ImageError, SUPERBLOCK_BYTES};
+use crate::{ImageError, SUPERBLOCK_BYTES, Stored};
 
 /// Called with the name of an image that was opened.
 pub type Opened = Arc<dyn Fn(ImageDigest) + Send + Sync>;
@@ -60,7 +60,7 @@ impl OpenOptions {
     pub(crate) fn opened(&self, superblock: &Superblock) {
         let name = superblock.image_digest();
         if let Some(cache) = &self.cache {
-            cache.put(&name.0, &superblock.encode());
+            cache.put(&name.0, Stored::copy_from_slice(&superblock.encode()));
         }
         if let Some(opened) = &self.opened {
             opened(name);

@@ -1,6 +1,10 @@
 //! From pieces of any size to chunks.
 
+use std::borrow::Cow;
 use std::ops::ControlFlow;
+
+/// Takes chunks as they are stored, by their numbers; `Break` asks for no more.
+pub(crate) type ChunkSink<'a> = dyn FnMut(u32, Cow<'_, [u8]>) -> ControlFlow<()> + 'a;
 
 /// Cuts a stream of bytes into the chunks that it holds.
 pub(crate) struct ChunkSplitter {
@@ -13,12 +17,13 @@ impl ChunkSplitter {
         Self { next: first, partial: Vec::new() }
     }
 
-    /// Takes the next bytes; hands each whole chunk to `sink`, without a copy when the piece holds it.
+    /// Takes the next bytes; hands each whole chunk to `sink`, which may keep it: one that comes in several
+    /// pieces is put together once.
     pub(crate) fn push(
         &mut self,
         mut piece: &[u8],
         stored_bytes: impl Fn(u32) -> usize,
-        sink: &mut dyn FnMut(u32, &[u8]) -> ControlFlow<()>,
+        sink: &mut ChunkSink<'_>,
     ) -> ControlFlow<()> {
         while !piece.is_empty() {
             let want = stored_bytes(self.next);
@@ -26,14 +31,14 @@ impl ChunkSplitter {
             let (head, rest) = piece.split_at(take);
             piece = rest;
             if self.partial.is_empty() && take == want {
-                sink(self.next, head)?;
+                sink(self.next, Cow::Borrowed(head))?;
             } else {
+                self.partial.reserve_exact(want - self.partial.len());
                 self.partial.extend_from_slice(head);
                 if self.partial.len() < want {
                     break;
                 }
-                sink(self.next, &self.partial)?;
-                self.partial.clear();
+                sink(self.next, Cow::Owned(std::mem::take(&mut self.partial)))?;
             }
             self.next += 1;
         }

@@ -88,7 +88,7 @@ const WARMER_PATIENCE: Duration = Duration::from_millis(3);
 /// One stored chunk on its way from the medium to a decoding thread.
 struct Stored {
     chunk: u32,
-    bytes: Vec<u8>,
+    bytes: hs_image::Stored,
 }
 
 /// The threads of a prefetch. Dropping it stops them.
@@ -381,8 +381,8 @@ impl Driver {
                     StreamEvent::Chunk(chunk, piece) => {
                         next = chunk + 1;
                         bytes += piece.len() as u64;
-                        self.progressed(id, chunk, piece);
-                        let piece = Stored { chunk, bytes: piece.to_vec() };
+                        self.progressed(id, chunk, &piece);
+                        let piece = Stored { chunk, bytes: piece.into_owned().into() };
                         if !hand_over(stored, piece, turn) {
                             return ControlFlow::Break(());
                         }
@@ -530,9 +530,13 @@ impl Driver {
                 later = pushing.and_then(|pushing| pushing.push_at_once(self, reader, decoded));
             };
             match reader.supply_hot_after(chunk, bytes, &mut tools, || self.wait_for_warmer(chunk), push) {
-                Ok(Some(_)) => {
+                Ok(Some(bytes)) => {
                     if let Some((pushing, decoded)) = pushing.zip(later) {
                         pushing.push_later(decoded);
+                    }
+                    // Pushed, and nobody else has it: the next chunk goes where this one was.
+                    if let Some(raw) = Arc::into_inner(bytes) {
+                        tools.reuse(raw);
                     }
                 }
                 // A demand read had it already, or it is damaged and its readers get cold copies:

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use hs_units::Digest;
 use parking_lot::Mutex;
 
@@ -130,11 +131,11 @@ impl DiskCache {
     }
 
     /// Keeps verified bytes under their name.
-    pub fn put(&self, digest: &Digest, bytes: &[u8]) {
+    pub fn put(&self, digest: &Digest, bytes: Bytes) {
         if !self.folder.state.lock().known.insert(*digest) {
             return;
         }
-        self.writer.put(Entry { digest: *digest, bytes: bytes.to_vec() });
+        self.writer.put(Entry { digest: *digest, bytes });
     }
 
     /// What this process asked for.

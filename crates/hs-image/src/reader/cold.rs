@@ -1,5 +1,6 @@
 //! Fetching cold windows: one that was missed, its neighbours, and windows read ahead.
 
+use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -197,8 +198,8 @@ impl Shared {
                 turn.end();
             }
             let chunk = &run[number as usize];
-            if !self.keep(window, chunk, stored) {
-                self.publish_stored(window, chunk, stored, tools);
+            if let Some(stored) = self.keep(window, chunk, stored) {
+                self.publish_stored(window, chunk, &stored, tools);
             }
             ControlFlow::Continue(())
         });
@@ -244,16 +245,16 @@ impl Shared {
         self.unreadable.lock().still(window, self.now()).is_none()
     }
 
-    /// Keeps a window that nobody waits for as it is stored; false when somebody does by now. One that a
+    /// Keeps a window that nobody waits for as it is stored; gives it back when somebody does by now. One that a
     /// sequential reader is about to ask for is decompressed by another thread.
-    fn keep(&self, window: u64, chunk: &ChunkRef, stored: &[u8]) -> bool {
+    fn keep<'a>(&self, window: u64, chunk: &ChunkRef, stored: Cow<'a, [u8]>) -> Option<Cow<'a, [u8]>> {
         let near = self.sequential.lock().is_near(window);
         let mut memory = self.memory.lock();
-        let kept = memory.keep_stored(window, *chunk, stored);
-        if kept && near && memory.begin_decoding(window) {
+        let wanted = memory.keep_stored(window, *chunk, stored);
+        if wanted.is_none() && near && memory.begin_decoding(window) {
             self.decode(window);
         }
-        kept
+        wanted
     }
 
     fn publish_stored(&self, window: u64, chunk: &ChunkRef, stored: &[u8], tools: &mut Decompressor) {

@@ -8,6 +8,7 @@ use hs_format::ChunkRef;
 use super::Bytes;
 use super::blocks_served::BlocksServed;
 use super::memory::Key;
+use crate::Stored;
 
 /// Hot chunks kept as they are stored, in case that the kernel drops their pages before anybody has read them: some
 /// kernels take a fifth of a start's pages within seconds. Compressed, this is the stream of the last seconds.
@@ -23,7 +24,7 @@ enum Name {
 #[derive(Debug)]
 enum Value {
     Decoded(Bytes, Option<BlocksServed>),
-    Stored(ChunkRef, Vec<u8>),
+    Stored(ChunkRef, Stored),
 }
 
 impl Value {
@@ -129,7 +130,7 @@ impl Kept {
     }
 
     /// Keeps a window as it is stored.
-    pub(super) fn put_stored(&mut self, window: u64, chunk: ChunkRef, stored: Vec<u8>) {
+    pub(super) fn put_stored(&mut self, window: u64, chunk: ChunkRef, stored: Stored) {
         let weight = stored.len() as u64;
         let value = Value::Stored(chunk, stored);
         self.insert(Name::Stored(Key::Cold(window)), value, weight, Origin::Prefetched);
@@ -141,7 +142,7 @@ impl Kept {
     }
 
     /// Takes out a window as it is stored.
-    pub(super) fn take_stored(&mut self, window: u64) -> Option<(ChunkRef, Vec<u8>)> {
+    pub(super) fn take_stored(&mut self, window: u64) -> Option<(ChunkRef, Stored)> {
         match self.remove(&Name::Stored(Key::Cold(window)))? {
             Value::Stored(chunk, stored) => Some((chunk, stored)),
             Value::Decoded(..) => None,
@@ -149,7 +150,7 @@ impl Kept {
     }
 
     /// Keeps a hot chunk as it is stored; the oldest leave for it beyond a limit of their own.
-    pub(super) fn put_hot_stored(&mut self, number: u32, chunk: ChunkRef, stored: Vec<u8>) {
+    pub(super) fn put_hot_stored(&mut self, number: u32, chunk: ChunkRef, stored: Stored) {
         let weight = stored.len() as u64;
         let value = Value::Stored(chunk, stored);
         self.insert(Name::Stored(Key::Hot(number)), value, weight, Origin::Prefetched);
@@ -164,7 +165,7 @@ impl Kept {
     }
 
     /// A hot chunk as it is stored, if it is here.
-    pub(super) fn hot_stored(&self, number: u32) -> Option<Vec<u8>> {
+    pub(super) fn hot_stored(&self, number: u32) -> Option<Stored> {
         match self.cache.peek(&Name::Stored(Key::Hot(number)))? {
             Value::Stored(_, stored) => Some(stored.clone()),
             Value::Decoded(..) => None,

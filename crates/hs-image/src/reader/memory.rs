@@ -1,5 +1,6 @@
 //! The chunks in memory, and the reads that wait for more.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::blocks_served::BlocksServed;
 use super::kept::{Kept, Leaving};
 use super::markers::{MarkerCount, Markers};
 use super::{Bytes, Found, Pending, ReaderOptions, Span};
-use crate::Image;
+use crate::{Image, Stored};
 
 /// Chunks that cannot be had, of which it is said; nobody reads a longer list.
 const MAX_TOLD: usize = 4096;
@@ -254,29 +255,34 @@ impl Memory {
         true
     }
 
-    /// Keeps a neighbour as it is stored; false when somebody waits for it already.
-    pub(super) fn keep_stored(&mut self, window: u64, chunk: ChunkRef, stored: &[u8]) -> bool {
+    /// Keeps a neighbour as it is stored; gives it back when somebody waits for it already.
+    pub(super) fn keep_stored<'a>(
+        &mut self,
+        window: u64,
+        chunk: ChunkRef,
+        stored: Cow<'a, [u8]>,
+    ) -> Option<Cow<'a, [u8]>> {
         let key = Key::Cold(window);
         if self.loading.get(&key).is_some_and(|waiting| !waiting.is_empty()) {
-            return false;
+            return Some(stored);
         }
         self.loading.remove(&key);
-        self.kept.put_stored(window, chunk, stored.to_vec());
-        true
+        self.kept.put_stored(window, chunk, stored.into_owned().into());
+        None
     }
 
     /// Keeps a hot chunk as it is stored, in case that its pages are dropped and asked for again.
-    pub(super) fn keep_hot(&mut self, number: u32, chunk: ChunkRef, stored: Vec<u8>) {
+    pub(super) fn keep_hot(&mut self, number: u32, chunk: ChunkRef, stored: Stored) {
         self.kept.put_hot_stored(number, chunk, stored);
     }
 
     /// A hot chunk as it is stored, if it is kept.
-    pub(super) fn stored_hot(&self, number: u32) -> Option<Vec<u8>> {
+    pub(super) fn stored_hot(&self, number: u32) -> Option<Stored> {
         self.kept.hot_stored(number)
     }
 
     /// Takes out a window that came early, to be decompressed now.
-    pub(super) fn take_stored(&mut self, window: u64) -> Option<(ChunkRef, Vec<u8>)> {
+    pub(super) fn take_stored(&mut self, window: u64) -> Option<(ChunkRef, Stored)> {
         let taken = self.kept.take_stored(window);
         if taken.is_some() {
             self.decoding.insert(window);

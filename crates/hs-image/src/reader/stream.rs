@@ -11,7 +11,7 @@ use hs_units::ByteRange;
 use super::jobs::Turn;
 use super::memory::Key;
 use super::{Asker, Bytes, Reader};
-use crate::ImageError;
+use crate::{ImageError, Stored};
 
 /// The turn at the medium of whoever reads it by himself: the stream, or who fills a cache.
 pub struct StreamTurn<'a> {
@@ -35,7 +35,7 @@ impl Reader {
     pub fn supply_hot(
         &self,
         chunk: u32,
-        stored: Vec<u8>,
+        stored: Stored,
         tools: &mut Decompressor,
         gate: impl FnOnce(),
     ) -> Result<Option<Bytes>, ImageError> {
@@ -50,7 +50,7 @@ impl Reader {
     pub fn supply_hot_after(
         &self,
         chunk: u32,
-        stored: Vec<u8>,
+        stored: Stored,
         tools: &mut Decompressor,
         gate: impl FnOnce(),
         first: impl FnOnce(&Bytes, Vec<Range<u32>>),

@@ -82,7 +82,7 @@ proptest! {
             if prng.below(2) == 0 {
                 let sink = &mut |event: StreamEvent<'_>| {
                     if let StreamEvent::Chunk(chunk, stored) = event {
-                        reader.supply_hot(chunk, stored.to_vec(), &mut tools, || {}).expect("the chunk is whole");
+                        reader.supply_hot(chunk, stored.into_owned().into(), &mut tools, || {}).expect("the chunk is whole");
                     }
                     std::ops::ControlFlow::Continue(())
                 };
@@ -166,7 +166,7 @@ fn a_reader_that_joined_is_served_by_the_stream_and_by_nothing_else() {
     let gate = || {
         gated.fetch_add(1, Ordering::SeqCst);
     };
-    let supplied = reader.supply_hot(0, stored, &mut Decompressor::new(), gate);
+    let supplied = reader.supply_hot(0, stored.into(), &mut Decompressor::new(), gate);
     assert!(supplied.is_ok_and(|bytes| bytes.is_some()));
     assert_eq!(gated.load(Ordering::SeqCst), 1);
     let found = receiver.recv().expect("answered").expect("the bytes");
@@ -209,7 +209,7 @@ fn who_waits_is_answered_after_what_nobody_waits_for_was_given_away() {
         reader.forget_hot(0);
         given_away.fetch_add(1, Ordering::SeqCst);
     };
-    let supplied = reader.supply_hot_after(0, stored, &mut Decompressor::new(), || {}, give_away);
+    let supplied = reader.supply_hot_after(0, stored.into(), &mut Decompressor::new(), || {}, give_away);
     assert!(supplied.is_ok_and(|bytes| bytes.is_some()));
     assert_eq!(given_away.load(Ordering::SeqCst), 1);
     let found = receiver.recv().expect("answered").expect("the bytes");
@@ -289,7 +289,8 @@ fn a_damaged_chunk_from_the_stream_is_refused_and_its_readers_get_the_cold_copie
     let (_, at) = image.hot_chunk(0);
     let mut stored = bench.bytes("hot.hsi")[at.offset as usize..at.end() as usize].to_vec();
     stored[0] ^= 1;
-    let supplied = reader.supply_hot(0, stored, &mut Decompressor::new(), || unreachable!("not verified"));
+    let supplied =
+        reader.supply_hot(0, stored.into(), &mut Decompressor::new(), || unreachable!("not verified"));
     assert!(
         matches!(&supplied, Err(ImageError::Chunk { chunk, .. }) if chunk == "hot chunk 0"),
         "{supplied:?}"

@@ -21,7 +21,7 @@ fn what_was_kept_is_there_for_every_process() {
     assert!(!cache.has(&named(1)));
     assert_eq!(cache.get(&named(1), 5_000), None);
     for number in 0..500 {
-        cache.put(&named(number), &noise(5_000, number));
+        cache.put(&named(number), noise(5_000, number).into());
     }
     drop(cache);
     let other = DiskCache::open(folder.path(), LARGE).expect("opened");
@@ -39,13 +39,13 @@ fn what_was_kept_is_there_for_every_process() {
 fn a_spoiled_entry_goes_and_can_be_kept_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = DiskCache::open(folder.path(), LARGE).expect("opened");
-    cache.put(&named(1), b"wrong");
+    cache.put(&named(1), bytes::Bytes::from_static(b"wrong"));
     drop(cache);
     let cache = DiskCache::open(folder.path(), LARGE).expect("opened");
     assert_eq!(cache.get(&named(1), 5).as_deref(), Some(&b"wrong"[..]));
     cache.spoiled(&named(1));
     assert_eq!(cache.get(&named(1), 5), None);
-    cache.put(&named(1), b"right");
+    cache.put(&named(1), bytes::Bytes::from_static(b"right"));
     drop(cache);
     let cache = DiskCache::open(folder.path(), LARGE).expect("opened");
     assert_eq!(cache.get(&named(1), 5).as_deref(), Some(&b"right"[..]));
@@ -54,12 +54,12 @@ fn a_spoiled_entry_goes_and_can_be_kept_again() {
 #[test]
 fn an_entry_that_a_crash_cut_short_is_a_miss_and_is_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
-    DiskCache::open(folder.path(), LARGE).expect("opened").put(&named(1), &noise(9_000, 1));
+    DiskCache::open(folder.path(), LARGE).expect("opened").put(&named(1), noise(9_000, 1).into());
     let [path] = &files(folder.path())[..] else { panic!("one file") };
     File::options().write(true).open(path).and_then(|file| file.set_len(4_096)).expect("cut");
     let cache = DiskCache::open(folder.path(), LARGE).expect("opened");
     assert_eq!(cache.get(&named(1), 9_000), None);
-    cache.put(&named(1), &noise(9_000, 1));
+    cache.put(&named(1), noise(9_000, 1).into());
     drop(cache);
     let cache = DiskCache::open(folder.path(), LARGE).expect("opened");
     assert_eq!(cache.get(&named(1), 9_000), Some(noise(9_000, 1)));
@@ -71,7 +71,7 @@ fn the_limit_holds_and_the_least_recently_used_go() {
     let limit = 2 << 20;
     let fill = |numbers: std::ops::Range<u64>| {
         let cache = DiskCache::open(folder.path(), limit).expect("opened");
-        numbers.for_each(|number| cache.put(&named(number), &noise(16_384, number)));
+        numbers.for_each(|number| cache.put(&named(number), noise(16_384, number).into()));
     };
     fill(0..100);
     // Marks of use are ten minutes coarse: make what was written so far an hour old, and use some of it.
@@ -96,7 +96,7 @@ fn the_limit_holds_and_the_least_recently_used_go() {
 #[test]
 fn what_a_killed_writer_has_left_goes_after_a_while() {
     let folder = tempfile::tempdir().expect("a folder");
-    DiskCache::open(folder.path(), LARGE).expect("opened").put(&named(1), &noise(100, 1));
+    DiskCache::open(folder.path(), LARGE).expect("opened").put(&named(1), noise(100, 1).into());
     let place = files(folder.path()).remove(0).with_file_name(".new-1-1");
     fs::write(&place, b"half").expect("written");
     assert_eq!(DiskCache::usage_of(folder.path()).entries, 1);
@@ -114,7 +114,7 @@ fn a_folder_that_cannot_be_written_is_no_error() {
     // A file where a folder should be stops root as well, as a full disk would.
     let hex = named(1).to_string();
     fs::write(folder.path().join(&hex[..2]), b"").expect("written");
-    cache.put(&named(1), b"bytes");
+    cache.put(&named(1), bytes::Bytes::from_static(b"bytes"));
     drop(cache);
     let cache = DiskCache::open(folder.path(), LARGE).expect("opened");
     assert_eq!(cache.get(&named(1), 5), None);
@@ -127,7 +127,7 @@ fn writers_at_once_leave_whole_entries() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let cache = DiskCache::open(folder.path(), LARGE).expect("opened");
-                (0..200).for_each(|number| cache.put(&named(number), &noise(3_000, number)));
+                (0..200).for_each(|number| cache.put(&named(number), noise(3_000, number).into()));
             });
         }
     });

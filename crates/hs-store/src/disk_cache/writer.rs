@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use bytes::Bytes;
 use hs_units::Digest;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -30,7 +31,7 @@ const TURN_BYTES: usize = 1 << 20;
 /// Verified bytes and their name.
 pub(super) struct Entry {
     pub(super) digest: Digest,
-    pub(super) bytes: Vec<u8>,
+    pub(super) bytes: Bytes,
 }
 
 /// Writes entries. When it is dropped, all that were put have been written.
@@ -58,10 +59,12 @@ impl Writer {
         let queue = Arc::<Queue>::default();
         let thread = std::thread::Builder::new().name("hs-disk-cache".to_owned()).spawn({
             let (folder, queue) = (Arc::clone(folder), Arc::clone(&queue));
+            // Once: asking takes the standard library milliseconds where there are many mounts, since it looks for control groups in each.
+            let processors = std::thread::available_parallelism().map_or(1, usize::from);
             move || {
                 // Of a thread, on Linux. One that may not be nice is as it was.
                 let _ = rustix::process::setpriority_process(None, NICE);
-                while queue.wait_until_calm() {
+                while queue.wait_until_calm(processors) {
                     queue.write_a_turn(&folder);
                 }
             }
@@ -91,9 +94,9 @@ impl Drop for Writer {
 }
 
 /// Whether more threads want to go on than there are processors. Where nobody tells, it is not said.
-fn is_crowded() -> bool {
+fn is_crowded(processors: usize) -> bool {
     let runnable = std::fs::read_to_string("/proc/loadavg").ok().and_then(|told| runnable(&told));
-    runnable.is_some_and(|runnable| runnable > std::thread::available_parallelism().map_or(1, usize::from))
+    runnable.is_some_and(|runnable| runnable > processors)
 }
 
 impl Queue {
@@ -115,7 +118,7 @@ impl Queue {
     }
 
     /// Waits until there is an entry, and a processor that nobody else needs; false when there will be none.
-    fn wait_until_calm(&self) -> bool {
+    fn wait_until_calm(&self, processors: usize) -> bool {
         let mut waiting = self.waiting.lock();
         self.changed.wait_while(&mut waiting, |waiting| waiting.entries.is_empty() && !waiting.ended);
         let mut calm = Calm::default();
@@ -123,7 +126,7 @@ impl Queue {
             let (asked, pause) = (Instant::now(), calm.pause());
             let _ = self.changed.wait_while_for(&mut waiting, |waiting| !waiting.ended, pause);
             let took = asked.elapsed();
-            if calm.handle_pause(took, MutexGuard::unlocked(&mut waiting, is_crowded)) {
+            if calm.handle_pause(took, MutexGuard::unlocked(&mut waiting, || is_crowded(processors))) {
                 return true;
             }
         }

@@ -72,7 +72,7 @@ fn a_hot_chunk_that_readers_have_is_not_brought_again_and_is_missed_when_they_dr
     let (_, at) = image.hot_chunk(1);
     let stored = bench.bytes("hot.hsi")[at.offset as usize..at.end() as usize].to_vec();
     let supplied =
-        reader.supply_hot(1, stored.clone(), &mut Decompressor::new(), || unreachable!("not needed"));
+        reader.supply_hot(1, stored.clone().into(), &mut Decompressor::new(), || unreachable!("not needed"));
     assert!(matches!(supplied, Ok(None)));
     assert!(policy.dropped.lock().is_empty());
     read_chunk();
@@ -80,7 +80,7 @@ fn a_hot_chunk_that_readers_have_is_not_brought_again_and_is_missed_when_they_dr
     // A held one counts as handed over when the last of it is asked for.
     let (_, at) = image.hot_chunk(3);
     let stored = bench.bytes("hot.hsi")[at.offset as usize..at.end() as usize].to_vec();
-    let supplied = reader.supply_hot(3, stored.clone(), &mut Decompressor::new(), || {});
+    let supplied = reader.supply_hot(3, stored.clone().into(), &mut Decompressor::new(), || {});
     assert!(matches!(supplied, Ok(Some(_))));
     for extent in image.hot_extents(3) {
         read(&reader, &bench.disk, extent.start.byte_offset(), extent.bytes());

@@ -55,7 +55,12 @@ fn a_marker_is_answered_from_memory_when_all_else_has_left_and_tells_of_use() {
     let supply = |chunk: u32| {
         let at = image.hot_chunk(chunk).1;
         let stored = bench.bytes("hot.hsi")[at.offset as usize..at.end() as usize].to_vec();
-        assert!(reader.supply_hot(chunk, stored, &mut Decompressor::new(), || {}).expect("whole").is_some());
+        assert!(
+            reader
+                .supply_hot(chunk, stored.into(), &mut Decompressor::new(), || {})
+                .expect("whole")
+                .is_some()
+        );
     };
     let chunks: Vec<u32> =
         (0..image.hot_chunk_count()).filter(|chunk| blocks(*chunk).len() > 2).take(3).collect();
