@@ -70,6 +70,7 @@ const MAX_SCARCE: u64 = 64 << 20;
 pub struct MemoryBudget {
     config: MemoryBudgetConfig,
     target_bytes: u64,
+    room_bytes: u64,
     calm: u32,
     short: bool,
 }
@@ -79,13 +80,19 @@ impl MemoryBudget {
     #[must_use]
     pub fn new(config: MemoryBudgetConfig, initial_bytes: u64) -> Self {
         let target_bytes = initial_bytes.clamp(config.min_bytes, config.max_bytes);
-        Self { config, target_bytes, calm: 0, short: false }
+        Self { config, target_bytes, room_bytes: u64::MAX, calm: 0, short: false }
     }
 
     /// Bytes that the cache may hold now.
     #[must_use]
     pub const fn target_bytes(&self) -> u64 {
         self.target_bytes
+    }
+
+    /// Half of what could be had at the last sample besides the reserve, whatever the bounds are: how much there is room for.
+    #[must_use]
+    pub const fn room_bytes(&self) -> u64 {
+        self.room_bytes
     }
 
     /// Whether memory is short, so that nothing should be brought that nobody has asked for.
@@ -103,7 +110,8 @@ impl MemoryBudget {
         let pressure = sample.pressure.filter(|_| is_tight).unwrap_or_default();
         // What it holds itself could be given back, so it counts as had.
         let could_be_had = (sample.available_bytes + own_bytes).saturating_sub(reserve);
-        let mut goal = could_be_had / 2;
+        self.room_bytes = could_be_had / 2;
+        let mut goal = self.room_bytes;
         if pressure.is_high() {
             goal = goal.min(own_bytes / 4 * 3).min(self.target_bytes / 4 * 3);
         }
@@ -114,11 +122,10 @@ impl MemoryBudget {
         } else {
             sample.available_bytes < scarce || pressure.is_high()
         };
-        let band = self.target_bytes / DEAD_PART;
-        if goal < self.target_bytes.saturating_sub(band) || goal == self.config.min_bytes {
+        if goal < self.target_bytes - self.target_bytes / DEAD_PART || goal == self.config.min_bytes {
             self.calm = 0;
             self.target_bytes = goal;
-        } else if goal > self.target_bytes + band && pressure.is_low() && !self.short {
+        } else if self.is_worth_growing(goal) && pressure.is_low() && !self.short {
             self.calm += 1;
             if self.calm >= CALM_SAMPLES {
                 // Step by step: what others think of it is known only afterwards.
@@ -128,6 +135,12 @@ impl MemoryBudget {
             self.calm = 0;
         }
         self.target_bytes
+    }
+
+    /// Small steps are not made, but for the last one: to the most that it may be.
+    fn is_worth_growing(&self, goal: u64) -> bool {
+        let band = self.target_bytes / DEAD_PART;
+        goal > self.target_bytes + band || (goal == self.config.max_bytes && goal > self.target_bytes)
     }
 }
 
@@ -165,6 +178,28 @@ mod tests {
         assert!(own > 1200 * MIB && own <= 1408 * MIB, "{seen:?}");
         assert_eq!(seen[..2], [40, 40], "two samples are not enough to grow");
         assert!(!budget.is_short());
+    }
+
+    #[test]
+    fn what_there_is_room_for_does_not_depend_on_the_bounds() {
+        let mut budget = MemoryBudget::new(MemoryBudgetConfig { max_bytes: 40 * MIB, ..CONFIG }, 40 * MIB);
+        assert_eq!(budget.room_bytes(), u64::MAX, "nothing is known");
+        // 1,024 MiB could be had besides the reserve of 256.
+        assert_eq!(budget.handle_sample(&sample(1260), 20 * MIB), 40 * MIB);
+        assert_eq!(budget.room_bytes(), 512 * MIB);
+    }
+
+    #[test]
+    fn it_comes_back_to_the_most_that_it_may_be() {
+        for others_mib in 3900..4070 {
+            let mut budget =
+                MemoryBudget::new(MemoryBudgetConfig { max_bytes: 40 * MIB, ..CONFIG }, 40 * MIB);
+            let shrunk = budget.handle_sample(&available(others_mib, 0), 0);
+            (0..20).for_each(|_| {
+                budget.handle_sample(&available(1024, 0), 0);
+            });
+            assert_eq!(budget.target_bytes(), 40 * MIB, "from {shrunk}");
+        }
     }
 
     #[test]

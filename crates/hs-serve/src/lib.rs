@@ -42,8 +42,8 @@ pub use mounts::{MountTable, clear_dead};
 pub use prefetch::{Deliver, Driver, Running};
 pub use record::Recorder;
 pub use served::{
-    FsDriver, HeldSession, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile,
-    ServedImage,
+    CacheSizing, FsDriver, HeldSession, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError,
+    ServedFile, ServedImage,
 };
 pub use served_disk::ServedDisk;
 pub use streamed::Streamed;

@@ -8,28 +8,33 @@
 //!
 //! While one request is under way the chunks of the last are verified and decompressed.
 
+mod held_memory;
+mod hot_policy;
 mod push;
+mod running;
+mod warmer_place;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
-use hs_engine::{ChunkSize, EndReason, Late, MemoryBudgetConfig, Next, Prefetch, PrefetchConfig, RequestId};
-use hs_image::{
-    Decompressor, Head, HeadMessage, HotPolicy, Image, ImageError, Reader, StreamEvent, StreamTurn,
-};
+use hs_engine::{ChunkSize, EndReason, Next, Prefetch, PrefetchConfig, RequestId};
+use hs_image::{Decompressor, Head, HeadMessage, Image, ImageError, Reader, StreamEvent, StreamTurn};
 use hs_units::Nanos;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use self::held_memory::HeldMemory;
 pub use self::push::Deliver;
 use self::push::{Decoded, Pushing};
 pub(crate) use self::push::{Sight, parts};
-use crate::memory::watch::MemoryWatch;
+pub use self::running::Running;
+use self::running::spawn;
+pub(crate) use self::warmer_place::WarmerPlace;
+use self::warmer_place::WarmerSeen;
 use crate::streamed::StreamLog;
-use crate::{ServeError, Streamed, allocator};
+use crate::{ServeError, Streamed};
 
 /// Threads that read: as many as the engine has requests under way.
 const STREAMS: usize = Prefetch::MOST_UNDER_WAY;
@@ -39,14 +44,6 @@ const QUEUED_CHUNKS: usize = 16;
 /// Hot chunks in a row that cannot be read before the prefetch gives up: a stream that goes on behind each bad
 /// place must not go on for hours where the medium is gone. Twice as many places as `hs_store::Retry` tries hard.
 const UNREADABLE_IN_A_ROW: u32 = 16;
-
-/// How often the stream looks at the system's memory, at most: a request takes that long at least on media where it matters.
-const MEMORY_PAUSE: Duration = Duration::from_millis(100);
-/// However little memory there is, so much may wait for its readers: a few chunks, or the stream stands still.
-const MIN_HELD_BYTES: u64 = 1 << 20;
-
-/// What may still wait for its readers when the rest is given back to the system: some chunks are never asked for completely.
-const LEFT_BYTES: u64 = 4 << 20;
 
 /// The prefetch of one image: the engine behind a lock, and who waits for its decisions.
 pub struct Driver {
@@ -63,42 +60,14 @@ pub struct Driver {
     arrived_at: Mutex<Vec<Option<Nanos>>>,
     unreadable_in_a_row: AtomicU32,
     stream_log: Mutex<StreamLog>,
-    gave_back: AtomicBool,
-    memory: Mutex<MemoryWatch>,
-    warmer: Mutex<WarmerPlace>,
-    warmer_moved: Condvar,
+    memory: HeldMemory,
+    warmer: WarmerSeen,
 }
-
-/// Where a warmer of page caches is in its work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WarmerPlace {
-    /// There is none, or it has ended, or it waits for the stream: nobody need wait for it.
-    #[default]
-    Idle,
-    /// It has asked for the pages of every chunk before this one.
-    Before(u32),
-}
-
-/// A chunk is given to its readers when the warmer has asked for the pages of this many chunks after
-/// it, so that a reader finds every page that it touches next on its way.
-const WARMER_LEAD_CHUNKS: u32 = 2;
-/// But no longer than this: the warmer may itself wait for what the chunk holds.
-const WARMER_PATIENCE: Duration = Duration::from_millis(3);
 
 /// One stored chunk on its way from the medium to a decoding thread.
 struct Stored {
     chunk: u32,
     bytes: hs_image::Stored,
-}
-
-/// The threads of a prefetch. Dropping it stops them.
-pub struct Running {
-    driver: Arc<Driver>,
-    reader: Arc<Reader>,
-    threads: Vec<JoinHandle<()>>,
-    decoders: Vec<JoinHandle<()>>,
-    pushers: Vec<JoinHandle<()>>,
-    pushing: Option<Arc<Pushing>>,
 }
 
 impl Driver {
@@ -112,27 +81,21 @@ impl Driver {
             ChunkSize { stored_bytes: chunk.range.len as u32, raw_bytes: chunk.raw_bytes }
         };
         let sizes: Vec<ChunkSize> = (0..chunks).map(size).collect();
-        let bounds = MemoryBudgetConfig {
-            min_bytes: MIN_HELD_BYTES.min(config.budget_bytes),
-            max_bytes: config.budget_bytes,
-        };
         let needed = (0..chunks).map(|chunk| image.hot_needed(chunk)).collect();
         let mut engine = Prefetch::new(config, sizes);
         // The driver's clock begins when the image is asked for, which is when the start does.
         engine.set_deadlines(Nanos::ZERO, needed);
         Arc::new(Self {
-            memory: Mutex::new(MemoryWatch::new(bounds, config.budget_bytes, MEMORY_PAUSE)),
+            memory: HeldMemory::new(config.budget_bytes),
             expected: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
             asks_for_use: AtomicBool::new(config.sees_use),
             arrived_at: Mutex::new(vec![None; chunks as usize]),
             stream_log: Mutex::default(),
-            gave_back: AtomicBool::new(false),
             engine: Mutex::new(engine),
             changed: Condvar::new(),
             asking: Mutex::new(()),
             unreadable_in_a_row: AtomicU32::new(0),
-            warmer: Mutex::default(),
-            warmer_moved: Condvar::new(),
+            warmer: WarmerSeen::default(),
             started: began,
         })
     }
@@ -250,14 +213,7 @@ impl Driver {
 
     /// The warmer is here now.
     pub fn set_warmer(&self, place: WarmerPlace) {
-        *self.warmer.lock() = place;
-        self.warmer_moved.notify_all();
-    }
-
-    fn wait_for_warmer(&self, chunk: u32) {
-        let behind = |place: &mut WarmerPlace| matches!(place, WarmerPlace::Before(at) if *at <= chunk + WARMER_LEAD_CHUNKS);
-        let mut place = self.warmer.lock();
-        let _ = self.warmer_moved.wait_while_for(&mut place, behind, WARMER_PATIENCE);
+        self.warmer.set(place);
     }
 
     /// Waits until `condition` holds of the engine or the prefetch has ended.
@@ -428,14 +384,14 @@ impl Driver {
         let mut engine = self.engine.lock();
         let mut told = false;
         loop {
-            self.observe_memory(&mut engine);
+            self.memory.observe(&mut engine);
             let then = match engine.poll(self.now()) {
                 Next::Request(id, run) => return Some((id, run)),
                 Next::Wait => None,
                 Next::WaitUntil(then) => Some(then),
                 Next::Done(reason) => {
                     log::info!("{}: prefetch ended: {}", self.now(), reason.as_str());
-                    self.give_back_when_over(&engine);
+                    self.memory.give_back_when_over(&engine);
                     self.changed.notify_all();
                     return None;
                 }
@@ -455,30 +411,6 @@ impl Driver {
                 }
             }
             told = false;
-        }
-    }
-
-    /// Lets the engine know how much memory there is for what it brings.
-    fn observe_memory(&self, engine: &mut MutexGuard<'_, Prefetch>) {
-        let held = engine.held_bytes();
-        let (target, is_short) = MutexGuard::unlocked(engine, || {
-            let mut memory = self.memory.lock();
-            let budget = memory.look(held);
-            (budget.target_bytes(), budget.is_short())
-        });
-        engine.handle_budget(target);
-        if is_short {
-            engine.handle_short_memory();
-        }
-    }
-
-    /// When nearly all that the stream brought has left, the holes in the heap are given back to the system, once. By a thread of
-    /// its own: whoever lets go of a chunk is answering a reader.
-    fn give_back_when_over(&self, engine: &Prefetch) {
-        let is_over = engine.ended().is_some() && engine.held_bytes() <= LEFT_BYTES;
-        if is_over && !self.gave_back.swap(true, Relaxed) {
-            // Without a thread the memory stays with this process, which has other use for it.
-            let _ = spawn("hs-give-back".to_owned(), allocator::give_back);
         }
     }
 
@@ -529,7 +461,7 @@ impl Driver {
                 let decoded = Decoded { chunk, raw: Arc::clone(raw), asked_for };
                 later = pushing.and_then(|pushing| pushing.push_at_once(self, reader, decoded));
             };
-            match reader.supply_hot_after(chunk, bytes, &mut tools, || self.wait_for_warmer(chunk), push) {
+            match reader.supply_hot_after(chunk, bytes, &mut tools, || self.warmer.wait(chunk), push) {
                 Ok(Some(bytes)) => {
                     if let Some((pushing, decoded)) = pushing.zip(later) {
                         pushing.push_later(decoded);
@@ -547,145 +479,6 @@ impl Driver {
     }
 }
 
-impl HotPolicy for Driver {
-    fn join(&self, chunk: u32) -> bool {
-        if !self.is_enabled() {
-            return false;
-        }
-        let mut engine = self.engine.lock();
-        let expected = self.expected[chunk as usize].load(Relaxed);
-        if !expected {
-            engine.handle_wanted(self.now(), chunk);
-            // A stream that takes its time does so no longer.
-            self.changed.notify_all();
-        }
-        let comes = engine.ended().is_none_or(EndReason::is_complete);
-        let joins = engine.late(chunk) == Late::Join
-            || (expected && comes && !engine.has_arrived(chunk) && !engine.stands_still());
-        if !joins {
-            let (front, now) = (engine.front(), self.now());
-            log::debug!("{now}: hot chunk {chunk} is fetched out of turn; the stream is at {front}");
-        }
-        joins
-    }
-
-    fn is_expected(&self, chunk: u32) -> bool {
-        self.expected.get(chunk as usize).is_some_and(|expected| expected.load(Relaxed))
-    }
-
-    fn marker_asked(&self, chunk: u32) {
-        if let Some(expected) = self.expected.get(chunk as usize) {
-            expected.store(false, Relaxed);
-        }
-    }
-
-    fn used(&self) {
-        // Nearly every read of a start comes here: the engine is told only while it has doubts.
-        if self.asks_for_use() {
-            let mut engine = self.engine.lock();
-            engine.handle_used();
-            self.asks_for_use.store(engine.has_doubts(), Relaxed);
-            drop(engine);
-            self.changed.notify_all();
-        }
-    }
-
-    fn miss(&self) {
-        let mut engine = self.engine.lock();
-        engine.handle_miss(self.now());
-        self.asks_for_use.store(engine.has_doubts(), Relaxed);
-    }
-
-    fn miss_answered(&self) {
-        self.engine.lock().handle_miss_answered(self.now());
-        self.changed.notify_all();
-    }
-
-    fn fetched(&self, asked: Instant, came: Instant, bytes: u64) {
-        self.engine.lock().handle_fetched(self.at(asked), self.at(came), bytes);
-    }
-
-    fn most_neighbour_bytes(&self) -> Option<u64> {
-        self.engine.lock().most_neighbour_bytes()
-    }
-
-    fn arrived(&self, chunk: u32) {
-        let now = self.now();
-        self.arrived_at.lock()[chunk as usize] = Some(now);
-        self.engine.lock().handle_arrived(chunk);
-        self.changed.notify_all();
-    }
-
-    fn released(&self, chunk: u32) {
-        let mut engine = self.engine.lock();
-        engine.handle_released(chunk);
-        self.give_back_when_over(&engine);
-        drop(engine);
-        self.changed.notify_all();
-    }
-
-    fn resident(&self, chunk: u32) {
-        if self.is_enabled() {
-            self.engine.lock().handle_resident(chunk);
-            self.changed.notify_all();
-        }
-    }
-
-    fn dropped(&self, chunk: u32) {
-        if self.is_enabled() {
-            self.engine.lock().handle_dropped(chunk);
-            self.changed.notify_all();
-        }
-    }
-}
-
-impl Running {
-    /// Threads that give chunks to the kernel that the decoding threads do not. They may have to wait for a page that some reader holds
-    /// until its last chunk has come, so they never bring chunks. What waits for them counts against the
-    /// prefetch's budget.
-    fn start_pushers(
-        &mut self,
-        reader: &Arc<Reader>,
-        deliver: Arc<dyn Deliver>,
-        threads: usize,
-    ) -> Result<Arc<Pushing>, ServeError> {
-        let pushing = Arc::new(Pushing::new(deliver));
-        for number in 0..threads {
-            let (reader, driver) = (Arc::clone(reader), Arc::clone(&self.driver));
-            let push = {
-                let pushing = Arc::clone(&pushing);
-                move || pushing.work(&driver, &reader)
-            };
-            self.pushers.push(spawn(format!("hs-push-{number}"), push)?);
-        }
-        self.pushing = Some(Arc::clone(&pushing));
-        Ok(pushing)
-    }
-
-    /// Waits until everything that the engine wanted has been read and decompressed.
-    pub fn wait(&mut self) {
-        for thread in self.threads.drain(..).chain(self.decoders.drain(..)) {
-            let _ = thread.join();
-        }
-        if let Some(pushing) = &self.pushing {
-            pushing.end();
-        }
-        for thread in self.pushers.drain(..) {
-            let _ = thread.join();
-        }
-        self.reader.stream_ended();
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.driver.engine.lock().stop();
-        self.driver.changed.notify_all();
-        self.reader.wake_stream();
-        self.wait();
-    }
-}
-
 /// Gives a chunk to the decoding threads; false when there are none any more. When they cannot keep up, what is waited for is
 /// not the medium, and the `turn` there ends.
 fn hand_over(stored: &Sender<Stored>, piece: Stored, turn: Option<&StreamTurn<'_>>) -> bool {
@@ -699,10 +492,4 @@ fn hand_over(stored: &Sender<Stored>, piece: Stored, turn: Option<&StreamTurn<'_
             stored.send(piece).is_ok()
         }
     }
-}
-
-fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, ServeError> {
-    let failed =
-        |source| ServeError::Io { action: "start a thread for", path: "the prefetch".into(), source };
-    std::thread::Builder::new().name(name).spawn(run).map_err(failed)
 }

@@ -39,6 +39,18 @@ pub enum Prefetching {
     Push,
 }
 
+/// What becomes of the size that a cache begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CacheSizing {
+    /// It stays.
+    Fixed,
+    /// It never grows beyond that, and is smaller where others need the memory.
+    #[default]
+    AtMost,
+    /// It grows into free memory, and gives it back.
+    Grows,
+}
+
 /// How an image is served.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
@@ -53,8 +65,8 @@ pub struct ServeConfig {
     pub markers: bool,
     /// Threads and caches. Whether readers keep what they are given is for the front end to say.
     pub reader: ReaderOptions,
-    /// The cache grows into free memory, from the size that `reader` says, and gives it back.
-    pub cache_grows: bool,
+    /// What becomes of the size of the cache that `reader` says.
+    pub cache_sizing: CacheSizing,
     /// How far the kernel reads ahead in `disk.img`, in KiB; at most 1024.
     pub disk_read_ahead_kib: u32,
     /// The same where the image has a hot region that is prefetched.
@@ -71,7 +83,7 @@ impl Default for ServeConfig {
             prefetch: PrefetchConfig::default(),
             markers: true,
             reader: ReaderOptions::default(),
-            cache_grows: false,
+            cache_sizing: CacheSizing::default(),
             disk_read_ahead_kib: 128,
             hot_disk_read_ahead_kib: 128,
             source_name: "headstart".to_owned(),

@@ -64,11 +64,7 @@ impl ServedDisk {
             driver.sees_by_markers();
         }
         let reader = Arc::new(Reader::new(Arc::clone(&image), config.reader, driver.clone(), watch)?);
-        let keeper = if config.cache_grows {
-            Some(CacheKeeper::start(&reader, config.reader.cache_bytes)?)
-        } else {
-            None
-        };
+        let keeper = CacheKeeper::start(&reader, config.reader.cache_bytes, config.cache_sizing)?;
         Ok(Self { running: None, _keeper: keeper, head, reader, driver })
     }
 

@@ -2,14 +2,14 @@
 
 use clap::{Args, ValueEnum};
 use hs_engine::cache::PolicyKind;
-use hs_serve::ServeConfig;
+use hs_serve::{CacheSizing, ServeConfig};
 use hs_units::ByteSize;
 
 /// The cache of a served image.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CacheFlags {
-    /// Memory for chunks that may be read again; auto grows into free memory, and gives it back. 40M where the kernel keeps
-    /// what it reads, auto for NBD clients.
+    /// Memory for chunks that may be read again: so much and no more, or auto, which grows into free memory and gives it back. By default
+    /// auto for NBD clients; 40M, and less where others need the memory, where the kernel keeps what it reads.
     #[arg(long, value_name = "SIZE|auto", value_parser = parse_size)]
     pub cache: Option<CacheSize>,
     /// Which chunks leave when that is full.
@@ -20,16 +20,20 @@ pub(crate) struct CacheFlags {
 impl CacheFlags {
     /// Puts them into the configuration of an image whose readers keep what they read.
     pub(crate) fn apply(self, config: &mut ServeConfig) {
-        self.apply_shared(config, 1, CacheSize::Fixed(ByteSize(config.reader.cache_bytes)));
+        self.apply_shared(config, 1, CacheSizing::AtMost);
     }
 
-    /// Puts them into the configuration of one of so many images that are served together; without a size of its own the cache
-    /// has that of `otherwise`.
-    pub(crate) fn apply_shared(self, config: &mut ServeConfig, images: usize, otherwise: CacheSize) {
-        match self.cache.unwrap_or(otherwise) {
-            CacheSize::Auto => config.cache_grows = true,
-            CacheSize::Fixed(size) => config.reader.cache_bytes = size.0 / images.max(1) as u64,
-        }
+    /// Puts them into the configuration of one of so many images that are served together; without the flag what becomes of the
+    /// cache's size is `otherwise`.
+    pub(crate) fn apply_shared(self, config: &mut ServeConfig, images: usize, otherwise: CacheSizing) {
+        config.cache_sizing = match self.cache {
+            None => otherwise,
+            Some(CacheSize::Auto) => CacheSizing::Grows,
+            Some(CacheSize::Fixed(size)) => {
+                config.reader.cache_bytes = size.0 / images.max(1) as u64;
+                CacheSizing::Fixed
+            }
+        };
         config.reader.cache_policy = match self.cache_policy {
             CachePolicy::Lru => PolicyKind::Lru,
             CachePolicy::Sieve => PolicyKind::Sieve,
@@ -85,13 +89,15 @@ mod tests {
         let mut config = ServeConfig::default();
         let cache = Some(CacheSize::Fixed(ByteSize(40 << 20)));
         let flags = CacheFlags { cache, cache_policy: CachePolicy::WTinyLfu };
-        flags.apply_shared(&mut config, 4, CacheSize::Auto);
-        assert_eq!((config.reader.cache_bytes, config.cache_grows), (10 << 20, false));
+        flags.apply_shared(&mut config, 4, CacheSizing::Grows);
+        assert_eq!((config.reader.cache_bytes, config.cache_sizing), (10 << 20, CacheSizing::Fixed));
         assert_eq!(config.reader.cache_policy, PolicyKind::WTinyLfu);
         let flags = CacheFlags { cache: None, ..flags };
         flags.apply(&mut config);
-        assert_eq!((config.reader.cache_bytes, config.cache_grows), (10 << 20, false));
-        flags.apply_shared(&mut config, 4, CacheSize::Auto);
-        assert!(config.cache_grows);
+        assert_eq!((config.reader.cache_bytes, config.cache_sizing), (10 << 20, CacheSizing::AtMost));
+        flags.apply_shared(&mut config, 4, CacheSizing::Grows);
+        assert_eq!(config.cache_sizing, CacheSizing::Grows);
+        CacheFlags { cache: Some(CacheSize::Auto), ..flags }.apply(&mut config);
+        assert_eq!(config.cache_sizing, CacheSizing::Grows);
     }
 }

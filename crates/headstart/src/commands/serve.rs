@@ -7,14 +7,13 @@ use std::time::Instant;
 
 use anyhow::bail;
 use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats, NbdTls};
-use hs_serve::{BackgroundFill, Prefetching, ServedDisk};
+use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
 use super::named_image::NamedImage;
 use super::{background_fill, serve_http};
-use crate::cli::cache::CacheSize;
 use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
 use crate::on_medium::OnMedium;
 use crate::service::careful;
@@ -175,7 +174,7 @@ impl Served {
             Some(PrefetchLimits { budget, ..args.limits }),
             &args.medium,
         )?;
-        args.cache.apply_shared(&mut config, args.images.len(), CacheSize::Auto);
+        args.cache.apply_shared(&mut config, args.images.len(), CacheSizing::Grows);
         let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
         let config = on_medium.config(&config);
         let disk = ServedDisk::start(on_medium.store.clone(), &config, None)?;

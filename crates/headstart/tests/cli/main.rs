@@ -37,6 +37,7 @@ mod scaling;
 mod scene;
 mod serve_http;
 mod service;
+mod short_memory;
 mod starts;
 mod supervised;
 mod under_systemd;

@@ -1,4 +1,4 @@
-//! A reader's cache that grows into free memory and gives it back.
+//! A reader's cache that has the size that memory has room for.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -7,9 +7,10 @@ use std::time::Duration;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use hs_engine::MemoryBudgetConfig;
 use hs_image::Reader;
+use hs_units::ByteSize;
 
 use super::watch::MemoryWatch;
-use crate::{ServeError, allocator};
+use crate::{CacheSizing, ServeError, allocator};
 
 /// How often it looks. Page cache is the system's cushion meanwhile: it goes before anybody waits.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -18,8 +19,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// The least that the cache keeps: two sequential readers' windows and a few chunks.
 const MIN_BYTES: u64 = 8 << 20;
-/// Freed bytes after which the heap is trimmed.
+/// Freed bytes after which the heap is trimmed, which looks at all of it.
 const TRIM_BYTES: u64 = 16 << 20;
+/// The same where memory is short: a cache that shrinks step by step would otherwise keep what it frees for itself, and what waits
+/// meanwhile are programs whose text the kernel drops and reads again.
+const SHORT_TRIM_BYTES: u64 = 1 << 20;
 
 /// The thread that looks after the cache. Dropping it ends it.
 ///
@@ -31,19 +35,23 @@ pub(crate) struct CacheKeeper {
 }
 
 impl CacheKeeper {
-    /// Begins to look after the cache of `reader`, which has `initial_bytes` now.
+    /// Begins to look after the cache of `reader`, which has `initial_bytes` now; nobody needs to when its size is fixed.
     ///
     /// # Errors
     /// When the thread cannot be started.
-    pub(crate) fn start(reader: &Arc<Reader>, initial_bytes: u64) -> Result<Self, ServeError> {
+    pub(crate) fn start(
+        reader: &Arc<Reader>,
+        initial_bytes: u64,
+        sizing: CacheSizing,
+    ) -> Result<Option<Self>, ServeError> {
+        let Some(bounds) = bounds(initial_bytes, sizing) else { return Ok(None) };
         let (stop, stopped) = bounded(0);
         let reader = Arc::clone(reader);
-        let bounds = MemoryBudgetConfig { min_bytes: MIN_BYTES, max_bytes: u64::MAX };
-        let mut watch = MemoryWatch::new(bounds, initial_bytes, Duration::ZERO);
+        let watch = MemoryWatch::new(bounds, initial_bytes, Duration::ZERO);
+        let mut keeping = Keeping { watch, initial_bytes, freed_bytes: 0 };
         let keep = move || {
             loop {
-                let target = tick(&reader, &mut watch);
-                let pause = if target < 2 * initial_bytes { SHORT_PAUSE } else { PAUSE };
+                let pause = keeping.tick(&reader);
                 if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
@@ -53,27 +61,8 @@ impl CacheKeeper {
             std::thread::Builder::new().name("hs-memory".to_owned()).spawn(keep).map_err(|source| {
                 ServeError::Io { action: "start a thread for", path: "the cache".into(), source }
             })?;
-        Ok(Self { stop: Some(stop), thread: Some(thread) })
+        Ok(Some(Self { stop: Some(stop), thread: Some(thread) }))
     }
-}
-
-/// Brings the cache to the size that is right now, and returns that.
-fn tick(reader: &Reader, watch: &mut MemoryWatch) -> u64 {
-    let before = reader.cache_usage();
-    let target = watch.look(before.bytes).target_bytes();
-    if target == before.budget_bytes {
-        return target;
-    }
-    log::debug!(
-        "the cache may hold {} instead of {} from now on",
-        hs_units::ByteSize(target),
-        hs_units::ByteSize(before.budget_bytes)
-    );
-    reader.set_cache_budget(target);
-    if before.bytes.saturating_sub(target) >= TRIM_BYTES {
-        allocator::give_back();
-    }
-    target
 }
 
 impl Drop for CacheKeeper {
@@ -82,5 +71,81 @@ impl Drop for CacheKeeper {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Between which sizes a cache may be; `None` when it has but one.
+fn bounds(initial_bytes: u64, sizing: CacheSizing) -> Option<MemoryBudgetConfig> {
+    let max_bytes = match sizing {
+        CacheSizing::Fixed => return None,
+        CacheSizing::AtMost => initial_bytes,
+        CacheSizing::Grows => u64::MAX,
+    };
+    Some(MemoryBudgetConfig { min_bytes: MIN_BYTES.min(max_bytes), max_bytes })
+}
+
+/// What the thread knows.
+struct Keeping {
+    watch: MemoryWatch,
+    initial_bytes: u64,
+    /// What the cache has freed since the heap was trimmed.
+    freed_bytes: u64,
+}
+
+impl Keeping {
+    /// Brings the cache to the size that is right now, and returns how long that may stand.
+    fn tick(&mut self, reader: &Reader) -> Duration {
+        let before = reader.cache_usage();
+        let budget = self.watch.look(before.bytes);
+        let target = budget.target_bytes();
+        let is_tight = budget.room_bytes() < 2 * self.initial_bytes;
+        if target != before.budget_bytes {
+            let (now, then) = (ByteSize(target), ByteSize(before.budget_bytes));
+            log::debug!("the cache may hold {now} instead of {then} from now on");
+            reader.set_cache_budget(target);
+        }
+        if self.is_to_trim(before.bytes.saturating_sub(target), is_tight) {
+            allocator::give_back();
+        }
+        if is_tight { SHORT_PAUSE } else { PAUSE }
+    }
+
+    /// Counts what the cache has freed; whether the heap should be trimmed now.
+    fn is_to_trim(&mut self, freed_bytes: u64, is_tight: bool) -> bool {
+        self.freed_bytes += freed_bytes;
+        let enough = if is_tight { SHORT_TRIM_BYTES } else { TRIM_BYTES };
+        let trims = self.freed_bytes >= enough;
+        if trims {
+            self.freed_bytes = 0;
+        }
+        trims
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_is_freed_step_by_step_goes_back_to_the_system_too() {
+        let bounds = bounds(40 * MIB, CacheSizing::AtMost).expect("it changes");
+        let watch = MemoryWatch::new(bounds, 40 * MIB, Duration::ZERO);
+        let mut keeping = Keeping { watch, initial_bytes: 40 * MIB, freed_bytes: 0 };
+        let roomy: Vec<bool> = (0..8).map(|_| keeping.is_to_trim(5 * MIB, false)).collect();
+        assert_eq!(roomy, [false, false, false, true, false, false, false, true]);
+        assert!(!keeping.is_to_trim(MIB / 2, true));
+        assert!(keeping.is_to_trim(MIB / 2, true), "where memory is short little is much");
+        assert!(!keeping.is_to_trim(0, true), "it is trimmed once");
+    }
+
+    #[test]
+    fn a_size_that_was_asked_for_stays_and_the_others_have_bounds() {
+        assert_eq!(bounds(40 * MIB, CacheSizing::Fixed), None);
+        let config = |min_bytes, max_bytes| Some(MemoryBudgetConfig { min_bytes, max_bytes });
+        assert_eq!(bounds(40 * MIB, CacheSizing::AtMost), config(8 * MIB, 40 * MIB));
+        assert_eq!(bounds(MIB, CacheSizing::AtMost), config(MIB, MIB), "a small one is left alone");
+        assert_eq!(bounds(MIB, CacheSizing::Grows), config(8 * MIB, u64::MAX));
     }
 }
