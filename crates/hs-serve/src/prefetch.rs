@@ -48,7 +48,10 @@ const UNREADABLE_IN_A_ROW: u32 = 16;
 /// The prefetch of one image: the engine behind a lock, and who waits for its decisions.
 pub struct Driver {
     engine: Mutex<Prefetch>,
+    /// For the stream that asks the engine what to read next.
     changed: Condvar,
+    /// For others who watch the engine.
+    watched: Condvar,
     /// Held by the stream that asks the engine what to read next, for whom the others wait: every chunk that comes wakes him, and would
     /// wake all of them.
     asking: Mutex<()>,
@@ -93,6 +96,7 @@ impl Driver {
             stream_log: Mutex::default(),
             engine: Mutex::new(engine),
             changed: Condvar::new(),
+            watched: Condvar::new(),
             asking: Mutex::new(()),
             unreadable_in_a_row: AtomicU32::new(0),
             warmer: WarmerSeen::default(),
@@ -177,7 +181,7 @@ impl Driver {
     pub(crate) fn hide_use(&self) {
         self.engine.lock().handle_use_hidden();
         self.asks_for_use.store(false, Relaxed);
-        self.changed.notify_all();
+        self.wake();
     }
 
     /// Use is seen by markers alone: until there is one nothing is held against the stream.
@@ -220,13 +224,22 @@ impl Driver {
     pub fn wait_until(&self, mut condition: impl FnMut(&Prefetch) -> bool) {
         let mut engine = self.engine.lock();
         while engine.ended().is_none() && !condition(&engine) {
-            self.changed.wait(&mut engine);
+            self.watched.wait(&mut engine);
         }
     }
 
     /// Wakes whoever waits, to look again.
     pub fn wake(&self) {
         self.changed.notify_all();
+        self.watched.notify_all();
+    }
+
+    /// Chunks came or went, as each of them does: the stream is not woken for what changes nothing for it.
+    fn stirred(&self, engine: &Prefetch) {
+        if !engine.is_full() || engine.ended().is_some() {
+            self.changed.notify_all();
+        }
+        self.watched.notify_all();
     }
 
     /// Whether `condition` holds of the engine or the prefetch has ended.
@@ -375,8 +388,7 @@ impl Driver {
         let mut engine = self.engine.lock();
         engine.handle_arrived(chunk);
         engine.handle_released(chunk);
-        drop(engine);
-        self.changed.notify_all();
+        self.stirred(&engine);
     }
 
     fn next_request(&self, reader: &Reader) -> Option<(RequestId, Range<u32>)> {
@@ -392,7 +404,7 @@ impl Driver {
                 Next::Done(reason) => {
                     log::info!("{}: prefetch ended: {}", self.now(), reason.as_str());
                     self.memory.give_back_when_over(&engine);
-                    self.changed.notify_all();
+                    self.wake();
                     return None;
                 }
             };
@@ -416,15 +428,16 @@ impl Driver {
 
     fn finished(&self, id: RequestId, bytes: Option<u64>) {
         self.engine.lock().handle_finished(self.now(), id, bytes);
-        self.changed.notify_all();
+        self.wake();
     }
 
     fn progressed(&self, id: RequestId, chunk: u32, stored: &[u8]) {
         let now = self.now();
         self.unreadable_in_a_row.store(0, Relaxed);
         self.stream_log.lock().note(now, stored.len() as u64);
-        self.engine.lock().handle_progress(now, id, chunk);
-        self.changed.notify_all();
+        let mut engine = self.engine.lock();
+        engine.handle_progress(now, id, chunk);
+        self.stirred(&engine);
     }
 
     fn stopped(&self) -> bool {

@@ -64,6 +64,14 @@ impl Prefetch {
         !self.overlaps && self.config.most_under_way > 1 && self.estimate.gap().is_some_and(|gap| gap > price)
     }
 
+    /// Whether as many requests are under way as may be: whatever comes or is let go of meanwhile, [`Prefetch::poll`] asks for nothing
+    /// before one of them has ended.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 };
+        self.in_flight.len() >= most.min(self.config.most_under_way)
+    }
+
     /// Another request is made one latency before what is under way is done: early enough that a medium
     /// which overlaps requests never pauses, and so late that on one which does not a demand read
     /// finds at most one request before it.
@@ -89,8 +97,7 @@ impl Prefetch {
         if halves {
             return Turn::Unknown;
         }
-        let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 }.min(self.config.most_under_way);
-        if self.in_flight.len() >= most {
+        if self.is_full() {
             return Turn::Unknown;
         }
         let behind: u64 =

@@ -18,7 +18,7 @@ impl HotPolicy for Driver {
         if !expected {
             engine.handle_wanted(self.now(), chunk);
             // A stream that takes its time does so no longer.
-            self.changed.notify_all();
+            self.wake();
         }
         let comes = engine.ended().is_none_or(EndReason::is_complete);
         let joins = engine.late(chunk) == Late::Join
@@ -47,7 +47,7 @@ impl HotPolicy for Driver {
             engine.handle_used();
             self.asks_for_use.store(engine.has_doubts(), Relaxed);
             drop(engine);
-            self.changed.notify_all();
+            self.wake();
         }
     }
 
@@ -59,7 +59,7 @@ impl HotPolicy for Driver {
 
     fn miss_answered(&self) {
         self.engine.lock().handle_miss_answered(self.now());
-        self.changed.notify_all();
+        self.wake();
     }
 
     fn fetched(&self, asked: Instant, came: Instant, bytes: u64) {
@@ -73,29 +73,29 @@ impl HotPolicy for Driver {
     fn arrived(&self, chunk: u32) {
         let now = self.now();
         self.arrived_at.lock()[chunk as usize] = Some(now);
-        self.engine.lock().handle_arrived(chunk);
-        self.changed.notify_all();
+        let mut engine = self.engine.lock();
+        engine.handle_arrived(chunk);
+        self.stirred(&engine);
     }
 
     fn released(&self, chunk: u32) {
         let mut engine = self.engine.lock();
         engine.handle_released(chunk);
         self.memory.give_back_when_over(&engine);
-        drop(engine);
-        self.changed.notify_all();
+        self.stirred(&engine);
     }
 
     fn resident(&self, chunk: u32) {
         if self.is_enabled() {
             self.engine.lock().handle_resident(chunk);
-            self.changed.notify_all();
+            self.wake();
         }
     }
 
     fn dropped(&self, chunk: u32) {
         if self.is_enabled() {
             self.engine.lock().handle_dropped(chunk);
-            self.changed.notify_all();
+            self.wake();
         }
     }
 }

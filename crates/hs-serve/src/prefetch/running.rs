@@ -60,7 +60,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.driver.engine.lock().stop();
-        self.driver.changed.notify_all();
+        self.driver.wake();
         self.reader.wake_stream();
         self.wait();
     }
