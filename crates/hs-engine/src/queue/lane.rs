@@ -82,7 +82,7 @@ impl Lane {
     /// The elevator's choice, of a class that is not empty.
     pub(super) fn choose(&mut self, now: Nanos, arena: &mut Arena, head: u64, pace: Nanos) -> Choice {
         self.admit(arena);
-        self.elevator.choose(View { now, waiting: &self.waiting, arena, head, pace })
+        self.elevator.choose(&View { now, waiting: &self.waiting, arena, head, pace })
     }
 
     /// Whoever was admitted first, of a class that is not empty.
