@@ -35,6 +35,18 @@ pub(super) struct Entry {
 }
 
 impl Entry {
+    const FREE: Self = Self {
+        tag: RequestTag(0),
+        range: ByteRange::new(0, 0),
+        came: Nanos::ZERO,
+        client: 0,
+        generation: 0,
+        sequence: 0,
+        class: Class::Demand,
+        direction: Direction::Read,
+        place: Place::Free,
+    };
+
     /// Whether it came earlier than `other`, which waits as well.
     pub(super) const fn came_before(&self, other: &Self) -> bool {
         (self.sequence.wrapping_sub(other.sequence) as i32) < 0
@@ -73,12 +85,19 @@ impl Links {
 
 /// All requests that have not ended. The links lie apart from the rest: taking an entry out of a list touches its
 /// neighbours, and eight links share a line of the processor's cache.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Arena {
     entries: Vec<Entry>,
     links: Vec<Links>,
-    free: Vec<u32>,
+    /// The place that was given back last; the links lead to the others.
+    free: u32,
     arrived: u32,
+}
+
+impl Default for Arena {
+    fn default() -> Self {
+        Self { entries: Vec::new(), links: Vec::new(), free: NONE, arrived: 0 }
+    }
 }
 
 impl Arena {
@@ -94,7 +113,10 @@ impl Arena {
     pub(super) fn insert(&mut self, now: Nanos, request: &Request, class: Class, client: u32) -> Ticket {
         let sequence = self.arrived;
         self.arrived = self.arrived.wrapping_add(1);
-        let entry = |generation| Entry {
+        let index = self.vacant();
+        let entry = &mut self.entries[index as usize];
+        let generation = entry.generation;
+        *entry = Entry {
             tag: request.tag,
             range: request.range,
             came: now,
@@ -105,16 +127,27 @@ impl Arena {
             direction: request.direction,
             place: Place::Backlog,
         };
-        if let Some(index) = self.free.pop() {
-            let generation = self.get(index).generation;
-            *self.get_mut(index) = entry(generation);
-            return Ticket { index, generation };
+        Ticket { index, generation }
+    }
+
+    /// A place that nobody has, out of the list of these.
+    fn vacant(&mut self) -> u32 {
+        if self.free == NONE {
+            return self.grow();
         }
+        let index = self.free;
+        self.free = self.next(index);
+        index
+    }
+
+    /// One place more.
+    #[cold]
+    fn grow(&mut self) -> u32 {
         let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 requests wait");
         assert!(index != NONE, "fewer than 2^32 requests wait");
-        self.entries.push(entry(0));
+        self.entries.push(Entry::FREE);
         self.links.push(Links::ALONE);
-        Ticket { index, generation: 0 }
+        index
     }
 
     /// Gives the place of a request, which is in no list, to whoever comes next.
@@ -122,7 +155,7 @@ impl Arena {
         let entry = self.get_mut(index);
         entry.place = Place::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(index);
+        self.links[index as usize].next = std::mem::replace(&mut self.free, index);
     }
 
     /// The entry that a ticket is for, while it waits.
@@ -132,9 +165,17 @@ impl Arena {
         (waits && entry.generation == ticket.generation).then_some(ticket.index)
     }
 
-    /// The entry behind this one in its list, or [`NONE`].
+    /// The entry behind this one in its list or chain, or [`NONE`].
     pub(super) fn next(&self, index: u32) -> u32 {
         self.links[index as usize].next
+    }
+
+    /// Chains entries that are in no list, each to the next; the first of them, or [`NONE`].
+    pub(super) fn chain(&mut self, members: &[u32]) -> u32 {
+        members.iter().rev().fold(NONE, |next, member| {
+            self.links[*member as usize].next = next;
+            *member
+        })
     }
 
     /// Appends an entry, which is in no list, to one.
