@@ -92,6 +92,11 @@ impl Positions {
         self.normal(Cursor { row, slot })
     }
 
+    /// The lowest one.
+    pub(super) fn first(&self) -> Option<Cursor> {
+        (!self.is_empty()).then_some(Cursor::START)
+    }
+
     /// Where the request at `index` of the arena stands.
     pub(super) fn find(&self, offset: u64, index: u32) -> Option<Cursor> {
         let mut cursor = self.at_or_above(offset)?;

@@ -112,6 +112,13 @@ impl Waiting {
         Some(Found { index: positions.get(at).1, at: Some(at) })
     }
 
+    /// The lowest position of a group.
+    pub(super) fn lowest(&self, group: usize) -> Option<Found> {
+        let positions = self.positions.get(group)?;
+        let at = positions.first()?;
+        Some(Found { index: positions.get(at).1, at: Some(at) })
+    }
+
     /// The first group from this one on in which somebody waits.
     pub(super) fn group_from(&self, group: usize) -> Option<usize> {
         let waits = self.positions.get(group..)?.iter().position(|positions| !positions.is_empty());

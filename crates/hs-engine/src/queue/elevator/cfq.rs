@@ -34,9 +34,8 @@ impl Cfq {
 
     /// The client's next request above the head, else its lowest.
     fn of_client(view: &View<'_>, client: u32) -> Option<Found> {
-        view.waiting
-            .at_or_above(client as usize, view.head)
-            .or_else(|| view.waiting.at_or_above(client as usize, 0))
+        let ahead = view.waiting.at_or_above(client as usize, view.head);
+        ahead.or_else(|| view.waiting.lowest(client as usize))
     }
 
     /// The next client, round and round by number.

@@ -170,7 +170,7 @@ impl Headstart {
     /// The next one of a direction, of which `ahead` is the first at or above the head.
     fn in_order(&self, view: &View<'_>, direction: Direction, ahead: Option<Found>) -> Option<Found> {
         if self.sweeps {
-            return ahead.or_else(|| view.waiting.at_or_above(direction.index(), 0));
+            return ahead.or_else(|| view.waiting.lowest(direction.index()));
         }
         let oldest = view.waiting.oldest_of(direction)?;
         let contiguous = ahead.filter(|ahead| view.arena.get(ahead.index).range.offset == view.head);
