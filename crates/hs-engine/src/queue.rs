@@ -268,11 +268,8 @@ impl Queue {
             self.pace.handle_busy(now);
         }
         self.under_way[..=class.index()].iter_mut().for_each(|count| *count += 1);
-        self.lanes[class.index()].take(now, &mut self.arena, chosen, &mut self.merged);
-        for member in &self.merged.members {
-            let entry = self.arena.get(*member);
-            self.clients.get_mut(entry.client).bytes += entry.range.len;
-        }
+        let lane = &mut self.lanes[class.index()];
+        lane.take(now, &mut self.arena, &mut self.clients, chosen, &mut self.merged);
         self.head = self.merged.range.end();
         let dispatch = self.services.start(&mut self.arena, class, &self.merged);
         let Dispatch { range, direction, requests, .. } = dispatch;

@@ -3,6 +3,7 @@
 use hs_units::Nanos;
 
 use super::arena::{Arena, Place};
+use super::clients::Clients;
 use super::config::{ClassConfig, QueueConfig};
 use super::elevator::{self, Choice, Elevator, View};
 use super::merge::Merged;
@@ -92,7 +93,14 @@ impl Lane {
     }
 
     /// Takes the chosen request and its neighbours out to be served.
-    pub(super) fn take(&mut self, now: Nanos, arena: &mut Arena, chosen: Found, merged: &mut Merged) {
+    pub(super) fn take(
+        &mut self,
+        now: Nanos,
+        arena: &mut Arena,
+        clients: &mut Clients,
+        chosen: Found,
+        merged: &mut Merged,
+    ) {
         merged.gather(&self.waiting, arena, chosen, self.config.merge_bytes);
         self.waiting.remove_run(arena, merged.lowest, &merged.members);
         for member in &merged.members {
@@ -101,6 +109,7 @@ impl Lane {
             let waited = now.saturating_sub(entry.came);
             self.metrics.waited += waited;
             self.metrics.longest_wait = self.metrics.longest_wait.max(waited);
+            clients.get_mut(entry.client).bytes += entry.range.len;
             if let Some(shares) = &mut self.shares {
                 shares.handle_dispatched(entry);
             }
