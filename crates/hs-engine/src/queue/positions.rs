@@ -60,20 +60,27 @@ impl Cursor {
 }
 
 /// Requests by offset; those with the same one in the order in which they came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Positions {
     /// Lowest offset of each block, ascending.
     lows: Vec<u64>,
-    /// Which block it is; as long as `lows`.
+    /// Which block it is; as long as `lows`. There is always one, which may be empty when it is the only one.
     order: Vec<u32>,
     blocks: Vec<Block>,
     free: Vec<u32>,
+    len: u32,
+}
+
+impl Default for Positions {
+    fn default() -> Self {
+        Self { lows: vec![0], order: vec![0], blocks: vec![Block::EMPTY], free: Vec::new(), len: 0 }
+    }
 }
 
 impl Positions {
     /// Whether nobody waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.order.is_empty()
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The offset at a place, and whose it is.
@@ -122,11 +129,7 @@ impl Positions {
 
     /// Takes a request in.
     pub(super) fn insert(&mut self, offset: u64, index: u32) {
-        if self.is_empty() {
-            let block = self.new_block();
-            self.lows.push(offset);
-            self.order.push(block);
-        }
+        self.len += 1;
         let mut row = self.last_row_of(offset);
         if self.block(row).len == BLOCK_LEN {
             self.split(row);
@@ -143,13 +146,14 @@ impl Positions {
     /// Takes out as many requests, one after another, from a place on.
     pub(super) fn remove(&mut self, from: Cursor, mut count: usize) {
         let Cursor { mut row, mut slot } = from;
+        self.len -= count as u32;
         while count > 0 {
             let block = self.block_mut(row);
             let here = count.min(block.len - slot);
             block.remove(slot, here);
             count -= here;
             let (left, lowest) = (block.len, block.positions[0].offset);
-            if left == 0 {
+            if left == 0 && self.order.len() > 1 {
                 self.drop_row(row);
                 continue;
             }
