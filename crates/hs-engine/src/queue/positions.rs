@@ -51,8 +51,8 @@ impl Block {
 /// Where a request stands. Void after any change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cursor {
-    row: usize,
-    slot: usize,
+    row: u32,
+    slot: u32,
 }
 
 impl Cursor {
@@ -85,7 +85,7 @@ impl Positions {
 
     /// The offset at a place, and whose it is.
     pub(super) fn get(&self, cursor: Cursor) -> (u64, u32) {
-        let position = self.block(cursor.row).positions[cursor.slot];
+        let position = self.block(cursor.row as usize).positions[cursor.slot as usize];
         (position.offset, position.index)
     }
 
@@ -96,7 +96,7 @@ impl Positions {
         }
         let row = self.lows.partition_point(|low| *low < offset).saturating_sub(1);
         let slot = self.block(row).positions().partition_point(|present| present.offset < offset);
-        self.normal(Cursor { row, slot })
+        self.normal(row, slot)
     }
 
     /// The lowest one.
@@ -115,7 +115,7 @@ impl Positions {
 
     /// The next one above.
     pub(super) fn next(&self, cursor: Cursor) -> Option<Cursor> {
-        self.normal(Cursor { slot: cursor.slot + 1, ..cursor })
+        self.normal(cursor.row as usize, cursor.slot as usize + 1)
     }
 
     /// The next one below.
@@ -124,7 +124,7 @@ impl Positions {
             return Some(Cursor { slot: cursor.slot - 1, ..cursor });
         }
         let row = cursor.row.checked_sub(1)?;
-        Some(Cursor { row, slot: self.block(row).len - 1 })
+        Some(Cursor { row, slot: self.block(row as usize).len as u32 - 1 })
     }
 
     /// Takes a request in.
@@ -145,7 +145,7 @@ impl Positions {
 
     /// Takes out as many requests, one after another, from a place on.
     pub(super) fn remove(&mut self, from: Cursor, mut count: usize) {
-        let Cursor { mut row, mut slot } = from;
+        let (mut row, mut slot) = (from.row as usize, from.slot as usize);
         self.len -= count as u32;
         while count > 0 {
             let block = self.block_mut(row);
@@ -163,8 +163,8 @@ impl Positions {
             row += 1;
             slot = 0;
         }
-        if from.row < self.order.len() {
-            self.join(from.row);
+        if (from.row as usize) < self.order.len() {
+            self.join(from.row as usize);
         }
     }
 
@@ -182,12 +182,11 @@ impl Positions {
     }
 
     /// A place after the last one of a row is the first of the next one.
-    fn normal(&self, cursor: Cursor) -> Option<Cursor> {
-        if cursor.slot < self.block(cursor.row).len {
-            return Some(cursor);
+    fn normal(&self, row: usize, slot: usize) -> Option<Cursor> {
+        if slot < self.block(row).len {
+            return Some(Cursor { row: row as u32, slot: slot as u32 });
         }
-        let row = cursor.row + 1;
-        (row < self.order.len()).then_some(Cursor { row, slot: 0 })
+        (row + 1 < self.order.len()).then_some(Cursor { row: row as u32 + 1, slot: 0 })
     }
 
     fn new_block(&mut self) -> u32 {
