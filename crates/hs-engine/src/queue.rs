@@ -153,35 +153,31 @@ impl Queue {
         if !self.has_room(Class::Demand) {
             return Poll::Idle;
         }
-        if let Some(class) = self.aged(now) {
-            let oldest = self.lanes[class.index()].oldest(&mut self.arena);
-            self.lanes[class.index()].metrics.aged += 1;
-            return self.dispatch(now, class, oldest, true);
+        let (mut then, overdue) = self.due();
+        if then <= now {
+            let lane = &mut self.lanes[overdue.index()];
+            lane.metrics.aged += 1;
+            let oldest = lane.oldest(&mut self.arena);
+            return self.dispatch(now, overdue, oldest, true);
         }
-        let mut wait = None;
         for class in Class::ALL {
             if self.lanes[class.index()].is_empty() || !self.has_room(class) {
                 continue;
             }
             match self.may_begin(class) {
-                Some(then) if then <= now => {}
-                then => {
-                    wait = then;
+                Some(begins) if begins <= now => {}
+                begins => {
+                    then = then.min(begins.unwrap_or(Lane::NEVER));
                     break;
                 }
             }
             match self.lanes[class.index()].choose(now, &mut self.arena, self.head, self.pace.request()) {
                 Choice::Request(chosen) => return self.dispatch(now, class, chosen, false),
-                Choice::WaitUntil(then) => wait = Some(then),
+                Choice::WaitUntil(better) => then = then.min(better),
             }
             break;
         }
-        let due = Class::ALL[1..].iter().filter(|class| self.has_room(**class));
-        let due = due.filter_map(|class| self.lanes[class.index()].due()).min();
-        match [wait, due].into_iter().flatten().min() {
-            Some(then) => Poll::WaitUntil(then),
-            None => Poll::Idle,
-        }
+        if then == Lane::NEVER { Poll::Idle } else { Poll::WaitUntil(then) }
     }
 
     /// The caller's names of what a dispatch holds.
@@ -240,13 +236,17 @@ impl Queue {
         self.under_way[class.index()] < self.lanes[class.index()].config.depth
     }
 
-    /// The class that has waited too long by most, if there is one.
-    fn aged(&self, now: Nanos) -> Option<Class> {
-        let overdue = |class: &Class| {
-            let due = self.lanes[class.index()].due()?;
-            (due <= now && self.has_room(*class)).then_some((due, *class))
-        };
-        Class::ALL[1..].iter().filter_map(overdue).min().map(|(_, class)| class)
+    /// When the next class is to be served although more urgent ones wait, and which: of those that age and have room the one that
+    /// comes first. [`Lane::NEVER`] when there is none.
+    fn due(&self) -> (Nanos, Class) {
+        let mut first = (Lane::NEVER, Class::Demand);
+        for class in [Class::ReadAhead, Class::Prefetch, Class::Fill] {
+            let due = self.lanes[class.index()].due;
+            if due < first.0 && self.has_room(class) {
+                first = (due, class);
+            }
+        }
+        first
     }
 
     /// When the class may begin, if nothing more urgent comes: a pause after such requests have ended. `None` while one is in

@@ -5,6 +5,8 @@
 //! step is one binary search in it, one in a block, and a move of a few hundred bytes. Nothing is allocated once the
 //! queue has been as long before.
 
+use std::num::NonZeroU32;
+
 /// Requests in a block, which is then 512 bytes.
 const BLOCK_LEN: usize = 32;
 
@@ -50,13 +52,23 @@ impl Block {
 
 /// Where a request stands. Void after any change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cursor {
-    row: u32,
-    slot: u32,
-}
+pub(super) struct Cursor(NonZeroU32);
 
 impl Cursor {
-    pub(super) const START: Self = Self { row: 0, slot: 0 };
+    pub(super) const START: Self = Self(NonZeroU32::MIN);
+
+    /// One number, so that what an elevator has found is handed over in a register.
+    const fn new(row: usize, slot: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add((row * BLOCK_LEN + slot) as u32))
+    }
+
+    const fn row(self) -> usize {
+        (self.0.get() - 1) as usize / BLOCK_LEN
+    }
+
+    const fn slot(self) -> usize {
+        (self.0.get() - 1) as usize % BLOCK_LEN
+    }
 }
 
 /// Requests by offset; those with the same one in the order in which they came.
@@ -85,7 +97,7 @@ impl Positions {
 
     /// The offset at a place, and whose it is.
     pub(super) fn get(&self, cursor: Cursor) -> (u64, u32) {
-        let position = self.block(cursor.row as usize).positions[cursor.slot as usize];
+        let position = self.block(cursor.row()).positions[cursor.slot()];
         (position.offset, position.index)
     }
 
@@ -115,16 +127,16 @@ impl Positions {
 
     /// The next one above.
     pub(super) fn next(&self, cursor: Cursor) -> Option<Cursor> {
-        self.normal(cursor.row as usize, cursor.slot as usize + 1)
+        self.normal(cursor.row(), cursor.slot() + 1)
     }
 
     /// The next one below.
     pub(super) fn previous(&self, cursor: Cursor) -> Option<Cursor> {
-        if cursor.slot > 0 {
-            return Some(Cursor { slot: cursor.slot - 1, ..cursor });
+        if let Some(slot) = cursor.slot().checked_sub(1) {
+            return Some(Cursor::new(cursor.row(), slot));
         }
-        let row = cursor.row.checked_sub(1)?;
-        Some(Cursor { row, slot: self.block(row as usize).len as u32 - 1 })
+        let row = cursor.row().checked_sub(1)?;
+        Some(Cursor::new(row, self.block(row).len - 1))
     }
 
     /// Takes a request in.
@@ -145,7 +157,7 @@ impl Positions {
 
     /// Takes out as many requests, one after another, from a place on.
     pub(super) fn remove(&mut self, from: Cursor, mut count: usize) {
-        let (mut row, mut slot) = (from.row as usize, from.slot as usize);
+        let (mut row, mut slot) = (from.row(), from.slot());
         self.len -= count as u32;
         while count > 0 {
             let block = self.block_mut(row);
@@ -163,8 +175,8 @@ impl Positions {
             row += 1;
             slot = 0;
         }
-        if (from.row as usize) < self.order.len() {
-            self.join(from.row as usize);
+        if from.row() < self.order.len() {
+            self.join(from.row());
         }
     }
 
@@ -184,9 +196,9 @@ impl Positions {
     /// A place after the last one of a row is the first of the next one.
     fn normal(&self, row: usize, slot: usize) -> Option<Cursor> {
         if slot < self.block(row).len {
-            return Some(Cursor { row: row as u32, slot: slot as u32 });
+            return Some(Cursor::new(row, slot));
         }
-        (row + 1 < self.order.len()).then_some(Cursor { row: row as u32 + 1, slot: 0 })
+        (row + 1 < self.order.len()).then_some(Cursor::new(row + 1, 0))
     }
 
     fn new_block(&mut self) -> u32 {

@@ -35,6 +35,8 @@ pub(super) struct Shares {
     active: Heap,
     /// How far each of these may be served ahead of the one that was served least.
     allowance: u64,
+    /// For how many clients that was divided out.
+    allowed: u64,
     /// Clients with requests that are not admitted, by what is.
     held_back: Heap,
     /// What the least served active client has had; never goes back.
@@ -48,6 +50,7 @@ impl Shares {
             accounts: Vec::new(),
             active: Heap::default(),
             allowance: 0,
+            allowed: 0,
             held_back: Heap::default(),
             virtual_time: 0,
         };
@@ -164,8 +167,11 @@ impl Shares {
 
     /// Clients have become active, or ceased to be: a division that every request would do otherwise.
     fn allow(&mut self) {
-        let each = self.config.together_bytes / self.active.len().max(1) as u64;
-        self.allowance = each.max(self.config.lead_bytes);
+        let clients = self.active.len().max(1) as u64;
+        if clients != self.allowed {
+            self.allowed = clients;
+            self.allowance = (self.config.together_bytes / clients).max(self.config.lead_bytes);
+        }
     }
 
     fn cost(&self, entry: &Entry) -> u64 {
