@@ -95,6 +95,8 @@ impl Queue {
     ///
     /// # Panics
     /// When the range ends beyond 2^64.
+    // Inlined, so that a request that the caller has just put together is not read back from memory.
+    #[inline]
     pub fn handle_request(&mut self, now: Nanos, request: Request) -> Ticket {
         assert!(request.range.offset.checked_add(request.range.len).is_some(), "a range ends below 2^64");
         let class = if self.config.by_class { request.class } else { Class::Demand };
@@ -190,6 +192,7 @@ impl Queue {
     ///
     /// # Panics
     /// When the dispatch has ended before.
+    #[inline]
     pub fn handle_done(&mut self, now: Nanos, id: DispatchId, bytes: u64) -> Finish<'_> {
         let service = self.services.finish(id);
         self.record(now, Event::Ended { class: service.class, bytes, range: service.range });

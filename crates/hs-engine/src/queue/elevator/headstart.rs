@@ -159,18 +159,17 @@ impl Headstart {
             }
         }
         self.left -= 1;
-        let read = self.in_order(view, Direction::Read, ahead);
-        let next = read.or_else(|| {
-            let ahead = view.waiting.at_or_above(Direction::Write.index(), view.head);
-            self.in_order(view, Direction::Write, ahead)
-        });
-        next.expect("an elevator is asked when somebody waits")
+        if let Some(read) = self.in_order(view, Direction::Read, ahead) {
+            return read;
+        }
+        let ahead = view.waiting.at_or_above(Direction::Write.index(), view.head);
+        self.in_order(view, Direction::Write, ahead).expect("an elevator is asked when somebody waits")
     }
 
     /// The next one of a direction, of which `ahead` is the first at or above the head.
     fn in_order(&self, view: &View<'_>, direction: Direction, ahead: Option<Found>) -> Option<Found> {
         if self.sweeps {
-            return ahead.or_else(|| view.waiting.lowest(direction.index()));
+            return if ahead.is_some() { ahead } else { view.waiting.lowest(direction.index()) };
         }
         let oldest = view.waiting.oldest_of(direction)?;
         let contiguous = ahead.filter(|ahead| view.arena.get(ahead.index).range.offset == view.head);
