@@ -39,6 +39,9 @@ pub use service::Finish;
 use service::Services;
 use waiting::Found;
 
+/// What a request to the medium of each class counts for: its own class and those that are more urgent.
+const COUNTED_IN: [[u32; Class::COUNT]; Class::COUNT] = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]];
+
 /// Requests that wait for a medium or are served by it.
 #[derive(Debug)]
 pub struct Queue {
@@ -155,12 +158,9 @@ impl Queue {
         if !self.has_room(Class::Demand) {
             return Poll::Idle;
         }
-        let (mut then, overdue) = self.due();
+        let mut then = Class::ALL[1..].iter().fold(Lane::NEVER, |first, class| first.min(self.due(*class)));
         if then <= now {
-            let lane = &mut self.lanes[overdue.index()];
-            lane.metrics.aged += 1;
-            let oldest = lane.oldest(&mut self.arena);
-            return self.dispatch(now, overdue, oldest, true);
+            return self.dispatch_aged(now, then);
         }
         for class in Class::ALL {
             if self.lanes[class.index()].is_empty() || !self.has_room(class) {
@@ -197,7 +197,9 @@ impl Queue {
         let service = self.services.finish(id);
         self.record(now, Event::Ended { class: service.class, bytes, range: service.range });
         self.pace.handle_ended(now, service.requests);
-        self.under_way[..=service.class.index()].iter_mut().for_each(|count| *count -= 1);
+        for (count, ended) in self.under_way.iter_mut().zip(COUNTED_IN[service.class.index()]) {
+            *count -= ended;
+        }
         let lane = &mut self.lanes[service.class.index()];
         lane.seen = Some(now);
         Finish::new(&mut self.arena, &mut self.clients, lane, now, service, bytes)
@@ -239,17 +241,9 @@ impl Queue {
         self.under_way[class.index()] < self.lanes[class.index()].config.depth
     }
 
-    /// When the next class is to be served although more urgent ones wait, and which: of those that age and have room the one that
-    /// comes first. [`Lane::NEVER`] when there is none.
-    fn due(&self) -> (Nanos, Class) {
-        let mut first = (Lane::NEVER, Class::Demand);
-        for class in [Class::ReadAhead, Class::Prefetch, Class::Fill] {
-            let due = self.lanes[class.index()].due;
-            if due < first.0 && self.has_room(class) {
-                first = (due, class);
-            }
-        }
-        first
+    /// When the class is to be served although more urgent ones wait; [`Lane::NEVER`] when nobody waits or it has no room.
+    fn due(&self, class: Class) -> Nanos {
+        if self.has_room(class) { self.lanes[class.index()].due } else { Lane::NEVER }
     }
 
     /// When the class may begin, if nothing more urgent comes: a pause after such requests have ended. `None` while one is in
@@ -266,11 +260,24 @@ impl Queue {
         Some(seen.map_or(Nanos::ZERO, |seen| seen + hold_off))
     }
 
+    /// Sends the oldest of the class that was due then.
+    #[cold]
+    fn dispatch_aged(&mut self, now: Nanos, due: Nanos) -> Poll {
+        let overdue = Class::ALL[1..].iter().find(|class| self.due(**class) == due);
+        let class = *overdue.expect("a class is due");
+        let lane = &mut self.lanes[class.index()];
+        lane.metrics.aged += 1;
+        let oldest = lane.oldest(&mut self.arena);
+        self.dispatch(now, class, oldest, true)
+    }
+
     fn dispatch(&mut self, now: Nanos, class: Class, chosen: Found, aged: bool) -> Poll {
         if self.under_way[Class::Demand.index()] == 0 {
             self.pace.handle_busy(now);
         }
-        self.under_way[..=class.index()].iter_mut().for_each(|count| *count += 1);
+        for (count, began) in self.under_way.iter_mut().zip(COUNTED_IN[class.index()]) {
+            *count += began;
+        }
         let lane = &mut self.lanes[class.index()];
         lane.take(now, &mut self.arena, &mut self.clients, chosen, &mut self.merged);
         self.head = self.merged.range.end();

@@ -32,13 +32,18 @@ impl Block {
     }
 
     fn insert(&mut self, slot: usize, position: Position) {
-        self.positions.copy_within(slot..self.len, slot + 1);
+        // Often it is the last one: a call for nothing costs more than the question.
+        if slot < self.len {
+            self.positions.copy_within(slot..self.len, slot + 1);
+        }
         self.positions[slot] = position;
         self.len += 1;
     }
 
     fn remove(&mut self, slot: usize, count: usize) {
-        self.positions.copy_within(slot + count..self.len, slot);
+        if slot + count < self.len {
+            self.positions.copy_within(slot + count..self.len, slot);
+        }
         self.len -= count;
     }
 
