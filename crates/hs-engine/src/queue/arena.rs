@@ -18,8 +18,9 @@ pub(super) enum Place {
     InService,
 }
 
-/// A request.
+/// A request. Whatever is asked about it is in one line of the processor's cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(super) struct Entry {
     pub tag: RequestTag,
     pub range: ByteRange,
@@ -32,6 +33,9 @@ pub(super) struct Entry {
     pub class: Class,
     pub direction: Direction,
     pub place: Place,
+    /// Neighbours in the one list that it is in.
+    previous: u32,
+    next: u32,
 }
 
 impl Entry {
@@ -45,6 +49,8 @@ impl Entry {
         class: Class::Demand,
         direction: Direction::Read,
         place: Place::Free,
+        previous: NONE,
+        next: NONE,
     };
 
     /// Whether it came earlier than `other`, which waits as well.
@@ -72,31 +78,18 @@ impl List {
     }
 }
 
-/// Neighbours of a request in the one list that it is in.
-#[derive(Clone, Copy, Debug)]
-struct Links {
-    previous: u32,
-    next: u32,
-}
-
-impl Links {
-    const ALONE: Self = Self { previous: NONE, next: NONE };
-}
-
-/// All requests that have not ended. The links lie apart from the rest: taking an entry out of a list touches its
-/// neighbours, and eight links share a line of the processor's cache.
+/// All requests that have not ended.
 #[derive(Debug)]
 pub(super) struct Arena {
     entries: Vec<Entry>,
-    links: Vec<Links>,
-    /// The place that was given back last; the links lead to the others.
+    /// The place that was given back last, from which the others follow.
     free: u32,
     arrived: u32,
 }
 
 impl Default for Arena {
     fn default() -> Self {
-        Self { entries: Vec::new(), links: Vec::new(), free: NONE, arrived: 0 }
+        Self { entries: Vec::new(), free: NONE, arrived: 0 }
     }
 }
 
@@ -126,6 +119,8 @@ impl Arena {
             class,
             direction: request.direction,
             place: Place::Backlog,
+            previous: NONE,
+            next: NONE,
         };
         Ticket { index, generation }
     }
@@ -146,16 +141,15 @@ impl Arena {
         let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 requests wait");
         assert!(index != NONE, "fewer than 2^32 requests wait");
         self.entries.push(Entry::FREE);
-        self.links.push(Links::ALONE);
         index
     }
 
     /// Gives the place of a request, which is in no list, to whoever comes next.
     pub(super) fn release(&mut self, index: u32) {
-        let entry = self.get_mut(index);
+        let entry = &mut self.entries[index as usize];
         entry.place = Place::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        self.links[index as usize].next = std::mem::replace(&mut self.free, index);
+        entry.next = std::mem::replace(&mut self.free, index);
     }
 
     /// The entry that a ticket is for, while it waits.
@@ -167,13 +161,13 @@ impl Arena {
 
     /// The entry behind this one in its list or chain, or [`NONE`].
     pub(super) fn next(&self, index: u32) -> u32 {
-        self.links[index as usize].next
+        self.get(index).next
     }
 
     /// Chains entries that are in no list, each to the next; the first of them, or [`NONE`].
     pub(super) fn chain(&mut self, members: &[u32]) -> u32 {
         members.iter().rev().fold(NONE, |next, member| {
-            self.links[*member as usize].next = next;
+            self.get_mut(*member).next = next;
             *member
         })
     }
@@ -181,26 +175,27 @@ impl Arena {
     /// Appends an entry, which is in no list, to one.
     pub(super) fn push(&mut self, list: &mut List, index: u32) {
         let last = std::mem::replace(&mut list.last, index);
-        self.links[index as usize] = Links { previous: last, next: NONE };
+        let entry = self.get_mut(index);
+        (entry.previous, entry.next) = (last, NONE);
         if last == NONE {
             list.first = index;
         } else {
-            self.links[last as usize].next = index;
+            self.get_mut(last).next = index;
         }
     }
 
     /// Takes an entry out of the list that it is in.
     pub(super) fn unlink(&mut self, list: &mut List, index: u32) {
-        let Links { previous, next } = self.links[index as usize];
+        let Entry { previous, next, .. } = *self.get(index);
         if previous == NONE {
             list.first = next;
         } else {
-            self.links[previous as usize].next = next;
+            self.get_mut(previous).next = next;
         }
         if next == NONE {
             list.last = previous;
         } else {
-            self.links[next as usize].previous = previous;
+            self.get_mut(next).previous = previous;
         }
     }
 }
@@ -211,6 +206,6 @@ mod tests {
 
     #[test]
     fn a_request_takes_no_more_than_a_line_of_the_processors_cache() {
-        assert!(size_of::<Entry>() + size_of::<Links>() <= 64);
+        assert!(size_of::<Entry>() == 64);
     }
 }
