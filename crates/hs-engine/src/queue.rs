@@ -40,7 +40,8 @@ use service::Services;
 use waiting::Found;
 
 /// What a request to the medium of each class counts for: its own class and those that are more urgent.
-const COUNTED_IN: [[u32; Class::COUNT]; Class::COUNT] = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]];
+const COUNTED_IN: [[u32; Class::COUNT]; Class::COUNT] =
+    [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]];
 
 /// Requests that wait for a medium or are served by it.
 #[derive(Debug)]

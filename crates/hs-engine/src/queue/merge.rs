@@ -29,30 +29,30 @@ impl Merged {
         let mut range = chosen.range;
         self.members.clear();
         self.members.push(found.index);
-        self.lowest = waiting.cursor(found, chosen);
+        let peers = waiting.peers(chosen);
+        self.lowest = found.cursor(peers, chosen);
         if range.len < limit_bytes {
-            let peers = waiting.peers(chosen);
             let mut cursor = self.lowest;
             while let Some(next) = peers.next(cursor) {
                 // The offset is at hand, the rest of the neighbour is somewhere in memory.
-                let (offset, index) = peers.get(next);
-                if offset > range.end() {
+                if next.offset > range.end() {
                     break;
                 }
-                let Some(joined) = join(range, arena.get(index), chosen.direction, limit_bytes) else { break };
+                let entry = arena.get(next.index);
+                let Some(joined) = join(range, entry, chosen.direction, limit_bytes) else { break };
                 range = joined;
-                self.members.push(index);
-                cursor = next;
+                self.members.push(next.index);
+                cursor = next.at;
             }
             while let Some(next) = peers.previous(self.lowest) {
-                let (offset, index) = peers.get(next);
-                if range.offset - offset > waiting.longest_bytes() {
+                if range.offset - next.offset > waiting.longest_bytes() {
                     break;
                 }
-                let Some(joined) = join(range, arena.get(index), chosen.direction, limit_bytes) else { break };
+                let entry = arena.get(next.index);
+                let Some(joined) = join(range, entry, chosen.direction, limit_bytes) else { break };
                 range = joined;
-                self.members.push(index);
-                self.lowest = next;
+                self.members.push(next.index);
+                self.lowest = next.at;
             }
         }
         self.range = range;

@@ -76,6 +76,15 @@ impl Cursor {
     }
 }
 
+/// A request in order of position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Spot {
+    pub offset: u64,
+    /// Place in the arena.
+    pub index: u32,
+    pub at: Cursor,
+}
+
 /// Requests by offset; those with the same one in the order in which they came.
 #[derive(Debug)]
 pub(super) struct Positions {
@@ -100,48 +109,45 @@ impl Positions {
         self.len == 0
     }
 
-    /// The offset at a place, and whose it is.
-    pub(super) fn get(&self, cursor: Cursor) -> (u64, u32) {
-        let position = self.block(cursor.row()).positions[cursor.slot()];
-        (position.offset, position.index)
-    }
-
     /// The first of the lowest offset that is not below this one.
-    pub(super) fn at_or_above(&self, offset: u64) -> Option<Cursor> {
+    #[inline]
+    pub(super) fn at_or_above(&self, offset: u64) -> Option<Spot> {
         if self.is_empty() {
             return None;
         }
         let row = self.lows.partition_point(|low| *low < offset).saturating_sub(1);
         let slot = self.block(row).positions().partition_point(|present| present.offset < offset);
-        self.normal(row, slot)
+        self.spot(row, slot)
     }
 
     /// The lowest one.
-    pub(super) fn first(&self) -> Option<Cursor> {
-        (!self.is_empty()).then_some(Cursor::START)
+    pub(super) fn first(&self) -> Option<Spot> {
+        if self.is_empty() { None } else { self.spot(0, 0) }
     }
 
     /// Where the request at `index` of the arena stands.
     pub(super) fn find(&self, offset: u64, index: u32) -> Option<Cursor> {
-        let mut cursor = self.at_or_above(offset)?;
-        while self.get(cursor) != (offset, index) {
-            cursor = self.next(cursor)?;
+        let mut spot = self.at_or_above(offset)?;
+        while (spot.offset, spot.index) != (offset, index) {
+            spot = self.next(spot.at)?;
         }
-        Some(cursor)
+        Some(spot.at)
     }
 
     /// The next one above.
-    pub(super) fn next(&self, cursor: Cursor) -> Option<Cursor> {
-        self.normal(cursor.row(), cursor.slot() + 1)
+    #[inline]
+    pub(super) fn next(&self, cursor: Cursor) -> Option<Spot> {
+        self.spot(cursor.row(), cursor.slot() + 1)
     }
 
     /// The next one below.
-    pub(super) fn previous(&self, cursor: Cursor) -> Option<Cursor> {
+    #[inline]
+    pub(super) fn previous(&self, cursor: Cursor) -> Option<Spot> {
         if let Some(slot) = cursor.slot().checked_sub(1) {
-            return Some(Cursor::new(cursor.row(), slot));
+            return self.spot(cursor.row(), slot);
         }
         let row = cursor.row().checked_sub(1)?;
-        Some(Cursor::new(row, self.block(row).len - 1))
+        self.spot(row, self.block(row).len - 1)
     }
 
     /// Takes a request in.
@@ -198,12 +204,23 @@ impl Positions {
         self.lows.partition_point(|low| *low <= offset).saturating_sub(1)
     }
 
-    /// A place after the last one of a row is the first of the next one.
-    fn normal(&self, row: usize, slot: usize) -> Option<Cursor> {
-        if slot < self.block(row).len {
-            return Some(Cursor::new(row, slot));
+    /// Who stands there; a place after the last one of a row is the first of the next one.
+    #[inline]
+    fn spot(&self, row: usize, slot: usize) -> Option<Spot> {
+        let block = self.block(row);
+        if slot < block.len {
+            let Position { offset, index } = block.positions[slot];
+            return Some(Spot { offset, index, at: Cursor::new(row, slot) });
         }
-        (row + 1 < self.order.len()).then_some(Cursor::new(row + 1, 0))
+        self.first_of(row + 1)
+    }
+
+    /// Who stands first in a row, if there is one.
+    #[cold]
+    fn first_of(&self, row: usize) -> Option<Spot> {
+        let block = &self.blocks[*self.order.get(row)? as usize];
+        let Position { offset, index } = block.positions[0];
+        Some(Spot { offset, index, at: Cursor::new(row, 0) })
     }
 
     fn new_block(&mut self) -> u32 {
@@ -274,20 +291,20 @@ mod tests {
                 }
                 let found = positions.at_or_above(offset);
                 let mut range = model.range((offset, 0)..);
-                let get = |at: Option<Cursor>| at.map(|at| positions.get(at));
+                let get = |spot: Option<Spot>| spot.map(|spot| (spot.offset, spot.index));
                 assert_eq!(get(found), range.next().copied(), "seed {seed}, step {step}");
-                if let Some(at) = found {
+                if let Some(Spot { at, .. }) = found {
                     assert_eq!(get(positions.next(at)), range.next().copied(), "seed {seed}, step {step}");
-                    let before = model.range(..positions.get(at)).next_back().copied();
+                    let before = model.range(..get(found).unwrap()).next_back().copied();
                     assert_eq!(get(positions.previous(at)), before, "seed {seed}, step {step}");
                 }
             }
-            let mut cursor = positions.at_or_above(0);
+            let mut spot = positions.at_or_above(0);
             for key in &model {
-                assert_eq!(cursor.map(|at| positions.get(at)), Some(*key));
-                cursor = cursor.and_then(|at| positions.next(at));
+                assert_eq!(spot.map(|spot| (spot.offset, spot.index)), Some(*key));
+                spot = positions.next(spot.unwrap().at);
             }
-            assert_eq!(cursor, None);
+            assert_eq!(spot, None);
         }
     }
 }
