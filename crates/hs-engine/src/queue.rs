@@ -39,6 +39,10 @@ pub use service::Finish;
 use service::Services;
 use waiting::Found;
 
+/// What a request to the medium of each class counts for: its own class and those that are more urgent.
+const COUNTED_IN: [[u32; Class::COUNT]; Class::COUNT] =
+    [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]];
+
 /// Requests that wait for a medium or are served by it.
 #[derive(Debug)]
 pub struct Queue {
@@ -95,6 +99,8 @@ impl Queue {
     ///
     /// # Panics
     /// When the range ends beyond 2^64.
+    // Inlined, so that a request that the caller has just put together is not read back from memory.
+    #[inline]
     pub fn handle_request(&mut self, now: Nanos, request: Request) -> Ticket {
         assert!(request.range.offset.checked_add(request.range.len).is_some(), "a range ends below 2^64");
         let class = if self.config.by_class { request.class } else { Class::Demand };
@@ -153,35 +159,28 @@ impl Queue {
         if !self.has_room(Class::Demand) {
             return Poll::Idle;
         }
-        if let Some(class) = self.aged(now) {
-            let oldest = self.lanes[class.index()].oldest(&mut self.arena);
-            self.lanes[class.index()].metrics.aged += 1;
-            return self.dispatch(now, class, oldest, true);
+        let mut then = Class::ALL[1..].iter().fold(Lane::NEVER, |first, class| first.min(self.due(*class)));
+        if then <= now {
+            return self.dispatch_aged(now, then);
         }
-        let mut wait = None;
         for class in Class::ALL {
             if self.lanes[class.index()].is_empty() || !self.has_room(class) {
                 continue;
             }
             match self.may_begin(class) {
-                Some(then) if then <= now => {}
-                then => {
-                    wait = then;
+                Some(begins) if begins <= now => {}
+                begins => {
+                    then = then.min(begins.unwrap_or(Lane::NEVER));
                     break;
                 }
             }
             match self.lanes[class.index()].choose(now, &mut self.arena, self.head, self.pace.request()) {
                 Choice::Request(chosen) => return self.dispatch(now, class, chosen, false),
-                Choice::WaitUntil(then) => wait = Some(then),
+                Choice::WaitUntil(better) => then = then.min(better),
             }
             break;
         }
-        let due = Class::ALL[1..].iter().filter(|class| self.has_room(**class));
-        let due = due.filter_map(|class| self.lanes[class.index()].due()).min();
-        match [wait, due].into_iter().flatten().min() {
-            Some(then) => Poll::WaitUntil(then),
-            None => Poll::Idle,
-        }
+        if then == Lane::NEVER { Poll::Idle } else { Poll::WaitUntil(then) }
     }
 
     /// The caller's names of what a dispatch holds.
@@ -194,11 +193,14 @@ impl Queue {
     ///
     /// # Panics
     /// When the dispatch has ended before.
+    #[inline]
     pub fn handle_done(&mut self, now: Nanos, id: DispatchId, bytes: u64) -> Finish<'_> {
         let service = self.services.finish(id);
         self.record(now, Event::Ended { class: service.class, bytes, range: service.range });
         self.pace.handle_ended(now, service.requests);
-        self.under_way[..=service.class.index()].iter_mut().for_each(|count| *count -= 1);
+        for (count, ended) in self.under_way.iter_mut().zip(COUNTED_IN[service.class.index()]) {
+            *count -= ended;
+        }
         let lane = &mut self.lanes[service.class.index()];
         lane.seen = Some(now);
         Finish::new(&mut self.arena, &mut self.clients, lane, now, service, bytes)
@@ -240,13 +242,9 @@ impl Queue {
         self.under_way[class.index()] < self.lanes[class.index()].config.depth
     }
 
-    /// The class that has waited too long by most, if there is one.
-    fn aged(&self, now: Nanos) -> Option<Class> {
-        let overdue = |class: &Class| {
-            let due = self.lanes[class.index()].due()?;
-            (due <= now && self.has_room(*class)).then_some((due, *class))
-        };
-        Class::ALL[1..].iter().filter_map(overdue).min().map(|(_, class)| class)
+    /// When the class is to be served although more urgent ones wait; [`Lane::NEVER`] when nobody waits or it has no room.
+    fn due(&self, class: Class) -> Nanos {
+        if self.has_room(class) { self.lanes[class.index()].due } else { Lane::NEVER }
     }
 
     /// When the class may begin, if nothing more urgent comes: a pause after such requests have ended. `None` while one is in
@@ -263,16 +261,26 @@ impl Queue {
         Some(seen.map_or(Nanos::ZERO, |seen| seen + hold_off))
     }
 
+    /// Sends the oldest of the class that was due then.
+    #[cold]
+    fn dispatch_aged(&mut self, now: Nanos, due: Nanos) -> Poll {
+        let overdue = Class::ALL[1..].iter().find(|class| self.due(**class) == due);
+        let class = *overdue.expect("a class is due");
+        let lane = &mut self.lanes[class.index()];
+        lane.metrics.aged += 1;
+        let oldest = lane.oldest(&mut self.arena);
+        self.dispatch(now, class, oldest, true)
+    }
+
     fn dispatch(&mut self, now: Nanos, class: Class, chosen: Found, aged: bool) -> Poll {
         if self.under_way[Class::Demand.index()] == 0 {
             self.pace.handle_busy(now);
         }
-        self.under_way[..=class.index()].iter_mut().for_each(|count| *count += 1);
-        self.lanes[class.index()].take(now, &mut self.arena, chosen, &mut self.merged);
-        for member in &self.merged.members {
-            let entry = self.arena.get(*member);
-            self.clients.get_mut(entry.client).bytes += entry.range.len;
+        for (count, began) in self.under_way.iter_mut().zip(COUNTED_IN[class.index()]) {
+            *count += began;
         }
+        let lane = &mut self.lanes[class.index()];
+        lane.take(now, &mut self.arena, &mut self.clients, chosen, &mut self.merged);
         self.head = self.merged.range.end();
         let dispatch = self.services.start(&mut self.arena, class, &self.merged);
         let Dispatch { range, direction, requests, .. } = dispatch;

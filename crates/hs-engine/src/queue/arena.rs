@@ -18,8 +18,9 @@ pub(super) enum Place {
     InService,
 }
 
-/// A request.
+/// A request. Whatever is asked about it is in one line of the processor's cache.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
 pub(super) struct Entry {
     pub tag: RequestTag,
     pub range: ByteRange,
@@ -32,9 +33,26 @@ pub(super) struct Entry {
     pub class: Class,
     pub direction: Direction,
     pub place: Place,
+    /// Neighbours in the one list that it is in.
+    previous: u32,
+    next: u32,
 }
 
 impl Entry {
+    const FREE: Self = Self {
+        tag: RequestTag(0),
+        range: ByteRange::new(0, 0),
+        came: Nanos::ZERO,
+        client: 0,
+        generation: 0,
+        sequence: 0,
+        class: Class::Demand,
+        direction: Direction::Read,
+        place: Place::Free,
+        previous: NONE,
+        next: NONE,
+    };
+
     /// Whether it came earlier than `other`, which waits as well.
     pub(super) const fn came_before(&self, other: &Self) -> bool {
         (self.sequence.wrapping_sub(other.sequence) as i32) < 0
@@ -60,25 +78,19 @@ impl List {
     }
 }
 
-/// Neighbours of a request in the one list that it is in.
-#[derive(Clone, Copy, Debug)]
-struct Links {
-    previous: u32,
-    next: u32,
-}
-
-impl Links {
-    const ALONE: Self = Self { previous: NONE, next: NONE };
-}
-
-/// All requests that have not ended. The links lie apart from the rest: taking an entry out of a list touches its
-/// neighbours, and eight links share a line of the processor's cache.
-#[derive(Debug, Default)]
+/// All requests that have not ended.
+#[derive(Debug)]
 pub(super) struct Arena {
     entries: Vec<Entry>,
-    links: Vec<Links>,
-    free: Vec<u32>,
+    /// The place that was given back last, from which the others follow.
+    free: u32,
     arrived: u32,
+}
+
+impl Default for Arena {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: NONE, arrived: 0 }
+    }
 }
 
 impl Arena {
@@ -94,7 +106,10 @@ impl Arena {
     pub(super) fn insert(&mut self, now: Nanos, request: &Request, class: Class, client: u32) -> Ticket {
         let sequence = self.arrived;
         self.arrived = self.arrived.wrapping_add(1);
-        let entry = |generation| Entry {
+        let index = self.vacant();
+        let entry = &mut self.entries[index as usize];
+        let generation = entry.generation;
+        *entry = Entry {
             tag: request.tag,
             range: request.range,
             came: now,
@@ -104,25 +119,37 @@ impl Arena {
             class,
             direction: request.direction,
             place: Place::Backlog,
+            previous: NONE,
+            next: NONE,
         };
-        if let Some(index) = self.free.pop() {
-            let generation = self.get(index).generation;
-            *self.get_mut(index) = entry(generation);
-            return Ticket { index, generation };
+        Ticket { index, generation }
+    }
+
+    /// A place that nobody has, out of the list of these.
+    fn vacant(&mut self) -> u32 {
+        if self.free == NONE {
+            return self.grow();
         }
+        let index = self.free;
+        self.free = self.next(index);
+        index
+    }
+
+    /// One place more.
+    #[cold]
+    fn grow(&mut self) -> u32 {
         let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 requests wait");
         assert!(index != NONE, "fewer than 2^32 requests wait");
-        self.entries.push(entry(0));
-        self.links.push(Links::ALONE);
-        Ticket { index, generation: 0 }
+        self.entries.push(Entry::FREE);
+        index
     }
 
     /// Gives the place of a request, which is in no list, to whoever comes next.
     pub(super) fn release(&mut self, index: u32) {
-        let entry = self.get_mut(index);
+        let entry = &mut self.entries[index as usize];
         entry.place = Place::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(index);
+        entry.next = std::mem::replace(&mut self.free, index);
     }
 
     /// The entry that a ticket is for, while it waits.
@@ -132,34 +159,43 @@ impl Arena {
         (waits && entry.generation == ticket.generation).then_some(ticket.index)
     }
 
-    /// The entry behind this one in its list, or [`NONE`].
+    /// The entry behind this one in its list or chain, or [`NONE`].
     pub(super) fn next(&self, index: u32) -> u32 {
-        self.links[index as usize].next
+        self.get(index).next
+    }
+
+    /// Chains entries that are in no list, each to the next; the first of them, or [`NONE`].
+    pub(super) fn chain(&mut self, members: &[u32]) -> u32 {
+        members.iter().rev().fold(NONE, |next, member| {
+            self.get_mut(*member).next = next;
+            *member
+        })
     }
 
     /// Appends an entry, which is in no list, to one.
     pub(super) fn push(&mut self, list: &mut List, index: u32) {
         let last = std::mem::replace(&mut list.last, index);
-        self.links[index as usize] = Links { previous: last, next: NONE };
+        let entry = self.get_mut(index);
+        (entry.previous, entry.next) = (last, NONE);
         if last == NONE {
             list.first = index;
         } else {
-            self.links[last as usize].next = index;
+            self.get_mut(last).next = index;
         }
     }
 
     /// Takes an entry out of the list that it is in.
     pub(super) fn unlink(&mut self, list: &mut List, index: u32) {
-        let Links { previous, next } = self.links[index as usize];
+        let Entry { previous, next, .. } = *self.get(index);
         if previous == NONE {
             list.first = next;
         } else {
-            self.links[previous as usize].next = next;
+            self.get_mut(previous).next = next;
         }
         if next == NONE {
             list.last = previous;
         } else {
-            self.links[next as usize].previous = previous;
+            self.get_mut(next).previous = previous;
         }
     }
 }
@@ -170,6 +206,6 @@ mod tests {
 
     #[test]
     fn a_request_takes_no_more_than_a_line_of_the_processors_cache() {
-        assert!(size_of::<Entry>() + size_of::<Links>() <= 64);
+        assert!(size_of::<Entry>() == 64);
     }
 }

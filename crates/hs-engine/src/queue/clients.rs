@@ -131,8 +131,10 @@ impl Clients {
     /// The place of a key in the table, or the free one where it belongs.
     fn place(&self, key: ClientKey) -> usize {
         let mask = self.table.len() - 1;
-        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4).
-        let mut place = (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & mask;
+        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4): the highest bits of the product, in
+        // which keys that follow one another lie apart.
+        let unused_bits = self.table.len().leading_zeros() + 1;
+        let mut place = (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> unused_bits) as usize;
         while self.table[place] != NONE && self.clients[self.table[place] as usize].key != key {
             place = (place + 1) & mask;
         }

@@ -48,7 +48,7 @@ pub(super) trait Elevator: fmt::Debug + Send {
     }
 
     /// The next request. Unless it is to wait, what it answers will be dispatched.
-    fn choose(&mut self, view: View<'_>) -> Choice;
+    fn choose(&mut self, view: &View<'_>) -> Choice;
 }
 
 /// A new elevator for a class.

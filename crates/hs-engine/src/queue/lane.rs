@@ -3,6 +3,7 @@
 use hs_units::Nanos;
 
 use super::arena::{Arena, Place};
+use super::clients::Clients;
 use super::config::{ClassConfig, QueueConfig};
 use super::elevator::{self, Choice, Elevator, View};
 use super::merge::Merged;
@@ -22,14 +23,18 @@ pub(super) struct Lane {
     pub shares: Option<Shares>,
     /// Requests that were not sent to the medium yet, admitted or not.
     pub queued: u32,
-    /// When somebody began to wait, or was served last.
-    since: Nanos,
+    /// When the class must be served, however busy others are: its ageing after somebody began to wait, or was served last.
+    /// [`Lane::NEVER`] while nobody waits.
+    pub due: Nanos,
     /// When a request of the class came or ended last.
     pub seen: Option<Nanos>,
     pub metrics: ClassMetrics,
 }
 
 impl Lane {
+    /// Later than any time.
+    pub(super) const NEVER: Nanos = Nanos(u64::MAX);
+
     pub(super) fn new(config: &QueueConfig, class: Class) -> Self {
         let elevator = elevator::new(config, class);
         let shares = config.fairness.filter(|_| !elevator.shares()).map(Shares::new);
@@ -39,7 +44,7 @@ impl Lane {
             elevator,
             shares,
             queued: 0,
-            since: Nanos::ZERO,
+            due: Self::NEVER,
             seen: None,
             metrics: ClassMetrics::default(),
         }
@@ -49,15 +54,10 @@ impl Lane {
         self.queued == 0
     }
 
-    /// When the class must be served, however busy others are; `None` while nobody waits.
-    pub(super) fn due(&self) -> Option<Nanos> {
-        (!self.is_empty()).then(|| self.since + self.config.ageing)
-    }
-
     /// Takes in a request that is in no list.
     pub(super) fn insert(&mut self, now: Nanos, arena: &mut Arena, index: u32) {
         if self.is_empty() {
-            self.since = now;
+            self.due = now + self.config.ageing;
         }
         self.queued += 1;
         self.seen = Some(now);
@@ -70,6 +70,9 @@ impl Lane {
     /// Takes out a request that was not sent to the medium.
     pub(super) fn remove(&mut self, arena: &mut Arena, index: u32) {
         self.queued -= 1;
+        if self.is_empty() {
+            self.due = Self::NEVER;
+        }
         let place = arena.get(index).place;
         if place == Place::Waiting {
             self.waiting.remove(arena, index);
@@ -82,7 +85,7 @@ impl Lane {
     /// The elevator's choice, of a class that is not empty.
     pub(super) fn choose(&mut self, now: Nanos, arena: &mut Arena, head: u64, pace: Nanos) -> Choice {
         self.admit(arena);
-        self.elevator.choose(View { now, waiting: &self.waiting, arena, head, pace })
+        self.elevator.choose(&View { now, waiting: &self.waiting, arena, head, pace })
     }
 
     /// Whoever was admitted first, of a class that is not empty.
@@ -92,7 +95,14 @@ impl Lane {
     }
 
     /// Takes the chosen request and its neighbours out to be served.
-    pub(super) fn take(&mut self, now: Nanos, arena: &mut Arena, chosen: Found, merged: &mut Merged) {
+    pub(super) fn take(
+        &mut self,
+        now: Nanos,
+        arena: &mut Arena,
+        clients: &mut Clients,
+        chosen: Found,
+        merged: &mut Merged,
+    ) {
         merged.gather(&self.waiting, arena, chosen, self.config.merge_bytes);
         self.waiting.remove_run(arena, merged.lowest, &merged.members);
         for member in &merged.members {
@@ -101,6 +111,7 @@ impl Lane {
             let waited = now.saturating_sub(entry.came);
             self.metrics.waited += waited;
             self.metrics.longest_wait = self.metrics.longest_wait.max(waited);
+            clients.get_mut(entry.client).bytes += entry.range.len;
             if let Some(shares) = &mut self.shares {
                 shares.handle_dispatched(entry);
             }
@@ -110,7 +121,7 @@ impl Lane {
         self.metrics.requests += u64::from(members);
         self.metrics.dispatches += 1;
         self.metrics.bytes += merged.range.len;
-        self.since = now;
+        self.due = if self.is_empty() { Self::NEVER } else { now + self.config.ageing };
     }
 
     fn admit(&mut self, arena: &mut Arena) {

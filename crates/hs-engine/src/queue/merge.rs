@@ -26,47 +26,47 @@ impl Merged {
     /// as all is not more than `limit_bytes`. Writes have to touch exactly; reads may overlap or be the same.
     pub(super) fn gather(&mut self, waiting: &Waiting, arena: &Arena, found: Found, limit_bytes: u64) {
         let chosen = arena.get(found.index);
-        self.range = chosen.range;
+        let mut range = chosen.range;
         self.members.clear();
         self.members.push(found.index);
-        self.lowest = waiting.cursor(found, chosen);
-        if limit_bytes <= self.range.len {
-            return;
-        }
         let peers = waiting.peers(chosen);
-        let mut cursor = self.lowest;
-        while let Some(next) = peers.next(cursor) {
-            // The offset is at hand, the rest of the neighbour is somewhere in memory.
-            let (offset, index) = peers.get(next);
-            let near = offset <= self.range.end();
-            if !near || !self.take(arena.get(index), index, chosen.direction, limit_bytes) {
-                break;
+        self.lowest = found.cursor(peers, chosen);
+        if range.len < limit_bytes {
+            let mut cursor = self.lowest;
+            while let Some(next) = peers.next(cursor) {
+                // The offset is at hand, the rest of the neighbour is somewhere in memory.
+                if next.offset > range.end() {
+                    break;
+                }
+                let entry = arena.get(next.index);
+                let Some(joined) = join(range, entry, chosen.direction, limit_bytes) else { break };
+                range = joined;
+                self.members.push(next.index);
+                cursor = next.at;
             }
-            cursor = next;
-        }
-        while let Some(next) = peers.previous(self.lowest) {
-            let (offset, index) = peers.get(next);
-            let near = self.range.offset - offset <= waiting.longest_bytes();
-            if !near || !self.take(arena.get(index), index, chosen.direction, limit_bytes) {
-                break;
+            while let Some(next) = peers.previous(self.lowest) {
+                if range.offset - next.offset > waiting.longest_bytes() {
+                    break;
+                }
+                let entry = arena.get(next.index);
+                let Some(joined) = join(range, entry, chosen.direction, limit_bytes) else { break };
+                range = joined;
+                self.members.push(next.index);
+                self.lowest = next.at;
             }
-            self.lowest = next;
         }
+        self.range = range;
     }
+}
 
-    fn take(&mut self, entry: &Entry, index: u32, direction: Direction, limit_bytes: u64) -> bool {
-        let (mine, other) = (self.range, entry.range);
-        let touches = match direction {
-            Direction::Read => other.offset <= mine.end() && mine.offset <= other.end(),
-            Direction::Write => other.offset == mine.end() || mine.offset == other.end(),
-        };
-        let offset = mine.offset.min(other.offset);
-        let len = mine.end().max(other.end()) - offset;
-        if entry.direction != direction || !touches || len > limit_bytes {
-            return false;
-        }
-        self.range = ByteRange::new(offset, len);
-        self.members.push(index);
-        true
-    }
+/// A range and one more request of the same direction, if they touch and are not more than `limit_bytes` together.
+fn join(mine: ByteRange, entry: &Entry, direction: Direction, limit_bytes: u64) -> Option<ByteRange> {
+    let other = entry.range;
+    let touches = match direction {
+        Direction::Read => other.offset <= mine.end() && mine.offset <= other.end(),
+        Direction::Write => other.offset == mine.end() || mine.offset == other.end(),
+    };
+    let offset = mine.offset.min(other.offset);
+    let len = mine.end().max(other.end()) - offset;
+    (entry.direction == direction && touches && len <= limit_bytes).then(|| ByteRange::new(offset, len))
 }

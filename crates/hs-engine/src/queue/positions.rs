@@ -5,6 +5,8 @@
 //! step is one binary search in it, one in a block, and a move of a few hundred bytes. Nothing is allocated once the
 //! queue has been as long before.
 
+use std::num::NonZeroU32;
+
 /// Requests in a block, which is then 512 bytes.
 const BLOCK_LEN: usize = 32;
 
@@ -30,13 +32,18 @@ impl Block {
     }
 
     fn insert(&mut self, slot: usize, position: Position) {
-        self.positions.copy_within(slot..self.len, slot + 1);
+        // Often it is the last one: a call for nothing costs more than the question.
+        if slot < self.len {
+            self.positions.copy_within(slot..self.len, slot + 1);
+        }
         self.positions[slot] = position;
         self.len += 1;
     }
 
     fn remove(&mut self, slot: usize, count: usize) {
-        self.positions.copy_within(slot + count..self.len, slot);
+        if slot + count < self.len {
+            self.positions.copy_within(slot + count..self.len, slot);
+        }
         self.len -= count;
     }
 
@@ -50,78 +57,102 @@ impl Block {
 
 /// Where a request stands. Void after any change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cursor {
-    row: usize,
-    slot: usize,
-}
+pub(super) struct Cursor(NonZeroU32);
 
 impl Cursor {
-    pub(super) const START: Self = Self { row: 0, slot: 0 };
+    pub(super) const START: Self = Self(NonZeroU32::MIN);
+
+    /// One number, so that what an elevator has found is handed over in a register.
+    const fn new(row: usize, slot: usize) -> Self {
+        Self(NonZeroU32::MIN.saturating_add((row * BLOCK_LEN + slot) as u32))
+    }
+
+    const fn row(self) -> usize {
+        (self.0.get() - 1) as usize / BLOCK_LEN
+    }
+
+    const fn slot(self) -> usize {
+        (self.0.get() - 1) as usize % BLOCK_LEN
+    }
+}
+
+/// A request in order of position.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Spot {
+    pub offset: u64,
+    /// Place in the arena.
+    pub index: u32,
+    pub at: Cursor,
 }
 
 /// Requests by offset; those with the same one in the order in which they came.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Positions {
     /// Lowest offset of each block, ascending.
     lows: Vec<u64>,
-    /// Which block it is; as long as `lows`.
+    /// Which block it is; as long as `lows`. There is always one, which may be empty when it is the only one.
     order: Vec<u32>,
     blocks: Vec<Block>,
     free: Vec<u32>,
+    len: u32,
+}
+
+impl Default for Positions {
+    fn default() -> Self {
+        Self { lows: vec![0], order: vec![0], blocks: vec![Block::EMPTY], free: Vec::new(), len: 0 }
+    }
 }
 
 impl Positions {
     /// Whether nobody waits.
-    pub(super) fn is_empty(&self) -> bool {
-        self.order.is_empty()
-    }
-
-    /// The offset at a place, and whose it is.
-    pub(super) fn get(&self, cursor: Cursor) -> (u64, u32) {
-        let position = self.block(cursor.row).positions[cursor.slot];
-        (position.offset, position.index)
+    pub(super) const fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The first of the lowest offset that is not below this one.
-    pub(super) fn at_or_above(&self, offset: u64) -> Option<Cursor> {
+    #[inline]
+    pub(super) fn at_or_above(&self, offset: u64) -> Option<Spot> {
         if self.is_empty() {
             return None;
         }
         let row = self.lows.partition_point(|low| *low < offset).saturating_sub(1);
         let slot = self.block(row).positions().partition_point(|present| present.offset < offset);
-        self.normal(Cursor { row, slot })
+        self.spot(row, slot)
+    }
+
+    /// The lowest one.
+    pub(super) fn first(&self) -> Option<Spot> {
+        if self.is_empty() { None } else { self.spot(0, 0) }
     }
 
     /// Where the request at `index` of the arena stands.
     pub(super) fn find(&self, offset: u64, index: u32) -> Option<Cursor> {
-        let mut cursor = self.at_or_above(offset)?;
-        while self.get(cursor) != (offset, index) {
-            cursor = self.next(cursor)?;
+        let mut spot = self.at_or_above(offset)?;
+        while (spot.offset, spot.index) != (offset, index) {
+            spot = self.next(spot.at)?;
         }
-        Some(cursor)
+        Some(spot.at)
     }
 
     /// The next one above.
-    pub(super) fn next(&self, cursor: Cursor) -> Option<Cursor> {
-        self.normal(Cursor { slot: cursor.slot + 1, ..cursor })
+    #[inline]
+    pub(super) fn next(&self, cursor: Cursor) -> Option<Spot> {
+        self.spot(cursor.row(), cursor.slot() + 1)
     }
 
     /// The next one below.
-    pub(super) fn previous(&self, cursor: Cursor) -> Option<Cursor> {
-        if cursor.slot > 0 {
-            return Some(Cursor { slot: cursor.slot - 1, ..cursor });
+    #[inline]
+    pub(super) fn previous(&self, cursor: Cursor) -> Option<Spot> {
+        if let Some(slot) = cursor.slot().checked_sub(1) {
+            return self.spot(cursor.row(), slot);
         }
-        let row = cursor.row.checked_sub(1)?;
-        Some(Cursor { row, slot: self.block(row).len - 1 })
+        let row = cursor.row().checked_sub(1)?;
+        self.spot(row, self.block(row).len - 1)
     }
 
     /// Takes a request in.
     pub(super) fn insert(&mut self, offset: u64, index: u32) {
-        if self.is_empty() {
-            let block = self.new_block();
-            self.lows.push(offset);
-            self.order.push(block);
-        }
+        self.len += 1;
         let mut row = self.last_row_of(offset);
         if self.block(row).len == BLOCK_LEN {
             self.split(row);
@@ -137,14 +168,15 @@ impl Positions {
 
     /// Takes out as many requests, one after another, from a place on.
     pub(super) fn remove(&mut self, from: Cursor, mut count: usize) {
-        let Cursor { mut row, mut slot } = from;
+        let (mut row, mut slot) = (from.row(), from.slot());
+        self.len -= count as u32;
         while count > 0 {
             let block = self.block_mut(row);
             let here = count.min(block.len - slot);
             block.remove(slot, here);
             count -= here;
             let (left, lowest) = (block.len, block.positions[0].offset);
-            if left == 0 {
+            if left == 0 && self.order.len() > 1 {
                 self.drop_row(row);
                 continue;
             }
@@ -154,8 +186,8 @@ impl Positions {
             row += 1;
             slot = 0;
         }
-        if from.row < self.order.len() {
-            self.join(from.row);
+        if from.row() < self.order.len() {
+            self.join(from.row());
         }
     }
 
@@ -172,13 +204,23 @@ impl Positions {
         self.lows.partition_point(|low| *low <= offset).saturating_sub(1)
     }
 
-    /// A place after the last one of a row is the first of the next one.
-    fn normal(&self, cursor: Cursor) -> Option<Cursor> {
-        if cursor.slot < self.block(cursor.row).len {
-            return Some(cursor);
+    /// Who stands there; a place after the last one of a row is the first of the next one.
+    #[inline]
+    fn spot(&self, row: usize, slot: usize) -> Option<Spot> {
+        let block = self.block(row);
+        if slot < block.len {
+            let Position { offset, index } = block.positions[slot];
+            return Some(Spot { offset, index, at: Cursor::new(row, slot) });
         }
-        let row = cursor.row + 1;
-        (row < self.order.len()).then_some(Cursor { row, slot: 0 })
+        self.first_of(row + 1)
+    }
+
+    /// Who stands first in a row, if there is one.
+    #[cold]
+    fn first_of(&self, row: usize) -> Option<Spot> {
+        let block = &self.blocks[*self.order.get(row)? as usize];
+        let Position { offset, index } = block.positions[0];
+        Some(Spot { offset, index, at: Cursor::new(row, 0) })
     }
 
     fn new_block(&mut self) -> u32 {
@@ -249,20 +291,20 @@ mod tests {
                 }
                 let found = positions.at_or_above(offset);
                 let mut range = model.range((offset, 0)..);
-                let get = |at: Option<Cursor>| at.map(|at| positions.get(at));
+                let get = |spot: Option<Spot>| spot.map(|spot| (spot.offset, spot.index));
                 assert_eq!(get(found), range.next().copied(), "seed {seed}, step {step}");
-                if let Some(at) = found {
+                if let Some(Spot { at, .. }) = found {
                     assert_eq!(get(positions.next(at)), range.next().copied(), "seed {seed}, step {step}");
-                    let before = model.range(..positions.get(at)).next_back().copied();
+                    let before = model.range(..get(found).unwrap()).next_back().copied();
                     assert_eq!(get(positions.previous(at)), before, "seed {seed}, step {step}");
                 }
             }
-            let mut cursor = positions.at_or_above(0);
+            let mut spot = positions.at_or_above(0);
             for key in &model {
-                assert_eq!(cursor.map(|at| positions.get(at)), Some(*key));
-                cursor = cursor.and_then(|at| positions.next(at));
+                assert_eq!(spot.map(|spot| (spot.offset, spot.index)), Some(*key));
+                spot = positions.next(spot.unwrap().at);
             }
-            assert_eq!(cursor, None);
+            assert_eq!(spot, None);
         }
     }
 }

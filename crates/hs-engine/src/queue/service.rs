@@ -2,7 +2,7 @@
 
 use hs_units::{ByteRange, Nanos};
 
-use super::arena::{Arena, List, NONE};
+use super::arena::{Arena, NONE};
 use super::clients::Clients;
 use super::lane::Lane;
 use super::merge::Merged;
@@ -15,7 +15,8 @@ pub(super) struct Service {
     pub class: Class,
     /// How many of those that waited it holds.
     pub requests: u32,
-    members: List,
+    /// Where their chain through the arena begins.
+    first: u32,
     generation: u32,
     live: bool,
 }
@@ -30,22 +31,19 @@ pub(super) struct Services {
 impl Services {
     /// Begins what was gathered; its members are in no list.
     pub(super) fn start(&mut self, arena: &mut Arena, class: Class, merged: &Merged) -> Dispatch {
-        let mut members = List::default();
-        for member in &merged.members {
-            arena.push(&mut members, *member);
-        }
+        let first = arena.chain(&merged.members);
         let requests = merged.members.len() as u32;
         let index = self.free.pop().unwrap_or_else(|| {
-            let empty = Service { range: merged.range, class, requests, members, generation: 0, live: false };
+            let empty = Service { range: merged.range, class, requests, first, generation: 0, live: false };
             self.services.push(empty);
             (self.services.len() - 1) as u32
         });
         let service = &mut self.services[index as usize];
-        *service = Service { range: merged.range, class, requests, members, live: true, ..*service };
+        *service = Service { range: merged.range, class, requests, first, live: true, ..*service };
         Dispatch {
             id: DispatchId { index, generation: service.generation },
             range: merged.range,
-            direction: arena.get(members.first).direction,
+            direction: arena.get(first).direction,
             class,
             requests,
         }
@@ -66,7 +64,7 @@ impl Services {
     pub(super) fn members(&self, arena: &Arena, id: DispatchId) -> impl Iterator<Item = u32> {
         let service = self.services.get(id.index as usize);
         let service = service.filter(|service| service.live && service.generation == id.generation);
-        let mut next = service.map_or(NONE, |service| service.members.first);
+        let mut next = service.map_or(NONE, |service| service.first);
         std::iter::from_fn(move || {
             let index = (next != NONE).then_some(next)?;
             next = arena.next(index);
@@ -82,7 +80,8 @@ pub struct Finish<'a> {
     clients: &'a mut Clients,
     lane: &'a mut Lane,
     now: Nanos,
-    members: List,
+    /// The next one, or [`NONE`].
+    next: u32,
     end: u64,
 }
 
@@ -96,27 +95,38 @@ impl<'a> Finish<'a> {
         bytes: u64,
     ) -> Self {
         let end = service.range.offset.saturating_add(bytes);
-        Self { arena, clients, lane, now, members: service.members, end }
+        Self { arena, clients, lane, now, next: service.first, end }
+    }
+}
+
+impl Finish<'_> {
+    /// Ends a request; there is one.
+    fn end(&mut self, index: u32) -> Finished {
+        self.next = self.arena.next(index);
+        let entry = self.arena.get(index);
+        let (client, finished) =
+            (entry.client, Finished { tag: entry.tag, complete: entry.range.end() <= self.end });
+        self.clients.get_mut(client).handle_ended(self.now);
+        if let Some(shares) = &mut self.lane.shares {
+            shares.handle_ended(client);
+        }
+        self.arena.release(index);
+        finished
     }
 }
 
 impl Iterator for Finish<'_> {
     type Item = Finished;
 
+    // Nearly every dispatch holds one request: whoever asks for a second one finds out without a call.
+    #[inline]
     fn next(&mut self) -> Option<Finished> {
-        let index = (!self.members.is_empty()).then_some(self.members.first)?;
-        self.arena.unlink(&mut self.members, index);
-        let entry = *self.arena.get(index);
-        self.clients.get_mut(entry.client).handle_ended(self.now);
-        if let Some(shares) = &mut self.lane.shares {
-            shares.handle_ended(entry.client);
-        }
-        self.arena.release(index);
-        Some(Finished { tag: entry.tag, complete: entry.range.end() <= self.end })
+        (self.next != NONE).then(|| self.end(self.next))
     }
 }
 
 impl Drop for Finish<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.by_ref().for_each(drop);
     }

@@ -30,10 +30,13 @@ struct Account {
 pub(super) struct Shares {
     config: FairnessConfig,
     accounts: Vec<Account>,
-    /// Clients with requests that have not ended, by what they were served.
+    /// Clients with requests that have not ended, by what they had been served when they were looked at last: of the
+    /// first one that is all, of the others it may be less. Service only grows, so the first one is who was served least.
     active: Heap,
     /// How far each of these may be served ahead of the one that was served least.
     allowance: u64,
+    /// For how many clients that was divided out.
+    allowed: u64,
     /// Clients with requests that are not admitted, by what is.
     held_back: Heap,
     /// What the least served active client has had; never goes back.
@@ -47,6 +50,7 @@ impl Shares {
             accounts: Vec::new(),
             active: Heap::default(),
             allowance: 0,
+            allowed: 0,
             held_back: Heap::default(),
             virtual_time: 0,
         };
@@ -69,18 +73,22 @@ impl Shares {
 
     /// Takes a request in; true when it is admitted at once, else it is in the backlog.
     pub(super) fn handle_request(&mut self, arena: &mut Arena, index: u32) -> bool {
-        let entry = *arena.get(index);
-        self.begin(entry.client);
+        let entry = arena.get_mut(index);
+        let client = entry.client;
+        self.begin(client);
         let limit = self.limit();
-        let cost = self.cost(&entry);
-        let account = &mut self.accounts[entry.client as usize];
-        if account.backlog.is_empty() && account.admitted <= limit {
+        let cost = self.cost(entry);
+        let account = &mut self.accounts[client as usize];
+        let is_first = account.backlog.is_empty();
+        if is_first && account.admitted <= limit {
             account.admitted += cost;
             return true;
         }
-        arena.get_mut(index).place = Place::Backlog;
+        entry.place = Place::Backlog;
         arena.push(&mut account.backlog, index);
-        self.held_back.set(entry.client, account.admitted);
+        if is_first {
+            self.held_back.set(client, account.admitted);
+        }
         false
     }
 
@@ -103,9 +111,7 @@ impl Shares {
     /// An admitted request is sent to the medium.
     pub(super) fn handle_dispatched(&mut self, entry: &Entry) {
         let cost = self.cost(entry);
-        let account = &mut self.accounts[entry.client as usize];
-        account.served += cost;
-        self.active.set(entry.client, account.served);
+        self.accounts[entry.client as usize].served += cost;
         self.advance();
     }
 
@@ -161,8 +167,11 @@ impl Shares {
 
     /// Clients have become active, or ceased to be: a division that every request would do otherwise.
     fn allow(&mut self) {
-        let each = self.config.together_bytes / self.active.len().max(1) as u64;
-        self.allowance = each.max(self.config.lead_bytes);
+        let clients = self.active.len().max(1) as u64;
+        if clients != self.allowed {
+            self.allowed = clients;
+            self.allowance = (self.config.together_bytes / clients).max(self.config.lead_bytes);
+        }
     }
 
     fn cost(&self, entry: &Entry) -> u64 {
@@ -178,9 +187,15 @@ impl Shares {
         }
     }
 
+    /// Finds who was served least, and goes on to what that is.
     fn advance(&mut self) {
-        if let Some((least, _)) = self.active.first() {
-            self.virtual_time = self.virtual_time.max(least);
+        while let Some((seen, client)) = self.active.first() {
+            let served = self.accounts[client as usize].served;
+            if served == seen {
+                self.virtual_time = self.virtual_time.max(served);
+                break;
+            }
+            self.active.set(client, served);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The requests of one class that an elevator chooses from: in order of arrival and in order of position.
 
 use super::arena::{Arena, Entry, List, NONE, Place};
-use super::positions::{Cursor, Positions};
+use super::positions::{Cursor, Positions, Spot};
 use super::request::Direction;
 
 /// Which requests are sorted by position among themselves.
@@ -25,6 +25,17 @@ pub(super) struct Found {
 impl Found {
     const fn somewhere(index: u32) -> Self {
         Self { index, at: None }
+    }
+
+    const fn at(spot: Spot) -> Self {
+        Self { index: spot.index, at: Some(spot.at) }
+    }
+
+    /// Where it stands among its peers.
+    pub(super) fn cursor(self, peers: &Positions, entry: &Entry) -> Cursor {
+        self.at.unwrap_or_else(|| {
+            peers.find(entry.range.offset, self.index).expect("a request that waits has a position")
+        })
     }
 }
 
@@ -73,17 +84,18 @@ impl Waiting {
     }
 
     pub(super) fn remove(&mut self, arena: &mut Arena, index: u32) {
-        let cursor = self.cursor(Found::somewhere(index), arena.get(index));
+        let entry = arena.get(index);
+        let cursor = Found::somewhere(index).cursor(self.peers(entry), entry);
         self.remove_run(arena, cursor, &[index]);
     }
 
-    /// Takes out `members`, at least one, which stand one after another from a place on.
+    /// Takes out `members`, at least one, all of one direction, which stand one after another from a place on.
     pub(super) fn remove_run(&mut self, arena: &mut Arena, from: Cursor, members: &[u32]) {
+        let first = arena.get(members[0]);
+        let (group, arrivals) = (self.group(first), &mut self.arrivals[first.direction.index()]);
         for member in members {
-            let direction = arena.get(*member).direction;
-            arena.unlink(&mut self.arrivals[direction.index()], *member);
+            arena.unlink(arrivals, *member);
         }
-        let group = self.group(arena.get(members[0]));
         self.positions[group].remove(from, members.len());
         self.count -= members.len() as u32;
     }
@@ -107,23 +119,18 @@ impl Waiting {
 
     /// The lowest position of a group at or above `offset`.
     pub(super) fn at_or_above(&self, group: usize, offset: u64) -> Option<Found> {
-        let positions = self.positions.get(group)?;
-        let at = positions.at_or_above(offset)?;
-        Some(Found { index: positions.get(at).1, at: Some(at) })
+        self.positions.get(group)?.at_or_above(offset).map(Found::at)
+    }
+
+    /// The lowest position of a group.
+    pub(super) fn lowest(&self, group: usize) -> Option<Found> {
+        self.positions.get(group)?.first().map(Found::at)
     }
 
     /// The first group from this one on in which somebody waits.
     pub(super) fn group_from(&self, group: usize) -> Option<usize> {
         let waits = self.positions.get(group..)?.iter().position(|positions| !positions.is_empty());
         waits.map(|further| group + further)
-    }
-
-    /// Where a request stands in its group.
-    pub(super) fn cursor(&self, found: Found, entry: &Entry) -> Cursor {
-        found.at.unwrap_or_else(|| {
-            let positions = &self.positions[self.group(entry)];
-            positions.find(entry.range.offset, found.index).expect("a request that waits has a position")
-        })
     }
 
     /// Those with which a request can be merged.

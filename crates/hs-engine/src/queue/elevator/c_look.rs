@@ -15,9 +15,9 @@ impl Elevator for CLook {
         Grouping::Together
     }
 
-    fn choose(&mut self, view: View<'_>) -> Choice {
+    fn choose(&mut self, view: &View<'_>) -> Choice {
         let ahead = view.waiting.at_or_above(0, view.head);
-        let next = ahead.or_else(|| view.waiting.at_or_above(0, 0));
+        let next = ahead.or_else(|| view.waiting.lowest(0));
         Choice::Request(next.expect("an elevator is asked when somebody waits"))
     }
 }

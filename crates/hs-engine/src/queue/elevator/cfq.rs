@@ -33,14 +33,13 @@ impl Cfq {
     }
 
     /// The client's next request above the head, else its lowest.
-    fn of_client(view: View<'_>, client: u32) -> Option<Found> {
-        view.waiting
-            .at_or_above(client as usize, view.head)
-            .or_else(|| view.waiting.at_or_above(client as usize, 0))
+    fn of_client(view: &View<'_>, client: u32) -> Option<Found> {
+        let ahead = view.waiting.at_or_above(client as usize, view.head);
+        ahead.or_else(|| view.waiting.lowest(client as usize))
     }
 
     /// The next client, round and round by number.
-    fn next_client(&self, view: View<'_>) -> u32 {
+    fn next_client(&self, view: &View<'_>) -> u32 {
         let after = self.turn.map_or(0, |turn| turn.client as usize + 1);
         let next = view.waiting.group_from(after).or_else(|| view.waiting.group_from(0));
         next.expect("an elevator is asked when somebody waits") as u32
@@ -56,7 +55,7 @@ impl Elevator for Cfq {
         true
     }
 
-    fn choose(&mut self, view: View<'_>) -> Choice {
+    fn choose(&mut self, view: &View<'_>) -> Choice {
         if let Some(turn) = self.turn.as_mut().filter(|turn| view.now < turn.ends) {
             if let Some(request) = Self::of_client(view, turn.client) {
                 turn.patience = None;

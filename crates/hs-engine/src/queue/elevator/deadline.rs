@@ -38,12 +38,12 @@ impl Deadline {
         }
     }
 
-    fn ahead(&self, view: View<'_>, direction: Direction) -> Option<Found> {
+    fn ahead(&self, view: &View<'_>, direction: Direction) -> Option<Found> {
         view.waiting.at_or_above(direction.index(), self.position[direction.index()])
     }
 
     /// The direction of the next batch.
-    fn turn(&mut self, view: View<'_>) -> Direction {
+    fn turn(&mut self, view: &View<'_>) -> Direction {
         let reads = view.waiting.oldest_of(Direction::Read).is_some();
         let writes = view.waiting.oldest_of(Direction::Write).is_some();
         if reads && (!writes || self.passed_over < WRITES_STARVED) {
@@ -60,7 +60,7 @@ impl Elevator for Deadline {
         Grouping::ByDirection
     }
 
-    fn choose(&mut self, view: View<'_>) -> Choice {
+    fn choose(&mut self, view: &View<'_>) -> Choice {
         let within_batch = if self.left > 0 { self.ahead(view, self.direction) } else { None };
         let next = within_batch.unwrap_or_else(|| {
             self.direction = self.turn(view);

@@ -64,7 +64,7 @@ struct Anticipation {
 
 impl Anticipation {
     /// A request that begins at `offset` is served; `went_on` says that it begins where the one before ended.
-    fn handle_served(&mut self, view: View<'_>, offset: u64, went_on: bool) {
+    fn handle_served(&mut self, view: &View<'_>, offset: u64, went_on: bool) {
         self.served += 1;
         if let Some(turn) = self.turn.as_mut().filter(|_| went_on) {
             turn.patience = None;
@@ -126,7 +126,7 @@ impl Headstart {
     }
 
     /// The oldest request of a direction that has waited beyond its deadline; reads first.
-    fn expired(&self, view: View<'_>) -> Option<Found> {
+    fn expired(&self, view: &View<'_>) -> Option<Found> {
         let two_sweeps = Nanos(view.pace.0.saturating_mul(2 * u64::from(view.waiting.len())));
         [Direction::Read, Direction::Write].into_iter().find_map(|direction| {
             let oldest = view.waiting.oldest_of(direction)?;
@@ -136,7 +136,7 @@ impl Headstart {
     }
 
     /// The end of the requests that lie one behind the other from this one on.
-    fn behind(view: View<'_>, first: Found) -> u64 {
+    fn behind(view: &View<'_>, first: Found) -> u64 {
         let mut end = view.arena.get(first.index).range.end();
         while let Some(next) = view.waiting.at_or_above(Direction::Read.index(), end) {
             let range = view.arena.get(next.index).range;
@@ -151,7 +151,7 @@ impl Headstart {
     /// The next request, whoever is expected.
     ///
     /// `ahead` is the first read at or above the head, if there is one.
-    fn next(&mut self, view: View<'_>, ahead: Option<Found>) -> Found {
+    fn next(&mut self, view: &View<'_>, ahead: Option<Found>) -> Found {
         if self.left == 0 {
             self.left = self.batch;
             if let Some(expired) = self.expired(view) {
@@ -159,18 +159,17 @@ impl Headstart {
             }
         }
         self.left -= 1;
-        let read = self.in_order(view, Direction::Read, ahead);
-        let next = read.or_else(|| {
-            let ahead = view.waiting.at_or_above(Direction::Write.index(), view.head);
-            self.in_order(view, Direction::Write, ahead)
-        });
-        next.expect("an elevator is asked when somebody waits")
+        if let Some(read) = self.in_order(view, Direction::Read, ahead) {
+            return read;
+        }
+        let ahead = view.waiting.at_or_above(Direction::Write.index(), view.head);
+        self.in_order(view, Direction::Write, ahead).expect("an elevator is asked when somebody waits")
     }
 
     /// The next one of a direction, of which `ahead` is the first at or above the head.
-    fn in_order(&self, view: View<'_>, direction: Direction, ahead: Option<Found>) -> Option<Found> {
+    fn in_order(&self, view: &View<'_>, direction: Direction, ahead: Option<Found>) -> Option<Found> {
         if self.sweeps {
-            return ahead.or_else(|| view.waiting.at_or_above(direction.index(), 0));
+            return if ahead.is_some() { ahead } else { view.waiting.lowest(direction.index()) };
         }
         let oldest = view.waiting.oldest_of(direction)?;
         let contiguous = ahead.filter(|ahead| view.arena.get(ahead.index).range.offset == view.head);
@@ -183,7 +182,7 @@ impl Elevator for Headstart {
         Grouping::ByDirection
     }
 
-    fn choose(&mut self, view: View<'_>) -> Choice {
+    fn choose(&mut self, view: &View<'_>) -> Choice {
         let mut ahead = view.waiting.at_or_above(Direction::Read.index(), view.head);
         // Where the sweep goes on: behind a stream that has had its slice.
         let mut past = view.head;
@@ -210,7 +209,7 @@ impl Elevator for Headstart {
                 }
             }
         }
-        let next = self.next(View { head: past, ..view }, ahead);
+        let next = self.next(&View { head: past, ..*view }, ahead);
         if let Some(anticipation) = &mut self.anticipation {
             let entry = view.arena.get(next.index);
             if entry.direction == Direction::Read {

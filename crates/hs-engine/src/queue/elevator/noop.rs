@@ -13,7 +13,7 @@ impl Elevator for Noop {
         Grouping::Together
     }
 
-    fn choose(&mut self, view: View<'_>) -> Choice {
+    fn choose(&mut self, view: &View<'_>) -> Choice {
         Choice::Request(view.waiting.oldest(view.arena).expect("an elevator is asked when somebody waits"))
     }
 }
