@@ -160,7 +160,7 @@ impl Queue {
             return Poll::Idle;
         }
         let mut then = Class::ALL[1..].iter().fold(Lane::NEVER, |first, class| first.min(self.due(*class)));
-        if then <= now {
+        if then <= now && then != Lane::NEVER {
             return self.dispatch_aged(now, then);
         }
         for class in Class::ALL {

@@ -69,6 +69,12 @@ fn what_is_withdrawn_is_not_served_and_its_ticket_is_void() {
     assert_eq!(dispatched(&mut queue, Nanos(1)).unwrap().class, Class::Demand);
 }
 
+#[test]
+fn at_the_end_of_time_nobody_is_overdue_who_does_not_wait() {
+    let mut queue = Queue::new(serial());
+    assert_eq!(queue.poll(Nanos(u64::MAX)), Poll::Idle);
+}
+
 /// One reader of one block after another thinks for a millisecond between two, while somebody else waits far away.
 #[test]
 fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
