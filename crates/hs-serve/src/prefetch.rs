@@ -171,7 +171,8 @@ impl Driver {
         }
     }
 
-    /// Whether a use of what has come would tell the engine anything that it does not know: cheap, unlike [`HotPolicy::used`].
+    /// Whether a use of what has come would tell the engine anything that it does not know: cheap, unlike
+    /// [`used`](hs_image::HotPolicy::used).
     #[must_use]
     pub(crate) fn asks_for_use(&self) -> bool {
         self.asks_for_use.load(Relaxed)
