@@ -2,7 +2,8 @@
 //!
 //! Whoever waits drives all connections meanwhile, and there is no thread besides: a stream's bytes go from its connection to who
 //! takes them without a switch between threads, which cost as much as receiving them. While nobody waits, nothing moves but what the
-//! kernel does: a connection that its server has closed is found to be so by who asks next, and takes another.
+//! kernel does: a connection that its server has closed is found to be so by who asks next, and takes another. Who asks at once after the
+//! end of an answer may open one more connection than he needs, when the first is not seen to be free yet.
 //!
 //! HTTP/1.1 only: demand is to overtake the prefetch, and a connection of its own is how it does. (With HTTP/2 all requests of a host
 //! share one connection, its window, and every lost packet.)
