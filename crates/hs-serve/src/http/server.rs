@@ -24,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::answer::{Answer, Content, HttpFile, answer, encoded};
 use super::body::{self, Counted, FileBody, Never};
+use super::buffers::{Buffers, Connection, Sending};
 use super::turns::{Rates, Turns};
 use crate::ServeError;
 use crate::nbd::NbdTls;
@@ -116,6 +117,7 @@ struct Shared {
     counts: Vec<Counts>,
     answering: Mutex<HashMap<IpAddr, usize>>,
     turns: Arc<Turns>,
+    buffers: Arc<Buffers>,
 }
 
 #[derive(Default)]
@@ -183,6 +185,7 @@ impl HttpServer {
         let shared = Arc::new(Shared {
             files,
             turns: Turns::new(options.rates),
+            buffers: Buffers::new(),
             options,
             connections: AtomicU64::new(0),
             counts,
@@ -250,6 +253,9 @@ async fn serve(
     let room = Arc::new(Semaphore::new(shared.options.most_connections));
     let graceful = Arc::new(GracefulShutdown::new());
     tokio::spawn(Arc::clone(&shared.turns).give());
+    if shared.options.rates.together.is_none() {
+        tokio::spawn(Arc::clone(&shared.buffers).keep());
+    }
     let accepting: Vec<_> = listeners
         .into_iter()
         .map(|listener| {
@@ -309,8 +315,9 @@ async fn converse(
     builder.http1().timer(TokioTimer::new()).header_read_timeout(patience);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(64).keep_alive_interval(patience);
     let tls = shared.options.tls.clone();
+    let connection = Connection::new(rustix::io::dup(&stream)?, client);
     let service = service_fn(move |request: Request<Incoming>| {
-        let response = respond(&shared, client, &request);
+        let response = respond(&shared, &connection, client, &request);
         async move { Ok::<_, Never>(response) }
     });
     match tls {
@@ -322,7 +329,12 @@ async fn converse(
     }
 }
 
-fn respond(shared: &Arc<Shared>, client: IpAddr, request: &Request<Incoming>) -> Response<Counted> {
+fn respond(
+    shared: &Arc<Shared>,
+    connection: &Arc<Connection>,
+    client: IpAddr,
+    request: &Request<Incoming>,
+) -> Response<Counted> {
     let path = request.uri().path();
     let mut answer = answer(&shared.files, request.method(), path, request.headers());
     let is_full = {
@@ -340,8 +352,10 @@ fn respond(shared: &Arc<Shared>, client: IpAddr, request: &Request<Incoming>) ->
         _ => shared.files.len(),
     };
     shared.counts[file].requests.fetch_add(1, Relaxed);
+    let has_content = matches!(answer.content, Content::File(..));
     let ongoing = Ongoing {
         shared: Arc::clone(shared),
+        _sending: has_content.then(|| shared.buffers.begin(connection)),
         file,
         access: Access {
             client,
@@ -370,6 +384,7 @@ fn respond(shared: &Arc<Shared>, client: IpAddr, request: &Request<Incoming>) ->
 /// An answer that is under way. When it is gone, the access log is told.
 pub(super) struct Ongoing {
     shared: Arc<Shared>,
+    _sending: Option<Sending>,
     file: usize,
     access: Access,
 }
@@ -377,6 +392,7 @@ pub(super) struct Ongoing {
 impl Ongoing {
     pub(super) fn sent(&mut self, bytes: u64) {
         self.access.sent_bytes += bytes;
+        self.shared.buffers.sent(bytes);
         self.shared.counts[self.file].sent_bytes.fetch_add(bytes, Relaxed);
     }
 }

@@ -222,7 +222,7 @@ fn piece_bytes(rates: Rates) -> u64 {
 }
 
 /// A client of the engine: the address, of IPv6 what is one customer's network usually.
-fn key(client: IpAddr) -> ClientKey {
+pub(super) fn key(client: IpAddr) -> ClientKey {
     ClientKey(match client.to_canonical() {
         IpAddr::V4(address) => u64::from(u32::from(address)),
         IpAddr::V6(address) => (u128::from(address) >> 64) as u64 | 1 << 63,
