@@ -140,7 +140,7 @@ def main():
         figure("memory of an idle connection", each("idle", "each_bytes")["median"], at_most=MOST_IDLE_BYTES, unit="bytes",
                detail={"rss_bytes": each("idle", "rss_bytes")}),
         figure("share of ten connections ÷ share of one, told the link's rate", told["median"], at_most=MOST_SHARES, detail=told),
-        figure("share of ten connections ÷ share of one, not told, as TCP shares", untold["median"], detail=untold),
+        figure("share of ten connections ÷ share of one, not told", untold["median"], detail=untold),
     ], args.repeats)
 
 

@@ -1,10 +1,9 @@
 //! How much may wait in the kernel for each client, where nobody has told the server how fast its link is.
 //!
-//! TCP shares a full link by connections: who has ten has ten shares, because ten times as much of the queue before the link is his. So,
-//! while several clients are sent something, [`Buffers`] bounds what may be on its way to each of them, in all his connections together: to what
-//! his share of the rate takes in a round trip and a moment more. A link that could carry more is then never left idle, since whoever
-//! finds it empty sends his bytes sooner, and the bound follows the rate; on one that is full the queue is that moment, and everybody's part of
-//! it is the same.
+//! While several clients are sent something, [`Buffers`] bounds what may be on its way to each of them, in all his connections together: to
+//! what his share of the rate takes in a round trip and a moment more. A link that could carry more is then never left idle, since whoever
+//! finds it empty sends his bytes sooner, and the bound follows the rate. Clients alike get more nearly the same by that. A client with many
+//! connections still gets what TCP, which shares by connections, gives him: docs/ARCHITECTURE.md says why.
 //!
 //! The kernel keeps the bound: it is each connection's `SO_SNDBUF`, which counts bytes until they are acknowledged. Who is alone has the kernel's own
 //! choice (`SO_BUF_LOCK`).

@@ -8,7 +8,7 @@
 //! - `body.rs` brings the bytes, a piece at a time, when the client has taken the last one: memory is bounded by
 //!   connections, and a client that does not read holds no thread.
 //! - `turns.rs` says who may send next, where the server is told how fast it may.
-//! - `buffers.rs` gives each client one share of the link, where the server is not told.
+//! - `buffers.rs` bounds what is on its way to each client, where the server is not told.
 //! - `server.rs` accepts, within limits, and ends gracefully.
 
 mod answer;
