@@ -27,54 +27,45 @@ DOCS = $(DESTDIR)$(SHAREDIR)/headstart-docs
 
 # Cargo uses all cores itself, and two cargos would only wait for each other.
 .NOTPARALLEL:
-.PHONY: help setup release demo test fmt-check clippy tidy unit doc deny bench fuzz install uninstall clean
+.PHONY: help setup setup-build setup-demo setup-bench release deb demo test test-long format lints tidy unit doc deny mutants bench fuzz install uninstall clean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
 	    while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
 
-setup: ## Install what the other targets need (Debian packages, Rust), saying what and why
-	@scripts/setup.sh
+setup: ## Install what `make test` needs (Debian packages, Rust), saying what and why
+	@scripts/setup.sh --for test
 
-release: setup ## Build the program: target/release/headstart
+# What only compiles, or only shows, needs less.
+setup-build:
+	@scripts/setup.sh --for build
+
+setup-demo:
+	@scripts/setup.sh --for demo
+
+setup-bench:
+	@scripts/setup.sh --for bench
+
+release: setup-build ## Build the program: target/release/headstart
 	$(CARGO) build --release $(LOCKED) -p headstart
 
-demo: release ## Tell both stories on this machine: a program starts, a system boots, before and after
+demo: setup-demo release ## Tell both stories on this machine: a program starts, a system boots, before and after
 	$(TARGET)/release/headstart demo --out $(DEMO_OUT)
 
-test: setup fmt-check clippy tidy unit doc deny ## Check everything: style, rules, tests, documentation
-	@echo "All checks passed."
+test: setup ## Check everything: style, rules, tests, documentation; a summary at the end says what failed
+	@$(CARGO) run -q $(LOCKED) -p xtask -- test
 
-# $(call component,NAME,COMMAND): runs COMMAND if cargo has the component; otherwise skips it visibly
-# on a person's machine and fails in CI.
-component = @if $(CARGO) $(1) --version >/dev/null 2>&1; then set -x; $(2); \
-	elif [ -n "$(IN_CI)" ]; then echo "cargo $(1) is missing" >&2; exit 1; \
-	else echo "SKIPPED: cargo $(1) is missing; scripts/setup.sh says how to get it" >&2; fi
+test-long: setup ## Check what takes hours: oldest Rust, release build, many endings, faults and kills, mutants, packages, demo
+	@$(CARGO) run -q $(LOCKED) -p xtask -- test-long
 
-fmt-check: | setup
-	$(call component,fmt,$(CARGO) fmt --all --check)
+# One step of `make test`; docs/TESTING.md has the list.
+format lints tidy unit doc deny: | setup
+	@$(CARGO) run -q $(LOCKED) -p xtask -- test $(subst unit,tests,$@)
 
-clippy: | setup
-	$(call component,clippy,$(CARGO) clippy --workspace --all-targets $(LOCKED) -- -D warnings)
+mutants: setup ## Change the code in 200 places, one at a time: a test must notice nine of ten
+	@$(CARGO) run -q $(LOCKED) -p xtask -- mutants
 
-tidy: | setup ## Check the rules of the repository (dependency arrows, sizes, licences, links)
-	$(CARGO) run -q $(LOCKED) -p xtask -- tidy
-
-# The dev profile: the codecs and hashes are optimised in it all the same (see Cargo.toml), it checks
-# integer overflow, and it spares the release profile's link-time optimisation for every test binary.
-unit: | setup
-	$(CARGO) test --workspace $(LOCKED)
-
-doc: | setup
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --document-private-items $(LOCKED)
-
-# xtask tidy checks licences and sources from the same deny.toml, so cargo-deny is a second opinion
-# that is asked only where it is installed: compiling it takes longer than all other checks.
-deny: | setup
-	@if $(CARGO) deny --version >/dev/null 2>&1; then set -x; $(CARGO) deny check bans licenses sources; \
-	else echo "cargo-deny is not installed: licences and sources were checked by xtask tidy"; fi
-
-bench: release ## Measure against other tools; raw results go to bench/results/
+bench: setup-bench release ## Measure against other tools; raw results go to bench/results/
 	bench/run.sh
 
 fuzz: setup ## Fuzz each parser for FUZZ_SECONDS (600); needs cargo-fuzz and a nightly compiler
@@ -83,8 +74,9 @@ fuzz: setup ## Fuzz each parser for FUZZ_SECONDS (600); needs cargo-fuzz and a n
 	@$(CARGO) +nightly --version >/dev/null 2>&1 || { \
 	    echo "a nightly compiler is missing: rustup toolchain install nightly" >&2; exit 1; }
 	@set -e; for target in $$($(CARGO) +nightly fuzz list); do \
-	    echo "fuzzing $$target for $(FUZZ_SECONDS) s"; \
-	    $(CARGO) +nightly fuzz run "$$target" -- -max_total_time=$(FUZZ_SECONDS); done
+	    echo "fuzzing $$target for $(FUZZ_SECONDS) s"; mkdir -p fuzz/found/$$target; \
+	    CARGO_PROFILE_RELEASE_LTO=off $(CARGO) +nightly fuzz run --features libfuzzer "$$target" \
+	        fuzz/found/$$target fuzz/corpus/$$target -- -max_total_time=$(FUZZ_SECONDS); done
 
 # Builds only if nothing was built: `make release && sudo make install` compiles nothing as root.
 # mount(8) looks for its helpers in /sbin, whatever PREFIX is.
@@ -104,6 +96,9 @@ install: $(PROGRAM) ## Install program, man pages, completions, mount helper and
 		sed 's|/usr/local/bin|$(BINDIR)|' dist/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
 		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit; \
 	done
+
+deb: release ## Make a Debian package of the program: target/debian/headstart_VERSION_ARCH.deb
+	@scripts/deb.sh $(PROGRAM) $(TARGET)/debian
 
 uninstall: ## Remove what install has installed
 	rm -f $(DESTDIR)$(BINDIR)/headstart $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS))

@@ -10,14 +10,14 @@ import atexit
 import functools
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import date
 from pathlib import Path
+
+from stamp import stamp
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -203,28 +203,6 @@ def wait_until_quiet():
     seen_load["busiest_before_a_round"] = round(max(seen_load["busiest_before_a_round"], busy), 3)
 
 
-def machine():
-    """The machine in words that identify nobody."""
-    cpu = next(
-        (line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-         if line.startswith("model name")),
-        platform.machine(),
-    )
-    memory = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
-    system = {}
-    for line in Path("/etc/os-release").read_text().splitlines():
-        key, _, value = line.partition("=")
-        system[key] = value.strip('"')
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "memory_gib": round(int(memory.split()[1]) / MIB, 1),
-        "kernel": platform.release(),
-        "system": system.get("PRETTY_NAME", "unknown"),
-        "date": date.today().isoformat(),
-    }
-
-
 # --- figures --------------------------------------------------------------------------------------
 
 
@@ -261,7 +239,7 @@ def finish(script, figures, repeats, **more):
     part = {
         "script": script,
         "command": command,
-        "machine": machine(),
+        **stamp(),
         "load": {**seen_load, "load_average": os.getloadavg()[0]},
         "figures": figures,
         **more,

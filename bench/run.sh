@@ -3,7 +3,7 @@
 #
 #   bench/run.sh [SCRIPT]...     the scripts to run, without .py; all of them when none is given
 #
-# Needs root, a release build (`make release`) and the packages of `scripts/setup.sh --bench`. Writes
+# Needs root, a release build (`make release`) and the packages of `scripts/setup.sh --for bench`. Writes
 # bench/results/. HEADSTART_CACHE is where the demo keeps its files (/var/cache/headstart).
 set -eu
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -11,11 +11,11 @@ if [ "$(id -u)" -ne 0 ]; then
     echo "bench: needs root, to mount: run it with sudo" >&2
     exit 1
 fi
-"$here/../scripts/setup.sh" --bench
+"$here/../scripts/setup.sh" --for bench
 if [ $# -eq 0 ]; then
-    set -- start wrong_profile size random_reads sequential pipeline memory scale read_ahead \
-        boot boot_rim boot_variation join boot_cloop memory_limit engine_decision cache_policies lab killed nbdkit boot_nbd boot_qemu \
-        self_filling self_filling_boot predict calibrate http http_boot fifty_clients http_clients http_server
+    set -- start wrong_profile size build_speed random_reads sequential pipeline memory scale read_ahead \
+        boot boot_rim boot_variation join boot_cloop memory_limit engine_decision cache_policies nbdkit boot_nbd boot_qemu \
+        self_filling self_filling_boot predict calibrate http http_boot fifty_clients http_clients http_server attacks
 fi
 began=$(date +%s)
 for script in "$@"; do

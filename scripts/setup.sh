@@ -1,14 +1,19 @@
 #!/bin/sh
-# Installs what building, testing and demonstrating headstart needs: Debian packages and Rust.
+# Installs what building, demonstrating or testing headstart needs: Debian packages and Rust, and no more.
 #
-#   scripts/setup.sh [--yes] [--check] [--bench]
+#   scripts/setup.sh [--for build|demo|test|bench] [--yes] [--check]
 #
+#   --for     what it is for; each has what the one before it has:
+#               build   compiling the program (`make release`, `make install`, `make deb`)
+#               demo    `make demo`
+#               test    `make test`; this when --for is not given
+#               bench   `make bench`
 #   --yes     install without asking
 #   --check   only say what is missing; exit 1 if something is
-#   --bench   also what `make bench` needs
 #
 # It asks once before it installs, on a person's terminal; it asks nothing under CI or without a
-# terminal. When everything is there it says nothing and takes a fraction of a second.
+# terminal. When everything is there it says nothing and takes a fraction of a second. Services that
+# Debian's packages bring (nginx, docker-registry) are neither started nor enabled.
 set -eu
 
 root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
@@ -16,60 +21,76 @@ root=$(CDPATH='' cd -- "$(dirname -- "$0")/.." && pwd)
 minimum=$(minimum_rust "$root")
 yes=false
 check=false
-bench=false
+purpose=test
+# Debian starts what it installs, unless this program says no.
+policy=/usr/sbin/policy-rc.d
 
-# One line a package: its name, and why it is needed.
-packages() {
+# One line a package: the first purpose that needs it, its name, and why.
+all_packages() {
     cat <<'LIST'
-make                runs the targets of the Makefile
-gcc                 compiles the zstd and BLAKE3 sources inside their crates, and links
-libc6-dev           the C headers and start files that gcc needs
-ca-certificates     lets cargo and apt check who they download from
-e2fsprogs           mkfs.ext4 makes the disk of an image from a directory; the tests run e2fsck
-xfsprogs            mkfs.xfs: the tests let a file fill itself on XFS
-btrfs-progs         mkfs.btrfs: and on btrfs
-util-linux          mount, umount, unshare and losetup, for the tests on real mounts
-fuse3               fusermount3 mounts an image without root; its rules open /dev/fuse to users
-fuse2fs             mounts the ext4 inside an image without root and without a loop device
-busybox-static      the tiny root in which the tests of the command line run commands
-systemd             systemd-analyze checks the unit of systemd that make install installs
-squashfs-tools      mksquashfs makes the squashfs that the demo compares with
-cloop-utils         the tests make cloop files with it to import, and extract exported ones
-qemu-utils          qemu-img reads and checks the cloop and qcow2 files that the tests export
-libnbd-bin          nbdinfo, nbdcopy and nbdfuse read what the tests serve over NBD
-qemu-system-x86     the guest of 'headstart boot --vmm qemu' and its tests
-gnutls-bin          certtool makes the certificates with which the tests speak NBD over TLS
-fio                 reads the same at random, 16 requests at a time
-mmdebstrap          makes the Debian roots that the demo starts a program from and boots
-user-mode-linux     linux.uml is the guest that 'headstart boot', its tests and the demo boot images in
-nginx-light         a real web server, from which the tests read images over HTTP
-docker-registry     a real registry, to which the tests send images and from which they read them
-openssl             checks what the tests of stores of objects sign
-minisign            signs what headstart checks in the tests, and checks what it signs
-uidmap              lets mmdebstrap make that root without being root
-gpg                 lets mmdebstrap find the key that signs the Debian archive
+build make                runs the targets of the Makefile
+build gcc                 compiles the zstd and BLAKE3 sources inside their crates, and links
+build libc6-dev           the C headers and start files that gcc needs
+build ca-certificates     lets cargo and apt check who they download from
+demo  e2fsprogs           mkfs.ext4 makes the disk of an image from a directory; the tests run e2fsck
+demo  util-linux          mount, umount, unshare and losetup: the demo makes its roots in namespaces
+demo  squashfs-tools      mksquashfs makes the squashfs that the demo compares with
+demo  mmdebstrap          makes the Debian roots that the demo starts a program from and boots
+demo  user-mode-linux     linux.uml is the guest that 'headstart boot', its tests and the demo boot images in
+demo  uidmap              lets mmdebstrap make that root without being root
+demo  gpg                 lets mmdebstrap find the key that signs the Debian archive
+test  xfsprogs            mkfs.xfs: the tests let a file fill itself on XFS
+test  btrfs-progs         mkfs.btrfs: and on btrfs
+test  fuse3               fusermount3 mounts an image without root; its rules open /dev/fuse to users
+test  fuse2fs             mounts the ext4 inside an image without root and without a loop device
+test  busybox-static      the tiny root in which the tests of the command line run commands
+test  systemd             systemd-analyze checks the unit of systemd that make install installs
+test  cloop-utils         the tests make cloop files with it to import, and extract exported ones
+test  qemu-utils          qemu-img reads and checks the cloop and qcow2 files that the tests export
+test  libnbd-bin          nbdinfo, nbdcopy and nbdfuse read what the tests serve over NBD
+test  qemu-system-x86     the guest of 'headstart boot --vmm qemu' and its tests
+test  gnutls-bin          certtool makes the certificates with which the tests speak NBD over TLS
+test  fio                 reads the same at random, 16 requests at a time
+test  nginx-light         a real web server, from which the tests read images over HTTP
+test  docker-registry     a real registry, to which the tests send images and from which they read them
+test  openssl             checks what the tests of stores of objects sign
+test  minisign            signs what headstart checks in the tests, and checks what it signs
+test  python3             its web server, which knows no ranges, is one that the tests read from; bench/ is in it
+bench nbdkit              serves disks over NBD, for comparison
+bench xz-utils            packs what nbdkit's xz filter reads
 LIST
-    if $bench; then
-        echo "python3             runs the scripts of bench/"
-        echo "nbdkit              serves disks over NBD, for comparison"
-        echo "xz-utils            packs what nbdkit's xz filter reads"
-    fi
     # Debian has its own keys; elsewhere mmdebstrap needs them to check what it downloads.
     if [ "$distribution" != debian ]; then
-        echo "debian-archive-keyring  the keys that the demo's Debian roots are checked against"
+        echo "demo  debian-archive-keyring  the keys that the demo's Debian roots are checked against"
     fi
 }
 
+# Those that the purpose needs: name and reason.
+packages() {
+    case $purpose in
+    build) wanted='build' ;;
+    demo) wanted='build|demo' ;;
+    test) wanted='build|demo|test' ;;
+    bench) wanted='build|demo|test|bench' ;;
+    esac
+    all_packages | sed -nE "s/^($wanted) +//p"
+}
+
 main() {
-    for argument in "$@"; do
-        case $argument in
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --for) shift; purpose=${1-} ;;
         --yes) yes=true ;;
         --check) check=true ;;
-        --bench) bench=true ;;
         -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "$0"; exit 0 ;;
-        *) echo "setup: unknown argument $argument (see --help)" >&2; exit 2 ;;
+        *) echo "setup: unknown argument $1 (see --help)" >&2; exit 2 ;;
         esac
+        shift
     done
+    case $purpose in
+    build | demo | test | bench) ;;
+    *) echo "setup: --for is one of build, demo, test and bench, not '$purpose'" >&2; exit 2 ;;
+    esac
     distribution=$(. /etc/os-release 2>/dev/null && echo "${ID:-unknown}" || echo unknown)
 
     if ! command -v dpkg-query >/dev/null 2>&1; then
@@ -80,7 +101,9 @@ main() {
     need_rust=false
     find_cargo "$root" >/dev/null || need_rust=true
     need_components=false
-    has_components || need_components=true
+    case $purpose in
+    test | bench) has_components || need_components=true ;;
+    esac
     if [ -z "$missing" ] && ! $need_rust && ! $need_components; then
         return
     fi
@@ -88,11 +111,12 @@ main() {
     if $check; then exit 1; fi
     ask
     become_root
+    hold_services
     apt_get update -q
     # shellcheck disable=SC2086 # one word a package is meant
     if [ -n "$missing" ]; then install $missing; fi
     if $need_rust; then install_rust; fi
-    if ! has_components; then install_components; fi
+    if $need_components && ! has_components; then install_components; fi
     find_cargo "$root" >/dev/null || fail_without_rust
 }
 
@@ -131,7 +155,7 @@ has_components() {
 }
 
 say_plan() {
-    echo "headstart needs:"
+    echo "For 'make $(target_of "$purpose")' headstart needs:"
     packages | while read -r name why; do
         case " $missing " in *" $name "*) printf '  %-24s %s\n' "$name" "$why" ;; esac
     done
@@ -142,6 +166,37 @@ say_plan() {
     if $need_components; then
         printf '  %-24s %s\n' "rustfmt and clippy" "check the style of the code in 'make test'"
     fi
+}
+
+# The target of the Makefile that a purpose is named after.
+target_of() {
+    case $1 in
+    build) echo release ;;
+    *) echo "$1" ;;
+    esac
+}
+
+# As long as this script runs, no package starts a service: `policy-rc.d` says 101, "not allowed". It is
+# removed however the script ends, and one that was there stays as it is.
+hold_services() {
+    if [ -e "$policy" ]; then return; fi
+    trap 'release_services' EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+    $sudo chmod 755 "$policy"
+}
+
+# Nor do the services that have come start when the machine does.
+release_services() {
+    for service in nginx docker-registry; do
+        case " $missing " in
+        *" $service "* | *" $service-light "*)
+            $sudo systemctl disable --quiet "$service" >/dev/null 2>&1 || true ;;
+        esac
+    done
+    $sudo rm -f "$policy"
 }
 
 is_ci() {

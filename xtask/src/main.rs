@@ -1,25 +1,36 @@
-//! Repository chores: `cargo run -p xtask -- tidy` checks the rules of the repository.
+//! Repository chores: `cargo run -p xtask -- tidy` checks the rules of the repository, `test` and `test-long` run all checks.
 #![allow(clippy::print_stdout, reason = "standard output is this program's report")]
 
 use std::path::Path;
 use std::process::ExitCode;
 
+mod checks;
+mod mutants;
 mod tidy;
+
+const USAGE: &str = "usage: cargo run -p xtask -- tidy
+       cargo run -p xtask -- test [STEP]...       all checks, or these
+       cargo run -p xtask -- test-long [STEP]...  what takes too long for every change
+       cargo run -p xtask -- mutants [COUNT]      changes the code and looks whether a test fails";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        ["tidy"] => run_tidy(),
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // xtask is a direct member of the workspace, so its parent is the root of the repository.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
+    match arguments.as_slice() {
+        ["tidy"] => run_tidy(root),
+        ["test", steps @ ..] => checks::run(root, checks::USUAL, steps),
+        ["test-long", steps @ ..] => checks::run(root, checks::LONG, steps),
+        ["mutants", count @ ..] => mutants::run(root, count.first().copied()),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- tidy");
+            eprintln!("{USAGE}");
             ExitCode::from(2)
         }
     }
 }
 
-fn run_tidy() -> ExitCode {
-    // xtask is a direct member of the workspace, so its parent is the root of the repository.
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
+fn run_tidy(root: &Path) -> ExitCode {
     match tidy::run(root) {
         Ok(violations) if violations.is_empty() => {
             println!("tidy: {} rules hold", tidy::RULES.len());

@@ -8,11 +8,13 @@
 //!                                       scratch (tmpfs in a mount namespace of our own)
 //! ```
 
+mod choice;
+mod consoles;
 mod qemu;
 mod read_ahead;
 
-use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::io;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,17 +24,19 @@ use hs_device::Medium;
 use hs_guest::console::Console;
 use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
-use hs_guest::{Guest, GuestError, Launch};
+use hs_guest::{Guest, GuestError, Launch, jail, uml_trial};
+use hs_image::ext4::ReadDisk;
 use hs_image::{ImageError, Watch};
 use hs_serve::fsmount::FileSystem;
+use hs_serve::fuse::{Abort, FileAccess};
 use hs_serve::{ServeConfig, ServedDisk, ServedFile, ServedImage};
 use hs_store::Snapshot;
 use hs_units::ByteSize;
-use parking_lot::Mutex;
 use rustix::mount::MountFlags;
 
 use crate::cli::GuestReadAhead;
 use crate::cli::image::ImageArg;
+use crate::ending::{Deadline, Guard};
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::remote::place_here;
@@ -40,11 +44,11 @@ use crate::start;
 use crate::summary::{Summary, peak_rss_bytes};
 use crate::workdir::Workdir;
 
+pub(crate) use self::choice::{choose, try_qemu, try_uml};
+use self::consoles::Log;
 pub(crate) use self::qemu::{KernelOf, QemuSpec};
 use self::qemu::{NbdDisk, OnQemu};
 
-/// What is kept of a console that nobody asked to keep, should the boot fail.
-const KEPT_CONSOLE_BYTES: usize = 4 << 20;
 /// What User-mode Linux needs beside the guest's memory in the same place, generously.
 const MEMORY_SLACK_BYTES: u64 = 16 << 20;
 
@@ -187,48 +191,61 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let folder = work.folder("disk")?;
     let mut began = Instant::now();
     let served = Served::start(spec, &on_medium, &folder)?;
-    let disk_bytes = served.disk_bytes(&on_medium);
-    check_room(spec, disk_bytes)?;
-    let file_system = served.file_system(spec)?;
-    let guest_read_ahead_kib = read_ahead::choose(spec, &served, obstacle.as_deref());
-    if spec.warm {
-        read_whole(&folder.join("disk.img"))?;
-        began = Instant::now();
-    }
-    let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
-    let initramfs = guest_read_ahead_kib.map(|kib| read_ahead::initramfs(spec, kib, file_system));
-    let launch = machine.launch(spec, &served, &folder, initramfs)?;
-    let mut guest = Guest::start(launch, Console::new(spec.ready.clone()), log.writer())?;
-    log::info!("guest started after {:.1?}", began.elapsed());
-    let mut summary = Summary {
-        medium: spec.medium.to_string(),
-        image_bytes: on_medium.store.len(),
-        logical_bytes: disk_bytes,
-        guest_read_ahead_kib,
-        ..Summary::default()
-    };
-    let went = (|| {
-        let mut look = || check_scratch(&scratch, spec.scratch, spec.vmm.least_free_bytes());
-        let pattern = spec.ready.as_str();
-        let ready = guest.wait_ready(began, spec.ready_timeout, pattern, &mut look)? - began;
-        summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
-        // A guest whose writes failed may go on all the same; it has not booted.
-        look()?;
-        let counted = on_medium.counters.snapshot().since(&before);
-        start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
-        served.fill(&mut summary);
-        guest.go_on(spec.grace)?;
-        Ok(ready)
+    let mut guard = Guard::start();
+    served.abort().iter().for_each(|abort| guard.watch(abort));
+    let booted = (|| {
+        let disk_bytes = served.disk_bytes(&on_medium);
+        check_room(spec, disk_bytes)?;
+        let file_system = served.file_system(spec)?;
+        let guest_read_ahead_kib = read_ahead::choose(spec, &served, obstacle.as_deref());
+        if spec.warm {
+            read_whole(&folder.join("disk.img"))?;
+            began = Instant::now();
+        }
+        let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
+        let initramfs = guest_read_ahead_kib.map(|kib| read_ahead::initramfs(spec, kib, file_system));
+        let launch = machine.launch(spec, &served, (&folder, disk_bytes), initramfs)?;
+        let mut guest = Guest::start(launch, Console::new(spec.ready.clone()), log.writer())?;
+        log::info!("guest started after {:.1?}", began.elapsed());
+        let mut summary = Summary {
+            medium: spec.medium.to_string(),
+            image_bytes: on_medium.store.len(),
+            logical_bytes: disk_bytes,
+            guest_read_ahead_kib,
+            ..Summary::default()
+        };
+        let went = (|| {
+            let mut look = || check_scratch(&scratch, spec.scratch, spec.vmm.least_free_bytes());
+            let pattern = spec.ready.as_str();
+            let ready = guest.wait_ready(began, spec.ready_timeout, pattern, &mut look)? - began;
+            summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
+            // A guest whose writes failed may go on all the same; it has not booted.
+            look()?;
+            let counted = on_medium.counters.snapshot().since(&before);
+            start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
+            served.fill(&mut summary);
+            guest.go_on(spec.grace)?;
+            Ok(ready)
+        })();
+        let lost = served.image().and_then(|disk| on_medium.lost(disk.reader()));
+        summary.end_reason = served.end_reason();
+        // From here on nothing may wait for the medium, the guest included.
+        guest.kill();
+        let ending = Deadline::unhurried(served.abort().into_iter().collect());
+        served.close();
+        guest.end();
+        drop(ending);
+        let ready = went
+            .map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
+        summary.ready_s = Some(ready.as_secs_f64());
+        summary.wall_s = began.elapsed().as_secs_f64();
+        summary.peak_rss_bytes = peak_rss_bytes();
+        Ok(Booted { summary, ready, lost })
     })();
-    guest.end();
-    let lost = served.image().and_then(|disk| on_medium.lost(disk.reader()));
-    let ready =
-        went.map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
-    summary.ready_s = Some(ready.as_secs_f64());
-    summary.wall_s = began.elapsed().as_secs_f64();
-    summary.peak_rss_bytes = peak_rss_bytes();
-    summary.end_reason = served.end_reason();
-    Ok(Booted { summary, ready, lost })
+    let _deadline = Deadline::unhurried(served.abort().into_iter().collect());
+    served.close();
+    drop(served);
+    booted
 }
 
 /// What is opened while the guest starts, or afterwards.
@@ -273,12 +290,13 @@ impl Machine {
         })
     }
 
-    /// How the guest is started now that its disk is served, in `folder` where that is a file.
+    /// How the guest is started now that its disk is served, in `folder` where that is a file, with so many
+    /// bytes.
     fn launch(
         &mut self,
         spec: &BootSpec,
         served: &Served,
-        folder: &Path,
+        (folder, disk_bytes): (&Path, u64),
         initramfs: Option<Vec<u8>>,
     ) -> anyhow::Result<Launch> {
         let disk = folder.join("disk.img");
@@ -299,7 +317,8 @@ impl Machine {
                     Served::Nbd(nbd) => nbd.drive(),
                     Served::Image(_) | Served::Raw(_) => Drive::File(disk.clone()),
                 };
-                on_qemu.launch(spec, drive, &mut |offset, bytes| served.read_at(&disk, offset, bytes))?
+                let read = |offset, bytes: &mut [u8]| served.read_at(&disk, offset, bytes);
+                on_qemu.launch(spec, drive, &mut ReadDisk::new(disk_bytes, read))?
             }
         })
     }
@@ -307,7 +326,7 @@ impl Machine {
 
 enum Served {
     Image(Box<ServedImage>),
-    Raw(#[expect(dead_code, reason = "held for its mount")] ServedFile),
+    Raw(ServedFile),
     Nbd(Box<NbdDisk>),
 }
 
@@ -316,18 +335,22 @@ impl Served {
     fn start(spec: &BootSpec, on_medium: &OnMedium, folder: &Path) -> anyhow::Result<Self> {
         let store = Arc::clone(&on_medium.store);
         let watch = spec.watch.clone();
+        // The guest's user reads it, and nobody else does.
+        let access =
+            jail::user().id.map_or_else(FileAccess::default, |id| FileAccess::default().owned_by(id, id));
         Ok(match (&spec.disk, &spec.vmm) {
             (BootDisk::Image(_, config), Vmm::Qemu(_)) if !spec.warm => {
                 Self::Nbd(Box::new(NbdDisk::start(store, folder, &on_medium.config(config), watch)?))
             }
             (BootDisk::Image(_, config), _) => {
-                Self::Image(Box::new(ServedImage::start(store, folder, &on_medium.config(config), watch)?))
+                let config = ServeConfig { access, ..on_medium.config(config) };
+                Self::Image(Box::new(ServedImage::start(store, folder, &config, watch)?))
             }
             // The file may be anything, a disk over NBD as well: what a second guess below the guest's own asks for comes from there.
             (BootDisk::Raw(_), _) if spec.medium == Medium::None => {
-                Self::Raw(ServedFile::without_read_ahead(store, folder, "disk.img")?)
+                Self::Raw(ServedFile::without_read_ahead(store, folder, "disk.img", access)?)
             }
-            (BootDisk::Raw(_), _) => Self::Raw(ServedFile::start(store, folder, "disk.img")?),
+            (BootDisk::Raw(_), _) => Self::Raw(ServedFile::start(store, folder, "disk.img", access)?),
         })
     }
 
@@ -337,6 +360,24 @@ impl Served {
             Self::Image(served) => Some(served.disk()),
             Self::Nbd(served) => Some(served.disk()),
             Self::Raw(_) => None,
+        }
+    }
+
+    /// The means to end what waits for the file, where there is one.
+    fn abort(&self) -> Option<Arc<Abort>> {
+        match self {
+            Self::Image(served) => served.session().abort(),
+            Self::Raw(served) => served.session().abort(),
+            Self::Nbd(_) => None,
+        }
+    }
+
+    /// Nobody needs the disk any more: what waits for it fails.
+    fn close(&self) {
+        match self {
+            Self::Image(served) => served.disk().close(),
+            Self::Nbd(served) => served.disk().close(),
+            Self::Raw(served) => served.close(),
         }
     }
 
@@ -385,7 +426,10 @@ impl Served {
 /// Writes the guest's initramfs beside what the guest will write.
 fn written(scratch: &Path, initramfs: &[u8]) -> anyhow::Result<PathBuf> {
     let path = scratch.join("initramfs");
-    std::fs::write(&path, initramfs).with_context(|| format!("write {}", path.display()))?;
+    // The guest's user reads it, whatever this process's umask is.
+    std::fs::write(&path, initramfs)
+        .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)))
+        .with_context(|| format!("write {}", path.display()))?;
     Ok(path)
 }
 
@@ -446,6 +490,8 @@ fn read_whole(path: &Path) -> anyhow::Result<()> {
 fn explain(error: &GuestError, trouble: Option<String>, guest: &Guest, log: &Log) -> anyhow::Error {
     let tail = guest.tail();
     let trouble = trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();
+    let registers = uml_trial::registers(&tail).map(|why| format!("; {why}: --vmm qemu runs it in QEMU"));
+    let trouble = trouble + &registers.unwrap_or_default();
     if tail.is_empty() {
         return anyhow::anyhow!("{error}; its console said nothing{trouble}");
     }
@@ -454,65 +500,4 @@ fn explain(error: &GuestError, trouble: Option<String>, guest: &Guest, log: &Log
         Err(error) => format!("the rest could not be kept: {error:#}"),
     };
     anyhow::anyhow!("{error}{trouble}; the last lines of its console ({kept}):\n  {}", tail.join("\n  "))
-}
-
-/// Where the console goes: to the file that was asked for as it comes, else into memory.
-enum Log {
-    File(PathBuf, std::fs::File),
-    Memory(Arc<Mutex<Vec<u8>>>),
-}
-
-impl Log {
-    fn open(path: Option<&Path>) -> anyhow::Result<Self> {
-        Ok(match path {
-            Some(path) => {
-                let file =
-                    std::fs::File::create(path).with_context(|| format!("write {}", path.display()))?;
-                Self::File(path.to_owned(), file)
-            }
-            None => Self::Memory(Arc::default()),
-        })
-    }
-
-    fn writer(&self) -> Box<dyn Write + Send> {
-        match self {
-            Self::File(path, file) => match file.try_clone() {
-                Ok(file) => Box::new(file),
-                Err(error) => {
-                    log::warn!("the console is not kept in {}: {error}", path.display());
-                    Box::new(std::io::sink())
-                }
-            },
-            Self::Memory(kept) => Box::new(InMemory(Arc::clone(kept))),
-        }
-    }
-
-    /// Where all of it can be read from now on.
-    fn keep(&self) -> anyhow::Result<PathBuf> {
-        match self {
-            Self::File(path, _) => Ok(path.clone()),
-            Self::Memory(kept) => {
-                let mut file =
-                    tempfile::Builder::new().prefix("headstart-console-").suffix(".log").tempfile()?;
-                file.write_all(&kept.lock())?;
-                Ok(file.keep()?.1)
-            }
-        }
-    }
-}
-
-/// Keeps the first bytes, up to a limit.
-struct InMemory(Arc<Mutex<Vec<u8>>>);
-
-impl Write for InMemory {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        let mut kept = self.0.lock();
-        let room = KEPT_CONSOLE_BYTES - kept.len();
-        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }

@@ -1,7 +1,7 @@
 //! From `#key=KEY` to the image that the owner of the key vouches for.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use hs_store::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
@@ -10,45 +10,52 @@ use hs_store::{Address, Store};
 use crate::cli::image::ImageArg;
 use crate::location::{ImageLocation, Place, Trust};
 use crate::remote::keyring;
-use crate::signing::SigningError;
-use crate::signing::date::Date;
 use crate::signing::keys::Key;
+use crate::signing::now::Now;
 use crate::signing::pointer::{MOST_BYTES, Pointer, SUFFIX};
-use crate::signing::seen::SeenFolder;
+use crate::signing::seen::{Found, SeenFolder};
 
 /// Why a registry has no channels.
 const NO_NEIGHBOURS: &str = "signatures lie beside an image, on a web server or in a bucket; in a registry nothing lies beside anything";
 
 /// The image with its name, where somebody's word for it is asked for; else as it is.
 pub(crate) fn resolve(image: &ImageArg) -> anyhow::Result<ImageArg> {
-    let Some(Trust::Key(key)) = &image.image.trust else { return Ok(image.clone()) };
+    let Some(Trust::Keys(keys)) = &image.image.trust else { return Ok(image.clone()) };
     let place = pointer_place(&image.image.place)?;
     let (name, channel) = names(&place)?;
     let seen = SeenFolder::of(image.remote.channel_state.as_deref());
+    let least = image.remote.min_date.as_ref();
+    if seen.is_none() && least.is_none() && image.remote.channel_state.is_none() {
+        bail!(
+            "{name}: there is no folder in which to note what was seen of the channel, so it could be rolled \
+             back: give --channel-state DIR or --min-date DATE (--channel-state none notes nothing)"
+        );
+    }
+    let now = Now::of_this_machine(seen.as_ref().and_then(SeenFolder::newest));
     let pointer = if image.remote.offline && matches!(place, Place::Remote(_)) {
         let seen = seen.as_ref().context("--offline: nothing is known of channels")?;
-        Pointer::verify(&seen.recall(key, &channel)?, key, &name)?
+        let (pointer, _) = Pointer::verify_by(&seen.recall(keys, &channel)?, keys, &name)?;
+        pointer.check(&name, &channel, &now, least)?;
+        pointer
     } else {
         let text = read(&place, &name)?;
-        let pointer = Pointer::verify(&text, key, &name)?;
-        check(&pointer, &name, &channel, image.remote.min_date.as_ref())?;
-        match &seen {
-            Some(seen) => seen.advance(&name, key, &pointer, &text)?,
-            None => {
-                log::warn!("{name}: nothing is kept of it, so it could be rolled back: give --channel-state")
-            }
+        let (pointer, by) = Pointer::verify_by(&text, keys, &name)?;
+        pointer.check(&name, &channel, &now, least)?;
+        if let Some(seen) = &seen {
+            seen.advance(&name, keys, &by, &Found { pointer: &pointer, text: &text })?;
         }
         pointer
     };
-    check(&pointer, &name, &channel, image.remote.min_date.as_ref())?;
+    // What is signed under its own name is that image; a channel is to move on.
+    if pointer.url.is_some() && pointer.expires.is_none() {
+        log::warn!(
+            "{name}: it never expires, so who stands between can hold the channel at this image for ever"
+        );
+    }
     log::info!("{name}: {} is {} since {}", pointer.channel, pointer.image, pointer.date);
     let place = target(&place, pointer.url.as_deref())?;
     let trust = Some(Trust::Name(pointer.image));
     Ok(ImageArg { image: ImageLocation { place, trust }, remote: image.remote.clone() })
-}
-
-fn check(pointer: &Pointer, name: &str, channel: &str, least: Option<&Date>) -> Result<(), SigningError> {
-    pointer.check(name, channel, &Date::at(SystemTime::now()), least)
 }
 
 /// Checks the signature in a file: it must be by `key`, and of `image`, under whatever name.
@@ -58,7 +65,7 @@ pub(crate) fn verify_file(path: &Path, key: &Key, image: hs_image::ImageDigest) 
     if pointer.image != image {
         bail!("{name} is of {}, not of {image}", pointer.image);
     }
-    check(&pointer, &name, &pointer.channel, None)?;
+    pointer.check(&name, &pointer.channel, &Now::of_this_machine(None), None)?;
     Ok(pointer)
 }
 
@@ -96,7 +103,12 @@ fn names(place: &Place) -> anyhow::Result<(String, String)> {
 
 fn read(place: &Place, name: &str) -> anyhow::Result<String> {
     let bytes = match place {
-        Place::File(path) => std::fs::read(path).with_context(|| format!("read {name}"))?,
+        Place::File(path) => {
+            let mut bytes = Vec::new();
+            let file = std::fs::File::open(path).with_context(|| format!("read {name}"))?;
+            file.take(MOST_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("read {name}"))?;
+            bytes
+        }
         Place::Remote(address) => {
             let options = HttpOptions { opening_bytes: MOST_BYTES, ..HttpOptions::default() };
             let client = HttpClient::new(Timeouts::default())?;

@@ -1,10 +1,12 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+mod access;
 pub(crate) mod background_fill;
 mod boot;
 mod build;
 pub(crate) mod cache;
 mod codec;
+pub(crate) mod contain;
 mod demo;
 pub(crate) mod disk_cache;
 mod export;
@@ -12,6 +14,7 @@ mod fill;
 mod guest_read_ahead;
 mod http;
 pub(crate) mod image;
+mod insecure;
 mod inspect;
 mod lab;
 mod mount;
@@ -34,6 +37,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::boot::{Boot, Vmm};
 pub(crate) use self::build::{Build, Import};
+pub(crate) use self::contain::ContainFlags;
 pub(crate) use self::demo::{Demo, Story};
 pub(crate) use self::export::{DiskFormat, Export};
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
@@ -56,12 +60,7 @@ pub(crate) use self::top::Top;
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
 /// headstart records what a start really reads, stores those blocks once more in that order, and
-/// streams them in before they are asked for. Build an image, record one start, optimise:
-///
-///   headstart build ROOT -o root.hsi
-///   headstart profile root.hsi -o start.hsp -- python3 -c 'import pandas'
-///   headstart optimize root.hsi --profile start.hsp -o fast.hsi
-///   headstart run fast.hsi -- python3 -c 'import pandas'
+/// streams them in before they are asked for. Build an image, record one start, optimise, start from that.
 #[derive(Debug, Parser)]
 #[command(name = "headstart", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -124,10 +123,18 @@ pub(crate) enum Command {
     Sign(signing::Sign),
     /// Run a command in an image's root, with a throw-away layer for what it writes.
     ///
+    /// The command gets no more of this machine than in a container: a container's capabilities, a host's
+    /// name and shared memory of its own, a short environment (--env), no devices but null, zero, full,
+    /// random, urandom, tty and ptmx, and settings of the kernel that it cannot write. The network is this
+    /// machine's. --privileged withholds nothing.
+    ///
     /// Ends with the command's exit code (128 and the signal's number when a signal ended it), with 127 when
     /// the image has no such command, 126 when it cannot be run, and with 1 when something else failed.
     Run(Run),
     /// Boot a guest from the system in an image or a raw disk.
+    ///
+    /// What runs the guest is a user of its own, without capabilities or network, in a root that holds
+    /// nothing but what it needs: a guest that breaks out of it finds no files of this machine.
     ///
     /// What the guest writes goes to memory (--scratch) and is thrown away; the disk stays as it is. An image of a
     /// directory needs some free space (`build --free 64M`), or the guest's services find their disk full.
@@ -143,6 +150,8 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// The whole story on this machine, with before/after tables: a program starts, a system boots.
     Demo(Demo),
+    /// Print a script with which a shell completes this program's arguments.
+    Completions(Completions),
     /// Write man pages and shell completions into a folder.
     #[command(hide = true)]
     Docs(Docs),
@@ -165,6 +174,13 @@ pub(crate) struct Doctor {
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Flags of `headstart completions`.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell.
+    pub shell: clap_complete::Shell,
 }
 
 /// Flags of `headstart docs`.

@@ -6,6 +6,7 @@ mod boot_root;
 mod cache;
 mod disks;
 mod facts;
+mod guest;
 mod interrupt;
 mod limit;
 mod machine;
@@ -30,10 +31,12 @@ use hs_units::ByteSize;
 use self::cache::Cache;
 use self::disks::Files;
 use self::facts::Facts;
+use self::guest::Guest;
 use self::interrupt::Interrupt;
 use self::machine::Machine;
 use self::outcome::Outcome;
 use self::root::Root;
+use self::told::Told;
 use self::tools::Tool;
 use self::turns::Rounds;
 use crate::cli::{Demo, Story};
@@ -98,6 +101,14 @@ pub(crate) fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
     told
 }
 
+/// The stories that were told, and why another was not.
+#[derive(Default)]
+struct Stories {
+    start: Option<Told<start::Outcome>>,
+    boot: Option<Told<boot::Outcome>>,
+    failed: Vec<anyhow::Error>,
+}
+
 fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Result<()> {
     let needs: &[&Needs] = match args.story {
         Story::Start => &[&START],
@@ -116,50 +127,89 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
     let rounds =
         |within| Rounds { most: facts.repeats, until: args.repeats.is_none().then(|| began + within) };
     let bar = Bar::new(quiet);
+    // Tried before anything slow begins; what it says is for the second story alone.
+    let guest = args.story.has_boot().then(|| Guest::choose(cache, &bar));
     let roots: Vec<&'static Root> = needs.iter().map(|needs| needs.files.root).collect();
-    let mut stamps = roots::make(cache, &roots, &bar)?.into_iter();
+    let mut stamps = roots::make(cache, &roots, &bar).into_iter();
     let roots_s = began.elapsed().as_secs_f64();
-    let mut stamp = || stamps.next().context("a root without a stamp");
-    let show = |text: &str| {
+    let mut stamp = || stamps.next().context("a root without a stamp")?;
+    let mut stories = Stories::default();
+    let keep = |stories: &Stories, text: &str| {
         if !args.json {
             bar.print(text);
         }
+        let Some(out) = &args.out else { return Ok(()) };
+        let outcome = stories.outcome(&facts, roots_s, began);
+        output::keep(out, &outcome, stories.start.as_ref(), stories.boot.as_ref())
     };
-    let start = if args.story.has_start() {
-        let told = start::tell(args, &facts, cache, &stamp()?, rounds(FIRST_WITHIN), &bar)?;
-        show(&told.text);
-        Some(told)
-    } else {
-        None
-    };
-    let boot = if args.story.has_boot() {
-        let told = boot::tell(args, &facts, cache, &stamp()?, rounds(BOTH_WITHIN), &bar)?;
-        show(&told.text);
-        Some(told)
-    } else {
-        None
-    };
+    if args.story.has_start() {
+        let told =
+            stamp().and_then(|stamp| start::tell(args, &facts, cache, &stamp, rounds(FIRST_WITHIN), &bar));
+        let text = stories.start_is(told);
+        text.map_or(Ok(()), |text| keep(&stories, &text))?;
+    }
+    if let Some(guest) = guest {
+        let told = stamp()
+            .and_then(|stamp| boot::tell(args, &facts, cache, &stamp, rounds(BOTH_WITHIN), &bar, &guest?));
+        let text = stories.boot_is(told);
+        text.map_or(Ok(()), |text| keep(&stories, &text))?;
+    }
     drop(bar);
-    let demo_s = began.elapsed().as_secs_f64();
-    let outcome = Outcome::new(&facts, start.as_ref(), boot.as_ref(), roots_s, demo_s);
-    if let Some(out) = &args.out {
-        output::keep(out, &outcome, start.as_ref(), boot.as_ref())?;
+    if args.json && stories.has_any() {
+        show::json(&stories.outcome(&facts, roots_s, began))?;
     }
-    if args.json {
-        return show::json(&outcome);
-    }
-    if !quiet {
-        show::note!("{demo_s:.0} s in all; {}", hint(args, cache));
+    let hint = hint(&stories, cache);
+    stories.end()?;
+    if !args.json && !quiet {
+        show::note!("{:.0} s in all; {hint}", began.elapsed().as_secs_f64());
     }
     Ok(())
 }
 
+impl Stories {
+    /// Takes the first story; gives its text.
+    fn start_is(&mut self, told: anyhow::Result<Told<start::Outcome>>) -> Option<String> {
+        self.start = self.told(told, "the first story (a program starts) cannot be told");
+        self.start.as_ref().map(|told| told.text.clone())
+    }
+
+    /// Takes the second story; gives its text.
+    fn boot_is(&mut self, told: anyhow::Result<Told<boot::Outcome>>) -> Option<String> {
+        self.boot = self.told(told, "the second story (a system boots) cannot be told");
+        self.boot.as_ref().map(|told| told.text.clone())
+    }
+
+    /// One story's failure costs the other nothing.
+    fn told<T>(&mut self, told: anyhow::Result<T>, otherwise: &'static str) -> Option<T> {
+        told.map_err(|error| self.failed.push(error.context(otherwise))).ok()
+    }
+
+    fn outcome<'a>(&'a self, facts: &'a Facts, roots_s: f64, began: Instant) -> Outcome<'a> {
+        let demo_s = began.elapsed().as_secs_f64();
+        Outcome::new(facts, self.start.as_ref(), self.boot.as_ref(), roots_s, demo_s)
+    }
+
+    fn has_any(&self) -> bool {
+        self.start.is_some() || self.boot.is_some()
+    }
+
+    /// Fails when one could not be told.
+    fn end(self) -> anyhow::Result<()> {
+        let mut failed = self.failed.into_iter();
+        let Some(first) = failed.next() else { return Ok(()) };
+        match failed.next() {
+            None => Err(first),
+            Some(second) => bail!("{first:#}; {second:#}"),
+        }
+    }
+}
+
 /// What a person can do next.
-fn hint(args: &Demo, cache: &Cache) -> String {
+fn hint(stories: &Stories, cache: &Cache) -> String {
     let path = |files: &Files| cache.path(files.fast).display().to_string();
     let tries = [
-        args.story.has_start().then(|| format!("headstart run {} -- python3", path(&disks::START))),
-        args.story.has_boot().then(|| format!("headstart boot {}", path(&disks::BOOT))),
+        stories.start.as_ref().map(|_| format!("headstart run {} -- python3", path(&disks::START))),
+        stories.boot.as_ref().map(|_| format!("headstart boot {}", path(&disks::BOOT))),
     ];
     let tries: Vec<String> = tries.into_iter().flatten().collect();
     format!("the images are kept, try: {}", tries.join(", or: "))
@@ -212,5 +262,22 @@ fn default_dir() -> PathBuf {
         Some(folder) if folder.is_absolute() => folder.join("headstart"),
         // Who runs this is root.
         _ => PathBuf::from("/var/cache/headstart"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_story_that_fails_costs_the_other_nothing() {
+        let mut stories = Stories::default();
+        assert_eq!(stories.start_is(Err(anyhow::anyhow!("no squashfs"))), None);
+        let text = stories.boot_is(Ok(boot::tests::told())).expect("told");
+        assert!(text.contains("Debian with systemd") && stories.has_any());
+        let error = format!("{:#}", stories.end().unwrap_err());
+        assert!(error.contains("the first story") && error.contains("no squashfs"), "{error}");
+        assert!(!error.contains("second story"), "{error}");
+        assert!(Stories::default().end().is_ok());
     }
 }

@@ -1,4 +1,5 @@
-//! Where an image lies, and what it must be: `PATH`, `https://HOST/PATH`, `oci://HOST/NAME:TAG`, `s3://BUCKET/KEY`, each with `#hs1-DIGEST` if it is to be that very
+//! Where an image lies, and what it must be: `PATH`, `https://HOST/PATH`, `oci://HOST/NAME:TAG`,
+//! `s3://BUCKET/KEY`, or `@FILE` with such an address in it, each with `#hs1-DIGEST` if it is to be that very
 //! image, or `#key=KEY` if it is to be what the owner of a key vouches for.
 
 use std::ffi::{OsStr, OsString};
@@ -10,7 +11,7 @@ use hs_image::ImageDigest;
 use hs_store::Address;
 use hs_store::http::HttpError;
 
-use crate::signing::keys::Key;
+use crate::signing::keys::Keys;
 
 /// An image as somebody names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,8 +27,8 @@ pub(crate) struct ImageLocation {
 pub(crate) enum Trust {
     /// The one with this name.
     Name(ImageDigest),
-    /// What the owner of this key points at.
-    Key(Key),
+    /// What the owner of one of these keys points at.
+    Keys(Keys),
 }
 
 /// Where an image lies.
@@ -45,6 +46,14 @@ pub(crate) enum LocationError {
     /// It is an address of nothing that can be asked.
     #[error(transparent)]
     Address(#[from] HttpError),
+    /// A file in which an address was to be.
+    #[error("@{path}: {reason}", path = path.display())]
+    InFile {
+        /// The file.
+        path: PathBuf,
+        /// Why there is none.
+        reason: String,
+    },
     /// An address is text.
     #[error("an address of an image is text")]
     NotText,
@@ -57,8 +66,16 @@ pub(crate) enum LocationError {
 }
 
 impl ImageLocation {
-    /// Understands a word. A file may have any name; only if it ends as names of images do, that is taken for one.
+    /// Understands a word. A file may have any name; only if it ends as names of images do, that is taken for
+    /// one. After `@` stands a file that holds an address, so that its secrets are among nobody's arguments.
     pub(crate) fn parse(word: &OsStr) -> Result<Self, LocationError> {
+        match word.as_bytes().strip_prefix(b"@") {
+            Some(path) => Self::parse_address(&address_in(Path::new(OsStr::from_bytes(path)))?),
+            None => Self::parse_address_or_file(word),
+        }
+    }
+
+    fn parse_address_or_file(word: &OsStr) -> Result<Self, LocationError> {
         let is_address = word.as_bytes().windows(3).position(|three| three == b"://").is_some_and(|at| {
             at > 0
                 && word.as_bytes()[..at]
@@ -68,7 +85,10 @@ impl ImageLocation {
         if !is_address {
             return Ok(Self::of_file(word));
         }
-        let text = word.to_str().ok_or(LocationError::NotText)?;
+        Self::parse_address(word.to_str().ok_or(LocationError::NotText)?)
+    }
+
+    fn parse_address(text: &str) -> Result<Self, LocationError> {
         let (address, trust) = match text.split_once('#') {
             Some((address, name)) => {
                 (address, Some(Trust::parse(name).ok_or_else(|| LocationError::Name(name.to_owned()))?))
@@ -115,10 +135,27 @@ impl ImageLocation {
     }
 }
 
+/// The address that is the first line of a file.
+fn address_in(path: &Path) -> Result<String, LocationError> {
+    let failed = |reason: String| LocationError::InFile { path: path.to_owned(), reason };
+    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut std::io::Read::take(file, MOST_ADDRESS_BYTES), &mut text)
+        .map_err(|error| failed(error.to_string()))?;
+    let line = text.lines().next().unwrap_or_default().trim();
+    if !line.contains("://") {
+        return Err(failed("its first line is no address".to_owned()));
+    }
+    Ok(line.to_owned())
+}
+
+/// No server takes a longer address.
+const MOST_ADDRESS_BYTES: u64 = 64 << 10;
+
 impl Trust {
     fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix("key=") {
-            Some(key) => key.parse().ok().map(Self::Key),
+            Some(key) => key.parse().ok().map(Self::Keys),
             None => text.parse().ok().map(Self::Name),
         }
     }
@@ -128,7 +165,7 @@ impl fmt::Display for Trust {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name(name) => name.fmt(f),
-            Self::Key(key) => write!(f, "key={key}"),
+            Self::Keys(keys) => write!(f, "key={keys}"),
         }
     }
 }

@@ -3,12 +3,14 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::sync::{PoisonError, RwLock};
 
 use log::{Level, LevelFilter};
 
+use crate::printable::Printable;
 use crate::show;
 
 /// The system's log: syslog(3).
@@ -75,7 +77,8 @@ fn for_journal(level: Level, text: &str) -> String {
 /// the very root that cannot be read.
 fn for_syslog(level: Level, text: &str) -> String {
     let mut message = format!("<{}>headstart[{}]: ", DAEMON | severity(level), std::process::id());
-    message.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }));
+    let one_line = text.replace(['\n', '\t'], " ");
+    message.push_str(&Printable(one_line).to_string());
     let fits = |&end: &usize| message.is_char_boundary(end);
     let end = (0..=MAX_MESSAGE_BYTES.min(message.len())).rev().find(fits).unwrap_or(0);
     message.truncate(end);
@@ -92,7 +95,7 @@ fn to_syslog(socket: &UnixDatagram, level: Level, text: &str) {
 
 fn to_file(mut file: &File, level: Level, text: &str) {
     if file.metadata().is_ok_and(|file| file.len() < MAX_FILE_BYTES) {
-        let _ = writeln!(file, "{}: {text}", level.as_str().to_lowercase());
+        let _ = writeln!(file, "{}: {}", level.as_str().to_lowercase(), Printable(text));
     }
 }
 
@@ -141,6 +144,11 @@ pub(crate) fn place() -> &'static str {
         Sink::Syslog(_) => "syslog",
         Sink::File(_) => "file",
     }
+}
+
+/// A file for messages, which may tell where images lie: nobody else's to read.
+pub(crate) fn create_log(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).mode(0o600).open(path)
 }
 
 /// From now on messages go to the system's log, or to the file that `otherwise` gives where there is

@@ -3,6 +3,7 @@
 // `eprintln!` panics when nobody reads standard error: `show::note!` does not.
 #![warn(clippy::print_stderr)]
 
+mod arguments;
 mod bad_sectors;
 mod boot;
 mod channel;
@@ -10,6 +11,8 @@ mod cli;
 mod commands;
 mod demo;
 mod doctor;
+mod ending;
+mod environment;
 mod examples;
 mod filling;
 mod lab_real;
@@ -18,7 +21,10 @@ mod log_output;
 mod medium;
 mod mount8;
 mod on_medium;
+mod own_arguments;
 mod own_folders;
+mod plain_words;
+mod printable;
 mod ready_line;
 mod remote;
 mod service;
@@ -33,7 +39,6 @@ mod workdir;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::FromArgMatches;
 use hs_serve::ServeError;
 
 use crate::cli::{Cli, Command, Lab};
@@ -43,18 +48,22 @@ fn main() -> ExitCode {
     if arguments.next().is_some_and(|first| first == hs_serve::rootenv::INIT_ARGUMENT) {
         hs_serve::rootenv::init_main(arguments);
     }
-    hs_serve::allocate_kindly();
-    if let Some(helper) = mount8::Helper::of_this_process() {
-        return helper.run();
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == ending::GUARD_ARGUMENT) {
+        ending::guard_main(arguments);
     }
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let cli = parse(&arguments).unwrap_or_else(|error| error.exit());
+    hs_serve::allocate_kindly();
+    let arguments = own_arguments::of_this_process();
+    if let Some(helper) = mount8::Helper::of_this_process() {
+        return helper.run(&arguments);
+    }
+    let cli = arguments::parse(&arguments).unwrap_or_else(|error| error.exit());
     // Who was started by way of /proc/self/exe is called `exe` in lists of processes.
     let _ = rustix::thread::set_name(c"headstart");
     log_output::start(cli.quiet, cli.verbose);
     let ended = run(&cli, &arguments).and_then(|code| show::written().map(|()| code));
     ended.unwrap_or_else(|error| {
-        log_output::failure(&chain(&error));
+        log_output::failure(&plain_words::plain(&chain(&error)));
         failure_code(&error)
     })
 }
@@ -81,13 +90,6 @@ fn failure_code(error: &anyhow::Error) -> ExitCode {
         Some(ServeError::Command { .. }) => ExitCode::from(126),
         _ => ExitCode::from(1),
     }
-}
-
-/// Arguments without the program's name.
-fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let program = OsString::from("headstart");
-    let matches = examples::command().try_get_matches_from(std::iter::once(&program).chain(arguments))?;
-    Cli::from_arg_matches(&matches)
 }
 
 fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
@@ -120,8 +122,9 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Lab(Lab::List(args)) => commands::lab::experiments::list(args)?,
         Command::Lab(Lab::Run(args)) => commands::lab::experiments::run(args)?,
         Command::Demo(args) => demo::run(args, quiet)?,
+        Command::Completions(args) => commands::completions::run(args)?,
         Command::Docs(args) => commands::docs::run(args)?,
-        Command::Run(args) => return commands::run::run(args).map(exit_code),
+        Command::Run(args) => return commands::run::run(args, quiet).map(exit_code),
         Command::Profile(args) => return commands::profile::run(args, quiet).map(exit_code),
         Command::Doctor(args) => return doctor::run(args.json).map(|works| exit_code(i32::from(!works))),
     }

@@ -34,9 +34,14 @@ impl OnMedium {
     /// What is to be said when all is over of reads of the disk in it that were answered with an error, if there were any. Whoever made them was told no more
     /// than that, and what could be read elsewhere is none of them.
     pub(crate) fn lost(&self, reader: &Reader) -> Option<String> {
-        let reads = reader.stats().failed_requests;
-        let why =
-            self.trouble().unwrap_or_else(|| "what came was not what the image says, see above".to_owned());
+        let stats = reader.stats();
+        let reads = stats.failed_requests;
+        let other = if stats.given_up_requests > 0 {
+            "no answer came in time (--read-timeout)"
+        } else {
+            "what came was not what the image says, see above"
+        };
+        let why = self.trouble().unwrap_or_else(|| other.to_owned());
         (reads > 0)
             .then(|| format!("{}: {reads} reads of its disk could not be answered: {why}", self.store.name()))
     }

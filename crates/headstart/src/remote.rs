@@ -1,5 +1,6 @@
 //! Images that lie elsewhere: how they are opened, and what is remembered of them.
 
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use anyhow::{Context, bail};
 use hs_format::Superblock;
 use hs_format::limits::SUPERBLOCK_BYTES;
 use hs_image::{ImageDigest, OpenOptions};
-use hs_store::http::{HttpClient, HttpOptions, HttpStore, Offline, Timeouts, Version};
+use hs_store::http::{HttpClient, HttpOptions, HttpStore, Offline, Patience, Timeouts, Version};
 use hs_store::{Address, Count, DiskCache, Keyring, RetryCounters, Store};
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,7 @@ impl CacheFolder {
     }
 
     fn open(&self) -> Option<Arc<DiskCache>> {
+        close_to_others(self);
         DiskCache::open(&self.chunks(), self.limit_bytes())
             .inspect_err(|error| log::warn!("{}: {error}: what is fetched is not kept", self.0.display()))
             .ok()
@@ -102,12 +104,27 @@ impl CacheFolder {
             last_modified: version.last_modified.clone(),
             image: name.to_string(),
         };
-        let written = serde_json::to_vec(&remembered).map_err(anyhow::Error::from).and_then(|text| {
-            std::fs::create_dir_all(self.addresses())?;
-            crate::whole_file::write_whole(&self.record(address), &text)
-        });
+        let written = serde_json::to_vec(&remembered)
+            .map_err(anyhow::Error::from)
+            .and_then(|text| crate::whole_file::write_private(&self.record(address), &text));
         if let Err(error) = written {
             log::info!("{address} is not remembered: {error:#}");
+        }
+    }
+}
+
+/// Closes the usual folder to others if an earlier version of this program left it open. A folder that was
+/// asked for is shared with those whom its owner lets in.
+fn close_to_others(folder: &CacheFolder) {
+    let path = folder.path();
+    let is_usual = OwnFolders::CACHE.find("remote").is_some_and(|usual| usual == path);
+    let is_open = |found: std::fs::Metadata| {
+        found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 != 0
+    };
+    if is_usual && path.symlink_metadata().is_ok_and(is_open) {
+        let closed = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700));
+        if let Err(error) = closed {
+            log::warn!("{} stays open to other users: {error}", path.display());
         }
     }
 }
@@ -151,6 +168,9 @@ pub(crate) fn open(image: &ImageArg, address: &Address, purpose: Purpose) -> any
     let remembered = folder.as_ref().and_then(|folder| folder.recall(address));
     let wanted = image.image.name();
     if image.remote.offline {
+        if let Some(remembered) = remembered.as_ref().filter(|_| wanted.is_none()) {
+            refuse_unnamed(image, address, || remembered.name())?;
+        }
         return offline(address, wanted, cache, remembered.as_ref());
     }
     // Without its first block, what is remembered saves nothing; another image than is wanted is no help.
@@ -161,15 +181,20 @@ pub(crate) fn open(image: &ImageArg, address: &Address, purpose: Purpose) -> any
                 && cache.as_ref().is_some_and(|cache| cache.has(&name.0))
         })
     });
+    let timeout = image.remote.read_timeout;
     let options = HttpOptions {
         opening_bytes: purpose.opening_bytes(),
+        patience: Patience { total: timeout, ..Patience::default() },
         remembered: remembered.as_ref().map(Remembered::version),
         ..HttpOptions::default()
     };
-    let client = HttpClient::new(Timeouts::default())?;
+    let client = HttpClient::new(Timeouts::within(timeout))?;
     let store = HttpStore::open(address.locate(&client, &keyring())?, client, options)?;
     // What the address proves is as good as a name in it.
     let wanted = wanted.or_else(|| store.certain_name()?.parse().ok());
+    if wanted.is_none() && purpose == Purpose::Serve {
+        refuse_unnamed(image, address, || name_in(&store))?;
+    }
     let version = store.version().clone();
     let name = if store.is_unchanged() { remembered.as_ref().and_then(Remembered::name) } else { None };
     let opened = {
@@ -191,6 +216,33 @@ pub(crate) fn open(image: &ImageArg, address: &Address, purpose: Purpose) -> any
         image: OpenOptions { name: wanted.or(name), cache, opened: Some(Arc::new(opened)) },
         store: Arc::new(store),
     })
+}
+
+/// Fails where root's programs, or the kernel, would be given whatever a server sends. `found` is what that
+/// is now.
+fn refuse_unnamed(
+    image: &ImageArg,
+    address: &Address,
+    found: impl FnOnce() -> Option<ImageDigest>,
+) -> anyhow::Result<()> {
+    if !image.remote.refuses_unnamed {
+        return Ok(());
+    }
+    let name = match found() {
+        Some(name) => format!("the image that is there now is {address}#{name}"),
+        None => "`headstart verify` prints its name".to_owned(),
+    };
+    bail!(
+        "nobody vouches for {address}, and root takes no image from the network that has no name: {name}; \
+         add the name if you have it from its publisher, #key=KEY of a publisher who signs, or say --insecure"
+    )
+}
+
+/// The name of the image in `store`, whose first bytes have come with its opening.
+fn name_in(store: &dyn Store) -> Option<ImageDigest> {
+    let mut first = [0; SUPERBLOCK_BYTES];
+    store.read_at(0, &mut first).ok()?;
+    Some(Superblock::decode(&first).ok()?.image_digest())
 }
 
 /// What the cache holds of the image at an address, or of the image that is wanted.

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use crate::printable::Printable;
 use anyhow::bail;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hs_image::Progress;
@@ -75,9 +76,21 @@ pub(crate) fn megabytes(bytes: u64) -> String {
 /// Why standard output could not be written, when it could not.
 static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
 
+/// Moves to the upper left corner of the terminal and clears what is below: ECMA-48, CUP and ED.
+pub(crate) fn clear_screen() {
+    // If it cannot be written, nor can the line that follows, which says so.
+    let _ = write!(io::stdout(), "\x1b[H\x1b[J");
+}
+
 /// Prints a line to standard output; a reader that went away is not an error.
 pub(crate) fn line(text: impl std::fmt::Display) {
-    match writeln!(io::stdout(), "{text}") {
+    // A program that reads gets what there is; a person's terminal acts on nothing.
+    let mut stdout = io::stdout();
+    let written = match stdout.is_terminal() {
+        true => writeln!(stdout, "{}", Printable(text)),
+        false => writeln!(stdout, "{text}"),
+    };
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
         // Only the first one says why.
         Err(error) => drop(UNWRITTEN.set(error)),
@@ -107,7 +120,7 @@ pub(crate) use note;
 
 /// What [`note!`] does.
 pub(crate) fn say(text: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{}", Printable(text));
 }
 
 /// Prints an object as JSON.

@@ -8,13 +8,18 @@ pub(crate) struct Ends(OwnedFd);
 impl Ends {
     /// Blocks them in this thread and every thread that it starts: call it before there are any.
     pub(crate) fn block() -> std::io::Result<Self> {
+        Self::block_these(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+    }
+
+    /// The same for other signals.
+    pub(crate) fn block_these(signals: &[libc::c_int]) -> std::io::Result<Self> {
         // SAFETY: a signal set is plain data, initialised by sigemptyset before it is used.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: `set` is valid for writes; the signal numbers exist.
         unsafe {
             libc::sigemptyset(&raw mut set);
-            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(&raw mut set, signal);
+            for signal in signals {
+                libc::sigaddset(&raw mut set, *signal);
             }
         }
         // SAFETY: `set` is initialised; the old mask is not asked for.

@@ -1,5 +1,6 @@
 //! One start: a command in the root of an image, or of a foreign disk, from some medium, timed.
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,23 +12,32 @@ use hs_engine::queue::QueueConfig;
 use hs_engine::{LateRule, PrefetchConfig};
 use hs_image::{Reader, Watch};
 use hs_serve::fsmount::FileSystem;
-use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
+use hs_serve::fuse::{FileAccess, Session};
+use hs_serve::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_serve::{
-    Driver, MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedDisk,
-    ServedFile, ServedImage,
+    Driver, MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError,
+    ServedDisk, ServedFile, ServedImage,
 };
 use hs_units::Nanos;
 
 use hs_store::{RetrySnapshot, Snapshot};
 
 use crate::cli::image::ImageArg;
-use crate::cli::{LateMode, PrefetchLimits, Switch};
+use crate::cli::{ContainFlags, LateMode, PrefetchLimits, Switch};
+use crate::ending::{Deadline, Guard, Told, was_told};
+use crate::environment;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::ready_line;
 use crate::remote::place_here;
+use crate::show;
 use crate::summary::{Summary, peak_rss_bytes, seconds};
 use crate::workdir::Workdir;
+
+/// How long a command that was killed may take to end before its disk is closed.
+const KILL_PATIENCE: Duration = Duration::from_secs(1);
+/// How often a command is looked at.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// What the root lies in.
 #[derive(Clone, Debug)]
@@ -64,12 +74,16 @@ pub(crate) struct Start {
     pub mount: MountFsOptions,
     /// The command.
     pub command: Vec<OsString>,
+    /// What it gets of this machine.
+    pub contain: ContainFlags,
     /// Ready when a line of its output matches; when none, when it ends.
     pub ready: Option<regex::Regex>,
     /// How long to wait for that.
     pub ready_timeout: Duration,
     /// After ready the command may go on for so long and is then ended; for ever when none.
     pub grace: Option<Duration>,
+    /// Say in a line what the start took, as soon as it is ready.
+    pub tell: bool,
     /// Whether the command's output is passed on.
     pub show_output: bool,
     /// Sees every read that the server answers.
@@ -96,11 +110,75 @@ struct Mounted {
     fs: Option<MountedFs>,
     served: Served,
     _work: Workdir,
+    _guard: Guard,
+    deadline: OnceCell<Deadline>,
+}
+
+impl Mounted {
+    /// From here on nothing waits for the medium, and the rest must come to an end.
+    fn close(&self) {
+        let session = match &self.served {
+            Served::Image(served) => {
+                served.disk().close();
+                Some(served.session())
+            }
+            Served::File(served) => {
+                served.close();
+                Some(served.session())
+            }
+            Served::Nothing => None,
+        };
+        self.deadline.get_or_init(|| {
+            let aborts = session.and_then(Session::abort).into_iter().collect();
+            if was_told() { Deadline::begin(aborts, || {}) } else { Deadline::unhurried(aborts) }
+        });
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The command. One that is dropped before it ended is killed, and does not wait for its disk then.
+struct Running<'a> {
+    child: Option<Child>,
+    mounted: &'a Mounted,
+}
+
+impl Running<'_> {
+    fn wait(mut self) -> Result<Exit, ServeError> {
+        self.child.take().map_or(Ok(Exit::Code(0)), Child::wait)
+    }
+
+    /// Lets it go on for so long, unless a signal has ended it.
+    fn go_on(&self, grace: Duration) {
+        let began = Instant::now();
+        let has_ended = || was_told() && self.child.as_ref().is_none_or(Child::has_ended);
+        while began.elapsed() < grace && !has_ended() {
+            std::thread::sleep(LOOK.min(grace.saturating_sub(began.elapsed())));
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let Some(child) = self.child.take() else { return };
+        child.killer()();
+        let killed = Instant::now();
+        while !child.has_ended() && killed.elapsed() < KILL_PATIENCE {
+            std::thread::sleep(LOOK);
+        }
+        if !child.has_ended() {
+            self.mounted.close();
+        }
+    }
 }
 
 enum Served {
     Image(Box<ServedImage>),
-    File(#[expect(dead_code, reason = "held for its mount")] ServedFile),
+    File(ServedFile),
     Nothing,
 }
 
@@ -126,18 +204,27 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
 
 fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> anyhow::Result<Started> {
     let began = Instant::now();
+    let told = Told::hear();
     let mounted = mount(spec, on_medium)?;
+    hear_of(&told, &mounted, on_medium);
     let observation = if spec.observe { observe(&mounted) } else { None };
     let piped = spec.ready.is_some() || !spec.show_output;
     let options = SpawnOptions {
         stdout: if piped { Stream::Pipe } else { Stream::Inherit },
+        env: Some(environment::of_command(&spec.contain, std::env::vars_os())),
+        confinement: match spec.contain.privileged {
+            true => Confinement::Privileged,
+            false => Confinement::Container { set_user_id: spec.mount.trusted },
+        },
         ..SpawnOptions::default()
     };
     log::info!("mounted after {:.1?}", began.elapsed());
-    let mut child = mounted.root.spawn(&spec.command, options)?;
+    let child = mounted.root.spawn(&spec.command, options)?;
+    told.command(child.killer());
     // Only now, so that the command has the score that this process was given.
     crate::service::careful::survive_low_memory();
     log::info!("command started after {:.1?}", began.elapsed());
+    let mut child = Running { child: Some(child), mounted: &mounted };
     let ready = wait_ready(spec, &mut child, began)?;
     let mut summary =
         Summary { medium: spec.medium.to_string(), image_bytes: disk_bytes, ..Summary::default() };
@@ -146,9 +233,10 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
         Ready::Line(at) => {
             ready_at = Some(at - began);
             fill(&mut summary, &mounted, on_medium);
+            tell(spec, "ready", at - began, &summary);
             match spec.grace {
                 Some(grace) => {
-                    std::thread::sleep(grace);
+                    child.go_on(grace);
                     drop(child);
                     None
                 }
@@ -161,6 +249,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
                 ready_at = Some(began.elapsed());
             }
             fill(&mut summary, &mounted, on_medium);
+            tell(spec, "ended", began.elapsed(), &summary);
             if let Some(grace) = spec.grace {
                 std::thread::sleep(grace);
             }
@@ -186,7 +275,40 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     Ok(Started { summary, exit, ready: ready_at, lost })
 }
 
+/// One line for the person who started it.
+fn tell(spec: &Start, what: &str, after: Duration, summary: &Summary) {
+    if spec.tell {
+        let requests = if summary.store_requests == 1 { "request" } else { "requests" };
+        show::note!(
+            "headstart: {what} after {:.2} s; {} MB read in {} {requests}",
+            after.as_secs_f64(),
+            show::megabytes(summary.store_bytes),
+            summary.store_requests,
+        );
+    }
+}
+
+/// What can be done when the command is told to end.
+fn hear_of(told: &Told, mounted: &Mounted, on_medium: Option<&OnMedium>) {
+    let Some(on_medium) = on_medium else { return };
+    let store = Arc::clone(&on_medium.store);
+    let close = move || store.close();
+    match &mounted.served {
+        Served::Image(served) => {
+            let reader = Arc::downgrade(served.reader());
+            let oldest = move || reader.upgrade().map(|reader| Duration::from(reader.waiting().oldest));
+            told.disk(move |time| oldest().is_some_and(|oldest| oldest >= time), close);
+        }
+        Served::File(served) => {
+            let reads = Arc::clone(served.reads());
+            told.disk(move |time| reads.oldest() >= time, close);
+        }
+        Served::Nothing => {}
+    }
+}
+
 fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> {
+    let mut guard = Guard::start();
     let needed = match &spec.disk {
         Disk::Image { image, .. } => place_here(image),
         Disk::Foreign { path } | Disk::Directory { path } => Some(path.clone()),
@@ -198,13 +320,16 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
             let watch = spec.watch.clone();
             let config = on_medium.config(config);
             let served = ServedImage::start(Arc::clone(&on_medium.store), &disk, &config, watch)?;
+            served.session().abort().iter().for_each(|abort| guard.watch(abort));
             let target = work.folder("fs")?;
             let fs = served.mount_fs(&target, &spec.mount)?;
             (Served::Image(Box::new(served)), Some(fs), target)
         }
         (Disk::Foreign { .. }, Some(on_medium)) => {
             let disk = work.folder("disk")?;
-            let served = ServedFile::start(Arc::clone(&on_medium.store), &disk, "disk.img")?;
+            let served =
+                ServedFile::start(Arc::clone(&on_medium.store), &disk, "disk.img", FileAccess::default())?;
+            served.session().abort().iter().for_each(|abort| guard.watch(abort));
             let target = work.folder("fs")?;
             let file = disk.join("disk.img");
             let store = &on_medium.store;
@@ -217,11 +342,12 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
         (Disk::Directory { path }, _) => (Served::Nothing, None, path.clone()),
         (_, None) => bail!("a disk without a medium"),
     };
-    let root = RootEnv::prepare(&lower, &work.folder("root")?)?;
+    let options = RootOptions { trusted: spec.mount.trusted, devices: spec.contain.privileged };
+    let root = RootEnv::prepare(&lower, &work.folder("root")?, options)?;
     if let Some(fs) = &fs {
         fs.wait_until_warming_leads();
     }
-    Ok(Mounted { root, fs, served, _work: work })
+    Ok(Mounted { root, fs, served, _work: work, _guard: guard, deadline: OnceCell::new() })
 }
 
 enum Ready {
@@ -230,8 +356,10 @@ enum Ready {
 }
 
 /// Passes the command's output on until a line says that it is ready, or it ends.
-fn wait_ready(spec: &Start, child: &mut Child, began: Instant) -> anyhow::Result<Ready> {
-    let Some(stdout) = child.stdout.take() else { return Ok(Ready::Ended) };
+fn wait_ready(spec: &Start, child: &mut Running<'_>, began: Instant) -> anyhow::Result<Ready> {
+    let Some(stdout) = child.child.as_mut().and_then(|child| child.stdout.take()) else {
+        return Ok(Ready::Ended);
+    };
     let (sender, receiver) = std::sync::mpsc::channel();
     let (pattern, show) = (spec.ready.clone(), spec.show_output);
     std::thread::Builder::new().name("hs-output".to_owned()).spawn(move || {
@@ -294,7 +422,7 @@ pub(crate) fn fill_image(summary: &mut Summary, served: &ServedDisk) {
     summary.demand_requests = Some(stats.demand_requests);
     summary.demand_bytes = Some(stats.demand_bytes);
     summary.demand_outside_bytes = Some(stats.outside_bytes);
-    summary.demand_wait_s = Some(seconds(stats.demand_wait));
+    summary.demand_wait_s = Some(seconds(stats.program_wait));
     summary.prefetch_bytes = Some(stats.prefetch_bytes);
     summary.failed_requests = Some(stats.failed_requests);
     let streamed = served.driver().streamed();
@@ -373,6 +501,7 @@ pub(crate) fn config(
     config.reader.queue = QueueConfig::for_medium(crate::medium::traits(image.file(), medium));
     if image.file().is_none() {
         config.prefetch = over_http(config.prefetch);
+        config.reader.read_timeout = Some(image.remote.read_timeout);
     }
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;

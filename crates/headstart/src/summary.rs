@@ -34,7 +34,8 @@ pub(crate) struct Summary {
     pub demand_bytes: Option<u64>,
     /// Bytes of the file outside the hot region that somebody waited for, as they are stored.
     pub demand_outside_bytes: Option<u64>,
-    /// Sum of the times that somebody waited for the medium.
+    /// Time in which the program waited for the medium: each moment once, however many of its reads waited in
+    /// it, and without the reads that fill caches ahead of it.
     pub demand_wait_s: Option<f64>,
     /// Bytes prefetched, uncompressed.
     pub prefetch_bytes: Option<u64>,

@@ -13,6 +13,8 @@
 //! [`SsdSpec`], [`LinkSpec`] and [`DiskSpec`] are models whose figures are given: by a preset, or by a
 //! file of a person's own ([`Model::from_toml`]).
 
+#![forbid(unsafe_code)]
+
 mod cd;
 mod drive;
 mod emmc;

@@ -6,6 +6,8 @@
 //! elsewhere (DESIGN decision 8). The [`queue`] sees every request and says which one is next. The same code can
 //! run against a model under a virtual clock.
 
+#![forbid(unsafe_code)]
+
 pub mod cache;
 mod estimate;
 mod memory_budget;

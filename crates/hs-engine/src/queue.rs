@@ -168,9 +168,9 @@ impl Queue {
                 continue;
             }
             match self.may_begin(class) {
-                Some(begins) if begins <= now => {}
+                begins if begins <= now => {}
                 begins => {
-                    then = then.min(begins.unwrap_or(Lane::NEVER));
+                    then = then.min(begins);
                     break;
                 }
             }
@@ -247,18 +247,14 @@ impl Queue {
         if self.has_room(class) { self.lanes[class.index()].due } else { Lane::NEVER }
     }
 
-    /// When the class may begin, if nothing more urgent comes: a pause after such requests have ended. `None` while one is in
-    /// service.
-    fn may_begin(&self, class: Class) -> Option<Nanos> {
+    /// When the class may begin, if nothing more urgent comes: a pause after such requests have come or ended.
+    fn may_begin(&self, class: Class) -> Nanos {
         let hold_off = self.lanes[class.index()].config.hold_off;
         if hold_off == Nanos::ZERO {
-            return Some(Nanos::ZERO);
-        }
-        if self.under_way[0] > self.under_way[class.index()] {
-            return None;
+            return Nanos::ZERO;
         }
         let seen = self.lanes[..class.index()].iter().filter_map(|lane| lane.seen).max();
-        Some(seen.map_or(Nanos::ZERO, |seen| seen + hold_off))
+        seen.map_or(Nanos::ZERO, |seen| seen + hold_off)
     }
 
     /// Sends the oldest of the class that was due then.

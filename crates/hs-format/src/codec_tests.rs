@@ -198,3 +198,8 @@ fn memory_is_used_again_where_it_fits_and_nothing_of_what_it_held_is_seen() {
         decompressor.reuse(back);
     }
 }
+
+#[test]
+fn a_decompressor_is_shown_by_its_name() {
+    assert!(format!("{:?}", Decompressor::new()).contains("Decompressor"));
+}

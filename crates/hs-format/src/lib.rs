@@ -13,6 +13,8 @@
 //! miss in a leaf, [`ColdLeaf::decode`]. Every `decode` checks the digest of its bytes before it looks at
 //! them. Reading a chunk: fetch the range, [`ChunkRef::verify`], then [`Decompressor::decompress`].
 
+#![forbid(unsafe_code)]
+
 mod check;
 mod chunk;
 mod codec;
@@ -22,6 +24,7 @@ mod coverage;
 mod digest;
 mod disk_digest;
 mod error;
+mod file_kind;
 mod geometry;
 mod hints;
 mod hot;
@@ -39,6 +42,7 @@ pub use coverage::ColdCoverage;
 pub use digest::{ImageDigest, ParseImageDigestError, chunk_digest};
 pub use disk_digest::{DiskHasher, leaf_digest};
 pub use error::{FormatError, Part};
+pub use file_kind::{DiskContent, FileKind};
 pub use geometry::{ColdGeometry, ColdPlace};
 pub use hints::{Hint, Hints};
 pub use hot::{HotChunk, HotIndex, HotIndexBuilder, HotPlace, HotSegment};

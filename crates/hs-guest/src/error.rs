@@ -54,11 +54,40 @@ pub enum GuestError {
         /// The last line of its console.
         said: Option<String>,
     },
+    /// QEMU ran nothing in a trial.
+    #[error("a trial of QEMU with {accelerator} failed: {why}")]
+    QemuUnproven {
+        /// What was to execute instructions.
+        accelerator: &'static str,
+        /// What was seen.
+        why: String,
+    },
+    /// No guest of User-mode Linux ran in a trial.
+    #[error("a trial of {} ran no guest: {why}", kernel.display())]
+    UmlUnproven {
+        /// The program.
+        kernel: PathBuf,
+        /// The reason, as far as it is known.
+        why: String,
+    },
+    /// What is loaded into the guest's program could not be kept in memory.
+    #[error("cannot keep what is loaded into the guest's program: {0}")]
+    Preload(io::Error),
     /// A path that the guest's command line cannot hold.
     #[error("User-mode Linux cannot be told about {}: its path holds a space or a comma", path.display())]
     Path {
         /// The path.
         path: PathBuf,
+    },
+    /// The root for what runs the guest could not be made.
+    #[error("cannot {action} {} for the guest's own root: {source}", path.display())]
+    Jail {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
     },
     /// The guest's processes could not be started.
     #[error("cannot start the guest: {0}")]

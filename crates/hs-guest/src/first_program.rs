@@ -20,6 +20,10 @@ const FILE_SYSTEM_BYTES: usize = 16;
 /// What the kernel tries when it was not told what to start.
 const USUAL: [&str; 4] = ["/sbin/init", "/etc/init", "/bin/init", "/bin/sh"];
 
+/// What it says when there is no disk whose read-ahead it could set; it says so as a process of the guest,
+/// which has run.
+pub(crate) const NO_DISK: &str = "headstart: the read-ahead of /dev/ubda cannot be set";
+
 /// What the guest's first program is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstProgram {
@@ -244,6 +248,8 @@ mod tests {
         assert_eq!(told[8..13], *b"ext4\0");
         assert_eq!(told[24..], *b"/bin/x\0\0headstart: cannot start /bin/x\n\0");
         let usual = FirstProgram { init: None, ..program }.told();
+        let code = String::from_utf8_lossy(code()).into_owned();
+        assert!(!is_possible() || code.contains(NO_DISK));
         assert!(usual[24..].starts_with(b"/sbin/init\0/etc/init\0/bin/init\0/bin/sh\0\0headstart"));
     }
 

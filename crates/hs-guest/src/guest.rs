@@ -3,16 +3,19 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use hs_serve::rootenv::{self, Child, SpawnOptions, Stream};
+use hs_serve::rootenv::{self, Child, Confinement, SpawnOptions, Stream};
 use parking_lot::Mutex;
 
 use crate::GuestError;
 use crate::console::{Console, Sign};
+use crate::jail::{self, Jail, Sight};
+use crate::preload::{self, Preload};
 
 /// How often the caller may look at other things while it waits for the guest.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -26,12 +29,21 @@ pub struct Launch {
     pub environment: Vec<(OsString, OsString)>,
     /// Its addresses are not randomised.
     pub fixed_addresses: bool,
+    /// What is loaded into the program before its libraries, in this order.
+    pub preloads: Vec<Preload>,
+    /// What it sees of this machine: nothing else is in its root.
+    pub sights: Vec<Sight>,
+    /// Further groups of the user that it runs as.
+    pub groups: Vec<u32>,
+    /// A folder of its own, in which its root is mounted and its preloads lie.
+    pub place: PathBuf,
 }
 
-/// A running guest: a tree of processes in a PID namespace of its own. Dropped, it is ended, with all of
-/// them; should this process die, the kernel does the same.
+/// A running guest: a tree of processes in a PID namespace of its own, in a [jail]. Dropped, it is ended,
+/// with all of them; should this process die, the kernel does the same.
 pub struct Guest {
     child: Option<Child>,
+    jail: Option<Jail>,
     signs: Receiver<(Instant, Sign)>,
     console: Arc<Mutex<Console>>,
     reader: Option<JoinHandle<()>>,
@@ -47,19 +59,23 @@ impl Guest {
         console: Console,
         log: impl Write + Send + 'static,
     ) -> Result<Self, GuestError> {
+        let user = rootenv::JailUser { groups: launch.groups, ..jail::user() };
+        let jail = Jail::new(&launch.place, &user, &launch.sights)?;
+        let variable = preload::placed(&launch.preloads, &launch.place).map_err(GuestError::Preload)?;
+        let environment = launch.environment.into_iter().chain(jail.environment()).chain(variable);
         let options = SpawnOptions {
             stdin: Stream::Null,
             stdout: Stream::Pipe,
-            env: Some(launch.environment),
+            // What runs the guest complains there, which belongs between the lines of the console.
+            stderr: Stream::Output,
+            env: Some(environment.collect()),
+            confinement: Confinement::Jail(user),
             // A signal for this process is for this process, and takes the guest along.
             forward_signals: false,
             fixed_addresses: launch.fixed_addresses,
             ..SpawnOptions::default()
         };
-        // What runs the guest complains on standard error, which belongs between the lines of the console.
-        let mut command: Vec<OsString> = ["/bin/sh", "-c", "exec \"$0\" \"$@\" 2>&1"].map(Into::into).into();
-        command.extend(launch.command);
-        let mut child = rootenv::spawn_contained(&command, options)?;
+        let mut child = rootenv::spawn_in(jail.root(), &launch.command, options)?;
         let console = Arc::new(Mutex::new(console));
         let (sender, signs) = unbounded();
         let output = child.stdout.take();
@@ -72,7 +88,7 @@ impl Guest {
                 }
             })
             .map_err(GuestError::Console)?;
-        Ok(Self { child: Some(child), signs, console, reader: Some(reader) })
+        Ok(Self { child: Some(child), jail: Some(jail), signs, console, reader: Some(reader) })
     }
 
     /// Waits until the guest is ready; gives the time when it was. `look` is called several times a second, to look
@@ -130,9 +146,17 @@ impl Guest {
         self.console.lock().tail()
     }
 
+    /// Kills it, and does not wait for that.
+    pub fn kill(&self) {
+        if let Some(child) = &self.child {
+            child.killer()();
+        }
+    }
+
     /// Ends it; everything that it printed is in the log when this returns.
     pub fn end(&mut self) {
         drop(self.child.take());
+        drop(self.jail.take());
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
         }

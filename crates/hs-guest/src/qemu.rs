@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hs_units::ByteSize;
 
+use crate::jail::{self, Sight};
 use crate::{GuestError, Launch};
 
 /// The program, as it is called everywhere.
@@ -13,6 +14,13 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 pub const LEAST_SCRATCH_BYTES: u64 = 1 << 20;
 /// The largest write that its NVMe drive takes (`mdts` of 7: 128 pages).
 pub const LARGEST_WRITE_BYTES: u64 = 512 << 10;
+
+/// It gives up on its own what it does not need: system calls by which it would raise or lower what it may,
+/// and other processes.
+const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+/// Where its firmware and its modules lie, beside the folder of the program.
+const FOLDERS: [&str; 6] =
+    ["share/qemu", "share/seabios", "lib/ipxe/qemu", "lib/qemu", "lib64/qemu", "lib/x86_64-linux-gnu/qemu"];
 
 /// What executes the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +123,13 @@ impl Qemu {
         if let Some(initrd) = &self.initrd {
             command.extend(["-initrd".into(), doubled_commas(initrd.as_os_str())]);
         }
-        Launch { command, environment: self.environment(), fixed_addresses: false }
+        let mut sights = self.sights(self.accelerator);
+        sights.extend(self.initrd.iter().cloned().map(Sight::File));
+        sights.push(match &self.drive {
+            Drive::Nbd { socket, .. } => Sight::Socket(socket.clone()),
+            Drive::File(path) => Sight::Disk(path.clone()),
+        });
+        self.launch_of(command, self.accelerator, sights)
     }
 
     /// A trial of `accelerator`: the same kernel without a disk, which gives up as soon as it looks for one.
@@ -123,7 +137,37 @@ impl Qemu {
     pub fn trial(&self, accelerator: Accelerator) -> Launch {
         let mut command = self.machine(accelerator);
         command.extend(["-append".into(), "console=ttyS0 panic=-1".into()]);
-        Launch { command, environment: self.environment(), fixed_addresses: false }
+        self.launch_of(command, accelerator, self.sights(accelerator))
+    }
+
+    fn launch_of(&self, command: Vec<OsString>, accelerator: Accelerator, sights: Vec<Sight>) -> Launch {
+        Launch {
+            command,
+            environment: self.environment(),
+            fixed_addresses: false,
+            preloads: Vec::new(),
+            sights,
+            groups: match accelerator {
+                Accelerator::Kvm => jail::group_of("kvm").into_iter().collect(),
+                Accelerator::Tcg => Vec::new(),
+            },
+            place: self.scratch.clone(),
+        }
+    }
+
+    /// What every guest of it needs of this machine.
+    fn sights(&self, accelerator: Accelerator) -> Vec<Sight> {
+        let mut sights = vec![
+            Sight::Program(self.program.clone()),
+            Sight::File(self.kernel.clone()),
+            Sight::Own(self.scratch.clone()),
+        ];
+        let prefix = self.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
+        sights.extend(FOLDERS.iter().map(|folder| Sight::Folder(prefix.join(folder))));
+        if accelerator == Accelerator::Kvm {
+            sights.push(Sight::Device("kvm"));
+        }
+        sights
     }
 
     /// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has ended.
@@ -134,6 +178,7 @@ impl Qemu {
             ["-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot"]
                 .map(OsString::from),
         );
+        command.extend(["-sandbox", SANDBOX].map(OsString::from));
         command.extend(["-serial", "stdio", "-cpu", "max", "-accel"].map(OsString::from));
         command.extend([accelerator.as_str().into(), "-m".into(), memory.into()]);
         command.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);
@@ -185,6 +230,8 @@ pub fn find_program(path: &OsStr) -> Result<PathBuf, GuestError> {
     std::env::split_paths(path)
         .map(|folder| folder.join(PROGRAM))
         .find(|candidate| candidate.is_file())
+        // Its other files lie beside it, and not beside a link to it.
+        .map(|found| found.canonicalize().unwrap_or(found))
         .ok_or(GuestError::QemuMissing)
 }
 
@@ -248,6 +295,9 @@ mod tests {
         assert!(words.contains(" no_timer_check "), "{words}");
         assert!(words.ends_with("init=/bin/sh quiet"), "{words}");
         assert_eq!(after(&launch, "-m"), ["256M"]);
+        assert!(after(&launch, "-sandbox")[0].contains("elevateprivileges=deny"));
+        assert!(launch.sights.contains(&Sight::Socket("/mnt/a,b/socket".into())));
+        assert!(!launch.sights.contains(&Sight::Device("kvm")));
         assert!(after(&launch, "-initrd").is_empty());
         assert!(launch.environment.contains(&("TMPDIR".into(), "/mnt/scratch".into())));
     }
@@ -271,6 +321,7 @@ mod tests {
     fn a_trial_has_no_disk() {
         let launch = qemu().trial(Accelerator::Kvm);
         assert_eq!(after(&launch, "-accel"), ["kvm"]);
+        assert!(launch.sights.contains(&Sight::Device("kvm")));
         assert!(after(&launch, "-drive").is_empty() && after(&launch, "-initrd").is_empty());
     }
 

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 
 use hs_units::ByteSize;
 
-use crate::{GuestError, Launch};
+use crate::jail::Sight;
+use crate::{GuestError, Launch, preload};
 
 /// The program, as Debian calls it.
 pub const PROGRAM: &str = "linux.uml";
@@ -55,22 +56,51 @@ impl Uml {
     /// # Errors
     /// [`GuestError::Path`] when a path holds what the command line uses to separate things.
     pub fn launch(&self) -> Result<Launch, GuestError> {
-        Ok(Launch { command: self.command()?, environment: self.environment(), fixed_addresses: true })
+        Ok(self.launch_of(self.command()?, Some(Sight::Disk(self.disk.clone()))))
+    }
+
+    /// A trial of the program: the same without a disk.
+    ///
+    /// # Errors
+    /// As for [`Uml::launch`].
+    pub(crate) fn trial(&self) -> Result<Launch, GuestError> {
+        Ok(self.launch_of(self.machine(None)?, None))
+    }
+
+    fn launch_of(&self, command: Vec<OsString>, disk: Option<Sight>) -> Launch {
+        let mut sights = vec![
+            Sight::Program(self.kernel.clone()),
+            Sight::Own(self.scratch.clone()),
+            Sight::Own(self.memory_folder.clone()),
+        ];
+        sights.extend(disk);
+        Launch {
+            command,
+            environment: self.environment(),
+            fixed_addresses: true,
+            preloads: preload::for_uml(),
+            sights,
+            groups: Vec::new(),
+            place: self.scratch.clone(),
+        }
     }
 
     fn command(&self) -> Result<Vec<OsString>, GuestError> {
         let mut disk = word("ubd0=", &self.scratch.join("written"))?;
         disk.push(",");
         disk.push(word("", &self.disk)?);
+        self.machine(Some(disk))
+    }
+
+    fn machine(&self, disk: Option<OsString>) -> Result<Vec<OsString>, GuestError> {
         let mut folder = word("uml_dir=", &self.scratch)?;
         folder.push("/");
         let mut command = vec![
             self.kernel.clone().into_os_string(),
             format!("mem={}M", self.memory.0.div_ceil(1 << 20)).into(),
-            disk,
-            folder,
-            "umid=guest".into(),
         ];
+        command.extend(disk);
+        command.extend([folder, "umid=guest".into()]);
         let words = "root=/dev/ubda rw con0=null,fd:1 con=null ssl=null console=tty0 systemd.show_status=1";
         command.extend(words.split(' ').map(OsString::from));
         command
@@ -157,6 +187,12 @@ mod tests {
             command.contains(&"mem=256M".into()) && command.contains(&"initrd=/mnt/scratch/initramfs".into())
         );
         assert_eq!(command[command.len() - 2..], ["init=/bin/sh", "quiet"]);
+    }
+
+    #[test]
+    fn a_trial_has_no_disk() {
+        let launch = Uml { initramfs: None, ..uml() }.trial().unwrap();
+        assert!(launch.command.iter().all(|word| !word.to_string_lossy().contains("ubd0=")), "{launch:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use hs_device::MediumError;
-use hs_format::{FormatError, ImageDigest};
+use hs_format::{FileKind, FormatError, ImageDigest};
 use hs_layout::LayoutError;
 use hs_store::StoreError;
 use hs_trace::TraceError;
@@ -30,6 +30,14 @@ pub enum ImageError {
         /// What was expected and found.
         fault: Box<FormatError>,
     },
+    /// The file is something else than an image.
+    #[error("{path}: this is {kind}, not a headstart image{}", what_to_do(path, *kind))]
+    NotAnImage {
+        /// The file.
+        path: String,
+        /// What it is.
+        kind: FileKind,
+    },
     /// A chunk is damaged.
     #[error("{path}: {chunk} at bytes {range}: {fault}")]
     Chunk {
@@ -52,6 +60,20 @@ pub enum ImageError {
         range: ByteRange,
         /// Size of the disk.
         disk_bytes: u64,
+    },
+    /// The store has not answered for as long as a reader may wait.
+    #[error("no answer from {path} for {:.0?}", waited)]
+    NoAnswer {
+        /// The image.
+        path: String,
+        /// How long the read waited.
+        waited: std::time::Duration,
+    },
+    /// The thread that was to bring the bytes made a mistake.
+    #[error("{path}: the thread that was to bring this has panicked, see above")]
+    Panicked {
+        /// The image.
+        path: String,
     },
     /// The reader is being shut down.
     #[error("the image is being closed")]
@@ -136,6 +158,13 @@ pub enum ImageError {
 }
 
 impl ImageError {
+    /// Whether it only says that the program ends.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        matches!(self, Self::Closed)
+            || matches!(self, Self::Store(error) if matches!(**error, StoreError::Closed { .. }))
+    }
+
     /// Whether bytes could not be had, or are not those that were written; not that they break a rule.
     pub(crate) fn is_damage(&self) -> bool {
         match self {
@@ -150,6 +179,26 @@ impl ImageError {
     pub(crate) fn io(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Io { path, what, cause: Arc::new(cause) }
+    }
+}
+
+/// What a person who gave this file as an image may have meant.
+fn what_to_do(path: &str, kind: FileKind) -> String {
+    match kind {
+        FileKind::Disk(_) => format!(
+            ": `headstart build {path} -o IMAGE` makes an image of it, `headstart run --foreign` runs it as \
+             it is"
+        ),
+        FileKind::Profile => format!(": `headstart optimize IMAGE --profile {path}` uses it"),
+        FileKind::Cloop => format!(": `headstart import {path} -o IMAGE` makes an image of the disk in it"),
+        FileKind::Qcow2 | FileKind::VirtualDisk => format!(
+            ": make a raw disk of it (`qemu-img convert -O raw {path} disk.raw`), then `headstart build` an \
+             image"
+        ),
+        FileKind::Compressed(_) | FileKind::Tar | FileKind::Zip => {
+            ": unpack it, then `headstart build` an image of the disk or the directory".to_owned()
+        }
+        _ => String::new(),
     }
 }
 

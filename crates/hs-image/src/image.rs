@@ -5,7 +5,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use hs_format::{
-    ChunkRef, Decompressor, FormatError, Hint, Hints, HotIndex, ImageDigest, Superblock, WindowRef,
+    ChunkRef, Decompressor, FileKind, FormatError, Hint, Hints, HotIndex, ImageDigest, Superblock, WindowRef,
 };
 use hs_store::{DiskCache, Store};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos};
@@ -147,7 +147,17 @@ impl Image {
         }
         match Self::read_mirror(store, &error)? {
             Some(superblock) => Ok((superblock, true)),
-            None => Err(report(error)),
+            None => Err(Self::not_an_image(store).unwrap_or_else(|| report(error))),
+        }
+    }
+
+    /// What to say of a file that begins as no image does.
+    fn not_an_image(store: &dyn Store) -> Option<ImageError> {
+        let start = ByteRange::new(0, store.len().min(FileKind::NEEDED_BYTES as u64));
+        match FileKind::of(&read(store, start).ok()?) {
+            // What has a damaged start says so byte by byte.
+            FileKind::Image | FileKind::Unknown => None,
+            kind => Some(ImageError::NotAnImage { path: store.name().to_owned(), kind }),
         }
     }
 

@@ -5,12 +5,15 @@
 //! Writing: [`build()`] stores a disk in cold windows, [`optimize()`] adds a hot region that a profile
 //! ordered, [`verify()`] proves what an image holds, [`export::export()`] writes its disk for other programs.
 
+#![forbid(unsafe_code)]
+
 // The samples of the tests in `tests` serve those in `src` too, under the crate's own name.
 #[cfg(test)]
 extern crate self as hs_image;
 
 pub mod cloop;
 pub mod export;
+pub mod ext4;
 pub mod source;
 
 mod allocation;
@@ -35,21 +38,21 @@ mod verify;
 
 pub use allocation::Allocation;
 pub(crate) use build::is_zero;
-pub use build::{BuildOptions, BuildReport, build, build_unnamed};
+pub use build::{BuildOptions, BuildReport, DEFAULT_LEVEL, WINDOW_BYTES, build, build_unnamed};
 pub use error::ImageError;
 pub use files::find_files;
 pub use fill::{FillReport, fill_cache};
 pub use find::find_blocks;
 pub use head::{Head, HeadMessage};
 pub use hot_map::HotPlace;
-pub use hs_format::{Codec, Decompressor, Hint, ImageDigest, WindowRef};
+pub use hs_format::{Codec, Decompressor, DiskContent, FileKind, Hint, ImageDigest, WindowRef};
 pub use image::{Image, Stored, StreamEvent};
-pub use linked_file::{ReadDisk, read_linked_file};
+pub use linked_file::read_linked_file;
 pub use open_options::{OpenOptions, Opened};
 pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, Place, optimize};
 pub use output::{Progress, UnnamedFile};
 pub use policy::{DemandEvent, HotPolicy, NoStream, Watch};
-pub use reader::{Asker, MarkerCount, Reader, ReaderOptions, ReaderStats, StreamTurn};
+pub use reader::{Asker, MarkerCount, ReadLimit, Reader, ReaderOptions, ReaderStats, StreamTurn, Waiting};
 pub use verify::{VerifyReport, verify, verify_content};
 
 /// Bytes of the superblock, as an offset in the file.

@@ -141,6 +141,9 @@ impl UnnamedFile {
     }
 }
 
+/// The permissions of a new file before the umask takes its bits away, as of any program's output.
+const NEW_FILE_MODE: u32 = 0o666;
+
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -164,11 +167,11 @@ fn unnamed(folder: &Path) -> Result<File, Errno> {
         return Err(Errno::OPNOTSUPP);
     }
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    rustix::fs::open(folder, flags, Mode::from_raw_mode(0o644)).map(File::from)
+    rustix::fs::open(folder, flags, Mode::from_raw_mode(NEW_FILE_MODE)).map(File::from)
 }
 
 fn named(path: &Path) -> io::Result<NamedTempFile> {
-    hidden().permissions(Permissions::from_mode(0o644)).tempfile_in(folder(path))
+    hidden().permissions(Permissions::from_mode(NEW_FILE_MODE)).tempfile_in(folder(path))
 }
 
 fn hidden() -> tempfile::Builder<'static, 'static> {
@@ -220,6 +223,29 @@ mod tests {
             let mode = std::fs::metadata(&path).expect("metadata").permissions().mode();
             assert_eq!(mode & 0o400, 0o400, "{mode:o}");
             assert_eq!(mode & 0o111, 0, "{mode:o}");
+        }
+    }
+
+    /// A process has one umask, so the test is run once more, by a shell that has set another.
+    #[test]
+    fn permissions_follow_the_umask() {
+        const TEST: &str = "output::tests::permissions_follow_the_umask";
+        let status = std::fs::read_to_string("/proc/self/status").expect("a status");
+        let umask = status.lines().find_map(|line| line.strip_prefix("Umask:")).expect("a umask");
+        let umask = u32::from_str_radix(umask.trim(), 8).expect("octal");
+        let folder = tempfile::tempdir().expect("a folder");
+        for (number, output) in outputs(&folder.path().join("out")).into_iter().enumerate() {
+            output.finish().expect("named");
+            let mode = std::fs::metadata(folder.path().join("out")).expect("metadata").permissions().mode();
+            assert_eq!(mode & 0o777, 0o666 & !umask, "way {number}, umask {umask:o}");
+        }
+        if umask != 0o027 {
+            let program = std::env::current_exe().expect("this test");
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", "umask 027; exec \"$0\" --exact \"$1\""]).arg(program).arg(TEST);
+            let ran = shell.output().expect("started");
+            let said = String::from_utf8_lossy(&ran.stdout);
+            assert!(ran.status.success() && said.contains("1 passed"), "{said}");
         }
     }
 

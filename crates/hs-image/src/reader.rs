@@ -6,10 +6,11 @@
 //! brought it, so no thread waits for the medium on behalf of a reader.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hs_engine::Neighbours;
 use hs_engine::cache::{CacheUsage, PolicyKind};
@@ -27,21 +28,26 @@ mod jobs;
 mod kept;
 mod markers;
 mod memory;
+mod patience;
 mod sequential;
 mod span;
 mod stream;
 #[cfg(test)]
 mod tests;
 mod unreadable;
+mod waits;
 
 pub use jobs::Asker;
-use jobs::{Job, Jobs};
+use jobs::{Job, Jobs, Turn};
 pub use markers::MarkerCount;
 use memory::{Key, Memory};
+use patience::Patience;
+pub use patience::{ReadLimit, Waiting};
 use sequential::Sequential;
 use span::{Found, Span, cold_windows};
 pub use stream::StreamTurn;
 use unreadable::Unreadable;
+use waits::{Wait, Waits};
 
 /// A chunk's decompressed, verified bytes, shared by all who serve from it.
 pub(crate) type Bytes = Arc<Vec<u8>>;
@@ -68,6 +74,8 @@ pub struct ReaderOptions {
     pub read_ahead_bytes: u64,
     /// In which order chunks are fetched when more are wanted than there are threads.
     pub queue: QueueConfig,
+    /// A read that has waited for so long is answered with an error; for ever when none.
+    pub read_timeout: Option<Duration>,
 }
 
 impl Default for ReaderOptions {
@@ -79,6 +87,7 @@ impl Default for ReaderOptions {
             readers_keep: false,
             read_ahead_bytes: 8 << 20,
             queue: QueueConfig::default(),
+            read_timeout: None,
         }
     }
 }
@@ -94,6 +103,9 @@ pub struct ReaderStats {
     pub waited_requests: u64,
     /// Sum of the times that reads waited.
     pub demand_wait: Nanos,
+    /// The time in which at least one read waited, each moment once. Reads of chunks that are asked for only
+    /// because they are to come ([`HotPolicy::is_expected`]) are left out: no program waits for those.
+    pub program_wait: Nanos,
     /// Bytes asked for that lie in the hot region and had not come yet.
     pub late_bytes: u64,
     /// Bytes of the file, as stored, that lie outside the hot region and that somebody waited for: without neighbours that came along.
@@ -104,8 +116,10 @@ pub struct ReaderStats {
     pub unserved_prefetch_bytes: u64,
     /// Times that a chunk could not be had, because it is damaged or the medium failed.
     pub chunk_errors: u64,
-    /// Reads that were answered with an error for that.
+    /// Reads that were answered with an error for that, or because the medium did not answer in time.
     pub failed_requests: u64,
+    /// Of these, reads that the medium did not answer in time.
+    pub given_up_requests: u64,
 }
 
 #[derive(Default)]
@@ -119,6 +133,7 @@ struct Counters {
     prefetch_bytes: AtomicU64,
     chunk_errors: AtomicU64,
     failed_requests: AtomicU64,
+    given_up_requests: AtomicU64,
 }
 
 struct Shared {
@@ -130,7 +145,9 @@ struct Shared {
     neighbours: Mutex<Neighbours>,
     unreadable: Mutex<Unreadable>,
     jobs: Jobs,
+    patience: Patience,
     counters: Counters,
+    waits: Waits,
     started: Instant,
 }
 
@@ -145,6 +162,8 @@ struct Pending {
     range: ByteRange,
     late_bytes: u64,
     missed: bool,
+    /// Lasts as long as a program waits for this.
+    wait: Option<Wait>,
     asker: Asker,
     answer: Answer,
 }
@@ -180,20 +199,28 @@ impl Reader {
             neighbours: Mutex::default(),
             unreadable: Mutex::default(),
             jobs: Jobs::new(options.queue, options.demand_threads),
+            patience: Patience::new(options.read_timeout),
             counters: Counters::default(),
+            waits: Waits::default(),
             started: Instant::now(),
             image,
         });
         let reader = Self { shared, threads: Mutex::new(Vec::new()) };
         for number in 0..options.demand_threads.max(1) {
-            let shared = Arc::clone(&reader.shared);
-            let thread = std::thread::Builder::new()
-                .name(format!("hs-demand-{number}"))
-                .spawn(move || shared.work())
-                .map_err(ImageError::io(reader.shared.image.name(), "start a thread"))?;
-            reader.threads.lock().push(thread);
+            reader.spawn(format!("hs-demand-{number}"), Shared::work)?;
         }
+        reader.spawn("hs-patience".to_owned(), Shared::watch_reads)?;
         Ok(reader)
+    }
+
+    fn spawn(&self, name: String, run: fn(&Shared)) -> Result<(), ImageError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || run(&shared))
+            .map_err(ImageError::io(self.shared.image.name(), "start a thread"))?;
+        self.threads.lock().push(thread);
+        Ok(())
     }
 
     /// The image that is read.
@@ -317,12 +344,14 @@ impl Reader {
             demand_bytes: counters.bytes.load(Relaxed),
             waited_requests: counters.waited.load(Relaxed),
             demand_wait: Nanos(counters.wait_ns.load(Relaxed)),
+            program_wait: self.shared.waits.time(),
             late_bytes: counters.late_bytes.load(Relaxed),
             outside_bytes: counters.outside_bytes.load(Relaxed),
             prefetch_bytes: counters.prefetch_bytes.load(Relaxed),
             unserved_prefetch_bytes: memory.unserved_bytes(),
             chunk_errors: counters.chunk_errors.load(Relaxed),
             failed_requests: counters.failed_requests.load(Relaxed),
+            given_up_requests: counters.given_up_requests.load(Relaxed),
         }
     }
 }
@@ -331,6 +360,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         self.shared.jobs.stop();
+        self.shared.patience.end();
         for thread in threads {
             let _ = thread.join();
         }
@@ -392,9 +422,13 @@ impl Shared {
                 );
             }
         }
+        if asker.class == Class::Demand && self.is_waited_for(&pending) {
+            pending.wait = Some(self.waits.begin());
+        }
         let missed = pending.missed;
         memory.wait(pending, &wanted);
         drop(memory);
+        self.patience.somebody_waits();
         if used {
             self.policy.used();
         }
@@ -439,8 +473,19 @@ impl Shared {
         let found_marker = marker.is_some() && found.first().is_some_and(Option::is_some);
         let at = since.unwrap_or_else(|| self.now());
         let (missing_cold, late_bytes, missed) = (0, 0, false);
-        let pending =
-            Pending { spans, found, missing, missing_cold, at, range, late_bytes, missed, asker, answer };
+        let pending = Pending {
+            spans,
+            found,
+            missing,
+            missing_cold,
+            at,
+            range,
+            late_bytes,
+            missed,
+            wait: None,
+            asker,
+            answer,
+        };
         let used = asker.class == Class::Demand && (found_marker || self.uses_stream(&pending));
         (pending, used)
     }
@@ -450,6 +495,15 @@ impl Shared {
         let here = |found: &Option<Found>| found.as_ref().is_some_and(|found| !found.is_marker);
         let mut spans = pending.spans.iter().zip(&pending.found).filter(|(_, found)| here(found));
         spans.any(|(span, _)| matches!(span.key, Key::Hot(chunk) if !self.policy.is_expected(chunk)))
+    }
+
+    /// Whether anything that is missing is asked for by more than those who fill caches ahead of need.
+    fn is_waited_for(&self, pending: &Pending) -> bool {
+        let mut missing = pending.spans.iter().zip(&pending.found).filter(|(_, found)| found.is_none());
+        missing.any(|(span, _)| match span.key {
+            Key::Hot(chunk) => !self.policy.is_expected(chunk),
+            Key::Cold(_) => pending.missed,
+        })
     }
 
     /// Lets the readers of a hot chunk wait for the stream; false when they must fetch it.
@@ -504,6 +558,7 @@ impl Shared {
             .filter_map(|(span, found)| found.as_ref().map(|found| found.piece(span)))
             .collect();
         (pending.answer)(Ok(&pieces));
+        drop(pending.wait);
         let waited = pending.missed || pending.late_bytes > 0;
         let cost = self.now().saturating_sub(pending.at);
         self.counters.requests.fetch_add(1, Relaxed);
@@ -549,9 +604,13 @@ impl Shared {
         }
         drop(memory);
         (0..misses_over).for_each(|_| self.policy.miss_answered());
-        first(waited_for);
+        // What is verified is answered, whatever becomes of the rest.
+        let went = catch_unwind(AssertUnwindSafe(|| first(waited_for)));
         for pending in ready {
             self.answer(pending);
+        }
+        if let Err(panic) = went {
+            resume_unwind(panic);
         }
     }
 
@@ -565,8 +624,8 @@ impl Shared {
             }
             (memory.fail(key), memory.tell(key))
         };
-        // Whoever needs a bad place asks for it again and again; one line says it.
-        let level = if is_news { log::Level::Error } else { log::Level::Debug };
+        // Whoever needs a bad place asks for it again and again; one line says it. At the end nobody needs it.
+        let level = if is_news && !error.is_closed() { log::Level::Error } else { log::Level::Debug };
         match key {
             Key::Hot(chunk) => {
                 log::log!(level, "{error}; the blocks of hot chunk {chunk} are read elsewhere")
@@ -584,7 +643,9 @@ impl Shared {
             match key {
                 Key::Hot(_) => self.submit(pending.asker, pending.range, pending.answer, Some(pending.at)),
                 Key::Cold(_) => {
-                    self.counters.failed_requests.fetch_add(1, Relaxed);
+                    if !error.is_closed() {
+                        self.counters.failed_requests.fetch_add(1, Relaxed);
+                    }
                     (pending.answer)(Err(error));
                 }
             }
@@ -647,26 +708,45 @@ impl Shared {
     fn work(&self) {
         let mut tools = Decompressor::new();
         while let Some(turn) = self.jobs.take() {
-            let mut windows = Vec::with_capacity(turn.work.len());
-            let mut further = Vec::new();
-            for job in &turn.work {
-                match job {
-                    Job::Load(Key::Hot(chunk)) => self.load_hot(*chunk, &mut tools),
-                    Job::Load(Key::Cold(window)) => windows.push(*window),
-                    Job::Ahead(ahead) if turn.work.len() == 1 => {
-                        self.load_ahead(ahead.clone(), &turn, &mut tools);
-                    }
-                    // It was merged, so somebody waits for the first of its windows by now: that comes with the others, in one request.
-                    Job::Ahead(ahead) => {
-                        windows.push(ahead.start);
-                        further.push(ahead.start + 1..ahead.end);
-                    }
-                    Job::Decode(window) => self.decode_come(*window, &mut tools),
-                }
+            // A mistake in what fetches or decodes fails those who wait for this, and nobody else.
+            let worked = catch_unwind(AssertUnwindSafe(|| self.work_in(&turn, &mut tools)));
+            if worked.is_err() {
+                tools = Decompressor::new();
+                turn.work.iter().for_each(|job| self.panicked(job.key()));
             }
-            self.load_windows(&windows, &turn, &mut tools);
-            further.iter().for_each(|windows| self.go_on_ahead(windows));
         }
+    }
+
+    /// The thread that was to bring a chunk panicked: whoever waits for that is told.
+    fn panicked(&self, key: Key) {
+        let awaited = {
+            let mut memory = self.memory.lock();
+            memory.is_loading(key) && !memory.forget_unasked(key)
+        };
+        if awaited {
+            self.failed(key, &ImageError::Panicked { path: self.image.name().to_owned() });
+        }
+    }
+
+    fn work_in(&self, turn: &Turn<'_>, tools: &mut Decompressor) {
+        let mut windows = Vec::with_capacity(turn.work.len());
+        let mut further = Vec::new();
+        for job in &turn.work {
+            match job {
+                Job::Load(Key::Hot(chunk)) => self.load_hot(*chunk, tools),
+                Job::Load(Key::Cold(window)) => windows.push(*window),
+                Job::Ahead(ahead) if turn.work.len() == 1 => self.load_ahead(ahead.clone(), turn, tools),
+                // It was merged, so somebody waits for the first of its windows by now: that comes with the others,
+                // in one request.
+                Job::Ahead(ahead) => {
+                    windows.push(ahead.start);
+                    further.push(ahead.start + 1..ahead.end);
+                }
+                Job::Decode(window) => self.decode_come(*window, tools),
+            }
+        }
+        self.load_windows(&windows, turn, tools);
+        further.iter().for_each(|windows| self.go_on_ahead(windows));
     }
 
     /// Brings a hot chunk with a request of its own.

@@ -4,6 +4,8 @@
 //! ask for something. Nothing here sleeps, reads a clock or is random beyond a seed, so every figure comes again to the
 //! last digit. The [`EXPERIMENTS`] say what they show; docs/LAB.md says why, and where their parameters come from.
 
+#![forbid(unsafe_code)]
+
 pub mod calibration;
 mod csv;
 mod experiments;

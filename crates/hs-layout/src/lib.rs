@@ -4,6 +4,8 @@
 //! order in which a start first asks for them, so the plan's order is first access; address order
 //! matters only inside a chunk, which arrives as a unit.
 
+#![forbid(unsafe_code)]
+
 mod chunks;
 mod coverage;
 mod deadlines;

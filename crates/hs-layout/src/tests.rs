@@ -245,3 +245,17 @@ fn a_chunk_is_needed_when_a_recording_first_reads_a_block_of_it_without_its_wait
     let needed: Vec<Nanos> = plan.chunks.iter().map(|chunk| chunk.needed).collect();
     assert_eq!(needed, [millis(10), millis(30)]);
 }
+
+/// One read of ten blocks becomes chunks of four: each is needed when the read was made, those that begin inside it as well.
+#[test]
+fn chunks_that_are_cut_inside_a_read_are_needed_when_it_was_made() {
+    let (then, free) = (Nanos::from_millis(5_000), Nanos::ZERO);
+    let reads = vec![
+        Read { at: Nanos::ZERO, blocks: run(100, 4), cost: free },
+        Read { at: then, blocks: run(0, 10), cost: free },
+    ];
+    let recorded = Profile { reads, ..profile(&[]) };
+    let plan = plan(&[recorded], &options(4, 4)).expect("one disk");
+    let needed: Vec<_> = plan.chunks.iter().map(|chunk| (chunk.extents[0].start.0, chunk.needed)).collect();
+    assert_eq!(needed, [(100, Nanos::ZERO), (0, then), (4, then), (8, then)]);
+}

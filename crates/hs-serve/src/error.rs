@@ -53,6 +53,15 @@ pub enum ServeError {
         /// The mount point.
         path: PathBuf,
     },
+    /// The mount point has files in it, which the mount would cover.
+    #[error(
+        "mount point {} has files in it, which the mount would cover: give an empty directory",
+        path.display()
+    )]
+    MountPointNotEmpty {
+        /// The mount point.
+        path: PathBuf,
+    },
     /// Something is mounted there already.
     #[error(
         "{} is already a mount point ({file_system}): choose another directory, or unmount it first (umount {})",

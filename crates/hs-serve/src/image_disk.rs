@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use hs_engine::queue::ClientKey;
@@ -69,9 +70,26 @@ struct FileRead {
     answer: Answer,
 }
 
+/// Since when each thread of a [`FileDisk`] has waited for the medium.
+#[derive(Debug, Default)]
+pub struct FileReads(Mutex<[Option<Instant>; FILE_THREADS]>);
+
+impl FileReads {
+    /// How long the read has waited that waits longest; zero when none waits.
+    #[must_use]
+    pub fn oldest(&self) -> Duration {
+        self.0.lock().iter().flatten().map(Instant::elapsed).max().unwrap_or_default()
+    }
+
+    fn set(&self, thread: usize, since: Option<Instant>) {
+        self.0.lock()[thread] = since;
+    }
+}
+
 /// A plain file as a disk: what foreign systems run on, on the same medium.
 pub struct FileDisk {
     bytes: u64,
+    reads: Arc<FileReads>,
     queue: Option<Sender<FileRead>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -84,12 +102,15 @@ impl FileDisk {
     pub fn new(store: Arc<dyn Store>) -> Result<Self, ServeError> {
         let (queue, requests) = unbounded();
         let told = Arc::new(Mutex::new(HashSet::new()));
-        let mut disk = Self { bytes: store.len(), queue: Some(queue), threads: Vec::new() };
+        let reads = Arc::<FileReads>::default();
+        let mut disk =
+            Self { bytes: store.len(), reads: Arc::clone(&reads), queue: Some(queue), threads: Vec::new() };
         for number in 0..FILE_THREADS {
             let (store, requests, told) = (Arc::clone(&store), requests.clone(), Arc::clone(&told));
+            let reads = Arc::clone(&reads);
             let thread = std::thread::Builder::new()
                 .name(format!("hs-file-{number}"))
-                .spawn(move || answer(&*store, &requests, &told))
+                .spawn(move || answer(&*store, &requests, &told, |since| reads.set(number, since)))
                 .map_err(|source| ServeError::Io {
                     action: "start a thread for",
                     path: "the disk".into(),
@@ -101,11 +122,19 @@ impl FileDisk {
     }
 }
 
-fn answer(store: &dyn Store, requests: &Receiver<FileRead>, told: &Mutex<HashSet<u64>>) {
+fn answer(
+    store: &dyn Store,
+    requests: &Receiver<FileRead>,
+    told: &Mutex<HashSet<u64>>,
+    waits: impl Fn(Option<Instant>),
+) {
     let mut buffer = Vec::new();
     for FileRead { offset, len, answer } in requests {
         buffer.resize(len as usize, 0);
-        match store.read_at(offset, &mut buffer) {
+        waits(Some(Instant::now()));
+        let read = store.read_at(offset, &mut buffer);
+        waits(None);
+        match read {
             Ok(()) => answer(Ok(&buffer)),
             Err(error) => {
                 // Whoever needs a bad place asks for it again and again; one line says it.
@@ -121,6 +150,12 @@ fn answer(store: &dyn Store, requests: &Receiver<FileRead>, told: &Mutex<HashSet
 }
 
 impl FileDisk {
+    /// The reads that wait now.
+    #[must_use]
+    pub fn reads(&self) -> Arc<FileReads> {
+        Arc::clone(&self.reads)
+    }
+
     /// Bytes of the file.
     #[must_use]
     pub const fn len(&self) -> u64 {

@@ -24,10 +24,12 @@ mod memory;
 mod mounts;
 pub mod nbd;
 pub mod observe;
+mod places;
 mod prefetch;
 mod record;
 pub mod rootenv;
 pub mod self_filling;
+mod send_queue;
 mod served;
 mod served_disk;
 mod streamed;
@@ -37,9 +39,9 @@ mod warm;
 pub use allocator::allocate_kindly;
 pub use background_fill::{BackgroundFill, FillProgress};
 pub use error::ServeError;
-pub use image_disk::{FileDisk, ImageDisk};
+pub use image_disk::{FileDisk, FileReads, ImageDisk};
 pub use mounts::{MountTable, clear_dead};
-pub use prefetch::{Deliver, Driver, Running};
+pub use prefetch::{Deliver, Driver, Running, Sight};
 pub use record::Recorder;
 pub use served::{
     CacheSizing, FsDriver, HeldSession, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError,

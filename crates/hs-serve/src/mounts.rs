@@ -105,7 +105,11 @@ pub(crate) fn check_mount_point(directory: &Path) -> Result<PathBuf, ServeError>
         };
     }
     match fs::metadata(&target) {
-        Ok(metadata) if metadata.is_dir() => Ok(target),
+        Ok(metadata) if metadata.is_dir() => match fs::read_dir(&target).map(|mut entries| entries.next()) {
+            Ok(None) => Ok(target),
+            Ok(Some(_)) => Err(ServeError::MountPointNotEmpty { path }),
+            Err(source) => Err(ServeError::Io { action: "look at", path, source }),
+        },
         Ok(_) => Err(ServeError::MountPointNotDirectory { path }),
         Err(source) => Err(ServeError::Io { action: "look at", path, source }),
     }
@@ -273,6 +277,9 @@ mod tests {
         let missing = check_mount_point(&directory.path().join("missing"));
         assert!(matches!(missing, Err(ServeError::MountPointMissing { .. })));
         assert!(matches!(check_mount_point(Path::new("/proc")), Err(ServeError::MountPointTaken { .. })));
+        let full = check_mount_point(directory.path());
+        assert!(matches!(full, Err(ServeError::MountPointNotEmpty { .. })));
+        fs::remove_file(&file).unwrap();
         assert!(check_mount_point(directory.path()).is_ok());
     }
 

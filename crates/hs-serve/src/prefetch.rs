@@ -15,6 +15,7 @@ mod running;
 mod warmer_place;
 
 use std::ops::{ControlFlow, Range};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Instant;
@@ -26,9 +27,9 @@ use hs_units::Nanos;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use self::held_memory::HeldMemory;
-pub use self::push::Deliver;
+pub(crate) use self::push::parts;
 use self::push::{Decoded, Pushing};
-pub(crate) use self::push::{Sight, parts};
+pub use self::push::{Deliver, Sight};
 pub use self::running::Running;
 use self::running::spawn;
 pub(crate) use self::warmer_place::WarmerPlace;
@@ -58,6 +59,8 @@ pub struct Driver {
     started: Instant,
     /// Chunks whose blocks somebody asks for only because they are to come: see [`Driver::expect`].
     expected: Vec<AtomicBool>,
+    /// Whether a message has said why the prefetch ended.
+    end_is_told: AtomicBool,
     /// Whether a use of what has come would tell the engine anything that it does not know.
     asks_for_use: AtomicBool,
     arrived_at: Mutex<Vec<Option<Nanos>>>,
@@ -91,6 +94,7 @@ impl Driver {
         Arc::new(Self {
             memory: HeldMemory::new(config.budget_bytes),
             expected: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
+            end_is_told: AtomicBool::new(false),
             asks_for_use: AtomicBool::new(config.sees_use),
             arrived_at: Mutex::new(vec![None; chunks as usize]),
             stream_log: Mutex::default(),
@@ -229,6 +233,12 @@ impl Driver {
         }
     }
 
+    /// Asks for nothing more.
+    pub(crate) fn stop(&self) {
+        self.engine.lock().stop();
+        self.wake();
+    }
+
     /// Wakes whoever waits, to look again.
     pub fn wake(&self) {
         self.changed.notify_all();
@@ -318,7 +328,9 @@ impl Driver {
             };
             self.engine.lock().handle_begun(self.now(), id);
             log::debug!("{}: prefetching hot chunks {run:?}", self.now());
-            let bytes = self.bring(id, run, reader, Some(&turn), stored);
+            let bring = || self.bring(id, run, reader, Some(&turn), stored);
+            // A mistake ends the prefetch, and whoever has joined it fetches by himself.
+            let bytes = catch_unwind(AssertUnwindSafe(bring)).unwrap_or(None);
             drop(turn);
             self.finished(id, bytes);
         }
@@ -362,6 +374,8 @@ impl Driver {
             });
             match outcome {
                 Ok(bytes) => return Some(bytes_before + bytes),
+                // Nobody waits for it any more.
+                Err(_) if self.stopped() => return Some(bytes_before),
                 Err(error) => run = self.skip(next..run.end, reader, &error)?,
             }
             bytes_before += bytes;
@@ -403,7 +417,10 @@ impl Driver {
                 Next::Wait => None,
                 Next::WaitUntil(then) => Some(then),
                 Next::Done(reason) => {
-                    log::info!("{}: prefetch ended: {}", self.now(), reason.as_str());
+                    // Each of its threads comes here; one line says it.
+                    if !self.end_is_told.swap(true, Relaxed) {
+                        log::info!("{}: prefetch ended: {}", self.now(), reason.as_str());
+                    }
                     self.memory.give_back_when_over(&engine);
                     self.wake();
                     return None;
@@ -458,37 +475,59 @@ impl Driver {
                 }
                 HeadMessage::Finished(Ok(bytes)) => return self.finished(id, Some(bytes)),
                 HeadMessage::Finished(Err(error)) => {
-                    let rest = self.skip(next..head.chunks, reader, &error);
-                    let bytes = rest.and_then(|rest| self.bring(id, rest, reader, None, stored));
+                    let bring = || {
+                        let rest = self.skip(next..head.chunks, reader, &error)?;
+                        self.bring(id, rest, reader, None, stored)
+                    };
+                    let bytes = catch_unwind(AssertUnwindSafe(bring)).unwrap_or(None);
                     return self.finished(id, bytes);
                 }
             }
         }
-        self.finished(id, Some(0));
+        // Whoever was to send the rest may have panicked.
+        let is_whole = next == head.chunks || self.stopped();
+        self.finished(id, is_whole.then_some(0));
     }
 
     fn decode(&self, reader: &Reader, stored: &Receiver<Stored>, pushing: Option<&Pushing>) {
         let mut tools = Decompressor::new();
         for Stored { chunk, bytes } in stored {
-            let mut later = None;
-            let push = |raw: &Arc<Vec<u8>>, asked_for| {
-                let decoded = Decoded { chunk, raw: Arc::clone(raw), asked_for };
-                later = pushing.and_then(|pushing| pushing.push_at_once(self, reader, decoded));
-            };
-            match reader.supply_hot_after(chunk, bytes, &mut tools, || self.warmer.wait(chunk), push) {
-                Ok(Some(bytes)) => {
-                    if let Some((pushing, decoded)) = pushing.zip(later) {
-                        pushing.push_later(decoded);
-                    }
-                    // Pushed, and nobody else has it: the next chunk goes where this one was.
-                    if let Some(raw) = Arc::into_inner(bytes) {
-                        tools.reuse(raw);
-                    }
-                }
-                // A demand read had it already, or it is damaged and its readers get cold copies:
-                // either way the stream is past it.
-                Ok(None) | Err(_) => self.passed(chunk),
+            let decode = || self.decode_one(reader, Stored { chunk, bytes }, pushing, &mut tools);
+            if catch_unwind(AssertUnwindSafe(decode)).is_err() {
+                // Its readers get cold copies, and the stream is past it.
+                tools = Decompressor::new();
+                let path = reader.image().name().to_owned();
+                reader.fail_hot(chunk, &ImageError::Panicked { path });
+                self.passed(chunk);
             }
+        }
+    }
+
+    fn decode_one(
+        &self,
+        reader: &Reader,
+        Stored { chunk, bytes }: Stored,
+        pushing: Option<&Pushing>,
+        tools: &mut Decompressor,
+    ) {
+        let mut later = None;
+        let push = |raw: &Arc<Vec<u8>>, asked_for| {
+            let decoded = Decoded { chunk, raw: Arc::clone(raw), asked_for };
+            later = pushing.and_then(|pushing| pushing.push_at_once(self, reader, decoded));
+        };
+        match reader.supply_hot_after(chunk, bytes, tools, || self.warmer.wait(chunk), push) {
+            Ok(Some(bytes)) => {
+                if let Some((pushing, decoded)) = pushing.zip(later) {
+                    pushing.push_later(decoded);
+                }
+                // Pushed, and nobody else has it: the next chunk goes where this one was.
+                if let Some(raw) = Arc::into_inner(bytes) {
+                    tools.reuse(raw);
+                }
+            }
+            // A demand read had it already, or it is damaged and its readers get cold copies:
+            // either way the stream is past it.
+            Ok(None) | Err(_) => self.passed(chunk),
         }
     }
 }

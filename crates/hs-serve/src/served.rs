@@ -9,17 +9,18 @@ use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use hs_engine::PrefetchConfig;
-use hs_image::{ImageError, OpenOptions, Reader, ReaderOptions, Watch};
+use hs_image::{ImageError, OpenOptions, ReadLimit, Reader, ReaderOptions, Watch};
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, BlockRange};
 
 use crate::ServeError;
 use crate::fsmount::{FileSystem, FsMount, FsMountOptions};
-use crate::fuse::{Disk, Negotiated, PushError, Pusher, Session, SessionOptions};
+use crate::fuse::{Disk, FileAccess, Negotiated, PushError, Pusher, Session, SessionOptions};
 use crate::fuse2fs::Fuse2fs;
-use crate::image_disk::{FileDisk, ImageDisk};
+use crate::image_disk::{FileDisk, FileReads, ImageDisk};
 use crate::loopdev::{LoopDevice, LoopOptions};
 use crate::mounts;
 use crate::prefetch::{Deliver, Driver, Sight, parts};
@@ -73,6 +74,8 @@ pub struct ServeConfig {
     pub hot_disk_read_ahead_kib: u32,
     /// What `mount` shows as the source.
     pub source_name: String,
+    /// Who may read `disk.img`.
+    pub access: FileAccess,
 }
 
 impl Default for ServeConfig {
@@ -87,6 +90,7 @@ impl Default for ServeConfig {
             disk_read_ahead_kib: 128,
             hot_disk_read_ahead_kib: 128,
             source_name: "headstart".to_owned(),
+            access: FileAccess::default(),
         }
     }
 }
@@ -178,6 +182,7 @@ impl ServedImage {
         let options = SessionOptions {
             source_name: config.source_name.clone(),
             max_readahead_bytes: read_ahead_kib << 10,
+            access: config.access,
             ..SessionOptions::default()
         };
         let session = session(Arc::new(ImageDisk::new(Arc::clone(disk.reader()))), options)?;
@@ -235,7 +240,9 @@ impl ServedImage {
         if options.driver == FsDriver::Fuse2fs && self.has_hot {
             options.read_ahead_kib = options.hot_fuse2fs_read_ahead_kib;
         }
+        let limited = MountReads::limit(self.reader());
         let mounted = MountedFs::mount(&file, file_system, target, &options)?;
+        drop(limited);
         self.warmed(mounted, &options)
     }
 
@@ -284,9 +291,32 @@ impl ServedImage {
     }
 }
 
+/// While a file system is being mounted, reads of its disk wait for a shorter time. No signal ends mount(2), and `sync` of the whole
+/// machine waits for it.
+struct MountReads<'a>(&'a Reader);
+
+impl<'a> MountReads<'a> {
+    /// Each read may take a third of what readers are made to wait, and all of the mount as much as one of them.
+    fn limit(reader: &'a Reader) -> Self {
+        let limit = reader
+            .read_timeout()
+            .map(|timeout| ReadLimit { each: timeout / 3, until: Instant::now() + timeout });
+        reader.limit_reads(limit);
+        Self(reader)
+    }
+}
+
+impl Drop for MountReads<'_> {
+    fn drop(&mut self) {
+        self.0.limit_reads(None);
+    }
+}
+
 /// A plain disk file shown as `DIR/disk.img`, for foreign systems on an emulated medium.
 pub struct ServedFile {
     session: Session,
+    store: Arc<dyn Store>,
+    reads: Arc<FileReads>,
 }
 
 impl ServedFile {
@@ -294,8 +324,14 @@ impl ServedFile {
     ///
     /// # Errors
     /// When FUSE cannot be used.
-    pub fn start(store: Arc<dyn Store>, directory: &Path, file_name: &str) -> Result<Self, ServeError> {
-        Self::with_options(store, directory, file_name, SessionOptions::default())
+    pub fn start(
+        store: Arc<dyn Store>,
+        directory: &Path,
+        file_name: &str,
+        access: FileAccess,
+    ) -> Result<Self, ServeError> {
+        let options = SessionOptions { access, ..SessionOptions::default() };
+        Self::with_options(store, directory, file_name, options)
     }
 
     /// The same for a reader who reads ahead himself: the kernel does not guess once more below him.
@@ -306,8 +342,9 @@ impl ServedFile {
         store: Arc<dyn Store>,
         directory: &Path,
         file_name: &str,
+        access: FileAccess,
     ) -> Result<Self, ServeError> {
-        let options = SessionOptions { max_readahead_bytes: 0, ..SessionOptions::default() };
+        let options = SessionOptions { max_readahead_bytes: 0, access, ..SessionOptions::default() };
         Self::with_options(store, directory, file_name, options)
     }
 
@@ -322,8 +359,21 @@ impl ServedFile {
             file_name: file_name.to_owned(),
             ..options
         };
-        let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(store)?);
-        Ok(Self { session: Session::mount(directory, disk, options)? })
+        let disk = FileDisk::new(Arc::clone(&store))?;
+        let reads = disk.reads();
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        Ok(Self { session: Session::mount(directory, disk, options)?, store, reads })
+    }
+
+    /// The reads of the file that wait now.
+    #[must_use]
+    pub const fn reads(&self) -> &Arc<FileReads> {
+        &self.reads
+    }
+
+    /// As [`ServedDisk::close`].
+    pub fn close(&self) {
+        self.store.close();
     }
 
     /// The FUSE session.

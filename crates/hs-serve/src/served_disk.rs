@@ -86,6 +86,14 @@ impl ServedDisk {
         &self.driver
     }
 
+    /// Nobody needs the disk any more: the prefetch stops, and whatever waits for the medium, or asks it later, fails. Call it
+    /// before anything is taken down that may wait for a read.
+    pub fn close(&self) {
+        self.driver.stop();
+        self.reader.image().store().close();
+        self.reader.wake_stream();
+    }
+
     /// Waits until the prefetch has ended.
     pub fn wait_prefetch(&mut self) {
         if let Some(running) = &mut self.running {

@@ -157,7 +157,7 @@ fn a_device_does_not_keep_the_elevator_of_whoever_had_it_before() {
     let name = first.path().file_name().unwrap().to_str().unwrap().to_owned();
     let setting = format!("/sys/block/{name}/queue/scheduler");
     if fs::write(&setting, "mq-deadline").is_err() {
-        eprintln!("skipped: this kernel has no mq-deadline, or {setting} cannot be written");
+        hs_testing::skip(format!("this kernel has no mq-deadline, or {setting} cannot be written"));
         return;
     }
     let shown = || fs::read_to_string(&setting).unwrap();

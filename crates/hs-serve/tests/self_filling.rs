@@ -65,7 +65,10 @@ impl Scene {
     fn fill(&self, name: &str, config: &ServeConfig, hydrate: bool) -> (SelfFilling, Arc<Counters>) {
         let store = Count::new(FileStore::open(self.sample.path(name)).expect("there"));
         let counters = store.counters();
-        let Ok(Found::Incomplete(attachment)) = self.attachment() else { panic!("it is not complete") };
+        let subject = subject(&self.sample.open(name), &self.sample.path(name));
+        let Ok(Found::Incomplete(attachment)) = open(&self.file(), &subject) else {
+            panic!("it is not complete")
+        };
         let filling = SelfFilling::start(Arc::new(store), config, attachment, FillOptions { hydrate });
         (filling.expect("started"), counters)
     }
@@ -229,7 +232,7 @@ fn a_complete_file_is_a_file_like_any_other() {
     assert_eq!((filling.stats().waited, counters.snapshot().requests), (waited, before));
     let metadata = fs::metadata(scene.file()).expect("there");
     assert_eq!((metadata.mtime(), metadata.mtime_nsec()), (1_000_000_000, 123_456_789));
-    assert_eq!(metadata.permissions().mode() & 0o777, 0o444);
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o400);
     // The disk has 20 windows of zeros in a row.
     assert!(metadata.blocks() * 512 < metadata.len(), "zeros are holes");
     drop(filling);
@@ -275,8 +278,7 @@ fn every_file_system_that_asks_can_hold_one() {
     for kind in ["ext4", "xfs", "btrfs"] {
         let tool = format!("mkfs.{kind}");
         if Command::new(&tool).arg("-V").output().is_err() {
-            assert!(std::env::var_os("CI").is_none(), "cannot run this test in CI: {tool} is missing");
-            eprintln!("SKIPPED: {tool} is missing");
+            hs_testing::skip_part(format!("{tool} is missing"));
             continue;
         }
         let Some(folder) = FillingFolder::on(kind) else { continue };
@@ -284,7 +286,7 @@ fn every_file_system_that_asks_can_hold_one() {
         let (filling, _) = scene.fill("hot.hsi", &ServeConfig::default(), false);
         scene.check(30 * WINDOW + 5, 3 * WINDOW);
         drop(filling);
-        let (filling, _) = scene.on_demand();
+        let (filling, _) = scene.fill("hot.hsi", &off(), false);
         assert!(filling.progress().filled_bytes >= 3 * WINDOW as u64, "{kind}");
         scene.check(0, scene.sample.disk.len());
         wait_complete(&filling);
@@ -470,11 +472,31 @@ fn files_that_must_not_be_filled_are_refused() {
     }
 }
 
+/// The name of an image is certain; that two of them hold the same disk is their claim.
+#[test]
+fn another_image_goes_on_only_where_nothing_is_filled() {
+    let Some(scene) = Scene::new(12) else { return };
+    drop(scene.on_demand());
+    drop(scene.fill("hot.hsi", &off(), false));
+    let (filling, _) = scene.on_demand();
+    scene.check(5 * WINDOW, WINDOW);
+    drop(filling);
+    let hot = subject(&scene.sample.open("hot.hsi"), &scene.sample.path("hot.hsi"));
+    let refused = open(&scene.file(), &hot);
+    assert!(matches!(refused, Err(FillError::OtherImage { .. })), "{refused:?}");
+    scene.on_demand();
+    // Nor does a server with another image than its guard had.
+    let Ok(Found::Incomplete(attachment)) = scene.attachment() else { panic!("it is not complete") };
+    let store: Arc<dyn Store> = Arc::new(FileStore::open(scene.sample.path("hot.hsi")).expect("there"));
+    let started = SelfFilling::start(store, &off(), attachment, FillOptions { hydrate: true });
+    assert!(started.is_err_and(|error| error.to_string().contains("another image")));
+}
+
 #[test]
 fn a_file_below_a_loop_device_is_refused() {
     let Some(scene) = Scene::new(10) else { return };
     if !Path::new("/dev/loop-control").exists() {
-        eprintln!("SKIPPED: /dev/loop-control is missing");
+        hs_testing::skip("/dev/loop-control is missing");
         return;
     }
     drop(scene.on_demand());
@@ -493,5 +515,5 @@ fn an_image_of_another_disk_fills_nothing() {
     let store: Arc<dyn Store> = Arc::new(FileStore::open(other.path("cold.hsi")).expect("there"));
     let started = SelfFilling::start(store, &off(), attachment, FillOptions { hydrate: true });
     let error = started.err().expect("refused").to_string();
-    assert!(error.contains("another disk"), "{error}");
+    assert!(error.contains("another image"), "{error}");
 }

@@ -3,15 +3,16 @@
 #[path = "../../hs-image/tests/image/sample.rs"]
 mod sample;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use hs_engine::{EndReason, PrefetchConfig};
 use hs_format::WindowRef;
-use hs_image::{Image, OptimizeOptions, Place, Reader, ReaderOptions};
+use hs_image::{Image, ImageError, OptimizeOptions, Place, Reader, ReaderOptions};
 use hs_layout::Placement;
-use hs_serve::{Driver, Running};
-use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Store};
+use hs_serve::{Deliver, Driver, Running, Sight};
+use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Sink, Store, StoreError};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 use proptest::prelude::*;
 
@@ -47,6 +48,10 @@ struct Serving {
 
 impl Serving {
     fn start(store: Arc<dyn Store>, budget_bytes: u64) -> Self {
+        Self::deliver(store, budget_bytes, None)
+    }
+
+    fn deliver(store: Arc<dyn Store>, budget_bytes: u64, deliver: Option<Arc<dyn Deliver>>) -> Self {
         let config =
             PrefetchConfig { budget_bytes, first_request_bytes: 60_000, ..PrefetchConfig::default() };
         let (image, head) =
@@ -56,7 +61,7 @@ impl Serving {
         let driver = Driver::new(&image, config, true, Instant::now());
         let options = ReaderOptions { demand_threads: 2, cache_bytes: 300_000, ..ReaderOptions::default() };
         let reader = Arc::new(Reader::new(image, options, driver.clone(), None).expect("a reader"));
-        let running = driver.start(&reader, Some(head), None).expect("threads");
+        let running = driver.start(&reader, Some(head), deliver).expect("threads");
         Self { reader, driver, running }
     }
 
@@ -251,6 +256,74 @@ fn a_medium_that_is_gone_ends_the_prefetch_and_leaves_nobody_waiting() {
             let block = ByteRange::new((lba * BLOCK) as u64, BLOCK as u64);
             let found = serving.read_in_the_end(block).expect("there again");
             assert!(found == expected, "block {lba}");
+        }
+    }
+}
+
+/// A medium whose first streams panic after some bytes.
+struct Panicking {
+    inner: Arc<MemoryStore>,
+    left: AtomicU64,
+}
+
+impl Store for Panicking {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        self.inner.read_at(offset, buf)
+    }
+    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        let panics =
+            range.offset > 0 && self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+        self.inner.stream(range, sink)?;
+        assert!(!panics, "a mistake, on purpose");
+        Ok(())
+    }
+}
+
+/// Takes blocks into a kernel that is none, and panics each other time.
+#[derive(Default)]
+struct Clumsy(AtomicU64);
+
+impl Deliver for Clumsy {
+    fn sight(&self) -> Sight {
+        Sight::Asked
+    }
+    fn comes_before_answers(&self) -> bool {
+        true
+    }
+    fn deliver(&self, _extents: &[BlockRange], _raw: &[u8], _left_out: &[std::ops::Range<u32>]) -> bool {
+        assert!(self.0.fetch_add(1, Relaxed) % 2 == 1, "a mistake, on purpose");
+        false
+    }
+}
+
+/// Whoever waits for what the thread was to bring gets it from elsewhere, or is told; nobody waits for ever.
+#[test]
+fn a_panic_in_a_thread_of_the_prefetch_costs_nobody_an_answer() {
+    let bench = bench(Placement::Front);
+    for (panics, deliver) in [(2, None), (0, Some(Arc::new(Clumsy::default()) as Arc<dyn Deliver>))] {
+        let inner = Arc::new(MemoryStore::new(bench.bytes("hot")));
+        let store = Arc::new(Panicking { inner, left: AtomicU64::new(panics) });
+        let serving = Serving::deliver(store, 10 << 20, deliver);
+        let answers: Vec<_> = (0..BLOCKS)
+            .map(|block| {
+                let (sender, answer) = std::sync::mpsc::channel();
+                serving.reader.submit(block * BLOCK as u64, BLOCK as u32, move |result| {
+                    let _ = sender.send(result.map(<[&[u8]]>::concat).map_err(Clone::clone));
+                });
+                answer
+            })
+            .collect();
+        for (block, answer) in answers.into_iter().enumerate() {
+            match answer.recv_timeout(PATIENCE).expect("an answer of any kind") {
+                Ok(bytes) => assert!(bytes == bench.disk[block * BLOCK..][..BLOCK], "block {block}"),
+                Err(error) => assert!(matches!(error, ImageError::Panicked { .. }), "{error}"),
+            }
         }
     }
 }

@@ -211,6 +211,10 @@ impl<S: Store> Store for Count<S> {
     fn expect_most(&self, range: ByteRange) {
         self.inner.expect_most(range);
     }
+
+    fn close(&self) {
+        self.inner.close();
+    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ mod writer;
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -87,7 +87,7 @@ impl DiskCache {
     /// # Errors
     /// When the folder cannot be made, or no thread started.
     pub fn open(path: &Path, limit_bytes: u64) -> io::Result<Arc<Self>> {
-        fs::create_dir_all(path)?;
+        make_private(path)?;
         let folder = Arc::new(Folder { path: path.to_owned(), limit_bytes, state: Mutex::default() });
         let writer = Writer::start(&folder)?;
         Ok(Arc::new(Self {
@@ -241,11 +241,11 @@ impl Folder {
                 self.leave_room()?;
             }
             let path = folder.join(format!("{UNFINISHED}{}-{number}", std::process::id()));
-            match File::options().write(true).create_new(true).open(&path) {
+            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
                 Ok(file) => return Ok((file, path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !made => {
-                    fs::create_dir_all(folder)?;
+                    make_private(folder)?;
                     made = true;
                 }
                 Err(error) => return Err(error),
@@ -276,6 +276,11 @@ impl Folder {
             self.state.lock().known.clear();
         }
     }
+}
+
+/// Makes a folder that is closed to others: what is kept may have been fetched with a login.
+fn make_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 struct Found {

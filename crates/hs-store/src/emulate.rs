@@ -147,6 +147,13 @@ impl<S: Store> Store for Emulate<S> {
     fn expect_most(&self, range: ByteRange) {
         self.inner.expect_most(range);
     }
+
+    fn close(&self) {
+        if let Some(timing) = &self.timing {
+            timing.close();
+        }
+        self.inner.close();
+    }
 }
 
 #[cfg(test)]

@@ -52,6 +52,13 @@ pub enum StoreError {
         available: u64,
     },
 
+    /// Nobody waits for bytes any more: the store was closed.
+    #[error("{path} is being closed")]
+    Closed {
+        /// The store.
+        path: String,
+    },
+
     /// The medium failed.
     #[error("cannot read {len} bytes at offset {offset} of {path}")]
     Read {

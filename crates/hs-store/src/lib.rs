@@ -35,6 +35,8 @@
 //!
 //! Beside them, [`DiskCache`] keeps on disk what was fetched, by digest.
 
+#![forbid(unsafe_code)]
+
 mod address;
 mod clock;
 pub mod cloud;
@@ -116,6 +118,10 @@ pub trait Store: Send + Sync {
     fn expect_most(&self, range: ByteRange) {
         self.expect_stream(range);
     }
+
+    /// Nobody waits for bytes any more, because the program ends: requests under way and later ones fail with
+    /// [`StoreError::Closed`] where the medium can be left at any moment. A disk of this machine cannot.
+    fn close(&self) {}
 }
 
 /// Forwards every method to what the pointer points at.
@@ -142,6 +148,9 @@ macro_rules! store_through_pointer {
             }
             fn expect_most(&self, range: ByteRange) {
                 (**self).expect_most(range);
+            }
+            fn close(&self) {
+                (**self).close();
             }
         }
     )*};

@@ -7,6 +7,8 @@
 //!
 //! A [`BlockLog`] reads what other programs recorded of a device: fio and blkparse; [`BlockEvents`] what the kernel says of one.
 
+#![forbid(unsafe_code)]
+
 mod block_events;
 mod block_log;
 mod block_set;

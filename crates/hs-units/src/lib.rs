@@ -4,6 +4,8 @@
 //! and is named by its [`Lba`]; a [`BlockRange`] is a run of them; a [`ByteRange`] is a run of
 //! bytes of a file; a [`Nanos`] is a point or a span on some clock.
 
+#![forbid(unsafe_code)]
+
 mod block;
 mod bytes;
 mod digest;

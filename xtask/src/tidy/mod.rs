@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::Path;
 
 mod arrows;
+mod figures;
 mod leftovers;
 mod licences;
 mod links;
@@ -20,6 +21,7 @@ mod source;
 mod spdx;
 mod words;
 
+pub(crate) use pure::PURE;
 use repository::Repository;
 
 /// Looks at the whole repository and says what breaks one rule.
@@ -38,6 +40,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("reasons", reasons::check),
     ("links", links::check),
     ("words", words::check),
+    ("figures", figures::check),
 ];
 
 /// One place that breaks a rule.

@@ -5,7 +5,7 @@ use super::repository::{File, Repository};
 use super::source::{is_word_at, line_of};
 
 /// The crates that must stay deterministic functions of their arguments.
-pub(super) const PURE: &[&str] =
+pub(crate) const PURE: &[&str] =
     &["hs-units", "hs-format", "hs-trace", "hs-engine", "hs-device", "hs-layout", "hs-lab"];
 
 /// Modules of the standard library that reach outside. `std::{fs, io}` is found as well.

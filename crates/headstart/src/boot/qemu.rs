@@ -8,7 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
 use hs_guest::{GuestError, Launch, kvm};
-use hs_image::{Blocks, Image, ReadDisk, Watch, read_linked_file};
+use hs_image::ext4::ReadDisk;
+use hs_image::{Blocks, Image, Watch, read_linked_file};
 use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
@@ -52,6 +53,8 @@ pub(crate) struct QemuSpec {
     pub accel: Accel,
     /// How it sees its disk.
     pub bus: Bus,
+    /// Why User-mode Linux does not run it, which would have been the choice.
+    pub instead_of_uml: Option<String>,
 }
 
 /// A guest of QEMU, with its places on this machine.
@@ -90,10 +93,12 @@ impl OnQemu {
         let qemu = match &spec.disk {
             BootDisk::Raw(path) => {
                 let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-                self.qemu(spec, nowhere, &mut |offset, bytes| file.read_exact_at(bytes, offset))?
+                let bytes = on_medium.store.len();
+                self.qemu(spec, nowhere, &mut ReadDisk::new(bytes, |at, into| file.read_exact_at(into, at)))?
             }
             BootDisk::Image(_, _) if matches!(self.spec.kernel, KernelOf::Machine { .. }) => {
-                self.qemu(spec, nowhere, &mut |_, _| Err(std::io::ErrorKind::Unsupported.into()))?
+                let unread = |_, _: &mut [u8]| Err(std::io::ErrorKind::Unsupported.into());
+                self.qemu(spec, nowhere, &mut ReadDisk::new(0, unread))?
             }
             BootDisk::Image(image, _) => {
                 let image = match image.file() {
@@ -101,7 +106,8 @@ impl OnQemu {
                     None => Image::open_as(Arc::clone(&on_medium.store), &on_medium.image)?,
                 };
                 let mut blocks = Blocks::new(&image);
-                self.qemu(spec, nowhere, &mut |offset, bytes| blocks.read_at(offset, bytes))?
+                let bytes = image.disk_bytes();
+                self.qemu(spec, nowhere, &mut ReadDisk::new(bytes, |at, into| blocks.read_at(at, into)))?
             }
         };
         let (accelerator, why) = kvm::choose(&qemu);
@@ -161,7 +167,15 @@ impl OnQemu {
         };
         match take("kernel", &KERNELS)? {
             Some(kernel) => Ok((kernel, take("initrd", &INITRDS)?)),
-            None => bail!(GuestError::NoKernel { disk: disk.word() }),
+            None => {
+                let missing = GuestError::NoKernel { disk: disk.word() };
+                match &self.spec.instead_of_uml {
+                    Some(why) => {
+                        bail!("{missing}. User-mode Linux, which has its own kernel, cannot run here: {why}")
+                    }
+                    None => bail!(missing),
+                }
+            }
         }
     }
 }

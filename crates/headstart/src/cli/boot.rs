@@ -9,6 +9,7 @@ use hs_units::ByteSize;
 use super::cache::CacheFlags;
 use super::guest_read_ahead::GuestReadAhead;
 use super::image::ImageArg;
+use super::insecure::InsecureFlag;
 use super::prefetch::PrefetchLimits;
 use super::qemu::QemuFlags;
 use super::seconds;
@@ -18,6 +19,9 @@ use crate::medium::MediumParser;
 /// What runs the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Vmm {
+    /// User-mode Linux if a guest of a few instructions really ran on it, else QEMU. A --kernel of the
+    /// usual kind and the flags of QEMU alone choose QEMU.
+    Auto,
     /// User-mode Linux, from the package user-mode-linux.
     Uml,
     /// QEMU, from the package qemu-system-x86: a whole machine with kernels of the usual kind, which reads the disk over NBD.
@@ -30,8 +34,10 @@ pub(crate) enum Vmm {
 pub(crate) struct Boot {
     #[command(flatten)]
     pub disk: ImageArg,
+    #[command(flatten)]
+    pub insecure: InsecureFlag,
     /// What runs the guest.
-    #[arg(long, value_enum, value_name = "VMM", default_value = "uml")]
+    #[arg(long, value_enum, value_name = "VMM", default_value = "auto")]
     pub vmm: Vmm,
     /// Read the disk from an emulated medium, such as flat-10ms-25mbs-serial; `none` is the real one.
     #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use hs_units::ByteSize;
 
-use super::codec::CodecLevel;
-use super::codec::parse_codec;
+use super::codec::{CodecLevel, DEFAULT_CODEC, parse_codec};
 use super::optimize::ProfileUse;
 
 /// Flags of `headstart build`.
@@ -23,12 +22,16 @@ pub(crate) struct Build {
     #[command(flatten)]
     pub use_of: ProfileUse,
     /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22), `lz4:LEVEL` (0 to 12), `zlib:LEVEL`
-    /// (1 to 9) or `store`.
-    #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
+    /// (1 to 9) or `store`. For a release `zstd:19`: smaller, and several times as slow.
+    #[arg(long, default_value = DEFAULT_CODEC, value_parser = parse_codec)]
     pub codec: CodecLevel,
-    /// Bytes of a cold window: what one read of one block costs against how well it compresses.
-    #[arg(long, default_value = "128K")]
+    /// Bytes of a cold window, a power of two: what one read of one block costs against how well it
+    /// compresses.
+    #[arg(long, default_value = "128K", value_parser = parse_window)]
     pub window: ByteSize,
+    /// Take the file as a raw disk whatever it holds.
+    #[arg(long)]
+    pub force: bool,
     /// Free space in a file system made from a directory.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub free: ByteSize,
@@ -54,15 +57,27 @@ pub(crate) struct Import {
     #[arg(short, long, value_name = "IMAGE")]
     pub output: PathBuf,
     /// Codec and level, as for `build`.
-    #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
+    #[arg(long, default_value = DEFAULT_CODEC, value_parser = parse_codec)]
     pub codec: CodecLevel,
     /// Bytes of a cold window, as for `build`.
-    #[arg(long, default_value = "128K")]
+    #[arg(long, default_value = "128K", value_parser = parse_window)]
     pub window: ByteSize,
+    /// Take the file as a raw disk whatever it holds.
+    #[arg(long)]
+    pub force: bool,
     /// Threads that compress; one for each core when not given.
     #[arg(long, value_name = "N")]
     pub threads: Option<std::num::NonZeroUsize>,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,
+}
+
+/// The sizes that a cold window may have.
+fn parse_window(text: &str) -> Result<ByteSize, String> {
+    let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
+    if size.0.is_power_of_two() && hs_image::WINDOW_BYTES.contains(&size.0) {
+        return Ok(size);
+    }
+    Err("a window is a power of two from 4K to 4M".to_owned())
 }

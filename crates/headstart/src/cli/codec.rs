@@ -1,6 +1,6 @@
 //! A codec and its level, as `zstd:19`.
 
-use hs_image::Codec;
+use hs_image::{Codec, DEFAULT_LEVEL};
 
 /// A codec and its level.
 #[derive(Clone, Copy, Debug)]
@@ -11,12 +11,15 @@ pub(crate) struct CodecLevel {
     pub level: i32,
 }
 
+/// What a disk is stored with when nothing else is asked for.
+pub(super) const DEFAULT_CODEC: &str = "zstd:9";
+
 /// `NAME` or `NAME:LEVEL`.
 pub(super) fn parse_codec(text: &str) -> Result<CodecLevel, String> {
     let (name, level) = text.split_once(':').map_or((text, None), |(name, level)| (name, Some(level)));
     let (codec, usual, levels) = match name {
         "store" if level.is_none() => (Codec::Store, 0, 0..=0),
-        "zstd" => (Codec::Zstd, 19, 1..=22),
+        "zstd" => (Codec::Zstd, DEFAULT_LEVEL, 1..=22),
         // 0 is LZ4's fast compressor, 9 the usual level of its high one.
         "lz4" => (Codec::Lz4, 9, 0..=12),
         "zlib" => (Codec::Zlib, 9, 1..=9),
@@ -43,6 +46,11 @@ mod tests {
 
     #[test]
     fn codecs_parse() {
+        let usual = parse_codec(DEFAULT_CODEC).map(|codec| codec.level);
+        assert_eq!(
+            (usual, parse_codec("zstd").map(|codec| codec.level)),
+            (Ok(DEFAULT_LEVEL), Ok(DEFAULT_LEVEL))
+        );
         assert!(matches!(parse_codec("zstd:3"), Ok(CodecLevel { codec: Codec::Zstd, level: 3 })));
         assert!(parse_codec("store").is_ok() && parse_codec("zstd").is_ok());
         assert!(matches!(parse_codec("lz4"), Ok(CodecLevel { codec: Codec::Lz4, level: 9 })));

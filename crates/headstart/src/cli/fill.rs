@@ -6,6 +6,7 @@ use clap::Args;
 use hs_device::Medium;
 
 use super::PrefetchLimits;
+use super::access::AccessFlags;
 use super::image::{ImageArg, RemoteFlags};
 use crate::filling::Descriptors;
 use crate::medium::{Damage, MediumParser};
@@ -20,6 +21,8 @@ pub(crate) struct Attach {
     /// Stay in the foreground; Ctrl-C or SIGTERM ends it.
     #[arg(short, long)]
     pub foreground: bool,
+    #[command(flatten)]
+    pub access: AccessFlags,
     /// Fill only what is read and what the image says that a start needs, not the rest.
     #[arg(long)]
     pub no_hydrate: bool,
@@ -38,6 +41,9 @@ pub(crate) struct Attach {
     /// This process fills; its parent guards.
     #[arg(long, hide = true)]
     pub(crate) descriptors: Option<Descriptors>,
+    /// This process stands by until all that hold the other end of this pipe have died.
+    #[arg(long, hide = true, requires = "descriptors")]
+    pub(crate) standby: Option<i32>,
     /// Where its messages go once its file can be read, where the system has no log.
     #[arg(long, hide = true)]
     pub(crate) log_file: Option<PathBuf>,

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -17,8 +18,9 @@ use crate::signing::date::Date;
 /// An image.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ImageArg {
-    /// The image: a file, or an address such as https://HOST/PATH.hsi, oci://HOST/NAME:TAG or s3://BUCKET/KEY; with #hs1-DIGEST behind it, it must be that very
-    /// image, with #key=KEY one that the owner of that key has signed.
+    /// The image: a file, or an address such as https://HOST/PATH.hsi, oci://HOST/NAME:TAG or
+    /// s3://BUCKET/KEY; with #hs1-DIGEST behind it, it must be that very image, with #key=KEY one that the
+    /// owner of that key has signed. @FILE reads an address with secrets from a file.
     #[arg(value_parser = location_parser(), value_name = "IMAGE")]
     pub image: ImageLocation,
     #[command(flatten)]
@@ -26,7 +28,7 @@ pub(crate) struct ImageArg {
 }
 
 /// How images from elsewhere are had.
-#[derive(Clone, Debug, Default, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct RemoteFlags {
     /// Ask no network: what is not in the cache on disk cannot be read.
     #[arg(long)]
@@ -38,10 +40,34 @@ pub(crate) struct RemoteFlags {
     /// nothing between two starts.
     #[arg(long, value_name = "DATE")]
     pub min_date: Option<Date>,
-    /// The folder where is kept which signatures were seen, so that no older ones are believed; when not given
+    /// The folder where is kept which signatures were seen, so that no older ones are believed, or `none`;
+    /// when not given
     /// /var/lib/headstart/channels for root, and headstart/channels in a user's state folder.
     #[arg(long, value_name = "DIR")]
     pub channel_state: Option<PathBuf>,
+    /// A read that has waited so long for an image from elsewhere fails, in seconds. While a file system is being mounted
+    /// each read may wait a third of it.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::seconds::read_timeout)]
+    pub read_timeout: Duration,
+    /// Whether an address must prove which image it is of.
+    #[arg(skip)]
+    pub refuses_unnamed: bool,
+}
+
+/// How long a read of an image from elsewhere may wait when nothing is said: long enough for a small server's reboot.
+const USUAL_READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Default for RemoteFlags {
+    fn default() -> Self {
+        Self {
+            offline: false,
+            disk_cache: None,
+            min_date: None,
+            channel_state: None,
+            refuses_unnamed: false,
+            read_timeout: USUAL_READ_TIMEOUT,
+        }
+    }
 }
 
 fn location_parser() -> impl TypedValueParser<Value = ImageLocation> {

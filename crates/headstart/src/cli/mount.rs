@@ -5,9 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use hs_device::Medium;
 
+use super::access::AccessFlags;
 use super::background_fill::BackgroundFillFlag;
 use super::cache::CacheFlags;
 use super::image::ImageArg;
+use super::insecure::InsecureFlag;
 use super::prefetch::PrefetchFlags;
 use super::serving::Serving;
 use crate::medium::Damage;
@@ -30,6 +32,8 @@ pub(crate) struct Mount {
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
     #[command(flatten)]
+    pub access: AccessFlags,
+    #[command(flatten)]
     pub cache: CacheFlags,
     #[command(flatten)]
     pub filling: BackgroundFillFlag,
@@ -41,6 +45,8 @@ pub(crate) struct Mount {
     /// Honour set-user-id programs and device nodes in the image.
     #[arg(long)]
     pub trusted: bool,
+    #[command(flatten)]
+    pub insecure: InsecureFlag,
     /// First clear away what a server that died has left at DIR and DIR2.
     #[arg(long)]
     pub clear_dead: bool,

@@ -13,6 +13,14 @@ pub(super) fn parse(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("'{text}' is not a number of seconds, from 0 to {}", MOST.as_secs()))
 }
 
+/// How long a read may wait: with less than a second a healthy network would often fail.
+pub(super) fn read_timeout(text: &str) -> Result<Duration, String> {
+    parse(text)
+        .ok()
+        .filter(|time| *time >= Duration::from_secs(1))
+        .ok_or_else(|| format!("'{text}' is not a number of seconds, from 1 to {}", MOST.as_secs()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

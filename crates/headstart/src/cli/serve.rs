@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use hs_device::Medium;
 use hs_serve::nbd::NbdAddress;
 
@@ -18,6 +18,7 @@ use crate::medium::MediumParser;
 
 /// Flags of `headstart serve`.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("listen").args(["nbd", "http"]).required(true).multiple(true))]
 pub(crate) struct Serve {
     /// An image, or NAME=IMAGE; a path whose first part has a `=` in it begins with `./`.
     #[arg(required = true, value_name = "[NAME=]IMAGE")]
@@ -26,7 +27,7 @@ pub(crate) struct Serve {
     pub remote: RemoteFlags,
     /// Listen for NBD clients here: HOST:PORT (10809 when no port is given, 0 for any that is free; an IPv6 address in
     /// brackets) or unix:PATH. It can be given several times.
-    #[arg(long, required_unless_present = "http", value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS")]
     pub nbd: Vec<NbdAddress>,
     #[command(flatten)]
     pub http: HttpFlags,

@@ -8,7 +8,9 @@ use clap::Args;
 use hs_device::Medium;
 
 use super::cache::CacheFlags;
+use super::contain::ContainFlags;
 use super::image::ImageArg;
+use super::insecure::InsecureFlag;
 use super::prefetch::PrefetchFlags;
 use super::seconds;
 use crate::medium::Damage;
@@ -35,6 +37,10 @@ pub(crate) struct StartFlags {
     /// Honour set-user-id programs and device nodes in the image.
     #[arg(long)]
     pub trusted: bool,
+    #[command(flatten)]
+    pub contain: ContainFlags,
+    #[command(flatten)]
+    pub insecure: InsecureFlag,
 }
 
 impl StartFlags {
@@ -61,6 +67,9 @@ pub(crate) struct Profile {
     /// Record with the kernel's read-ahead on, neighbours included. Off, exactly what is used is recorded.
     #[arg(long)]
     pub keep_read_ahead: bool,
+    /// Write the profile of a command that failed, too.
+    #[arg(long)]
+    pub keep_failed: bool,
     /// Print one JSON object.
     #[arg(long)]
     pub json: bool,

@@ -11,6 +11,9 @@ use crate::service::background;
 
 /// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the program.
 pub(crate) fn run(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
+    if let (Some(descriptors), Some(alive)) = (args.descriptors, args.standby) {
+        return filling::stand_by(args, arguments, descriptors, alive);
+    }
     if let Some(descriptors) = args.descriptors {
         return filling::serve(args, descriptors).map(|()| 0);
     }
@@ -31,7 +34,7 @@ pub(crate) fn detach(args: &Detach) -> anyhow::Result<()> {
              completes it; --incomplete detaches it as it is"
         );
     }
-    if !ask(&args.file, Request::End)? && !matches!(marker, Marker::Complete(_)) {
+    if !ask(&args.file, Request::End)? && !matches!(marker, Marker::Complete(_) | Marker::Contradicted(_)) {
         bail!("{name} is not attached");
     }
     Ok(())

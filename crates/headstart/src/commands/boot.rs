@@ -1,11 +1,10 @@
 //! `headstart boot`
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
 use hs_format::limits::SUPERBLOCK_BYTES;
-use hs_guest::{qemu, uml};
 use hs_image::{Blocks, Image};
 use hs_serve::fsmount::FileSystem;
 use hs_serve::{Prefetching, Recorder};
@@ -15,10 +14,10 @@ use hs_units::{ByteSize, Nanos};
 use serde::Serialize;
 
 use super::{open_image, profile};
-use crate::boot::{self, BootDisk, BootSpec, Booted, KernelOf, QemuSpec};
+use crate::boot::{self, BootDisk, BootSpec, Booted};
 use crate::channel;
+use crate::cli::Boot;
 use crate::cli::image::ImageArg;
-use crate::cli::{Boot, Vmm};
 use crate::show;
 use crate::start;
 use crate::summary::Summary;
@@ -107,15 +106,21 @@ fn recorded_command(vmm: &str, guest_read_ahead_kib: Option<u32>) -> String {
 
 /// The boot that the flags describe, recorded if there is a recorder.
 pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Result<BootSpec> {
-    let vmm = vmm(args)?;
     // A channel is asked once what it is.
-    let disk = channel::resolve(&args.disk)?;
-    let disk = if is_image(&disk)? {
-        let mode = match args.vmm {
+    let disk = channel::resolve(&args.insecure.apply(&args.disk))?;
+    let is_image = is_image(&disk)?;
+    let file_system = file_system(&disk, is_image)?;
+    // May try a guest, after everything that needs none.
+    let vmm = boot::choose(args)?;
+    if let Some(file_system) = file_system {
+        vmm.check_boots(file_system, &disk)?;
+    }
+    let disk = if is_image {
+        let mode = match vmm {
             _ if args.no_prefetch || recorder.is_some() => Prefetching::Off,
             // Over NBD there is no page cache of ours to push into.
-            Vmm::Qemu if !args.warm => Prefetching::Hold,
-            Vmm::Uml | Vmm::Qemu => Prefetching::Push,
+            boot::Vmm::Qemu(_) if !args.warm => Prefetching::Hold,
+            boot::Vmm::Uml { .. } | boot::Vmm::Qemu(_) => Prefetching::Push,
         };
         let mut config = start::config(&disk, mode, Some(args.limits), &args.medium)?;
         args.cache.apply(&mut config);
@@ -131,7 +136,6 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     } else {
         BootDisk::Raw(disk.file().map(Path::to_owned).unwrap_or_default())
     };
-    let file_system = check_file_system(&disk, &vmm)?;
     Ok(BootSpec {
         disk,
         file_system,
@@ -152,32 +156,6 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     })
 }
 
-/// What runs the guest, with everything that it needs from this machine.
-fn vmm(args: &Boot) -> anyhow::Result<boot::Vmm> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let flags = &args.qemu;
-    if args.vmm == Vmm::Uml {
-        if let Some(flag) = flags.given() {
-            bail!("{flag} is for --vmm qemu");
-        }
-        return Ok(boot::Vmm::Uml { kernel: uml::find_kernel(args.kernel.as_deref(), &path)? });
-    }
-    let file = |named: &Option<PathBuf>, flag| {
-        named.as_deref().map(|named| qemu::find_file(named, flag)).transpose()
-    };
-    let kernel = match (file(&args.kernel, "--kernel")?, file(&flags.initrd, "--initrd")?) {
-        (Some(kernel), initrd) => KernelOf::Machine { kernel, initrd },
-        (None, None) => KernelOf::Disk,
-        (None, Some(_)) => bail!("--initrd goes with a --kernel: that of the disk has its own"),
-    };
-    Ok(boot::Vmm::Qemu(QemuSpec {
-        program: qemu::find_program(&path)?,
-        kernel,
-        accel: flags.accel.unwrap_or_default(),
-        bus: flags.bus.unwrap_or_default().into(),
-    }))
-}
-
 /// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the same once more.
 fn is_image(image: &ImageArg) -> anyhow::Result<bool> {
     // Nothing else is looked for elsewhere, or vouched for.
@@ -191,16 +169,13 @@ fn is_image(image: &ImageArg) -> anyhow::Result<bool> {
     Ok(magic == *IMAGE_MAGIC)
 }
 
-/// What is in the disk; fails for one that no guest's kernel could mount as its root. One that lies elsewhere is looked at when
-/// it is served: it is opened only once.
-fn check_file_system(disk: &BootDisk, vmm: &boot::Vmm) -> anyhow::Result<Option<FileSystem>> {
-    let file_system = match disk {
-        BootDisk::Raw(path) => FileSystem::detect(path)?,
-        BootDisk::Image(image, _) if image.file().is_none() => return Ok(None),
-        BootDisk::Image(image, _) => file_system_in(&open_image(&**image)?)?,
-    };
-    vmm.check_boots(file_system, &disk.image())?;
-    Ok(Some(file_system))
+/// What is in the disk. One that lies elsewhere is looked at when it is served: it is opened only once.
+fn file_system(disk: &ImageArg, is_image: bool) -> anyhow::Result<Option<FileSystem>> {
+    Ok(match disk.file() {
+        Some(path) if !is_image => Some(FileSystem::detect(path)?),
+        None => None,
+        Some(_) => Some(file_system_in(&open_image(disk)?)?),
+    })
 }
 
 fn file_system_in(image: &Image) -> anyhow::Result<FileSystem> {

@@ -3,14 +3,15 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use hs_image::source::{DiskContent, Source, SourceOptions, SourceProgress};
+use hs_image::source::{Source, SourceOptions, SourceProgress};
 use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Place, Progress};
 use serde::Serialize;
 
 use super::fit::{Fitted, combine, fit};
 use super::optimize::Placed;
 use super::sign::sign_output;
-use super::{open_image, read_profiles};
+use super::source::refuse_no_disk;
+use super::{check_output, open_image, read_profiles};
 use crate::cli::Build;
 use crate::show::{self, Bar};
 
@@ -37,6 +38,7 @@ struct Built {
 
 /// Builds an image.
 pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
+    check_output(&args.output)?;
     let profiles = read_profiles(&args.profiles)?;
     let bar = Bar::new(quiet);
     let options = SourceOptions {
@@ -46,15 +48,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         ..SourceOptions::default()
     };
     let source = Source::open(&args.source, &options, &|progress| show_source(&bar, progress))?;
-    if source.content().is_wrapped() {
-        let content = source.content();
-        let hint =
-            if content == DiskContent::Cloop { " (`headstart import` takes the disk out of it)" } else { "" };
-        log::warn!(
-            "{} looks like {content}, and is taken as a raw disk as it is{hint}",
-            args.source.display()
-        );
-    }
+    refuse_no_disk(&source, &args.source, args.force)?;
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
     (build.codec, build.level) = (args.codec.codec, args.codec.level);
     build.threads = args.threads.unwrap_or(build.threads);

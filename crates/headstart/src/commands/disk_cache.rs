@@ -9,7 +9,7 @@ use super::fill_cache;
 use crate::cli::disk_cache::{DiskCache, DiskCacheAction};
 use crate::remote::CacheFolder;
 use crate::show;
-use crate::whole_file::write_whole;
+use crate::whole_file::{make_private_folder, write_private};
 
 #[derive(Serialize)]
 struct Shown {
@@ -40,9 +40,9 @@ pub(crate) fn run(args: &DiskCache, quiet: bool) -> anyhow::Result<()> {
             }
         }
         DiskCacheAction::Limit { size } => {
-            std::fs::create_dir_all(folder.path())
+            make_private_folder(folder.path())
                 .with_context(|| format!("make {}", folder.path().display()))?;
-            write_whole(&folder.limit_file(), format!("{}\n", size.0).as_bytes())?;
+            write_private(&folder.limit_file(), format!("{}\n", size.0).as_bytes())?;
             Entries::shrink(&folder.chunks(), size.0);
         }
     }

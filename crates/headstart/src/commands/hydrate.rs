@@ -6,21 +6,23 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_image::Progress;
+use hs_serve::Prefetching;
 use hs_serve::self_filling::{
     Attachment, FillError, FillOptions, FillProgress, Found, Marker, SelfFilling, look_at,
 };
-use hs_serve::{Prefetching, ServeConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use super::{open_image, status};
 use crate::cli::Hydrate;
 use crate::cli::image::ImageArg;
+use crate::ending::{Deadline, EndsEarly};
 use crate::filling::{Request, ask};
 use crate::medium::{self, Damage};
 use crate::service::careful::resolve;
 use crate::show::{self, Bar};
 use crate::signals::Ends;
+use crate::start;
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
@@ -50,8 +52,15 @@ pub(crate) fn run(args: &Hydrate, quiet: bool) -> anyhow::Result<()> {
     }
     drop(bar);
     let (marker, _) = look_at(&args.file)?;
-    let Marker::Complete(digest) = marker else {
-        bail!("{} was changed by somebody: remove it and attach again", args.file.display());
+    let digest = match marker {
+        Marker::Complete(digest) => digest,
+        Marker::Contradicted(found) => {
+            return Err(FillError::Contradicted { path: args.file.clone(), found }.into());
+        }
+        _ => bail!(
+            "{} was written to by another program: it stays as it is; attach the image under another name",
+            args.file.display()
+        ),
     };
     if args.json {
         let disk_bytes = std::fs::metadata(&args.file)?.len();
@@ -95,6 +104,7 @@ fn watch(file: &Path, bar: &Bar) -> anyhow::Result<()> {
 /// This process does.
 fn complete(file: &Path, image_arg: &ImageArg, bar: &Bar) -> anyhow::Result<()> {
     let signals = Ends::block()?;
+    let early = EndsEarly::watch(Some(&signals), || {})?;
     let image = open_image(image_arg)?;
     let subject = image_arg.subject(&image)?;
     drop(image);
@@ -110,15 +120,26 @@ fn complete(file: &Path, image_arg: &ImageArg, bar: &Bar) -> anyhow::Result<()> 
     };
     let Found::Incomplete(attachment) = found else { return Ok(()) };
     let on_medium = medium::open(image_arg, &Medium::None, &Damage::default())?;
-    let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
+    let config = start::config(image_arg, Prefetching::Off, None, &Medium::None)?;
     let config = on_medium.config(&config);
     let filling = SelfFilling::start(on_medium.store, &config, attachment, FillOptions { hydrate: true })?;
+    early.end();
+    let ended = follow(&filling, file, &signals, bar);
+    // From here on nothing may wait for the medium.
+    let deadline = ended.is_err().then(|| Deadline::begin(Vec::new(), || {}));
+    drop(filling);
+    drop(deadline);
+    ended
+}
+
+/// Shows how far it is, until it is complete.
+fn follow(filling: &SelfFilling, file: &Path, signals: &Ends, bar: &Bar) -> anyhow::Result<()> {
     let pause = Timespec::try_from(SHOW_EVERY).context("the time to wait")?;
     while !filling.is_finished() {
         let is_over = !filling.is_hydrating();
         let ended = filling.ended();
         let mut events = [
-            PollFd::from_borrowed_fd(std::os::fd::AsFd::as_fd(&signals), PollFlags::IN),
+            PollFd::from_borrowed_fd(std::os::fd::AsFd::as_fd(signals), PollFlags::IN),
             PollFd::from_borrowed_fd(std::os::fd::AsFd::as_fd(&ended), PollFlags::IN),
         ];
         match poll(&mut events, Some(&pause)) {

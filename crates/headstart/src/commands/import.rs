@@ -1,17 +1,19 @@
 //! `headstart import`
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use hs_image::cloop::Header;
-use hs_image::source::{DiskContent, Source, SourceOptions};
+use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, Progress};
 use hs_store::{FileStore, Store};
 
-use super::build;
+use super::source::refuse_no_disk;
+use super::{build, check_output};
 use crate::cli::Import;
 use crate::show::Bar;
 
 /// Builds an image of the disk in another format's file.
 pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
+    check_output(&args.output)?;
     let source = open(args)?;
     let mut options = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
     (options.codec, options.level) = (args.codec.codec, args.codec.level);
@@ -34,14 +36,6 @@ fn open(args: &Import) -> anyhow::Result<Source> {
     }
     drop(file);
     let source = Source::open(&args.file, &SourceOptions::default(), &|_| {})?;
-    match source.content() {
-        content @ (DiskContent::Qcow2 | DiskContent::VirtualDisk) => bail!(
-            "{path}: this is a {content}, which import does not read: make a raw disk of it with \
-             `qemu-img convert -O raw {path} disk.raw`"
-        ),
-        content if content.is_wrapped() => {
-            bail!("{path}: this is a {content}: unpack it, then import the disk in it")
-        }
-        _ => Ok(source),
-    }
+    refuse_no_disk(&source, &args.file, args.force)?;
+    Ok(source)
 }

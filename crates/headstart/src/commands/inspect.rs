@@ -1,15 +1,16 @@
 //! `headstart inspect`
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use hs_image::FileKind;
 use hs_trace::ReadAhead;
 use hs_units::{BLOCK_BYTES, ByteSize};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
-use super::{open_image, read_profile};
+use super::{file_kind, open_image, read_profile};
 use crate::cli::Inspect;
 use crate::cli::image::ImageArg;
 use crate::show;
@@ -22,13 +23,12 @@ pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
         }
         return image(&args.file, args.json);
     };
-    let mut magic = Vec::new();
     let file = File::open(path).with_context(|| format!("open {}", args.file.display()))?;
-    file.take(8).read_to_end(&mut magic).with_context(|| format!("read {}", args.file.display()))?;
-    match magic.as_slice() {
-        b"HSPROF\0\0" => profile(args, path),
-        b"HSIMAGE\0" if args.csv => {
-            bail!("--csv prints the reads of a profile; {} is an image", args.file.display())
+    let kind = file_kind(&file).with_context(|| format!("read {}", args.file.display()))?;
+    match kind {
+        FileKind::Profile => profile(args, path),
+        _ if args.csv => {
+            bail!("--csv prints the reads of a profile; {} is {kind}", args.file.display())
         }
         // Anything else may be an image with a damaged start, whose mirror tells.
         _ => image(&args.file, args.json),
@@ -51,23 +51,23 @@ fn profile(args: &Inspect, path: &Path) -> anyhow::Result<()> {
     };
     let read_bytes: u64 = profile.reads.iter().map(|read| read.blocks.bytes()).sum();
     let wait: f64 = profile.reads.iter().map(|read| read.cost.as_secs_f64()).sum();
-    let object = json!({
-        "kind": "profile",
-        "command": profile.command,
-        "medium": profile.medium,
-        "read_ahead": read_ahead,
-        "ready_s": profile.ready.map(hs_units::Nanos::as_secs_f64),
-        "recorded_s": profile.ended.as_secs_f64(),
-        "reads": profile.reads.len(),
-        "read_bytes": read_bytes,
-        "read_cost_s": wait,
-        "hot_bytes": profile.distinct_blocks() * BLOCK_BYTES,
-        "extents": profile.extents().len(),
-        "files": profile.files.len(),
-        "logical_bytes": profile.disk_bytes,
-        "disk_digest": profile.disk_digest.to_string(),
-    });
-    print(&object, args.json)
+    let fields = [
+        ("kind", json!("profile")),
+        ("command", json!(profile.command)),
+        ("medium", json!(profile.medium)),
+        ("read_ahead", json!(read_ahead)),
+        ("ready_s", json!(profile.ready.map(hs_units::Nanos::as_secs_f64))),
+        ("recorded_s", json!(profile.ended.as_secs_f64())),
+        ("reads", json!(profile.reads.len())),
+        ("read_bytes", json!(read_bytes)),
+        ("read_cost_s", json!(wait)),
+        ("hot_bytes", json!(profile.distinct_blocks() * BLOCK_BYTES)),
+        ("extents", json!(profile.extents().len())),
+        ("files", json!(profile.files.len())),
+        ("logical_bytes", json!(profile.disk_bytes)),
+        ("disk_digest", json!(profile.disk_digest.to_string())),
+    ];
+    print(fields, args.json)
 }
 
 fn image(image: &ImageArg, json: bool) -> anyhow::Result<()> {
@@ -86,37 +86,56 @@ fn image(image: &ImageArg, json: bool) -> anyhow::Result<()> {
             })
         })
         .collect();
-    let object = json!({
-        "kind": "image",
-        "format_version": hs_format::limits::VERSION,
-        "image_bytes": superblock.image_bytes,
-        "logical_bytes": superblock.disk_bytes,
-        "window_bytes": image.window_bytes(),
-        "cold_bytes": superblock.cold.range.len,
-        "cold_chunks": superblock.cold.distinct_chunks,
-        "cold_digest": superblock.cold.root_digest.to_string(),
-        "hot_segments": segments,
-        "hints": image.hints().count(),
-        "superblock_from_mirror": image.from_mirror(),
-        "disk_digest": superblock.disk_digest.to_string(),
-        "image_digest": image.image_digest().to_string(),
-    });
-    print(&object, json)
+    let fields = [
+        ("kind", json!("image")),
+        ("format_version", json!(hs_format::limits::VERSION)),
+        ("image_bytes", json!(superblock.image_bytes)),
+        ("logical_bytes", json!(superblock.disk_bytes)),
+        ("window_bytes", json!(image.window_bytes())),
+        ("cold_bytes", json!(superblock.cold.range.len)),
+        ("cold_chunks", json!(superblock.cold.distinct_chunks)),
+        ("hot_segments", json!(segments)),
+        ("hints", json!(image.hints().count())),
+        ("superblock_from_mirror", json!(image.from_mirror())),
+        ("cold_digest", json!(superblock.cold.root_digest.to_string())),
+        ("disk_digest", json!(superblock.disk_digest.to_string())),
+        ("image_digest", json!(image.image_digest().to_string())),
+    ];
+    print(fields, json)
 }
 
-fn print(object: &serde_json::Value, json: bool) -> anyhow::Result<()> {
+/// As one JSON object, or a line for each field, and for each of a list's parts one with what is in it.
+fn print<const N: usize>(fields: [(&str, Value); N], json: bool) -> anyhow::Result<()> {
     if json {
-        return show::json(object);
+        let object: Map<String, Value> =
+            fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        return show::json(&object);
     }
-    for (key, value) in object.as_object().into_iter().flatten() {
-        let text = match value {
-            serde_json::Value::String(text) => text.clone(),
-            serde_json::Value::Number(number) if key.ends_with("_bytes") => {
-                format!("{number} ({})", ByteSize(number.as_u64().unwrap_or_default()))
-            }
-            other => other.to_string(),
+    for (key, value) in fields {
+        let Value::Array(parts) = &value else {
+            show::line(format_args!("{key:24} {}", text(key, &value)));
+            continue;
         };
-        show::line(format_args!("{key:24} {text}"));
+        show::line(format_args!("{key:24} {}", parts.len()));
+        for (number, part) in parts.iter().enumerate() {
+            for (key, value) in part.as_object().into_iter().flatten() {
+                show::line(format_args!("  {:22} {}", format!("{number} {key}"), text(key, value)));
+            }
+        }
     }
     Ok(())
+}
+
+/// One value for people.
+fn text(key: &str, value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(yes) => (if *yes { "yes" } else { "no" }).to_owned(),
+        Value::Number(number) if key.ends_with("_bytes") => {
+            format!("{number} ({})", ByteSize(number.as_u64().unwrap_or_default()))
+        }
+        Value::Number(number) if number.is_f64() => format!("{:.3}", number.as_f64().unwrap_or_default()),
+        other => other.to_string(),
+    }
 }

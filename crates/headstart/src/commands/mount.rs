@@ -10,21 +10,25 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use hs_serve::fuse::{Negotiated, Session};
-use hs_serve::{HeldSession, MountFsOptions, MountTable, MountedFs, Prefetching, ServedImage};
+use hs_serve::{HeldSession, MountFsOptions, MountTable, MountedFs, Prefetching, ServedDisk, ServedImage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::background_fill;
 use super::run::prefetching;
 use crate::cli::{Mount, PrefetchMode};
+use crate::ending::{Deadline, EndsEarly, Guard};
 use crate::on_medium::OnMedium;
 use crate::service::background::{self, LogFile, Parent};
 use crate::service::careful;
-use crate::service::handover::{Kept, Supervisor};
+use crate::service::confinement::Confinement;
+use crate::service::handover::{ABORT, Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
 use crate::service::pinned;
 use crate::service::run_folder::{RunFolder, StatusSocket};
+use crate::service::server_files::Origin;
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
 use crate::signals::Ends;
@@ -53,9 +57,34 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
     if args.ready_fd.is_some() && supervisor.restarts() > 0 {
         log_file.go_to_background()?;
     }
+    confine(args, &supervisor);
     let server = Server { args, quiet, supervisor, folder, log_file, signals };
     server.run(kept)?;
     Ok(0)
+}
+
+/// Gives up what serving a mount does not take. What only a user can mount is mounted by a program that has
+/// more rights, so there nothing is given up; and Landlock would forbid to unmount.
+fn confine(args: &Mount, supervisor: &Supervisor) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut capabilities = CapabilitySet::SYS_ADMIN
+        | CapabilitySet::SYS_RESOURCE
+        | CapabilitySet::IPC_LOCK
+        | CapabilitySet::DAC_READ_SEARCH
+        | CapabilitySet::DAC_OVERRIDE;
+    if args.serving.metrics.is_some() {
+        capabilities |= CapabilitySet::NET_BIND_SERVICE;
+    }
+    Confinement {
+        capabilities,
+        files: None,
+        // Without a supervisor it starts a process that watches over its end.
+        starts_programs: supervisor.process().is_none() || Origin::of(&args.image) == Origin::WithLogins,
+        mounts: true,
+    }
+    .enforce();
 }
 
 /// What a server has that is not of its image.
@@ -74,12 +103,44 @@ impl Server<'_> {
         let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
         let mode = args.prefetch.prefetch.unwrap_or(default);
         let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &self.supervisor)?;
+        let early = self.ends_early()?;
         let (on_medium, served) = self.show_disk(&mut kept, prefetching(mode))?;
+        early.serves(&served);
+        let mut guard = self.supervisor.process().is_none().then(Guard::start);
+        let abort = served.session().abort();
+        if let (Some(guard), Some(abort)) = (&mut guard, &abort) {
+            guard.watch(abort);
+        }
+        let (dir, fs) = (args.dir.clone(), args.fs.clone());
         let mounted = match &args.fs {
-            Some(target) => Some(self.mount_fs(&served, target, mode)?),
-            None => None,
+            Some(target) => self.mount_fs(&served, target, mode).map(Some),
+            None => Ok(None),
         };
-        self.serve(mode, &on_medium, &served, mounted.as_ref(), metrics)
+        early.end();
+        let ended = mounted.map(|mounted| {
+            let ended = self.serve(mode, &on_medium, &served, mounted.as_ref(), metrics);
+            (ended, mounted)
+        });
+        // From here on nothing may wait for the medium.
+        let deadline = Deadline::begin(abort.into_iter().collect(), move || {
+            let _ = hs_serve::clear_dead(&dir, fs.as_deref());
+        });
+        served.disk().close();
+        let ended = ended.and_then(|(ended, mounted)| {
+            drop(mounted);
+            ended
+        });
+        drop(served);
+        drop(deadline);
+        ended
+    }
+
+    /// Without a supervisor a signal that comes before everything is mounted must be heard as well.
+    fn ends_early(&self) -> anyhow::Result<EndsEarly> {
+        let (dir, fs) = (self.args.dir.clone(), self.args.fs.clone());
+        EndsEarly::watch(self.supervisor.process().is_none().then_some(&self.signals), move || {
+            let _ = hs_serve::clear_dead(&dir, fs.as_deref());
+        })
     }
 
     /// Shows the disk, or goes on showing it where a server died.
@@ -98,9 +159,12 @@ impl Server<'_> {
             let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
             careful::refuse_to_cover_itself(args.image.file(), RunFolder::place().as_deref(), &targets)?;
         }
-        let image = pinned::recall(kept, 0, &args.image)?;
+        // Without --fs nothing of this machine reads the disk but who asks for it.
+        let image = if args.fs.is_some() { args.insecure.apply(&args.image) } else { args.image.clone() };
+        let image = pinned::recall(kept, 0, &image)?;
         let mut config = start::config(&image, prefetching, Some(args.prefetch.limits), &args.medium)?;
         args.cache.apply(&mut config);
+        config.access = args.access.access()?;
         let on_medium = medium::open(&image, &args.medium, &args.damage)?;
         let store = Arc::clone(&on_medium.store);
         let served = match held {
@@ -110,6 +174,9 @@ impl Server<'_> {
         pinned::keep(&self.supervisor, 0, &image, served.reader().image().image_digest())?;
         let session = served.session();
         self.supervisor.keep("session", HeldAs::of(session), session.descriptors())?;
+        if let Some(abort) = session.abort() {
+            self.supervisor.keep(ABORT, (), abort.control().into_iter())?;
+        }
         Ok((on_medium, served))
     }
 
@@ -160,6 +227,8 @@ impl Server<'_> {
         let args = self.args;
         careful::take_care();
         let filling = background_fill::start(args.filling, &args.image, served.disk())?;
+        // Who fills the cache waits for the medium, also when something fails from here on.
+        let closing = ClosesDisk(served.disk());
         let socket = StatusSocket::offer(self.folder.as_ref());
         let words = format!("{} at {}", args.image.display(), args.dir.display());
         // A supervisor speaks to whoever manages the service, and to the parent.
@@ -207,6 +276,7 @@ impl Server<'_> {
         self.supervisor.ending();
         manager.stopping();
         careful::stand_back();
+        drop(closing);
         ended
     }
 
@@ -225,6 +295,15 @@ impl Server<'_> {
             prefetch: PrefetchStatus { mode: word(mode), ..PrefetchStatus::default() },
             ..Status::default()
         }
+    }
+}
+
+/// Closes the disk when it is dropped: dropped before what waits for the medium.
+struct ClosesDisk<'a>(&'a ServedDisk);
+
+impl Drop for ClosesDisk<'_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 

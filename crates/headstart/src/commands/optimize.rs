@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::fit::{Fitted, combine, fit};
 use super::sign::sign_output;
-use super::{open_image, read_profiles};
+use super::{check_output, open_image, read_profiles};
 use crate::channel;
 use crate::cli::Optimize;
 use crate::show::{self, Bar};
@@ -122,6 +122,7 @@ impl Compared {
 
 /// Adds a hot region.
 pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
+    check_output(&args.output)?;
     let mut profiles = read_profiles(&args.profiles)?;
     let location = channel::resolve(&args.image)?;
     let image = open_image(&location)?;

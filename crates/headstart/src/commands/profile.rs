@@ -1,6 +1,7 @@
 //! `headstart profile`
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
 use hs_device::Medium;
@@ -10,9 +11,10 @@ use hs_trace::{BlockDigest, FileUse, ReadAhead};
 use hs_units::{ByteSize, Nanos};
 use serde::Serialize;
 
-use super::{open_image, run};
+use super::{check_output, open_image, run};
 use crate::cli::Profile;
 use crate::cli::image::ImageArg;
+use crate::ending::{Guard, was_told};
 use crate::medium::{self, Damage};
 use crate::remote::place_here;
 use crate::show;
@@ -20,6 +22,9 @@ use crate::start::{self, Disk, Start, Started};
 use crate::summary::Summary;
 use crate::whole_file::write_whole;
 use crate::workdir::Workdir;
+
+/// How long the image is waited for when a signal has ended the command that was recorded.
+const PATIENCE_WHEN_TOLD: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 struct Recorded {
@@ -34,7 +39,16 @@ struct Recorded {
 /// Records a start; gives the exit code of the command, or 0 when it was ended after its grace time.
 pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
     hs_serve::rootenv::enter_private_mounts()?;
+    check_output(&args.output)?;
     let (profile, started) = record(args, !args.json)?;
+    let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+    if code != 0 && !args.keep_failed {
+        log::error!(
+            "the command failed with exit code {code}: {} is not written (--keep-failed writes it)",
+            args.output.display()
+        );
+        return Ok(code);
+    }
     write_whole(&args.output, &profile.encode()?)?;
     let recorded = Recorded {
         profile: args.output.display().to_string(),
@@ -55,7 +69,7 @@ pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
             recorded.summary.ready_s.unwrap_or_default()
         );
     }
-    Ok(started.exit.map_or(0, hs_serve::rootenv::Exit::code))
+    Ok(code)
 }
 
 /// Records a start, and finds out which files' pages it read.
@@ -72,14 +86,16 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     let mut config = start::config(&args.image, Prefetching::Off, None, &args.start.medium)?;
     config.disk_read_ahead_kib = run::disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
     let spec = Start {
-        disk: Disk::Image { image: Box::new(args.image.clone()), config },
+        disk: Disk::Image { image: Box::new(args.start.insecure.apply(&args.image)), config },
         medium: args.start.medium,
         damage: args.start.damage.clone(),
         mount,
         command: args.command.clone(),
+        contain: args.start.contain.clone(),
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,
         grace: Some(args.grace),
+        tell: false,
         show_output,
         watch: Some(recorder.clone()),
         observe: false,
@@ -97,7 +113,11 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     if dropped > 0 {
         log::warn!("{dropped} reads beyond the limit of a profile were not recorded");
     }
-    let image = open_image(&args.image)?;
+    let mut location = args.image.clone();
+    if was_told() {
+        location.remote.read_timeout = location.remote.read_timeout.min(PATIENCE_WHEN_TOLD);
+    }
+    let image = open_image(&location)?;
     let mut profile = hs_trace::Profile {
         disk_digest: image.disk_digest(),
         disk_bytes: image.disk_bytes(),
@@ -116,7 +136,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     };
     profile.digests = digests(&image, &profile)?;
     profile.files = match mount.driver {
-        FsDriver::Kernel => files(&args.image, &profile)
+        FsDriver::Kernel => files(&location, &profile)
             .inspect_err(|error| log::warn!("which files were read is not known: {error:#}"))
             .unwrap_or_default(),
         FsDriver::Fuse2fs => {
@@ -143,9 +163,14 @@ pub(crate) fn digests(image: &Image, profile: &hs_trace::Profile) -> anyhow::Res
 fn files(image: &ImageArg, profile: &hs_trace::Profile) -> anyhow::Result<Vec<FileUse>> {
     let work = Workdir::new(place_here(image).as_slice())?;
     let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
-    let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
+    let mut config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
+    if image.file().is_none() {
+        config.reader.read_timeout = Some(image.remote.read_timeout);
+    }
     let config = on_medium.config(&config);
     let served = ServedImage::start(on_medium.store, &work.folder("disk")?, &config, None)?;
+    let mut guard = Guard::start();
+    served.session().abort().iter().for_each(|abort| guard.watch(abort));
     let options = MountFsOptions { warm: false, ..MountFsOptions::default() };
     let mounted = served.mount_fs(&work.folder("fs")?, &options)?;
     Ok(hs_serve::block_files::map(&mounted.target(), &profile.block_set())?)

@@ -37,7 +37,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
             start::config(&args.image, prefetching, Some(args.prefetch.limits), &args.start.medium)?;
         args.cache.apply(&mut config);
         config.disk_read_ahead_kib = disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
-        Disk::Image { image: Box::new(args.image.clone()), config }
+        Disk::Image { image: Box::new(args.start.insecure.apply(&args.image)), config }
     };
     Ok(Start {
         disk,
@@ -52,9 +52,11 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
             ..mount
         },
         command: args.command.clone(),
+        contain: args.start.contain.clone(),
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,
         grace: None,
+        tell: false,
         show_output: true,
         watch: None,
         observe: args.observe,
@@ -62,9 +64,10 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
 }
 
 /// Runs a command in an image's root; gives the exit code.
-pub(crate) fn run(args: &Run) -> anyhow::Result<i32> {
+pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     hs_serve::rootenv::enter_private_mounts()?;
-    let started = start::start(&spec(args)?)?;
+    // The summary says the same, and more.
+    let started = start::start(&Start { tell: !quiet && args.json.is_none(), ..spec(args)? })?;
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&started.summary)?;
         if path.as_os_str() == "/dev/stderr" {

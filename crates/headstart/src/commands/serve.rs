@@ -6,27 +6,31 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::bail;
-use hs_serve::nbd::{Export, NbdOptions, NbdServer, NbdStats, NbdTls};
+use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
 use super::named_image::NamedImage;
 use super::{background_fill, serve_http};
 use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
+use crate::ending::Deadline;
 use crate::on_medium::OnMedium;
 use crate::service::careful;
+use crate::service::confinement::Confinement;
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
 use crate::service::pinned;
 use crate::service::run_folder::{RunFolder, StatusSocket};
+use crate::service::server_files::{self, Origin};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
 use crate::signals::Ends;
 use crate::summary::{Summary, peak_rss_bytes};
-use crate::{log_output, medium, show, start};
+use crate::{channel, log_output, medium, show, start};
 
 /// Serves the disks of images to NBD clients until a signal comes; gives the exit code. `arguments` are those of
 /// the program.
@@ -46,7 +50,12 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     let mut named: Vec<NamedImage> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
     for (number, named) in named.iter_mut().enumerate() {
         named.image = pinned::recall(&mut kept, number, &named.image)?;
+        if named.image.file().is_some() {
+            // Where the image lies is known before anything else is given up.
+            named.image = channel::resolve(&named.image)?;
+        }
     }
+    confine(args, &named);
     let mut http = serve_http::Served::start(args, &named, &mut kept, &supervisor)?;
     let start = |named| Served::start(args, named);
     let served: Vec<Served> =
@@ -89,6 +98,10 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         metrics::answered_meanwhile(metrics, statuses, || wait_for_end(&signals, socket.as_ref(), &statuses));
     supervisor.ending();
     manager.stopping();
+    // From here on nothing may wait for the medium.
+    Deadline::begin(Vec::new(), || {}).lasts();
+    served.iter().for_each(|served| served.disk.close());
+    http.iter().for_each(serve_http::Served::close);
     if let Some(nbd) = &mut nbd {
         nbd.stop();
     }
@@ -106,6 +119,41 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         show::json(&Totals::of(args, &served, stats, http, began))?;
     }
     Ok(0)
+}
+
+/// What lies in a folder of certificates.
+const TLS_FILES: [&str; 4] = ["server-cert.pem", "server-key.pem", "ca-cert.pem", "ca-crl.pem"];
+
+/// Gives up what serving these images does not take, before anything of theirs is read.
+fn confine(args: &Serve, named: &[NamedImage]) {
+    // A file that it could not write any more.
+    careful::survive_low_memory();
+    let mut files = server_files::of_images(named.iter().map(|named| &named.image));
+    // Each by its name, since it may be a link.
+    let of_tls = args.tls.tls_certificates.iter().flat_map(|folder| TLS_FILES.map(|name| folder.join(name)));
+    files.read.extend(of_tls);
+    files.read.extend(args.http.channel.iter().map(|word| serve_http::channel_path(word)));
+    if let Some(path) = &args.http.access_log {
+        // It is made, if it is not there, so that it can be named; what is wrong with it is said when it is
+        // used.
+        let _ = serve_http::open_access_log(path);
+        files.written.push(path.clone());
+    }
+    files.sockets.extend(args.nbd.iter().filter_map(|address| match address {
+        NbdAddress::Unix(path) => Some(server_files::folder_of(path).to_owned()),
+        NbdAddress::Tcp { .. } => None,
+    }));
+    let origins = named.iter().map(|named| Origin::of(&named.image));
+    Confinement {
+        capabilities: CapabilitySet::NET_BIND_SERVICE
+            | CapabilitySet::DAC_READ_SEARCH
+            | CapabilitySet::IPC_LOCK
+            | CapabilitySet::SYS_RESOURCE,
+        files: Some(files),
+        starts_programs: origins.max() == Some(Origin::WithLogins),
+        mounts: false,
+    }
+    .enforce();
 }
 
 /// The NBD server, if there is to be one.

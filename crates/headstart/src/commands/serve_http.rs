@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -35,6 +36,7 @@ pub(super) struct Served {
 /// An image, and what its medium counts.
 struct Medium {
     status: Status,
+    store: Arc<dyn Store>,
     counters: Arc<Counters>,
     retries: Arc<RetryCounters>,
 }
@@ -76,7 +78,7 @@ impl Served {
             None => HttpServer::listen(&args.http.http)?,
         };
         allow_open_files();
-        let server = HttpServer::start(files, sockets, options(args)?)?;
+        let server = HttpServer::start(files, Vec::new(), sockets, options(args)?)?;
         supervisor.keep("http", (), server.sockets())?;
         for (number, medium) in images.iter_mut().enumerate() {
             medium.status.nbd = Some(server.urls(number).join(" "));
@@ -122,6 +124,11 @@ impl Served {
         (stats.requests, stats.sent_bytes)
     }
 
+    /// Nobody waits for a medium any more.
+    pub(super) fn close(&self) {
+        self.images.iter().for_each(|image| image.store.close());
+    }
+
     /// Lets what is under way end.
     pub(super) fn stop(&mut self) {
         self.server.stop();
@@ -148,18 +155,30 @@ fn image(args: &Serve, named: &NamedImage) -> anyhow::Result<(HttpFile, Medium)>
         log: log_output::place().to_owned(),
         ..Status::default()
     };
-    Ok((file, Medium { status, counters: on_medium.counters, retries: on_medium.retries }))
+    Ok((
+        file,
+        Medium { store: on_medium.store, status, counters: on_medium.counters, retries: on_medium.retries },
+    ))
+}
+
+/// The file of `FILE` or `NAME=FILE`.
+pub(super) fn channel_path(word: &OsStr) -> PathBuf {
+    named_file(word).1.to_owned()
+}
+
+fn named_file(word: &OsStr) -> (Option<&OsStr>, &Path) {
+    let bytes = word.as_bytes();
+    let cut = bytes.iter().position(|byte| *byte == b'=').filter(|at| !bytes[..*at].contains(&b'/'));
+    match cut {
+        Some(at) => (Some(OsStr::from_bytes(&bytes[..at])), Path::new(OsStr::from_bytes(&bytes[at + 1..]))),
+        None => (None, Path::new(word)),
+    }
 }
 
 /// A small file, read once: `FILE` or `NAME=FILE`.
 fn channel(word: &OsString) -> anyhow::Result<HttpFile> {
-    let bytes = word.as_bytes();
-    let cut = bytes.iter().position(|byte| *byte == b'=').filter(|at| !bytes[..*at].contains(&b'/'));
-    let path = PathBuf::from(OsStr::from_bytes(&bytes[cut.map_or(0, |at| at + 1)..]));
-    let name = match cut {
-        Some(at) => OsStr::from_bytes(&bytes[..at]),
-        None => path.file_name().unwrap_or_default(),
-    };
+    let (name, path) = named_file(word);
+    let name = name.or(path.file_name()).unwrap_or_default();
     let name = name.to_str().filter(|name| !name.is_empty());
     let name = name.with_context(|| format!("{}: there is no name for it", path.display()))?.to_owned();
     let context = || format!("read {}", path.display());
@@ -167,7 +186,7 @@ fn channel(word: &OsString) -> anyhow::Result<HttpFile> {
     if metadata.len() > MOST_CHANNEL_BYTES {
         bail!("{} is too large for a channel: more than {MOST_CHANNEL_BYTES} bytes", path.display());
     }
-    let content = std::fs::read(&path).with_context(context)?;
+    let content = std::fs::read(path).with_context(context)?;
     let tag = hs_format::chunk_digest(&content).to_string();
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new(content).named(path.display().to_string()));
     Ok(HttpFile { name, store, tag, modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH) })
@@ -183,9 +202,13 @@ fn options(args: &Serve) -> anyhow::Result<HttpServeOptions> {
     Ok(HttpServeOptions { tls, access, rates, ..HttpServeOptions::default() })
 }
 
+/// Opens the access log. It tells who asked for what: not for everybody.
+pub(super) fn open_access_log(path: &Path) -> std::io::Result<File> {
+    File::options().create(true).append(true).mode(0o640).open(path)
+}
+
 fn access_log(path: &Path) -> anyhow::Result<AccessLog> {
-    let file = File::options().create(true).append(true).open(path);
-    let file = file.with_context(|| format!("open {}", path.display()))?;
+    let file = open_access_log(path).with_context(|| format!("open {}", path.display()))?;
     Ok(Arc::new(move |access| {
         // One write a line: lines of several threads do not mix. A log that cannot be written stops no answer.
         let _ = (&file).write_all(line(access).as_bytes());

@@ -11,10 +11,11 @@ use hs_image::ImageDigest;
 use tempfile::NamedTempFile;
 
 use super::open_image;
-use crate::cli::signing::{Keygen, Sign, SignFlags};
+use crate::cli::signing::{Keygen, Lifetime, Sign, SignFlags};
 use crate::show;
 use crate::signing::date::Date;
-use crate::signing::keys;
+use crate::signing::keys::{self, Key};
+use crate::signing::now::Now;
 use crate::signing::pointer::{Pointer, SUFFIX};
 use crate::whole_file::write_whole;
 
@@ -77,14 +78,32 @@ pub(crate) fn sign(args: &Sign, quiet: bool) -> anyhow::Result<()> {
         channel,
         image,
         date: args.date.clone().unwrap_or_else(|| Date::at(SystemTime::now())),
-        expires: args.by.expires.map(Date::in_days),
+        expires: expires(args),
         url,
+        revoked: args.by.revoke.iter().map(|word| Key::from_word(word)).collect::<Result<_, _>>()?,
     };
+    let now = Now::of_this_machine(None);
+    if now.is_future(&pointer.date) {
+        bail!(
+            "--date {} is more than a day from now: nobody could sign anything later until then",
+            pointer.date
+        );
+    }
     write(&pointer, &args.by, &output)?;
     if !quiet {
         show::note!("{}: {} is {image} since {}", output.display(), pointer.channel, pointer.date);
     }
     Ok(())
+}
+
+/// Until when the signature may be believed: a channel is to move on, an image under its own name stays what
+/// it is.
+fn expires(args: &Sign) -> Option<Date> {
+    let usual = if args.channel.is_some() { Lifetime::OF_CHANNELS } else { Lifetime::Never };
+    match args.by.expires.unwrap_or(usual) {
+        Lifetime::Days(days) => Some(Date::in_days(days)),
+        Lifetime::Never => None,
+    }
 }
 
 /// Signs an image that was just written, beside it.
@@ -99,8 +118,9 @@ pub(crate) fn sign_output(image: ImageDigest, output: &Path, key: Option<&Path>)
         date: Date::at(SystemTime::now()),
         expires: None,
         url: None,
+        revoked: Vec::new(),
     };
-    let by = SignFlags { key: key.to_owned(), password_file: None, expires: None };
+    let by = SignFlags { key: key.to_owned(), password_file: None, expires: None, revoke: Vec::new() };
     write(&pointer, &by, &output.with_file_name(format!("{name}{SUFFIX}")))
 }
 

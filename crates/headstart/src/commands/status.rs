@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::cli;
 use crate::service::careful::resolve;
 use crate::service::run_folder::RunFolder;
-use crate::service::status::{self, Status};
+use crate::service::status::{self, CacheStatus, Status};
 use crate::show;
 
 /// Shows how every image does that this user's servers serve.
@@ -36,9 +36,12 @@ pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
 
 /// What every server of this user says; one that does not answer is warned about.
 pub(crate) fn servers() -> anyhow::Result<Vec<Status>> {
-    let Some(folder) = RunFolder::existing()? else { return Ok(Vec::new()) };
+    let mut answers = Vec::new();
+    for folder in RunFolder::all_existing()? {
+        answers.extend(folder.ask_all()?);
+    }
     let mut found = Vec::new();
-    for (process, answer) in folder.ask_all()? {
+    for (process, answer) in answers {
         let said = answer.map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice(&text)?));
         match said {
             Ok(Said::One(status)) => found.push(*status),
@@ -67,7 +70,6 @@ impl Status {
 }
 
 fn show(status: &Status) {
-    let size = |bytes: u64| ByteSize(bytes).to_string();
     let memory = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), size);
     let on = status.fs.as_ref().map(|fs| format!(" and its file system at {}", fs.display()));
     show::line(format_args!(
@@ -84,6 +86,30 @@ fn show(status: &Status) {
         status.medium,
         status.log
     ));
+    // A server of files over HTTP brings nothing in ahead, and keeps nothing.
+    if !status.prefetch.mode.is_empty() {
+        show_prefetch(status);
+    }
+    if !status.cache.policy.is_empty() {
+        show_cache(&status.cache);
+    }
+    show_filling(status);
+    show_reads(status);
+    show::line(format_args!(
+        "  memory    {}, at most {}; {} locked",
+        memory(status.rss_bytes),
+        memory(status.peak_rss_bytes),
+        memory(status.locked_bytes)
+    ));
+    let log = if status.errors == 0 { "" } else { ": the messages say which" };
+    show::line(format_args!("  errors    {} chunks could not be had{log}", status.errors));
+}
+
+fn size(bytes: u64) -> String {
+    ByteSize(bytes).to_string()
+}
+
+fn show_prefetch(status: &Status) {
     let prefetch = &status.prefetch;
     show::line(format_args!(
         "  prefetch  {}: {} of {} chunks, {} of {}; {}",
@@ -94,7 +120,9 @@ fn show(status: &Status) {
         size(prefetch.bytes_total),
         prefetch.end_reason.as_deref().unwrap_or("going on")
     ));
-    let cache = &status.cache;
+}
+
+fn show_cache(cache: &CacheStatus) {
     show::line(format_args!(
         "  cache     {} of {} in {} chunks, by {}; {:.1}% of {} look-ups hit",
         size(cache.bytes),
@@ -104,6 +132,9 @@ fn show(status: &Status) {
         cache.hit_ratio * 100.0,
         cache.hits + cache.misses
     ));
+}
+
+fn show_filling(status: &Status) {
     if let Some(fill) = &status.fill {
         show::line(format_args!(
             "  filled    {} of {}{}; {} readers waited, {} got an error; {} of {} hot chunks were read; guarded by process {}",
@@ -113,7 +144,7 @@ fn show(status: &Status) {
             fill.waited_readers,
             fill.denied_readers,
             fill.hot_chunks_used,
-            prefetch.chunks_total,
+            status.prefetch.chunks_total,
             fill.guard
         ));
     }
@@ -122,6 +153,9 @@ fn show(status: &Status) {
         let [done, total] = [fill.done_bytes, fill.total_bytes].map(size);
         show::line(format_args!("  on disk   {done} of {total}; {state}"));
     }
+}
+
+fn show_reads(status: &Status) {
     show::line(format_args!(
         "  reads     {} for {}, {} waited {:.2} s in all, {:.1}% did not wait",
         status.demand_requests,
@@ -130,6 +164,10 @@ fn show(status: &Status) {
         status.demand_wait_s,
         status.cache_hit_ratio * 100.0
     ));
+    if status.waiting_now > 0 {
+        let (reads, oldest) = (status.waiting_now, status.waiting_longest_s);
+        show::line(format_args!("  waiting   {reads} reads now, one of them for {oldest:.1} s"));
+    }
     show::line(format_args!(
         "  medium    {} requests, {}; {} made again, {} failed",
         status.store_requests,
@@ -137,14 +175,6 @@ fn show(status: &Status) {
         status.store_retries,
         status.store_errors
     ));
-    show::line(format_args!(
-        "  memory    {}, at most {}; {} locked",
-        memory(status.rss_bytes),
-        memory(status.peak_rss_bytes),
-        memory(status.locked_bytes)
-    ));
-    let log = if status.errors == 0 { "" } else { ": the messages say which" };
-    show::line(format_args!("  errors    {} chunks could not be had{log}", status.errors));
 }
 
 fn duration(seconds: u64) -> String {

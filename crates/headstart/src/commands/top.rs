@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Instant;
 
+use anyhow::bail;
 use comfy_table::Table;
 use hs_units::ByteSize;
 
@@ -10,9 +11,6 @@ use crate::cli::Top;
 use crate::service::careful::resolve;
 use crate::service::status::Status;
 use crate::show;
-
-/// Moves to the upper left corner and clears what is below: ECMA-48, CUP and ED.
-const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// What happened to a server's figures between two looks.
 struct Rates {
@@ -33,13 +31,19 @@ pub(crate) fn run(args: &Top) -> anyhow::Result<()> {
         Ok((Instant::now(), found))
     };
     let mut before = look()?;
+    if let (Some(of), []) = (&of, &before.1[..]) {
+        bail!("nothing serves {} now", of.display());
+    }
     let mut shown = 0;
     while args.count.is_none_or(|count| shown < count) {
         std::thread::sleep(args.interval);
         let now = look()?;
         let seconds = (now.0 - before.0).as_secs_f64();
         let table = table(&before.1, &now.1, seconds);
-        show::line(format_args!("{}{table}", if on_terminal { CLEAR } else { "" }));
+        if on_terminal {
+            show::clear_screen();
+        }
+        show::line(table);
         before = now;
         shown += 1;
     }

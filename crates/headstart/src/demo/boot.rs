@@ -25,10 +25,11 @@ pub(super) use self::outcome::Outcome;
 use super::cache::Cache;
 use super::disks::{self, BOOT as FILES};
 use super::facts::Facts;
+use super::guest::Guest;
 use super::run_file::run_file;
 use super::steps::Steps;
 use super::told::Told;
-use super::turns::{Rounds, take_turns};
+use super::turns::{Rounds, settle, take_turns};
 use crate::cli::Demo;
 use crate::commands::{self, open_image};
 use crate::show::Bar;
@@ -49,18 +50,20 @@ pub(super) fn tell(
     root_stamp: &str,
     rounds: Rounds,
     bar: &Bar,
+    guest: &Guest,
 ) -> anyhow::Result<Told<Outcome>> {
     let mut steps = Steps::begin();
     let make_disks = || make_disks(cache, root_stamp, bar);
     let (profile, optimize_s) =
-        disks::make_all(cache, &FILES, make_disks, || record(cache, bar), &mut steps, bar)?;
+        disks::make_all(cache, &FILES, make_disks, || record(cache, bar, guest), &mut steps, bar)?;
     let medium = args.boot_medium;
     let path = |name| cache.path(name);
     let (raw, plain, fast, cloop_like) =
         (path(FILES.raw), path(FILES.plain), path(FILES.fast), path(CLOOP_LIKE));
     let disks = Disks { raw: &raw, cloop_like: &cloop_like, unoptimised: &plain, optimised: &fast };
-    let (specs, mut tallies) = contenders::contenders(&disks, medium)?;
+    let (specs, mut tallies) = contenders::contenders(&disks, medium, guest)?;
     let out = args.out.as_deref();
+    settle(&path(""))?;
     take_turns(&mut tallies, rounds, &|doing| bar.spin(doing), &mut |place, number| {
         contenders::boot(
             place,
@@ -74,7 +77,7 @@ pub(super) fn tell(
     let options = disks::plain_options();
     let outcome = Outcome {
         medium: medium.to_string(),
-        guest: contenders::GUEST,
+        guest: guest.label(),
         ready: hs_guest::console::READY,
         level: options.level,
         window_bytes: options.window_bytes,
@@ -104,12 +107,12 @@ fn make_disks(cache: &Cache, root_stamp: &str, bar: &Bar) -> anyhow::Result<()> 
 }
 
 /// Records a boot from memory.
-fn record(cache: &Cache, bar: &Bar) -> anyhow::Result<Profile> {
+fn record(cache: &Cache, bar: &Bar, guest: &Guest) -> anyhow::Result<Profile> {
     bar.spin("recording a boot");
     let image = cache.path(FILES.plain);
     disks::read_into_cache(&image)?;
     let draft = cache.draft(PROFILE);
-    let (profile, _) = commands::boot::record(&contenders::record_command(&image, &draft)?)?;
+    let (profile, _) = commands::boot::record(&contenders::record_command(&image, &draft, guest)?)?;
     write_whole(&draft, &profile.encode()?)?;
     cache.keep(PROFILE, &profile.disk_digest.to_string())?;
     Ok(profile)

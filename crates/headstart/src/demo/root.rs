@@ -35,6 +35,9 @@ pub(super) const PROGRAM: Root =
 pub(super) const BOOT: Root =
     Root { name: "boot-root", packages: "systemd,systemd-sysv,udev,dbus", proof: "usr/lib/systemd/systemd" };
 
+/// The package with the kernel that QEMU boots.
+const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
+
 /// The Debian that hosts of another distribution get.
 const DEFAULT_SUITE: &str = "bookworm";
 /// Where that comes from; a Debian host uses what mmdebstrap takes for it.
@@ -126,21 +129,9 @@ impl Root {
         }
         bar.spin(format!("making a Debian {} root with {}", suite.name, self.packages));
         let draft = cache.draft(self.name);
-        let mut command = UNSHARE.command();
-        // In namespaces of its own: its mounts are not to be seen in the folder that may have to be
-        // removed, and whatever it started ends with it. It is the first process there.
-        command.args(["--mount", "--pid", "--fork", "--kill-child", "--"]).args(arguments(
-            &suite,
-            self.packages,
-            &draft,
-        ));
-        command.env("DEBIAN_FRONTEND", "noninteractive");
-        tools::run(MMDEBSTRAP.program, command, &mut |line| {
-            if let Some(step) = line.strip_prefix("I: ") {
-                bar.spin(format!("making a Debian {} root: {step}", suite.name));
-            }
-        })
-        .map_err(explain)?;
+        debootstrap(&arguments(&suite, "minbase", self.packages, &draft), &mut |step| {
+            bar.spin(format!("making a Debian {} root: {step}", suite.name));
+        })?;
         let proof = draft.join(self.proof);
         proof.symlink_metadata().with_context(|| format!("mmdebstrap left no {}", proof.display()))?;
         let made = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -150,13 +141,53 @@ impl Root {
     }
 }
 
+/// What says how the kernel is made that QEMU boots.
+pub(super) fn kernel_stamp() -> String {
+    format!("debian {} extract {KERNEL_PACKAGE}\n", Suite::host().name)
+}
+
+/// Makes the kernel that QEMU boots, as `name` in the cache: Debian's for clouds has drivers for NVMe and
+/// ext4, so it needs no initial RAM disk. Its package is unpacked in a folder of its own, and installed
+/// nowhere.
+pub(super) fn make_kernel(cache: &Cache, name: &str, bar: &Bar) -> anyhow::Result<()> {
+    let suite = Suite::host();
+    let unpacked = cache.draft("kernel-root");
+    debootstrap(&arguments(&suite, "extract", KERNEL_PACKAGE, &unpacked), &mut |step| {
+        bar.spin(format!("fetching a kernel of Debian {}: {step}", suite.name));
+    })?;
+    let folder = unpacked.join("boot");
+    let context = || format!("look for a kernel in {}", folder.display());
+    let entries = std::fs::read_dir(&folder).with_context(context)?.flatten();
+    let is_kernel = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with("vmlinuz-");
+    let kernel = entries.into_iter().find(is_kernel).with_context(|| format!("{KERNEL_PACKAGE} has none"))?;
+    let draft = cache.draft(name);
+    std::fs::copy(kernel.path(), &draft).with_context(|| format!("write {}", draft.display()))?;
+    cache::remove(&unpacked).with_context(|| format!("remove {}", unpacked.display()))?;
+    cache.keep(name, &kernel_stamp())
+}
+
+/// Runs mmdebstrap; each step is shown to `on_step`.
+fn debootstrap(arguments: &[OsString], on_step: &mut dyn FnMut(&str)) -> anyhow::Result<()> {
+    let mut command = UNSHARE.command();
+    // In namespaces of its own: its mounts are not to be seen in the folder that may have to be
+    // removed, and whatever it started ends with it. It is the first process there.
+    command.args(["--mount", "--pid", "--fork", "--kill-child", "--"]).args(arguments);
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    tools::run(MMDEBSTRAP.program, command, &mut |line| {
+        if let Some(step) = line.strip_prefix("I: ") {
+            on_step(step);
+        }
+    })
+    .map_err(explain)
+}
+
 /// mmdebstrap empties apt's lists and caches in the root itself.
-fn arguments(suite: &Suite, packages: &str, target: &Path) -> Vec<OsString> {
+fn arguments(suite: &Suite, variant: &str, packages: &str, target: &Path) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec![
         MMDEBSTRAP.program.into(),
         "--mode=root".into(),
         "--format=directory".into(),
-        "--variant=minbase".into(),
+        format!("--variant={variant}").into(),
         format!("--include={packages}").into(),
     ];
     arguments.extend(DPKG_OPTIONS.map(|option| format!("--dpkgopt={option}").into()));
@@ -196,7 +227,7 @@ mod tests {
     #[test]
     fn the_mirror_comes_last() {
         let suite = Suite { name: "bookworm".to_owned(), mirror: Some(MIRROR) };
-        let arguments = arguments(&suite, PROGRAM.packages, Path::new("/c/root"));
+        let arguments = arguments(&suite, "minbase", PROGRAM.packages, Path::new("/c/root"));
         let last: Vec<_> =
             arguments[arguments.len() - 3..].iter().map(|word| word.to_string_lossy()).collect();
         assert_eq!(last, ["bookworm", "/c/root", MIRROR]);

@@ -5,12 +5,10 @@ use super::root::Root;
 use crate::show::Bar;
 
 /// Makes those of `roots` that are not kept, all at the same time, since installing packages keeps one core busy
-/// at most; gives their stamps.
-pub(super) fn make(cache: &Cache, roots: &[&'static Root], bar: &Bar) -> anyhow::Result<Vec<String>> {
+/// at most; gives their stamps. One that cannot be made is an error of its own story.
+pub(super) fn make(cache: &Cache, roots: &[&'static Root], bar: &Bar) -> Vec<anyhow::Result<String>> {
     std::thread::scope(|scope| {
         let made: Vec<_> = roots.iter().map(|root| scope.spawn(|| root.make(cache, bar))).collect();
-        // All are waited for, also when one fails.
-        let made: Vec<_> = made.into_iter().map(super::join).collect();
-        made.into_iter().collect()
+        made.into_iter().map(super::join).collect()
     })
 }

@@ -25,7 +25,7 @@ use super::disks::{self, START as FILES};
 use super::root;
 use super::steps::Steps;
 use super::told::Told;
-use super::turns::Rounds;
+use super::turns::{Rounds, settle};
 use crate::cli::Demo;
 use crate::commands;
 use crate::show::Bar;
@@ -60,6 +60,7 @@ pub(super) fn tell(
         },
         args.medium,
     )?;
+    settle(&path(""))?;
     let runs = contenders::time(&mut contenders, &mut tallies, rounds, &|doing| bar.spin(doing))?;
     steps.end("timing_s");
     let (limit, ratios) = outcome::judge(&runs, args.medium, packing_bytes);

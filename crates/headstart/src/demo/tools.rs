@@ -33,6 +33,9 @@ pub(super) const MKFS: Tool = Tool { program: "mkfs.ext4", package: "e2fsprogs" 
 /// Boots the guest.
 pub(super) const UML: Tool = Tool { program: hs_guest::uml::PROGRAM, package: "user-mode-linux" };
 
+/// Boots it where that does not.
+pub(super) const QEMU: Tool = Tool { program: hs_guest::qemu::PROGRAM, package: "qemu-system-x86" };
+
 impl Tool {
     /// A command that runs it, alone in a process group, and that ends with this process.
     pub(super) fn command(self) -> Command {

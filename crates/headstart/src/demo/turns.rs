@@ -1,6 +1,9 @@
 //! Who is timed, in turns, so that whatever else the machine does hits all alike.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+use anyhow::Context;
 
 use crate::summary::{self, Summary};
 
@@ -54,6 +57,13 @@ impl Tally {
     }
 }
 
+/// Writes what was made in the file system of `folder` to its disk: files that are still being written would be in the way of who is
+/// timed. Only there: other file systems of this machine may take long, or wait for something that never comes.
+pub(super) fn settle(folder: &Path) -> anyhow::Result<()> {
+    let opened = std::fs::File::open(folder).with_context(|| format!("open {}", folder.display()))?;
+    rustix::fs::syncfs(&opened).with_context(|| format!("write {} to its disk", folder.display()))
+}
+
 /// Gives everyone their turns, the slow fewer. `run` makes the run of one at a place, in a round counted
 /// from 1; `show` hears what is being done.
 pub(super) fn take_turns(
@@ -62,8 +72,6 @@ pub(super) fn take_turns(
     show: &dyn Fn(String),
     run: &mut dyn FnMut(usize, usize) -> anyhow::Result<Summary>,
 ) -> anyhow::Result<()> {
-    // Files that are still being written would be in the way.
-    rustix::fs::sync();
     let Rounds { most, until } = rounds;
     for round in 1..=most {
         let round_s = tallies.iter().filter(|tally| tally.has_patience(most)).map(|tally| tally.last_s).sum();

@@ -11,6 +11,7 @@ use serde::Serialize;
 mod filesystems;
 mod filling;
 mod fuse;
+mod guests;
 mod kernel;
 mod loopdev;
 mod machine;
@@ -116,6 +117,7 @@ fn examine() -> Vec<Check> {
     checks.extend(page_cache::checks(user));
     checks.extend(machine::checks());
     checks.extend(tools::checks(user));
+    checks.extend(guests::checks(user));
     checks
 }
 

@@ -61,13 +61,6 @@ const TOOLS: &[Tool] = &[
         main_path: MainPath::Nobody,
     },
     Tool {
-        program: "linux.uml",
-        package: "user-mode-linux",
-        version_flag: "--version",
-        needed_for: "boot, demo: the guest that boots an image",
-        main_path: MainPath::Nobody,
-    },
-    Tool {
         program: "extract_compressed_fs",
         package: "cloop-utils",
         version_flag: "-h",
@@ -111,7 +104,7 @@ fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
 
 /// The version that a program says, or its path if it says none. What e2fsprogs say of themselves goes to
 /// standard error, and of their libraries to standard output.
-fn version(program: &Path, flag: &str) -> String {
+pub(super) fn version(program: &Path, flag: &str) -> String {
     let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
     let said = output.map(|output| [output.stderr, output.stdout].concat()).unwrap_or_default();
     version_in(&String::from_utf8_lossy(&said)).unwrap_or_else(|| program.display().to_string())

@@ -1,39 +1,55 @@
 //! The process that holds the group whatever becomes of the server.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::Instant;
 
 use anyhow::Context;
-use hs_serve::self_filling::{Attachment, FillError, Found, Left, Marker, Survivors, deny_events};
-use rustix::event::{PollFd, PollFlags, poll};
+use hs_serve::self_filling::{
+    Attachment, FillError, Found, Handover, Left, Marker, Subject, Survivors, deny_events,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::control::{Asking, Control, Request, ask};
+use super::guarded::Guarded;
 use super::process::{Server, how};
+use super::standby::Standby;
 use crate::cli::Attach;
 use crate::commands::open_image;
+use crate::ending::EndsEarly;
 use crate::log_output;
 use crate::service::background::Parent;
+use crate::service::backoff::Backoff;
 use crate::service::careful;
-use crate::service::notify::Manager;
+use crate::service::notify::{self, Manager};
 use crate::show;
 use crate::signals::Ends;
 
 /// So many servers in a row may be killed before they fill; more are a fault that does not go away.
 const MOST_EARLY_DEATHS: u32 = 20;
 
+/// Names under which the service manager keeps what [`Attachment::descriptors`] gives.
+const KEPT: [&str; 4] = ["headstart-group", "headstart-file", "headstart-sidecar", "headstart-ledger"];
+
 /// Attaches the file, and guards it until it is complete or a signal comes. `arguments` are those of the program.
 pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     let signals = Ends::block()?;
     let parent = args.ready_fd.map(Parent::at).transpose()?;
+    // The opening of an image may wait for a network for long.
+    let early = EndsEarly::watch(Some(&signals), || {})?;
     let image = open_image(&args.image)?;
-    let subject = args.image.subject(&image)?;
+    let subject = Subject { access: args.access.access()?, ..args.image.subject(&image)? };
     drop(image);
+    early.end();
     let name = args.file.display();
+    if let Some(attachment) = kept(args, &subject) {
+        log::warn!("{name}: what the service manager has kept of it is guarded on");
+        return go_on(Guarded::new(attachment), arguments, &signals, quiet);
+    }
     let attachment = match Attachment::open(&args.file, &subject) {
-        Ok(Found::Incomplete(attachment)) => attachment,
+        Ok(Found::Incomplete(attachment)) => Guarded::new(attachment),
         Ok(Found::Complete) => {
             say(quiet, format_args!("{name} is complete"));
             return told(parent);
@@ -51,18 +67,61 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
     careful::take_care();
     let control = Control::listen(attachment.path())?;
     let in_background = parent.is_some();
-    let mut guard = Guard {
-        attachment,
-        control,
-        arguments,
-        in_background,
-        server: None,
-        survivors: Survivors::default(),
-        early_deaths: 0,
-        asking: Vec::new(),
-    };
+    let mut guard = Guard::new(attachment, control, arguments, in_background)?;
     guard.server = Some(guard.start()?);
-    guard.run(&signals, parent, quiet || args.ready_fd.is_some())
+    let manager = if parent.is_some() { Manager::none() } else { Manager::of_this_process() };
+    guard.run(&signals, parent, &manager, quiet || args.ready_fd.is_some())
+}
+
+/// What the service manager has kept of this file, whose readers wait since all its processes have died.
+fn kept(args: &Attach, subject: &Subject) -> Option<Attachment> {
+    let [group, writer, sidecar, ledger] = notify::kept(KEPT)?;
+    let attachment = Attachment::resume(&args.file, Handover { group, writer, sidecar, ledger });
+    match attachment.and_then(|attachment| attachment.check(subject).map(|()| attachment)) {
+        Ok(attachment) => Some(attachment),
+        Err(error) => {
+            log::warn!("{}: what the service manager has kept is of no use: {error}", args.file.display());
+            None
+        }
+    }
+}
+
+/// Guards a file of which the service manager has kept the descriptors.
+fn go_on(attachment: Guarded, arguments: &[OsString], signals: &Ends, quiet: bool) -> anyhow::Result<i32> {
+    careful::take_care();
+    let control = Control::listen(attachment.path())?;
+    let mut guard = Guard::new(attachment, control, arguments, false)?;
+    guard.survivors.after_a_death(&guard.attachment, false);
+    guard.server = Some(guard.start()?);
+    guard.run(signals, None, &Manager::of_this_process(), quiet)
+}
+
+/// Guards a file whose guard and server have died. Readers whose wishes they had noted go on waiting, for the
+/// next server.
+pub(super) fn take_over(
+    attachment: Guarded,
+    arguments: &[OsString],
+    in_background: bool,
+    signals: &Ends,
+) -> anyhow::Result<i32> {
+    let control = Control::listen(attachment.path())?;
+    let mut guard = Guard::new(attachment, control, arguments, in_background)?;
+    guard.ready();
+    let Left { waiting, denied } = guard.survivors.after_a_death(&guard.attachment, false);
+    let name = guard.attachment.path().display().to_string();
+    log::error!("{name}: of its readers, {waiting} go on waiting, and {denied} got an error");
+    match guard.start() {
+        Ok(server) => {
+            log::warn!("{name}: process {} fills it from now on", server.id());
+            guard.server = Some(server);
+        }
+        Err(error) => {
+            let denied = guard.survivors.give_up(&guard.attachment);
+            log::error!("{name}: {error:#}; {denied} readers got an error");
+        }
+    }
+    // The service manager's process is the one that died: what it keeps is for the one that it starts next.
+    guard.run(signals, None, &Manager::none(), true)
 }
 
 fn say(quiet: bool, what: std::fmt::Arguments<'_>) {
@@ -77,62 +136,129 @@ fn told(parent: Option<Parent>) -> anyhow::Result<i32> {
 }
 
 struct Guard<'a> {
-    attachment: Attachment,
+    /// Before what stands by: what is withheld here is given back there.
+    attachment: Guarded,
     control: Control,
     arguments: &'a [OsString],
     in_background: bool,
     server: Option<Server>,
+    /// Takes this process's place when it and the server are killed.
+    standby: Standby,
+    /// Somebody was told that the file can be read.
+    was_ready: bool,
     survivors: Survivors,
-    /// Servers in a row that died before they filled.
-    early_deaths: u32,
+    backoff: Backoff,
+    /// When the next server is started, where one has died.
+    start_at: Option<Instant>,
     /// Those who wait until there is a server.
     asking: Vec<Asking>,
 }
 
-impl Guard<'_> {
+impl<'a> Guard<'a> {
+    fn new(
+        attachment: Guarded,
+        control: Control,
+        arguments: &'a [OsString],
+        in_background: bool,
+    ) -> anyhow::Result<Self> {
+        let mut guard = Self {
+            attachment,
+            control,
+            arguments,
+            in_background,
+            server: None,
+            standby: Standby::new()?,
+            was_ready: false,
+            survivors: Survivors::default(),
+            backoff: Backoff::new(),
+            start_at: None,
+            asking: Vec::new(),
+        };
+        guard.stand_by();
+        Ok(guard)
+    }
+
     fn start(&self) -> anyhow::Result<Server> {
         let log_place = self.control.log_place();
         let log_file = self.in_background.then_some(&*log_place);
-        Server::start(self.arguments, self.attachment.descriptors(), log_file)
+        Server::start(self.arguments, self.attachment.descriptors(), self.standby.alive(), log_file)
     }
 
-    fn run(mut self, signals: &Ends, mut parent: Option<Parent>, quiet: bool) -> anyhow::Result<i32> {
-        let manager = if parent.is_some() { Manager::none() } else { Manager::of_this_process() };
+    /// Has a process stand by. Without one the file is filled all the same.
+    fn stand_by(&mut self) {
+        let log_place = self.control.log_place();
+        let log_file = self.in_background.then_some(&*log_place);
+        if let Err(error) = self.standby.start(self.arguments, self.attachment.descriptors(), log_file) {
+            log::warn!("{}: nothing stands by: {error:#}", self.attachment.path().display());
+        }
+    }
+
+    /// Where there is a service manager that keeps descriptors, readers wait for the next guard when all
+    /// processes of the unit have died.
+    fn have_kept(&self, manager: &Manager) {
+        for (name, descriptor) in KEPT.into_iter().zip(self.attachment.descriptors()) {
+            manager.keep(name, descriptor);
+        }
+    }
+
+    /// From now on somebody relies on the file.
+    fn ready(&mut self) {
+        self.was_ready = true;
+        self.standby.tell_ready();
+        if let Err(error) = self.attachment.allow_reading() {
+            log::warn!("{}: its mode cannot be given back: {error}", self.attachment.path().display());
+        }
+    }
+
+    fn run(
+        mut self,
+        signals: &Ends,
+        mut parent: Option<Parent>,
+        manager: &Manager,
+        quiet: bool,
+    ) -> anyhow::Result<i32> {
         let name = self.attachment.path().display().to_string();
-        let mut was_ready = false;
         loop {
-            let Woken { signal, abandoned, said, ended, asked, events } =
+            let Woken { signal, abandoned, said, ended, asked, events, alone } =
                 self.wait(signals, parent.as_ref())?;
+            if alone {
+                log::warn!("{name}: the process that stood by has died: another one does");
+                self.standby.lost();
+                self.stand_by();
+            }
             // Whoever waits for the file to fill has gone: nobody would know that it does.
             if signal || abandoned {
+                KEPT.into_iter().for_each(|name| manager.forget(name));
                 manager.stopping();
-                return self.end(was_ready);
+                return self.end();
             }
             if said && self.server.as_mut().is_some_and(Server::hear) {
                 self.asking.drain(..).for_each(|asking| asking.answer(""));
-                if !was_ready {
-                    was_ready = true;
+                if !self.was_ready {
                     if parent.is_some() {
                         let place = self.control.log_place();
-                        log_output::go_to_background(|| {
-                            File::options().create(true).append(true).open(place).ok()
-                        })
-                        .context("go to the background")?;
+                        log_output::go_to_background(|| log_output::create_log(&place).ok())
+                            .context("go to the background")?;
                     }
+                    self.ready();
                     if parent.take().is_some_and(|parent| parent.tell().is_err()) {
-                        return self.end(false);
+                        self.was_ready = false;
+                        return self.end();
                     }
+                    self.have_kept(manager);
                     say(quiet, format_args!("{name} fills itself; Ctrl-C ends it"));
                     manager.ready(&format!("{name} fills itself"));
                 }
             }
             if ended
                 && let Some(server) = self.server.take()
-                && let Some(code) = self.lost(server, !was_ready)?
+                && let Some(code) = self.lost(server)?
             {
-                if !was_ready && code != 0 {
+                if !self.was_ready && code != 0 {
                     self.attachment.discard_if_made();
                 }
+                KEPT.into_iter().for_each(|name| manager.forget(name));
+                self.standby.dismiss();
                 // Whoever waits for a server has a file that needs none.
                 self.asking.drain(..).for_each(|asking| asking.answer(""));
                 return if code == 0 { told(parent) } else { Ok(code) };
@@ -140,9 +266,13 @@ impl Guard<'_> {
             if events {
                 self.deny();
             }
+            if self.start_at.is_some_and(|at| at <= Instant::now()) {
+                self.start_if_there_is_none();
+            }
             if asked && let Some(asking) = self.answer() {
+                KEPT.into_iter().for_each(|name| manager.forget(name));
                 manager.stopping();
-                let ended = self.end(was_ready);
+                let ended = self.end();
                 // Not before: whoever asked may attach the file again at once.
                 asking.answer("");
                 return ended;
@@ -161,11 +291,18 @@ impl Guard<'_> {
                 events.push(PollFd::from_borrowed_fd(server.ended(), PollFlags::IN));
                 events.extend(server.ready().map(|ready| PollFd::from_borrowed_fd(ready, PollFlags::IN)));
             }
-            // While there is a server, what is asked is for it, even when it only begins.
+            // While there is a server, what is asked is for it, even when it only begins; and for the next one
+            // when it is to begin soon.
+            None if self.start_at.is_some() => {}
             None => events.push(PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)),
         }
+        let standby_at = events.len();
+        let standby = self.standby.ended();
+        events.extend(standby.map(|ended| PollFd::from_borrowed_fd(ended, PollFlags::IN)));
         events.extend(parent.map(|parent| PollFd::from_borrowed_fd(parent.as_fd(), PollFlags::empty())));
-        match poll(&mut events, None) {
+        let pause = self.start_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
+        match poll(&mut events, pause.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("wait for the server"),
         }
@@ -177,16 +314,17 @@ impl Guard<'_> {
             abandoned: parent.is_some() && happened(events.len() - 1),
             asked: happened(1),
             ended: has_server && happened(2),
+            alone: standby.is_some() && happened(standby_at),
             said: self.server.as_ref().is_some_and(|server| !server.is_ready()) && happened(3),
-            events: !has_server && happened(2),
+            events: !has_server && self.start_at.is_none() && happened(2),
         })
     }
 
     /// The server has ended. Gives an exit code when there is nothing left to guard.
-    fn lost(&mut self, server: Server, is_first: bool) -> anyhow::Result<Option<i32>> {
-        let (id, was_ready) = (server.id(), server.is_ready());
+    fn lost(&mut self, server: Server) -> anyhow::Result<Option<i32>> {
+        let (id, was_ready, lived) = (server.id(), server.is_ready(), server.lived());
         let status = server.wait()?;
-        if let Some(code) = self.done(status, is_first) {
+        if let Some(code) = self.done(status) {
             return Ok(Some(code));
         }
         let name = self.attachment.path().display();
@@ -194,31 +332,36 @@ impl Guard<'_> {
         let Left { waiting, denied } =
             self.survivors.after_a_death(&self.attachment, status.signal() != Some(libc::SIGKILL));
         log::error!("{why}; of its readers, {waiting} go on waiting, and {denied} got an error");
+        let pause = self.backoff.died(was_ready, lived);
         // A signal is not the server's own failure, unless it always gets one.
-        self.early_deaths = if was_ready { 0 } else { self.early_deaths + 1 };
-        let was_killed = status.signal().is_some() && self.early_deaths <= MOST_EARLY_DEATHS;
+        let was_killed = status.signal().is_some() && self.backoff.failures() <= MOST_EARLY_DEATHS;
         if (was_ready && !status.success()) || was_killed {
-            match self.start() {
-                Ok(server) => {
-                    log::warn!("{name}: process {} fills it from now on", server.id());
-                    self.server = Some(server);
-                    return Ok(None);
-                }
-                Err(error) => log::error!("{name}: {error:#}"),
+            if !pause.is_zero() {
+                log::warn!("{name}: the next server starts in {} ms", pause.as_millis());
             }
+            self.start_at = Some(Instant::now() + pause);
+        } else {
+            self.is_not_filled(&why);
         }
+        Ok(None)
+    }
+
+    /// No server follows.
+    fn is_not_filled(&mut self, why: &str) {
+        let name = self.attachment.path().display();
         let denied = self.survivors.give_up(&self.attachment);
         log::error!("{name}: {denied} readers got an error; reads of it fail until it is attached again");
         let trouble = format!("{why}: {name} is guarded, but not filled");
         self.asking.drain(..).for_each(|asking| asking.answer(&trouble));
-        Ok(None)
     }
 
-    fn done(&self, status: ExitStatus, is_first: bool) -> Option<i32> {
+    fn done(&self, status: ExitStatus) -> Option<i32> {
         match self.attachment.marker() {
             Ok(Some(Marker::Complete(_))) => Some(0),
+            // The server has said so.
+            Ok(Some(Marker::Contradicted(_))) => Some(1),
             // Nobody has been told that the file can be read; what the server had to say it has said.
-            _ if is_first => Some(status.code().unwrap_or(1)),
+            _ if !self.was_ready => Some(status.code().unwrap_or(1)),
             _ => None,
         }
     }
@@ -241,6 +384,9 @@ impl Guard<'_> {
     /// Does what is asked; gives who asks for the end.
     fn answer(&mut self) -> Option<Asking> {
         while let Some((request, asking)) = self.control.next() {
+            if self.start_at.is_some() && request != Request::End {
+                self.start_if_there_is_none();
+            }
             match request {
                 Request::End => return Some(asking),
                 Request::Start if self.server.as_ref().is_some_and(Server::is_ready) => asking.answer(""),
@@ -261,20 +407,29 @@ impl Guard<'_> {
     }
 
     fn start_if_there_is_none(&mut self) {
+        self.start_at = None;
         if self.server.is_some() {
             return;
         }
         match self.start() {
-            Ok(server) => self.server = Some(server),
-            Err(error) => self.asking.drain(..).for_each(|asking| asking.answer(&format!("{error:#}"))),
+            Ok(server) => {
+                log::warn!(
+                    "{}: process {} fills it from now on",
+                    self.attachment.path().display(),
+                    server.id()
+                );
+                self.server = Some(server);
+            }
+            Err(error) => self.is_not_filled(&format!("{error:#}")),
         }
     }
 
     /// Ends both. Before the file could be read a server looks at nothing, perhaps for as long as a network is waited for,
     /// and nobody was told of a file that was made.
-    fn end(mut self, was_ready: bool) -> anyhow::Result<i32> {
+    fn end(mut self) -> anyhow::Result<i32> {
+        let was_ready = self.was_ready;
         if let Some(server) = self.server.take() {
-            if was_ready {
+            if was_ready && server.is_ready() {
                 server.terminate();
             } else {
                 server.kill();
@@ -286,16 +441,33 @@ impl Guard<'_> {
             log::warn!("{}: {denied} readers got an error", self.attachment.path().display());
         }
         if !was_ready && self.attachment.discard_if_made() {
+            self.standby.dismiss();
             return Ok(1);
         }
-        if !matches!(self.attachment.marker(), Ok(Some(Marker::Complete(_)))) {
+        if !self.attachment.is_complete() {
+            if let Err(error) = self.attachment.withhold() {
+                log::warn!("{}: its mode cannot be changed: {error}", self.attachment.path().display());
+            }
+            // The kernel lets those pass who still ask when the group is closed.
+            while deny_events(&self.attachment).is_ok_and(|denied| denied.readers > 0) {}
             log::warn!(
-                "{} is not complete: from now on, reads of it give zeros where blocks are missing; attach it again, or \
-                 hydrate it, before it is used",
+                "{} is not complete: from now on only root can read it, and root's reads give zeros where blocks \
+                 are missing; attach it again, or hydrate it, before it is used",
                 self.attachment.path().display()
             );
         }
+        self.standby.dismiss();
         Ok(0)
+    }
+}
+
+impl Drop for Guard<'_> {
+    /// A guard that fails takes its server with it, so that what stands by goes on in their place.
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.kill();
+            let _ = server.wait();
+        }
     }
 }
 
@@ -307,4 +479,6 @@ struct Woken {
     ended: bool,
     asked: bool,
     events: bool,
+    /// The process that stood by has died.
+    alone: bool,
 }

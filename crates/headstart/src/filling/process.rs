@@ -8,9 +8,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hs_serve::self_filling::Handover;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::service::background::{again, inherit};
@@ -38,13 +40,23 @@ impl Descriptors {
     }
 }
 
-/// The server of a guard that was started with these `arguments`, and what it is told beside them. What only the guard is told is left out.
-fn server(arguments: &[OsString], more: &[String]) -> Command {
-    let for_all = |word: &&OsString| !word.to_string_lossy().starts_with("--ready-fd=");
+/// How long a server that is told to end may take; it gives itself less.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What only the process itself is told, each with a value.
+const OWN_FLAGS: [&str; 4] = ["--ready-fd=", "--descriptors=", "--standby=", "--log-file="];
+
+/// This program for a guard that was started with these `arguments`, and what it is told beside them. What
+/// only the guard is told is left out.
+pub(super) fn of_guard(arguments: &[OsString], more: &[String]) -> anyhow::Result<Command> {
+    let for_all = |word: &&OsString| {
+        let word = word.to_string_lossy();
+        !OWN_FLAGS.iter().any(|flag| word.starts_with(flag))
+    };
     let arguments: Vec<OsString> = arguments.iter().filter(for_all).cloned().collect();
-    let mut command = again(&arguments, "attach", more);
+    let mut command = again(&arguments, "attach", more)?;
     command.stdin(Stdio::piped()).stdout(Stdio::null());
-    command
+    Ok(command)
 }
 
 /// A server that a guard has started.
@@ -52,13 +64,15 @@ pub(crate) struct Server {
     child: Child,
     ended: OwnedFd,
     ready: Option<File>,
+    began: Instant,
 }
 
 impl Server {
-    /// Starts it.
+    /// Starts it; it holds `alive` open as long as it lives.
     pub(crate) fn start(
         arguments: &[OsString],
         descriptors: [BorrowedFd<'_>; 4],
+        alive: BorrowedFd<'_>,
         log_file: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let (ready, theirs) =
@@ -69,16 +83,21 @@ impl Server {
             format!("--ready-fd={}", theirs.as_raw_fd()),
         ];
         more.extend(log_file.map(|path| format!("--log-file={}", path.display())));
-        let mut command = server(arguments, &more);
+        let mut command = of_guard(arguments, &more)?;
         let [group, writer, sidecar, ledger] = descriptors;
-        inherit(&mut command, &[group, writer, sidecar, ledger, theirs.as_fd()]);
+        inherit(&mut command, &[group, writer, sidecar, ledger, theirs.as_fd(), alive]);
         let child = command.spawn().context("start the server")?;
         let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).context("watch the server")?;
-        Ok(Self { child, ended, ready: Some(ready.into()) })
+        Ok(Self { child, ended, ready: Some(ready.into()), began: Instant::now() })
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// How long ago it was started.
+    pub(crate) fn lived(&self) -> Duration {
+        self.began.elapsed()
     }
 
     /// Whether it has said that it fills.
@@ -114,9 +133,21 @@ impl Server {
         }
     }
 
-    /// Asks it to end.
+    /// Asks it to end, and ends it when it does not in time.
     pub(crate) fn terminate(&self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let end = Instant::now() + PATIENCE;
+        let mut events = [PollFd::from_borrowed_fd(self.ended(), PollFlags::IN)];
+        loop {
+            let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
+            match poll(&mut events, left.as_ref()) {
+                Ok(1..) => return,
+                Err(rustix::io::Errno::INTR) => {}
+                _ => break,
+            }
+        }
+        log::warn!("process {} does not end: it is killed", self.id());
+        self.kill();
     }
 
     /// Ends it, whatever it waits for.
@@ -153,8 +184,9 @@ mod tests {
 
     #[test]
     fn words_for_the_guard_alone_are_left_out() {
-        let arguments = ["-v", "attach", "--foreground", "--ready-fd=7", "a.hsi", "b"].map(OsString::from);
-        let command = server(&arguments, &["--descriptors=1,2,3".to_owned()]);
+        let arguments =
+            ["-v", "attach", "--foreground", "--ready-fd=7", "--standby=8", "a.hsi", "b"].map(OsString::from);
+        let command = of_guard(&arguments, &["--descriptors=1,2,3".to_owned()]).expect("made");
         let words: Vec<_> = command.get_args().collect();
         assert_eq!(words, ["-v", "attach", "--descriptors=1,2,3", "--foreground", "a.hsi", "b"]);
     }

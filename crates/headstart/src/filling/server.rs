@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::process::Descriptors;
 use crate::cli::Attach;
+use crate::ending::Deadline;
 use crate::on_medium::OnMedium;
 use crate::service::careful::{self, resolve};
 use crate::service::run_folder::{RunFolder, StatusSocket};
@@ -39,7 +40,7 @@ pub(crate) fn serve(args: &Attach, descriptors: Descriptors) -> anyhow::Result<(
         // SAFETY: the guard, this program too, passed the descriptor for this alone.
         let mut ready = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
         if let Some(path) = &args.log_file {
-            log_output::go_to_background(|| File::options().create(true).append(true).open(path).ok())
+            log_output::go_to_background(|| log_output::create_log(path).ok())
                 .context("go to the background")?;
         }
         ready.write_all(b"1").context("tell the guard")?;
@@ -88,6 +89,10 @@ impl Serving<'_> {
             drop(events);
             drop(ended);
             if finished || signal {
+                if !finished {
+                    // From here on nothing may wait for the medium.
+                    Deadline::begin(Vec::new(), || {}).lasts();
+                }
                 return Ok(());
             }
             if told {
@@ -106,7 +111,7 @@ impl Serving<'_> {
         if length == 0 {
             self.guard = None;
             log::error!(
-                "{}: its guard is gone: when this process dies too, reads give zeros where blocks are missing",
+                "{}: its guard is gone; when this process ends too, the one that stands by guards it",
                 self.args.file.display()
             );
         } else if words[..length].starts_with(b"hydrate") {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use hs_device::Medium;
 use hs_serve::ServedFile;
+use hs_serve::fuse::FileAccess;
 
 use crate::medium::{self, Damage};
 use crate::workdir::Workdir;
@@ -27,7 +28,7 @@ impl Emulated {
             .and_then(|file| file.set_len(bytes))
             .with_context(|| format!("create {}", file.display()))?;
         let on_medium = medium::open(&file, &Medium::parse(medium)?, &Damage::default())?;
-        let served = ServedFile::start(on_medium.store, &folder, "medium")?;
+        let served = ServedFile::start(on_medium.store, &folder, "medium", FileAccess::default())?;
         Ok(Self { path: folder.join("medium"), _served: served, _workdir: workdir })
     }
 

@@ -41,11 +41,10 @@ impl Helper {
     }
 
     /// Does what it is for.
-    pub(crate) fn run(self) -> ExitCode {
-        let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    pub(crate) fn run(self, arguments: &[OsString]) -> ExitCode {
         let code = match self {
-            Self::Mount => mount::run(&arguments),
-            Self::Umount => umount::run(&arguments),
+            Self::Mount => mount::run(arguments),
+            Self::Umount => umount::run(arguments),
         };
         ExitCode::from(code)
     }

@@ -16,11 +16,11 @@ use crate::{commands, log_output};
 /// The disk in the image SPEC appears as DIR/disk.img, and its file system at the directory of the option
 /// fs. Everything is read-only. A server stays in the background until DIR or the file system is unmounted.
 ///
-/// Options, separated by commas: fs=DIRECTORY; medium=M, prefetch=WHERE, budget=SIZE, cache=SIZE, trusted and clear-dead
-/// as the flags of headstart-mount(1). Of mount(8)'s own options these are accepted: ro, rw (which mount
-/// says when nothing is said), defaults, exec, nosuid, nodev, auto, noauto, nouser, nofail, sync, async,
-/// atime, noatime, diratime, nodiratime, relatime, norelatime, strictatime, _netdev, and all that begin
-/// with x- or X-. Any other is an error, unless -s is given.
+/// Options, separated by commas: fs=DIRECTORY; medium=M, prefetch=WHERE, budget=SIZE, cache=SIZE, mode=OCTAL,
+/// owner=`USER[:GROUP]`, trusted, insecure and clear-dead as the flags of headstart-mount(1). Of mount(8)'s own
+/// options these are accepted: ro, rw (which mount says when nothing is said), defaults, exec, nosuid, nodev,
+/// auto, noauto, nouser, nofail, sync, async, atime, noatime, diratime, nodiratime, relatime, norelatime,
+/// strictatime, _netdev, and all that begin with x- or X-. Any other is an error, unless -s is given.
 #[derive(Debug, Parser)]
 #[command(name = "mount.headstart", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -100,7 +100,7 @@ pub(super) fn run(arguments: &[OsString]) -> u8 {
             return WRONG_USAGE;
         }
     };
-    let cli = match crate::parse(&words) {
+    let cli = match crate::arguments::parse(&words) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -175,7 +175,7 @@ fn unknown(option: &str) -> String {
     let advice = match option {
         "suid" | "dev" => "; set-user-id programs and device nodes come with trusted",
         _ => {
-            "; there are fs=, medium=, prefetch=, budget=, cache=, trusted, clear-dead and what mount(8) has for all"
+            "; there are fs=, medium=, prefetch=, budget=, cache=, mode=, owner=, trusted, insecure, clear-dead and what mount(8) has for all"
         }
     };
     format!("unknown option '{option}'{advice}")
@@ -184,10 +184,10 @@ fn unknown(option: &str) -> String {
 /// The flag that an option is, at most one word; `None` when it is not known.
 fn flag(option: &str) -> Option<Option<String>> {
     let word = match option.split_once('=') {
-        Some((name @ ("fs" | "medium" | "prefetch" | "budget" | "cache"), value)) => {
+        Some((name @ ("fs" | "medium" | "prefetch" | "budget" | "cache" | "mode" | "owner"), value)) => {
             Some(format!("--{name}={value}"))
         }
-        None if matches!(option, "trusted" | "clear-dead") => Some(format!("--{option}")),
+        None if matches!(option, "trusted" | "insecure" | "clear-dead") => Some(format!("--{option}")),
         None if ACCEPTED.contains(&option) => None,
         _ if option.starts_with("x-") || option.starts_with("X-") => None,
         _ => return None,
@@ -218,13 +218,13 @@ mod tests {
         let all = std::iter::once(&"mount.headstart").chain(arguments);
         let arguments = Arguments::try_parse_from(all).map_err(|error| error.to_string())?;
         let words = arguments.words()?;
-        crate::parse(&words).map_err(|error| error.to_string())?;
+        crate::arguments::parse(&words).map_err(|error| error.to_string())?;
         Ok(words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect())
     }
 
     #[test]
     fn mounts_words_become_flags() {
-        let options = "rw,fs=/srv/a b,medium=flat-10ms-25mbs,budget=64M,cache=auto,x-systemd.requires=net,_netdev,trusted";
+        let options = "rw,fs=/srv/a b,medium=flat-10ms-25mbs,budget=64M,cache=auto,mode=0440,x-systemd.requires=net,_netdev,trusted,insecure";
         let found = words(&["/i.hsi", "/mnt", "-nv", "-t", "headstart", "-o", options]).expect("known");
         assert_eq!(
             found,
@@ -235,7 +235,9 @@ mod tests {
                 "--medium=flat-10ms-25mbs",
                 "--budget=64M",
                 "--cache=auto",
+                "--mode=0440",
                 "--trusted",
+                "--insecure",
                 "--",
                 "/i.hsi",
                 "/mnt",

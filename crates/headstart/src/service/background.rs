@@ -11,17 +11,22 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 
 use super::run_folder::RunFolder;
-use crate::log_output;
+use crate::{log_output, own_arguments};
 
 /// This program once more: `subcommand` with the same `arguments` (all but the program's name) and further `flags`.
-pub(crate) fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) -> Command {
+///
+/// # Errors
+/// When the arguments cannot be handed over.
+pub(crate) fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) -> anyhow::Result<Command> {
     // By this name it is found in any mount namespace; the other names of this program are not for the server.
     let mut command = Command::new("/proc/self/exe");
     // The command comes first, or after flags for all commands; its own may stand before the rest.
     let (before, after) =
         arguments.split_at(arguments.iter().position(|word| word == subcommand).unwrap_or(0) + 1);
-    command.arg0("headstart").args(before).args(flags).args(after);
-    command
+    let flags: Vec<OsString> = flags.iter().map(OsString::from).collect();
+    own_arguments::give(command.arg0("headstart"), &[before, &flags, after].concat())
+        .context("hand the arguments over")?;
+    Ok(command)
 }
 
 /// Lets the program that is started have these descriptors.
@@ -46,7 +51,7 @@ pub(crate) fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
 pub(crate) fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
     let (ready, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
     let flags = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
-    let mut command = again(arguments, subcommand, &flags);
+    let mut command = again(arguments, subcommand, &flags)?;
     inherit(&mut command, &[theirs.as_fd()]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     // SAFETY: setsid is safe between fork and exec.
@@ -115,7 +120,7 @@ impl LogFile {
 
     fn create(&self) -> Option<File> {
         let path = self.0.as_ref()?;
-        File::create(path).inspect_err(|error| log::warn!("{}: {error}", path.display())).ok()
+        log_output::create_log(path).inspect_err(|error| log::warn!("{}: {error}", path.display())).ok()
     }
 }
 

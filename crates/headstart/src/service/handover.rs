@@ -9,6 +9,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use anyhow::{Context, bail};
+use hs_serve::fuse::Abort;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -102,6 +103,9 @@ pub(super) fn receive(socket: &OwnedFd, flags: RecvFlags) -> Result<Option<(Mess
     Ok(Some((message, descriptors)))
 }
 
+/// The name of the control files that end what a server shows, whether it lives or not.
+pub(crate) const ABORT: &str = "abort";
+
 /// What servers that died have left for the next one.
 #[derive(Debug, Default)]
 pub(crate) struct Kept(BTreeMap<String, (Value, Vec<OwnedFd>)>);
@@ -109,6 +113,12 @@ pub(crate) struct Kept(BTreeMap<String, (Value, Vec<OwnedFd>)>);
 impl Kept {
     pub(super) fn put(&mut self, name: String, about: Value, descriptors: Vec<OwnedFd>) {
         self.0.insert(name, (about, descriptors));
+    }
+
+    /// Ends what is shown: whoever waits for it gets an error, and no next server can go on with it.
+    pub(super) fn abort(&self) {
+        let controls = self.0.get(ABORT).into_iter().flat_map(|(_, controls)| controls);
+        controls.for_each(|control| Abort::by(control.as_fd()));
     }
 
     /// Says all of it to the next server.

@@ -1,16 +1,18 @@
 //! Figures for Prometheus: each is declared once, below, with its unit and what it means.
 
-use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hs_serve::http::{HttpPage, HttpServeOptions, HttpServer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
-use tiny_http::{Header, Method, Response, Server};
 
 use super::handover::{Kept, Supervisor};
 use super::status::Status;
@@ -75,6 +77,18 @@ const METRICS: &[Metric] = &[
         help: "How long these waited in all",
         unit: Some(Unit::Seconds),
         value: |status| Value::Count(status.demand_wait_s),
+    },
+    Metric {
+        name: "demand_waiting_requests",
+        help: "Reads that wait for the medium now",
+        unit: None,
+        value: |status| Value::Level(status.waiting_now as f64),
+    },
+    Metric {
+        name: "demand_waiting_longest",
+        help: "For how long the one of these has waited that has waited longest",
+        unit: Some(Unit::Seconds),
+        value: |status| Value::Level(status.waiting_longest_s),
     },
     Metric {
         name: "store_requests",
@@ -221,13 +235,33 @@ impl MetricsSocket {
         self.0.local_addr().map_or_else(|_| String::new(), |address| format!("http://{address}/metrics"))
     }
 
-    /// Begins to listen to those who ask.
+    /// Begins to answer; each time that the figures are asked for, `asked` is sent a place for them.
     ///
     /// # Errors
     /// When no thread can be started for it.
-    fn open(self) -> anyhow::Result<Metrics> {
-        let server = Server::from_listener(self.0, None);
-        server.map(Metrics).map_err(|error| anyhow!("listen for Prometheus: {error}"))
+    fn open(self, asked: Sender<Sender<String>>) -> anyhow::Result<HttpServer> {
+        let figures = move || {
+            let (sender, figures) = bounded(1);
+            // The server is about to end when there is no answer.
+            asked.send(sender).ok().and_then(|()| figures.recv().ok()).unwrap_or_default()
+        };
+        let page =
+            HttpPage { name: "metrics".to_owned(), content_type: CONTENT_TYPE, text: Arc::new(figures) };
+        HttpServer::start(Vec::new(), vec![page], vec![self.0.into()], limits())
+            .context("listen for Prometheus")
+    }
+}
+
+/// Prometheus has one connection, and a person another: a few are enough, and none of them needs much time.
+fn limits() -> HttpServeOptions {
+    HttpServeOptions {
+        most_connections: 16,
+        most_connections_of_client: 16,
+        most_answers_of_client: 8,
+        head_patience: Duration::from_secs(5),
+        answer_patience: Duration::from_secs(5),
+        end_patience: Duration::from_secs(1),
+        ..HttpServeOptions::default()
     }
 }
 
@@ -259,43 +293,23 @@ pub(crate) fn answered_meanwhile<T>(
     statuses: impl Fn() -> Vec<Status> + Sync,
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let Some(metrics) = socket.map(MetricsSocket::open).transpose()? else { return work() };
+    let Some(socket) = socket else { return work() };
+    let (asked, asks) = bounded(0);
+    let server = socket.open(asked)?;
     std::thread::scope(|scope| {
-        scope.spawn(|| metrics.answer(&statuses));
+        scope.spawn(|| answer(asks, &statuses));
         let done = work();
-        metrics.end();
+        // With the server goes the sender of requests, and then the thread ends.
+        drop(server);
         done
     })
 }
 
-/// Answers who asks for figures.
-struct Metrics(Server);
-
-impl Metrics {
-    /// Answers until [`end`](Self::end). `statuses` says how the server is, at each time that it is asked.
-    fn answer(&self, statuses: impl Fn() -> Vec<Status>) {
-        for request in self.0.incoming_requests() {
-            let path = request.url().split('?').next().unwrap_or_default();
-            let answered = match (request.method(), path) {
-                (Method::Get | Method::Head, "/metrics") => {
-                    let mut response = Response::from_string(text(statuses()));
-                    if let Ok(header) = Header::from_bytes("Content-Type", CONTENT_TYPE) {
-                        response.add_header(header);
-                    }
-                    request.respond(response)
-                }
-                (Method::Get | Method::Head, _) => {
-                    request.respond(Response::from_string("see /metrics\n").with_status_code(404))
-                }
-                _ => request.respond(Response::from_string("only GET\n").with_status_code(405)),
-            };
-            answered.unwrap_or_else(|error: io::Error| log::debug!("Prometheus hung up: {error}"));
-        }
-    }
-
-    /// Ends [`answer`](Self::answer).
-    fn end(&self) {
-        self.0.unblock();
+/// Tells the figures to each request for them, until the server that takes requests is gone. `statuses` says how the server is now.
+fn answer(asks: Receiver<Sender<String>>, statuses: impl Fn() -> Vec<Status>) {
+    for ask in asks {
+        // The request may be gone meanwhile.
+        let _ = ask.send(text(statuses()));
     }
 }
 

@@ -1,6 +1,9 @@
 //! What the service manager is told: the protocol of sd_notify(3), a datagram of `NAME=value` lines.
 
 use std::ffi::OsStr;
+use std::io::{IoSlice, Result};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -29,6 +32,21 @@ impl Manager {
         self.send("STOPPING=1\nSTATUS=ending");
     }
 
+    /// Gives the manager a copy of a descriptor to keep under this name, whatever becomes of this process,
+    /// where it keeps any (`FileDescriptorStoreMax=`). Another process of the unit gets it back by [`kept`].
+    pub(crate) fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) {
+        let Some(address) = &self.0 else { return };
+        let message = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}");
+        if let Err(error) = send_with(address, message.as_bytes(), descriptor) {
+            log::warn!("the service manager does not keep '{name}': {error}");
+        }
+    }
+
+    /// The manager need not keep what it has under this name.
+    pub(crate) fn forget(&self, name: &str) {
+        self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+    }
+
     fn send(&self, message: &str) {
         let Some(address) = &self.0 else { return };
         let sent = UnixDatagram::unbound().and_then(|socket| {
@@ -40,6 +58,45 @@ impl Manager {
             log::warn!("the service manager was not told '{}': {error}", one_line(message));
         }
     }
+}
+
+fn send_with(address: &SocketAddr, message: &[u8], descriptor: BorrowedFd<'_>) -> Result<()> {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.connect_addr(address)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor];
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(std::io::ErrorKind::OutOfMemory.into());
+    }
+    sendmsg(&socket, &[IoSlice::new(message)], &mut control, SendFlags::empty())?;
+    Ok(())
+}
+
+/// The first descriptor that a manager hands on: sd_listen_fds(3).
+const FIRST_HANDED_ON: i32 = 3;
+
+/// Takes the descriptors that the manager has kept for this process under these names, if it has all of them.
+/// Only once, before this process opens anything by number.
+pub(crate) fn kept<const N: usize>(names: [&str; N]) -> Option<[OwnedFd; N]> {
+    let variable = |name: &str| std::env::var(name).ok();
+    if variable("LISTEN_PID")?.parse() != Ok(std::process::id()) {
+        return None;
+    }
+    let count: usize = variable("LISTEN_FDS")?.parse().ok()?;
+    let have = variable("LISTEN_FDNAMES")?;
+    let have: Vec<&str> = have.split(':').take(count).collect();
+    let place = |name: &str| have.iter().position(|here| *here == name);
+    let places: Vec<usize> = names.iter().map_while(|name| place(name)).collect();
+    let places: [usize; N] = places.try_into().ok()?;
+    Some(places.map(|place| {
+        // SAFETY: the manager has opened them for this process, and this is called once.
+        let descriptor = unsafe { OwnedFd::from_raw_fd(FIRST_HANDED_ON + place as i32) };
+        let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
+        descriptor
+    }))
 }
 
 /// A path, or a name in the abstract namespace after `@`; anything else (vsock) is not for us.

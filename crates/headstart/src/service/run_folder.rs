@@ -20,6 +20,9 @@ const MAX_ANSWER_BYTES: u64 = 1 << 20;
 /// Clients answered before the server looks at its other events again.
 const AT_ONCE: usize = 16;
 
+/// Where services with a user of their own have their runtime folders, as their unit says.
+const OF_SERVICES: &str = "/run/headstart-serve";
+
 /// `/run/headstart`, or a user's own.
 pub(crate) struct RunFolder(PathBuf);
 
@@ -61,6 +64,30 @@ impl RunFolder {
             Some(path) if path.symlink_metadata().is_ok() => Self::checked(path).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// It, and for root the folders of services that have a user of their own.
+    ///
+    /// # Errors
+    /// As [`RunFolder::create`].
+    pub(crate) fn all_existing() -> anyhow::Result<Vec<Self>> {
+        let mut folders = Vec::from_iter(Self::existing()?);
+        if rustix::process::geteuid().is_root() {
+            folders.extend(Self::of_services(Path::new(OF_SERVICES)));
+        }
+        Ok(folders)
+    }
+
+    /// Those in the runtime folders of services. Such a service answers for itself alone, whoever its user
+    /// is.
+    fn of_services(place: &Path) -> Vec<Self> {
+        let services = fs::read_dir(place).into_iter().flatten().flatten();
+        let mut folders: Vec<PathBuf> = services.map(|service| service.path().join("headstart")).collect();
+        folders.retain(|folder| {
+            folder.symlink_metadata().is_ok_and(|found| found.is_dir() && found.mode() & 0o077 == 0)
+        });
+        folders.sort();
+        folders.into_iter().map(Self).collect()
     }
 
     /// Whoever can write here could answer for a server.
@@ -295,6 +322,23 @@ mod tests {
             socket.answer(|| vec![b' '; 8 << 20]);
         }
         drop(slow);
+    }
+
+    #[test]
+    fn services_with_a_user_of_their_own_are_asked_as_well() {
+        let place = tempfile::tempdir().expect("a folder");
+        for (name, mode) in [("b", 0o700), ("a", 0o700), ("open", 0o755)] {
+            let folder = place.path().join(name).join("headstart");
+            fs::create_dir_all(&folder).expect("made");
+            fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).expect("set");
+        }
+        fs::create_dir(place.path().join("empty")).expect("made");
+        std::os::unix::fs::symlink("a", place.path().join("link")).expect("a link");
+        std::os::unix::fs::symlink("/", place.path().join("b/other")).expect("a link");
+        let found: Vec<_> = RunFolder::of_services(place.path()).into_iter().map(|folder| folder.0).collect();
+        let expected = ["a", "b", "link"].map(|name| place.path().join(name).join("headstart"));
+        assert_eq!(found, expected);
+        assert!(RunFolder::of_services(&place.path().join("missing")).is_empty());
     }
 
     #[test]

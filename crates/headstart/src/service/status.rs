@@ -57,6 +57,10 @@ pub(crate) struct Status {
     pub waited_requests: u64,
     /// Sum of the times that they waited.
     pub demand_wait_s: f64,
+    /// Reads that wait now.
+    pub waiting_now: u64,
+    /// For how long the one of them waits that has waited longest.
+    pub waiting_longest_s: f64,
     /// Share of the reads that did not wait.
     pub cache_hit_ratio: f64,
     /// Requests to the medium.
@@ -211,6 +215,7 @@ impl Subject<'_> {
     pub(crate) fn now(&self) -> Status {
         let reader = self.served.reader();
         let stats = reader.stats();
+        let waiting = reader.waiting();
         let driver = self.served.driver();
         let (chunks, chunks_total) = driver.progress();
         let counted = self.counters.snapshot();
@@ -237,6 +242,8 @@ impl Subject<'_> {
             demand_bytes: stats.demand_bytes,
             waited_requests: stats.waited_requests,
             demand_wait_s: stats.demand_wait.as_secs_f64(),
+            waiting_now: waiting.reads,
+            waiting_longest_s: waiting.oldest.as_secs_f64(),
             cache_hit_ratio: 1.0 - stats.waited_requests as f64 / stats.demand_requests.max(1) as f64,
             store_requests: counted.requests,
             store_bytes: counted.bytes,

@@ -15,20 +15,19 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair}
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::background::{LogFile, Parent, again, inherit};
+use super::backoff::Backoff;
 use super::careful;
 use super::handover::{Kept, Message, receive, send};
 use super::notify::Manager;
 use super::run_folder::RunFolder;
 use crate::signals::Ends;
 
-/// A server that dies again before it has served this long waits before it is started.
-const STEADY: Duration = Duration::from_secs(5);
-/// The first wait; each doubles.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest wait.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// So many in a row that did not even begin to serve are no accident.
 const MOST_FAILURES: u32 = 8;
+/// A server that was told to end may take so long; it has its own limits, which are shorter, unless it is itself what hangs.
+const END_PATIENCE: Duration = Duration::from_secs(4);
+/// How long the dying may take when nothing waits any more.
+const LAST_PATIENCE: Duration = Duration::from_secs(2);
 /// Signals that come together are one: a terminal, timeout(1) and systemd tell a process and its group.
 const ONE_WORD: Duration = Duration::from_secs(1);
 /// How often a server is looked at that may be dead without having ended, see [`is_dying`].
@@ -51,26 +50,17 @@ pub(crate) struct Plan<'a> {
 /// # Errors
 /// When none can be started, or one after the other dies.
 pub(crate) fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
-    let mut supervisor = Supervisor {
-        signals: Ends::block().context("wait for signals")?,
-        parent: plan.ready_fd.map(Parent::at).transpose()?,
-        // A background server has told its parent; whoever manages that one was not this one's.
-        manager: if plan.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() },
-        log_file: None,
-        kept: Kept::default(),
-        restarts: 0,
-        told_to_end: None,
-        is_abandoned: false,
-        has_killed: false,
-        dying: Vec::new(),
-    };
+    let parent = plan.ready_fd.map(Parent::at).transpose()?;
+    // A background server has told its parent; whoever manages that one was not this one's.
+    let manager = if plan.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() };
+    let mut supervisor = Supervisor::new(Ends::block().context("wait for signals")?, parent, manager);
     careful::take_care();
     let ended = supervisor.run(plan);
+    // A server that was killed may wait for its own disk, which nobody answers any more.
+    supervisor.kept.abort();
     drop(std::mem::take(&mut supervisor.kept));
-    if supervisor.restarts > 0 || supervisor.has_killed {
-        supervisor.wait_for_the_dying();
-        (plan.clear)();
-    }
+    supervisor.wait_for_the_dying();
+    (plan.clear)();
     ended
 }
 
@@ -84,10 +74,10 @@ struct Supervisor {
     restarts: u32,
     /// When a signal came: the next server that is gone is the last.
     told_to_end: Option<Instant>,
+    /// The server takes down what it serves, for which nobody needs another one: the disk was unmounted.
+    is_ending: bool,
     /// Whoever started a background server has gone before he was told that it serves.
     is_abandoned: bool,
-    /// A server could not, or would not, take down what it had made.
-    has_killed: bool,
     /// Servers that died and have not let go of everything.
     dying: Vec<Child>,
 }
@@ -111,15 +101,29 @@ struct Gone {
 }
 
 impl Supervisor {
+    fn new(signals: Ends, parent: Option<Parent>, manager: Manager) -> Self {
+        Self {
+            signals,
+            parent,
+            manager,
+            log_file: None,
+            kept: Kept::default(),
+            restarts: 0,
+            told_to_end: None,
+            is_ending: false,
+            is_abandoned: false,
+            dying: Vec::new(),
+        }
+    }
+
     fn run(&mut self, plan: &Plan<'_>) -> anyhow::Result<i32> {
-        let (mut pause, mut failures) = (FIRST_PAUSE, 0);
+        let mut backoff = Backoff::new();
         loop {
             let gone = match self.one_server(plan) {
                 // This machine is short of something: those who wait for the next server wait until it is not.
                 Err(error) if self.restarts > 0 && self.told_to_end.is_none() => {
                     log::error!("the next server cannot be started: {error:#}");
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                    if self.wait_for_signal(pause)? {
+                    if self.wait_for_signal(backoff.longer())? {
                         return Ok(1);
                     }
                     continue;
@@ -127,24 +131,30 @@ impl Supervisor {
                 gone => gone?,
             };
             let code = gone.status.and_then(|status| status.code());
-            // The first one's reasons are for the person who started it; later ones have served before.
-            let by_itself = code.is_some_and(|code| code == 0 || (!gone.served && self.restarts == 0));
-            if by_itself || self.told_to_end.is_some() {
+            if self.is_the_last(&gone) {
                 // One that had to be killed before it served has done what was asked, unless its parent waits for a mount.
                 return Ok(code.unwrap_or(i32::from(gone.served || self.parent.is_some())));
             }
-            failures = if gone.served { 0 } else { failures + 1 };
+            let pause = backoff.died(gone.served, gone.lived);
+            let failures = backoff.failures();
             if failures >= MOST_FAILURES {
                 log::error!("{failures} servers in a row died before they served: what is served ends here");
                 return Ok(code.unwrap_or(1));
             }
-            pause = if gone.lived >= STEADY { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
             log::error!("the server {}; the next one goes on", how(gone.status));
-            if gone.lived < STEADY && failures > 0 && self.wait_for_signal(pause)? {
+            if !pause.is_zero() && self.wait_for_signal(pause)? {
                 return Ok(1);
             }
             self.restarts += 1;
         }
+    }
+
+    /// Whether no other server is to follow.
+    fn is_the_last(&self, gone: &Gone) -> bool {
+        let code = gone.status.and_then(|status| status.code());
+        // The first one's reasons are for the person who started it; later ones have served before.
+        let by_itself = code.is_some_and(|code| code == 0 || (!gone.served && self.restarts == 0));
+        by_itself || self.is_ending || self.told_to_end.is_some()
     }
 
     /// Starts a server and stays with it until it is gone.
@@ -161,14 +171,13 @@ impl Supervisor {
         let before: Vec<_> = before.iter().map(std::os::fd::AsFd::as_fd).collect();
         send(&ours, &Message::Begin { restarts: self.restarts }, &before)?;
         let flag = format!("--supervisor-fd={}", theirs.as_raw_fd());
-        let mut command = again(plan.arguments, plan.subcommand, &[flag]);
+        let mut command = again(plan.arguments, plan.subcommand, &[flag])?;
         inherit(&mut command, &[theirs.as_fd()]);
         let mut child = command.spawn().context("start the server")?;
         drop(theirs);
         let watched = pidfd(&child).and_then(|process| self.watch(&mut child, &process, ours));
         if watched.is_err() {
             // Nobody would know of it any more.
-            self.has_killed = true;
             let _ = child.kill();
         }
         let status = child.try_wait().context("ask how the server ended")?;
@@ -205,6 +214,8 @@ impl Supervisor {
             if signal || abandoned {
                 let signal = self.signals.take().unwrap_or(Signal::TERM);
                 self.end_server(process, signal, served);
+            } else if self.told_to_end.is_some_and(|told| told.elapsed() >= END_PATIENCE) {
+                self.kill(process);
             }
         }
     }
@@ -235,16 +246,23 @@ impl Supervisor {
     /// for; and whoever says it twice does not want to wait.
     fn end_server(&mut self, process: &OwnedFd, signal: Signal, serves: bool) {
         let again = self.told_to_end.is_some_and(|before| before.elapsed() >= ONE_WORD);
-        let at_once = !serves || again;
         self.told_to_end.get_or_insert_with(Instant::now);
-        self.has_killed |= at_once;
+        if !serves || again {
+            return self.kill(process);
+        }
         // It may be gone by now.
-        let _ = pidfd_send_signal(process, if at_once { Signal::KILL } else { signal });
+        let _ = pidfd_send_signal(process, signal);
+    }
+
+    fn kill(&mut self, process: &OwnedFd) {
+        let _ = pidfd_send_signal(process, Signal::KILL);
+        // A thread of it may wait for its own disk, where no signal reaches it.
+        self.kept.abort();
     }
 
     /// Gives servers that were killed a while to let go of what they were mounting, which nobody answers any more.
     fn wait_for_the_dying(&mut self) {
-        let end = Instant::now() + STEADY;
+        let end = Instant::now() + LAST_PATIENCE;
         for child in &self.dying {
             let left = Timespec::try_from(end.saturating_duration_since(Instant::now()));
             if let (Ok(process), Ok(left)) = (pidfd(child), left) {
@@ -268,7 +286,10 @@ impl Supervisor {
                 self.manager.ready(&status);
                 return Ok(true);
             }
-            Message::Ending => self.manager.stopping(),
+            Message::Ending => {
+                self.is_ending = true;
+                self.manager.stopping();
+            }
             Message::Begin { .. } => log::warn!("the server said what only a supervisor says"),
         }
         Ok(false)
@@ -331,6 +352,21 @@ mod tests {
         assert!(is_dying_by(&status("Z (zombie)", none, none)));
         assert!(!is_dying_by(""));
         assert!(!is_dying(std::process::id()));
+    }
+
+    #[test]
+    fn a_server_that_said_that_it_ends_is_the_last() {
+        let signals = Ends::block().expect("signals of this thread");
+        let mut supervisor = Supervisor::new(signals, None, Manager::none());
+        let gone = |status| Gone { status, served: true, lived: Duration::from_secs(9) };
+        let [failed, killed] = [Some(ExitStatus::from_raw(1 << 8)), Some(ExitStatus::from_raw(9))];
+        for status in [failed, killed, None] {
+            assert!(!supervisor.is_the_last(&gone(status)), "{}", how(status));
+        }
+        assert!(!supervisor.hear(Message::Ending, Vec::new()).expect("heard"));
+        for status in [failed, killed, None] {
+            assert!(supervisor.is_the_last(&gone(status)), "{}", how(status));
+        }
     }
 
     #[test]

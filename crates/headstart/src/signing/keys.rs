@@ -35,6 +35,51 @@ impl Key {
     }
 }
 
+/// Public keys, any of which may sign: `KEY,KEY,…`. Each may revoke those before it, so the last is kept
+/// where the others are not.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Keys(Vec<Key>);
+
+impl Keys {
+    /// All of them, in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {
+        self.0.iter()
+    }
+
+    /// The one that names what is noted of them, so that a key can be added later.
+    pub(crate) fn first(&self) -> &Key {
+        &self.0[0]
+    }
+
+    /// Those that `by` may revoke.
+    pub(crate) fn before<'a>(&'a self, by: &'a Key) -> impl Iterator<Item = &'a Key> {
+        self.0.iter().take_while(move |key| *key != by)
+    }
+}
+
+impl From<Key> for Keys {
+    fn from(key: Key) -> Self {
+        Self(vec![key])
+    }
+}
+
+impl FromStr for Keys {
+    type Err = SigningError;
+
+    fn from_str(text: &str) -> Result<Self, SigningError> {
+        text.split(',').map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, key) in self.0.iter().enumerate() {
+            write!(f, "{}{key}", if number == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
 impl FromStr for Key {
     type Err = SigningError;
 

@@ -4,6 +4,7 @@
 
 pub(crate) mod date;
 pub(crate) mod keys;
+pub(crate) mod now;
 pub(crate) mod pointer;
 pub(crate) mod seen;
 
@@ -69,6 +70,27 @@ pub(crate) enum SigningError {
         least: date::Date,
         /// Who says so.
         why: &'static str,
+    },
+    /// A later key has said that this one is not to be believed any more.
+    #[error("{name}: it is signed by the key {key}, which was revoked")]
+    Revoked {
+        /// The signature.
+        name: String,
+        /// The public key.
+        key: String,
+    },
+    /// It is of a day that has not come.
+    #[error(
+        "{name}: it is of {date}, more than a day from now ({now}): the publisher's clock is wrong, or this \
+         machine's"
+    )]
+    FromTheFuture {
+        /// The signature.
+        name: String,
+        /// Its date.
+        date: date::Date,
+        /// What this machine takes for now.
+        now: date::Date,
     },
     /// Two images of one date.
     #[error("{name}: the publisher signed {found} and {seen} with the same date {date}")]

@@ -11,7 +11,8 @@ use minisign::{PublicKey, SecretKey, SignatureBox};
 
 use super::SigningError;
 use super::date::Date;
-use super::keys::Key;
+use super::keys::{Key, Keys};
+use super::now::Now;
 
 /// What files of pointers end with.
 pub(crate) const SUFFIX: &str = ".minisig";
@@ -33,6 +34,8 @@ pub(crate) struct Pointer {
     pub expires: Option<Date>,
     /// Where the image lies, from where the pointer does; beside it, without the suffix, when not given.
     pub url: Option<String>,
+    /// Keys that are not to be believed any more, as far as the one that signed may say so.
+    pub revoked: Vec<Key>,
 }
 
 impl Pointer {
@@ -55,7 +58,28 @@ impl Pointer {
         ];
         words.extend(self.expires.as_ref().map(|expires| format!("expires:{expires}")));
         words.extend(self.url.as_ref().map(|url| format!("url:{url}")));
+        if !self.revoked.is_empty() {
+            let keys: Vec<String> = self.revoked.iter().map(Key::to_string).collect();
+            words.push(format!("revoked:{}", keys.join(",")));
+        }
         words.join("\t")
+    }
+
+    /// The pointer in a file, if one of `keys` has signed it, and which; `name` is what to call the file.
+    pub(crate) fn verify_by(text: &str, keys: &Keys, name: &str) -> Result<(Self, Key), SigningError> {
+        let mut reason = None;
+        for key in keys.iter() {
+            match Self::verify(text, key, name) {
+                Ok(pointer) => return Ok((pointer, key.clone())),
+                // Which key it is not signed by is for the first to say, unless there are several.
+                Err(SigningError::NotSigned { name, reason: why, .. }) => {
+                    let key = keys.to_string();
+                    reason.get_or_insert(SigningError::NotSigned { name, key, reason: why });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(reason.expect("there is at least one key"))
     }
 
     /// The pointer in a file, if it is signed by `key`; `name` is what to call the file.
@@ -84,6 +108,7 @@ impl Pointer {
             return Err(format!("its trusted comment does not begin with {FORM}"));
         }
         let (mut channel, mut image, mut date, mut expires, mut url) = (None, None, None, None, None);
+        let mut revoked: Option<Vec<Key>> = None;
         for word in words {
             let (name, value) = word.split_once(':').ok_or_else(|| format!("'{word}'"))?;
             let wrong = || format!("{name}: '{value}'");
@@ -93,6 +118,10 @@ impl Pointer {
                 "date" => date.replace(value.parse().map_err(|_| wrong())?).is_some(),
                 "expires" => expires.replace(value.parse().map_err(|_| wrong())?).is_some(),
                 "url" => url.replace(value.to_owned()).is_some(),
+                "revoked" => {
+                    let keys: Result<_, _> = value.split(',').map(str::parse).collect();
+                    revoked.replace(keys.map_err(|_| wrong())?).is_some()
+                }
                 // A later version may say more, as long as the form is this one.
                 _ => false,
             };
@@ -101,17 +130,20 @@ impl Pointer {
             }
         }
         match (channel, image, date) {
-            (Some(channel), Some(image), Some(date)) => Ok(Self { channel, image, date, expires, url }),
+            (Some(channel), Some(image), Some(date)) => {
+                Ok(Self { channel, image, date, expires, url, revoked: revoked.unwrap_or_default() })
+            }
             _ => Err("it lacks a channel, an image or a date".to_owned()),
         }
     }
 
-    /// Refuses a pointer of another channel, one that has expired, and one that is older than `least`.
+    /// Refuses a pointer of another channel, one that has expired, one from the future, and one that is older
+    /// than `least`.
     pub(crate) fn check(
         &self,
         name: &str,
         channel: &str,
-        now: &Date,
+        now: &Now,
         least: Option<&Date>,
     ) -> Result<(), SigningError> {
         let name = name.to_owned();
@@ -119,8 +151,11 @@ impl Pointer {
             let (expected, found) = (channel.to_owned(), self.channel.clone());
             return Err(SigningError::OtherChannel { name, expected, found });
         }
-        if let Some(expires) = self.expires.as_ref().filter(|expires| *expires < now) {
+        if let Some(expires) = self.expires.as_ref().filter(|expires| **expires < now.date) {
             return Err(SigningError::Expired { name, expires: expires.clone() });
+        }
+        if now.is_future(&self.date) {
+            return Err(SigningError::FromTheFuture { name, date: self.date.clone(), now: now.date.clone() });
         }
         if let Some(least) = least.filter(|least| self.date < **least) {
             let (found, least) = (self.date.clone(), least.clone());
@@ -150,6 +185,7 @@ mod tests {
             date: "2026-11-22".parse().expect("a date"),
             expires: Some("2026-12-22".parse().expect("a date")),
             url: Some("fast.hsi".to_owned()),
+            revoked: Vec::new(),
         }
     }
 
@@ -203,7 +239,7 @@ mod tests {
     fn channels_dates_and_ends_count() {
         let date = |text: &str| text.parse::<Date>().expect("a date");
         let check = |channel, now, least: Option<&str>| {
-            pointer().check("x", channel, &date(now), least.map(date).as_ref())
+            pointer().check("x", channel, &Now::by_a_right_clock(date(now)), least.map(date).as_ref())
         };
         assert!(check("stable", "2026-12-01", None).is_ok());
         assert!(check("stable", "2026-12-01", Some("2026-11-22")).is_ok());
@@ -211,5 +247,43 @@ mod tests {
         assert!(matches!(check("stable", "2026-12-23", None), Err(SigningError::Expired { .. })));
         let old = check("stable", "2026-12-01", Some("2026-11-23"));
         assert!(matches!(old, Err(SigningError::RolledBack { .. })));
+        // The last second is a good one, and so is the first.
+        assert!(check("stable", "2026-12-22", Some("2026-11-22")).is_ok());
+        assert!(matches!(check("stable", "2026-12-22T00:00:01Z", None), Err(SigningError::Expired { .. })));
+        // A day early may be a clock that is a little wrong, more is not.
+        assert!(check("stable", "2026-11-21", None).is_ok());
+        let early = check("stable", "2026-11-20T23:59:59Z", None);
+        assert!(matches!(early, Err(SigningError::FromTheFuture { .. })));
+    }
+
+    #[test]
+    fn no_word_is_said_twice() {
+        let comment = pointer().comment();
+        assert_eq!(Pointer::parse(&comment).as_ref(), Ok(&pointer()));
+        for word in comment.split('\t').skip(1) {
+            let (name, _) = word.split_once(':').expect("a word");
+            let twice = format!("{comment}\t{word}");
+            assert_eq!(Pointer::parse(&twice), Err(format!("{name} twice")), "{twice}");
+        }
+        // What a later version says besides, it may say as often as it likes.
+        assert!(Pointer::parse(&format!("{comment}\tnew:1\tnew:2")).is_ok());
+    }
+
+    #[test]
+    fn any_of_several_keys_may_sign() {
+        let pairs = [(); 3].map(|()| KeyPair::generate_unencrypted_keypair().expect("keys"));
+        let texts = [0, 1, 2].map(|number| Key::of(&pairs[number].pk).to_string());
+        let keys: Keys = texts[..2].join(",").parse().expect("two keys");
+        let revoking = Pointer { revoked: vec![texts[0].parse().expect("a key")], ..pointer() };
+        for (number, pair) in pairs.iter().enumerate() {
+            let found = Pointer::verify_by(&revoking.sign(&pair.sk).expect("signed"), &keys, "x");
+            match number {
+                2 => assert!(matches!(found, Err(SigningError::NotSigned { .. }))),
+                _ => assert_eq!(
+                    found.expect("signed"),
+                    (revoking.clone(), texts[number].parse().expect("a key"))
+                ),
+            }
+        }
     }
 }

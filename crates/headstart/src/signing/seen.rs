@@ -9,13 +9,23 @@ use serde::{Deserialize, Serialize};
 
 use super::SigningError;
 use super::date::Date;
-use super::keys::Key;
+use super::keys::{Key, Keys};
 use super::pointer::Pointer;
 use crate::own_folders::OwnFolders;
+use crate::whole_file::{make_private_folder, write_private};
 
 /// The folder in which it is kept. It is no cache: clearing it forgets what protects.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenFolder(PathBuf);
+
+/// A pointer and its file's text.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found<'a> {
+    /// What it says.
+    pub pointer: &'a Pointer,
+    /// The text.
+    pub text: &'a str,
+}
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Seen {
@@ -25,15 +35,30 @@ struct Seen {
     image: String,
     /// The signature itself, for when there is no network.
     text: String,
+    /// Keys that are not to be believed any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    revoked: Vec<String>,
 }
 
 impl SeenFolder {
-    /// The folder that was asked for, or the usual one; none when this user has no home.
+    /// The folder that was asked for, or the usual one; none when it was refused, or this user has no home.
     pub(crate) fn of(asked: Option<&Path>) -> Option<Self> {
         if let Some(asked) = asked {
-            return Some(Self(asked.to_owned()));
+            return (asked != Path::new("none")).then(|| Self(asked.to_owned()));
         }
         OwnFolders::STATE.find("channels").map(Self)
+    }
+
+    /// Where it is.
+    pub(crate) fn into_path(self) -> PathBuf {
+        self.0
+    }
+
+    /// The newest date that was seen of any channel: it is later than that.
+    pub(crate) fn newest(&self) -> Option<Date> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let texts = entries.filter_map(|entry| fs::read(entry.path()).ok());
+        texts.filter_map(|text| Some(serde_json::from_slice::<Seen>(&text).ok()?.date)).max()
     }
 
     fn place(&self, key: &Key, channel: &str) -> PathBuf {
@@ -42,34 +67,47 @@ impl SeenFolder {
     }
 
     /// The signature that was seen last.
-    pub(crate) fn recall(&self, key: &Key, channel: &str) -> anyhow::Result<String> {
-        let text = fs::read(self.place(key, channel)).ok();
+    pub(crate) fn recall(&self, keys: &Keys, channel: &str) -> anyhow::Result<String> {
+        let text = fs::read(self.place(keys.first(), channel)).ok();
         let seen = text.and_then(|text| serde_json::from_slice::<Seen>(&text).ok());
         let seen = seen.with_context(|| {
-            format!("--offline: the channel '{channel}' of the key {key} is not known: open it once with the network")
+            format!("--offline: the channel '{channel}' of the key {keys} is not known: open it once with the network")
         })?;
         Ok(seen.text)
     }
 
-    /// Refuses a pointer that is older than one that was seen, or of the same date and another image; else notes it. What
-    /// cannot be noted is an error: the next one could be rolled back.
-    pub(crate) fn advance(&self, name: &str, key: &Key, pointer: &Pointer, text: &str) -> anyhow::Result<()> {
+    /// Refuses a pointer that is older than one that was seen, or of the same date and another image, and one
+    /// by a key that was revoked; else notes it. What cannot be noted is an error: the next one could be
+    /// rolled back.
+    pub(crate) fn advance(&self, name: &str, keys: &Keys, by: &Key, found: &Found<'_>) -> anyhow::Result<()> {
+        let Found { pointer, text } = *found;
         let context = || format!("note what was seen of the channel in {}", self.0.display());
-        fs::create_dir_all(&self.0).with_context(context)?;
-        let place = self.place(key, &pointer.channel);
+        make_private_folder(&self.0).with_context(context)?;
+        let place = self.place(keys.first(), &pointer.channel);
         let lock = File::create(self.0.join("lock")).with_context(context)?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive).with_context(context)?;
-        let found = Seen {
+        let mut found = Seen {
             channel: pointer.channel.clone(),
-            key: key.to_string(),
+            key: by.to_string(),
             date: pointer.date.clone(),
             image: pointer.image.to_string(),
             text: text.to_owned(),
+            revoked: keys
+                .before(by)
+                .filter(|key| pointer.revoked.contains(key))
+                .map(Key::to_string)
+                .collect(),
         };
         match fs::read(&place) {
             Ok(text) => {
                 let seen: Seen = serde_json::from_slice(&text)
                     .with_context(|| format!("{} is damaged: remove it to begin anew", place.display()))?;
+                if seen.revoked.contains(&found.key) {
+                    return Err(SigningError::Revoked { name: name.to_owned(), key: found.key }.into());
+                }
+                let known = std::mem::take(&mut found.revoked);
+                found.revoked.clone_from(&seen.revoked);
+                found.revoked.extend(known.into_iter().filter(|key| !seen.revoked.contains(key)));
                 if found == seen {
                     return Ok(());
                 }
@@ -78,7 +116,7 @@ impl SeenFolder {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(context),
         }
-        crate::whole_file::write_whole(&place, &serde_json::to_vec(&found)?)
+        write_private(&place, &serde_json::to_vec(&found)?)
     }
 }
 
@@ -115,6 +153,7 @@ mod tests {
             date: date.parse().expect("a date"),
             expires: None,
             url: None,
+            revoked: Vec::new(),
         }
     }
 
@@ -123,7 +162,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let seen = SeenFolder::of(Some(&folder.path().join("deep/er"))).expect("a folder");
         let key: Key = KEY.parse().expect("a key");
-        let advance = |pointer| seen.advance("x", &key, &pointer, "text");
+        let keys = Keys::from(key.clone());
+        let advance = |pointer| seen.advance("x", &keys, &key, &Found { pointer: &pointer, text: "text" });
         advance(pointer("stable", "2026-11-22", 'a')).expect("the first");
         advance(pointer("stable", "2026-11-22", 'a')).expect("the same");
         let ambiguous = advance(pointer("stable", "2026-11-22", 'b')).expect_err("two of a date");
@@ -132,7 +172,34 @@ mod tests {
         let back = advance(pointer("stable", "2026-11-22", 'a')).expect_err("older");
         assert!(matches!(back.downcast_ref(), Some(SigningError::RolledBack { .. })), "{back:#}");
         advance(pointer("beta", "2026-11-01", 'a')).expect("another channel has its own date");
-        assert_eq!(seen.recall(&key, "stable").expect("seen"), "text");
-        assert!(seen.recall(&key, "gamma").is_err());
+        assert_eq!(seen.recall(&keys, "stable").expect("seen"), "text");
+        assert!(seen.recall(&keys, "gamma").is_err());
+        assert_eq!(seen.newest(), "2026-11-23".parse().ok());
+    }
+
+    #[test]
+    fn a_later_key_revokes_an_earlier_one_and_not_the_other_way_round() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let seen = SeenFolder::of(Some(folder.path())).expect("a folder");
+        let pairs = [(); 2].map(|()| minisign::KeyPair::generate_unencrypted_keypair().expect("keys"));
+        let [daily, spare] = pairs.map(|pair| Key::of(&pair.pk));
+        let keys: Keys = format!("{daily},{spare}").parse().expect("two keys");
+        let advance = |by: &Key, date: &str, revoked: &[&Key]| {
+            let revoked = revoked.iter().map(|key| (*key).clone()).collect();
+            let pointer = Pointer { revoked, ..pointer("stable", date, 'a') };
+            seen.advance("x", &keys, by, &Found { pointer: &pointer, text: date })
+        };
+        advance(&daily, "2026-11-20", &[]).expect("the first");
+        advance(&daily, "2026-11-21", &[&spare, &daily]).expect("it says more than it may");
+        advance(&spare, "2026-11-22", &[]).expect("so this is not revoked");
+        advance(&daily, "2026-11-23", &[]).expect("nor is this");
+        advance(&spare, "2026-11-24", &[&daily]).expect("the thief's key is named");
+        for date in ["2026-11-24", "2026-11-25", "2027-01-01"] {
+            let refused = advance(&daily, date, &[]).expect_err("revoked");
+            assert!(matches!(refused.downcast_ref(), Some(SigningError::Revoked { .. })), "{refused:#}");
+        }
+        // What was said once holds when it is not said again.
+        advance(&spare, "2026-11-26", &[]).expect("the other key");
+        assert!(advance(&daily, "2026-11-27", &[]).is_err());
     }
 }

@@ -100,7 +100,7 @@ fn a_guest_opens_its_disk_once() {
     assert_eq!(opened(0), 1, "{:?}", nginx.answered());
     // What no guest boots from is told all the same.
     scene.image("www/b.hsi", 40, 102);
-    let ran = boot(&scene, &nginx.url("b.hsi"), &["--memory", "64M", "--disk-cache=none"]);
+    let ran = boot(&scene, &nginx.url("b.hsi"), &["--memory", "64M", "--disk-cache=none", "--insecure"]);
     ran.fails(1, &["b.hsi", "file system"]);
     drop(nginx);
     scene.wait_until_clean();

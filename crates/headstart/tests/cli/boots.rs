@@ -418,14 +418,10 @@ fn a_debian_boots_is_recorded_optimised_and_asks_for_less() {
         ["demand_requests", "store_requests"].map(|key| summary[key].as_u64().expect("counted"))
     };
     let plain = asked(&image);
-    // A kernel that drops what was pushed, for somebody on the machine, asks for it page by page; not three times in a row.
-    let is_few = |asked: &[u64; 2]| asked[0] * 2 < plain[0] && asked[1] < plain[1];
-    let mut optimised = Vec::new();
-    while optimised.len() < 3 && !optimised.last().is_some_and(is_few) {
-        optimised.push(asked(&fast));
-    }
-    let few = optimised.last().is_some_and(is_few);
-    assert!(few, "demand and store requests: {plain:?}, optimised {optimised:?}");
+    // A kernel that drops what was pushed, for another program of the machine, asks for it page by page; but most boots ask for less.
+    let optimised = [(); 3].map(|()| asked(&fast));
+    let few = optimised.iter().filter(|asked| asked[0] * 2 < plain[0] && asked[1] < plain[1]).count();
+    assert!(few >= 2, "demand and store requests: {plain:?}, optimised {optimised:?}");
     scene.wait_until_clean();
     assert_nothing_is_in_tmp(&scene);
 }

@@ -1,6 +1,8 @@
 //! Keys, signatures and channels; Debian's minisign checks ours, and signs for us.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use crate::scene::{Ran, Scene, has_tools, machine_has, run};
@@ -88,12 +90,12 @@ fn what_is_built_can_be_signed_at_once() {
     let key = keys(&scene, "k");
     scene.raw("disk.raw", 30, 3);
     let (raw, image, secret) = (scene.arg("disk.raw"), scene.arg("a.hsi"), scene.arg("k.key"));
-    run(["build", &raw, "-o", &image, "--codec", "zstd:1", "--sign", &secret]).ok();
+    run(["build", "--force", &raw, "-o", &image, "--codec", "zstd:1", "--sign", &secret]).ok();
     let ran = run(["verify", &image, "--key", &key]).ok();
     assert!(ran.stdout.contains("signed as a.hsi"), "{ran:?}");
     // Another image of the same name is not what was signed.
     scene.raw("disk.raw", 30, 4);
-    run(["build", &raw, "-o", &image, "--codec", "zstd:1"]).ok();
+    run(["build", "--force", &raw, "-o", &image, "--codec", "zstd:1"]).ok();
     run(["verify", &image, "--key", &key]).fails(1, &["a.hsi.minisig", "not of hs1-"]);
 }
 
@@ -139,8 +141,14 @@ fn a_channel_moves_on_and_cannot_be_rolled_back() {
     verify(&format!("{}#key={other}", nginx.url("stable.minisig")), &[]).fails(1, &["not signed by the key"]);
     sign("one.hsi", "stable", "2026-02-01", &[]);
     verify(&url, &[]).fails(1, &["with the same date", &one, &two]);
-    sign("two.hsi", "stable", "2026-04-01", &["--expires", "30"]);
-    verify(&url, &[]).ok();
+    // Who says nothing signs for a while; what never expires is warned of.
+    sign("two.hsi", "stable", "2026-04-01", &["--expires", "never"]);
+    assert!(verify(&url, &[]).ok().stderr.contains("never expires"));
+    sign("two.hsi", "stable", "2026-04-02", &[]);
+    let usual = verify(&url, &[]).ok();
+    assert!(!usual.stderr.contains("never expires"), "{usual:?}");
+    let text = fs::read_to_string(scene.path("www/stable.minisig")).expect("signed");
+    assert!(text.contains("\texpires:2"), "{text}");
     let text = fs::read_to_string(scene.path("www/stable.minisig")).expect("signed");
     fs::write(scene.path("www/stable.minisig"), text.replace("expires:2", "expires:3")).expect("stretched");
     verify(&url, &[]).fails(1, &["not signed by the key"]);
@@ -148,4 +156,85 @@ fn a_channel_moves_on_and_cannot_be_rolled_back() {
     sign("two.hsi", "stable", "2026-05-01", &[]);
     fs::copy(scene.path("www/one.hsi"), scene.path("www/two.hsi")).expect("replaced");
     verify(&url, &[]).fails(1, &["another image", &one, &two]);
+}
+
+#[test]
+fn a_key_that_was_lost_is_revoked_by_the_spare_one() {
+    let scene = Scene::new();
+    let (daily, spare) = (keys(&scene, "daily"), keys(&scene, "spare"));
+    published(&scene, "one.hsi", 4);
+    let image = scene.arg("www/one.hsi");
+    let sign = |key: &str, date: &str, extra: &[&str]| {
+        let key = scene.arg(&format!("{key}.key"));
+        let words = ["sign", &image, "--key", &key, "--channel", "stable", "--date", date];
+        run([&words[..], extra].concat()).ok();
+    };
+    let state = scene.arg("state");
+    let verify = |address: &str| run(["verify", address, "--channel-state", &state]);
+    let both = format!("{}#key={daily},{spare}", scene.arg("www/stable.minisig"));
+    let old = format!("{}#key={daily}", scene.arg("www/stable.minisig"));
+    sign("daily", "2026-02-01", &[]);
+    verify(&both).ok();
+    verify(&old).ok();
+    sign("spare", "2026-02-02", &["--revoke", &scene.arg("daily.pub")]);
+    verify(&both).ok();
+    verify(&old).fails(1, &["not signed by the key"]);
+    // The thief signs something newer.
+    sign("daily", "2026-02-03", &[]);
+    verify(&both).fails(1, &["revoked", &daily]);
+    verify(&old).fails(1, &["revoked", &daily]);
+    sign("spare", "2026-02-04", &[]);
+    verify(&both).ok();
+}
+
+#[test]
+fn dates_of_the_future_are_refused_on_both_sides() {
+    let scene = Scene::new();
+    let key = keys(&scene, "k");
+    let digest = published(&scene, "a.hsi", 2);
+    let image = scene.arg("www/a.hsi");
+    let secret = scene.arg("k.key");
+    run(["sign", &image, "--key", &secret, "--date", "2099-01-01"]).fails(1, &["more than a day from now"]);
+    if !has_tools(&["minisign"]) {
+        return;
+    }
+    // Another program signs it all the same.
+    fs::write(scene.path("name"), format!("{digest}\n")).expect("written");
+    let words = format!("headstart-pointer-1\tchannel:a.hsi\timage:{digest}\tdate:2099-01-01T00:00:00Z");
+    let sign = ["-S", "-W", "-m", "name", "-x", "www/a.hsi.minisig", "-s", "m.key", "-t", &words];
+    minisign(&scene, &["-G", "-W", "-p", "m.pub", "-s", "m.key"]).ok();
+    minisign(&scene, &sign).ok();
+    let theirs = fs::read_to_string(scene.path("m.pub")).expect("a key");
+    let theirs = theirs.lines().nth(1).expect("a key");
+    let verify = ["verify", &format!("{image}#key={theirs}"), "--channel-state", &scene.arg("state")];
+    run(verify).fails(1, &["2099-01-01", "more than a day from now"]);
+    // So a later pointer is not locked out.
+    run(["sign", &image, "--key", &secret]).ok();
+    run(["verify", &format!("{image}#key={key}"), "--channel-state", &scene.arg("state")]).ok();
+}
+
+#[test]
+fn without_a_folder_to_note_it_nothing_is_believed() {
+    let scene = Scene::new();
+    let key = keys(&scene, "k");
+    published(&scene, "a.hsi", 2);
+    let image = scene.arg("www/a.hsi");
+    run(["sign", &image, "--key", &scene.arg("k.key")]).ok();
+    let url = format!("{image}#key={key}");
+    for folder in ["/", "www"] {
+        fs::set_permissions(
+            scene.path("").join(folder.trim_start_matches('/')),
+            PermissionsExt::from_mode(0o755),
+        )
+        .expect("opened");
+    }
+    fs::copy(env!("CARGO_BIN_EXE_headstart"), scene.path("headstart")).expect("copied");
+    let homeless = |extra: &[&str]| -> Ran {
+        let mut command = Command::new(scene.path("headstart"));
+        command.args(["verify", &url]).args(extra).env_clear().stdin(Stdio::null());
+        command.uid(65534).gid(65534).current_dir("/").output().expect("started").into()
+    };
+    homeless(&[]).fails(1, &["--channel-state", "--min-date"]);
+    homeless(&["--min-date", "2026-01-01"]).ok();
+    homeless(&["--channel-state", "none"]).ok();
 }

@@ -29,7 +29,7 @@ enum Mishap {
     Flip(usize),
 }
 
-/// What a server that does not come to its senses says in the end: a client that is told so does not ask again.
+/// What a server says in the end that does not recover: a client that is told so does not ask again.
 const FINAL: [(u16, Option<u64>); 4] = [(404, None), (410, None), (403, None), (503, Some(3_600))];
 
 /// How it says which file it has.
@@ -56,6 +56,12 @@ struct State {
     in_a_row: u32,
     seen: u64,
     mishaps: u64,
+    /// Bytes of bodies that were sent.
+    sent: u64,
+    /// Where it stops, in those bytes, until it is told to go on.
+    pause: Option<u64>,
+    /// Whether it has come there.
+    is_paused: bool,
 }
 
 /// One server, which ends when it is dropped.
@@ -84,6 +90,9 @@ impl FaultyServer {
             in_a_row: 0,
             seen: 0,
             mishaps: 0,
+            sent: 0,
+            pause: None,
+            is_paused: false,
         };
         let state = Arc::new(Mutex::new(state));
         let ended = Arc::new(AtomicBool::new(false));
@@ -130,6 +139,30 @@ impl FaultyServer {
     /// Another file takes this one's place as soon as something of `range` is asked for.
     pub(crate) fn replace_when_asked(&self, range: Range<usize>, file: Vec<u8>) {
         self.state.lock().expect("no panic").next = Some((range, file));
+    }
+
+    /// Stops when it has sent so many bytes more, in the middle of an answer.
+    pub(crate) fn pause_after(&self, bytes: u64) {
+        let mut state = self.state.lock().expect("no panic");
+        state.pause = Some(state.sent + bytes);
+        state.is_paused = false;
+    }
+
+    /// Whether it has stopped.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.state.lock().expect("no panic").is_paused
+    }
+
+    /// Stops no more.
+    pub(crate) fn go_on(&self) {
+        let mut state = self.state.lock().expect("no panic");
+        state.pause = None;
+        state.is_paused = false;
+    }
+
+    /// Bytes of bodies that it has sent.
+    pub(crate) fn sent(&self) -> u64 {
+        self.state.lock().expect("no panic").sent
     }
 
     /// How many requests came, and how many of them went wrong.
@@ -263,11 +296,12 @@ fn answer(client: &TcpStream, state: &Mutex<State>, identity: Identity) -> Optio
     if range.is_empty() {
         return bodyless(416, &format!("Content-Range: bytes */{}\r\n", file.len()));
     }
-    send_part(client, &file, range, &known, mishap)
+    send_part(client, state, &file, range, &known, mishap)
 }
 
 fn send_part(
     client: &TcpStream,
+    state: &Mutex<State>,
     file: &[u8],
     mut range: Range<usize>,
     known: &str,
@@ -302,7 +336,27 @@ fn send_part(
             send(client, &body)?;
             None
         }
-        _ => send(client, &body),
+        _ => body.chunks(PIECE_BYTES).try_for_each(|piece| {
+            wait_for_pause(state, piece.len() as u64);
+            send(client, piece)
+        }),
+    }
+}
+
+/// How much is sent between two looks whether to stop.
+const PIECE_BYTES: usize = 4 << 10;
+
+/// Counts bytes that are to be sent, and waits before them where the server is to stop.
+fn wait_for_pause(state: &Mutex<State>, bytes: u64) {
+    loop {
+        let mut state = state.lock().expect("no panic");
+        if state.pause.is_none_or(|pause| state.sent + bytes <= pause) {
+            state.sent += bytes;
+            return;
+        }
+        state.is_paused = true;
+        drop(state);
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 

@@ -1,17 +1,25 @@
 //! Files that fill themselves, and the two processes behind them.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-use hs_units::Prng;
+use hs_format::Superblock;
+use hs_units::{Digest, Prng};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::filling_folder::FillingFolder;
 use crate::images::write_profile;
+use crate::misbehaving::{Manners, Misbehaving};
 use crate::scene::{Ran, Running, Scene, headstart, run, wait_until};
 
 const BLOCK: usize = 4096;
@@ -171,7 +179,234 @@ fn a_killed_server_gives_no_zeros_and_another_answers_those_who_wait() {
     let (status, _, said) = guard.end();
     assert!(status.success(), "{said}");
     assert_eq!(said.matches("by signal 9").count(), kills as usize, "{said}");
+    // One after the other is killed young: the first is replaced at once, and others after pauses.
+    assert!(said.contains("the next server starts in"), "{said}");
     scene.wait_until_clean();
+}
+
+/// The process that stands by, by the name that it has beside its arguments.
+fn standby(scene: &Scene, other_than: Option<i64>) -> i64 {
+    let mut found = None;
+    wait_until("a process stands by", || {
+        let is_it = |pid: &u32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.trim_end() == "hs-standby" && Some(i64::from(*pid)) != other_than
+        };
+        found = scene.processes().into_iter().find(is_it);
+        found.is_some()
+    });
+    found.map(i64::from).expect("found")
+}
+
+/// Both processes that know of the file die in one moment, again and again: a reader may get an error, and
+/// never a zero.
+#[test]
+fn a_killed_server_and_guard_give_no_zeros_and_another_guard_goes_on() {
+    let Some(folder) = FillingFolder::new() else { return };
+    let scene = Scene::new();
+    let disk = scene.image("disk.hsi", 3000, 99);
+    let file = file_in(&folder, &scene);
+    let first = guarded(&scene, &file, &[&SLOW[..], &["--mode", "444"]].concat());
+    let opened = File::open(&file).expect("opened");
+    let mut prng = Prng::new(99);
+    let (mut right, mut errors, mut last) = (0, 0, Value::Null);
+    for kills in 0..3 {
+        let mut now = Value::Null;
+        wait_until("another server fills", || {
+            now = server(&file).unwrap_or_default();
+            !now.is_null() && now["pid"] != last
+        });
+        let was = standby(&scene, None);
+        if kills == 1 {
+            // One that is killed alone is replaced by its guard.
+            kill(&Value::from(was), Signal::KILL);
+            standby(&scene, Some(was));
+        }
+        last = now["pid"].clone();
+        kill(&now["fill"]["guard"], Signal::KILL);
+        kill(&last, Signal::KILL);
+        for _ in 0..500 {
+            let offset = prng.below((disk.len() - BLOCK) as u64) as usize;
+            let mut found = vec![0; BLOCK];
+            match opened.read_exact_at(&mut found, offset as u64) {
+                Ok(()) => {
+                    assert!(found == disk[offset..][..BLOCK], "bytes from {offset} after {kills} kills");
+                    right += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.raw_os_error(), Some(libc::EIO));
+                    errors += 1;
+                }
+            }
+        }
+    }
+    // Who asks before another server is there waits for it.
+    assert!(right > 1400, "{right} right, {errors} errors");
+    run(["detach", &file, "--incomplete"]).ok();
+    assert_eq!(mode(&file), 0);
+    let (status, _, said) = first.end();
+    assert!(!status.success() && said.matches("have died").count() == 3, "{said}");
+    scene.wait_until_clean();
+    run(["hydrate", &file]).ok();
+    assert!(fs::read(&file).expect("read") == disk);
+    assert_eq!(mode(&file), 0o444);
+}
+
+fn mode(file: &str) -> u32 {
+    fs::metadata(file).expect("there").permissions().mode() & 0o777
+}
+
+/// What is not complete has no reader while nobody guards it, however a guard failed to begin.
+#[test]
+fn what_nobody_guards_has_no_right_to_be_read_until_somebody_does() {
+    let Some(folder) = FillingFolder::new() else { return };
+    let scene = Scene::new();
+    let disk = scene.image("disk.hsi", 1000, 101);
+    let (image, file) = (scene.arg("disk.hsi"), file_in(&folder, &scene));
+    leaving(&scene, &["attach", &image, &file, "--no-hydrate", "--mode", "440"]).ok();
+    assert_eq!(mode(&file), 0o440);
+    run(["detach", &file, "--incomplete"]).ok();
+    assert_eq!(mode(&file), 0);
+    // The guard can attach, and the server cannot fill.
+    run(["attach", &image, &file, "--bad-sectors", "1T+4K"]).fails(1, &["no sectors"]);
+    assert_eq!(mode(&file), 0);
+    let bytes = Arc::new(fs::read(&image).expect("the image"));
+    let store = Misbehaving::start(bytes, Manners::SilentAfter(6));
+    let hydrating = Running::start(["hydrate", &file, "--image", &store.url(), "--disk-cache=none"]);
+    wait_until("the store is silent", || store.seen() > 6);
+    hydrating.signal(Signal::INT);
+    assert!(!hydrating.end().0.success());
+    assert_eq!(mode(&file), 0);
+    // It gets back what it had.
+    leaving(&scene, &["attach", &image, &file, "--no-hydrate"]).ok();
+    assert_eq!(mode(&file), 0o440);
+    // Those who cannot end anything properly leave it as it is, and the next attach does not.
+    standby(&scene, None);
+    for process in scene.processes() {
+        kill(&Value::from(process), Signal::KILL);
+    }
+    scene.wait_until_clean();
+    run(["attach", &image, &file, "--bad-sectors", "1T+4K"]).fails(1, &["no sectors"]);
+    assert_eq!(mode(&file), 0);
+    run(["hydrate", &file]).ok();
+    assert_eq!(mode(&file), 0o440);
+    assert_eq!(attribute(&file, "mode"), None);
+    assert!(fs::read(&file).expect("read") == disk);
+    scene.wait_until_clean();
+}
+
+/// At whatever request a store falls silent: who is told to end does not wait for it.
+#[test]
+fn a_silent_store_keeps_no_filling_from_its_end() {
+    let Some(folder) = FillingFolder::new() else { return };
+    let scene = Scene::new();
+    scene.image("disk.hsi", 3000, 102);
+    let (image, file) = (scene.arg("disk.hsi"), file_in(&folder, &scene));
+    let bytes = Arc::new(fs::read(&image).expect("the image"));
+    for well in [0, 2, 4, 6, 8] {
+        for command in ["attach", "hydrate"] {
+            let store = Misbehaving::start(Arc::clone(&bytes), Manners::SilentAfter(well));
+            let (url, cache) = (store.url(), "--disk-cache=none");
+            let arguments = match command {
+                "attach" => vec!["attach", "--foreground", &url, &file, cache],
+                _ => vec!["hydrate", &file, "--image", &url, cache],
+            };
+            if command == "hydrate" {
+                leaving(&scene, &["attach", &image, &file, "--no-hydrate"]).ok();
+                run(["detach", &file, "--incomplete"]).ok();
+            }
+            let running = Running::start(arguments);
+            wait_until("the store is silent", || store.seen() > well);
+            let told = Instant::now();
+            running.signal(Signal::TERM);
+            let (_, _, said) = running.end();
+            scene.wait_until_clean();
+            let took = told.elapsed();
+            // 5 s, on a machine with time to spare; a read waits for 60 s.
+            assert!(took < Duration::from_secs(30), "{command} after {well} requests: {took:?}: {said}");
+            eprintln!("{command} after {well} requests: {took:?}");
+        }
+        let _ = fs::remove_file(&file).and_then(|()| fs::remove_file(sidecar(&file)));
+    }
+}
+
+/// What a service manager is sent: messages, each with the descriptor that came along.
+fn manager_hears(manager: &UnixDatagram) -> (String, Option<OwnedFd>) {
+    use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+    let (mut text, mut space) = ([0; 512], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut slices = [IoSliceMut::new(&mut text)];
+    let got = recvmsg(manager, &mut slices, &mut control, RecvFlags::empty()).expect("a message");
+    let descriptor = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    (String::from_utf8_lossy(&text[..got.bytes]).into_owned(), descriptor)
+}
+
+/// All of a unit dies at once, and a service manager that keeps descriptors starts it again.
+#[test]
+fn readers_wait_where_a_service_manager_keeps_the_group() {
+    let Some(folder) = FillingFolder::new() else { return };
+    let scene = Scene::new();
+    let disk = scene.image("disk.hsi", 1000, 100);
+    let (image, file) = (scene.arg("disk.hsi"), file_in(&folder, &scene));
+    let manager = UnixDatagram::bind(scene.path("notify")).expect("a socket");
+    let attach = [&["attach", "--foreground", &image, &file][..], &SLOW].concat();
+    let mut first = headstart(&attach);
+    first.env("NOTIFY_SOCKET", scene.path("notify"));
+    let mut first = first.stderr(Stdio::null()).spawn().expect("it starts");
+    let mut kept = Vec::new();
+    while kept.len() < 4 {
+        if let (text, Some(descriptor)) = manager_hears(&manager) {
+            let name = text.split_once("FDNAME=").expect("a name").1.to_owned();
+            assert!(text.starts_with("FDSTORE=1\n"), "{text}");
+            kept.push((name, descriptor));
+        }
+    }
+    let opened = File::open(&file).expect("opened");
+    standby(&scene, None);
+    for process in scene.processes() {
+        kill(&Value::from(process), Signal::KILL);
+    }
+    first.wait().expect("killed");
+    scene.wait_until_clean();
+    let (over, asked) = (AtomicU64::new(0), 20);
+    std::thread::scope(|scope| {
+        for number in 0..asked {
+            let (opened, disk, over) = (&opened, &disk, &over);
+            scope.spawn(move || {
+                let (mut found, at) = (vec![0; BLOCK], 50 * number as usize * BLOCK);
+                opened.read_exact_at(&mut found, at as u64).expect("the next guard has it filled");
+                assert!(found == disk[at..][..BLOCK], "block {number}");
+                over.fetch_add(1, Relaxed);
+            });
+        }
+        assert_eq!(over.load(Relaxed), 0, "nothing answers yet");
+        // What systemd does: the descriptors from 3 on, and their names.
+        let names: Vec<&str> = kept.iter().map(|(name, _)| name.as_str()).collect();
+        // Copies that a program gets which is started, with numbers beyond those that they will have there.
+        let copies: Vec<OwnedFd> = kept
+            .iter()
+            .map(|(_, descriptor)| rustix::io::fcntl_dupfd_cloexec(descriptor, 100).expect("a copy"))
+            .collect();
+        for copy in &copies {
+            rustix::io::fcntl_setfd(copy, rustix::io::FdFlags::empty()).expect("handed on");
+        }
+        let moves: Vec<String> =
+            copies.iter().zip(3..).map(|(copy, to)| format!("{to}<&{}", copy.as_raw_fd())).collect();
+        let script = format!("export LISTEN_PID=$$; exec \"$0\" \"$@\" {}", moves.join(" "));
+        let mut second = std::process::Command::new("bash");
+        second.args(["-c", &script, env!("CARGO_BIN_EXE_headstart")]).args(&attach);
+        second.env("LISTEN_FDS", "4").env("LISTEN_FDNAMES", names.join(":")).stdin(Stdio::null());
+        let second = second.stderr(Stdio::null()).spawn();
+        wait_until("every reader is answered", || over.load(Relaxed) == asked);
+        drop(second);
+    });
+    drop(kept);
+    run(["hydrate", &file]).ok();
+    scene.wait_until_clean();
+    assert!(fs::read(&file).expect("read") == disk);
 }
 
 #[test]
@@ -246,6 +481,50 @@ fn a_prefetched_file_needs_nobody_to_wait() {
     guard.signal(Signal::TERM);
     assert!(guard.end().0.success());
     scene.wait_until_clean();
+}
+
+/// The value of a file's attribute.
+fn attribute(file: &str, name: &str) -> Option<String> {
+    let mut value = [0; 256];
+    let length = rustix::fs::getxattr(file, format!("user.headstart.{name}"), &mut value).ok()?;
+    Some(String::from_utf8_lossy(&value[..length]).into_owned())
+}
+
+/// A superblock may claim any digest of the disk, also where every digest of what is stored is right.
+#[test]
+fn a_file_is_marked_with_the_digest_of_what_it_holds_and_no_other() {
+    let Some(folder) = FillingFolder::new() else { return };
+    let scene = Scene::new();
+    let disk = scene.image("disk.hsi", 300, 96);
+    let (image, file) = (scene.arg("disk.hsi"), file_in(&folder, &scene));
+    let shown = |image: &str, key: &str| run(["inspect", "--json", image]).ok().json()[key].clone();
+    let digest = shown(&image, "disk_digest");
+
+    let mut bytes = fs::read(&image).expect("the image");
+    let mut superblock = Superblock::decode(&bytes[..BLOCK]).expect("whole");
+    superblock.disk_digest = Digest([0x11; 32]);
+    let mirror = bytes.len() - BLOCK;
+    bytes[..BLOCK].copy_from_slice(&superblock.encode());
+    bytes[mirror..].copy_from_slice(&superblock.encode());
+    let forged = scene.arg("forged.hsi");
+    fs::write(&forged, bytes).expect("written");
+    leaving(&scene, &["attach", &forged, &file, "--no-hydrate"]).ok();
+    assert_eq!(attribute(&file, "incomplete"), Some("11".repeat(32)));
+    run(["hydrate", &file])
+        .fails(1, &[digest.as_str().expect("a digest"), "not the one that the image claims"]);
+    scene.wait_until_clean();
+    assert_eq!(attribute(&file, "complete"), None);
+    assert_eq!(attribute(&file, "contradicted"), digest.as_str().map(str::to_owned));
+    run(["attach", &forged, &file]).fails(1, &["not the one that the image claims"]);
+    fs::remove_file(&file).expect("removed");
+
+    // The image itself gives the same bytes, and their digest is theirs.
+    leaving(&scene, &["attach", &image, &file]).ok();
+    run(["hydrate", &file]).ok();
+    scene.wait_until_clean();
+    assert_eq!(attribute(&file, "complete"), digest.as_str().map(str::to_owned));
+    assert_eq!(attribute(&file, "image"), shown(&image, "image_digest").as_str().map(str::to_owned));
+    assert!(fs::read(&file).expect("read") == disk);
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn a_guest_guesses_less_where_its_reads_are_known() {
     assert!(read_ahead(&fast, &["--append", "rootflags=errors=continue"]).is_null());
     boot(&scene, &fast, &["--guest-read-ahead", "8", "--append", "rootflags=errors=continue"])
         .fails(1, &["--guest-read-ahead", "rootflags=errors=continue", "kernel"]);
-    boot(&scene, &fast, &["--guest-read-ahead", "8", "--kernel", "/bin/true"])
+    boot(&scene, &fast, &["--guest-read-ahead", "8", "--vmm", "uml", "--kernel", "/bin/true"])
         .fails(1, &["/bin/true", "takes no initramfs"]);
 
     let ran = boot(&scene, &fast, &["--memory", "64M", "--init", "/bin/no-such-program"]);

@@ -79,7 +79,7 @@ fn what_is_installed_can_be_removed() {
     }
     let read = |name: &str| fs::read_to_string(scene.path("dest").join(name)).expect("read");
     assert!(read("usr/lib/systemd/system/headstart@.service").contains("ExecStart=/usr/bin/headstart mount"));
-    assert!(read("usr/share/man/man1/headstart-mount.1").contains("Examples"));
+    assert!(read("usr/share/man/man1/headstart-mount.1").contains(".SH EXAMPLES"));
     assert!(read("usr/share/man/man8/mount.headstart.8").contains("noauto"));
     let helper = fs::read_link(scene.path("dest/sbin/mount.headstart")).expect("a link");
     assert_eq!(helper, Path::new("/usr/bin/headstart"));

@@ -11,10 +11,9 @@ use crate::faulty_server::{FaultyServer, Identity};
 use crate::scene::{Ran, START, Scene, machine_has, run};
 use crate::web::run_remote;
 
-/// So many schedules are tried of starts and, since a guest takes longer, of boots; or as many as this variable says: `100`, or a portion of them,
-/// `40..60`.
-const STARTS: u64 = 4;
-const BOOTS: u64 = 1;
+/// So many schedules are tried of starts and of boots; or as many as this variable says: `100`, or a portion of them, `40..60`.
+const STARTS: u64 = 20;
+const BOOTS: u64 = 20;
 const SEEDS_VARIABLE: &str = "NETWORK_FAULT_SEEDS";
 
 fn seeds(usual: u64) -> std::ops::Range<u64> {
@@ -28,7 +27,7 @@ fn seeds(usual: u64) -> std::ops::Range<u64> {
 }
 
 /// The bytes of a file that compresses to half.
-fn content(seed: u64, bytes: usize) -> Vec<u8> {
+pub(crate) fn content(seed: u64, bytes: usize) -> Vec<u8> {
     let mut content = vec![0; bytes];
     content.chunks_mut(64).enumerate().for_each(|(at, piece)| {
         let half = piece.len() / 2;
@@ -39,7 +38,7 @@ fn content(seed: u64, bytes: usize) -> Vec<u8> {
 
 /// The little guest's image with two files of the folder: `hot`, which a recorded boot reads, and `cold`. `then` is what it does when it is
 /// up; the image is as its server has it.
-fn published(scene: &Scene, cold: &[u8], init: &str) -> Vec<u8> {
+pub(crate) fn published(scene: &Scene, cold: &[u8], init: &str) -> Vec<u8> {
     fs::write(scene.path("root/hot"), content(1, 1_500_000)).expect("written");
     fs::write(scene.path("root/cold"), cold).expect("written");
     fs::write(scene.path("root/sbin/init"), init).expect("written");
@@ -51,18 +50,18 @@ fn published(scene: &Scene, cold: &[u8], init: &str) -> Vec<u8> {
     fs::read(scene.path("fast.hsi")).expect("the image")
 }
 
-fn guest_with(name: &str) -> Scene {
+pub(crate) fn guest_with(name: &str) -> Scene {
     let (scene, _) = little_guest();
     symlink("busybox", scene.path("root/bin").join(name)).expect("a link");
     scene
 }
 
 /// The image's name.
-fn name(scene: &Scene) -> String {
+pub(crate) fn name(scene: &Scene) -> String {
     run(["verify", &scene.arg("fast.hsi")]).ok().stdout.lines().last().expect("a name").to_owned()
 }
 
-const SUMS: [&str; 5] = ["--", "/bin/md5sum", "/hot", "/cold", "/bin/busybox"];
+pub(crate) const SUMS: [&str; 5] = ["--", "/bin/md5sum", "/hot", "/cold", "/bin/busybox"];
 
 /// `headstart run`, with its temporary files and cache in the scene.
 fn start(scene: &Scene, url: &str, cache: &str) -> Ran {
@@ -127,12 +126,20 @@ fn a_start_under_faults_reads_what_is_right_or_fails() {
     }
     let (seen, mishaps) = server.counts();
     eprintln!("{whole} starts were whole, {failed} failed; {mishaps} of {seen} requests went wrong");
-    assert!(mishaps > 0);
+    assert_came_through(whole, failed, mishaps);
     scene.wait_until_clean();
 }
 
+/// Enough must have gone wrong, and most starts must have come to their end all the same: three of four schedules have nothing
+/// that a client cannot outlast.
+fn assert_came_through(whole: u64, failed: u64, mishaps: u64) {
+    let all = whole + failed;
+    assert!(mishaps >= all, "{mishaps} mishaps in {all} starts");
+    assert!(whole * 2 >= all, "only {whole} of {all} starts were whole");
+}
+
 /// Tells the sums, or which file could not be read.
-const SUMMING: &str = "#!/bin/sh
+pub(crate) const SUMMING: &str = "#!/bin/sh
 for file in hot cold bin/busybox; do md5sum /$file || echo lost $file; done
 echo summed
 while :; do sleep 1000; done
@@ -146,7 +153,7 @@ fn boot_from(scene: &Scene, url: &str, flags: &[&str]) -> Ran {
 }
 
 /// What the console says of files, in whole lines: a guest may be ended in the middle of one.
-fn sums(said: &str) -> Vec<String> {
+pub(crate) fn sums(said: &str) -> Vec<String> {
     let said = said.replace('\r', "");
     let said = said.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let of_files = |line: &&str| line.contains("  /") || line.starts_with("lost ");
@@ -189,6 +196,7 @@ fn a_guest_boots_under_faults_and_what_it_reads_is_right() {
     }
     let (seen, mishaps) = server.counts();
     eprintln!("{whole} boots were whole, {failed} were not; {mishaps} of {seen} requests went wrong");
+    assert_came_through(whole, failed, mishaps);
     scene.wait_until_clean();
 }
 
@@ -285,7 +293,8 @@ fn a_guest_never_reads_bytes_of_two_images() {
     ] {
         let server = FaultyServer::start(first.clone(), identity);
         server.replace_when_asked(at..at + 64, second.clone());
-        let ran = boot_from(&scene, &format!("{}{name}", server.url()), &["--ready", "^has read$"]);
+        let flags = ["--ready", "^has read$", "--insecure"];
+        let ran = boot_from(&scene, &format!("{}{name}", server.url()), &flags);
         ran.fails(1, &["kernel gave up", "the file was replaced on the server"]);
         let said = kept_console(&scene, &ran);
         assert!(said.contains("Input/output error") && said.contains("lines: 0"), "{identity:?}: {said}");

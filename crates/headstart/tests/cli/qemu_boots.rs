@@ -169,7 +169,9 @@ fn what_qemu_cannot_boot_is_refused_at_once() {
     boot(&scene, &image, &["--vmm", "qemu", "--accel", "tcg", "--kernel", &up, "--memory", "1000T"])
         .fails(1, &["memory", "--memory"]);
     for flag in [&["--accel", "tcg"][..], &["--bus", "nvme"], &["--initrd", &up]] {
-        boot(&scene, &image, flag).fails(1, &[flag[0], "--vmm qemu"]);
+        boot(&scene, &image, &[&["--vmm", "uml"], flag].concat()).fails(1, &[flag[0], "--vmm qemu"]);
+        // Left to us, it chooses QEMU, which finds no kernel.
+        boot(&scene, &image, flag).fails(1, &[if flag[0] == "--initrd" { "--kernel" } else { "/vmlinuz" }]);
     }
     fs::write(scene.path("squash"), b"hsqs".repeat(40_000)).expect("written");
     boot(&scene, &scene.arg("squash"), &QEMU).fails(1, &["squash", "ext4", "--kernel"]);
@@ -195,4 +197,76 @@ fn however_a_boot_by_qemu_ends_nothing_of_it_is_left() {
         assert_nothing_is_left_after(&scene, command, signal, 2);
     }
     assert_eq!(scene.names(), ["guest.hsi", "root", "tmp", "up"]);
+}
+
+/// A folder for PATH with a `linux.uml` that is a program, and no User-mode Linux.
+fn no_user_mode_linux(scene: &Scene) -> std::ffi::OsString {
+    scene.folder("bin");
+    fs::copy("/bin/true", scene.path("bin/linux.uml")).expect("copied");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = [scene.path("bin")].into_iter().chain(std::env::split_paths(&path));
+    std::env::join_paths(folders).expect("a path")
+}
+
+#[test]
+fn where_user_mode_linux_runs_nothing_qemu_boots() {
+    if !machine_has(&[GUEST, &["/usr/bin/linux.uml"]].concat()) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    let path = no_user_mode_linux(&scene);
+    let boot = |disk: &str, path: &std::ffi::OsStr| {
+        let words = ["boot", disk, "--memory", "160M", "--ready", "^up$", "--ready-timeout", "100"];
+        let mut command = headstart(words);
+        let ran = command.env("PATH", path).env("TMPDIR", scene.path("tmp")).output();
+        Ran::from(ran.expect("the program starts"))
+    };
+    // Its kernel is the disk's own. There is none in this one.
+    let ran = boot(&image, &path);
+    ran.fails(1, &["no kernel", "--kernel", "User-mode Linux", "bin/linux.uml", "ended before it was ready"]);
+    little_kernel(&scene.path("root/vmlinuz"), "up\n", Then::Hang);
+    let own = scene.arg("own.hsi");
+    run(["build", &scene.arg("root"), "-o", &own, "--free", "64M", "--codec", "zstd:1"]).ok();
+    let ran = boot(&own, &path).ok();
+    assert!(ran.stderr.contains("QEMU runs the guest, since User-mode Linux cannot"), "{ran:?}");
+    // With neither, both are named.
+    let ran = boot(&own, scene.path("tmp").as_os_str());
+    ran.fails(1, &["linux.uml was not found", "user-mode-linux", "qemu-system-x86_64 was not found"]);
+    assert_nothing_is_in_tmp(&scene);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn doctor_tries_guests_and_says_which_boot_uses() {
+    if !machine_has(&[GUEST, &["/usr/bin/linux.uml"]].concat()) {
+        return;
+    }
+    let scene = Scene::new();
+    let path = no_user_mode_linux(&scene);
+    let doctor = |path: Option<&std::ffi::OsStr>| {
+        let mut command = headstart(["doctor", "--json"]);
+        if let Some(path) = path {
+            command.env("PATH", path);
+        }
+        let report = Ran::from(command.output().expect("the program starts")).json();
+        move |name: &str| {
+            let mut checks = report["checks"].as_array().expect("checks").iter();
+            let check = checks.find(|check| check["name"] == name);
+            let check = check.unwrap_or_else(|| panic!("no {name} in {report}"));
+            [&check["state"], &check["found"]].map(|value| value.as_str().expect("text").to_owned())
+        }
+    };
+    let found = doctor(None);
+    for name in ["linux.uml", "qemu-system-x86_64", "guests of boot"] {
+        assert_eq!(found(name)[0], "ok", "{:?}", found(name));
+    }
+    assert!(found("linux.uml")[1].contains("a guest ran"), "{:?}", found("linux.uml"));
+    assert!(found("guests of boot")[1].starts_with("User-mode Linux"), "{:?}", found("guests of boot"));
+    // A file of that name is no guest.
+    let found = doctor(Some(&path));
+    assert_eq!(found("linux.uml")[0], "missing");
+    let [state, said] = found("guests of boot");
+    assert!(state == "degraded" && said.starts_with("QEMU") && said.contains("ended before"), "{said}");
+    assert_eq!(doctor(Some(scene.path("bin").as_os_str()))("guests of boot")[0], "missing");
+    scene.wait_until_clean();
 }

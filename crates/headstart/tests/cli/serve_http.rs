@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Signal;
 
 use crate::nbd_tls::certificates;
@@ -189,15 +190,23 @@ fn idle_connections_take_little_memory() {
         }
         assert!(heard.starts_with(b"HTTP/1.1 206"), "{}", String::from_utf8_lossy(&heard));
     };
-    let connect = || TcpStream::connect(host).expect("connected");
-    let mut first = connect();
+    // An address may have 256 of them.
+    let connect = |number: u64| {
+        let [port, from] = [host.rsplit(':').next().expect("a port").parse().expect("a port"), 0];
+        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        let client = [127, 0, 0, 2 + (number % 8) as u8];
+        rustix::net::bind(&socket, &SocketAddr::from((client, from))).expect("bound");
+        rustix::net::connect(&socket, &SocketAddr::from(([127, 0, 0, 1], port))).expect("connected");
+        TcpStream::from(socket)
+    };
+    let mut first = connect(0);
     ask(&mut first);
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("a process");
     let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("listed");
     let [soft, hard] = [0, 1].map(|place| files.split_whitespace().nth(place));
     assert_eq!(soft, hard, "as many connections as there may be");
     let before = memory_bytes(server.id());
-    let mut connections: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect()).collect();
+    let mut connections: Vec<TcpStream> = (0..CONNECTIONS).map(connect).collect();
     connections.iter_mut().for_each(ask);
     let more = memory_bytes(server.id()).saturating_sub(before);
     assert!(more <= CONNECTIONS * MOST_BYTES_EACH, "{more} bytes more");

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::fs::Advice;
+use rustix::mount::UnmountFlags;
 use rustix::process::Signal;
 
 use crate::scene::{Running, Scene, headstart, machine_has, run, wait_until};
@@ -19,28 +20,56 @@ const WINDOW_BYTES: u64 = 128 << 10;
 /// A memory control group, of either version; it goes when it is empty.
 struct Group {
     folder: PathBuf,
+    /// Where the machine has mounted no such groups: a mount of the test's own, which goes as well.
+    mounted: Option<tempfile::TempDir>,
 }
 
 impl Group {
-    /// `None`, said aloud, where this machine does not let us make one.
+    /// A group below the first place of [`places`] where one can be made. `None`, and the test is skipped, where there is none.
     fn new(limit_bytes: u64) -> Option<Self> {
-        let name = format!("headstart-test-{}", std::process::id());
-        for (top, limit) in
-            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
-        {
-            let folder = Path::new(top).join(&name);
-            if fs::create_dir(&folder).is_err() {
-                continue;
-            }
-            let group = Self { folder };
-            // A folder of another file system, where groups of the first version are mounted, has nothing in it.
-            let file = group.folder.join(limit);
-            if file.exists() && fs::write(file, limit_bytes.to_string()).is_ok() {
-                return Some(group);
+        let mountinfo = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        let mut lacks = Vec::new();
+        for (top, limit) in places(&mountinfo) {
+            match Self::below(&top, limit, limit_bytes) {
+                Ok(group) => return Some(group),
+                Err(lack) => lacks.push(lack),
             }
         }
-        let _ = writeln!(std::io::stderr(), "SKIPPED: no control group that limits memory can be made here");
+        let own = tempfile::tempdir().expect("a folder");
+        let mounted =
+            Command::new("mount").args(["-t", "cgroup", "-o", "memory", "none"]).arg(own.path()).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            match Self::below(own.path(), VERSION_1, limit_bytes) {
+                Ok(mut group) => {
+                    group.mounted = Some(own);
+                    return Some(group);
+                }
+                Err(lack) => lacks.push(lack),
+            }
+            let _ = rustix::mount::unmount(own.path(), UnmountFlags::DETACH);
+        }
+        hs_testing::skip(format!("no control group that limits memory can be made: {lacks:?}"));
         None
+    }
+
+    fn below(top: &Path, limit: &str, limit_bytes: u64) -> Result<Self, String> {
+        let folder = top.join(format!("headstart-test-{}", std::process::id()));
+        let lack = |error: std::io::Error| format!("{}: {error}", folder.display());
+        fs::create_dir(&folder).map_err(lack)?;
+        let file = folder.join(limit);
+        if !file.exists() {
+            // Groups of version 2 have what the group above hands down.
+            let _ = fs::write(top.join("cgroup.subtree_control"), "+memory");
+        }
+        let limited =
+            if file.exists() { fs::write(&file, limit_bytes.to_string()) } else { Err(NO_MEMORY.into()) };
+        match limited {
+            Ok(()) => Ok(Self { folder, mounted: None }),
+            Err(error) => {
+                let _ = fs::remove_dir(&folder);
+                Err(lack(error))
+            }
+        }
     }
 
     /// The command, to be started in the group.
@@ -62,6 +91,37 @@ impl Group {
     }
 }
 
+/// The files that hold a group's limit.
+const VERSION_1: &str = "memory.limit_in_bytes";
+const VERSION_2: &str = "memory.max";
+const NO_MEMORY: std::io::ErrorKind = std::io::ErrorKind::Unsupported;
+
+/// Where this machine has mounted groups that may limit memory, and the file for that: version 1 before version 2, since a machine
+/// that has both limits memory by version 1.
+fn places(mountinfo: &str) -> Vec<(PathBuf, &'static str)> {
+    let of = |version: &'static str, limit: &'static str| {
+        mountinfo.lines().filter_map(move |line| {
+            let (mount, about) = line.split_once(" - ")?;
+            let mut about = about.split(' ');
+            let (kind, options) = (about.next()?, about.nth(1)?);
+            let limits = kind == "cgroup2" || options.split(',').any(|option| option == "memory");
+            let place = mount.split(' ').nth(4)?;
+            (kind == version && limits).then(|| (PathBuf::from(place), limit))
+        })
+    };
+    of("cgroup", VERSION_1).chain(of("cgroup2", VERSION_2)).collect()
+}
+
+#[test]
+fn groups_of_both_versions_are_found() {
+    let mountinfo = "\
+        31 24 0:28 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n\
+        35 24 0:32 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+        36 24 0:33 / /groups/memory rw,relatime shared:17 - cgroup cgroup rw,memory\n";
+    let found = places(mountinfo);
+    assert_eq!(found, [("/groups/memory".into(), VERSION_1), ("/sys/fs/cgroup/unified".into(), VERSION_2)]);
+}
+
 fn feed(eater: &mut Child, bytes: u64) {
     let input = eater.stdin.as_mut().expect("piped");
     (0..bytes / MIB).for_each(|_| input.write_all(&[b'x'; MIB as usize]).expect("it reads"));
@@ -70,6 +130,9 @@ fn feed(eater: &mut Child, bytes: u64) {
 impl Drop for Group {
     fn drop(&mut self) {
         wait_until("the group is empty", || fs::remove_dir(&self.folder).is_ok());
+        if let Some(own) = &self.mounted {
+            let _ = rustix::mount::unmount(own.path(), UnmountFlags::DETACH);
+        }
     }
 }
 

@@ -7,19 +7,27 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 
+use crate::faulty_server::{FaultyServer, Identity};
 use crate::mounts::umount;
-use crate::scene::{Running, START, Scene, machine_has, mount, run, wait_until};
+use crate::scene::{PATIENCE, Running, START, Scene, machine_has, mount, run, wait_until};
 use crate::service::{server_of, status_of};
+use crate::web::remote;
 
 /// Kills the server that says this of itself, and waits until it can take no more clients.
 pub(crate) fn kill(status: &Value) {
     let number = status["pid"].as_u64().expect("a process");
     assert_ne!(status["supervisor"], number, "the supervisor is somebody else");
-    kill_process(Pid::from_raw(number as i32).expect("a process"), Signal::KILL).expect("killed");
-    wait_until("it is dead", || fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default().is_empty());
+    let process = Pid::from_raw(number as i32).expect("a process");
+    let handle = pidfd_open(process, PidfdFlags::empty()).expect("a handle");
+    kill_process(process, Signal::KILL).expect("killed");
+    // It is readable when the last thread has ended and left its sockets: until then one could still take a client.
+    let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+    let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&patience)).expect("polled");
+    assert_eq!(ended, 1, "it does not die");
 }
 
 /// The status of the server of `of`, an image or a directory, that so many died before.
@@ -146,13 +154,18 @@ fn a_server_that_is_killed_while_it_starts_is_started_again() {
     let scene = Scene::new();
     let image = scene.root("root.hsi");
     let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
-    for killed_at_requests in [0, 1, 3] {
-        let words = ["mount", "-f", &image, &dir, "--fs", &tree, "--medium", "flat-100ms-25mbs", "-v"];
-        let mut serving = Running::start(words);
+    let web = FaultyServer::start(fs::read(&image).expect("the image"), Identity::Tag);
+    let name = run(["verify", &image]).ok().stdout.lines().last().expect("a name").to_owned();
+    let url = format!("{}#{name}", web.url());
+    // Before it knows anything, when it has the superblock, and while it mounts.
+    for bytes in [0, 5_000, 70_000] {
+        web.pause_after(bytes);
+        let words = ["mount", "-f", &url, &dir, "--fs", &tree, "--disk-cache=none", "-v"];
+        let mut serving = Running::start_command(remote(&scene, words));
+        wait_until("it is in its start", || web.is_paused());
         let server = first_child(serving.id());
-        // The medium's latency makes a start last long enough for this to be a moment of it.
-        std::thread::sleep(std::time::Duration::from_millis(20 + 100 * killed_at_requests));
-        let _ = kill_process(Pid::from_raw(server as i32).expect("a process"), Signal::KILL);
+        kill_process(Pid::from_raw(server as i32).expect("a process"), Signal::KILL).expect("killed");
+        web.go_on();
         // That of the one that was killed is not asked.
         wait_until("it serves", || status_of(&dir).first().is_some_and(|status| status["pid"] != server));
         assert_eq!(fs::read_to_string(scene.path("tree/etc/motd")).expect("read"), "hello from the image\n");
@@ -164,7 +177,7 @@ fn a_server_that_is_killed_while_it_starts_is_started_again() {
 }
 
 /// The server that a supervisor has started.
-fn first_child(supervisor: u32) -> u32 {
+pub(crate) fn first_child(supervisor: u32) -> u32 {
     let mut found = None;
     wait_until("there is a server", || {
         let path = format!("/proc/{supervisor}/task/{supervisor}/children");
@@ -268,21 +281,13 @@ fn without_an_image_the_supervisor_gives_up_and_clears_away() {
     scene.wait_until_clean();
 }
 
-/// What is asked for over HTTP. Whom a server accepted just before it was killed, and who was hung up on with or without a
-/// word of it, asks again, as any client does.
+/// What is asked for over HTTP.
 fn get(address: &str, path: &str) -> String {
-    let asked = || {
-        let mut stream = TcpStream::connect(address)?;
-        write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        std::io::Result::Ok(answer)
-    };
-    match asked() {
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => asked().expect("answered"),
-        Ok(answer) if answer.is_empty() => asked().expect("answered"),
-        answer => answer.expect("answered"),
-    }
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").expect("asked");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    answer
 }
 
 #[test]

@@ -45,11 +45,17 @@ systemctl stop srv-disk.mount && say fstab unmounted: $(grep -c headstart /proc/
 systemctl start headstart-serve@clients && say serving
 say $(headstart status --json | sed -n 's/.*"\(nbd:[^"]*\)".*/\1/p')
 busybox wget -q -O /run/got http://127.0.0.1:8080/first.hsi && cmp /run/got /images/inner.hsi && say fetched
-wait_for grep -q first.hsi /var/log/headstart/access
-say logged: $(grep -c first.hsi /var/log/headstart/access)
+wait_for grep -q first.hsi /var/log/headstart/clients/access
+say logged: $(grep -c first.hsi /var/log/headstart/clients/access)
 kill -9 $(server /images/inner.hsi)
 wait_for is "headstart status --json | grep -c nbd:" 1
 say filters: $(grep Seccomp: /proc/$(main headstart-serve@clients)/status)
+clients=$(server /images/inner.hsi | head -n 1)
+user=$(stat -c %u /proc/$clients)
+# The range of users that systemd makes up: systemd.exec(5).
+[ "$user" -ge 61184 ] && [ "$user" -le 65519 ] && say a user of its own
+say privileges: $(grep NoNewPrivs: /proc/$clients/status)
+say limits: $(systemctl show -P TasksMax headstart-serve@clients) $(systemctl show -P TasksMax headstart@inner)
 systemctl stop headstart-serve@clients && say stopped: $(systemctl is-active headstart-serve@clients)
 
 systemctl start headstart@broken || say broken: $(systemctl show -P Result headstart@broken)
@@ -107,7 +113,7 @@ fn image_with_services(scene: &Scene, modules: [PathBuf; 2]) -> String {
     write(&root.join("etc/headstart/broken.conf"), &inner.replace("inner.hsi", "numbers"));
     write(
         &root.join("etc/headstart/clients.conf"),
-        "IMAGES=first=/images/inner.hsi\nOPTIONS=--nbd 127.0.0.1:10809 --http 127.0.0.1:8080 --access-log /var/log/headstart/access\n",
+        "IMAGES=first=/images/inner.hsi\nOPTIONS=--nbd 127.0.0.1:10809 --http 127.0.0.1:8080 --access-log /var/log/headstart/clients/access\n",
     );
     write(
         &root.join("etc/fstab"),
@@ -166,6 +172,9 @@ fn services_of_a_real_systemd_mount_serve_and_are_started_again() {
             "fetched",
             "logged: 1",
             "filters: Seccomp: 2",
+            "a user of its own",
+            "privileges: NoNewPrivs: 1",
+            "limits: 1024 512",
             "stopped: inactive",
             "broken: exit-code",
         ],

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-const COMMANDS: [&[&str]; 34] = [
+const COMMANDS: [&[&str]; 35] = [
     &["build"],
     &["import"],
     &["export"],
@@ -30,6 +30,7 @@ const COMMANDS: [&[&str]; 34] = [
     &["boot"],
     &["inspect"],
     &["verify"],
+    &["completions"],
     &["lab"],
     &["lab", "disk"],
     &["lab", "media"],
@@ -79,6 +80,16 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["build", "x", "-o", "y", "--codec", "lzma"]).fails(2, &["lzma", "zstd:LEVEL", "store"]);
     run(["build", "x", "-o", "y", "--codec", "zstd:99"]).fails(2, &["99", "1 to 22"]);
     run(["build", "x", "-o", "y", "--window", "many"]).fails(2, &["many"]);
+    for window in ["3K", "5000", "2K", "8M"] {
+        run(["build", "x", "-o", "y", "--window", window]).fails(2, &[window, "power of two"]);
+        run(["import", "x", "-o", "y", "--window", window]).fails(2, &[window, "power of two"]);
+    }
+    run(["serve", "x"]).fails(2, &["--nbd", "--http"]);
+    for command in [&["run", "x"][..], &["profile", "x", "-o", "y"]] {
+        let words = command.iter().chain(&["python3", "-c", "import this"]);
+        run(words).fails(2, &["put `--` before the command", "-- python3 -c import this"]);
+    }
+    run(["run", "x", "--no-such-flag"]).fails(2, &["unexpected argument '--no-such-flag'"]);
     run(["build", "x", "-o", "y", "--codec", "lz4:13"]).fails(2, &["13", "lz4", "0 to 12"]);
     run(["export", "x", "-o", "y"]).fails(2, &["--format"]);
     run(["export", "x", "-o", "y", "--format", "vdi"]).fails(2, &["vdi", "raw", "cloop", "qcow2"]);
@@ -181,20 +192,18 @@ fn files_that_are_something_else_are_refused() {
     scene.raw("noise", 30, 1);
     fs::write(scene.path("empty"), "").expect("written");
     let folder = scene.folder("folder");
-    for name in ["noise", "empty"] {
-        run(["verify", &scene.arg(name)]).fails(1, &[name, "expected"]);
-        run(["inspect", &scene.arg(name)]).fails(1, &[name, "expected"]);
-        run(["mount", "-f", &scene.arg(name), &folder]).fails(1, &[name, "expected"]);
+    for (name, why) in [("noise", "expected"), ("empty", "an empty file")] {
+        run(["verify", &scene.arg(name)]).fails(1, &[name, why]);
+        run(["inspect", &scene.arg(name)]).fails(1, &[name, why]);
+        run(["mount", "-f", &scene.arg(name), &folder]).fails(1, &[name, why]);
         run(["optimize", &scene.arg("noise"), "-p", &scene.arg(name), "-o", &scene.arg("out")])
             .fails(1, &[name]);
     }
     run(["verify", &folder]).fails(1, &["folder", "a directory"]);
     run(["build", &scene.arg("empty"), "-o", &scene.arg("out")]).fails(1, &["empty"]);
-    run(["build", &scene.arg("noise"), "-o", "/dev/null"]).fails(1, &["/dev/null", "device"]);
-    run(["build", &scene.arg("noise"), "-o", &scene.arg("gone/out")]).fails(1, &["gone/out"]);
+    run(["build", "--force", &scene.arg("noise"), "-o", "/dev/null"]).fails(1, &["/dev/null", "device"]);
+    run(["build", "--force", &scene.arg("noise"), "-o", &scene.arg("gone/out")]).fails(1, &["gone/out"]);
     run(["build", &folder, "-o", &scene.arg("out"), "--free", "17T"]).fails(1, &["17.0 TiB", "16.0 TiB"]);
-    run(["build", &scene.arg("noise"), "-o", &scene.arg("out"), "--window", "5000"])
-        .fails(1, &["5000", "power of two"]);
     assert_eq!(scene.names(), ["empty", "folder", "noise"]);
 }
 

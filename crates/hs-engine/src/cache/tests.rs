@@ -1,10 +1,13 @@
-//! The same tests for every policy, and naive models of two of them.
+//! The same tests for every policy, and naive models of three of them.
+
+mod naive;
 
 use std::collections::{BTreeMap, VecDeque};
 
 use hs_units::Prng;
 use proptest::prelude::*;
 
+use self::naive::{NaiveS3Fifo, NaiveSieve};
 use super::*;
 
 fn every_policy(check: impl Fn(PolicyKind)) {
@@ -113,21 +116,23 @@ proptest! {
         });
     }
 
-    /// LRU and SIEVE evict exactly as a naive model of them does. The models know no share for prefetched entries,
-    /// so theirs is the part that demanded ones have.
+    /// LRU, SIEVE and S3-FIFO evict exactly as a naive model of them does. The models know no share for prefetched
+    /// entries, so theirs is the part that demanded ones have.
     #[test]
     fn simple_policies_are_their_naive_models(keys in proptest::collection::vec(0_u64..30, 1..300), room in 1_usize..20) {
         let budget = room as u64 * 5;
         let mut lru = VecDeque::new();
-        let mut sieve = NaiveSieve { room: room * 4, ..NaiveSieve::default() };
-        let mut caches = [PolicyKind::Lru, PolicyKind::Sieve].map(|kind| Checked::new(kind, budget));
+        let mut sieve = NaiveSieve::new(room * 4);
+        let mut s3_fifo = NaiveS3Fifo::new(room * 4);
+        let kinds = [PolicyKind::Lru, PolicyKind::Sieve, PolicyKind::S3Fifo];
+        let mut caches = kinds.map(|kind| Checked::new(kind, budget));
         for key in keys {
             let lru_hit = lru.iter().position(|here| *here == key).map(|at| lru.remove(at)).is_some();
             lru.push_back(key);
             if lru.len() > room * 4 {
                 lru.pop_front();
             }
-            let hits = [lru_hit, sieve.ask(key)];
+            let hits = [lru_hit, sieve.ask(key), s3_fifo.ask(key)];
             for (checked, hit) in caches.iter_mut().zip(hits) {
                 prop_assert_eq!(checked.cache.get(&key).is_some(), hit);
                 if !hit {
@@ -135,38 +140,6 @@ proptest! {
                 }
             }
         }
-    }
-}
-
-/// Algorithm 1 of the SIEVE paper, on a plain vector from the oldest to the newest.
-#[derive(Default)]
-struct NaiveSieve {
-    room: usize,
-    entries: Vec<(u64, bool)>,
-    hand: usize,
-}
-
-impl NaiveSieve {
-    fn ask(&mut self, key: u64) -> bool {
-        if let Some(entry) = self.entries.iter_mut().find(|(here, _)| *here == key) {
-            entry.1 = true;
-            return true;
-        }
-        if self.entries.len() == self.room {
-            // As many as the real one passes over; with fewer entries this changes nothing.
-            for _ in 0..policy::EXAMINED_AT_MOST {
-                if !self.entries[self.hand].1 {
-                    break;
-                }
-                self.entries[self.hand].1 = false;
-                self.hand = (self.hand + 1) % self.room;
-            }
-            self.entries.remove(self.hand);
-            // Past the newest it begins again, and not with the one that comes now.
-            self.hand %= self.entries.len().max(1);
-        }
-        self.entries.push((key, false));
-        false
     }
 }
 
@@ -260,6 +233,22 @@ fn a_scan_leaves_what_is_needed_except_with_lru() {
             PolicyKind::S3Fifo | PolicyKind::WTinyLfu => assert!(left > 450, "{kind:?}: {left}"),
         }
     });
+}
+
+/// Who drops out of the window competes with who has been there longest, and the one that was asked for more often stays.
+#[test]
+fn only_what_is_asked_for_more_often_gets_past_the_window() {
+    let (wanted, rare) = (1_000, 2_000..2_010);
+    let mut cache = Cache::new(PolicyKind::WTinyLfu, 125);
+    (0..100).for_each(|key| assert!(!ask(&mut cache, key)));
+    for other in rare.clone() {
+        ask(&mut cache, wanted);
+        ask(&mut cache, other);
+    }
+    assert!(cache.contains(&wanted), "it was asked for ten times");
+    let let_in = rare.filter(|key| cache.contains(key)).count();
+    assert!(let_in <= 2, "{let_in} that were asked for once are there, besides that in the window");
+    assert!((0..100).filter(|key| cache.contains(key)).count() >= 96);
 }
 
 /// A loop a little larger than the cache: LRU never hits.

@@ -78,6 +78,25 @@ fn the_budget_holds_requests_back_until_chunks_are_released() {
 }
 
 #[test]
+fn memory_that_has_room_for_more_does_not_raise_the_configured_budget() {
+    let limits = PrefetchConfig { budget_bytes: 256 * 1024, ..config() };
+    let mut prefetch = Prefetch::new(limits, vec![CHUNK; 4]);
+    prefetch.handle_budget(u64::MAX);
+    assert!(matches!(prefetch.poll(Nanos::ZERO), Next::Request(_, run) if run == (0..1)));
+}
+
+#[test]
+fn a_rate_is_no_allowance_that_idle_time_adds_to() {
+    let (second, rate) = (Nanos::from_millis(1_000), PrefetchRate::BytesPerS(1_000_000));
+    let mut deadlines = Deadlines::default();
+    for began in [Nanos::ZERO, Nanos::from_millis(10_000)] {
+        assert!(deadlines.may_begin(rate, 0, Nanos::ZERO) <= began);
+        deadlines.handle_request(began, rate, 1_000_000);
+        assert_eq!(deadlines.may_begin(rate, 1, Nanos::ZERO), began + second);
+    }
+}
+
+#[test]
 fn a_doubted_profile_fills_only_the_pauses() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
     for _ in 0..=TRUSTED_MISSES {

@@ -5,6 +5,7 @@ use hs_units::{ByteRange, Nanos};
 use super::*;
 
 mod elevators;
+mod limits;
 mod simulation;
 
 fn request(tag: u64, class: Class, offset: u64, len: u64) -> Request {

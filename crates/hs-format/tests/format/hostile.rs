@@ -73,6 +73,8 @@ fn roots() {
     refuses!(decode_root(&patch(good, 8, &0_u32.to_le_bytes())), ReservedNotZero);
     refuses!(decode_root(&patch(good, 12, &[1])), ReservedNotZero);
     refuses!(decode_root(&patch(good, 96 + 47, &[1])), ReservedNotZero);
+    let named = decode_root(&patch(good, 48 + 12, &[1])).expect_err("a reserved byte of the second entry");
+    assert!(matches!(named, FormatError::ReservedNotZero { offset: 60, found: 1, .. }), "{named}");
     // A leaf dropped: the next one does not follow, or the leaves end early.
     refuses!(decode_root(&patch(good, 0, &[0; 48])), Inconsistent, "leaf offset");
     refuses!(decode_root(&patch(good, 144, &[0; 48])), Inconsistent, "end of the leaves");
@@ -102,6 +104,7 @@ fn leaves() {
     refuses!(decode_leaf(&patch(good, 12, &[5]), 0), UnknownCodec);
     refuses!(decode_leaf(&patch(good, 14, &[1]), 0), ReservedNotZero);
     refuses!(decode_leaf(&patch(good, 96, &[1]), 0), ReservedNotZero);
+    assert!(!decode_leaf(good, 0).expect("a leaf").is_empty());
     refuses!(decode_leaf(&patch(good, 96 + 47, &[1]), 0), ReservedNotZero);
     // The chunk of window 1 starts inside that of window 0.
     refuses!(decode_leaf(&patch(good, 48, &1_u64.to_le_bytes()), 0), Overlap);
@@ -181,6 +184,7 @@ fn hot_chunks() {
     refuses!(chunk(48, &[7]), UnknownCodec);
     refuses!(chunk(48, &[1]), Inconsistent, "stored bytes of codec store");
     refuses!(chunk(50, &[1]), ReservedNotZero);
+    assert!(matches!(chunk(96 + 18, &[1]), Err(FormatError::ReservedNotZero { offset: 114, .. })));
     // By when it is needed is any number.
     assert_eq!(chunk(60, &[1]).expect("an index").chunks[0].needed_ms, 1);
     refuses!(chunk(52, &[1]), Inconsistent, "first extent");

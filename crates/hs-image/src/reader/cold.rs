@@ -1,6 +1,7 @@
 //! Fetching cold windows: one that was missed, its neighbours, and windows read ahead.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +23,21 @@ struct Unasked {
     depth: u64,
     /// So many bytes of the image.
     bytes: u64,
+}
+
+/// Windows that a request was to bring. When its thread panics, those who wait for them are told.
+struct Unfinished<'a> {
+    shared: &'a Shared,
+    next: Cell<u64>,
+    end: u64,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.next.get()..self.end).for_each(|window| self.shared.panicked(Key::Cold(window)));
+        }
+    }
 }
 
 impl Shared {
@@ -188,6 +204,7 @@ impl Shared {
     fn stream_run(&self, first: u64, run: &[ChunkRef], turn: Option<&Turn<'_>>, tools: &mut Decompressor) {
         let mut came = 0;
         let mut asked = Instant::now();
+        let unfinished = Unfinished { shared: self, next: Cell::new(first), end: first + run.len() as u64 };
         let outcome = self.image.stream_cold(run, &mut |number, stored| {
             if number == 0 {
                 self.policy.fetched(asked, Instant::now(), stored.len() as u64);
@@ -201,6 +218,7 @@ impl Shared {
             if let Some(stored) = self.keep(window, chunk, stored) {
                 self.publish_stored(window, chunk, &stored, tools);
             }
+            unfinished.next.set(window + 1);
             ControlFlow::Continue(())
         });
         let Err(error) = outcome else { return };
@@ -223,6 +241,7 @@ impl Shared {
                 }
                 Err(error) => self.lost(window, asked, &error),
             }
+            unfinished.next.set(window + 1);
         }
     }
 

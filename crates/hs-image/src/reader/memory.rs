@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hs_engine::cache::{CacheUsage, Origin, PolicyKind};
 use hs_engine::queue::Class;
 use hs_format::{ChunkRef, WindowRef};
-use hs_units::{BLOCK_BYTES, ByteRange};
+use hs_units::{BLOCK_BYTES, ByteRange, Nanos};
 
 use super::blocks_served::BlocksServed;
 use super::kept::{Kept, Leaving};
@@ -446,6 +446,16 @@ impl Memory {
     /// Held bytes that nobody asked for.
     pub(super) fn unserved_bytes(&self) -> u64 {
         self.held.values().map(|held| held.served.unserved_bytes()).sum()
+    }
+
+    /// How many reads wait, and since when the one does that has waited longest.
+    pub(super) fn waiting(&self) -> (usize, Option<Nanos>) {
+        (self.pending.len(), self.pending.values().map(|pending| pending.at).min())
+    }
+
+    /// Takes out the reads that have waited since this moment or longer. What they wait for may still come.
+    pub(super) fn give_up(&mut self, since: Nanos) -> Vec<Pending> {
+        self.pending.extract_if(|_, pending| pending.at <= since).map(|(_, pending)| pending).collect()
     }
 
     /// All reads that wait, when nothing will come any more.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hs_format::Decompressor;
 use hs_store::{Fault, FaultKind, FileStore, Rule};
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Prng};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos, Prng};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
@@ -15,7 +15,9 @@ use crate::{
 
 mod keeping;
 mod marking;
+mod patience;
 mod sharing;
+mod waiting;
 
 // One file of samples serves these tests and those of the folder `tests`.
 #[path = "../../tests/image/sample.rs"]

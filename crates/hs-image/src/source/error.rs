@@ -7,6 +7,7 @@ use hs_store::StoreError;
 use hs_units::ByteSize;
 
 use crate::cloop::CloopFault;
+use crate::ext4::Ext4Error;
 
 /// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
 /// and what to try.
@@ -138,7 +139,7 @@ pub enum SourceError {
     /// The scratch directory has too little room for the file system made from the tree.
     #[error(
         "{}: the file system made from the source needs {} here for a while, {} are free; \
-         name a roomier scratch directory",
+         name a roomier scratch directory with --scratch DIR",
         directory.display(), ByteSize(*needed_bytes), ByteSize(*available_bytes)
     )]
     NoSpace {
@@ -174,6 +175,9 @@ pub enum SourceError {
         /// What is wrong there.
         reason: &'static str,
     },
+    /// What `mkfs.ext4` made cannot be read as a file system.
+    #[error("mkfs.ext4 made a file system that cannot be used: {0}")]
+    UnexpectedFileSystem(#[from] Ext4Error),
 }
 
 /// The next step for the most frequent cause of an unreadable file.

@@ -6,7 +6,6 @@
 //! compressed into it.
 
 mod cloop;
-mod content;
 mod directory;
 mod error;
 mod ext4;
@@ -20,11 +19,11 @@ mod xattrs;
 
 use std::path::{Path, PathBuf};
 
+use hs_format::FileKind;
 use hs_store::Store;
 use hs_units::ByteRange;
 
 use cloop::CloopDisk;
-pub use content::DiskContent;
 pub use error::SourceError;
 use raw::RawDisk;
 
@@ -112,7 +111,7 @@ impl Disk {
 pub struct Source {
     disk: Disk,
     kind: SourceKind,
-    content: DiskContent,
+    content: FileKind,
 }
 
 impl Source {
@@ -146,9 +145,9 @@ impl Source {
     }
 
     fn of(disk: Disk, kind: SourceKind) -> Result<Self, SourceError> {
-        let mut start = vec![0; disk.bytes().min(content::DETECT_BYTES as u64) as usize];
+        let mut start = vec![0; disk.bytes().min(FileKind::NEEDED_BYTES as u64) as usize];
         disk.read_at(0, &mut start)?;
-        Ok(Self { disk, kind, content: DiskContent::detect(&start) })
+        Ok(Self { disk, kind, content: FileKind::of(&start) })
     }
 
     /// Logical size in bytes, a multiple of [`hs_units::BLOCK_BYTES`]. The bytes by which a raw file is
@@ -156,6 +155,15 @@ impl Source {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.disk.bytes()
+    }
+
+    /// Bytes of a raw file as it is, before they are rounded up; of anything else, [`Source::bytes`].
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        match &self.disk {
+            Disk::Raw(disk) => disk.file_bytes(),
+            Disk::Cloop(disk) => disk.bytes(),
+        }
     }
 
     /// Fills `buf` with the disk's bytes from `offset`.
@@ -198,9 +206,9 @@ impl Source {
         self.kind
     }
 
-    /// What the disk seems to hold: for messages, such as a warning about a qcow2 file taken as a raw disk.
+    /// What the disk's first bytes say: a raw disk is taken as it is, whatever it holds.
     #[must_use]
-    pub fn content(&self) -> DiskContent {
+    pub fn content(&self) -> FileKind {
         self.content
     }
 }

@@ -25,14 +25,14 @@ const PROGRESS_INODES: u32 = 4096;
 /// Normalises the file system in `scratch`, made from `tree`.
 ///
 /// # Errors
-/// [`SourceError::Changed`] if it does not hold the tree, [`SourceError::UnexpectedImage`] if it is not what
-/// was asked of `mkfs.ext4`.
+/// [`SourceError::Changed`] if it does not hold the tree, [`SourceError::UnexpectedImage`] or
+/// [`SourceError::UnexpectedFileSystem`] if it is not what was asked of `mkfs.ext4`.
 pub(super) fn normalise(
     scratch: &File,
     tree: &Tree,
     progress: &dyn Fn(SourceProgress),
 ) -> Result<(), SourceError> {
-    let ext4 = Ext4::open(scratch)?;
+    let mut ext4 = Ext4::open(scratch)?;
     let mut done = vec![false; ext4.inodes() as usize + 1];
     let total_inodes = tree.entries.len() as u64;
     // The names of the directories from the root to the current entry's.
@@ -49,7 +49,7 @@ pub(super) fn normalise(
             if FileType::from_raw_mode(inode.mode()) != FileType::Directory {
                 return Err(changed());
             }
-            open_directories.push(ext4.read_directory(&inode)?);
+            open_directories.push(ext4.read_directory(number)?);
         }
         // A further name of a file that has been done says nothing new.
         let is_done = done.get_mut(number as usize).ok_or_else(changed)?;

@@ -75,6 +75,11 @@ impl RawDisk {
         self.file_bytes.next_multiple_of(BLOCK_BYTES)
     }
 
+    /// Bytes of the file.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
     /// Fills `buf` from `offset`.
     pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let len = buf.len() as u64;

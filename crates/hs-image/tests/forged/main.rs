@@ -3,10 +3,11 @@
 #[path = "../image/sample.rs"]
 mod sample;
 
+mod ext4;
 mod forge;
 mod heap;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forge::Forge;
 use hs_format::{Codec, FormatError, WindowRef};
@@ -51,11 +52,15 @@ impl Reception {
     }
 }
 
+/// One at a time: the heap is everybody's.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Opens an image in both ways, reads all of its disk with both, and verifies it, with an eye on memory.
 fn receive(bytes: Vec<u8>) -> Reception {
-    // One at a time: the heap is everybody's.
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let store = Arc::new(MemoryStore::new(bytes).named("forged.hsi"));
     let before = heap::reset_peak();
     let streamed = read_streaming(&store);

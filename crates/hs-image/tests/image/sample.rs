@@ -1,7 +1,6 @@
 //! Disks, images of them and profiles of their starts, all from a seed.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
-use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -196,11 +195,6 @@ impl HotPolicy for JoinAll {
     fn miss_answered(&self) {}
     fn arrived(&self, _chunk: u32) {}
     fn released(&self, _chunk: u32) {}
-}
-
-/// Writes a line that the test harness does not swallow.
-pub(crate) fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 pub(crate) fn as_store(store: impl Store + 'static) -> Arc<dyn Store> {

@@ -60,14 +60,17 @@ fn what_is_no_image_is_named() {
         other => panic!("{other:?}"),
     };
     assert!(matches!(*fault(&changed(0, b'X')), FormatError::BadMagic { .. }));
-    assert!(matches!(*fault(&vec![0x42; 100_000]), FormatError::BadMagic { .. }));
+    assert!(matches!(*fault(&vec![0x02; 100_000]), FormatError::BadMagic { .. }));
+    assert!(matches!(refused(&vec![b'B'; 100_000]), ImageError::NotAnImage { .. }));
     assert!(matches!(*fault(&changed(8, 2)), FormatError::UnsupportedVersion { expected: 1, found: 2 }));
     assert!(matches!(*fault(&changed(100, 0xee)), FormatError::DigestMismatch { .. }));
     // A newer image is called newer although its mirror would do.
     let mut newer = whole.clone();
     newer[8] = 9;
     assert!(refused(&newer).to_string().contains('9'), "{}", refused(&newer));
-    for len in [0, 1, 100, 4095] {
+    assert!(matches!(refused(&[]), ImageError::NotAnImage { .. }));
+    // A superblock's first bytes, or less than tells.
+    for len in [8, 100, 4095] {
         assert!(matches!(*fault(&whole[..len]), FormatError::Size { .. }), "{len}");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
+use super::access::FileAccess;
 use super::device::Device;
 use super::reply::{Disk, Reply};
 use super::wire::{
@@ -32,7 +33,7 @@ pub(crate) struct Files {
     file_name: Vec<u8>,
     file_open_flags: u32,
     mtime_s: u64,
-    owner: (u32, u32),
+    access: FileAccess,
 }
 
 /// How the one file is shown.
@@ -41,6 +42,7 @@ pub(crate) struct FileView {
     pub(crate) direct_io: bool,
     pub(crate) keep_cache: bool,
     pub(crate) mtime_s: u64,
+    pub(crate) access: FileAccess,
 }
 
 impl Files {
@@ -53,9 +55,9 @@ impl Files {
         if view.keep_cache {
             file_open_flags |= open_flag::KEEP_CACHE;
         }
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let bytes = disk.bytes();
-        Self { disk, bytes, file_name: view.file_name, file_open_flags, mtime_s: view.mtime_s, owner }
+        let FileView { file_name, mtime_s, access, .. } = view;
+        Self { disk, bytes, file_name, file_open_flags, mtime_s, access }
     }
 
     /// Size of the disk, in bytes.
@@ -173,7 +175,7 @@ impl Files {
     }
 
     fn attributes(&self, node: u64) -> Option<Attr> {
-        let (uid, gid) = self.owner;
+        let FileAccess { uid, gid, mode } = self.access;
         let mtime = self.mtime_s;
         let both = Attr { ino: node, atime: mtime, mtime, ctime: mtime, uid, gid, ..Default::default() };
         match node {
@@ -181,7 +183,7 @@ impl Files {
                 Some(Attr { mode: libc::S_IFDIR | 0o555, nlink: 2, blksize: BLOCK_BYTES as u32, ..both })
             }
             DISK_NODE => Some(Attr {
-                mode: libc::S_IFREG | 0o444,
+                mode: libc::S_IFREG | mode,
                 nlink: 1,
                 size: self.bytes,
                 blocks: self.bytes.div_ceil(512),
@@ -227,7 +229,13 @@ mod tests {
 
     #[test]
     fn no_message_makes_it_panic() {
-        let view = FileView { file_name: b"disk.img".into(), direct_io: true, keep_cache: true, mtime_s: 0 };
+        let view = FileView {
+            file_name: b"disk.img".into(),
+            direct_io: true,
+            keep_cache: true,
+            mtime_s: 0,
+            access: FileAccess::default(),
+        };
         let files = Files::new(Arc::new(StrictDisk), view);
         let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
         let device = Arc::new(Device::from_fd(null.into()));

@@ -9,6 +9,8 @@
 //!        ◄─writev─────────────────────────────── Pusher::push, unasked
 //! ```
 
+mod abort;
+mod access;
 mod device;
 mod files;
 mod mount;
@@ -22,6 +24,8 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
+pub use abort::Abort;
+pub use access::FileAccess;
 pub use negotiate::Negotiated;
 pub use push::{PushError, Pusher};
 pub use reply::{Disk, Reply};

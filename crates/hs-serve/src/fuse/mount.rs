@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{
@@ -14,6 +15,7 @@ use rustix::net::{
     socketpair,
 };
 
+use super::abort::Abort;
 use super::device::Device;
 use super::session::SessionOptions;
 use crate::ServeError;
@@ -45,6 +47,7 @@ pub(crate) struct FuseMount {
     target: PathBuf,
     /// The connection's number: the minor number of the file system's device.
     connection: Option<u32>,
+    abort: Option<Arc<Abort>>,
 }
 
 impl FuseMount {
@@ -65,7 +68,8 @@ impl FuseMount {
     /// Takes over a mount that another process made.
     pub(crate) fn existing(mounter: Mounter, target: PathBuf) -> Self {
         let connection = mounts::mounted_at(&target).ok().flatten().map(|entry| entry.minor);
-        Self { mounter, target, connection }
+        let abort = connection.map(|connection| Arc::new(Abort::of(connection, &target)));
+        Self { mounter, target, connection, abort }
     }
 
     /// Where it is mounted, without links.
@@ -103,15 +107,16 @@ impl FuseMount {
         }
     }
 
-    /// Cuts the connection, by the kernel's control file where that is mounted. It also reaches copies
-    /// of the mount in other mount namespaces.
+    /// Cuts the connection. It also reaches copies of the mount in other mount namespaces.
     pub(crate) fn abort(&self) {
-        if let Some(connection) = self.connection {
-            let path = format!("/sys/fs/fuse/connections/{connection}/abort");
-            if let Err(error) = std::fs::write(&path, "1") {
-                log::debug!("{path}: {error}");
-            }
+        if let Some(abort) = &self.abort {
+            abort.now();
         }
+    }
+
+    /// What [`FuseMount::abort`] does, for somebody else.
+    pub(crate) fn aborter(&self) -> Option<&Arc<Abort>> {
+        self.abort.as_ref()
     }
 }
 

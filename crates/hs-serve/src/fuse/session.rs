@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::abort::Abort;
+use super::access::FileAccess;
 use super::device::Device;
 use super::files::{FileView, Files};
 use super::mount::{FuseMount, Mounter};
@@ -22,7 +24,7 @@ const LONGEST_READAHEAD_BYTES: u32 = 1 << 20;
 const KERNEL_READAHEAD_BYTES: u32 = 128 << 10;
 /// How long an unmount waits for the workers to see it. It takes microseconds, unless a copy of the
 /// mount lives on in another mount namespace.
-const END_PATIENCE: Duration = Duration::from_secs(2);
+const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// How a disk is served.
 #[derive(Clone, Debug)]
@@ -47,6 +49,8 @@ pub struct SessionOptions {
     pub congestion_threshold: u16,
     /// The file's constant modification time, in seconds since 1970.
     pub mtime_s: u64,
+    /// Who may read the file.
+    pub access: FileAccess,
 }
 
 impl Default for SessionOptions {
@@ -62,6 +66,7 @@ impl Default for SessionOptions {
             max_background: 256,
             congestion_threshold: 192,
             mtime_s: 0,
+            access: FileAccess::default(),
         }
     }
 }
@@ -79,6 +84,10 @@ impl SessionOptions {
         let read = self.max_read_bytes;
         if read == 0 || read > LONGEST_READ_BYTES || !read.is_multiple_of(4096) {
             return bad("max_read_bytes", read.to_string(), "it must be a multiple of 4096 up to 1 MiB");
+        }
+        if self.access.mode & !0o777 != 0 {
+            let value = format!("{:o}", self.access.mode);
+            return bad("access", value, "its mode must have permission bits only, at most 777");
         }
         if self.max_readahead_bytes > LONGEST_READAHEAD_BYTES {
             let value = self.max_readahead_bytes.to_string();
@@ -192,6 +201,7 @@ impl Session {
                 direct_io: options.direct_io,
                 keep_cache: options.keep_cache,
                 mtime_s: options.mtime_s,
+                access: options.access,
             },
         ));
         let session = Self { mount, negotiated, devices, file_bytes: files.bytes(), workers: Arc::default() };
@@ -221,6 +231,11 @@ impl Session {
         self.mount.target()
     }
 
+    /// The means to end the session when it does not end by itself; none when its mount is gone.
+    pub fn abort(&self) -> Option<Arc<Abort>> {
+        self.mount.aborter().cloned()
+    }
+
     /// A way to push bytes into the kernel's page cache.
     pub fn pusher(&self) -> Pusher {
         Pusher::new(Arc::clone(&self.devices[0]), Arc::clone(&self.workers), self.file_bytes)
@@ -246,9 +261,7 @@ impl Session {
     /// # Errors
     /// The kernel, or `fusermount3`, refused.
     pub fn unmount(&self) -> Result<(), ServeError> {
-        if self.workers.have_ended() {
-            return Ok(());
-        }
+        // Also one whose connection has ended, by whomever: its mount may still be there.
         self.mount.unmount()?;
         if !self.workers.wait_for(END_PATIENCE) {
             self.mount.abort();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crossbeam_channel::{Sender, bounded, unbounded};
 use hs_units::Prng;
 
 use super::mount::Mounter;
-use super::{Disk, PushError, Reply, Session, SessionOptions};
+use super::{Disk, FileAccess, PushError, Reply, Session, SessionOptions};
 use crate::ServeError;
 
 const DISK_BYTES: usize = 5 * (1 << 20) + 1234;
@@ -27,9 +27,7 @@ fn can_mount() -> bool {
     if PathBuf::from("/dev/fuse").exists() && rustix::process::geteuid().is_root() {
         return true;
     }
-    assert!(std::env::var_os("CI").is_none(), "CI must be able to test mounts: root and /dev/fuse");
-    // Not eprintln!, which the harness swallows when a test passes.
-    let _ = writeln!(io::stderr(), "SKIPPED: mounting needs root and /dev/fuse");
+    hs_testing::skip("mounting needs root and /dev/fuse");
     false
 }
 
@@ -130,7 +128,7 @@ fn the_file_system_is_one_read_only_file() {
         fs::read_dir(mounted.directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["disk.img"]);
     let metadata = fs::metadata(mounted.file()).unwrap();
-    assert_eq!((metadata.len(), metadata.mode()), (DISK_BYTES as u64, libc::S_IFREG | 0o444));
+    assert_eq!((metadata.len(), metadata.mode()), (DISK_BYTES as u64, libc::S_IFREG | 0o400));
     assert_eq!((metadata.mtime(), metadata.uid()), (1_234_567, 0));
     assert_eq!(fs::metadata(mounted.directory.path()).unwrap().mode(), libc::S_IFDIR | 0o555);
     let missing = fs::metadata(mounted.directory.path().join("other")).unwrap_err();
@@ -146,6 +144,27 @@ fn the_file_system_is_one_read_only_file() {
         assert!(line.contains(option), "{option} in {line}");
     }
     assert_eq!(mounted.disk.reads.load(Ordering::SeqCst), 0, "nothing of this reads the disk");
+}
+
+#[test]
+fn only_those_whom_the_mode_lets_read_the_disk_can() {
+    if !can_mount() {
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    let read_as_nobody = |access: FileAccess| {
+        let mounted =
+            Mounted::new(Behaviour::Pieces(1 << 20), SessionOptions { access, ..Default::default() });
+        let mut dd = Command::new("dd");
+        dd.arg(format!("if={}", mounted.file().display())).args(["of=/dev/null", "bs=4096", "count=1"]);
+        let ran = dd.uid(NOBODY).gid(NOBODY).output().unwrap();
+        let metadata = fs::metadata(mounted.file()).unwrap();
+        (ran.status.success(), metadata.uid(), metadata.gid(), metadata.mode() & 0o7777)
+    };
+    let mounter = FileAccess::default();
+    assert_eq!(read_as_nobody(mounter), (false, 0, 0, 0o400));
+    assert_eq!(read_as_nobody(mounter.owned_by(NOBODY, NOBODY)), (true, NOBODY, NOBODY, 0o400));
+    assert_eq!(read_as_nobody(FileAccess { mode: 0o444, ..mounter }), (true, 0, 0, 0o444));
 }
 
 #[test]
@@ -404,6 +423,7 @@ fn options_that_cannot_work_are_refused() {
         SessionOptions { file_name: "a/b".into(), ..good.clone() },
         SessionOptions { file_name: "..".into(), ..good.clone() },
         SessionOptions { max_read_bytes: 5000, ..good.clone() },
+        SessionOptions { access: FileAccess { mode: 0o4444, ..good.access }, ..good.clone() },
         SessionOptions { max_read_bytes: 2 << 20, ..good.clone() },
         SessionOptions { max_readahead_bytes: 2 << 20, ..good },
     ] {
@@ -426,8 +446,8 @@ fn the_helper_mounts_too() {
             assert!(fs::read(directory.path().join("disk.img")).unwrap() == disk.content);
             session.unmount().unwrap();
         }
-        Err(ServeError::FusermountMissing) if std::env::var_os("CI").is_none() => {
-            let _ = writeln!(io::stderr(), "SKIPPED: fusermount3 is not installed (package fuse3)");
+        Err(ServeError::FusermountMissing) => {
+            hs_testing::skip("fusermount3 is not installed (package fuse3)");
         }
         Err(error) => panic!("{error}"),
     }
@@ -443,7 +463,7 @@ fn whoever_closes_the_file_does_not_wait_for_the_server() {
     let options = SessionOptions { threads: 1, direct_io: true, ..Default::default() };
     let mounted = Mounted::new(Behaviour::Later(sender), options);
     if mounted.session.negotiated().kernel_minor < 35 {
-        let _ = writeln!(io::stderr(), "SKIPPED: before Linux 5.16 whoever closes a file waits");
+        hs_testing::skip("before Linux 5.16 a program that closes a file waits");
         return;
     }
     let (read, closed) = (mounted.open(0), mounted.open(0));

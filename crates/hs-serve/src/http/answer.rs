@@ -10,7 +10,7 @@ use headers::{
 };
 use hs_store::Store;
 use hs_units::ByteRange;
-use hyper::header::{ALLOW, HeaderValue};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 
 /// A file that is served.
@@ -24,6 +24,17 @@ pub struct HttpFile {
     pub tag: String,
     /// When it was changed.
     pub modified: SystemTime,
+}
+
+/// A text that is made each time that it is asked for.
+#[derive(Clone)]
+pub struct HttpPage {
+    /// Its path, without the `/` before it.
+    pub name: String,
+    /// What it is.
+    pub content_type: &'static str,
+    /// Makes it. It is called in the thread of the server, and should not take long.
+    pub text: Arc<dyn Fn() -> String + Send + Sync>,
 }
 
 /// What is sent.
@@ -58,17 +69,27 @@ impl Answer {
 }
 
 /// The answer to a request.
-pub(super) fn answer(files: &[HttpFile], method: &Method, path: &str, headers: &HeaderMap) -> Answer {
+pub(super) fn answer(
+    files: &[HttpFile],
+    pages: &[HttpPage],
+    method: &Method,
+    path: &str,
+    headers: &HeaderMap,
+) -> Answer {
     if method != Method::GET && method != Method::HEAD {
         let mut answer = Answer::text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n".to_owned());
         answer.headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return answer;
     }
     let wanted = path.strip_prefix('/').unwrap_or(path);
-    let mut answer = if wanted.is_empty() {
+    let mut answer = if wanted.is_empty() && !files.is_empty() {
         Answer::text(StatusCode::OK, listing(files))
     } else if let Some(number) = files.iter().position(|file| encoded(&file.name) == wanted) {
         of_file(&files[number], number, headers)
+    } else if let Some(page) = pages.iter().find(|page| encoded(&page.name) == wanted) {
+        let mut answer = Answer::text(StatusCode::OK, (page.text)());
+        answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+        answer
     } else {
         Answer::text(StatusCode::NOT_FOUND, "no such file\n".to_owned())
     };

@@ -1,14 +1,15 @@
 //! The bytes of an answer, on their way.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use hs_engine::queue::ClientKey;
 use hs_store::Store;
 use hs_units::ByteRange;
 use hyper::body::{Body, Bytes, Frame, SizeHint};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
 use super::server::Ongoing;
@@ -22,21 +23,51 @@ pub(super) enum Content {
     File(FileBody),
 }
 
+/// Where the bytes of a file come from, for so many readers at once.
+pub(super) struct Source {
+    store: Arc<dyn Store>,
+    readers: Arc<Semaphore>,
+}
+
+impl Source {
+    pub(super) fn new(store: Arc<dyn Store>, most_readers: usize) -> Arc<Self> {
+        Arc::new(Self { store, readers: Arc::new(Semaphore::new(most_readers)) })
+    }
+
+    /// Reads a piece, with the right to do so, which is given back when it is read, whether or not it is still wanted.
+    fn read(&self, piece: ByteRange, right: OwnedSemaphorePermit) -> Reading {
+        let store = Arc::clone(&self.store);
+        tokio::task::spawn_blocking(move || {
+            let _right = right;
+            let mut bytes = vec![0; piece.len as usize];
+            store.read_at(piece.offset, &mut bytes)?;
+            Ok(Bytes::from(bytes))
+        })
+    }
+}
+
+/// A piece that is being read.
+type Reading = JoinHandle<Result<Bytes, hs_store::StoreError>>;
+/// A piece that waits until its file may be read.
+type Queueing = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
+
 /// Part of a file. One piece is read while the one before is sent.
 pub(super) struct FileBody {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) rest: ByteRange,
-    pub(super) turns: Arc<Turns>,
-    pub(super) client: IpAddr,
-    pub(super) next: Next,
+    source: Arc<Source>,
+    rest: ByteRange,
+    turns: Arc<Turns>,
+    client: ClientKey,
+    next: Next,
 }
 
 /// Where the next piece of a file is.
-pub(super) enum Next {
-    /// Nobody has asked for it.
+enum Next {
+    /// It was not asked for.
     Unasked,
+    /// As many pieces of the file are read as may be.
+    Queued(ByteRange, Queueing),
     /// It is read.
-    Reading(JoinHandle<Result<Bytes, hs_store::StoreError>>),
+    Reading(Reading),
     /// It waits until the client may have it.
     Waiting(Bytes, Pin<Box<dyn Future<Output = ()> + Send>>),
 }
@@ -48,8 +79,8 @@ pub(super) struct Counted {
 }
 
 impl FileBody {
-    pub(super) fn new(store: Arc<dyn Store>, rest: ByteRange, turns: Arc<Turns>, client: IpAddr) -> Self {
-        Self { store, rest, turns, client, next: Next::Unasked }
+    pub(super) fn new(source: Arc<Source>, rest: ByteRange, turns: Arc<Turns>, client: ClientKey) -> Self {
+        Self { source, rest, turns, client, next: Next::Unasked }
     }
 
     fn read_next(&mut self) {
@@ -59,12 +90,11 @@ impl FileBody {
         }
         let piece = ByteRange::new(self.rest.offset, self.rest.len.min(self.turns.piece_bytes()));
         self.rest = ByteRange::new(piece.end(), self.rest.len - piece.len);
-        let store = Arc::clone(&self.store);
-        self.next = Next::Reading(tokio::task::spawn_blocking(move || {
-            let mut bytes = vec![0; piece.len as usize];
-            store.read_at(piece.offset, &mut bytes)?;
-            Ok(Bytes::from(bytes))
-        }));
+        let readers = Arc::clone(&self.source.readers);
+        self.next = match Arc::clone(&readers).try_acquire_owned() {
+            Ok(right) => Next::Reading(self.source.read(piece, right)),
+            Err(_) => Next::Queued(piece, Box::pin(readers.acquire_owned())),
+        };
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, std::io::Error>>> {
@@ -74,6 +104,13 @@ impl FileBody {
         loop {
             match &mut self.next {
                 Next::Unasked => return Poll::Ready(None),
+                Next::Queued(piece, queueing) => {
+                    let piece = *piece;
+                    match ready!(queueing.as_mut().poll(context)) {
+                        Ok(right) => self.next = Next::Reading(self.source.read(piece, right)),
+                        Err(error) => return self.fail(std::io::Error::other(error)),
+                    }
+                }
                 Next::Reading(reading) => match ready!(Pin::new(reading).poll(context)) {
                     Ok(Ok(bytes)) if self.turns.are_taken() => {
                         let waits = Arc::clone(&self.turns).wait(self.client, bytes.len() as u64);
@@ -117,6 +154,7 @@ impl Body for Counted {
             Content::Text(text) => Poll::Ready(text.take().map(Ok)),
             Content::File(file) => file.poll(context),
         };
+        self.ongoing.polled(polled.is_ready());
         if let Poll::Ready(Some(Ok(bytes))) = &polled {
             self.ongoing.sent(bytes.len() as u64);
         }

@@ -9,7 +9,6 @@
 //! choice (`SO_BUF_LOCK`).
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,8 +18,6 @@ use hs_engine::queue::ClientKey;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use tokio::sync::Notify;
-
-use super::turns::key;
 
 /// How often rates are measured and bounds set.
 const TICK: Duration = Duration::from_millis(50);
@@ -36,7 +33,7 @@ const LONGEST_QUEUE: Duration = Duration::from_millis(250);
 
 /// A connection of a client.
 pub(super) struct Connection {
-    socket: OwnedFd,
+    socket: Arc<OwnedFd>,
     client: ClientKey,
     /// Answers that are under way on it.
     answers: Mutex<u32>,
@@ -50,9 +47,9 @@ pub(super) struct Buffers {
 }
 
 impl Connection {
-    /// A connection, by a descriptor of its own.
-    pub(super) fn new(socket: OwnedFd, client: IpAddr) -> Arc<Self> {
-        Arc::new(Self { socket, client: key(client), answers: Mutex::default() })
+    /// A connection, by another descriptor than the one that is served.
+    pub(super) fn new(socket: Arc<OwnedFd>, client: ClientKey) -> Arc<Self> {
+        Arc::new(Self { socket, client, answers: Mutex::default() })
     }
 
     /// How long a byte takes to this client and its acknowledgement back, at best.
@@ -211,7 +208,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let far = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
         let (near, _) = listener.accept().expect("accepted");
-        (Connection::new(near.into(), client.into()), far)
+        (Connection::new(Arc::new(near.into()), crate::places::address_key(client.into())), far)
     }
 
     #[test]

@@ -9,14 +9,17 @@
 //!   connections, and a client that does not read holds no thread.
 //! - `turns.rs` says who may send next, where the server is told how fast it may.
 //! - `buffers.rs` bounds what is on its way to each client, where the server is not told.
-//! - `server.rs` accepts, within limits, and ends gracefully.
+//! - `connection.rs` takes connections, within limits, and `activity.rs` ends those that do nothing.
+//! - `server.rs` starts, responds, counts, and ends gracefully.
 
+mod activity;
 mod answer;
 mod body;
 mod buffers;
+mod connection;
 mod server;
 mod turns;
 
-pub use answer::HttpFile;
+pub use answer::{HttpFile, HttpPage};
 pub use server::{Access, AccessLog, HttpServeOptions, HttpServer, HttpStats, HttpTls};
 pub use turns::Rates;

@@ -10,28 +10,31 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use hs_engine::queue::ClientKey;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{HeaderValue, RETRY_AFTER};
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use tokio::sync::{Semaphore, watch};
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::watch;
 
-use super::answer::{Answer, Content, HttpFile, answer, encoded};
-use super::body::{self, Counted, FileBody, Never};
-use super::buffers::{Buffers, Connection, Sending};
+use super::activity::Answering;
+use super::answer::{Answer, Content, HttpFile, HttpPage, answer, encoded};
+use super::body::{self, Counted, FileBody, Source};
+use super::buffers::{Buffers, Sending};
+use super::connection::{Peer, accept};
 use super::turns::{Rates, Turns};
 use crate::ServeError;
 use crate::nbd::NbdTls;
+use crate::places::{PlaceLimits, Places};
+
+/// Reads of one file at once, each with a thread: a file whose medium hangs holds its own threads and no other's.
+const READS_OF_FILE: usize = 16;
 
 /// How a server proves who it is.
 #[derive(Clone)]
-pub struct HttpTls(Arc<ServerConfig>);
+pub struct HttpTls(pub(super) Arc<ServerConfig>);
 
 impl HttpTls {
     /// Reads the same files as [`NbdTls::load`].
@@ -70,14 +73,19 @@ pub type AccessLog = Arc<dyn Fn(&Access) + Send + Sync>;
 pub struct HttpServeOptions {
     /// With TLS.
     pub tls: Option<HttpTls>,
-    /// Connections at once; who comes then waits.
+    /// Connections at once. When there are as many, the client with the most of them loses one for the next.
     pub most_connections: usize,
-    /// Answers at once to one address; who asks for more is told to come back.
+    /// Connections at once of one client, an address or a /64 of IPv6. With the next it loses the one that is idle
+    /// longest, or is turned away.
+    pub most_connections_of_client: usize,
+    /// Answers at once to one client; a client that asks for more is told to come back.
     pub most_answers_of_client: usize,
     /// How fast it may send.
     pub rates: Rates,
-    /// How long a client may take for the head of a request, or to begin another.
+    /// How long a client may take from its connection, or its last answer, to the end of the next request's head.
     pub head_patience: Duration,
+    /// How long a client may take nothing of its answers.
+    pub answer_patience: Duration,
     /// How long answers may go on when the server ends.
     pub end_patience: Duration,
     /// Is told of each answer when it is over.
@@ -89,9 +97,11 @@ impl Default for HttpServeOptions {
         Self {
             tls: None,
             most_connections: 4096,
+            most_connections_of_client: 256,
             most_answers_of_client: 64,
             rates: Rates::default(),
             head_patience: Duration::from_secs(60),
+            answer_patience: Duration::from_secs(60),
             end_patience: Duration::from_secs(5),
             access: None,
         }
@@ -109,13 +119,17 @@ pub struct HttpStats {
     pub sent_bytes: u64,
 }
 
-struct Shared {
+/// What all connections share.
+pub(super) struct Shared {
     files: Vec<HttpFile>,
-    options: HttpServeOptions,
-    connections: AtomicU64,
+    /// Where the files' bytes come from.
+    sources: Vec<Arc<Source>>,
+    pages: Vec<HttpPage>,
+    pub(super) options: HttpServeOptions,
+    pub(super) connections: AtomicU64,
     /// Requests and bytes of each file, and of everything else.
     counts: Vec<Counts>,
-    answering: Mutex<HashMap<IpAddr, usize>>,
+    answering: Mutex<HashMap<ClientKey, usize>>,
     turns: Arc<Turns>,
     buffers: Arc<Buffers>,
 }
@@ -150,12 +164,13 @@ impl HttpServer {
         Ok(sockets)
     }
 
-    /// Serves `files` at these listening sockets.
+    /// Serves `files` and `pages` at these listening sockets.
     ///
     /// # Errors
     /// When two files have one name, or a thread cannot be started.
     pub fn start(
         files: Vec<HttpFile>,
+        pages: Vec<HttpPage>,
         sockets: Vec<OwnedFd>,
         options: HttpServeOptions,
     ) -> Result<Self, ServeError> {
@@ -168,7 +183,7 @@ impl HttpServer {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(16)
+            .max_blocking_threads(READS_OF_FILE * files.len().max(1))
             .thread_name("hs-http-read")
             .build()
             .map_err(failed)?;
@@ -182,8 +197,11 @@ impl HttpServer {
             listeners.push(tokio::net::TcpListener::from_std(listener).map_err(failed)?);
         }
         let counts = (0..=files.len()).map(|_| Counts::default()).collect();
+        let source = |file: &HttpFile| Source::new(Arc::clone(&file.store), READS_OF_FILE);
         let shared = Arc::new(Shared {
+            sources: files.iter().map(source).collect(),
             files,
+            pages,
             turns: Turns::new(options.rates),
             buffers: Buffers::new(),
             options,
@@ -250,7 +268,8 @@ async fn serve(
     listeners: Vec<tokio::net::TcpListener>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let room = Arc::new(Semaphore::new(shared.options.most_connections));
+    let (all, client) = (shared.options.most_connections, shared.options.most_connections_of_client);
+    let places = Places::new(PlaceLimits { all, client });
     let graceful = Arc::new(GracefulShutdown::new());
     tokio::spawn(Arc::clone(&shared.turns).give());
     if shared.options.rates.together.is_none() {
@@ -259,7 +278,7 @@ async fn serve(
     let accepting: Vec<_> = listeners
         .into_iter()
         .map(|listener| {
-            tokio::spawn(accept(Arc::clone(shared), listener, Arc::clone(&room), Arc::clone(&graceful)))
+            tokio::spawn(accept(Arc::clone(shared), listener, Arc::clone(&places), Arc::clone(&graceful)))
         })
         .collect();
     // That the server is gone is as good as being told.
@@ -273,73 +292,13 @@ async fn serve(
     }
 }
 
-async fn accept(
-    shared: Arc<Shared>,
-    listener: tokio::net::TcpListener,
-    room: Arc<Semaphore>,
-    graceful: Arc<GracefulShutdown>,
-) {
-    loop {
-        let Ok(place) = Arc::clone(&room).acquire_owned().await else { return };
-        let (stream, client) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // No descriptors, or a client that was gone at once: neither is a reason to end.
-                log::debug!("nobody could be accepted: {error}");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            }
-        };
-        shared.connections.fetch_add(1, Relaxed);
-        let _ = stream.set_nodelay(true);
-        let (shared, watcher) = (Arc::clone(&shared), graceful.watcher());
-        tokio::spawn(async move {
-            if let Err(error) = converse(shared, stream, client.ip(), watcher).await {
-                log::debug!("{client}: {error}");
-            }
-            drop(place);
-        });
-    }
-}
-
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-async fn converse(
-    shared: Arc<Shared>,
-    stream: tokio::net::TcpStream,
-    client: IpAddr,
-    watcher: hyper_util::server::graceful::Watcher,
-) -> Result<(), Failure> {
-    let patience = shared.options.head_patience;
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(patience);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(64).keep_alive_interval(patience);
-    let tls = shared.options.tls.clone();
-    let connection = Connection::new(rustix::io::dup(&stream)?, client);
-    let service = service_fn(move |request: Request<Incoming>| {
-        let response = respond(&shared, &connection, client, &request);
-        async move { Ok::<_, Never>(response) }
-    });
-    match tls {
-        None => watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned()).await,
-        Some(HttpTls(config)) => {
-            let stream = tokio::time::timeout(patience, TlsAcceptor::from(config).accept(stream)).await??;
-            watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned()).await
-        }
-    }
-}
-
-fn respond(
-    shared: &Arc<Shared>,
-    connection: &Arc<Connection>,
-    client: IpAddr,
-    request: &Request<Incoming>,
-) -> Response<Counted> {
+/// The answer to one request of a client.
+pub(super) fn respond(shared: &Arc<Shared>, peer: &Peer, request: &Request<Incoming>) -> Response<Counted> {
     let path = request.uri().path();
-    let mut answer = answer(&shared.files, request.method(), path, request.headers());
+    let mut answer = answer(&shared.files, &shared.pages, request.method(), path, request.headers());
     let is_full = {
         let mut answering = shared.answering.lock();
-        let of_client = answering.entry(client).or_insert(0);
+        let of_client = answering.entry(peer.client).or_insert(0);
         *of_client += 1;
         *of_client > shared.options.most_answers_of_client
     };
@@ -355,10 +314,12 @@ fn respond(
     let has_content = matches!(answer.content, Content::File(..));
     let ongoing = Ongoing {
         shared: Arc::clone(shared),
-        _sending: has_content.then(|| shared.buffers.begin(connection)),
+        _sending: has_content.then(|| shared.buffers.begin(&peer.connection)),
+        answering: peer.activity.begin(),
+        client: peer.client,
         file,
         access: Access {
-            client,
+            client: peer.address.ip(),
             at: SystemTime::now(),
             // What is behind a '?' is for nobody here, and might be a secret.
             request: format!("{} {path} {:?}", request.method(), request.version()),
@@ -371,8 +332,8 @@ fn respond(
         Content::Nothing => body::Content::Text(None),
         Content::Text(text) => body::Content::Text(Some(Bytes::from(text))),
         Content::File(number, range) => {
-            let (store, turns) = (Arc::clone(&shared.files[number].store), Arc::clone(&shared.turns));
-            body::Content::File(FileBody::new(store, range, turns, client))
+            let source = Arc::clone(&shared.sources[number]);
+            body::Content::File(FileBody::new(source, range, Arc::clone(&shared.turns), peer.client))
         }
     };
     let mut response = Response::new(Counted { content, ongoing });
@@ -385,11 +346,18 @@ fn respond(
 pub(super) struct Ongoing {
     shared: Arc<Shared>,
     _sending: Option<Sending>,
+    answering: Answering,
+    client: ClientKey,
     file: usize,
     access: Access,
 }
 
 impl Ongoing {
+    /// The connection wants more of it, which is there or not.
+    pub(super) fn polled(&mut self, is_there: bool) {
+        self.answering.polled(is_there);
+    }
+
     pub(super) fn sent(&mut self, bytes: u64) {
         self.access.sent_bytes += bytes;
         self.shared.buffers.sent(bytes);
@@ -400,10 +368,10 @@ impl Ongoing {
 impl Drop for Ongoing {
     fn drop(&mut self) {
         let mut answering = self.shared.answering.lock();
-        if let Some(of_client) = answering.get_mut(&self.access.client) {
+        if let Some(of_client) = answering.get_mut(&self.client) {
             *of_client -= 1;
             if *of_client == 0 {
-                answering.remove(&self.access.client);
+                answering.remove(&self.client);
             }
         }
         drop(answering);

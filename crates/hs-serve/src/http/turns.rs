@@ -5,7 +5,6 @@
 //! kernel, so the server must know the link's rate: see [`Rates`]. A client's own limit comes before that.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -23,7 +22,7 @@ pub struct Rates {
     /// To everybody together. A little less than what its link carries, so that clients are told apart here: each who wants something
     /// has one share, however many connections he has.
     pub together: Option<u64>,
-    /// To one address.
+    /// To one client: an address, or a /64 of IPv6.
     pub client: Option<u64>,
 }
 
@@ -55,7 +54,7 @@ struct State {
     waiting: Vec<Option<oneshot::Sender<()>>>,
     free_tags: Vec<u64>,
     /// When each client may have more.
-    clients: HashMap<IpAddr, Nanos>,
+    clients: HashMap<ClientKey, Nanos>,
     /// With so many of them, those are forgotten who may have more at once.
     most_clients: usize,
 }
@@ -91,7 +90,7 @@ impl Turns {
     }
 
     /// Waits until a client may have so many bytes.
-    pub(super) async fn wait(self: Arc<Self>, client: IpAddr, bytes: u64) {
+    pub(super) async fn wait(self: Arc<Self>, client: ClientKey, bytes: u64) {
         if let Some(rate) = self.rates.client {
             let then = self.state.lock().reserve(self.now(), client, lasting(bytes, rate));
             self.sleep_until(then).await;
@@ -130,7 +129,7 @@ impl Turns {
         }
     }
 
-    fn stand(&self, client: IpAddr, bytes: u64) -> (Place<'_>, oneshot::Receiver<()>) {
+    fn stand(&self, client: ClientKey, bytes: u64) -> (Place<'_>, oneshot::Receiver<()>) {
         let (turn, told) = oneshot::channel();
         let mut state = self.state.lock();
         let tag = state.free_tags.pop().unwrap_or(state.waiting.len() as u64);
@@ -141,7 +140,7 @@ impl Turns {
         let request = Request {
             tag: RequestTag(tag),
             class: Class::Demand,
-            client: key(client),
+            client,
             direction: Direction::Read,
             range: ByteRange::new(0, bytes),
         };
@@ -176,7 +175,7 @@ impl State {
     }
 
     /// When the client may have what lasts for so long at his rate, which he then has had.
-    fn reserve(&mut self, now: Nanos, client: IpAddr, lasts: Nanos) -> Nanos {
+    fn reserve(&mut self, now: Nanos, client: ClientKey, lasts: Nanos) -> Nanos {
         if self.clients.len() >= self.most_clients {
             self.clients.retain(|_, free| *free > now);
             self.most_clients = REMEMBERED.max(2 * self.clients.len());
@@ -219,14 +218,6 @@ fn piece_bytes(rates: Rates) -> u64 {
     let slowest = rates.together.into_iter().chain(rates.client).min();
     let lasts = |rate: u64| (rate as f64 * LONGEST_PIECE.as_secs_f64()) as u64;
     slowest.map_or(MOST_PIECE_BYTES, |rate| lasts(rate).clamp(LEAST_PIECE_BYTES, MOST_PIECE_BYTES))
-}
-
-/// A client of the engine: the address, of IPv6 what is one customer's network usually.
-pub(super) fn key(client: IpAddr) -> ClientKey {
-    ClientKey(match client.to_canonical() {
-        IpAddr::V4(address) => u64::from(u32::from(address)),
-        IpAddr::V6(address) => (u128::from(address) >> 64) as u64 | 1 << 63,
-    })
 }
 
 fn lasting(bytes: u64, rate: u64) -> Nanos {

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -145,6 +145,8 @@ impl Listener {
         let _ = fs::remove_file(&hidden);
         let listener = UnixListener::bind(&hidden).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
+        // Before it has its name: only its owner may connect, whatever the umask is.
+        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600)).map_err(failed)?;
         let placed = fs::rename(&hidden, path).and_then(|()| path.symlink_metadata());
         let found = placed.inspect_err(|_| drop(fs::remove_file(&hidden))).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;

@@ -1,12 +1,13 @@
 //! Who a client is: the address of its machine, or the user of its process.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd};
 
 use hs_engine::queue::ClientKey;
 
 use crate::image_disk::user_key;
+use crate::places::address_key;
 
 /// As a client is named in messages, and told from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,22 +20,32 @@ pub(super) enum Client {
 
 impl Client {
     pub(super) fn of_socket(socket: impl AsFd) -> std::io::Result<Self> {
-        let peer = rustix::net::sockopt::socket_peercred(socket)?;
-        Ok(Self::User { uid: peer.uid.as_raw(), pid: peer.pid.as_raw_nonzero().get() as u32 })
+        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to a structure of that size, any bytes of which are valid.
+        // The type that rustix gives has no room for a process of another PID namespace, whose number is 0.
+        let got = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut peer).cast(),
+                &raw mut len,
+            )
+        };
+        if got != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(Self::User { uid: peer.uid, pid: peer.pid as u32 })
     }
 
     /// Whose share of the medium its reads are from: a machine has one, however many connections it opens, and so has
     /// a user of this machine.
     pub(super) fn key(self) -> ClientKey {
-        // An IPv6 address has more bits than a key.
-        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-        ClientKey(match self {
-            Self::User { uid, .. } => return user_key(uid),
-            Self::Address(address) => match address.ip().to_canonical() {
-                IpAddr::V4(ip) => 2 << 32 | u64::from(ip.to_bits()),
-                IpAddr::V6(ip) => ip.to_bits() as u64 ^ ((ip.to_bits() >> 64) as u64).wrapping_mul(SPREAD),
-            },
-        })
+        match self {
+            Self::User { uid, .. } => user_key(uid),
+            Self::Address(address) => address_key(address.ip()),
+        }
     }
 }
 

@@ -15,13 +15,16 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::export::{Export, ExportedDisk};
-use super::outgoing::{Hold, Outgoing, Reading, Sleep, Until};
+use super::outgoing::{HELD_BYTES, Hold, Outgoing, Reading, Sleep, Until};
 use super::protocol::{End, Event, ExportInfo, Protocol, Request};
+use super::room::OWN_BYTES;
 use super::server::NbdOptions;
 use super::wire::Reply;
 
-/// Longer reads are answered in parts, cut at multiples of this: it bounds what one request holds.
-const PART_BYTES: u64 = 1 << 20;
+/// Longer reads are answered in parts, cut at multiples of this: what a connection may always hold.
+const PART_BYTES: u64 = OWN_BYTES;
+/// Of a CACHE request so much is under way at a time.
+const CACHE_PART_BYTES: u64 = 1 << 20;
 /// What one CACHE request brings at most: half of what the reader keeps by default, so that its end does not
 /// push out its beginning.
 const CACHE_BYTES: u64 = 16 << 20;
@@ -40,8 +43,10 @@ pub(super) enum Why {
     HungUp,
     #[error("the client has chosen no export in time")]
     Handshake,
-    #[error("the client does not read its last answers")]
+    #[error("the client does not read its answers")]
     Unread,
+    #[error("its place was given to another client")]
+    Evicted,
     #[error("the server ends")]
     Stopped,
 }
@@ -92,6 +97,8 @@ struct Unread {
     end: u64,
     step: u64,
     first: bool,
+    /// Each part has to be sent before the next, and nothing else in between.
+    in_turn: bool,
 }
 
 /// A connection's hold on its client's share of a medium.
@@ -167,6 +174,9 @@ impl Connection {
                 Ok(want) => want,
                 Err(why) => return why,
             };
+            if self.outgoing.is_evicted() {
+                return Why::Evicted;
+            }
             if self.outgoing.is_closed() {
                 return self.ending.take().map_or(Why::HungUp, |(why, _)| why);
             }
@@ -177,6 +187,9 @@ impl Connection {
                 if Instant::now() >= *until {
                     return Why::Unread;
                 }
+            }
+            if self.unread_until().is_some_and(|until| Instant::now() >= until) {
+                return Why::Unread;
             }
             match self.wait(want, seen) {
                 Ok(()) => {}
@@ -189,6 +202,11 @@ impl Connection {
         self.ending.get_or_insert_with(|| (why, Instant::now() + self.options.end_patience));
     }
 
+    /// Until when the client has to take something of what waits for it.
+    fn unread_until(&self) -> Option<Instant> {
+        self.outgoing.unread_until(self.options.read_patience)
+    }
+
     /// Goes on until that depends on something else.
     fn work(&mut self, input: &mut [u8]) -> Result<Want, Why> {
         loop {
@@ -196,7 +214,7 @@ impl Connection {
                 if !unread.submit_next(&self.outgoing, &self.exports[self.export]) {
                     return Ok(Want::Room);
                 }
-                if unread.next == unread.end {
+                if unread.is_over() {
                     self.reading = None;
                 }
                 continue;
@@ -211,7 +229,7 @@ impl Connection {
             if !self.protocol.is_open() && self.began.elapsed() >= self.options.handshake_patience {
                 return Err(Why::Handshake);
             }
-            if !self.outgoing.has_room(0) {
+            if !self.outgoing.listens() {
                 return Ok(Want::Room);
             }
             if let Some(event) = self.protocol.poll() {
@@ -288,7 +306,7 @@ impl Connection {
                 self.caching.pop_front();
                 continue;
             }
-            let len = part_bytes(job.next, job.end, PART_BYTES);
+            let len = part_bytes(job.next, job.end, CACHE_PART_BYTES);
             let offset = job.next;
             job.next += u64::from(len);
             self.cached.busy.store(true, Relaxed);
@@ -326,6 +344,7 @@ impl Connection {
             None if self.protocol.is_open() => None,
             None => Some(self.began + self.options.handshake_patience),
         };
+        let until = until.into_iter().chain(self.unread_until()).min();
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let outcome = poll(&mut watched, timeout.as_ref());
@@ -353,16 +372,32 @@ impl Unread {
     fn new(outgoing: &Arc<Outgoing>, request: Request, uncut: bool, client: ClientKey) -> Self {
         let Request { reply, offset, len } = request;
         let end = offset + u64::from(len);
-        let step = if reply.structured && !uncut { PART_BYTES } else { u64::MAX };
+        // A simple reply may only be cut by sending its parts one after the other, and an error in a later one can only
+        // be told by hanging up: it is whole where there is room for that.
+        let fits = u64::from(len) + outgoing.under_way().bytes <= HELD_BYTES / 4;
+        let whole = if reply.structured { uncut } else { fits };
+        let step = if whole { u64::MAX } else { PART_BYTES };
         let parts = (end - 1) / step - offset / step + 1;
         let reading = Reading::new(outgoing, reply, parts as u32);
-        Self { reading, client, next: offset, end, step, first: true }
+        Self { reading, client, next: offset, end, step, first: true, in_turn: !whole && !reply.structured }
+    }
+
+    /// All parts are handed to the reader, or not wanted any more.
+    fn is_over(&self) -> bool {
+        self.next == self.end || self.reading.has_failed()
     }
 
     /// Hands the next part to the reader; false when there is no room for it.
     fn submit_next(&mut self, outgoing: &Outgoing, export: &Export) -> bool {
+        if self.is_over() {
+            return true;
+        }
+        let requests = usize::from(!self.first);
+        if self.in_turn && outgoing.under_way() != (Hold { bytes: 0, requests }) {
+            return false;
+        }
         let len = part_bytes(self.next, self.end, self.step);
-        if !outgoing.has_room(len.into()) {
+        if !outgoing.admit(Hold { bytes: len.into(), requests: usize::from(self.first) }) {
             return false;
         }
         let part = self.reading.part(self.next, len, self.first);

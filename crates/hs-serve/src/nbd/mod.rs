@@ -17,6 +17,7 @@ mod export;
 mod options;
 mod outgoing;
 pub mod protocol;
+mod room;
 mod server;
 mod tls;
 mod wire;

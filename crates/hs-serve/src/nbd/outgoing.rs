@@ -3,25 +3,31 @@
 //! The thread that brings the last chunk of a read sends the answer itself when the socket takes it at once;
 //! what the socket does not take is copied and left to the connection's own thread, so that a client that does
 //! not read holds nobody else. What was asked for and not sent yet is counted, and the connection takes no
-//! further request while that is much: this bounds its memory.
+//! further request while that is much, or while there is no room for it beside other connections (see [`Room`]): this
+//! bounds the memory of all. A client that takes nothing is known by the time that bytes wait for it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use hs_engine::queue::ClientKey;
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown, sendmsg, shutdown};
 
+use super::room::{OWN_BYTES, Room};
 use super::tls::TlsSession;
 use super::wire::{Reply, errno};
+use crate::places::{Occupant, Standing};
+use crate::send_queue::{PROGRESS_BYTES, reached_bytes};
 
-/// Bytes asked for and not sent yet, for each connection. One request is always let in, however long.
-const HELD_BYTES: u64 = 8 << 20;
+/// Bytes asked for and not sent yet, for each connection.
+pub(super) const HELD_BYTES: u64 = 8 << 20;
 /// Requests not answered yet, for each connection.
 const HELD_REQUESTS: usize = 256;
 /// Buffers for one system call: the kernel takes 1024.
@@ -30,13 +36,14 @@ const SLICES: usize = 512;
 /// The sending half of a connection.
 pub(super) struct Outgoing {
     socket: OwnedFd,
-    wake: OwnedFd,
+    wake: Arc<OwnedFd>,
+    client: ClientKey,
+    room: Arc<Room>,
     state: Mutex<State>,
     sent_bytes: AtomicU64,
     copied_bytes: AtomicU64,
 }
 
-#[derive(Default)]
 struct State {
     queue: VecDeque<Waiting>,
     held: Hold,
@@ -44,8 +51,32 @@ struct State {
     changes: u64,
     asleep: Option<Until>,
     closed: bool,
+    /// Its place was given to another connection.
+    evicted: bool,
+    /// When something was last asked, answered or taken.
+    progress: Instant,
+    /// Since when the socket is full and the client takes next to nothing, and how much had reached it then.
+    full_since: Option<Instant>,
+    reached_bytes: u64,
     /// Seals what is sent, once the client has asked for it.
     tls: Option<Box<TlsSession>>,
+}
+
+impl State {
+    fn new() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            held: Hold::default(),
+            changes: 0,
+            asleep: None,
+            closed: false,
+            evicted: false,
+            progress: Instant::now(),
+            full_since: None,
+            reached_bytes: 0,
+            tls: None,
+        }
+    }
 }
 
 /// Bytes that the socket did not take yet.
@@ -83,13 +114,15 @@ pub(super) enum Sleep {
 }
 
 impl Outgoing {
-    pub(super) fn new(socket: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(socket: OwnedFd, client: ClientKey, room: Arc<Room>) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self {
             socket,
-            wake,
-            state: Mutex::default(),
+            wake: Arc::new(wake),
+            client,
+            room,
+            state: Mutex::new(State::new()),
             sent_bytes: AtomicU64::new(0),
             copied_bytes: AtomicU64::new(0),
         })
@@ -118,17 +151,71 @@ impl Outgoing {
         self.state.lock().changes
     }
 
-    /// Whether another request of so many bytes may be let in.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
-        let held = self.state.lock().held;
-        held.requests < HELD_REQUESTS && (held.bytes == 0 || held.bytes + bytes <= HELD_BYTES)
+    /// Whether a read of so many bytes, or a part of one, may be under way; then it is. Otherwise the connection's thread
+    /// is woken when that has changed.
+    pub(super) fn admit(&self, hold: Hold) -> bool {
+        let mut state = self.state.lock();
+        let held = state.held.bytes + hold.bytes;
+        if state.held.requests + hold.requests > HELD_REQUESTS || held > HELD_BYTES {
+            return false;
+        }
+        // What is there of its own is always there; what goes beyond is asked for as a whole.
+        let [before, after] = [state.held.bytes, held].map(|held| held.saturating_sub(OWN_BYTES));
+        if after > before && !self.room.take(self.client, after - before, &self.wake) {
+            return false;
+        }
+        state.held.bytes = held;
+        state.held.requests += hold.requests;
+        state.progress = Instant::now();
+        true
     }
 
-    /// Lets a request, or a part of one, in.
+    /// Whether a further request may be listened to.
+    pub(super) fn listens(&self) -> bool {
+        let held = self.state.lock().held;
+        held.requests < HELD_REQUESTS
+            && held.bytes <= HELD_BYTES
+            && (held.bytes < OWN_BYTES || self.room.take(self.client, 0, &self.wake))
+    }
+
+    /// Counts what is under way and was not asked for by [`admit`](Self::admit).
     pub(super) fn hold(&self, hold: Hold) {
-        let mut state = self.state.lock();
+        self.held(&mut self.state.lock(), hold);
+    }
+
+    fn held(&self, state: &mut State, hold: Hold) {
+        let before = state.held.bytes;
         state.held.bytes += hold.bytes;
         state.held.requests += hold.requests;
+        state.progress = Instant::now();
+        self.room.moved(self.client, before, state.held.bytes);
+    }
+
+    /// What is under way.
+    pub(super) fn under_way(&self) -> Hold {
+        self.state.lock().held
+    }
+
+    /// Until when the client has to take something of what waits for it; it may be over.
+    pub(super) fn unread_until(&self, patience: Duration) -> Option<Instant> {
+        let mut state = self.state.lock();
+        let since = state.full_since?;
+        if since.elapsed() < patience {
+            return Some(since + patience);
+        }
+        // A slow client takes some, of which the socket does not tell before it has room for much more.
+        let reached = reached_bytes(&self.socket, self.sent_bytes());
+        if reached < state.reached_bytes + PROGRESS_BYTES {
+            return Some(since + patience);
+        }
+        let now = Instant::now();
+        (state.full_since, state.reached_bytes, state.progress) = (Some(now), reached, now);
+        Some(now + patience)
+    }
+
+    /// Whether another connection has got this one's place.
+    pub(super) fn is_evicted(&self) -> bool {
+        self.state.lock().evicted
     }
 
     /// Nothing is under way.
@@ -167,14 +254,14 @@ impl Outgoing {
         let (opened, outcome) = tls.open(bytes);
         if !opened.send.is_empty() {
             let hold = Hold { bytes: opened.send.len() as u64, requests: 0 };
-            state.held.bytes += hold.bytes;
+            self.held(&mut state, hold);
             self.put(&mut state, &opened.send, &[], hold);
         }
         outcome.map(|()| (opened.plain.into(), opened.ended))
     }
 
     /// Sends bytes, sealed if there is TLS.
-    fn send(&self, state: &mut MutexGuard<'_, State>, head: &[u8], pieces: &[&[u8]], hold: Hold) {
+    fn send(&self, state: &mut State, head: &[u8], pieces: &[&[u8]], hold: Hold) {
         if state.closed {
             return self.released(state, hold);
         }
@@ -190,7 +277,7 @@ impl Outgoing {
     }
 
     /// Sends what the socket takes at once and keeps a copy of the rest.
-    fn put(&self, state: &mut MutexGuard<'_, State>, head: &[u8], pieces: &[&[u8]], hold: Hold) {
+    fn put(&self, state: &mut State, head: &[u8], pieces: &[&[u8]], hold: Hold) {
         if state.closed {
             return self.released(state, hold);
         }
@@ -206,6 +293,10 @@ impl Outgoing {
             if rest.is_empty() {
                 return self.released(state, hold);
             }
+        }
+        if state.queue.is_empty() {
+            state.full_since = Some(Instant::now());
+            state.reached_bytes = reached_bytes(&self.socket, self.sent_bytes());
         }
         let bytes = rest.concat();
         self.copied_bytes.fetch_add(bytes.len() as u64, Relaxed);
@@ -262,6 +353,7 @@ impl Outgoing {
                 self.released(&mut state, sent.hold);
             }
         }
+        state.full_since = None;
     }
 
     /// Asks whether the connection's thread, which has seen `changes`, may sleep.
@@ -299,7 +391,7 @@ impl Outgoing {
         self.close_now(&mut state);
     }
 
-    fn close_now(&self, state: &mut MutexGuard<'_, State>) {
+    fn close_now(&self, state: &mut State) {
         state.closed = true;
         while let Some(waiting) = state.queue.pop_front() {
             self.released(state, waiting.hold);
@@ -309,14 +401,17 @@ impl Outgoing {
         self.changed(state, Until::Nudged);
     }
 
-    fn released(&self, state: &mut MutexGuard<'_, State>, hold: Hold) {
+    fn released(&self, state: &mut State, hold: Hold) {
+        let before = state.held.bytes;
         state.held.bytes -= hold.bytes;
         state.held.requests -= hold.requests;
+        state.progress = Instant::now();
+        self.room.moved(self.client, before, state.held.bytes);
         self.changed(state, Until::Answered);
     }
 
     /// Counts a change, and wakes the connection's thread if it sleeps until such a one.
-    fn changed(&self, state: &mut MutexGuard<'_, State>, what: Until) {
+    fn changed(&self, state: &mut State, what: Until) {
         state.changes += 1;
         if state.asleep == Some(Until::Answered) || state.asleep == Some(what) {
             state.asleep = None;
@@ -326,23 +421,52 @@ impl Outgoing {
     }
 }
 
-/// A read whose parts are answered as they come.
+impl Occupant for Outgoing {
+    fn standing(&self) -> Standing {
+        let state = self.state.lock();
+        Standing { is_idle: state.held == Hold::default(), since: state.progress }
+    }
+
+    fn evict(&self) {
+        let mut state = self.state.lock();
+        state.evicted = true;
+        self.close_now(&mut state);
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.room.forget(&self.wake);
+    }
+}
+
+/// A read whose parts are answered as they come; in their order, one after the other, if the reply is not structured.
 pub(super) struct Reading {
     outgoing: Arc<Outgoing>,
     reply: Reply,
     parts_left: AtomicU32,
+    failed: AtomicBool,
 }
 
 impl Reading {
-    /// A read in so many parts; one unless the reply is structured.
+    /// A read in so many parts.
     pub(super) fn new(outgoing: &Arc<Outgoing>, reply: Reply, parts: u32) -> Arc<Self> {
-        Arc::new(Self { outgoing: Arc::clone(outgoing), reply, parts_left: AtomicU32::new(parts) })
+        Arc::new(Self {
+            outgoing: Arc::clone(outgoing),
+            reply,
+            parts_left: AtomicU32::new(parts),
+            failed: false.into(),
+        })
     }
 
-    /// The duty to answer the part of `len` bytes from `offset` on, for which room is held from now on.
+    /// The duty to answer the part of `len` bytes from `offset` on, which was [admitted](Outgoing::admit).
     pub(super) fn part(self: &Arc<Self>, offset: u64, len: u32, first: bool) -> Part {
-        self.outgoing.hold(Hold { bytes: len.into(), requests: usize::from(first) });
-        Part { reading: Arc::clone(self), offset, len, answered: false }
+        Part { reading: Arc::clone(self), offset, len, first, answered: false }
+    }
+
+    /// The client was told an error instead of any data: the other parts are not wanted.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Relaxed)
     }
 }
 
@@ -351,6 +475,7 @@ pub(super) struct Part {
     reading: Arc<Reading>,
     offset: u64,
     len: u32,
+    first: bool,
     answered: bool,
 }
 
@@ -362,19 +487,30 @@ impl Part {
 
     fn send(&mut self, result: Result<&[&[u8]], u32>) {
         self.answered = true;
-        let Reading { outgoing, reply, parts_left } = &*self.reading;
+        let Reading { outgoing, reply, parts_left, failed } = &*self.reading;
         // Under one lock with the sending: the last part must also be sent last.
         let mut state = outgoing.state.lock();
         let last = parts_left.fetch_sub(1, Relaxed) == 1;
         let hold = Hold { bytes: self.len.into(), requests: usize::from(last) };
         match result {
+            // The head of a simple reply is that of all its parts.
+            Ok(pieces) if !reply.structured && !self.first => outgoing.send(&mut state, &[], pieces, hold),
             Ok(pieces) => {
                 outgoing.send(&mut state, &reply.data(self.offset, self.len, last), pieces, hold);
             }
             Err(errno) if reply.structured => {
                 outgoing.send(&mut state, &reply.error_at(errno, self.offset, last), &[], hold);
             }
-            Err(errno) => outgoing.send(&mut state, &reply.error(errno), &[], hold),
+            Err(errno) if self.first => {
+                failed.store(true, Relaxed);
+                outgoing.send(&mut state, &reply.error(errno), &[], Hold { requests: 1, ..hold });
+            }
+            // The client was told that it gets the bytes: there is no other way left to say that they cannot be had.
+            Err(_) => {
+                log::warn!("an NBD client is hung up on: the rest of what it reads cannot be had");
+                outgoing.close_now(&mut state);
+                outgoing.released(&mut state, Hold { requests: 1, ..hold });
+            }
         }
     }
 }

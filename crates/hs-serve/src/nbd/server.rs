@@ -17,11 +17,16 @@ use super::connection::{Connection, ForAll, Why};
 use super::export::Export;
 use super::outgoing::Outgoing;
 use super::protocol::Security;
+use super::room::Room;
 use super::tls::NbdTls;
+use crate::places::{self, PlaceLimits, Places};
 use crate::{ServeError, allocator};
 
-/// Connections at once: each may hold 8 MiB, or one read of 32.
-const MAX_CONNECTIONS: usize = 256;
+/// What reads under way may hold beyond what each connection has of its own. With 512 KiB for each of 256 connections,
+/// and 128 KiB for a thread and its buffers, that is 256 MiB.
+const ROOM_BYTES: u64 = 96 << 20;
+/// Threads of connections that have lost their places and are not gone yet.
+const MOST_LINGERING: usize = 64;
 /// How long to wait before clients are accepted again when the process has no descriptors left.
 const SHORTAGE_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Copies of answers that a connection needed in all, from which on free memory is looked for when it ends.
@@ -36,6 +41,13 @@ pub struct NbdOptions {
     pub handshake_patience: Duration,
     /// How long a client that is done, or whose server ends, may take to read its last answers.
     pub end_patience: Duration,
+    /// A client that takes nothing of its answers for so long is hung up on.
+    pub read_patience: Duration,
+    /// Connections at once. When there are as many, the client with the most of them loses one for the next.
+    pub most_connections: usize,
+    /// Connections at once of one client: an address, a /64 of IPv6, or a user of this machine. With the next it loses
+    /// the one that is idle longest, or is turned away.
+    pub most_connections_of_client: usize,
     /// With TLS.
     pub tls: Option<NbdTls>,
 }
@@ -48,7 +60,14 @@ impl NbdOptions {
 
 impl Default for NbdOptions {
     fn default() -> Self {
-        Self { handshake_patience: Duration::from_secs(10), end_patience: Duration::from_secs(5), tls: None }
+        Self {
+            handshake_patience: Duration::from_secs(10),
+            end_patience: Duration::from_secs(5),
+            read_patience: Duration::from_secs(60),
+            most_connections: 256,
+            most_connections_of_client: 64,
+            tls: None,
+        }
     }
 }
 
@@ -76,6 +95,8 @@ pub struct NbdServer {
 struct Shared {
     common: ForAll,
     wake: OwnedFd,
+    places: Arc<Places>,
+    room: Arc<Room>,
     connected: Mutex<Connected>,
     changed: Condvar,
 }
@@ -134,7 +155,10 @@ impl NbdServer {
         let uris = exports.iter().map(uris_of).collect();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(ServeError::io("make an event for", "the NBD server"))?;
+        let (all, client) = (options.most_connections, options.most_connections_of_client);
         let shared = Arc::new(Shared {
+            places: Places::new(PlaceLimits { all, client }),
+            room: Room::new(ROOM_BYTES),
             common: ForAll {
                 infos: exports.iter().map(Export::info).collect(),
                 exports: exports.into(),
@@ -262,6 +286,7 @@ fn take(shared: &Arc<Shared>, listener: &Listener) -> bool {
             let short = error.raw_os_error().is_some_and(|errno| shortage.contains(&errno));
             if short {
                 log::error!("an NBD client cannot be taken: {error}");
+                shared.places.make_room();
             }
             return !short;
         }
@@ -274,21 +299,26 @@ fn take(shared: &Arc<Shared>, listener: &Listener) -> bool {
 
 /// Gives a client its thread.
 fn serve(shared: &Arc<Shared>, socket: OwnedFd, client: Client) -> std::io::Result<()> {
-    let outgoing = Arc::new(Outgoing::new(socket)?);
+    let outgoing = Arc::new(Outgoing::new(socket, client.key(), Arc::clone(&shared.room))?);
+    // Before the lock: it may end another connection, which takes its own.
+    let most = shared.common.options.most_connections + MOST_LINGERING;
+    // A client that finds no thread must not end another one's connection first.
+    let has_thread = shared.connected.lock().all.len() < most;
+    let seat = has_thread.then(|| shared.places.take(client.key(), outgoing.clone())).flatten();
     let mut connected = shared.connected.lock();
     connected.arrived += 1;
-    if connected.all.len() >= MAX_CONNECTIONS {
-        log::warn!("NBD client {client} is turned away: {MAX_CONNECTIONS} are connected");
+    let Some(seat) = seat.filter(|_| connected.all.len() < most) else {
+        log::warn!("NBD client {client} is turned away: too many are connected");
         return Ok(());
-    }
+    };
     let number = connected.arrived;
     connected.all.insert(number, Arc::clone(&outgoing));
     drop(connected);
-    let place = Place { shared: Arc::clone(shared), number };
+    let place = Place { shared: Arc::clone(shared), number, _seat: seat };
     let run = move || {
         log::info!("NBD client {client} has connected");
         match Connection::new(outgoing, &place.shared.common, client.key()).run() {
-            why @ (Why::Said(super::End::Done) | Why::HungUp | Why::Stopped) => {
+            why @ (Why::Said(super::End::Done) | Why::HungUp | Why::Stopped | Why::Evicted) => {
                 log::info!("NBD client {client} is gone: {why}");
             }
             why => log::warn!("NBD client {client} was hung up on: {why}"),
@@ -302,6 +332,7 @@ fn serve(shared: &Arc<Shared>, socket: OwnedFd, client: Client) -> std::io::Resu
 struct Place {
     shared: Arc<Shared>,
     number: u64,
+    _seat: places::Place,
 }
 
 impl Drop for Place {

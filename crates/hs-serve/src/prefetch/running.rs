@@ -59,8 +59,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.driver.engine.lock().stop();
-        self.driver.wake();
+        self.driver.stop();
         self.reader.wake_stream();
         self.wait();
     }

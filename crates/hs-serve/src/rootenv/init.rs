@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
+use super::masks;
 use super::report::{Report, Step};
 use super::signals::{from_the_terminal, sent_by_a_process};
 use super::spec::InitSpec;
@@ -52,6 +53,7 @@ fn adopt(fd: RawFd) -> Option<OwnedFd> {
 fn run(spec: &InitSpec, report: &OwnedFd, liveness: &OwnedFd) -> Result<(), (Step, i32)> {
     let signals = block_signals().map_err(|error| (Step::Spec, errno_of(&error)))?;
     enter(spec).map_err(|(step, errno)| (step, errno.raw_os_error()))?;
+    spec.confinement.enter().map_err(|errno| (Step::Confine, errno.raw_os_error()))?;
     // The command gets what comes to the whole foreground from now on. What came before, and might have
     // been for it, it gets from here.
     let early: Vec<_> = std::iter::from_fn(|| next_signal(&signals)).collect();
@@ -68,18 +70,13 @@ fn run(spec: &InitSpec, report: &OwnedFd, liveness: &OwnedFd) -> Result<(), (Ste
     Ok(())
 }
 
-/// Makes the prepared root the root of this process, and the old one unreachable. A root that is the host's own
-/// stays as it is, but for a `/proc` that shows the new PID namespace.
+/// Makes the prepared root the root of this process, and the old one unreachable.
 fn enter(spec: &InitSpec) -> Result<(), (Step, Errno)> {
     let at = |step| move |errno| (step, errno);
     // In this namespace, which is a copy: whatever is taken off here must not go from the host.
     let downstream = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", downstream).map_err(at(Step::Pivot))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    if spec.root == "/" {
-        rustix::mount::mount("proc", "/proc", "proc", flags, None).map_err(at(Step::Proc))?;
-        return rustix::process::chdir(&*spec.cwd).map_err(at(Step::Cwd));
-    }
     rustix::process::chdir(&*spec.root).map_err(at(Step::Pivot))?;
     // pivot_root(2): with "." twice, the old root lies on top of the new one and can be taken off.
     rustix::process::pivot_root(".", ".").map_err(at(Step::Pivot))?;
@@ -87,16 +84,32 @@ fn enter(spec: &InitSpec) -> Result<(), (Step, Errno)> {
     rustix::mount::mount("proc", "/proc", "proc", flags, None).map_err(at(Step::Proc))?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(at(Step::Pivot))?;
     rustix::process::chdir("/").map_err(at(Step::Pivot))?;
+    if !spec.confinement.is_privileged() {
+        masks::put_on().map_err(at(Step::Masks))?;
+    }
     rustix::process::chdir(&*spec.cwd).map_err(at(Step::Cwd))
 }
 
 /// Starts the command and returns its process number.
 fn start(spec: &InitSpec) -> io::Result<libc::pid_t> {
     let mut command = Command::new(&spec.argv[0]);
+    let keeps_descriptors = spec.confinement.is_privileged();
     command.args(&spec.argv[1..]).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    // SAFETY: the closure makes one system call, which is allowed after fork.
+    // SAFETY: the closure makes two system calls, which are allowed after fork.
     unsafe {
-        command.pre_exec(|| {
+        command.pre_exec(move || {
+            if !keeps_descriptors {
+                // What this program was started with, be it by a shell or a service manager, is not for the
+                // command. A kernel before 5.11 does not know this flag.
+                let kept = libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+                if kept != 0 {
+                    let mut limit: libc::rlimit = std::mem::zeroed();
+                    libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+                    for fd in 3..limit.rlim_cur.min(1 << 20) as libc::c_int {
+                        libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC);
+                    }
+                }
+            }
             let mut none: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut none);
             match libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut()) {

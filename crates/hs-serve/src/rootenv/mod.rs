@@ -6,7 +6,7 @@
 //!   │                     overlay(lower, upper) ── /dev /sys /tmp
 //!   │ RootEnv::spawn
 //!   └─ init (pid 1 of a new PID namespace, this program again: init_main)
-//!        │                pivot_root, /proc, reaps, passes signals on
+//!        │                pivot_root, /proc, gives up privileges, reaps, passes signals on
 //!        └─ the command
 //! ```
 //!
@@ -14,10 +14,14 @@
 //! in a namespace that only these processes use, init dies with its parent (`PR_SET_PDEATHSIG`, and an
 //! end of file on a pipe that this process holds), and with init the kernel ends its whole namespace.
 //!
-//! This is a root, not a sandbox: network, users and the kernel are the host's.
+//! What else of the machine the command gets is its [`Confinement`]: no more than a container by default.
+//! Network, users and the kernel are the host's in any case but a jail's, which has no network.
 
+mod confinement;
 mod cpu_time;
+mod filter;
 mod init;
+mod masks;
 mod report;
 mod signals;
 mod spawn;
@@ -36,7 +40,9 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use crate::ServeError;
 use crate::mounts::escape_option;
 
+pub use confinement::{Confinement, JailUser};
 pub use init::init_main;
+pub use signals::tell_of_endings;
 pub use spawn::{Child, Exit, SpawnOptions, Stream};
 pub use user_namespace::{advice as user_namespace_advice, is_in_one as in_user_namespace};
 
@@ -82,18 +88,31 @@ fn own_mounts() -> std::io::Result<()> {
     Ok(rustix::mount::mount_change("/", flags)?)
 }
 
-/// Starts `argv` in this process's own root, with its own mounts, but in a PID namespace that ends with the command and
-/// with this process: whatever it starts, nothing stays. Call [`enter_private_mounts`] first. Returns
-/// when it is running.
+/// Starts `argv` in `root`, a mount with a `/proc` to mount on and a `/dev/null`, in a PID namespace that
+/// ends with the command and with this process: whatever it starts, nothing stays. Call
+/// [`enter_private_mounts`] first. Returns when it is running.
 ///
 /// # Errors
 /// As for [`RootEnv::spawn`].
 ///
 /// # Panics
 /// When `argv` is empty.
-pub fn spawn_contained(argv: &[std::ffi::OsString], options: SpawnOptions) -> Result<Child, ServeError> {
+pub fn spawn_in(
+    root: &Path,
+    argv: &[std::ffi::OsString],
+    options: SpawnOptions,
+) -> Result<Child, ServeError> {
     assert!(!argv.is_empty(), "a command has at least a name");
-    spawn::spawn(Path::new("/"), argv, options)
+    spawn::spawn(root, argv, options)
+}
+
+/// How a root is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RootOptions {
+    /// Set-user-id programs and device nodes of the file system below are honoured, where it was mounted so.
+    pub trusted: bool,
+    /// Device nodes that are made in `/dev` can be opened.
+    pub devices: bool,
 }
 
 /// A root to run commands in: a read-only file system with a throw-away layer for writes above it.
@@ -111,7 +130,7 @@ impl RootEnv {
     ///
     /// # Errors
     /// Not root, no overlay driver, or an image whose `/dev`, `/proc`, `/sys` or `/tmp` is no directory.
-    pub fn prepare(lower: &Path, workdir: &Path) -> Result<Self, ServeError> {
+    pub fn prepare(lower: &Path, workdir: &Path, options: RootOptions) -> Result<Self, ServeError> {
         let io = |action: &'static str, path: &Path| {
             let path = path.to_path_buf();
             move |source| ServeError::Io { action, path, source }
@@ -140,8 +159,9 @@ impl RootEnv {
             // There, overlay must keep its notes where users may write.
             data.extend(b",userxattr");
         }
+        let flags = if options.trusted { MountFlags::empty() } else { flags };
         mount_at(&env.root, "overlay", flags, &data)?;
-        env.furnish()?;
+        env.furnish(options)?;
         Ok(env)
     }
 
@@ -165,7 +185,7 @@ impl RootEnv {
     }
 
     /// Mounts what every root has. `/proc` is left to init, which alone sees the new PID namespace.
-    fn furnish(&self) -> Result<(), ServeError> {
+    fn furnish(&self, options: RootOptions) -> Result<(), ServeError> {
         let io = |action: &'static str| ServeError::io(action, &self.root);
         let directory = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.root, directory, Mode::empty()).map_err(io("open"))?;
@@ -193,7 +213,9 @@ impl RootEnv {
         mount_at(&path_of(&tmp), "tmpfs", scratch, b"mode=1777")?;
 
         let dev = directory_in(&root, "dev")?;
-        mount_at(&path_of(&dev), "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, b"mode=755")?;
+        // The nodes in it are mounts of their own, so that this does not close them.
+        let no_others = if options.devices { MountFlags::empty() } else { MountFlags::NODEV };
+        mount_at(&path_of(&dev), "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC | no_others, b"mode=755")?;
         furnish_dev(&directory_in(&root, "dev")?)
     }
 }
@@ -230,7 +252,9 @@ fn furnish_dev(dev: &OwnedFd) -> Result<(), ServeError> {
     };
     for (name, kind, data) in [("pts", "devpts", terminals), ("shm", "tmpfs", b"mode=1777")] {
         rustix::fs::mkdirat(dev, name, Mode::from_raw_mode(0o755)).map_err(ServeError::io("make", name))?;
-        mount_at(&base.join(name), kind, MountFlags::NOSUID | MountFlags::NOEXEC, data)?;
+        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+        let flags = if kind == "tmpfs" { flags | MountFlags::NODEV } else { flags };
+        mount_at(&base.join(name), kind, flags, data)?;
     }
     Ok(())
 }

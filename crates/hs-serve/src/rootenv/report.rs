@@ -15,14 +15,27 @@ pub(super) enum Step {
     Pivot,
     /// Mounting `/proc`.
     Proc,
+    /// Masking files of the kernel.
+    Masks,
     /// Changing the working directory.
     Cwd,
+    /// Giving up privileges.
+    Confine,
     /// Starting the command.
     Command,
 }
 
 impl Step {
-    const ALL: [Self; 6] = [Self::Exec, Self::Spec, Self::Pivot, Self::Proc, Self::Cwd, Self::Command];
+    const ALL: [Self; 8] = [
+        Self::Exec,
+        Self::Spec,
+        Self::Pivot,
+        Self::Proc,
+        Self::Masks,
+        Self::Cwd,
+        Self::Confine,
+        Self::Command,
+    ];
 
     /// In words.
     pub(super) fn describe(self) -> &'static str {
@@ -31,7 +44,9 @@ impl Step {
             Self::Spec => "read init's orders",
             Self::Pivot => "change the root",
             Self::Proc => "mount /proc",
+            Self::Masks => "mask files of the kernel",
             Self::Cwd => "enter the working directory",
+            Self::Confine => "give up privileges",
             Self::Command => "start the command",
         }
     }

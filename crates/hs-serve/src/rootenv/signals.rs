@@ -4,7 +4,7 @@
 //! included, so it is only ignored here; what somebody sends to this process with `kill` is passed on.
 //! The kernel marks the difference in `si_code`.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -22,6 +22,8 @@ const STARTING: i32 = -3;
 /// Descriptor of the process that gets them, or one of the three above. Signal handlers are the process's,
 /// and can be told nothing but by something static.
 static RECEIVER: AtomicI32 = AtomicI32::new(NOBODY);
+/// Descriptor that is written to when a signal came that asks programs to end, or [`NOBODY`].
+static TOLD: AtomicI32 = AtomicI32::new(NOBODY);
 /// What came while the command was coming, a bit a signal.
 static KEPT: AtomicU32 = AtomicU32::new(0);
 
@@ -115,6 +117,10 @@ extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _context:
     // SAFETY: with SA_SIGINFO the kernel passes a valid siginfo.
     let code = unsafe { (*info).si_code };
     let reaches_it_anyway = from_the_terminal(signal, code);
+    let told = TOLD.load(Ordering::SeqCst);
+    if told != NOBODY && matches!(signal, libc::SIGINT | libc::SIGTERM) {
+        tell(told);
+    }
     match RECEIVER.load(Ordering::SeqCst) {
         NOBODY => {}
         STARTING if reaches_it_anyway => {}
@@ -123,6 +129,22 @@ extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _context:
         }
         _ if reaches_it_anyway => {}
         receiver => send(receiver, signal),
+    }
+}
+
+/// From now on `told`, an eventfd that is never closed, hears of each INT and TERM that comes.
+pub fn tell_of_endings(told: OwnedFd) {
+    TOLD.store(told.into_raw_fd(), Ordering::SeqCst);
+}
+
+/// Adds one to an eventfd; as [`send`] it may be called in a signal handler.
+fn tell(told: i32) {
+    let one = 1_u64.to_ne_bytes();
+    // SAFETY: the bytes live until the call returns; a descriptor that is no eventfd is only an error.
+    unsafe {
+        let errno = *libc::__errno_location();
+        libc::write(told, one.as_ptr().cast(), one.len());
+        *libc::__errno_location() = errno;
     }
 }
 

@@ -15,6 +15,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use super::INIT_ARGUMENT;
+use super::confinement::Confinement;
 use super::report::{Report, Step};
 use super::signals::{self, Forwarding};
 use super::spec::InitSpec;
@@ -30,6 +31,8 @@ pub enum Stream {
     Pipe,
     /// Nowhere: `/dev/null`.
     Null,
+    /// Of standard error: where standard output goes.
+    Output,
 }
 
 /// How a command is started.
@@ -48,6 +51,8 @@ pub struct SpawnOptions {
     /// Pass on the signals that this process gets while the command runs (INT and QUIT unless the terminal sent
     /// them, which the command then got itself; TERM, HUP, USR1, USR2). One command at a time can have them.
     pub forward_signals: bool,
+    /// What it is kept from.
+    pub confinement: Confinement,
     /// Its addresses are the same each time: `ADDR_NO_RANDOMIZE` of personality(2), where that is allowed.
     pub fixed_addresses: bool,
 }
@@ -62,6 +67,7 @@ impl Default for SpawnOptions {
             cwd: None,
             env: None,
             forward_signals: true,
+            confinement: Confinement::Container { set_user_id: false },
             fixed_addresses: false,
         }
     }
@@ -136,6 +142,14 @@ impl Child {
         Ok(rustix::process::pidfd_send_signal(&*self.init, signal)?)
     }
 
+    /// What ends the command at once, with everything it started, whoever waits for it.
+    pub fn killer(&self) -> impl Fn() + Send + Sync + use<> {
+        let init = Arc::clone(&self.init);
+        move || {
+            let _ = rustix::process::pidfd_send_signal(&*init, Signal::KILL);
+        }
+    }
+
     fn join(&mut self) -> Result<Exit, ServeError> {
         let died = || ServeError::InitDied { detail: "its keeper panicked".into() };
         self.keeper.take().map_or_else(|| Err(died()), |keeper| keeper.join().unwrap_or_else(|_| Err(died())))
@@ -165,6 +179,8 @@ struct Launch {
     /// This command gets the signals of this process.
     forwards: bool,
     fixed_addresses: bool,
+    /// The namespaces of its own, as flags of clone(2).
+    namespaces: libc::c_int,
 }
 
 /// Starts init, which starts the command.
@@ -172,9 +188,11 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(ServeError::io("make a pipe for", root));
     let (report_reader, report_writer) = pipe()?;
     let (liveness_reader, liveness_writer) = pipe()?;
+    let namespaces = options.confinement.namespaces();
     let spec = InitSpec {
         report: report_writer.as_raw_fd(),
         liveness: liveness_reader.as_raw_fd(),
+        confinement: options.confinement,
         root: root.into(),
         cwd: options.cwd.unwrap_or_else(|| "/".into()).into(),
         argv: argv.to_vec(),
@@ -189,11 +207,12 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
     })?;
     let (mut theirs, mut ours) = ([None, None, None], [None, None, None]);
     for (index, stream) in [options.stdin, options.stdout, options.stderr].into_iter().enumerate() {
-        (theirs[index], ours[index]) = open_stream(stream, index == 0).map_err(|source| ServeError::Io {
-            action: "redirect",
-            path: root.into(),
-            source,
-        })?;
+        let failed = |source| ServeError::Io { action: "redirect", path: root.into(), source };
+        if stream == Stream::Output {
+            theirs[index] = same_stream(theirs[1].as_ref()).map(Some).map_err(failed)?;
+        } else {
+            (theirs[index], ours[index]) = open_stream(stream, index == 0).map_err(failed)?;
+        }
     }
     // Before the command can run: whoever sees it run may send a signal at once.
     let mut forwarding = options.forward_signals.then(Forwarding::begin).flatten();
@@ -206,6 +225,7 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
         argv: arguments.into_iter().filter_map(|argument| CString::new(argument).ok()).collect(),
         forwards: forwarding.is_some(),
         fixed_addresses: options.fixed_addresses,
+        namespaces,
     };
     let command = argv[0].clone();
     let (sender, started) = bounded(1);
@@ -330,7 +350,7 @@ fn clone_init(launch: &Launch) -> Result<OwnedFd, ServeError> {
     let mut pidfd: libc::c_int = -1;
     // SAFETY: a clone_args of zeros is valid, and means fork().
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = (libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_PIDFD) as u64;
+    arguments.flags = (launch.namespaces | libc::CLONE_PIDFD) as u64;
     arguments.pidfd = (&raw mut pidfd) as u64;
     arguments.exit_signal = libc::SIGCHLD as u64;
     // SAFETY: without CLONE_VM this is fork(): the child has its own copy of memory and, as the only
@@ -342,7 +362,7 @@ fn clone_init(launch: &Launch) -> Result<OwnedFd, ServeError> {
                 error if error.raw_os_error() == Some(libc::EPERM) => {
                     ServeError::NeedsRoot { what: "a root of its own for a command" }
                 }
-                source => ServeError::Namespace { what: "a PID namespace", source },
+                source => ServeError::Namespace { what: "namespaces of a command's own", source },
             }),
             0 => become_init(launch, argv.as_ptr(), environment.as_ptr()),
             _ => Ok(OwnedFd::from_raw_fd(pidfd)),
@@ -387,10 +407,18 @@ fn write_spec(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
+/// Where standard output goes, once more.
+fn same_stream(output: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    match output {
+        Some(output) => output.try_clone(),
+        None => io::stdout().as_fd().try_clone_to_owned(),
+    }
+}
+
 /// The command's end, and ours.
 fn open_stream(stream: Stream, input: bool) -> io::Result<(Option<OwnedFd>, Option<File>)> {
     match stream {
-        Stream::Inherit => Ok((None, None)),
+        Stream::Inherit | Stream::Output => Ok((None, None)),
         Stream::Null => {
             let null = File::options().read(true).write(true).open("/dev/null")?;
             Ok((Some(null.into()), None))

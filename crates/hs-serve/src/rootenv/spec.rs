@@ -6,6 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::RawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use super::confinement::Confinement;
+
 /// Everything init needs to know.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InitSpec {
@@ -13,6 +15,8 @@ pub(super) struct InitSpec {
     pub(super) report: RawFd,
     /// Ends (end of file) when the process that started init does.
     pub(super) liveness: RawFd,
+    /// What the command is kept from.
+    pub(super) confinement: Confinement,
     /// The root, as seen from outside.
     pub(super) root: OsString,
     /// The command's working directory, inside the root.
@@ -36,6 +40,7 @@ impl InitSpec {
         let number = |number: usize| OsString::from(number.to_string());
         let mut ok = put(OsStr::new(&self.report.to_string()));
         ok &= put(OsStr::new(&self.liveness.to_string()));
+        ok &= put(OsStr::new(&self.confinement.encode()));
         ok &= put(&self.root) && put(&self.cwd) && put(&number(self.argv.len()));
         ok &= self.argv.iter().all(|argument| put(argument)) && put(&number(self.env.len()));
         ok &= self.env.iter().all(|(name, value)| put(name) && put(value));
@@ -49,6 +54,7 @@ impl InitSpec {
         let spec = Self {
             report: number(strings.next()?)?,
             liveness: number(strings.next()?)?,
+            confinement: Confinement::decode(strings.next()?.to_str()?)?,
             root: strings.next()?,
             cwd: strings.next()?,
             argv: (0..number(strings.next()?)?).map(|_: usize| strings.next()).collect::<Option<_>>()?,
@@ -73,6 +79,7 @@ mod tests {
         let spec = InitSpec {
             report: 5,
             liveness: 6,
+            confinement: Confinement::Container { set_user_id: false },
             root: "/a b".into(),
             cwd: "".into(),
             argv: vec!["sh".into(), "".into(), OsString::from_vec(vec![0xff, b'\n'])],

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hs_format::ImageDigest;
 use hs_image::Image;
 use hs_units::{BLOCK_BYTES, Digest};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,25 +20,28 @@ use super::ledger::Ledger;
 use super::marker::{self, Marker};
 use super::sidecar::{FileTime, Header, Sidecar, SidecarError, sidecar_path};
 use super::uncovered;
+use super::withheld;
+use crate::fuse::FileAccess;
 
 /// Types of file systems that ask: statfs(2).
 const EXT4: u64 = 0xef53;
 const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683e;
-/// Who may read the file: all; nobody but root can write to it.
-const FILE_MODE: u32 = 0o444;
-
 /// What a file is to hold.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Digest of the disk.
+    /// Digest of the disk, as the image claims it.
     pub disk_digest: Digest,
-    /// Its bytes.
+    /// The image's name, which is certain.
+    pub image_name: ImageDigest,
+    /// Bytes of the disk.
     pub disk_bytes: u64,
     /// The image, for whoever completes the file later.
     pub image: PathBuf,
     /// The modification time that the file gets and keeps.
     pub mtime: FileTime,
+    /// Who may read a file that is made; one that exists keeps what it has.
+    pub access: FileAccess,
 }
 
 impl Subject {
@@ -51,9 +55,11 @@ impl Subject {
         let mtime = FileTime { seconds: metadata.mtime(), nanos: metadata.mtime_nsec() as u32 };
         Ok(Self {
             disk_digest: image.disk_digest(),
+            image_name: image.image_digest(),
             disk_bytes: image.disk_bytes(),
             image: image_path,
             mtime,
+            access: FileAccess::default(),
         })
     }
 
@@ -64,9 +70,11 @@ impl Subject {
         let mtime = FileTime { seconds: 946_684_800, nanos: 0 };
         Self {
             disk_digest: image.disk_digest(),
+            image_name: image.image_digest(),
             disk_bytes: image.disk_bytes(),
             image: word.to_owned(),
             mtime,
+            access: FileAccess::default(),
         }
     }
 }
@@ -171,6 +179,21 @@ impl Attachment {
         })
     }
 
+    /// Whether this is still the file at its path, of this subject.
+    ///
+    /// # Errors
+    /// [`FillError::OtherDisk`] when it is not.
+    pub fn check(&self, subject: &Subject) -> Result<(), FillError> {
+        let header = self.sidecar.header();
+        let of_path = fs::metadata(&self.path).map_err(FillError::io("look at", &self.path))?;
+        let is_same = (header.disk_digest, header.image_name) == (subject.disk_digest, subject.image_name)
+            && header.inode == of_path.ino();
+        if !is_same {
+            return Err(FillError::OtherDisk { path: self.path.clone() });
+        }
+        Ok(())
+    }
+
     /// Descriptors for another process, in the order of [`Handover`]; they are still this process's own.
     ///
     /// # Panics
@@ -204,6 +227,23 @@ impl Attachment {
             let _ = fs::remove_file(&self.path).and_then(|()| fs::remove_file(sidecar_path(&self.path)));
         }
         self.was_made
+    }
+
+    /// Leaves the file with no right to read it, for the time in which it is not complete and nothing fills
+    /// it. One that is found incomplete is left so from the beginning.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn withhold(&self) -> io::Result<()> {
+        withheld::withhold(&self.writer, None)
+    }
+
+    /// Undoes [`Attachment::withhold`]: from now on somebody guards the file.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn allow_reading(&self) -> io::Result<()> {
+        withheld::give_back(&self.writer)
     }
 
     /// The file.
@@ -317,6 +357,7 @@ fn existing(
     match marker {
         None => return Err(FillError::Foreign { path: path_of() }),
         Some(Marker::Changed) => return Err(FillError::Changed { path: path_of() }),
+        Some(Marker::Contradicted(found)) => return Err(FillError::Contradicted { path: path_of(), found }),
         Some(Marker::Complete(digest) | Marker::Incomplete(digest)) if digest != subject.disk_digest => {
             return Err(FillError::OtherDisk { path: path_of() });
         }
@@ -334,6 +375,8 @@ fn existing(
         group.mark(writer.as_fd()).map_err(|source| no_mark(path, &writer, source))?;
     }
     let sidecar = known(path, lock, identity)?;
+    // Also where it was not: those who guarded it were all killed, and nobody guards it yet.
+    withheld::withhold(&writer, Some(subject.access.mode)).map_err(FillError::io("withhold", path))?;
     Ok(Found::Incomplete(Attachment {
         path: path_of(),
         group,
@@ -347,6 +390,7 @@ fn existing(
 /// The sidecar of an existing file, or a new one where it says nothing of this file.
 fn known(path: &Path, file: File, identity: Header) -> Result<Sidecar, FillError> {
     let io = |action| FillError::io(action, sidecar_path(path));
+    let (begun, wanted) = (|sidecar: &Sidecar| sidecar.header().image_name, identity.image_name);
     let begin = |file, why: &str| {
         log::warn!("{}: {why}: everything is filled again", sidecar_path(path).display());
         Sidecar::begin(file, identity.clone()).map_err(io("write"))
@@ -357,8 +401,13 @@ fn known(path: &Path, file: File, identity: Header) -> Result<Sidecar, FillError
             let found = sidecar.header();
             let is_same = (found.inode, found.born) == (identity.inode, identity.born)
                 && (found.disk_digest, found.disk_bytes) == (identity.disk_digest, identity.disk_bytes);
-            if is_same {
+            if is_same && begun(&sidecar) == wanted {
                 return Ok(sidecar);
+            }
+            let (filled, damaged) = sidecar.filled().map_err(io("read"))?;
+            if is_same && (filled.filled() > 0 || damaged > 0) {
+                let begun = begun(&sidecar);
+                return Err(FillError::OtherImage { path: path.to_owned(), begun, found: wanted });
             }
             begin(sidecar.into_file(), "it is of another file")
         }
@@ -381,7 +430,7 @@ fn create(
     };
     let folder = folder_of(path);
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let file = match rustix::fs::open(folder, flags, Mode::from_raw_mode(FILE_MODE)) {
+    let file = match rustix::fs::open(folder, flags, Mode::RUSR) {
         Ok(file) => File::from(file),
         Err(Errno::ROFS) => return Err(FillError::ReadOnly { path: path.to_owned() }),
         Err(Errno::OPNOTSUPP | Errno::ISDIR) => {
@@ -392,9 +441,10 @@ fn create(
     };
     check_file_system(path, &file)?;
     let io = |action| FillError::io(action, path);
-    rustix::fs::fchmod(&file, Mode::from_raw_mode(FILE_MODE)).map_err(FillError::io("create", path))?;
+    give_to(&file, subject.access).map_err(FillError::io("set the owner of", path))?;
     file.set_len(subject.disk_bytes).map_err(io("make room for"))?;
     marker::write(&file, Marker::Incomplete(subject.disk_digest)).map_err(io("mark"))?;
+    marker::write_image(&file, subject.image_name).map_err(io("mark"))?;
     let writer = silent_writer(path, file, group.is_some())?;
     keep_mtime(&writer, subject.mtime).map_err(io("set the time of"))?;
     if let Some(group) = &group {
@@ -413,6 +463,13 @@ fn create(
     Ok(Attachment { path: path.to_owned(), group, ledger: ledger(path)?, writer, sidecar, was_made: true })
 }
 
+/// Nothing of the file is readable before: it is made with the narrowest mode.
+fn give_to(file: &File, access: FileAccess) -> io::Result<()> {
+    let FileAccess { uid, gid, mode } = access;
+    std::os::unix::fs::fchown(file, Some(uid), Some(gid))?;
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
+}
+
 fn ledger(path: &Path) -> Result<Arc<Ledger>, FillError> {
     Ledger::new().map(Arc::new).map_err(FillError::io("get memory for", path))
 }
@@ -423,6 +480,7 @@ fn header(path: &Path, file: &File, subject: &Subject) -> Result<Header, FillErr
         rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, wanted).map_err(FillError::io("look at", path))?;
     Ok(Header {
         disk_digest: subject.disk_digest,
+        image_name: subject.image_name,
         disk_bytes: subject.disk_bytes,
         inode: found.stx_ino,
         born: FileTime { seconds: found.stx_btime.tv_sec, nanos: found.stx_btime.tv_nsec },

@@ -3,6 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use hs_format::ImageDigest;
+use hs_units::Digest;
+
 /// What is wrong with the file, or with the machine, and what to try.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -37,23 +40,51 @@ pub enum FillError {
         path: PathBuf,
     },
     /// There is a file that is none of ours.
-    #[error("{} exists and is not a self-filling file: choose another name, or remove it", path.display())]
+    #[error(
+        "{} is not a self-filling file: give the name of one, or of a file that does not exist yet",
+        path.display()
+    )]
     Foreign {
         /// The file.
         path: PathBuf,
     },
     /// The file is of another disk.
-    #[error("{} is filled from another disk: choose another name, or remove it and {}",
-        path.display(), super::sidecar_path(path).display())]
+    #[error("{} is filled from another disk: choose another name", path.display())]
     OtherDisk {
         /// The file.
         path: PathBuf,
     },
+    /// The file was begun from an image of another name, which only claims to be of the same disk.
+    #[error(
+        "{} was begun from the image {begun}; {found} claims to hold the same disk, which nothing has proved: \
+         go on with the former, or remove the file and {}",
+        path.display(), super::sidecar_path(path).display()
+    )]
+    OtherImage {
+        /// The file.
+        path: PathBuf,
+        /// The image that it was begun from.
+        begun: ImageDigest,
+        /// The other one.
+        found: ImageDigest,
+    },
+    /// The file holds another disk than its image claims.
+    #[error(
+        "{} holds all that its image has, and that is the disk {found}, not the one that the image claims: \
+         `headstart verify` refuses such an image",
+        path.display()
+    )]
+    Contradicted {
+        /// The file.
+        path: PathBuf,
+        /// The digest of what it holds.
+        found: Digest,
+    },
     /// Somebody has written to the file.
     #[error(
         "{} was changed by somebody, so it is not the disk of the image any more, and nothing is filled over that: \
-         remove it and {}",
-        path.display(), super::sidecar_path(path).display()
+         it stays as it is; attach the image under another name",
+        path.display()
     )]
     Changed {
         /// The file.
@@ -78,7 +109,7 @@ pub enum FillError {
         user: String,
     },
     /// The image is not the one that the file was made for, any more.
-    #[error("{image} holds another disk than when {} was attached", path.display())]
+    #[error("{image} is another image than when {} was attached", path.display())]
     ImageChanged {
         /// The image.
         image: String,

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, IoSlice};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hs_units::{BLOCK_BYTES, BlockRange};
+use hs_format::DiskHasher;
+use hs_units::{BLOCK_BYTES, BlockRange, Digest};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::Advice;
 
@@ -19,6 +21,7 @@ use super::group::Group;
 use super::ledger::Ledger;
 use super::marker::{self, Marker};
 use super::sidecar::{PAGE_BLOCKS, Sidecar, sidecar_path};
+use super::withheld;
 
 /// Zeros in whole pieces of so many bytes stay holes.
 const HOLE_BYTES: usize = 64 << 10;
@@ -303,13 +306,19 @@ impl FillFile {
         }
     }
 
-    /// The file holds everything: nobody need ask any more.
+    /// The file holds everything: nobody need ask any more. What disk that is, is computed: an image only
+    /// claims it.
     fn finish(&self) -> Result<(), FillError> {
         let io = |action| FillError::io(action, &self.path);
         self.writer.sync_all().map_err(io("write"))?;
+        let Some(found) = self.computed_digest().map_err(io("read"))? else { return Ok(()) };
         keep_mtime(&self.writer, self.sidecar.header().mtime).map_err(io("set the time of"))?;
-        marker::write(&self.writer, Marker::Complete(self.sidecar.header().disk_digest))
-            .map_err(io("mark"))?;
+        let claimed = self.sidecar.header().disk_digest;
+        let is_it = found == claimed;
+        let marker = if is_it { Marker::Complete(found) } else { Marker::Contradicted(found) };
+        // Nothing is missing, so everybody may read what was withheld while nobody guarded it.
+        withheld::give_back(&self.writer).map_err(io("set the mode of"))?;
+        marker::write(&self.writer, marker).map_err(io("mark"))?;
         self.writer.sync_all().map_err(io("write"))?;
         if let Some(group) = &self.group {
             use std::os::fd::AsFd;
@@ -320,8 +329,44 @@ impl FillFile {
         fs::remove_file(&place).map_err(FillError::io("remove", place))?;
         self.state.lock().is_finished = true;
         self.changed.notify_all();
-        log::info!("{} is complete", self.path.display());
+        if is_it {
+            log::info!("{} is complete", self.path.display());
+        } else {
+            log::error!(
+                "{} holds all that its image has, and that is the disk {found}; the image claims to be {claimed}: \
+                 it is not to be trusted (`headstart verify` says the same of it)",
+                self.path.display()
+            );
+        }
         Ok(())
+    }
+
+    /// The digest of the disk in the file; nothing when this process is to end before it is computed.
+    fn computed_digest(&self) -> io::Result<Option<Digest>> {
+        let mut hasher = DiskHasher::new(self.disk_bytes());
+        let mut window = vec![0; hasher.next_window_bytes()];
+        let mut at = 0;
+        while hasher.next_window_bytes() > 0 {
+            if self.state.lock().is_stopping {
+                return Ok(None);
+            }
+            window.truncate(hasher.next_window_bytes());
+            let end = at + window.len() as u64;
+            let is_hole = match rustix::fs::seek(&self.writer, rustix::fs::SeekFrom::Data(at)) {
+                Ok(data) => data >= end,
+                Err(rustix::io::Errno::NXIO) => true,
+                // Where holes are not told there are none.
+                Err(_) => false,
+            };
+            if is_hole {
+                hasher.zero_windows(1);
+            } else {
+                self.writer.read_exact_at(&mut window, at)?;
+                hasher.update_window(&window);
+            }
+            at = end;
+        }
+        Ok(Some(hasher.finish()))
     }
 
     /// Gives up the pages that came in piece by piece: the kernel keeps them in small folios, which are copied more slowly than

@@ -28,6 +28,7 @@ mod session;
 mod sidecar;
 mod uncovered;
 mod uses;
+mod withheld;
 
 pub use attachment::{Attachment, Found, Handover, Subject, look_at, probe};
 pub use error::FillError;

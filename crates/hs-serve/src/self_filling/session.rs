@@ -78,7 +78,8 @@ impl SelfFilling {
         config.prefetch.ageing = Some(AGEING);
         let disk = ServedDisk::open(Arc::clone(&store), &config, None)?;
         let image = disk.reader().image();
-        if image.disk_digest() != file.sidecar().header().disk_digest {
+        let header = file.sidecar().header();
+        if (image.disk_digest(), image.image_digest()) != (header.disk_digest, header.image_name) {
             let path = file.path().to_owned();
             return Err(FillError::ImageChanged { image: image.name().to_owned(), path }.into());
         }
@@ -238,6 +239,8 @@ impl SelfFilling {
 impl Drop for SelfFilling {
     fn drop(&mut self) {
         self.stop.store(true, Relaxed);
+        // What waits for the medium fails: it may never answer.
+        self.disk.close();
         let _ = self.again.send(None);
         signal(&self.wake);
         // Whoever waits there has looked at `stop` under the lock that this takes.

@@ -1,9 +1,9 @@
 //! What lies beside a file that is not complete: which of its blocks are filled. docs/SELF-FILLING.md draws it.
 //!
 //! ```text
-//! 0     header: b"HSFILL1\0" | disk digest 32 | disk bytes | inode | born s, ns | mtime s, ns | image path | digest 32
-//! 4096  page 0: bits of blocks 0..32512, block 0 in the lowest bit of byte 0 | digest 32
-//! 8192  page 1: ...
+//! 0     header: b"HSFILL2\0" | disk digest 32 | image's name 32 | disk bytes | inode | born s, ns | mtime s,
+//! ns | image path | digest 32 4096  page 0: bits of blocks 0..32512, block 0 in the lowest bit of byte 0 |
+//! digest 32 8192  page 1: ...
 //! ```
 //!
 //! Numbers are little-endian. The header's digest is of the header before it; a page's of the header's digest, the page's
@@ -17,19 +17,19 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use hs_format::chunk_digest;
+use hs_format::{ImageDigest, chunk_digest};
 use hs_units::Digest;
 
 use super::blocks::FilledBlocks;
 
-const MAGIC: &[u8; 8] = b"HSFILL1\0";
+const MAGIC: &[u8; 8] = b"HSFILL2\0";
 const PAGE_BYTES: usize = 4096;
 const DIGEST_BYTES: usize = 32;
 const BODY_BYTES: usize = PAGE_BYTES - DIGEST_BYTES;
 /// Blocks whose bits lie in one page: 127 MiB of the disk.
 pub(super) const PAGE_BLOCKS: u64 = BODY_BYTES as u64 * 8;
 /// Where the path begins, after its length.
-const PATH_AT: usize = 82;
+const PATH_AT: usize = 114;
 
 /// A moment as file systems have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,9 +43,11 @@ pub struct FileTime {
 /// Which file of which disk a sidecar belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Digest of the disk.
+    /// Digest of the disk, as the image claims it.
     pub disk_digest: Digest,
-    /// Its bytes.
+    /// The name of the image that the file was begun from, which is certain.
+    pub image_name: ImageDigest,
+    /// Bytes of the disk.
     pub disk_bytes: u64,
     /// Inode number of the file.
     pub inode: u64,
@@ -80,6 +82,7 @@ impl Header {
         };
         put(MAGIC);
         put(&self.disk_digest.0);
+        put(&self.image_name.0.0);
         put(&self.disk_bytes.to_le_bytes());
         put(&self.inode.to_le_bytes());
         for time in [self.born, self.mtime] {
@@ -112,14 +115,15 @@ impl Header {
             seconds: number(at).cast_signed(),
             nanos: u32::from_le_bytes(page[at + 8..at + 12].try_into().expect("four bytes")),
         };
-        let length = usize::from(u16::from_le_bytes([page[80], page[81]]));
+        let length = usize::from(u16::from_le_bytes([page[PATH_AT - 2], page[PATH_AT - 1]]));
         let path = page[..BODY_BYTES].get(PATH_AT..PATH_AT + length).ok_or(SidecarError::Damaged)?;
         Ok(Self {
             disk_digest: Digest(page[8..40].try_into().expect("32 bytes")),
-            disk_bytes: number(40),
-            inode: number(48),
-            born: time(56),
-            mtime: time(68),
+            image_name: ImageDigest(Digest(page[40..72].try_into().expect("32 bytes"))),
+            disk_bytes: number(72),
+            inode: number(80),
+            born: time(88),
+            mtime: time(100),
             image: std::ffi::OsString::from_vec(path.to_vec()).into(),
         })
     }
@@ -134,7 +138,7 @@ fn page_digest(header: &Digest, number: u64, bits: &[u8]) -> Digest {
 #[derive(Debug)]
 pub(super) struct Sidecar {
     file: File,
-    header: Header,
+    header: Box<Header>,
     header_digest: Digest,
 }
 
@@ -146,7 +150,7 @@ impl Sidecar {
         file.write_all_at(&page, 0)?;
         file.sync_all()?;
         let header_digest = Digest(page[BODY_BYTES..].try_into().expect("32 bytes"));
-        Ok(Self { file, header, header_digest })
+        Ok(Self { file, header: Box::new(header), header_digest })
     }
 
     /// Reads the one that lies in `file`, when there is a whole header. Whether it is of the right file is for the
@@ -160,7 +164,7 @@ impl Sidecar {
         match header {
             Ok(header) => {
                 let header_digest = Digest(page[BODY_BYTES..].try_into().expect("32 bytes"));
-                Ok(Self { file, header, header_digest })
+                Ok(Self { file, header: Box::new(header), header_digest })
             }
             Err(error) => Err((file, error)),
         }
@@ -236,6 +240,7 @@ mod tests {
     fn header() -> Header {
         Header {
             disk_digest: Digest([7; 32]),
+            image_name: ImageDigest(Digest([8; 32])),
             disk_bytes: (3 * PAGE_BLOCKS + 5) * 4096 - 9,
             inode: 12,
             born: FileTime { seconds: -5, nanos: 999_999_999 },

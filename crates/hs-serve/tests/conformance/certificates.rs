@@ -1,7 +1,6 @@
 //! An authority, and certificates of it for a server and a client, made by GnuTLS's certtool as people make them.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
@@ -13,16 +12,14 @@ use rustls::{ClientConfig, RootCertStore};
 /// Whether this machine has what makes them; that it has not is said aloud, and a failure in CI.
 pub(crate) fn are_to_be_had() -> bool {
     static FOUND: OnceLock<bool> = OnceLock::new();
-    *FOUND.get_or_init(|| {
+    let found = *FOUND.get_or_init(|| {
         let found = Command::new("certtool").arg("--version").stdin(Stdio::null()).output();
-        if found.is_ok_and(|output| output.status.success()) {
-            return true;
-        }
-        assert!(std::env::var_os("CI").is_none(), "cannot test TLS in CI: certtool is not installed");
-        // Not eprintln!, which the harness swallows when a test passes.
-        let _ = writeln!(std::io::stderr(), "SKIPPED: TLS is not tested, certtool is not installed");
-        false
-    })
+        found.is_ok_and(|output| output.status.success())
+    });
+    if !found {
+        hs_testing::skip("certtool is not installed");
+    }
+    found
 }
 
 /// Where they lie.

@@ -89,9 +89,11 @@ fn fill(store: Arc<dyn Store>, path: &Path, config: &ServeConfig) -> SelfFilling
     let image = Image::open(Arc::clone(&store)).expect("an image");
     let subject = Subject {
         disk_digest: image.disk_digest(),
+        image_name: image.image_digest(),
         disk_bytes: image.disk_bytes(),
         image: store.name().into(),
         mtime: Default::default(),
+        access: Default::default(),
     };
     let Ok(Found::Incomplete(attachment)) = Attachment::open(path, &subject) else { panic!("a new file") };
     SelfFilling::start(store, config, attachment, FillOptions { hydrate: false }).expect("started")

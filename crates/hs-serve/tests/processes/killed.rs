@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hs_serve::fsmount::{FileSystem, FsMount, FsMountOptions};
 use hs_serve::fuse::{Session, SessionOptions};
 use hs_serve::loopdev::{LoopDevice, LoopOptions};
-use hs_serve::rootenv::{Exit, RootEnv, SpawnOptions, Stream, enter_private_mounts};
+use hs_serve::rootenv::{Exit, RootEnv, RootOptions, SpawnOptions, Stream, enter_private_mounts};
 
 use crate::Test;
 use crate::support::MemoryDisk;
@@ -42,7 +42,7 @@ impl Tower {
         let device = LoopDevice::attach(&file, LoopOptions::default()).unwrap();
         let file_system = FileSystem::detect(&file).unwrap();
         let mounted = FsMount::mount(device.path(), file_system, &root, FsMountOptions::default()).unwrap();
-        let env = RootEnv::prepare(&root, &work).unwrap();
+        let env = RootEnv::prepare(&root, &work, RootOptions::default()).unwrap();
         Self { env, mounted, device, session, file }
     }
 }

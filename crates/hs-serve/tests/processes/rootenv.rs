@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use hs_serve::ServeError;
-use hs_serve::rootenv::{Child, Exit, RootEnv, SpawnOptions, Stream};
+use hs_serve::rootenv::{Child, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use tempfile::TempDir;
 
 use crate::Test;
@@ -29,7 +29,8 @@ pub(crate) const TESTS: &[Test] = &[
 /// removed when nothing is mounted in it any more.
 fn host_root() -> (TempDir, RootEnv) {
     let workdir = tempfile::tempdir().unwrap();
-    let env = RootEnv::prepare(Path::new("/"), &workdir.path().join("work, : \\dir")).unwrap();
+    let env = RootEnv::prepare(Path::new("/"), &workdir.path().join("work, : \\dir"), RootOptions::default())
+        .unwrap();
     (workdir, env)
 }
 
@@ -177,12 +178,12 @@ fn an_image_cannot_point_mounts_at_the_host() {
         fs::create_dir(lower.path().join(name)).unwrap();
     }
     symlink("/etc", lower.path().join("dev")).unwrap();
-    let refused = RootEnv::prepare(lower.path(), workdir.path()).unwrap_err();
+    let refused = RootEnv::prepare(lower.path(), workdir.path(), RootOptions::default()).unwrap_err();
     assert!(matches!(refused, ServeError::RootDirectory { name: "dev", .. }), "{refused}");
     assert_eq!(mounts(), before, "what was mounted before the error is gone as well");
     // A link that leads somewhere inside the root is fine.
     fs::create_dir(lower.path().join("etc")).unwrap();
-    let env = RootEnv::prepare(lower.path(), workdir.path()).unwrap();
+    let env = RootEnv::prepare(lower.path(), workdir.path(), RootOptions::default()).unwrap();
     assert!(env.root().join("etc/null").exists());
     assert!(!Path::new("/etc/null").exists());
 }

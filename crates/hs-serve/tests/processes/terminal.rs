@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hs_serve::rootenv::{RootEnv, SpawnOptions, enter_private_mounts};
+use hs_serve::rootenv::{RootEnv, RootOptions, SpawnOptions, enter_private_mounts};
 
 use crate::Test;
 
@@ -23,7 +23,7 @@ const SCRIPT: &str = "trap 'count=x$count' INT; trap 'echo count $count; exit 3'
 /// Runs the command and ends with its exit code, as `headstart run` does.
 pub(crate) fn victim(workdir: &OsStr) -> ! {
     enter_private_mounts().unwrap();
-    let env = RootEnv::prepare(Path::new("/"), Path::new(workdir)).unwrap();
+    let env = RootEnv::prepare(Path::new("/"), Path::new(workdir), RootOptions::default()).unwrap();
     let child = env.spawn(&["sh", "-c", SCRIPT].map(Into::into), SpawnOptions::default()).unwrap();
     let exit = child.wait().unwrap();
     drop(env);

@@ -1,6 +1,5 @@
 //! What tests need from the machine, and disks to serve.
 
-use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -25,9 +24,7 @@ pub(crate) fn machine_has(tools: &[&str]) -> bool {
     } else {
         return true;
     };
-    assert!(std::env::var_os("CI").is_none(), "cannot test mounts in CI: {lack}");
-    // Not eprintln!, which the harness swallows when a test passes.
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {lack}");
+    hs_testing::skip(lack);
     false
 }
 

@@ -20,6 +20,10 @@ pub(super) struct Blocks<'a> {
     pub(super) name: &'a str,
 }
 
+pub(super) fn is_list(bytes: &[u8]) -> bool {
+    super::upload::parse_bytes::<BlockList>(bytes).is_ok()
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct BlockList {

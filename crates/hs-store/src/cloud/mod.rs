@@ -21,3 +21,11 @@ pub use address::CloudAddress;
 pub use object::CloudObject;
 pub use push::{Object, abandon, push};
 pub use settings::Settings;
+
+/// Whether these bytes are an answer that an upload understands: of S3, or of Azure. For the fuzz targets.
+#[doc(hidden)]
+#[must_use]
+pub fn understands_answer(bytes: &[u8]) -> bool {
+    // Each is tried, whatever became of the others.
+    [multipart::is_page(bytes), blocks::is_list(bytes), upload::is_complaint(bytes)].contains(&true)
+}

@@ -22,6 +22,10 @@ pub(super) struct Multipart<'a> {
     pub(super) id: &'a str,
 }
 
+pub(super) fn is_page(bytes: &[u8]) -> bool {
+    super::upload::parse_bytes::<Page>(bytes).is_ok()
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct Page {

@@ -49,8 +49,16 @@ struct Complaint {
     message: String,
 }
 
+pub(super) fn is_complaint(bytes: &[u8]) -> bool {
+    parse_bytes::<Complaint>(bytes).is_ok()
+}
+
 pub(super) fn parse<T: serde::de::DeserializeOwned>(answer: &Answer) -> Result<T, HttpError> {
-    let text = std::str::from_utf8(&answer.body).map_err(|_| nonsense("an answer that is no text"))?;
+    parse_bytes(&answer.body)
+}
+
+pub(super) fn parse_bytes<T: serde::de::DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpError> {
+    let text = std::str::from_utf8(bytes).map_err(|_| nonsense("an answer that is no text"))?;
     quick_xml::de::from_str(text).map_err(|_| nonsense("an answer that is not what was asked for"))
 }
 

@@ -1,7 +1,8 @@
 //! When the bytes of a request come, and waiting for them.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hs_device::{Device, Flow, FlowKey, LinkSpec, Service, SharedLink};
 use hs_units::{ByteRange, Nanos};
@@ -29,15 +30,23 @@ pub(super) struct Timing {
     modelled: Modelled,
     clock: Arc<dyn Clock>,
     next_flow: AtomicU64,
+    is_closed: AtomicBool,
 }
 
 /// How long somebody who waits for a part of a shared link sleeps at least: bytes come so much late at most when others leave it,
 /// and with ten requests under way a wait for a quarter second wakes some fifty times.
 const LEAST_SLEEP: Nanos = Nanos(200_000);
+/// How long a wait goes on after the store was closed, at most.
+const LOOK: Nanos = Nanos::from_millis(50);
 
 impl Timing {
     pub(super) fn of_device(device: Box<dyn Device>, clock: Arc<dyn Clock>) -> Self {
-        Self { modelled: Modelled::Device(Mutex::new(device)), clock, next_flow: AtomicU64::new(0) }
+        Self {
+            modelled: Modelled::Device(Mutex::new(device)),
+            clock,
+            next_flow: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn of_link(link: LinkSpec, clock: Arc<dyn Clock>) -> Self {
@@ -45,6 +54,7 @@ impl Timing {
             modelled: Modelled::Link(Mutex::new(SharedLink::new(link))),
             clock,
             next_flow: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
         }
     }
 
@@ -67,14 +77,33 @@ impl Timing {
     /// Waits until the first `bytes` of a request's `total` bytes have come.
     pub(super) fn wait(&self, pending: Pending, bytes: u64, total: u64) {
         match (pending, &self.modelled) {
-            (Pending::Promised(service), _) => self.clock.sleep_until(service.arrival(bytes, total)),
+            (Pending::Promised(service), _) => {
+                let _ = self.sleep_until(service.arrival(bytes, total));
+            }
             (Pending::Shared(key), Modelled::Link(link)) => {
                 while let Some(then) = self.comes(link, key, bytes) {
-                    self.clock.sleep_until(then);
+                    if self.sleep_until(then).is_break() {
+                        return;
+                    }
                 }
             }
             (Pending::Shared(_), Modelled::Device(_)) => unreachable!("a device promises"),
         }
+    }
+
+    /// Nobody waits for the medium any more: bytes come at once from now on.
+    pub(super) fn close(&self) {
+        self.is_closed.store(true, Ordering::Relaxed);
+    }
+
+    fn sleep_until(&self, then: Nanos) -> ControlFlow<()> {
+        while !self.is_closed.load(Ordering::Relaxed) {
+            if then <= self.clock.now() {
+                return ControlFlow::Continue(());
+            }
+            self.clock.sleep_until(then.min(self.clock.now() + LOOK));
+        }
+        ControlFlow::Break(())
     }
 
     /// When to ask again for the first `bytes` of a flow; nothing when they have come.

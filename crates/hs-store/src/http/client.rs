@@ -8,10 +8,15 @@
 //! HTTP/1.1 only: demand is to overtake the prefetch, and a connection of its own is how it does. (With HTTP/2 all requests of a host
 //! share one connection, its window, and every lost packet.)
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use reqwest::redirect::{Attempt, Policy};
 use tokio::runtime::{Handle, Runtime};
+use tokio::sync::watch;
 
 use super::HttpError;
 use super::authorities::Authorities;
@@ -24,16 +29,25 @@ const KEPT_CONNECTIONS: usize = 10;
 
 /// A manifest may have so much (distribution specification 1.1, "Pushing Manifests"), and nothing else has more.
 const MOST_ANSWER_BYTES: usize = 4 << 20;
+/// How long a small answer may take, however its bytes trickle.
+const EXCHANGE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A client, with the connections that it keeps. Proxies are taken from the environment (`https_proxy` and its like),
 /// certificates of authorities from the system (or `SSL_CERT_FILE`).
 pub struct HttpClient {
     client: reqwest::Client,
+    /// For requests that carry a secret in their body or address: a redirect would carry it on.
+    unredirected: reqwest::Client,
     connections: Arc<Connections>,
 }
 
 /// What connections are driven by, of which there is one for all threads: one that waits has it, and passes it on when he is done.
-struct Connections(Option<Runtime>);
+struct Connections {
+    /// There until it is dropped.
+    runtime: Option<Runtime>,
+    /// Whether nobody waits for anything any more.
+    closed: watch::Sender<bool>,
+}
 
 impl HttpClient {
     /// A client without connections.
@@ -46,33 +60,53 @@ impl HttpClient {
             permanent: true,
         };
         let tls = tls().map_err(|error| broken(&error))?;
-        let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(tls)
-            .http1_only()
-            .user_agent(concat!("headstart/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(timeouts.connect)
-            .read_timeout(timeouts.stall)
-            .pool_max_idle_per_host(KEPT_CONNECTIONS)
-            .tcp_nodelay(true)
-            .referer(false)
-            .retry(reqwest::retry::never())
-            .redirect(Policy::custom(redirect))
-            .build()
-            .map_err(|error| broken(&error))?;
+        let client = |policy| {
+            reqwest::Client::builder()
+                .tls_backend_preconfigured(tls.clone())
+                .http1_only()
+                .user_agent(concat!("headstart/", env!("CARGO_PKG_VERSION")))
+                .connect_timeout(timeouts.connect)
+                .read_timeout(timeouts.stall)
+                .pool_max_idle_per_host(KEPT_CONNECTIONS)
+                .tcp_nodelay(true)
+                .referer(false)
+                .retry(reqwest::retry::never())
+                .redirect(policy)
+                .build()
+                .map_err(|error| broken(&error))
+        };
+        let (client, unredirected) = (client(Policy::custom(redirect))?, client(Policy::none())?);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
             .build()
             .map_err(|error| broken(&error))?;
-        Ok(Arc::new(Self { client, connections: Arc::new(Connections(Some(runtime))) }))
+        let connections = Connections { runtime: Some(runtime), closed: watch::Sender::new(false) };
+        Ok(Arc::new(Self { client, unredirected, connections: Arc::new(connections) }))
     }
 }
 
 impl Connections {
     /// Waits for what connections are to bring, and drives all of them until it is there.
     fn wait_for<F: Future>(&self, future: F) -> F::Output {
-        let Some(runtime) = &self.0 else { unreachable!("only drop takes it") };
+        let Some(runtime) = &self.runtime else { unreachable!("only drop takes it") };
         runtime.block_on(future)
+    }
+
+    /// The same until they are closed.
+    fn wait_while_open<T>(&self, future: impl Future<Output = Result<T, HttpError>>) -> Result<T, HttpError> {
+        let mut closed = self.closed.subscribe();
+        self.wait_for(async {
+            let mut closed = pin!(closed.wait_for(|closed| *closed));
+            let mut future = pin!(future);
+            poll_fn(|context| {
+                if closed.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(Err(HttpError::Closed));
+                }
+                future.as_mut().poll(context)
+            })
+            .await
+        })
     }
 
     /// Lets connections find out what has happened to them: that nobody wants what they bring, or that they can be used again.
@@ -86,7 +120,7 @@ impl Connections {
 
 impl Drop for Connections {
     fn drop(&mut self) {
-        if let Some(runtime) = self.0.take() {
+        if let Some(runtime) = self.runtime.take() {
             // Waits for nobody: a name that is being looked up takes the time that it takes.
             runtime.shutdown_background();
         }
@@ -108,6 +142,11 @@ impl HttpClient {
         &self.client
     }
 
+    /// The same, for requests that go where they are sent and nowhere else.
+    pub(crate) const fn unredirected(&self) -> &reqwest::Client {
+        &self.unredirected
+    }
+
     /// Waits for what connections are to bring.
     pub(crate) fn wait_for<F: Future>(&self, future: F) -> F::Output {
         self.connections.wait_for(future)
@@ -115,7 +154,7 @@ impl HttpClient {
 
     /// Makes a request and waits for all of the answer, whatever its status.
     pub(crate) fn exchange(&self, asked: reqwest::RequestBuilder) -> Result<Answer, HttpError> {
-        self.wait_for(async {
+        let exchanged = async {
             let mut response = asked.send().await.map_err(|error| connection(&error))?;
             let mut body = Vec::new();
             while let Some(piece) = response.chunk().await.map_err(|error| connection(&error))? {
@@ -127,6 +166,13 @@ impl HttpClient {
             }
             let (status, url) = (response.status().as_u16(), response.url().clone());
             Ok(Answer { status, url, headers: std::mem::take(response.headers_mut()), body })
+        };
+        self.connections.wait_while_open(async {
+            let late = |_| {
+                let seconds = EXCHANGE_PATIENCE.as_secs();
+                Err(HttpError::Nonsense { reason: format!("it is not whole after {seconds} s") })
+            };
+            tokio::time::timeout(EXCHANGE_PATIENCE, exchanged).await.unwrap_or_else(late)
         })
     }
 }
@@ -171,8 +217,8 @@ impl Transport for HttpClient {
         if let Some(tag) = &request.if_none_match {
             asked = asked.header(IF_NONE_MATCH, tag);
         }
-        let response =
-            self.connections.wait_for(async { asked.send().await }).map_err(|error| connection(&error))?;
+        let send = async { asked.send().await.map_err(|error| connection(&error)) };
+        let response = self.connections.wait_while_open(send)?;
         Ok(Reply {
             status: response.status().as_u16(),
             headers: response.headers().clone(),
@@ -182,6 +228,10 @@ impl Transport for HttpClient {
                 connections: Arc::clone(&self.connections),
             }),
         })
+    }
+
+    fn close(&self) {
+        self.connections.closed.send_replace(true);
     }
 }
 
@@ -202,10 +252,8 @@ impl Body for ResponseBody {
     fn piece(&mut self) -> Result<Option<bytes::Bytes>, HttpError> {
         let Some(response) = &mut self.response else { return Ok(None) };
         loop {
-            let piece = self
-                .connections
-                .wait_for(async { response.chunk().await })
-                .map_err(|error| connection(&error))?;
+            let chunk = async { response.chunk().await.map_err(|error| connection(&error)) };
+            let piece = self.connections.wait_while_open(chunk)?;
             // An empty piece is legal, and says nothing.
             if piece.as_ref().is_none_or(|piece| !piece.is_empty()) {
                 return Ok(piece);

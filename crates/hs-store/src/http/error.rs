@@ -70,6 +70,17 @@ pub enum HttpError {
         /// Who wants it.
         host: String,
     },
+    /// A login of one host is not told to another.
+    #[error(
+        "{host} wants its login told to {realm}, which is another host: it is not told; if it should be, set \
+         HEADSTART_REGISTRY_REALMS={host}={realm}"
+    )]
+    ForeignLogin {
+        /// The registry.
+        host: String,
+        /// The host that gives tokens for it.
+        realm: String,
+    },
     /// Something that is not bytes of a file was refused.
     #[error("{what}: the server answered {status}{}{said}", if said.is_empty() { "" } else { ": " })]
     Refused {
@@ -100,6 +111,17 @@ pub enum HttpError {
         /// What its library says, without secrets.
         reason: String,
     },
+    /// Bytes come more slowly than a connection that works would bring them.
+    #[error("only {bytes} bytes came in {waited:.0?}")]
+    Slow {
+        /// Bytes that came.
+        bytes: u64,
+        /// The time that was spent waiting for them.
+        waited: Duration,
+    },
+    /// The store was closed: nothing is asked any more.
+    #[error("it was given up, because the program ends")]
+    Closed,
     /// The bytes are not in the cache, and nothing else may be asked.
     #[error("not in the cache, and --offline forbids asking the network")]
     Offline,
@@ -113,12 +135,16 @@ impl HttpError {
             Self::Connection { permanent, .. } => !*permanent,
             // RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429); RFC 8470, section 5.2 (425).
             Self::Status { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
-            Self::Cut { .. } | Self::Nonsense { .. } | Self::RangesIgnored => true,
+            Self::Cut { .. } | Self::Nonsense { .. } | Self::Slow { .. } => true,
             Self::Refused { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
+            // A server that ignores ranges ignores the next one as well.
             Self::Address { .. }
+            | Self::RangesIgnored
+            | Self::Closed
             | Self::Replaced { .. }
             | Self::Login { .. }
             | Self::OpenLogin { .. }
+            | Self::ForeignLogin { .. }
             | Self::NotAnImage { .. }
             | Self::Digest { .. }
             | Self::Cloud { .. }
@@ -146,7 +172,8 @@ impl HttpError {
             Self::Status { status: 401 | 403 | 407, .. }
             | Self::Refused { status: 403, .. }
             | Self::Login { .. }
-            | Self::OpenLogin { .. } => ErrorKind::PermissionDenied,
+            | Self::OpenLogin { .. }
+            | Self::ForeignLogin { .. } => ErrorKind::PermissionDenied,
             Self::Nonsense { .. } | Self::Replaced { .. } | Self::NotAnImage { .. } | Self::Digest { .. } => {
                 ErrorKind::InvalidData
             }

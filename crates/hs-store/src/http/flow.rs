@@ -1,11 +1,17 @@
 //! A response that is being read.
 
 use bytes::Bytes;
-use hs_units::ByteRange;
+use hs_units::{ByteRange, Nanos};
 
 use super::HttpError;
 use super::transport::Body;
+use crate::Clock;
 use crate::count::InService;
+
+/// A connection that brings less in [`FLOOR_SPAN`] counts as cut: a telephone line brings a hundred times as much.
+const FLOOR_BYTES: u64 = 30 << 10;
+/// Time spent waiting for a response, after which its rate is looked at.
+const FLOOR_SPAN: Nanos = Nanos::from_millis(30_000);
 
 /// The bytes of one response, from [`at`](Self::at) on.
 pub(super) struct Flow {
@@ -20,12 +26,26 @@ pub(super) struct Flow {
     /// The piece that was given last: whoever broke off had no use for all of it.
     last: Bytes,
     in_service: InService,
+    /// Time spent waiting, and what came in it, since the rate was looked at last.
+    waited: Nanos,
+    came: u64,
 }
 
 impl Flow {
     pub(super) fn new(body: Box<dyn Body>, range: ByteRange, in_service: InService) -> Self {
         let (rest, last) = (Bytes::new(), Bytes::new());
-        Self { body, at: range.offset, end: range.end(), start: range.offset, rest, last, in_service }
+        let (waited, came) = (Nanos::ZERO, 0);
+        Self {
+            body,
+            at: range.offset,
+            end: range.end(),
+            start: range.offset,
+            rest,
+            last,
+            in_service,
+            waited,
+            came,
+        }
     }
 
     pub(super) const fn at(&self) -> u64 {
@@ -56,13 +76,17 @@ impl Flow {
     }
 
     /// The next bytes, `most` of them at most; nothing at the response's end.
-    pub(super) fn piece(&mut self, most: u64) -> Result<Option<Bytes>, HttpError> {
+    pub(super) fn piece(&mut self, most: u64, clock: &dyn Clock) -> Result<Option<Bytes>, HttpError> {
         if self.is_over() {
             return Ok(None);
         }
         if self.rest.is_empty() {
             let cut = HttpError::Cut { got: self.at - self.start, expected: self.end - self.start };
+            self.check_rate()?;
+            let asked = clock.now();
             self.rest = self.body.piece()?.ok_or(cut)?;
+            self.waited += clock.now().saturating_sub(asked);
+            self.came += self.rest.len() as u64;
             self.in_service.deliver(self.rest.len() as u64);
         }
         let take = most.min(self.end - self.at).min(self.rest.len() as u64);
@@ -74,5 +98,14 @@ impl Flow {
             let _ = self.body.piece();
         }
         Ok(Some(piece))
+    }
+
+    /// Only time spent waiting counts: a response that is not taken is not slow.
+    fn check_rate(&mut self) -> Result<(), HttpError> {
+        if self.waited < FLOOR_SPAN {
+            return Ok(());
+        }
+        let (waited, bytes) = (std::mem::take(&mut self.waited), std::mem::take(&mut self.came));
+        if bytes < FLOOR_BYTES { Err(HttpError::Slow { bytes, waited: waited.into() }) } else { Ok(()) }
     }
 }

@@ -136,6 +136,18 @@ impl State {
     }
 }
 
+/// Ends the lanes when one of them panics.
+struct Over<'a>(&'a Shared);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.state.lock().is_over = true;
+            self.0.changed.notify_all();
+        }
+    }
+}
+
 impl Shared {
     fn segment(&self, number: u64) -> ByteRange {
         let offset = self.range.offset + number * SEGMENT_BYTES;
@@ -144,6 +156,8 @@ impl Shared {
 
     /// One lane: asks for one segment after the other.
     fn run(&self) {
+        // A lane that panics brings its segment never: those who wait for it ask for themselves.
+        let _over = Over(self);
         let segments = self.range.len.div_ceil(SEGMENT_BYTES);
         loop {
             let number = {

@@ -20,16 +20,19 @@ pub struct Patience {
     pub longest_pause: Duration,
     /// The longest pause that a server may ask for; one that asks for more is not waited for.
     pub longest_asked: Duration,
+    /// No try begins after so long without progress: what a reader is made to wait has an end however each try fails.
+    pub total: Duration,
 }
 
 impl Default for Patience {
-    /// About 70 seconds in all: the reboot of a small server, or a link that is plugged in again.
+    /// A minute in all: the reboot of a small server, or a link that is plugged in again.
     fn default() -> Self {
         Self {
             tries: 10,
             first_pause: Duration::from_millis(200),
             longest_pause: Duration::from_secs(15),
             longest_asked: Duration::from_secs(60),
+            total: Duration::from_secs(60),
         }
     }
 }

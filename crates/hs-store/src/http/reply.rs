@@ -4,7 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use hs_units::ByteRange;
 use reqwest::header::{
-    CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED, RETRY_AFTER,
+    ACCEPT_RANGES, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, HeaderName,
+    LAST_MODIFIED, RETRY_AFTER,
 };
 
 use super::HttpError;
@@ -72,7 +73,7 @@ pub(crate) fn understand(
 ) -> Result<Brings, HttpError> {
     let brings = match status {
         206 => partial(headers, range)?,
-        200 => whole(headers, range)?,
+        200 => whole(headers, range, opened.is_some())?,
         304 => return Ok(Brings::Unchanged),
         412 | 416 => {
             return Err(match opened {
@@ -108,12 +109,20 @@ fn partial(headers: &HeaderMap, range: ByteRange) -> Result<Brings, HttpError> {
     Ok(Brings::Bytes(came, version(headers, len)))
 }
 
-/// 200: all of it, which is as good where the range begins with its first byte.
-fn whole(headers: &HeaderMap, range: ByteRange) -> Result<Brings, HttpError> {
-    if range.offset != 0 {
+/// 200: all of it, which is as good where the range begins with the first byte and the server can do ranges. One that is
+/// asked for the first time shows that by 206, or says it where all of a small file was wanted.
+fn whole(headers: &HeaderMap, range: ByteRange, is_opened: bool) -> Result<Brings, HttpError> {
+    let len = content_length(headers);
+    let says_so = text(headers, &ACCEPT_RANGES).is_some_and(|unit| unit.eq_ignore_ascii_case("bytes"));
+    let wanted_all = says_so && len.is_some_and(|len| len <= range.len);
+    if is_opened && range.offset != 0 {
+        // It was opened by a part of it, so this server, or a cache before it, fails for once.
+        return Err(nonsense("the whole file where a part was asked for"));
+    }
+    if range.offset != 0 || !(is_opened || wanted_all) {
         return Err(HttpError::RangesIgnored);
     }
-    let len = content_length(headers).ok_or_else(|| nonsense("a file without Content-Length"))?;
+    let len = len.ok_or_else(|| nonsense("a file without Content-Length"))?;
     Ok(Brings::Bytes(ByteRange::new(0, len.min(range.len)), version(headers, len)))
 }
 

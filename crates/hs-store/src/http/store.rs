@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use hs_units::{ByteRange, Nanos, Prng};
@@ -21,6 +22,8 @@ use crate::{Clock, Counters, Monotonic, RetryCounters, Sink, Store, StoreError};
 
 /// Progress after which patience begins anew: less would let a server that gives a byte a time hold us for ever.
 const PROGRESS_BYTES: u64 = 64 << 10;
+/// How long a pause goes on after the store was closed, at most.
+const LOOK: Nanos = Nanos::from_millis(50);
 
 /// How a remote file is opened.
 #[derive(Clone)]
@@ -79,6 +82,7 @@ struct Asking {
     jitter: Mutex<Prng>,
     counters: Arc<Counters>,
     retries: Arc<RetryCounters>,
+    is_closed: AtomicBool,
 }
 
 /// Where the file was found.
@@ -111,9 +115,10 @@ impl HttpStore {
             clock,
             jitter: Mutex::new(Prng::new(seed)),
             retries: Arc::default(),
+            is_closed: AtomicBool::new(false),
         };
         let range = ByteRange::new(0, opening_bytes.max(1));
-        let mut tries = Tries::new(patience.for_opening());
+        let mut tries = Tries::new(patience.for_opening(), asking.clock.now());
         let (version, flow) = loop {
             match asking.ask(range, Known::Before(remembered.as_ref())) {
                 Ok(found) => break found,
@@ -177,7 +182,7 @@ impl Remote {
 
     fn fetch(&self, mut seat: Seat<'_>, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
         let mut at = range.offset;
-        let mut tries = Tries::new(self.patience);
+        let mut tries = Tries::new(self.patience, self.asking.clock.now());
         // A response that was left open may have been given up by the server, which is no fault of the network.
         let mut was_parked = seat.flow.is_some();
         let mut came_until = at;
@@ -189,19 +194,25 @@ impl Remote {
                 Err(error) => {
                     if at - came_until >= PROGRESS_BYTES {
                         came_until = at;
-                        tries = Tries::new(self.patience);
+                        tries = Tries::new(self.patience, self.asking.clock.now());
                     }
                     let rest = ByteRange::new(at, range.end() - at);
-                    self.asking.wait(&mut tries, error).map_err(|error| {
-                        let error = StoreError::read(&self.name, rest, error.into_io());
-                        self.asking.retries.gave_up(None, &error);
-                        error
-                    })?;
+                    self.asking.wait(&mut tries, error).map_err(|error| self.given_up(rest, error))?;
                 }
             }
             was_parked = false;
         }
         Ok(())
+    }
+
+    /// The error that a reader is told.
+    fn given_up(&self, rest: ByteRange, error: HttpError) -> StoreError {
+        if matches!(error, HttpError::Closed) {
+            return StoreError::Closed { path: self.name.clone() };
+        }
+        let error = StoreError::read(&self.name, rest, error.into_io());
+        self.asking.retries.gave_up(None, &error);
+        error
     }
 
     /// Takes bytes of the seat's response, which is asked for when there is none, up to `end` or the response's own.
@@ -220,13 +231,14 @@ impl Remote {
                 flow.ok_or(HttpError::Status { status: 304, retry_after: None })?
             }
         };
+        let clock = &*self.asking.clock;
         while flow.at() < *at {
-            if flow.piece(*at - flow.at())?.is_none() {
+            if flow.piece(*at - flow.at(), clock)?.is_none() {
                 return Ok(ControlFlow::Continue(()));
             }
         }
         while *at < end {
-            let Some(piece) = flow.piece(end - *at)? else { break };
+            let Some(piece) = flow.piece(end - *at, clock)? else { break };
             *at += piece.len() as u64;
             if sink(&piece).is_break() {
                 seat.flow = Some(flow);
@@ -250,6 +262,9 @@ enum Known<'a> {
 impl Asking {
     /// One request; without bytes when the file is the one that was known before.
     fn ask(&self, range: ByteRange, known: Known<'_>) -> Result<(Version, Option<Flow>), HttpError> {
+        if self.is_closed.load(Relaxed) {
+            return Err(HttpError::Closed);
+        }
         let (opened, before) = match known {
             Known::Before(before) => (None, before),
             Known::Opened(version) => (Some(version), None),
@@ -336,10 +351,19 @@ impl Asking {
         }
         let pause = tries.patience.pause(tries.done, error.retry_after(), &mut self.jitter.lock());
         let Some(pause) = pause else { return Err(error) };
+        let then = self.clock.now() + Nanos::from(pause.max(Duration::from_nanos(1)));
+        if then > tries.began + Nanos::from(tries.patience.total) {
+            return Err(error);
+        }
         tries.done += 1;
         self.retries.tried_again();
         log::debug!("{}: {error}; again in {pause:.1?}", self.locate.name());
-        self.clock.sleep_until(self.clock.now() + Nanos::from(pause.max(Duration::from_nanos(1))));
+        while self.clock.now() < then {
+            if self.is_closed.load(Relaxed) {
+                return Err(HttpError::Closed);
+            }
+            self.clock.sleep_until(then.min(self.clock.now() + LOOK));
+        }
         Ok(())
     }
 }
@@ -357,11 +381,13 @@ struct Direct {
 struct Tries {
     patience: Patience,
     done: u32,
+    /// When the first was made, or progress was seen last.
+    began: Nanos,
 }
 
 impl Tries {
-    const fn new(patience: Patience) -> Self {
-        Self { patience, done: 0 }
+    const fn new(patience: Patience, began: Nanos) -> Self {
+        Self { patience, done: 0, began }
     }
 }
 
@@ -407,6 +433,11 @@ impl Store for HttpStore {
         if range.fits_in(self.len()) && range.len >= LEAST_FOR_LANES {
             *self.lanes.lock() = Some(Lanes::new(Arc::clone(&self.remote), range));
         }
+    }
+
+    fn close(&self) {
+        self.remote.asking.is_closed.store(true, Relaxed);
+        self.remote.asking.transport.close();
     }
 }
 

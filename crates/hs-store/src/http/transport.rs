@@ -51,6 +51,9 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// [`HttpError::Connection`] when there is none.
     fn ask(&self, request: &Request) -> Result<Reply, HttpError>;
+
+    /// Nobody waits for bytes any more: whatever is under way fails with [`HttpError::Closed`], and so does what follows.
+    fn close(&self) {}
 }
 
 /// How long the network may say nothing.
@@ -64,6 +67,15 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect: Duration::from_secs(10), stall: Duration::from_secs(20) }
+        Self::within(Duration::from_secs(60))
+    }
+}
+
+impl Timeouts {
+    /// Those with which a reader who waits for so long has several connections tried.
+    #[must_use]
+    pub fn within(patience: Duration) -> Self {
+        let part = (patience / 4).clamp(Duration::from_millis(100), Duration::from_secs(15));
+        Self { connect: part.min(Duration::from_secs(10)), stall: part }
     }
 }

@@ -9,10 +9,17 @@ use serde::Deserialize;
 use url::Url;
 
 use super::RegistryAddress;
+use super::address::is_loopback;
 use super::challenge::Challenge;
 use super::login::{Login, Logins};
 use crate::http::{Answer, HttpClient, HttpError};
 
+/// Registries that have tokens given by another host of their own.
+const KNOWN_REALMS: [(&str, &str); 3] = [
+    ("registry-1.docker.io", "auth.docker.io"),
+    ("registry.gitlab.com", "gitlab.com"),
+    ("docker.elastic.co", "docker-auth.elastic.co"),
+];
 /// What is told of a server's own words.
 const MOST_SAID: usize = 200;
 
@@ -86,15 +93,17 @@ impl Access {
         url: &Url,
         with: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Answer, HttpError> {
+        let is_of_registry = |url: &Url| self.address.url("").is_ok_and(|ours| ours.origin() == url.origin());
         // Uploads may go elsewhere, where nobody is to know who asks here.
-        let is_ours = self.address.url("").is_ok_and(|ours| ours.origin() == url.origin());
+        let is_ours = is_of_registry(url);
         let send = || {
             let asked = self.client.requests().request(method.clone(), url.clone());
             let headers = if is_ours { self.headers() } else { HeaderMap::new() };
             self.client.exchange(with(asked.headers(headers)))
         };
         let answer = send()?;
-        if answer.status != 401 || !is_ours {
+        // A redirect may have led to a host that asks for the registry's login: only the registry itself may.
+        if answer.status != 401 || !is_of_registry(&answer.url) {
             return Ok(answer);
         }
         let fields = answer.headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|field| field.to_str().ok());
@@ -151,12 +160,15 @@ impl Access {
         if !self.address.plain && url.scheme() != "https" {
             return Err(nonsense("it has tokens given over plain HTTP"));
         }
+        if login.is_some() {
+            self.check_realm(&url)?;
+        }
         let actions = if self.right == Right::Push { "pull,push" } else { "pull" };
         let ours = format!("repository:{}:{actions}", self.address.repository);
         // For reading, what the registry itself says that it needs; it does not know yet that we want to write.
         let scope = scope.filter(|_| self.right == Right::Pull).unwrap_or(&ours);
         let had_login = login.is_some();
-        let requests = self.client.requests();
+        let requests = if had_login { self.client.unredirected() } else { self.client.requests() };
         let asked = if let Some(Login::Identity(identity)) = login {
             let pairs = [
                 ("grant_type", "refresh_token"),
@@ -189,6 +201,26 @@ impl Access {
         let token: Token =
             serde_json::from_slice(&answer.body).map_err(|_| nonsense("what should be a token is none"))?;
         token.token.or(token.access_token).ok_or_else(|| nonsense("an answer without a token"))
+    }
+}
+
+impl Access {
+    /// Whether a login of the registry may be told to who gives tokens: to the registry's own host, one below
+    /// it, one that is known to belong to it, or one that the user names; over plain HTTP only on this
+    /// machine.
+    fn check_realm(&self, realm: &Url) -> Result<(), HttpError> {
+        let (host, theirs) = (self.address.host.clone(), realm.host_str().unwrap_or_default().to_owned());
+        if realm.scheme() != "https" && !is_loopback(realm) {
+            return Err(HttpError::OpenLogin { host: theirs });
+        }
+        let ours = self.address.url("")?;
+        let ours = ours.host_str().unwrap_or_default();
+        let is_below = theirs.strip_suffix(ours).is_some_and(|rest| rest.ends_with('.'));
+        let is_known = KNOWN_REALMS.contains(&(ours, &theirs));
+        if theirs == ours || is_below || is_known || self.logins.allows(ours, &theirs) {
+            return Ok(());
+        }
+        Err(HttpError::ForeignLogin { host, realm: theirs })
     }
 }
 

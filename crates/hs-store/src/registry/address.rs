@@ -129,13 +129,17 @@ impl RegistryAddress {
     /// Whether a secret may be said to it: not over a network that everybody can listen to.
     pub(super) fn keeps_secrets(&self) -> bool {
         let url = Url::parse(&format!("http://{}/", self.host)).ok();
-        !self.plain
-            || match url.as_ref().and_then(Url::host) {
-                Some(url::Host::Ipv4(address)) => address.is_loopback(),
-                Some(url::Host::Ipv6(address)) => address.is_loopback(),
-                Some(url::Host::Domain(name)) => name == "localhost",
-                None => false,
-            }
+        !self.plain || url.as_ref().is_some_and(is_loopback)
+    }
+}
+
+/// Whether an address is one of this machine's own.
+pub(super) fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        Some(url::Host::Domain(name)) => name == "localhost",
+        None => false,
     }
 }
 

@@ -28,17 +28,26 @@ impl fmt::Debug for Login {
     }
 }
 
-/// The files in which logins are looked for, the first that has one counts.
+/// The files in which logins are looked for, the first that has one counts; and to which other hosts they may
+/// be told.
 #[derive(Clone, Debug, Default)]
-pub struct Logins(Vec<PathBuf>);
+pub struct Logins {
+    files: Vec<PathBuf>,
+    /// Pairs of a registry and who gives tokens for it, both by their hosts.
+    realms: Vec<(String, String)>,
+}
 
 impl Logins {
-    /// The usual files: `$REGISTRY_AUTH_FILE`, docker's, podman's (containers-auth.json(5)).
+    /// The usual files: `$REGISTRY_AUTH_FILE`, docker's, podman's (containers-auth.json(5)); and
+    /// `$HEADSTART_REGISTRY_REALMS`, `REGISTRY=REALM,...`.
     #[must_use]
     pub fn of_environment(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let folder = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let realms = variable("HEADSTART_REGISTRY_REALMS").unwrap_or_default().to_string_lossy().into_owned();
+        let pairs = realms.split(',').filter_map(|pair| pair.split_once('='));
+        let realms = pairs.map(|(host, realm)| (host_of(host), host_of(realm))).collect();
         if let Some(file) = folder("REGISTRY_AUTH_FILE") {
-            return Self(vec![file]);
+            return Self { files: vec![file], realms };
         }
         let home = folder("HOME");
         let in_home = |below: &str| home.as_ref().map(|home| home.join(below));
@@ -49,12 +58,17 @@ impl Logins {
                 .or_else(|| in_home(".config"))
                 .map(|path| path.join("containers/auth.json")),
         ];
-        Self(files.into_iter().flatten().collect())
+        Self { files: files.into_iter().flatten().collect(), realms }
+    }
+
+    /// Whether the user has said that logins of this registry may be told to this host.
+    pub(super) fn allows(&self, registry: &str, realm: &str) -> bool {
+        self.realms.iter().any(|(host, theirs)| host == registry && theirs == realm)
     }
 
     /// The login for the best of `keys`, if there is one. Runs credential helpers.
     pub(super) fn find(&self, keys: &[String]) -> Option<Login> {
-        keys.iter().flat_map(|key| self.0.iter().map(move |file| (key, file))).find_map(|(key, path)| {
+        keys.iter().flat_map(|key| self.files.iter().map(move |file| (key, file))).find_map(|(key, path)| {
             let file = File::open(path).ok()?;
             match get_credential_from_reader(BufReader::new(file), key) {
                 Ok(DockerCredential::IdentityToken(token)) => Some(Login::Identity(token)),
@@ -69,6 +83,13 @@ impl Logins {
             }
         })
     }
+}
+
+/// A host without its port, as addresses have it.
+fn host_of(text: &str) -> String {
+    let text = text.trim().to_ascii_lowercase();
+    let url = url::Url::parse(&format!("http://{text}/")).ok();
+    url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or(text)
 }
 
 /// What is wrong, without what a helper printed, which may be secret.

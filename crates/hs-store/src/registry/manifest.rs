@@ -91,7 +91,7 @@ impl Manifest {
             _ => return Err(wrong(format!("it has no layer of the type {IMAGE_TYPE}"))),
         };
         let blob =
-            layer.digest.parse().map_err(|()| wrong(format!("'{}' is no SHA-256 digest", layer.digest)))?;
+            layer.digest.parse().map_err(|()| wrong(format!("{:?} is no SHA-256 digest", layer.digest)))?;
         let annotations = [&manifest.annotations, &layer.annotations];
         let name = annotations.into_iter().find_map(|annotations| annotations.get(NAME_ANNOTATION));
         Ok(Described { blob, size: layer.size, name: name.cloned() })

@@ -27,3 +27,20 @@ pub use blob::RegistryImage;
 pub use login::{Login, Logins};
 pub use manifest::{IMAGE_TYPE, NAME_ANNOTATION};
 pub use push::{Artifact, abandon, push};
+
+/// What a manifest says of an image: its blob's digest, its size, and its name. For the fuzz targets.
+///
+/// # Errors
+/// When the bytes are no manifest of an image.
+#[doc(hidden)]
+pub fn described(bytes: &[u8]) -> Result<(String, u64, Option<String>), crate::http::HttpError> {
+    let manifest::Described { blob, size, name } = manifest::Manifest::describe(bytes)?;
+    Ok((blob.to_string(), size, name))
+}
+
+/// Whether a field is a challenge that can be answered. For the fuzz targets.
+#[doc(hidden)]
+#[must_use]
+pub fn challenge_of(field: &str) -> bool {
+    challenge::Challenge::parse(field).is_some()
+}

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use hs_serve::fuse::FileAccess;
 use hs_serve::nbd::{Export, ExportedDisk, NbdOptions, NbdServer};
 use hs_serve::{FileDisk, ServedFile};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -23,7 +24,7 @@ pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
     let shown = args
         .dir
         .as_ref()
-        .map(|dir| ServedFile::start(Arc::clone(&on_medium.store), dir, &name))
+        .map(|dir| ServedFile::start(Arc::clone(&on_medium.store), dir, &name, FileAccess::default()))
         .transpose()?;
     if !quiet {
         say_where(args, &name, server.as_ref());

@@ -75,16 +75,14 @@ pub(crate) fn run(args: &LabPredict) -> anyhow::Result<()> {
             "rows": rows,
         }));
     }
+    if args.csv {
+        show::line(CSV_COLUMNS.join(","));
+        rows.iter().for_each(|row| show::line(csv_line(&to_json(row))));
+        return Ok(());
+    }
     let is_crowd = args.clients != [1];
     let columns = if is_crowd { &crowds::COLUMNS[..] } else { &COLUMNS };
     let cells = if is_crowd { crowds::cells } else { cells };
-    if args.csv {
-        show::line(columns.join(","));
-        for row in &rows {
-            show::line(cells(row).join(","));
-        }
-        return Ok(());
-    }
     let mut table = show::table(columns);
     for row in &rows {
         table.add_row(cells(row));
@@ -245,6 +243,37 @@ const COLUMNS: [&str; 13] = [
     "MB read",
     "busy (s)",
 ];
+
+/// The columns of `--csv`: keys of the JSON object, all but the list of clients.
+const CSV_COLUMNS: [&str; 17] = [
+    "medium",
+    "layout",
+    "scheduler",
+    "clients",
+    "estimated",
+    "ready_s",
+    "median_ready_s",
+    "opening_s",
+    "program_s",
+    "wait_s",
+    "waits",
+    "streamed_s",
+    "store_requests",
+    "store_bytes",
+    "seeks",
+    "medium_busy_s",
+    "jain_index",
+];
+
+/// A row as it is, not rounded; nothing where there is no figure. No name of a medium has a comma in it.
+fn csv_line(row: &Value) -> String {
+    let cells = CSV_COLUMNS.map(|column| match &row[column] {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    });
+    cells.join(",")
+}
 
 fn seconds(time: Nanos) -> String {
     format!("{:.2}", time.as_secs_f64())

@@ -12,11 +12,9 @@ use serde::Serialize;
 use crate::boot::{self, BootSpec};
 use crate::cli::{self, Cli};
 use crate::commands;
+use crate::demo::guest::Guest;
 use crate::demo::turns::Tally;
 use crate::summary::Summary;
-
-/// What boots.
-pub(super) const GUEST: &str = "Debian with systemd, in User-mode Linux";
 
 /// Seconds a repeat after which the raw disk is not booted from again: no ratio depends on it.
 const RAW_PATIENCE_S: f64 = 8.0;
@@ -87,9 +85,13 @@ pub(super) struct Disks<'a> {
 }
 
 /// All of them, at their [`Place`]s.
-pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<(Vec<BootSpec>, Vec<Tally>)> {
+pub(super) fn contenders(
+    disks: &Disks<'_>,
+    medium: Medium,
+    guest: &Guest,
+) -> anyhow::Result<(Vec<BootSpec>, Vec<Tally>)> {
     let contender = |place: Place| {
-        let spec = commands::boot::spec(&boot_command(place, disks, medium)?, None)?;
+        let spec = commands::boot::spec(&boot_command(place, disks, medium, guest)?, None)?;
         anyhow::Ok((spec, place.tally()))
     };
     Place::ALL.into_iter().map(contender).collect()
@@ -104,28 +106,29 @@ pub(super) fn boot(place: usize, spec: &BootSpec, console: Option<PathBuf>) -> a
 }
 
 /// The boot that `headstart boot` would make.
-fn boot_command(place: Place, disks: &Disks<'_>, medium: Medium) -> anyhow::Result<cli::Boot> {
+fn boot_command(place: Place, disks: &Disks<'_>, medium: Medium, guest: &Guest) -> anyhow::Result<cli::Boot> {
     let medium = medium.to_string();
     let on_medium = ["--medium", &medium];
     match place {
-        Place::Raw => parse(disks.raw, &on_medium),
-        Place::CloopLike => parse(disks.cloop_like, &[on_medium[0], on_medium[1], "--no-prefetch"]),
-        Place::Unoptimised => parse(disks.unoptimised, &on_medium),
-        Place::Optimised => parse(disks.optimised, &on_medium),
-        Place::Warm => parse(disks.raw, &["--warm"]),
+        Place::Raw => parse(disks.raw, &on_medium, guest),
+        Place::CloopLike => parse(disks.cloop_like, &[on_medium[0], on_medium[1], "--no-prefetch"], guest),
+        Place::Unoptimised => parse(disks.unoptimised, &on_medium, guest),
+        Place::Optimised => parse(disks.optimised, &on_medium, guest),
+        Place::Warm => parse(disks.raw, &["--warm"], guest),
     }
 }
 
 /// Words of `headstart boot` for the recorded boot, from memory.
-pub(super) fn record_command(image: &Path, output: &Path) -> anyhow::Result<cli::Boot> {
+pub(super) fn record_command(image: &Path, output: &Path, guest: &Guest) -> anyhow::Result<cli::Boot> {
     let output = output.to_str().context("the cache folder's name is not text")?;
-    parse(image, &["--record", output, "--grace", RECORD_GRACE])
+    parse(image, &["--record", output, "--grace", RECORD_GRACE], guest)
 }
 
-fn parse(disk: &Path, flags: &[&str]) -> anyhow::Result<cli::Boot> {
+fn parse(disk: &Path, flags: &[&str], guest: &Guest) -> anyhow::Result<cli::Boot> {
     let mut words: Vec<OsString> = vec!["headstart".into(), "boot".into(), disk.into()];
     // The same guest for all: one that reads ahead less would serve who knows its reads, and harm who does not.
     words.extend(["--guest-read-ahead", "kernel"].map(OsString::from));
+    words.extend(guest.flags().into_iter().map(OsString::from));
     words.extend(flags.iter().map(OsString::from));
     match Cli::try_parse_from(words).context("headstart boot")?.command {
         cli::Command::Boot(args) => Ok(args),
@@ -150,7 +153,7 @@ mod tests {
             unoptimised: path("plain"),
             optimised: path("fast"),
         };
-        let command = |place| boot_command(place, &disks, Medium::Cd24xCav).unwrap();
+        let command = |place| boot_command(place, &disks, Medium::Cd24xCav, &Guest::Uml).unwrap();
         let seen = Place::ALL.map(|place| {
             let args = command(place);
             (args.disk.display().to_string(), args.medium, args.no_prefetch, args.warm)
@@ -168,10 +171,20 @@ mod tests {
 
     #[test]
     fn the_boot_is_recorded_from_memory() {
-        let args = record_command(Path::new("a b.hsi"), Path::new("p q.hsp")).unwrap();
+        let args = record_command(Path::new("a b.hsi"), Path::new("p q.hsp"), &Guest::Uml).unwrap();
         assert_eq!((args.disk.file(), args.medium), (Some(Path::new("a b.hsi")), Medium::None));
         assert_eq!(args.record.as_deref(), Some(Path::new("p q.hsp")));
         assert_eq!(args.grace, std::time::Duration::from_secs(4));
+        assert_eq!(args.vmm, cli::Vmm::Uml);
+    }
+
+    #[test]
+    fn where_user_mode_linux_runs_nothing_qemu_boots_the_same_disks() {
+        let guest = Guest::Qemu { kernel: "/a kernel".into() };
+        let args = record_command(Path::new("boot.hsi"), Path::new("boot.hsp"), &guest).unwrap();
+        assert_eq!((args.vmm, args.kernel.as_deref()), (cli::Vmm::Qemu, Some(Path::new("/a kernel"))));
+        assert!(args.ready_timeout > std::time::Duration::from_secs(300));
+        assert!(guest.label().ends_with("in QEMU"));
     }
 
     #[test]

@@ -200,7 +200,7 @@ fn busy_rate(run: &Summary) -> Option<f64> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::demo::boot::{contenders, paper};
+    use crate::demo::boot::paper;
 
     /// Boots that were ready after these times.
     fn tally(place: Place, times: &[f64], run: Summary) -> Tally {
@@ -250,7 +250,7 @@ pub(super) mod tests {
         let (limit, ratios, contenders) = judge(&tallies, medium, delivery);
         let outcome = Outcome {
             medium: medium.to_string(),
-            guest: contenders::GUEST,
+            guest: crate::demo::guest::Guest::Uml.label(),
             ready: "login:",
             level: 15,
             window_bytes: 128 << 10,

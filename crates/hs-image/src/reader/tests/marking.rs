@@ -4,7 +4,7 @@ use super::*;
 
 /// Every chunk is expected, as those are that a warmer has asked for; counts what is seen all the same.
 #[derive(Default)]
-struct Sees {
+pub(super) struct Sees {
     asked: Mutex<Vec<u32>>,
     used: AtomicU64,
     released: Mutex<Vec<u32>>,

@@ -4,9 +4,9 @@
 //! "Extended Attributes".
 
 use super::super::xattrs::{BLOCK_ROOM, INODE_ROOM, stored_bytes};
-use super::{BLOCK, Inode, SourceError, checksum, u16_at, u32_at, unexpected};
+use super::{BLOCK, Inode, SourceError, checksum, u32_at, unexpected};
+use crate::ext4::{ATTRIBUTES_MAGIC as MAGIC, attribute_entries};
 
-const MAGIC: u32 = 0xea02_0000;
 const BLOCK_HEADER: usize = 32;
 const BLOCK_CHECKSUM: usize = 0x10;
 const ENTRY_HEADER: usize = 16;
@@ -92,36 +92,16 @@ pub(super) fn update_block_checksum(block: &mut [u8; BLOCK], number: u64, seed: 
 
 /// Reads entries up to the end mark. Offsets of values count from `base` bytes before `area`.
 fn parse(area: &[u8], base: usize, attributes: &mut Vec<Attribute>) -> Result<(), SourceError> {
-    let damaged = || unexpected(0, "an attribute entry is damaged");
-    let mut offset = 0;
-    loop {
-        let entry = area.get(offset..).unwrap_or_default();
-        if entry.len() >= 4 && u32_at(entry, 0) == 0 {
-            return Ok(());
-        }
-        if entry.len() < ENTRY_HEADER {
-            return Err(damaged());
-        }
-        let name_bytes = usize::from(entry[0]);
-        let name = entry.get(ENTRY_HEADER..ENTRY_HEADER + name_bytes).ok_or_else(damaged)?;
-        let (value_offset, value_inode, value_bytes) =
-            (usize::from(u16_at(entry, 2)), u32_at(entry, 4), u32_at(entry, 8) as usize);
-        let value = match value_offset.checked_sub(base) {
-            _ if value_bytes == 0 => &[],
-            Some(start) => area.get(start..).and_then(|rest| rest.get(..value_bytes)).ok_or_else(damaged)?,
-            None => return Err(damaged()),
-        };
-        if value_inode != 0 {
-            return Err(damaged());
-        }
+    for entry in attribute_entries(area, base) {
+        let entry = entry.map_err(|_| unexpected(0, "an attribute entry is damaged"))?;
         attributes.push(Attribute {
-            prefix: entry[1],
-            name_bytes,
-            name: name.to_vec(),
-            value: value.to_vec(),
+            prefix: entry.prefix,
+            name_bytes: entry.name.len(),
+            name: entry.name.to_vec(),
+            value: entry.value.to_vec(),
         });
-        offset += (ENTRY_HEADER + name_bytes).next_multiple_of(4);
     }
+    Ok(())
 }
 
 /// Writes entries from the start of `area` and values from its end, which have been seen to fit. As in what

@@ -14,7 +14,6 @@ const CTIME: usize = 0xc;
 const MTIME: usize = 0x10;
 const GID: usize = 0x18;
 const VERSION: usize = 0x24;
-const BLOCK_MAP: usize = 0x28;
 const GENERATION: usize = 0x64;
 const ATTRIBUTE_BLOCK: usize = 0x68;
 const SIZE_HIGH: usize = 0x6c;
@@ -79,11 +78,6 @@ impl Inode {
     /// Size of the file or directory in bytes.
     pub(in super::super) fn size(&self) -> u64 {
         u64::from(u32_at(&self.bytes, SIZE)) | u64::from(u32_at(&self.bytes, SIZE_HIGH)) << 32
-    }
-
-    /// The 60 bytes that hold the root of the extent tree.
-    pub(super) fn block_map(&self) -> &[u8] {
-        &self.bytes[BLOCK_MAP..BLOCK_MAP + 60]
     }
 
     /// The block with attributes that found no room in the inode; 0 for none.

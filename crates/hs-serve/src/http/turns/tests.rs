@@ -1,11 +1,10 @@
 use std::cell::Cell;
-use std::net::Ipv4Addr;
 use std::rc::Rc;
 
 use super::*;
 
-fn client(number: u8) -> IpAddr {
-    Ipv4Addr::new(192, 0, 2, number).into()
+fn client(number: u8) -> ClientKey {
+    ClientKey(number.into())
 }
 
 /// Turns of clients with so many connections each, which all want piece after piece, until there were `most` in all.

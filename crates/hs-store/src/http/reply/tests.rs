@@ -52,9 +52,32 @@ fn the_whole_file_will_do_from_its_start() {
     let head = headers(&[("content-length", "1000"), ("etag", "\"one\"")]);
     let brings = understand(200, &head, ByteRange::new(0, 50), Some(&opened()));
     assert_eq!(brings.expect("it will"), Brings::Bytes(ByteRange::new(0, 50), opened()));
+    // A file that was opened by a part of it may be had by parts the next time.
+    let error = understand(200, &head, ASKED, Some(&opened())).expect_err("not from there");
+    assert!(matches!(error, HttpError::Nonsense { .. }) && error.is_transient(), "{error}");
     assert!(matches!(understand(200, &head, ASKED, None), Err(HttpError::RangesIgnored)));
-    let error = understand(200, &headers(&[]), ByteRange::new(0, 5), None).expect_err("no length");
+    let error = understand(200, &headers(&[]), ByteRange::new(0, 5), Some(&opened())).expect_err("no length");
     assert!(matches!(error, HttpError::Nonsense { .. }));
+}
+
+#[test]
+fn a_server_must_show_that_it_can_do_ranges() {
+    let all = ByteRange::new(0, 2_000);
+    for (fields, range, is_fine) in [
+        (&[("content-length", "1000")][..], ByteRange::new(0, 50), false),
+        (&[("content-length", "1000")], all, false),
+        (&[("content-length", "1000"), ("accept-ranges", "none")], all, false),
+        (&[("content-length", "1000"), ("accept-ranges", "bytes")], ByteRange::new(0, 50), false),
+        (&[("content-length", "1000"), ("accept-ranges", "bytes")], all, true),
+    ] {
+        match understand(200, &headers(fields), range, None) {
+            Ok(_) => assert!(is_fine, "{fields:?} {range}"),
+            Err(error) => {
+                assert!(!is_fine && matches!(error, HttpError::RangesIgnored), "{fields:?} {range}: {error}");
+                assert!(!error.is_transient());
+            }
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! The store against servers that exist only in memory, some of which behave badly. No network, no waiting.
 
 mod faulty;
+mod trickle;
+mod versions;
 
 use std::sync::Arc;
 
@@ -267,15 +269,74 @@ fn a_server_that_is_gone_is_given_up_in_time() {
 
 #[test]
 fn a_server_without_ranges_is_told_of() {
+    for opening_bytes in [1, 64 << 10, 1 << 20] {
+        let server = Faulty::new(contract::noise(100_000, 14));
+        server.mishaps(std::iter::repeat_n(Mishap::Whole, 100));
+        let clock = Arc::<Virtual>::default();
+        let error = open_with(&server, HttpOptions { opening_bytes, ..options(&clock) });
+        let error = error.err().expect("refused").with_causes();
+        assert!(error.contains("range requests"), "{error}");
+        assert_eq!((server.seen(), clock.now()), (1, Nanos::ZERO), "asked once, and nobody waited");
+    }
+}
+
+#[test]
+fn a_server_that_gives_up_ranges_later_is_asked_again_within_bounds() {
     let server = Faulty::new(contract::noise(100_000, 14));
+    let clock = Arc::<Virtual>::default();
+    let store = open_with(&server, options(&clock)).expect("opened");
+    server.mishaps([Mishap::Whole, Mishap::Whole]);
+    let mut few = [0; 10];
+    store.read_at(80_000, &mut few).expect("the third time");
+    assert_eq!(few, server.bytes()[80_000..80_010]);
     server.mishaps(std::iter::repeat_n(Mishap::Whole, 100));
-    let store = opened(&server);
-    assert!(
-        contract::collect(&store, ByteRange::new(0, 60_000)).expect("from the start")
-            == server.bytes()[..60_000]
-    );
     let error = store.read_at(80_000, &mut [0; 10]).expect_err("not from elsewhere").with_causes();
-    assert!(error.contains("range requests"), "{error}");
+    assert!(error.contains("whole file"), "{error}");
+    assert!(server.seen() < 20, "{} requests", server.seen());
+}
+
+/// A byte each five seconds is no progress: another connection is tried, and a whole one is taken as it comes.
+#[test]
+fn a_server_that_trickles_counts_as_cut() {
+    let server = Faulty::new(contract::noise(1_000_000, 16));
+    let clock = Arc::<Virtual>::default();
+    server.set_clock(&clock);
+    let store = open_with(&server, options(&clock)).expect("opened");
+    server.mishaps([Mishap::Trickle(5_000, u64::MAX)]);
+    let mut buffer = vec![0; 100_000];
+    store.read_at(300_000, &mut buffer).expect("by the second connection");
+    assert!(buffer == server.bytes()[300_000..400_000]);
+    assert_eq!(server.seen(), 3);
+    assert!(clock.now() < Nanos::from_millis(45_000), "{}", clock.now());
+}
+
+/// However many connections trickle, nobody is held for ever: neither by bytes that come, nor by cuts after a few of them.
+#[test]
+fn trickling_does_not_renew_patience() {
+    for (millis, bytes) in [(5_000, u64::MAX), (100, 50), (1, (64 << 10) - 1), (10, 1)] {
+        let server = Faulty::new(contract::noise(3_000_000, 17));
+        let clock = Arc::<Virtual>::default();
+        server.set_clock(&clock);
+        let store = open_with(&server, options(&clock)).expect("opened");
+        server.mishaps(std::iter::repeat_n(Mishap::Trickle(millis, bytes), 10_000));
+        let before = clock.now();
+        store.read_at(1_000_000, &mut vec![0; 1_500_000]).expect_err("no end of it");
+        let waited = clock.now().saturating_sub(before);
+        assert!(waited < Nanos::from_millis(100_000), "{millis} ms, {bytes} bytes: {waited}");
+        assert!(server.seen() <= 2 + u64::from(Patience::default().tries), "{}", server.seen());
+    }
+}
+
+/// What does bring something goes on for as long as it does.
+#[test]
+fn progress_renews_patience() {
+    let server = Faulty::new(contract::noise(3_000_000, 18));
+    let clock = Arc::<Virtual>::default();
+    let store = open_with(&server, options(&clock)).expect("opened");
+    server.mishaps(std::iter::repeat_n(Mishap::Cut(PROGRESS_BYTES), 40));
+    let mut buffer = vec![0; 2_500_000];
+    store.read_at(400_000, &mut buffer).expect("forty cuts, each of them after some progress");
+    assert!(buffer == server.bytes()[400_000..2_900_000]);
 }
 
 /// The heart of it: whatever happens, bytes are right or an error is clear.

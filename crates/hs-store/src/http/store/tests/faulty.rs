@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hs_units::{ByteRange, Prng};
+use hs_units::{ByteRange, Nanos, Prng};
 use parking_lot::Mutex;
 use reqwest::header::{HeaderMap, HeaderName};
 
+use crate::clock::tests::Virtual;
 use crate::http::{Body, HttpError, Reply, Request, Transport};
 
 /// What goes wrong with one request.
@@ -33,6 +34,8 @@ pub(super) enum Mishap {
     Less(u64),
     /// It adds bytes that it did not announce.
     More,
+    /// Each byte comes alone, so many milliseconds after the one before, and after so many the connection ends.
+    Trickle(u64, u64),
 }
 
 /// A server of one file.
@@ -46,14 +49,26 @@ struct State {
     mishaps: VecDeque<Mishap>,
     seeded: Option<Prng>,
     seen: u64,
+    clock: Option<Arc<Virtual>>,
 }
 
 impl Faulty {
     /// One that behaves until it is told otherwise.
     pub(super) fn new(bytes: Vec<u8>) -> Arc<Self> {
-        let state =
-            State { bytes: bytes.into(), generation: 1, mishaps: VecDeque::new(), seeded: None, seen: 0 };
+        let state = State {
+            bytes: bytes.into(),
+            generation: 1,
+            mishaps: VecDeque::new(),
+            seeded: None,
+            seen: 0,
+            clock: None,
+        };
         Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    /// What a slow answer moves.
+    pub(super) fn set_clock(&self, clock: &Arc<Virtual>) {
+        self.state.lock().clock = Some(Arc::clone(clock));
     }
 
     pub(super) fn bytes(&self) -> Bytes {
@@ -102,8 +117,7 @@ fn draw(prng: &mut Prng) -> Option<Mishap> {
         11 => Mishap::Status(502, None),
         12 => Mishap::Status(429, Some(prng.below(90))),
         13 => Mishap::Status(503, Some(prng.below(20))),
-        14 => Mishap::Whole,
-        15 => Mishap::Elsewhere,
+        14 | 15 => Mishap::Elsewhere,
         16 => Mishap::Compressed,
         17 => Mishap::Less(1 + bytes),
         18 => Mishap::More,
@@ -137,6 +151,7 @@ impl Transport for Faulty {
         let tag = format!("\"{}\"", state.generation);
         let whole = state.bytes.clone();
         let len = whole.len() as u64;
+        let clock = state.clock.clone();
         drop(state);
         let nothing = || Pieces::of(Bytes::new(), None);
         match mishap {
@@ -189,7 +204,15 @@ impl Transport for Faulty {
             Some(Mishap::More) => body = Bytes::from([body, Bytes::from(vec![0xaa; 5_000])].concat()),
             _ => {}
         }
-        Ok(reply(request, 206, &fields, Pieces::of(body, cut)))
+        let mut pieces = Pieces::of(body, cut);
+        if let (Some(Mishap::Trickle(millis, bytes)), Some(clock)) = (mishap, clock) {
+            pieces = Pieces {
+                trickle: Some((clock, Nanos::from_millis(millis))),
+                cut_after: Some(bytes),
+                ..pieces
+            };
+        }
+        Ok(reply(request, 206, &fields, pieces))
     }
 }
 
@@ -198,11 +221,13 @@ struct Pieces {
     rest: Bytes,
     cut_after: Option<u64>,
     next: u64,
+    /// Pieces are bytes, each of which takes so long.
+    trickle: Option<(Arc<Virtual>, Nanos)>,
 }
 
 impl Pieces {
     fn of(rest: Bytes, cut_after: Option<u64>) -> Self {
-        Self { rest, cut_after, next: 1 }
+        Self { rest, cut_after, next: 1, trickle: None }
     }
 }
 
@@ -210,6 +235,10 @@ impl Body for Pieces {
     fn piece(&mut self) -> Result<Option<Bytes>, HttpError> {
         let mut most = 1 + self.next * 7_919 % 65_536;
         self.next += 1;
+        if let Some((clock, span)) = &self.trickle {
+            clock.advance(*span);
+            most = 1;
+        }
         if let Some(left) = &mut self.cut_after {
             if *left == 0 {
                 return Err(HttpError::Connection {

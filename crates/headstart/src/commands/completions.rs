@@ -1,0 +1,12 @@
+//! `headstart completions`
+
+use crate::cli::Completions;
+use crate::{examples, show};
+
+/// Prints what a shell needs to complete the program's arguments.
+pub(crate) fn run(args: &Completions) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut examples::command(), "headstart", &mut script);
+    show::line(String::from_utf8_lossy(&script).trim_end());
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! Ending always works, whatever a store does that is waited for.
+//!
+//! ```text
+//! taking down   the store is closed: reads that wait fail          (ServedDisk::close)
+//!               file system, loop device and FUSE mount go
+//!   after 1 s   the FUSE connection is ended                       (Deadline)
+//!   after 3 s   the process is
+//! killed        another process ends the FUSE connection           (Guard)
+//! ```
+//!
+//! A thread that waits for a disk which its own process serves cannot be killed: the process keeps its `/dev/fuse` open
+//! for as long as it has a thread, and nobody answers any more. Only ending the connection helps, and only somebody else
+//! can do that.
+
+mod deadline;
+mod early;
+mod guard;
+mod told;
+
+pub(crate) use self::deadline::Deadline;
+pub(crate) use self::early::EndsEarly;
+pub(crate) use self::guard::{ARGUMENT as GUARD_ARGUMENT, Guard, guard_main};
+pub(crate) use self::told::{Told, was_told};

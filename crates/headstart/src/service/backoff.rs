@@ -1,0 +1,83 @@
+//! After which pause the next server is started when one has died.
+
+use std::time::Duration;
+
+/// A server that dies again before it has lived this long waits before it is started.
+pub(super) const STEADY: Duration = Duration::from_secs(5);
+/// The first pause; each doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Servers that died one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    pause: Duration,
+    /// That died young, in a row.
+    deaths: u32,
+    /// That died before they served, in a row.
+    failures: u32,
+}
+
+impl Backoff {
+    /// None has died yet.
+    pub(crate) const fn new() -> Self {
+        Self { pause: FIRST_PAUSE, deaths: 0, failures: 0 }
+    }
+
+    /// Servers in a row that did not even begin to serve.
+    pub(crate) const fn failures(self) -> u32 {
+        self.failures
+    }
+
+    /// The next pause of those that double.
+    pub(crate) fn longer(&mut self) -> Duration {
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause
+    }
+
+    /// One has died: the pause before the next. The first that dies young after it has served is replaced at once: once is an
+    /// accident, and readers wait.
+    pub(crate) fn died(&mut self, served: bool, lived: Duration) -> Duration {
+        self.failures = if served { 0 } else { self.failures + 1 };
+        if lived >= STEADY {
+            (self.pause, self.deaths) = (FIRST_PAUSE, 0);
+            return Duration::ZERO;
+        }
+        self.deaths += 1;
+        let pause = self.longer();
+        if served && self.deaths == 1 { Duration::ZERO } else { pause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YOUNG: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn a_server_that_serves_and_dies_again_and_again_is_no_busy_loop() {
+        let mut backoff = Backoff::new();
+        assert_eq!(backoff.died(true, YOUNG), Duration::ZERO, "once is an accident");
+        let pauses: Vec<Duration> = (0..20).map(|_| backoff.died(true, YOUNG)).collect();
+        assert!(pauses.iter().all(|pause| *pause >= FIRST_PAUSE), "{pauses:?}");
+        assert!(pauses.is_sorted() && pauses.last() == Some(&LONGEST_PAUSE), "{pauses:?}");
+        assert_eq!(backoff.failures(), 0);
+        // One that has lived makes the next accident the first again.
+        assert_eq!(backoff.died(true, STEADY), Duration::ZERO);
+        assert_eq!(backoff.died(true, YOUNG), Duration::ZERO);
+        assert!(backoff.died(true, YOUNG) > Duration::ZERO);
+    }
+
+    #[test]
+    fn those_that_never_serve_are_counted() {
+        let mut backoff = Backoff::new();
+        for failures in 1..10 {
+            assert!(backoff.died(false, YOUNG) > Duration::ZERO);
+            assert_eq!(backoff.failures(), failures);
+        }
+        backoff.died(true, YOUNG);
+        assert_eq!(backoff.failures(), 0);
+    }
+}

@@ -1,0 +1,79 @@
+//! How long readers waited, and whose waits count.
+
+use std::time::Instant;
+
+use super::*;
+
+/// Windows of noise that differ, so that each has a chunk of its own.
+fn noise(windows: usize) -> Bench {
+    let mut content = vec![0; windows * 65_536];
+    Prng::new(77).fill(&mut content);
+    let bench = Bench::new(content);
+    bench.build("noise.hsi", &fast_build(65_536, 2));
+    bench
+}
+
+/// An image on a medium that takes 40 ms for each request.
+fn slow(bench: &Bench, name: &str) -> Arc<Image> {
+    let delay = Rule::new(FaultKind::Delay(Duration::from_millis(40)), EVERYTHING);
+    let store = Fault::new(FileStore::open(bench.path(name)).expect("opened"), vec![delay], 1);
+    Arc::new(Image::open(Arc::new(store)).expect("an image"))
+}
+
+#[test]
+fn readers_that_wait_at_once_wait_once() {
+    let bench = noise(8);
+    let image = slow(&bench, "noise.hsi");
+    let options = ReaderOptions { demand_threads: 8, read_ahead_bytes: 0, ..ReaderOptions::default() };
+    let reader = Reader::new(image, options, Arc::new(crate::NoStream), None).expect("a reader");
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for window in 0..8 {
+            let reader = &reader;
+            scope.spawn(move || reader.read_at(window * 65_536, &mut [0; 4096]).expect("read"));
+        }
+    });
+    // A read is answered a moment before its wait is over.
+    while reader.stats().waited_requests < 8 {
+        std::thread::yield_now();
+    }
+    let stats = reader.stats();
+    let elapsed = Nanos::from(began.elapsed());
+    assert!(stats.program_wait <= elapsed, "{stats:?} in {elapsed}");
+    assert!(stats.program_wait >= Nanos::from_millis(40), "{stats:?}");
+    assert!(stats.demand_wait > stats.program_wait, "none of them waited at once: {stats:?}");
+}
+
+/// Two waits with a pause between them: the pause is none.
+#[test]
+fn what_lies_between_two_waits_is_no_wait() {
+    let bench = noise(2);
+    let reader = reader(&slow(&bench, "noise.hsi"), 1, 0);
+    reader.read_at(0, &mut [0; 4096]).expect("read");
+    while reader.stats().waited_requests < 1 {
+        std::thread::yield_now();
+    }
+    let first = reader.stats().program_wait;
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(reader.stats().program_wait, first);
+    reader.read_at(65_536, &mut [0; 4096]).expect("read");
+    assert!(reader.stats().program_wait >= Nanos(first.0 + Nanos::from_millis(40).0));
+}
+
+/// A warmer asks for chunks because they are to come; no program waits for those.
+#[test]
+fn reads_that_fill_caches_ahead_are_not_waited_for() {
+    let bench = sample_with_hot(&mut Prng::new(31));
+    let image = slow(&bench, "hot.hsi");
+    let lba = image.hot_extents(0)[0].blocks().next().expect("a block");
+    for (policy, waits) in
+        [(Arc::new(marking::Sees::default()) as Arc<dyn HotPolicy>, false), (Arc::new(crate::NoStream), true)]
+    {
+        let reader = reader_with(&image, 1, 1 << 20, policy);
+        reader.read_at(lba.byte_offset(), &mut [0; 4096]).expect("read");
+        while reader.stats().waited_requests < 1 {
+            std::thread::yield_now();
+        }
+        assert_eq!(reader.stats().program_wait > Nanos(0), waits, "{:?}", reader.stats());
+    }
+}

@@ -1,0 +1,254 @@
+//! Who may be connected: one key for a client, and a bounded number of places for all of them.
+//!
+//! When all places are taken, the client with the most of them gives one up to a client with fewer: an idle connection
+//! first, and the one that was idle longest. So a client that opens many connections loses its own, and a client with
+//! one connection gets in and stays. The HTTP and the NBD server share this rule.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use hs_engine::queue::ClientKey;
+use parking_lot::Mutex;
+
+/// A client is one address; of IPv6 it is a /64, which usually is one customer's network. IPv4 addresses that are mapped
+/// into IPv6 are themselves.
+pub(crate) fn address_key(address: IpAddr) -> ClientKey {
+    ClientKey(match address.to_canonical() {
+        IpAddr::V4(address) => 2 << 32 | u64::from(address.to_bits()),
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64 | 1 << 63,
+    })
+}
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PlaceLimits {
+    /// Of all clients together.
+    pub(crate) all: usize,
+    /// Of one client.
+    pub(crate) client: usize,
+}
+
+/// What a connection does, as far as its place depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    /// Nothing was asked for that is not answered.
+    pub(crate) is_idle: bool,
+    /// Since it has become idle, or made progress last.
+    pub(crate) since: Instant,
+}
+
+/// A connection that has a place.
+pub(crate) trait Occupant: Send + Sync {
+    /// What it does now.
+    fn standing(&self) -> Standing;
+    /// Ends it soon; its place is already given to another connection.
+    fn evict(&self);
+}
+
+/// The places of a server.
+pub(crate) struct Places {
+    limits: PlaceLimits,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    occupants: HashMap<u64, (ClientKey, Arc<dyn Occupant>)>,
+    of_client: HashMap<ClientKey, usize>,
+    next: u64,
+}
+
+/// A connection's place, until it is dropped.
+pub(crate) struct Place {
+    places: Arc<Places>,
+    number: u64,
+}
+
+impl Places {
+    /// All are free.
+    pub(crate) fn new(limits: PlaceLimits) -> Arc<Self> {
+        Arc::new(Self { limits, taken: Mutex::default() })
+    }
+
+    /// A place for a connection of this client. Where there is none left, another connection gives up its own; `None`
+    /// when there is none that has to.
+    pub(crate) fn take(self: &Arc<Self>, client: ClientKey, occupant: Arc<dyn Occupant>) -> Option<Place> {
+        let mut taken = self.taken.lock();
+        let own = taken.of_client.get(&client).copied().unwrap_or(0);
+        if own >= self.limits.client {
+            taken.evict_idle_of(client)?;
+        } else if taken.occupants.len() >= self.limits.all {
+            taken.evict_for(own)?;
+        }
+        let number = taken.next;
+        taken.next += 1;
+        taken.occupants.insert(number, (client, occupant));
+        *taken.of_client.entry(client).or_default() += 1;
+        Some(Place { places: Arc::clone(self), number })
+    }
+
+    /// One connection less, where the system has no descriptors for another one.
+    pub(crate) fn make_room(&self) {
+        self.taken.lock().evict_for(0);
+    }
+}
+
+impl Taken {
+    /// The client's connection that is idle longest gives up its place.
+    fn evict_idle_of(&mut self, client: ClientKey) -> Option<()> {
+        let own = self.occupants.iter().filter(|(_, (of, _))| *of == client);
+        let standings = own.map(|(number, (_, occupant))| (*number, occupant.standing()));
+        let idle = standings.filter(|(_, standing)| standing.is_idle);
+        let (number, _) = idle.min_by_key(|(_, standing)| standing.since)?;
+        self.evict(number)
+    }
+
+    /// Somewhere a place becomes free for a client that has `own` others.
+    fn evict_for(&mut self, own: usize) -> Option<()> {
+        let ranks = self.occupants.iter().filter_map(|(number, (client, occupant))| {
+            let (count, standing) = (self.of_client.get(client).copied()?, occupant.standing());
+            // A client that has many takes no place from one that has fewer; and a busy connection is only ended for
+            // a client that has fewer even then.
+            let may_go = if standing.is_idle { count >= own } else { count > own + 1 };
+            may_go.then_some(((count, standing.is_idle, std::cmp::Reverse(standing.since)), *number))
+        });
+        let (_, number) = ranks.max()?;
+        self.evict(number)
+    }
+
+    fn evict(&mut self, number: u64) -> Option<()> {
+        let occupant = self.remove(number)?;
+        occupant.evict();
+        Some(())
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Arc<dyn Occupant>> {
+        let (client, occupant) = self.occupants.remove(&number)?;
+        if let Some(count) = self.of_client.get_mut(&client) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_client.remove(&client);
+            }
+        }
+        Some(occupant)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.taken.lock().remove(self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    use std::time::Duration;
+
+    use super::*;
+
+    struct Fake {
+        standing: Standing,
+        is_evicted: AtomicBool,
+    }
+
+    impl Occupant for Fake {
+        fn standing(&self) -> Standing {
+            self.standing
+        }
+        fn evict(&self) {
+            self.is_evicted.store(true, Relaxed);
+        }
+    }
+
+    /// Connections that began one second after another.
+    struct Scene {
+        places: Arc<Places>,
+        began: Instant,
+        seconds: u64,
+        /// Kept, as connections keep them.
+        held: Vec<Place>,
+    }
+
+    impl Scene {
+        fn new(all: usize, client: usize) -> Self {
+            let places = Places::new(PlaceLimits { all, client });
+            Self { places, began: Instant::now(), seconds: 0, held: Vec::new() }
+        }
+
+        /// A connection of a client, if there is a place for it.
+        fn connect(&mut self, client: u64, is_idle: bool) -> Option<Arc<Fake>> {
+            self.seconds += 1;
+            let since = self.began + Duration::from_secs(self.seconds);
+            let fake = Arc::new(Fake { standing: Standing { is_idle, since }, is_evicted: false.into() });
+            self.held.push(self.places.take(ClientKey(client), fake.clone())?);
+            Some(fake)
+        }
+    }
+
+    fn gone(fake: &Fake) -> bool {
+        fake.is_evicted.load(Relaxed)
+    }
+
+    #[test]
+    fn an_address_is_a_client_and_of_ipv6_a_network_is() {
+        let key = |text: &str| address_key(text.parse().unwrap());
+        assert_eq!(key("192.0.2.1"), key("::ffff:192.0.2.1"));
+        assert_ne!(key("192.0.2.1"), key("192.0.2.2"));
+        assert_eq!(key("2001:db8::1"), key("2001:db8::ffff:2"));
+        assert_ne!(key("2001:db8::1"), key("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn a_client_at_its_limit_loses_its_own_connection_that_was_idle_longest() {
+        let mut scene = Scene::new(10, 3);
+        let other = scene.connect(2, true).unwrap();
+        let busy = scene.connect(1, false).unwrap();
+        let first = scene.connect(1, true).unwrap();
+        let second = scene.connect(1, true).unwrap();
+        let third = scene.connect(1, true).unwrap();
+        assert!(gone(&first));
+        assert_eq!([&other, &busy, &second, &third].map(|fake| gone(fake)), [false; 4]);
+    }
+
+    #[test]
+    fn a_client_whose_connections_are_all_busy_gets_no_more_than_its_limit() {
+        let mut scene = Scene::new(10, 2);
+        let _busy = [scene.connect(1, false).unwrap(), scene.connect(1, false).unwrap()];
+        assert!(scene.connect(1, true).is_none());
+        scene.held.pop();
+        assert!(scene.connect(1, true).is_some());
+    }
+
+    #[test]
+    fn when_all_are_taken_the_client_with_the_most_gives_one_up() {
+        let mut scene = Scene::new(4, 4);
+        let oldest = scene.connect(1, true).unwrap();
+        let many: Vec<_> = [false, true, true].map(|is_idle| scene.connect(2, is_idle).unwrap()).into();
+        let newcomer = scene.connect(3, true).unwrap();
+        assert_eq!(many.iter().map(|fake| gone(fake)).collect::<Vec<_>>(), [false, true, false]);
+        assert!(!gone(&oldest) && !gone(&newcomer));
+    }
+
+    #[test]
+    fn connections_that_are_all_busy_do_not_lock_others_out() {
+        let mut scene = Scene::new(4, 4);
+        let busy: Vec<_> = (0..4).map(|_| scene.connect(1, false).unwrap()).collect();
+        let newcomer = scene.connect(2, false).unwrap();
+        assert!(gone(&busy[0]) && !gone(&newcomer));
+        // Two and two: neither takes from the other what it would then be owed.
+        scene.connect(2, false).unwrap();
+        assert!(scene.connect(2, false).is_none());
+    }
+
+    #[test]
+    fn a_client_with_many_takes_no_idle_place_of_one_with_few() {
+        let mut scene = Scene::new(3, 3);
+        let idle = scene.connect(1, true).unwrap();
+        let _busy = [scene.connect(2, false).unwrap(), scene.connect(2, false).unwrap()];
+        assert!(scene.connect(2, false).is_none());
+        assert!(!gone(&idle));
+    }
+}

@@ -1,0 +1,69 @@
+//! Skips that are never silent.
+//!
+//! A test whose machine lacks something calls [`skip`] and returns. A person sees one line; in continuous integration
+//! the test fails, because nothing that is skipped there would ever be tested. `xtask test` counts the lines.
+
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::io::Write;
+use std::thread;
+
+/// How a line begins that names a skipped test.
+pub const SKIPPED: &str = "SKIPPED ";
+/// How a line begins that names a test of which a part was skipped.
+pub const PARTLY_SKIPPED: &str = "PARTLY SKIPPED ";
+
+/// Whether continuous integration runs the tests: the variable `CI` is set, but not to `false` and not to nothing.
+/// The Makefile and scripts/setup.sh mean the same by it.
+#[must_use]
+pub fn in_ci() -> bool {
+    means_ci(std::env::var_os("CI").as_deref())
+}
+
+fn means_ci(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| !value.is_empty() && value != "false")
+}
+
+/// Says that this test is skipped for want of `lack`. The test returns afterwards.
+///
+/// # Panics
+/// In continuous integration.
+#[track_caller]
+pub fn skip(lack: impl Display) {
+    say(SKIPPED, &lack, in_ci());
+}
+
+/// Says that a part of this test is skipped for want of `lack`. The test goes on with the rest.
+///
+/// # Panics
+/// In continuous integration.
+#[track_caller]
+pub fn skip_part(lack: impl Display) {
+    say(PARTLY_SKIPPED, &lack, in_ci());
+}
+
+#[track_caller]
+fn say(word: &str, lack: &dyn Display, in_ci: bool) {
+    assert!(!in_ci, "cannot run this test in CI: {lack}");
+    let test = thread::current().name().unwrap_or("a test").to_owned();
+    // Not eprintln!, which the harness swallows when a test passes. One write, so that lines stay whole.
+    let _ = std::io::stderr().write_all(format!("\n{word}{test}: {lack}\n").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ci_is_what_the_makefile_takes_for_it() {
+        let means = |value: Option<&str>| means_ci(value.map(OsStr::new));
+        assert!(means(Some("true")) && means(Some("1")));
+        assert!(!means(None) && !means(Some("")) && !means(Some("false")));
+    }
+
+    #[test]
+    #[should_panic(expected = "cannot run this test in CI: the moon is missing")]
+    fn nothing_is_skipped_in_ci() {
+        say(SKIPPED, &"the moon is missing", true);
+    }
+}

@@ -1,0 +1,80 @@
+//! One module for each parser of bytes from outside. Its `run` takes any bytes and panics when a promise is broken; it
+//! says whether the bytes were accepted, so that a corpus can be seen to get past the first check.
+//!
+//! `make fuzz` gives them to a fuzzer. Every `make test` runs the files of `fuzz/corpus/` through them.
+
+pub mod block_log;
+pub mod cloop;
+pub mod ext4;
+pub mod fill_events;
+pub mod http_reply;
+pub mod image_tables;
+pub mod manifest;
+pub mod model_file;
+pub mod nbd;
+pub mod pointer;
+pub mod profile;
+pub mod superblock;
+pub mod upload;
+
+// The parts of the program that `pointer` is about; the program is no library.
+#[allow(dead_code, unreachable_pub, clippy::all, missing_docs, reason = "checked as parts of the program")]
+#[path = "../../crates/headstart/src/own_folders.rs"]
+mod own_folders;
+#[allow(dead_code, unreachable_pub, clippy::all, missing_docs, reason = "checked as parts of the program")]
+#[path = "../../crates/headstart/src/signing/mod.rs"]
+mod signing;
+#[allow(dead_code, unreachable_pub, clippy::all, missing_docs, reason = "checked as parts of the program")]
+#[path = "../../crates/headstart/src/whole_file.rs"]
+mod whole_file;
+
+/// Tries bytes; whether they were accepted.
+pub type Target = fn(&[u8]) -> bool;
+
+/// Every target by its name, which is that of its program in `targets/` and of its folder in `corpus/`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("block_log", block_log::run),
+    ("cloop", cloop::run),
+    ("ext4", ext4::run),
+    ("fill_events", fill_events::run),
+    ("http_reply", http_reply::run),
+    ("image_tables", image_tables::run),
+    ("manifest", manifest::run),
+    ("model_file", model_file::run),
+    ("nbd", nbd::run),
+    ("pointer", pointer::run),
+    ("profile", profile::run),
+    ("superblock", superblock::run),
+    ("upload", upload::run),
+];
+
+/// The program of a target: for the fuzzer, or one that runs the files it is given.
+#[macro_export]
+macro_rules! target {
+    ($name:ident) => {
+        #[cfg(feature = "libfuzzer")]
+        $crate::fuzz_target!(|data: &[u8]| {
+            $crate::$name::run(data);
+        });
+
+        #[cfg(not(feature = "libfuzzer"))]
+        fn main() {
+            $crate::replay_arguments($crate::$name::run);
+        }
+    };
+}
+
+#[cfg(feature = "libfuzzer")]
+pub use libfuzzer_sys::fuzz_target;
+
+/// Runs the files that the command line names.
+///
+/// # Panics
+/// When one of them cannot be read, or breaks a promise.
+#[allow(clippy::print_stdout, reason = "standard output is these programs' report")]
+pub fn replay_arguments(target: Target) {
+    for path in std::env::args_os().skip(1) {
+        let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        println!("{}: {}", path.display(), if target(&bytes) { "accepted" } else { "refused" });
+    }
+}

@@ -1,0 +1,14 @@
+//! Any text as a signed pointer, under a key that has not signed it: it is refused, and nothing of it believed.
+
+use crate::signing::keys::{Key, generate};
+use crate::signing::pointer::Pointer;
+use std::sync::OnceLock;
+
+/// Whether the input is a signature of a pointer, though not by this key; panics when it is taken for one.
+pub fn run(data: &[u8]) -> bool {
+    static KEY: OnceLock<Key> = OnceLock::new();
+    let key = KEY.get_or_init(|| generate(None).expect("random numbers").2);
+    let Ok(text) = std::str::from_utf8(data) else { return false };
+    let error = Pointer::verify(text, key, "input").expect_err("this key has signed nothing");
+    !matches!(error, crate::signing::SigningError::Malformed { .. })
+}

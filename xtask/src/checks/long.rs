@@ -1,0 +1,73 @@
+//! What takes too long for every change, and `make test-long` runs.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{Outcome, Step, Tally, cargo, programs};
+use crate::mutants;
+use crate::tidy::PURE;
+
+pub(crate) const LONG: &[Step] = &[
+    ("minimum", minimum),
+    ("release", release),
+    ("endings", |root| cli(root, "ending", "ENDINGS", "200")),
+    ("faults", |root| cli(root, "network_faults::", "NETWORK_FAULT_SEEDS", "200")),
+    ("kills", |root| cli(root, "kills::", "KILLS", "100")),
+    ("mutants", |root| mutants::check(root)),
+    ("packages", |root| Outcome::of(Command::new(root.join("scripts/test-deb.sh")).current_dir(root))),
+    ("demo", demo),
+];
+
+/// The declared minimum of Rust, as rustup has it; no distribution packages exactly that one for long.
+fn minimum(root: &Path) -> Outcome {
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
+    let declared =
+        manifest.lines().find_map(|line| line.strip_prefix("rust-version = \"")?.strip_suffix('"'));
+    let Some(declared) = declared else {
+        return Outcome::Failed("Cargo.toml declares no rust-version".into());
+    };
+    let install = ["toolchain", "install", declared, "--profile", "minimal", "--no-self-update"];
+    match Command::new("rustup").args(install).status() {
+        Ok(status) if status.success() => {}
+        Ok(_) => return Outcome::Failed(format!("rustup could not install Rust {declared}")),
+        Err(_) => return Outcome::Skipped("rustup is missing, which installs the declared minimum".into()),
+    }
+    // A folder of its own: another compiler would build everything anew, and so would the next usual one.
+    Outcome::of(
+        Command::new("rustup")
+            .args(["run", declared, "cargo", "check", "--workspace", "--all-targets", "--locked"])
+            .env("CARGO_TARGET_DIR", root.join("target/minimum"))
+            .env_remove("CARGO")
+            .current_dir(root),
+    )
+}
+
+/// The profile that people get, which no other test uses: the program, and the crates whose tests need nothing.
+fn release(root: &Path) -> Outcome {
+    let packages = PURE.iter().chain(&["hs-store", "hs-image", "headstart"]).flat_map(|name| ["-p", name]);
+    let mut command = cargo::command(root);
+    command.args(["test", "--release", "--no-fail-fast", "--locked", "--lib", "--bins"]).args(packages);
+    Outcome::Tests(programs::run_command("release", &mut command))
+}
+
+/// Tests of the program with more seeds than usual.
+fn cli(root: &Path, filter: &str, variable: &str, count: &str) -> Outcome {
+    let mut command = cargo::command(root);
+    command.args(["test", "-p", "headstart", "--test", "cli"]).args(cargo::locked()).args(["--", filter]);
+    let mut tally = programs::run_command(filter, command.env(variable, count));
+    if tally == Tally::default() {
+        tally.failed.push(format!("no test has '{filter}' in its name"));
+    }
+    Outcome::Tests(tally)
+}
+
+fn demo(root: &Path) -> Outcome {
+    let built = Outcome::of(cargo::command(root).args(["build", "--release", "--locked", "-p", "headstart"]));
+    if !matches!(built, Outcome::Passed) {
+        return built;
+    }
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    let out = root.join("demo-out");
+    let mut demo = Command::new(target.join("release/headstart"));
+    Outcome::of(demo.args(["demo", "--repeats", "1", "--out"]).arg(out).current_dir(root))
+}

@@ -1,0 +1,114 @@
+//! What the README claims to have measured is in a result file, and result files say where they come from.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::Violation;
+use super::repository::Repository;
+
+/// Where results lie.
+const RESULTS: &str = "bench/results/parts/";
+/// Units of measured figures in README's sentences.
+const UNITS: &[&str] = &["s", "MB", "×", "times"];
+
+pub(super) fn check(repository: &Repository) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let (mut rows, mut numbers) = (BTreeSet::new(), BTreeSet::new());
+    for file in repository.files.iter().filter(|file| file.path.starts_with(RESULTS)) {
+        let Ok(part) = serde_json::from_str::<Value>(&file.text) else {
+            violations.push(Violation::whole(&file.path, "it is no JSON"));
+            continue;
+        };
+        let lacks = ["/commit", "/machine/cpu", "/machine/kernel", "/machine/date", "/command"];
+        for place in
+            lacks.into_iter().filter(|place| part.pointer(place).is_none_or(|said| !said.is_string()))
+        {
+            violations
+                .push(Violation::whole(&file.path, format!("it does not name its {place} (bench/stamp.py)")));
+        }
+        // A goal is told as well.
+        let figures = part["figures"].as_array().into_iter().flatten();
+        let targets = figures.filter_map(|figure| figure["target"].as_str()?.split(' ').nth(1));
+        numbers.extend(targets.map(str::to_owned));
+        let tables = part["tables"].as_object().into_iter().flat_map(|tables| tables.values());
+        for line in tables.filter_map(Value::as_array).flatten().filter_map(Value::as_str) {
+            numbers.extend(decimals(line).map(|(_, number)| number.to_owned()));
+            if line.starts_with('│') {
+                rows.insert(words(line));
+            }
+        }
+    }
+    let Some(readme) = repository.file("README.md") else { return violations };
+    for (line, text) in readme.text.lines().enumerate() {
+        if text.starts_with('│') && !rows.contains(&words(text)) {
+            let what = format!("no result has this row (bench/keep_demo.py): {text}");
+            violations.push(Violation::at("README.md", line + 1, what));
+        }
+        let measured = decimals(text).filter(|(unit, _)| UNITS.contains(unit));
+        for (_, number) in measured.filter(|_| !text.starts_with('│')) {
+            if !numbers.contains(number) {
+                let what = format!("no table of a result has {number}");
+                violations.push(Violation::at("README.md", line + 1, what));
+            }
+        }
+    }
+    violations
+}
+
+/// A row with one space between words.
+fn words(row: &str) -> String {
+    row.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Numbers with a decimal point, each with the word after it.
+fn decimals(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let is_decimal = |word: &str| {
+        word.split_once('.').is_some_and(|(whole, part)| {
+            let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            digits(whole.trim_start_matches('-')) && digits(part)
+        })
+    };
+    let words: Vec<&str> =
+        text.split([' ', '–', '│', '[', ']', '(', ')']).filter(|word| !word.is_empty()).collect();
+    let mut found = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        if is_decimal(word) {
+            let next = words.get(index + 1).map_or("", |next| next.trim_end_matches([',', '.', ';', ':']));
+            found.push((next, *word));
+        }
+    }
+    found.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::repository::fixture::{files, lines};
+    use super::*;
+
+    const PART: &str = r#"{"script": "demo", "command": "make demo", "commit": "1234567890",
+        "machine": {"cpu": "x", "kernel": "6.18.44", "date": "2026-11-23"},
+        "tables": {"": ["│ start from   seconds │", "│ raw ext4       19.71 │", "The limit is 0.61 s."]}}"#;
+
+    fn said(part: &str, readme: &str) -> Vec<String> {
+        lines(&check(&files(&[("bench/results/parts/demo.json", part), ("README.md", readme)])))
+    }
+
+    #[test]
+    fn what_a_result_has_may_be_said() {
+        let readme = "It takes 19.71 s, and the medium 0.61 s; since 24.04 or 1.88.\n│ raw ext4  19.71 │\n";
+        assert_eq!(said(PART, readme), [] as [String; 0]);
+    }
+
+    #[test]
+    fn other_figures_and_rows_are_found_and_so_are_results_of_nowhere() {
+        let found = said(PART, "It takes 19.72 s,\n│ raw ext4  19.72 │\n");
+        assert!(
+            found.len() == 2 && found[0].contains("19.72") && found[1].starts_with("README.md:2:"),
+            "{found:?}"
+        );
+        let found = said(&PART.replace("\"commit\"", "\"build\""), "");
+        assert!(found.len() == 1 && found[0].contains("/commit"), "{found:?}");
+        assert_eq!(said("{", "").len(), 1);
+    }
+}
