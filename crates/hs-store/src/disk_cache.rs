@@ -7,8 +7,8 @@
 //!   zeros. **Who reads an entry verifies it**, and says when it is [`spoiled`](DiskCache::spoiled). So a bad entry is a miss.
 //! - It is bounded: whoever has written a sixteenth of the limit looks at all entries, and removes those that were used least
 //!   recently until seven eighths of the limit are left. Several writers may exceed it by a sixteenth each until then.
-//! - It leaves the last twentieth of its file system to others, and a disk that is full is no error: what cannot be written is
-//!   fetched again the next time.
+//! - It leaves the last twentieth of its file system free, of a large one the last GiB. A disk that is full is no error: what
+//!   cannot be written is fetched again the next time.
 //!
 //! Files are written by a [thread of its own](writer), so that whoever fetched the bytes waits neither for the disk nor for the processor.
 
@@ -33,6 +33,8 @@ use self::writer::{Entry, Writer};
 const MARK_EVERY: Duration = Duration::from_secs(600);
 /// What a writer that was killed has left may be removed after so long.
 const ABANDONED: Duration = Duration::from_secs(3600);
+/// Bytes that stay free on a large file system.
+const RESERVE_BYTES: u64 = 1 << 30;
 /// What unfinished files are called.
 const UNFINISHED: &str = ".new-";
 
@@ -253,10 +255,11 @@ impl Folder {
         }
     }
 
-    /// Refuses to take the last twentieth of the file system.
+    /// Refuses to take the last bytes of the file system.
     fn leave_room(&self) -> io::Result<()> {
         let system = rustix::fs::statvfs(&self.path)?;
-        if system.f_bavail < system.f_blocks / 20 {
+        let [size, free] = [system.f_blocks, system.f_bavail].map(|blocks| blocks.saturating_mul(system.f_frsize));
+        if free < reserve_bytes(size) {
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(())
@@ -276,6 +279,11 @@ impl Folder {
             self.state.lock().known.clear();
         }
     }
+}
+
+/// Bytes that stay free on a file system of this size: a twentieth, and of a large one no more than others need to go on.
+fn reserve_bytes(size_bytes: u64) -> u64 {
+    (size_bytes / 20).min(RESERVE_BYTES)
 }
 
 /// Makes a folder that is closed to others: what is kept may have been fetched with a login.

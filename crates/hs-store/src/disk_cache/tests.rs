@@ -66,6 +66,13 @@ fn an_entry_that_a_crash_cut_short_is_a_miss_and_is_replaced() {
 }
 
 #[test]
+fn a_nearly_full_disk_of_any_size_keeps_entries_while_a_gib_is_free() {
+    assert_eq!(reserve_bytes(2 << 30), (2 << 30) / 20);
+    // A twentieth of 252 GB are 12.6 GB: a machine with 12 GB free kept nothing.
+    assert_eq!(reserve_bytes(252 << 30), RESERVE_BYTES);
+}
+
+#[test]
 fn the_limit_holds_and_the_least_recently_used_go() {
     let folder = tempfile::tempdir().expect("a folder");
     let limit = 2 << 20;
