@@ -4,7 +4,10 @@
 use std::fmt;
 use std::path::Path;
 
+use anyhow::Context as _;
+
 mod arrows;
+mod book;
 mod figures;
 mod leftovers;
 mod licences;
@@ -13,6 +16,7 @@ mod lints;
 mod metadata;
 mod names;
 mod origins;
+mod paths;
 mod pure;
 mod reasons;
 mod repository;
@@ -39,6 +43,8 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("origins", origins::check),
     ("reasons", reasons::check),
     ("links", links::check),
+    ("book", book::check),
+    ("paths", paths::check),
     ("words", words::check),
     ("figures", figures::check),
 ];
@@ -71,6 +77,16 @@ impl fmt::Display for Violation {
             None => write!(f, "{}: {}", self.place, self.what),
         }
     }
+}
+
+/// Lowers the counts of the rule `words` to what the files have now.
+///
+/// # Errors
+///
+/// If the repository cannot be read or the list cannot be written.
+pub(crate) fn lower(root: &Path) -> anyhow::Result<()> {
+    let list = words::lowered(&Repository::open(root)?);
+    std::fs::write(root.join(words::LIST), list).with_context(|| words::LIST.to_owned())
 }
 
 /// Checks every rule on the repository at `root`.

@@ -1,11 +1,11 @@
-//! Every direct dependency has a reason in docs/ARCHITECTURE.md.
+//! Every direct dependency has a reason in docs/DEPENDENCIES.md.
 
 use std::collections::BTreeSet;
 
 use super::Violation;
 use super::repository::Repository;
 
-const DOCUMENT: &str = "docs/ARCHITECTURE.md";
+const DOCUMENT: &str = "docs/DEPENDENCIES.md";
 
 pub(super) fn check(repository: &Repository) -> Vec<Violation> {
     let members: BTreeSet<&str> = repository.members().map(|package| package.name.as_str()).collect();

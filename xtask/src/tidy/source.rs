@@ -19,6 +19,23 @@ pub(crate) fn blank(text: &str) -> String {
     out
 }
 
+/// The parts of lines that are comments, with the numbers of their lines from 1.
+pub(crate) fn comment_lines(text: &str) -> Vec<(usize, String)> {
+    let chars: Vec<char> = text.chars().collect();
+    let mut lines = Vec::new();
+    let (mut at, mut line) = (0, 1);
+    while at < chars.len() {
+        let end = literal_end(&chars, at).max(at + 1);
+        let part: String = chars[at..end].iter().collect();
+        if part.starts_with("//") || part.starts_with("/*") {
+            lines.extend(part.lines().enumerate().map(|(index, text)| (line + index, text.to_owned())));
+        }
+        line += part.matches('\n').count();
+        at = end;
+    }
+    lines
+}
+
 /// Where the comment or literal that begins at `at` ends; `at` itself if none begins there.
 fn literal_end(chars: &[char], at: usize) -> usize {
     let next = chars.get(at + 1).copied();
@@ -147,6 +164,14 @@ mod tests {
         ] {
             assert_eq!(blank(text), code, "from {text}");
         }
+    }
+
+    #[test]
+    fn comments_are_told_from_code_and_literals() {
+        let text = "a // b\n\"// c\n\" /* d\n e */ '/' //! f\n";
+        let found: Vec<(usize, String)> = comment_lines(text);
+        let expected = [(1, "// b"), (3, "/* d"), (4, " e */"), (4, "//! f")];
+        assert_eq!(found, expected.map(|(line, text)| (line, text.to_owned())));
     }
 
     #[test]
