@@ -1,4 +1,5 @@
-//! Repository chores: `cargo run -p xtask -- tidy` checks the rules of the repository, `test` and `test-long` run all checks.
+//! Repository chores: `cargo run -p xtask -- tidy` checks the rules of the repository, `test` and `test-long`
+//! run all checks.
 #![allow(clippy::print_stdout, reason = "standard output is this program's report")]
 
 use std::path::Path;

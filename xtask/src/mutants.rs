@@ -1,5 +1,5 @@
-//! Changes the code in one place at a time and looks whether a test notices: a draw of the changes that cargo-mutants
-//! knows of, the same each time.
+//! Changes the code in one place at a time and looks whether a test notices: a draw of the changes that
+//! cargo-mutants knows of, the same each time.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -123,8 +123,8 @@ fn list(root: &Path) -> anyhow::Result<Vec<String>> {
     listed.iter().map(|one| Ok(one["name"].as_str().context("a name")?.to_owned())).collect()
 }
 
-/// As many as `count`, in an order that the seed decides. Some changes have one name, and come together, so that it may be a few
-/// more.
+/// As many as `count`, in an order that the seed decides. Some changes have one name, and come together, so
+/// that it may be a few more.
 fn draw(mut names: Vec<String>, count: usize) -> Vec<String> {
     let mut state = SEED;
     // Fisher and Yates, with the numbers of SplitMix64.

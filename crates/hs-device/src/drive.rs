@@ -120,8 +120,8 @@ impl<S: Surface> Drive<S> {
         ByteRange::new(first, end - first)
     }
 
-    /// Where the head stops when the computer has taken what is before `end`. The sector before it is kept, as
-    /// the next request may begin in its middle.
+    /// Where the head stops when the computer has taken what is before `end`. The sector before it is kept,
+    /// as the next request may begin in its middle.
     fn limit(&self, end: u64) -> u64 {
         let ahead = self.spec.buffer_bytes - self.spec.sector_bytes;
         end.saturating_add(ahead).min(self.surface.capacity())

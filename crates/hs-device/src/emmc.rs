@@ -1,8 +1,9 @@
-//! Embedded flash (eMMC) of 2010 to 2012, whose service time depends on the sign and the size of the address step.
+//! Embedded flash (eMMC) of 2010 to 2012, whose service time depends on the sign and the size of the address
+//! step.
 //!
-//! The controller has no memory for the whole map from addresses to pages of flash, so it keeps a part of it and reads
-//! the rest from the flash itself (Gupta, Kim and Urgaonkar, "DFTL: a flash translation layer employing demand-based
-//! selective caching of page-level address mappings", ASPLOS 2009). A request takes
+//! The controller has no memory for the whole map from addresses to pages of flash, so it keeps a part of it
+//! and reads the rest from the flash itself (Gupta, Kim and Urgaonkar, "DFTL: a flash translation layer
+//! employing demand-based selective caching of page-level address mappings", ASPLOS 2009). A request takes
 //!
 //! ```text
 //! command + read·(pages of the map + [not what was read ahead]) + bytes / rate
@@ -11,8 +12,8 @@
 //!                    2   down: the place of the page of the map must be looked up as well
 //! ```
 //!
-//! That going up is cheaper than going down is what Nakamura and others say of two telephones in words (2013, figures 5
-//! and 6); *why* it is cheaper is our assumption. Parameters and their sources: docs/MEDIA.md.
+//! That going up is cheaper than going down is what Nakamura and others say of two telephones in words (2013,
+//! figures 5 and 6); *why* it is cheaper is our assumption. Parameters and their sources: docs/MEDIA.md.
 
 use hs_units::{ByteRange, Nanos};
 
@@ -86,7 +87,8 @@ impl Device for Flash {
     }
 }
 
-/// Writing takes what reading takes: the map must be found as well, and how long the flash programs is not modelled.
+/// Writing takes what reading takes: the map must be found as well, and how long the flash programs is not
+/// modelled.
 impl WritableDevice for Flash {
     fn write(&mut self, now: Nanos, request: ByteRange) -> Service {
         self.submit(now, request)

@@ -1,9 +1,10 @@
 //! A network link: a rate, a round trip, and others who use it.
 //!
-//! A request for `n` bytes that is made at `t` has its first byte at `max(t + round trip, link free)`, and its last `n / rate`
-//! later: round trips of requests in flight overlap, transfers come one after another in the order of the requests.
-//! The rate is that of the wire, less what Ethernet, IPv4 and TCP add to a full frame; where others share the link, it is
-//! one part of it. Not modelled: loss, slow start, the processors at both ends.
+//! A request for `n` bytes that is made at `t` has its first byte at `max(t + round trip, link free)`, and
+//! its last `n / rate` later: round trips of requests in flight overlap, transfers come one after another in
+//! the order of the requests. The rate is that of the wire, less what Ethernet, IPv4 and TCP add to a full
+//! frame; where others share the link, it is one part of it. Not modelled: loss, slow start, the processors
+//! at both ends.
 
 use core::num::{NonZeroU32, NonZeroU64};
 

@@ -12,8 +12,8 @@ use crate::{Device, Flat, FlatSpec, OpticalDrive, WritableDevice, cd, hdd};
 
 /// A medium that a user can name: `none` for the real one, whatever it is, or the model of another.
 ///
-/// Its text parses back to the same medium, but for a model of a person's own, which has only its name; a name with
-/// another unit is printed in the plainest one, so `flat-1000us-25mbs` prints as `flat-1ms-25mbs`.
+/// Its text parses back to the same medium, but for a model of a person's own, which has only its name; a
+/// name with another unit is printed in the plainest one, so `flat-1000us-25mbs` prints as `flat-1ms-25mbs`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[non_exhaustive]
 pub enum Medium {
@@ -136,7 +136,8 @@ impl Medium {
         })
     }
 
-    /// As [`device`](Self::device), where it can be written to; nothing where it cannot, or nothing is to be emulated.
+    /// As [`device`](Self::device), where it can be written to; nothing where it cannot, or nothing is to be
+    /// emulated.
     ///
     /// # Errors
     /// [`MediumError::TooLarge`] when the file does not fit.
@@ -169,8 +170,8 @@ impl Medium {
         }
     }
 
-    /// Bytes a second of a long sequential read when it comes to byte `offset` of a file of `file_bytes`, nothing
-    /// when the medium is not modelled.
+    /// Bytes a second of a long sequential read when it comes to byte `offset` of a file of `file_bytes`,
+    /// nothing when the medium is not modelled.
     #[must_use]
     pub fn rate_bytes_per_second(&self, file_bytes: u64, offset: u64) -> Option<u64> {
         match self {
@@ -183,8 +184,8 @@ impl Medium {
         }
     }
 
-    /// How long a fresh device takes to deliver `ranges` of a file of `file_bytes`, one after the other; nothing when
-    /// nothing is to be emulated.
+    /// How long a fresh device takes to deliver `ranges` of a file of `file_bytes`, one after the other;
+    /// nothing when nothing is to be emulated.
     ///
     /// # Errors
     /// [`MediumError::TooLarge`] when the file does not fit.

@@ -224,8 +224,8 @@ impl Model {
     /// The model that a TOML file describes, from its text.
     ///
     /// # Errors
-    /// [`ModelFileError`] with the line, when there is an unknown key, a missing one, a value without its unit or outside its
-    /// limits, or two that contradict each other.
+    /// [`ModelFileError`] with the line, when there is an unknown key, a missing one, a value without its
+    /// unit or outside its limits, or two that contradict each other.
     pub fn from_toml(text: &str) -> Result<Self, ModelFileError> {
         let lines = Lines(text);
         let file: File = toml::from_str(text).map_err(|error| {

@@ -1,7 +1,8 @@
 //! The disks of Sony's NEWS workstations, for which the kernel of the 1991 paper was written.
 //!
-//! Geometry, interface and look-ahead are those of the table in Sony's own driver (`sddefs.c`, version 4.300 of June
-//! 1991, in the sources of 4.4BSD, `sys/news3400/iodev`). Other figures and their sources: docs/LAB.md.
+//! Geometry, interface and look-ahead are those of the table in Sony's own driver (`sddefs.c`, version 4.300
+//! of June 1991, in the sources of 4.4BSD, `sys/news3400/iodev`). Other figures and their sources:
+//! docs/LAB.md.
 
 use core::fmt;
 
@@ -16,8 +17,8 @@ use crate::tracks::Tracks;
 
 const SECTOR_BYTES: u64 = 512;
 
-/// Time from a command to the drive's doing something about it: the controller of the HP 97560, a SCSI disk of 1991
-/// (Ruemmler and Wilkes 1994, table 2).
+/// Time from a command to the drive's doing something about it: the controller of the HP 97560, a SCSI disk
+/// of 1991 (Ruemmler and Wilkes 1994, table 2).
 const COMMAND: f64 = 0.002_2;
 
 /// What asynchronous SCSI-1 transfers a second, at most.
@@ -26,8 +27,8 @@ const ASYNCHRONOUS: f64 = 1.5e6;
 /// What a drive reads ahead that reads ahead ("32 KB look-ahead", data sheet of the Wren VI).
 const LOOK_AHEAD: u64 = 32 << 10;
 
-/// Switching heads and moving to the next cylinder, in seconds: the skews of the HP 97560, 8 and 18 of 72 sectors at 4002
-/// turns a minute (Ruemmler and Wilkes 1994).
+/// Switching heads and moving to the next cylinder, in seconds: the skews of the HP 97560, 8 and 18 of 72
+/// sectors at 4002 turns a minute (Ruemmler and Wilkes 1994).
 const HEAD_SWITCH: f64 = 0.001_67;
 const NEXT_CYLINDER: f64 = 0.003_75;
 
@@ -64,7 +65,8 @@ struct Spec {
     passes: u32,
 }
 
-/// A magnetic disk of 3600 turns a minute whose access time, an average seek and half a turn, is `access` seconds.
+/// A magnetic disk of 3600 turns a minute whose access time, an average seek and half a turn, is `access`
+/// seconds.
 const fn magnetic(geometry: [u64; 3], access: f64, interface: f64, look_ahead: u64) -> Spec {
     let turn = 1.0 / 60.0;
     let average = access - turn / 2.0;

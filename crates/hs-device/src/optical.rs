@@ -1,7 +1,8 @@
 //! Optical drives by how they control the rotation.
 //!
-//! A disc has the same density everywhere, so the rate under the head is the speed of the spiral there. What a drive
-//! keeps constant differs by ring; each [`Rotation`] is a list of rings of two kinds. docs/MEDIA.md has the formulas.
+//! A disc has the same density everywhere, so the rate under the head is the speed of the spiral there. What
+//! a drive keeps constant differs by ring; each [`Rotation`] is a list of rings of two kinds. docs/MEDIA.md
+//! has the formulas.
 
 use core::fmt;
 
@@ -124,8 +125,8 @@ struct Ring {
 
 /// A disc as this drive turns it.
 ///
-/// A turn is a unit of time here: what the disc takes for one at the middle of its radius. Where the angular velocity
-/// changes, the wait for a sector is therefore that of the middle.
+/// A turn is a unit of time here: what the disc takes for one at the middle of its radius. Where the angular
+/// velocity changes, the wait for a sector is therefore that of the middle.
 struct Rings {
     rings: Vec<Ring>,
     turn: f64,
@@ -138,7 +139,8 @@ impl Rings {
         let radius = |ring: u32| DISC.inner + step * f64::from(ring);
         // A turn at a radius, when `rate` bytes a second pass there.
         let turn = |at: f64, rate: f64| DISC.bytes_per_turn(DISC.place_at(at)) / rate;
-        // What the outermost ring has at `rate`, the others have as far as the spindle reaches it at their inner edges.
+        // What the outermost ring has at `rate`, the others have as far as the spindle reaches it at their
+        // inner edges.
         let of_ring = |ring: u32| rate * radius(ring) / radius(2);
         let middle = f64::midpoint(DISC.inner, DISC.outer);
         let parts = match drive.rotation {

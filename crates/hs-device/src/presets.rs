@@ -90,7 +90,8 @@ pub const PRESETS: &[Preset] = &[
     Preset {
         name: "hdd-2010",
         about: "hard disk of a computer at home about 2010: 161 to 81 MB/s, 20 ms elsewhere",
-        // Its owner's figures (seeds 003): 226 MB in 1.4 and in 2.8 s, 20 ms for a new position: command, seek, half a turn.
+        // Its owner's figures (seeds 003): 226 MB in 1.4 and in 2.8 s, 20 ms for a new position: command,
+        // seek, half a turn.
         kind: ModelKind::Disk(DiskSpec {
             capacity_bytes: 1_000_000_000_000,
             turn: Nanos(60_000_000_000 / 7_200),

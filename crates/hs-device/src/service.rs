@@ -6,8 +6,8 @@ use hs_units::Nanos;
 /// and `done`; `starts <= first_byte <= done`.
 ///
 /// On media whose rate changes with the place that is a simplification of what happens *within* a request:
-/// `done` is exact. On a CD its first half arrives too early by at most 1/8 of the share by which the radius changes,
-/// 0.02 % for a request of a quarter second, 10 % for one that reads the whole disc; bytes that the
+/// `done` is exact. On a CD its first half arrives too early by at most 1/8 of the share by which the radius
+/// changes, 0.02 % for a request of a quarter second, 10 % for one that reads the whole disc; bytes that the
 /// drive's buffer already has arrive too late, by at most the time that the medium takes for a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Service {

@@ -1,17 +1,19 @@
 //! A link whose rate all answers under way share equally, as TCP connections over one bottleneck do.
 //!
-//! *Processor sharing*: while `W` answers are under way, each gets `rate / W`. How far each has come follows from one
-//! number, the *virtual time* of generalised processor sharing (Parekh and Gallager, "A generalized processor sharing approach
-//! to flow control in integrated services networks", IEEE/ACM Transactions on Networking 1(3), 1993, section IV): the bytes
-//! that an answer would have that had been under way since the beginning. It grows by `rate / W`, and an answer of `n` bytes
-//! that began when it was `v` ends when it is `v + n`, whoever comes and goes meanwhile. So an arrival or an end costs a look-up
-//! among those under way, not a change to each of them.
+//! *Processor sharing*: while `W` answers are under way, each gets `rate / W`. How far each has come follows
+//! from one number, the *virtual time* of generalised processor sharing (Parekh and Gallager, "A generalized
+//! processor sharing approach to flow control in integrated services networks", IEEE/ACM Transactions on
+//! Networking 1(3), 1993, section IV): the bytes that an answer would have that had been under way since the
+//! beginning. It grows by `rate / W`, and an answer of `n` bytes that began when it was `v` ends when it is
+//! `v + n`, whoever comes and goes meanwhile. So an arrival or an end costs a look-up among those under way,
+//! not a change to each of them.
 //!
-//! Its first byte comes a round trip after a request, on a link as busy as may be. Not modelled: slow start, loss,
-//! connections with different round trips, which TCP does not serve alike.
+//! Its first byte comes a round trip after a request, on a link as busy as may be. Not modelled: slow start,
+//! loss, connections with different round trips, which TCP does not serve alike.
 //!
-//! Unlike a [`Device`](crate::Device), it cannot promise at the request when the last byte will come: that depends on who
-//! asks after it. So it is asked what has happened ([`poll`](SharedLink::poll)), and when to ask again.
+//! Unlike a [`Device`](crate::Device), it cannot promise at the request when the last byte will come: that
+//! depends on who asks after it. So it is asked what has happened ([`poll`](SharedLink::poll)), and when to
+//! ask again.
 
 use core::num::NonZeroU32;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -104,7 +106,8 @@ pub struct SharedLink {
     sending: BTreeMap<FlowKey, Sending>,
     /// Flows whose first byte comes then.
     joins: BTreeSet<(Nanos, FlowKey)>,
-    /// Flows under way, by the virtual time of their next stop: a number that is not negative, whose bits sort as it does.
+    /// Flows under way, by the virtual time of their next stop: a number that is not negative, whose bits
+    /// sort as it does.
     stops: BTreeSet<(u64, FlowKey)>,
     events: VecDeque<LinkEvent>,
 }
@@ -139,8 +142,8 @@ impl SharedLink {
         self.joins.insert((now + round_trip, key));
     }
 
-    /// Somebody wants to be told, by `token`, when the first `bytes` of a flow have come; all of them where it has fewer. For a
-    /// flow that has ended that is nothing that would still happen.
+    /// Somebody wants to be told, by `token`, when the first `bytes` of a flow have come; all of them where
+    /// it has fewer. For a flow that has ended that is nothing that would still happen.
     pub fn mark(&mut self, now: Nanos, key: FlowKey, bytes: u64, token: u64) {
         self.run(now);
         let Some(sending) = self.sending.get_mut(&key) else { return };

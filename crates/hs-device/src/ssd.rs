@@ -7,10 +7,11 @@
 //! - `base = max(1 / seqiops − page, 0)` when it begins at most 16 MiB from where the last one ended, and
 //! - `base = max(1 / randiops − page, 0)` elsewhere,
 //!
-//! each with figures of its own for reading and writing. That is how much of the device's time a request takes when the
-//! device is full. It says nothing of how long one request takes alone, so a latency is added, which requests
-//! that are in flight together have together, unless the device takes one at a time. Nor does it say that one request has all
-//! of the rate: where it has less (`stream`), what its bytes take longer is latency as well.
+//! each with figures of its own for reading and writing. That is how much of the device's time a request
+//! takes when the device is full. It says nothing of how long one request takes alone, so a latency is added,
+//! which requests that are in flight together have together, unless the device takes one at a time. Nor does
+//! it say that one request has all of the rate: where it has less (`stream`), what its bytes take longer is
+//! latency as well.
 
 use core::num::NonZeroU64;
 
@@ -46,11 +47,12 @@ pub struct SsdSpec {
     pub latency: Nanos,
     /// Requests in flight together overlap their latencies.
     pub queued: bool,
-    /// Bytes a second of one request, where a single one cannot have all: the rest of its time overlaps with others' as its latency
-    /// does.
+    /// Bytes a second of one request, where a single one cannot have all: the rest of its time overlaps with
+    /// others' as its latency does.
     pub stream_bytes_per_s: Option<NonZeroU64>,
-    /// Requests and bytes are limited apart, as by a throttle (`blkio.throttle` of control groups): what takes long is whichever of
-    /// both is used up, not the sum of the kernel's model, and what is not used for a tenth of a second is saved.
+    /// Requests and bytes are limited apart, as by a throttle (`blkio.throttle` of control groups): what
+    /// takes long is whichever of both is used up, not the sum of the kernel's model, and what is not used
+    /// for a tenth of a second is saved.
     pub apart: bool,
 }
 
@@ -260,7 +262,8 @@ mod tests {
         let stream_bytes_per_s = NonZeroU64::new(SPEC.read.bytes_per_s / 4);
         let mut ssd = Ssd::new(SsdSpec { stream_bytes_per_s, ..SPEC });
         let large = ByteRange::new(0, 100 * PAGE_BYTES);
-        // 10 µs a page of the device's time, 40 µs until the request has it, 10 µs for a request, 50 µs of latency.
+        // 10 µs a page of the device's time, 40 µs until the request has it, 10 µs for a request, 50 µs of
+        // latency.
         let first = ssd.submit(Nanos::ZERO, large);
         assert_eq!((first.first_byte, first.done), (Nanos(60_000), Nanos(100 * 40_000 + 60_000)));
         // The second one needs the device for as long as without, and overlaps the rest.

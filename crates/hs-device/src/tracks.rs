@@ -4,10 +4,10 @@ use crate::surface::Surface;
 
 /// Cylinders of as many tracks each, every track with as many bytes, as disks were before zones.
 ///
-/// A drive that reads on needs time to switch heads and to move to the next cylinder. Tracks are *skewed*, so that
-/// the next byte comes by just when it is ready (Ruemmler and Wilkes, "An introduction to disk drive modeling", IEEE
-/// Computer 27(3), 1994: *track skewing*). So a skew counts as turns between the last byte of a track and the first of
-/// the next, here as on the disk.
+/// A drive that reads on needs time to switch heads and to move to the next cylinder. Tracks are *skewed*, so
+/// that the next byte comes by just when it is ready (Ruemmler and Wilkes, "An introduction to disk drive
+/// modeling", IEEE Computer 27(3), 1994: *track skewing*). So a skew counts as turns between the last byte of
+/// a track and the first of the next, here as on the disk.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Tracks {
     /// Bytes that pass under the head in one turn.

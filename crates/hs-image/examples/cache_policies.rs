@@ -4,12 +4,13 @@
 //! cargo run --release -p hs-image --example cache_policies [PROFILE]...
 //! ```
 //!
-//! Synthetic requests at a million entries: skewed (Zipf), a loop a quarter larger than the cache, and a skewed set with scans
-//! through it. Recorded profiles (what a start read) are replayed by the windows of 128 KiB that each read needs, through
-//! caches of an eighth, a quarter and a half of all windows of the profile: once, and as a server of several clients sees them, with
-//! a copy of the whole disk between two starts. Times are of a look-up and, where it misses, of the insertion and the eviction; requests are made beforehand. The
-//! longest operation is the longest of those that were long in each of three passes, which do the same: what only one pass had was the
-//! machine's doing.
+//! Synthetic requests at a million entries: skewed (Zipf), a loop a quarter larger than the cache, and a
+//! skewed set with scans through it. Recorded profiles (what a start read) are replayed by the windows of 128
+//! KiB that each read needs, through caches of an eighth, a quarter and a half of all windows of the profile:
+//! once, and as a server of several clients sees them, with a copy of the whole disk between two starts.
+//! Times are of a look-up and, where it misses, of the insertion and the eviction; requests are made
+//! beforehand. The longest operation is the longest of those that were long in each of three passes, which do
+//! the same: what only one pass had was the machine's doing.
 
 use std::error::Error;
 use std::io::Write;
@@ -102,7 +103,8 @@ fn windows(profile: &Profile) -> Vec<u64> {
     profile.reads.iter().flat_map(windows_of).collect()
 }
 
-/// A cache of so many entries with a weight of one each, all for demanded ones: prefetched entries have a fifth of the budget.
+/// A cache of so many entries with a weight of one each, all for demanded ones: prefetched entries have a
+/// fifth of the budget.
 fn cache(kind: PolicyKind, entries: u64) -> Cache<u64, ()> {
     Cache::new(kind, entries * 5 / 4)
 }

@@ -1,11 +1,13 @@
-//! Two clients of one disk, of whom one asks for 64 blocks at once and the other for one after another, as one JSON object.
+//! Two clients of one disk, of whom one asks for 64 blocks at once and the other for one after another, as
+//! one JSON object.
 //!
 //! ```text
 //! cargo run -p hs-image --example sharing [MEDIUM] [SECONDS]
 //! ```
 //!
-//! The disk lies on an emulated medium. It is read for SECONDS with the engine's queue as it is, and as long with one that
-//! serves first come, first served, without classes and shares: how long the modest client waits, and how much both get.
+//! The disk lies on an emulated medium. It is read for SECONDS with the engine's queue as it is, and as long
+//! with one that serves first come, first served, without classes and shares: how long the modest client
+//! waits, and how much both get.
 
 use std::error::Error;
 use std::io::Write;

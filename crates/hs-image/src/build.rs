@@ -87,7 +87,8 @@ pub fn build(
     Ok(report)
 }
 
-/// As [`build`], but what is written never appears: it is gone with what is returned. It takes room where `place` would, beside it.
+/// As [`build`], but what is written never appears: it is gone with what is returned. It takes room where
+/// `place` would, beside it.
 ///
 /// # Errors
 /// As those of [`build`].

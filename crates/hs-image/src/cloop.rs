@@ -10,8 +10,8 @@
 //! ```
 //!
 //! All numbers are big-endian. The layout is that of the kernel module's `compressed_loop.h`; Debian's
-//! `create_compressed_fs` writes it as `V2.0`. Version 1 has offsets of 32 bits; in version 4 they carry flags
-//! and may lie at the end of the file. Neither is read.
+//! `create_compressed_fs` writes it as `V2.0`. Version 1 has offsets of 32 bits; in version 4 they carry
+//! flags and may lie at the end of the file. Neither is read.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use hs_units::ByteRange;
@@ -231,8 +231,8 @@ impl Inflater {
         Self(Decompress::new(true))
     }
 
-    /// Replaces `raw` by the bytes of block `block`, stored as `stored` at `range` of the file. What follows the
-    /// stream in `stored` is ignored, as other programs do.
+    /// Replaces `raw` by the bytes of block `block`, stored as `stored` at `range` of the file. What follows
+    /// the stream in `stored` is ignored, as other programs do.
     ///
     /// # Errors
     /// [`CloopFault::BlockSize`] or [`CloopFault::Damaged`].

@@ -15,8 +15,8 @@ use crate::{Blocks, Image};
 /// Blocks that were read since the last lookup: what the kernel will read for it too.
 type BlocksRead = Arc<Mutex<Vec<(Lba, BlockDigest)>>>;
 
-/// What the disk has under each of these absolute paths, looked up in this order; links are not followed. Nothing when the
-/// disk holds no ext4 file system, or one that cannot be read: whoever asks can do without.
+/// What the disk has under each of these absolute paths, looked up in this order; links are not followed.
+/// Nothing when the disk holds no ext4 file system, or one that cannot be read: whoever asks can do without.
 #[must_use]
 pub fn find_files<'p>(
     image: &Image,

@@ -19,8 +19,9 @@ pub struct FillReport {
     pub is_complete: bool,
 }
 
-/// Fetches every chunk that the cache does not have, the hot ones first, with one request at a time, of `request_bytes` at most or one chunk, and in
-/// the order in which they lie in the file. `between` is asked before every request: it may wait, and it may end the filling.
+/// Fetches every chunk that the cache does not have, the hot ones first, with one request at a time, of
+/// `request_bytes` at most or one chunk, and in the order in which they lie in the file. `between` is asked
+/// before every request: it may wait, and it may end the filling.
 ///
 /// # Errors
 /// When the index or a chunk cannot be read. Chunks are verified; a wrong one is not kept, and an error.

@@ -12,8 +12,8 @@ use crate::{Image, ImageError};
 /// Addresses remembered of one block; a block that is everywhere says nothing of where it belongs.
 const MAX_PLACES: usize = 64;
 
-/// Where the disk of `image` has the blocks that `profile` recorded on another one: one pass over the disk, and
-/// memory for the profile's blocks alone.
+/// Where the disk of `image` has the blocks that `profile` recorded on another one: one pass over the disk,
+/// and memory for the profile's blocks alone.
 ///
 /// # Errors
 /// When a window cannot be read or is damaged.

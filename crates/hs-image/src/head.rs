@@ -106,7 +106,8 @@ impl Head {
                 Ok((Image::with_superblock(store, *superblock, false, options)?, head.head(messages)))
             }
             Ok(Opened::Failed(error @ ImageError::WrongName { .. })) => Err(error),
-            // Piece by piece more of it may be had: the superblock has a mirror, and it goes without a hot region.
+            // Piece by piece more of it may be had: the superblock has a mirror, and it goes without a hot
+            // region.
             Ok(Opened::Failed(error)) => {
                 log::debug!("{error}; it is read piece by piece");
                 Ok((Image::open_as(store, options)?, Begun::nothing(asked).head(messages)))

@@ -50,9 +50,9 @@ impl std::fmt::Debug for Image {
 }
 
 impl Image {
-    /// Opens the image in `store`: reads the superblock, or its mirror when it is damaged or unreadable, and the
-    /// tables of every hot segment. A segment whose tables are damaged or unreadable is left out, with a warning:
-    /// all that it holds has a cold copy. The cold index is read when it is first needed.
+    /// Opens the image in `store`: reads the superblock, or its mirror when it is damaged or unreadable, and
+    /// the tables of every hot segment. A segment whose tables are damaged or unreadable is left out, with a
+    /// warning: all that it holds has a cold copy. The cold index is read when it is first needed.
     ///
     /// # Errors
     /// When neither superblock is one, or a table breaks a rule of the format.
@@ -255,8 +255,8 @@ impl Image {
         (entry.chunk, at)
     }
 
-    /// The recorded program's own time until it asked for something in a hot chunk, without what it waited for storage; zero of all
-    /// chunks where nothing is known.
+    /// The recorded program's own time until it asked for something in a hot chunk, without what it waited
+    /// for storage; zero of all chunks where nothing is known.
     ///
     /// # Panics
     /// When there is no such chunk.
@@ -383,7 +383,8 @@ impl Image {
         if first < self.hot_chunk_count() {
             let end = self.hot.contiguous_end(first);
             let range = self.hot_range(first..end);
-            // What is hot is there once more in the cold region, so nearly everything is hot where this is as long as that.
+            // What is hot is there once more in the cold region, so nearly everything is hot where this is as
+            // long as that.
             if range.len >= self.superblock.cold.range.len / 4 * 3 {
                 self.store.expect_most(range);
             } else {
@@ -402,8 +403,8 @@ impl Image {
         self.decode_hot(chunk, &stored.into(), tools)
     }
 
-    /// The decompressed bytes of a hot chunk whose stored bytes came by a stream. They are verified here, and here alone: so it is here that
-    /// they are kept in the cache on disk.
+    /// The decompressed bytes of a hot chunk whose stored bytes came by a stream. They are verified here, and
+    /// here alone: so it is here that they are kept in the cache on disk.
     ///
     /// # Errors
     /// When they are not what the chunk's digest says.

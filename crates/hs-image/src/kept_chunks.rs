@@ -63,8 +63,8 @@ pub(crate) enum Keeps {
     Decoder,
 }
 
-/// Hands over the stored bytes of chunks that lie one after another, by their places in `places`: with one request to the
-/// store for each run that the cache does not have. Gives whether the sink broke off.
+/// Hands over the stored bytes of chunks that lie one after another, by their places in `places`: with one
+/// request to the store for each run that the cache does not have. Gives whether the sink broke off.
 pub(crate) fn stream(
     store: &dyn Store,
     cache: Option<&DiskCache>,

@@ -12,8 +12,8 @@ const MAX_LINKS: usize = 40;
 /// Names that are still to be looked up after a link: a path has 4096 bytes.
 const MAX_NAMES: usize = 2048;
 
-/// The content of the file at the absolute `path`, links followed, in the ext4 file system of a disk; `None` when there is
-/// no such file.
+/// The content of the file at the absolute `path`, links followed, in the ext4 file system of a disk; `None`
+/// when there is no such file.
 ///
 /// # Errors
 /// When the disk cannot be read, or holds no whole ext4 file system.
@@ -36,7 +36,8 @@ fn not_whole(why: impl Display) -> io::Error {
 /// The regular file that a path leads to.
 fn find_file(system: &mut Ext4<'_>, path: &str) -> Result<Option<Inode>, Ext4Error> {
     let mut links = 0;
-    // Names that are still to be looked up, the next one last; and the directories on the way, the topmost first.
+    // Names that are still to be looked up, the next one last; and the directories on the way, the topmost
+    // first.
     let mut names: Vec<Vec<u8>> = names_of(path.as_bytes()).collect();
     let top = system.inode(ROOT_INODE)?;
     let mut way = vec![top];

@@ -126,8 +126,8 @@ impl Output {
     }
 }
 
-/// A file for this process alone, which leaves nothing behind, however that ends; where the file system has no files without a
-/// name, it is a hidden one, which a killed process leaves.
+/// A file for this process alone, which leaves nothing behind, however that ends; where the file system has
+/// no files without a name, it is a hidden one, which a killed process leaves.
 pub struct UnnamedFile {
     path: PathBuf,
     _file: File,

@@ -13,9 +13,11 @@ pub trait HotPolicy: Send + Sync {
     fn is_expected(&self, _chunk: u32) -> bool {
         false
     }
-    /// Somebody was given something of a hot chunk that had come, and had not asked for it only because it was to come.
+    /// Somebody was given something of a hot chunk that had come, and had not asked for it only because it
+    /// was to come.
     fn used(&self) {}
-    /// Somebody asks for the block of a hot chunk that was kept back so that this is seen: [`Reader::mark`](crate::Reader::mark).
+    /// Somebody asks for the block of a hot chunk that was kept back so that this is seen:
+    /// [`Reader::mark`](crate::Reader::mark).
     fn marker_asked(&self, _chunk: u32) {}
     /// Somebody has begun to wait for the medium for something outside the hot region.
     fn miss(&self);
@@ -24,7 +26,8 @@ pub trait HotPolicy: Send + Sync {
     /// A read's own request, made at `asked`, had brought its first `bytes` at `came`: what it costs to leave
     /// the stream.
     fn fetched(&self, _asked: Instant, _came: Instant, _bytes: u64) {}
-    /// So many bytes may come with a request for what somebody waits for, besides those; `None` where only their use decides.
+    /// So many bytes may come with a request for what somebody waits for, besides those; `None` where only
+    /// their use decides.
     fn most_neighbour_bytes(&self) -> Option<u64> {
         None
     }

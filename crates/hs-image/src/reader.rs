@@ -67,8 +67,8 @@ pub struct ReaderOptions {
     pub cache_bytes: u64,
     /// Which of them leave when that is full.
     pub cache_policy: PolicyKind,
-    /// Readers keep what they are given, as the kernel does in its page cache: a chunk is not kept here any longer when
-    /// each of its blocks was handed over.
+    /// Readers keep what they are given, as the kernel does in its page cache: a chunk is not kept here any
+    /// longer when each of its blocks was handed over.
     pub readers_keep: bool,
     /// Bytes of the disk read ahead of a sequential reader, at most; they wait compressed.
     pub read_ahead_bytes: u64,
@@ -108,7 +108,8 @@ pub struct ReaderStats {
     pub program_wait: Nanos,
     /// Bytes asked for that lie in the hot region and had not come yet.
     pub late_bytes: u64,
-    /// Bytes of the file, as stored, that lie outside the hot region and that somebody waited for: without neighbours that came along.
+    /// Bytes of the file, as stored, that lie outside the hot region and that somebody waited for: without
+    /// neighbours that came along.
     pub outside_bytes: u64,
     /// Decompressed bytes of hot chunks that came by the stream.
     pub prefetch_bytes: u64,
@@ -267,7 +268,8 @@ impl Reader {
         self.shared.jobs.metrics()
     }
 
-    /// The last events of the queue before the medium, at most so many, the oldest first; times are since the reader was made.
+    /// The last events of the queue before the medium, at most so many, the oldest first; times are since the
+    /// reader was made.
     #[must_use]
     pub fn queue_events(&self, most: usize) -> Vec<Recorded> {
         self.shared.jobs.events(most)
@@ -464,7 +466,8 @@ impl Shared {
         since: Option<Nanos>,
     ) -> (Pending, bool) {
         let spans = self.cut(range, memory);
-        // Who asks for a marker does so because he uses its chunk, whoever else asked for the others of its blocks.
+        // Who asks for a marker does so because he uses its chunk, whoever else asked for the others of its
+        // blocks.
         let first = spans.first().filter(|_| asker.class == Class::Demand);
         let marker = first.and_then(|first| memory.hit_marker(range, first));
         marker.into_iter().for_each(|chunk| self.policy.marker_asked(chunk));
@@ -490,7 +493,8 @@ impl Shared {
         (pending, used)
     }
 
-    /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to come, nor read on into it.
+    /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to
+    /// come, nor read on into it.
     fn uses_stream(&self, pending: &Pending) -> bool {
         let here = |found: &Option<Found>| found.as_ref().is_some_and(|found| !found.is_marker);
         let mut spans = pending.spans.iter().zip(&pending.found).filter(|(_, found)| here(found));
@@ -624,7 +628,8 @@ impl Shared {
             }
             (memory.fail(key), memory.tell(key))
         };
-        // Whoever needs a bad place asks for it again and again; one line says it. At the end nobody needs it.
+        // Whoever needs a bad place asks for it again and again; one line says it. At the end nobody needs
+        // it.
         let level = if is_news && !error.is_closed() { log::Level::Error } else { log::Level::Debug };
         match key {
             Key::Hot(chunk) => {
@@ -674,7 +679,8 @@ impl Shared {
         self.hand_in(asker, Job::Load(key));
     }
 
-    /// Hands in a job whose chunk is marked as loading. Somebody may have come to wait for that since, and have found no job to hurry.
+    /// Hands in a job whose chunk is marked as loading. Somebody may have come to wait for that since, and
+    /// have found no job to hurry.
     fn hand_in(&self, asker: Asker, job: Job) {
         let key = job.key();
         self.jobs.push(asker, self.whereabouts(key), job);
@@ -691,7 +697,8 @@ impl Shared {
     /// About where a chunk lies in the file. Cold windows lie in order, so it takes no index to know that.
     fn whereabouts(&self, key: Key) -> ByteRange {
         match key {
-            // Hot chunks are asked for one by one: one byte is missing, so that none touches the next and they do not merge.
+            // Hot chunks are asked for one by one: one byte is missing, so that none touches the next and
+            // they do not merge.
             Key::Hot(chunk) => {
                 let range = self.image.hot_chunk(chunk).1;
                 ByteRange::new(range.offset, range.len.saturating_sub(1))
@@ -736,8 +743,8 @@ impl Shared {
                 Job::Load(Key::Hot(chunk)) => self.load_hot(*chunk, tools),
                 Job::Load(Key::Cold(window)) => windows.push(*window),
                 Job::Ahead(ahead) if turn.work.len() == 1 => self.load_ahead(ahead.clone(), turn, tools),
-                // It was merged, so somebody waits for the first of its windows by now: that comes with the others,
-                // in one request.
+                // It was merged, so somebody waits for the first of its windows by now: that comes with the
+                // others, in one request.
                 Job::Ahead(ahead) => {
                     windows.push(ahead.start);
                     further.push(ahead.start + 1..ahead.end);

@@ -42,8 +42,8 @@ pub fn verify(
     verify_content(image, against, progress)
 }
 
-/// The same without what nobody is ever served: the mirror and the padding. So it needs no more of an image than a
-/// cache has of one that was read as a whole.
+/// The same without what nobody is ever served: the mirror and the padding. So it needs no more of an image
+/// than a cache has of one that was read as a whole.
 ///
 /// # Errors
 /// The first thing that is wrong, saying where.

@@ -177,9 +177,9 @@ const ROOT_PARTS: [Make; 4] = [
     },
 ];
 
-/// Makes a tree of everything that a directory can hold; `backwards` makes names and attributes in the opposite
-/// order, which changes inode numbers, `readdir` order and the order of attributes. As another user than root
-/// it leaves out what only root can make.
+/// Makes a tree of everything that a directory can hold; `backwards` makes names and attributes in the
+/// opposite order, which changes inode numbers, `readdir` order and the order of attributes. As another user
+/// than root it leaves out what only root can make.
 fn populate(root: &Path, backwards: bool) {
     let mut parts: Vec<Make> = vec![
         |root, _| fs::create_dir_all(root.join("empty directory")).unwrap(),

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The compiler whose warnings are errors. Other versions warn of other things, so theirs are only shown: a release of
-/// Rust must not make the checks fail.
+/// The compiler whose warnings are errors. Other versions warn of other things, so theirs are only shown: a
+/// release of Rust must not make the checks fail.
 pub(super) const LINTS_OF: &str = "1.95";
 
 /// Cargo, in the root of the repository.

@@ -42,7 +42,8 @@ fn minimum(root: &Path) -> Outcome {
     )
 }
 
-/// The profile that people get, which no other test uses: the program, and the crates whose tests need nothing.
+/// The profile that people get, which no other test uses: the program, and the crates whose tests need
+/// nothing.
 fn release(root: &Path) -> Outcome {
     let packages = PURE.iter().chain(&["hs-store", "hs-image", "headstart"]).flat_map(|name| ["-p", name]);
     let mut command = cargo::command(root);

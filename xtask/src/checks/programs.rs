@@ -1,4 +1,5 @@
-//! The test programs of the workspace: pure crates first, what depends on the machine last, and all of them run.
+//! The test programs of the workspace: pure crates first, what depends on the machine last, and all of them
+//! run.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -113,7 +114,8 @@ fn follow(child: &mut Child, said: &Receiver<String>, mut each: impl FnMut(Strin
     Ok(child.wait()?.success())
 }
 
-/// Builds the test programs; gives them in the order in which they are to run, and whether all could be built.
+/// Builds the test programs; gives them in the order in which they are to run, and whether all could be
+/// built.
 fn build(root: &Path) -> io::Result<(Vec<Program>, bool)> {
     let mut command = cargo::command(root);
     command.args(["test", "--workspace", "--no-run", "--no-fail-fast"]).args(cargo::locked());
@@ -144,8 +146,8 @@ fn program(message: &str) -> Option<Program> {
     Some(Program { name, executable: message["executable"].as_str()?.into(), folder })
 }
 
-/// What is tested first: crates without I/O, in the order of the design, then shells; each crate's own tests before
-/// those that see it from outside.
+/// What is tested first: crates without I/O, in the order of the design, then shells; each crate's own tests
+/// before those that see it from outside.
 fn rank(program: &Program) -> (usize, String) {
     let package = program.name.split(' ').next().unwrap_or_default();
     let pure = PURE.iter().position(|name| *name == package);

@@ -66,7 +66,8 @@ impl Lines {
 
     /// What it all was, of a program of this name that ended well or not.
     pub(super) fn tally(mut self, program: &str, ended_well: bool) -> Tally {
-        // A test may say of several things that they are missing. Without threads of their own all tests are "main".
+        // A test may say of several things that they are missing. Without threads of their own all tests are
+        // "main".
         let name = |said: &String| said.split_once(": ").map_or(said.clone(), |(name, _)| name.to_owned());
         self.skipped.dedup_by(|one, two| name(one) == name(two) && name(one) != "main");
         self.skipped.extend((0..self.ignored).map(|_| "marked as ignored".to_owned()));

@@ -53,8 +53,8 @@ fn documentation(root: &Path) -> Outcome {
     Outcome::of(&mut command)
 }
 
-/// `tidy` checks licences and sources from the same deny.toml, so cargo-deny is a second opinion that is asked only where
-/// it is installed: compiling it takes longer than all other checks.
+/// `tidy` checks licences and sources from the same deny.toml, so cargo-deny is a second opinion that is
+/// asked only where it is installed: compiling it takes longer than all other checks.
 fn deny(root: &Path) -> Outcome {
     if !cargo::has(root, "deny") {
         println!("cargo-deny is not installed: licences and sources were checked by tidy");

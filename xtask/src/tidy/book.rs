@@ -1,5 +1,5 @@
-//! Every page of docs/ is in the book: docs/SUMMARY.md, from which mdBook makes it, has a link to each. That links
-//! lead somewhere is the rule `links`.
+//! Every page of docs/ is in the book: docs/SUMMARY.md, from which mdBook makes it, has a link to each. That
+//! links lead somewhere is the rule `links`.
 
 use super::Violation;
 use super::repository::Repository;

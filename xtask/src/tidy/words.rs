@@ -1,5 +1,5 @@
-//! Documents and comments use plain words and short lines. docs/GLOSSARY.md lists the words; what was not clean when
-//! the rule came is counted in [`LIST`], and a count may only fall.
+//! Documents and comments use plain words and short lines. docs/GLOSSARY.md lists the words; what was not
+//! clean when the rule came is counted in [`LIST`], and a count may only fall.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -49,7 +49,8 @@ pub(super) fn check(repository: &Repository) -> Vec<Violation> {
     violations
 }
 
-/// The list with lower counts where files have become cleaner; a first list when there is none. Never raises a count.
+/// The list with lower counts where files have become cleaner; a first list when there is none. Never raises
+/// a count.
 pub(super) fn lowered(repository: &Repository) -> String {
     let old = repository.file(LIST).map(|list| parse(&list.text));
     let mut text = String::new();
@@ -153,8 +154,8 @@ fn lines(file: &File, banned: &[Banned], prose: Vec<(usize, String)>) -> Vec<Vio
     violations
 }
 
-/// False for rows of tables, for one word with a marker before it, such as an address, and for a list item that is one
-/// link: a book's table of contents has those.
+/// False for rows of tables, for one word with a marker before it, such as an address, and for a list item
+/// that is one link: a book's table of contents has those.
 fn can_be_broken(text: &str) -> bool {
     let item = text.trim_start().trim_start_matches("- ");
     let is_link = item.starts_with('[') && item.ends_with(')') && item.matches("](").count() == 1;

@@ -9,8 +9,8 @@ use crate::{Device, Service, WritableDevice};
 /// What a drive does to write.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct WriteSpec {
-    /// How often the surface has to pass under the head: once on magnetic disks; three times on magneto-optical ones, to
-    /// erase, to write, and to read what was written.
+    /// How often the surface has to pass under the head: once on magnetic disks; three times on
+    /// magneto-optical ones, to erase, to write, and to read what was written.
     pub(crate) passes: u32,
     /// So much of a request must have come before the surface is touched, or all of it where that is less.
     pub(crate) buffer_bytes: u64,
@@ -18,9 +18,9 @@ pub(crate) struct WriteSpec {
 
 /// A drive at work that writes without a cache: a write is done when the surface has it.
 ///
-/// The seek and the transfer to the drive's buffer go on at the same time. Each further pass begins with the way back to
-/// the first track and waits there for the first sector. The interface is taken to keep up with the surface once the
-/// buffer is full.
+/// The seek and the transfer to the drive's buffer go on at the same time. Each further pass begins with the
+/// way back to the first track and waits there for the first sector. The interface is taken to keep up with
+/// the surface once the buffer is full.
 pub(crate) struct WritingDrive<S> {
     pub(crate) drive: Drive<S>,
     pub(crate) write: WriteSpec,

@@ -102,7 +102,8 @@ fn a_closed_flow_takes_nothing() {
     assert_eq!(link.poll(Nanos::from_millis(500)), None, "it has ended");
 }
 
-/// A plain model: every flow's bytes are counted one by one from event to event. Times of their ends, in seconds.
+/// A plain model: every flow's bytes are counted one by one from event to event. Times of their ends, in
+/// seconds.
 fn plain(rate: f64, round_trip: f64, flows: &[(f64, f64, f64)]) -> Vec<f64> {
     let mut left: Vec<f64> = flows.iter().map(|(_, _, bytes)| *bytes).collect();
     let mut ends = vec![0.0; flows.len()];
@@ -130,7 +131,8 @@ fn plain(rate: f64, round_trip: f64, flows: &[(f64, f64, f64)]) -> Vec<f64> {
 }
 
 proptest! {
-    /// Against the plain model; marks change nothing and come in their order, and what is delivered is what they say.
+    /// Against the plain model; marks change nothing and come in their order, and what is delivered is what
+    /// they say.
     #[test]
     fn flows_end_when_the_plain_model_says(
         flows in prop::collection::vec((0_u64..3_000, 1_u32..5, 1_u64..400_000), 1..24),

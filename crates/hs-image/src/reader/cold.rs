@@ -56,7 +56,8 @@ impl Shared {
         }
     }
 
-    /// Decompresses a window that has come. If it has left meanwhile, for want of memory, it is fetched only if somebody waits.
+    /// Decompresses a window that has come. If it has left meanwhile, for want of memory, it is fetched only
+    /// if somebody waits.
     pub(super) fn decode_come(&self, window: u64, tools: &mut Decompressor) {
         let key = Key::Cold(window);
         let known = self.memory.lock().peek(key);
@@ -68,7 +69,8 @@ impl Shared {
         }
     }
 
-    /// Decompresses a window that has come and waits as it is stored; false when there is none, or it is damaged.
+    /// Decompresses a window that has come and waits as it is stored; false when there is none, or it is
+    /// damaged.
     fn decode_stored(&self, window: u64, tools: &mut Decompressor) -> bool {
         let stored = self.memory.lock().take_stored(window);
         let Some((chunk, stored)) = stored else { return false };
@@ -85,8 +87,9 @@ impl Shared {
         }
     }
 
-    /// Brings a window that somebody waits for, with those of the `others` that lie directly behind it; neighbours come with
-    /// the same request when that has paid so far. Returns the end of the windows that are done with.
+    /// Brings a window that somebody waits for, with those of the `others` that lie directly behind it;
+    /// neighbours come with the same request when that has paid so far. Returns the end of the windows that
+    /// are done with.
     fn load_cold(&self, window: u64, others: &[u64], turn: &Turn<'_>, tools: &mut Decompressor) -> u64 {
         let asked = Instant::now();
         if self.decode_stored(window, tools) {
@@ -159,8 +162,9 @@ impl Shared {
         })
     }
 
-    /// The chunk of `window` and those of windows after it, as far as `unasked` allows, and of those `others` that somebody waits for,
-    /// that lie directly behind it in the file and are not in memory; marks them as loading.
+    /// The chunk of `window` and those of windows after it, as far as `unasked` allows, and of those `others`
+    /// that somebody waits for, that lie directly behind it in the file and are not in memory; marks them as
+    /// loading.
     fn extend(&self, window: u64, chunk: ChunkRef, unasked: Unasked, others: &[u64]) -> Vec<ChunkRef> {
         let mut run = vec![chunk];
         let mut end = chunk.range.end();
@@ -200,7 +204,8 @@ impl Shared {
         run
     }
 
-    /// Reads a run of chunks with one request and hands each over when it has come; ends the `turn` when all have.
+    /// Reads a run of chunks with one request and hands each over when it has come; ends the `turn` when all
+    /// have.
     fn stream_run(&self, first: u64, run: &[ChunkRef], turn: Option<&Turn<'_>>, tools: &mut Decompressor) {
         let mut came = 0;
         let mut asked = Instant::now();
@@ -248,7 +253,8 @@ impl Shared {
     /// A window that was asked for when it was `asked` cannot be had.
     fn lost(&self, window: u64, asked: Instant, error: &ImageError) {
         self.unreadable.lock().failed(window, asked.elapsed().into(), self.now(), error);
-        // There is nothing better left than the hot copies of its blocks: they get another chance the next time.
+        // There is nothing better left than the hot copies of its blocks: they get another chance the next
+        // time.
         let bytes = self.image.window_bytes();
         let blocks = BlockRange::covering(window * bytes, bytes).blocks();
         let mut memory = self.memory.lock();
@@ -264,8 +270,8 @@ impl Shared {
         self.unreadable.lock().still(window, self.now()).is_none()
     }
 
-    /// Keeps a window that nobody waits for as it is stored; gives it back when somebody does by now. One that a
-    /// sequential reader is about to ask for is decompressed by another thread.
+    /// Keeps a window that nobody waits for as it is stored; gives it back when somebody does by now. One
+    /// that a sequential reader is about to ask for is decompressed by another thread.
     fn keep<'a>(&self, window: u64, chunk: &ChunkRef, stored: Cow<'a, [u8]>) -> Option<Cow<'a, [u8]>> {
         let near = self.sequential.lock().is_near(window);
         let mut memory = self.memory.lock();

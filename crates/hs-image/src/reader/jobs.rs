@@ -1,9 +1,10 @@
 //! What the reader's threads do next: the engine's queue decides.
 //!
-//! A thread is a request to the medium, so there are few of them, and what cannot be begun at once waits here: in its
-//! class, with the share of whoever asked (docs/ENGINE.md). Windows that different readers wait for, and that lie
-//! next to each other, become one turn. Whoever reads the medium by himself, as the stream of hot chunks does, waits here for
-//! his turn as well. What needs only a processor waits for a thread, and for nothing else.
+//! A thread is a request to the medium, so there are few of them, and what cannot be begun at once waits
+//! here: in its class, with the share of whoever asked (docs/ENGINE.md). Windows that different readers wait
+//! for, and that lie next to each other, become one turn. Whoever reads the medium by himself, as the stream
+//! of hot chunks does, waits here for his turn as well. What needs only a processor waits for a thread, and
+//! for nothing else.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -164,8 +165,8 @@ impl Jobs {
         let threads = threads.max(1) as u32;
         for (class, config) in Class::ALL.into_iter().zip(&mut config.classes) {
             if class <= Class::ReadAhead && config.depth == 1 {
-                // One more than is served waits at the medium, which would pause while a thread takes its turn: a sequential
-                // reader had 0.85 of the rate of the modelled hard disk without.
+                // One more than is served waits at the medium, which would pause while a thread takes its
+                // turn: a sequential reader had 0.85 of the rate of the modelled hard disk without.
                 config.depth = threads.min(2);
             }
             if class > Class::Demand {
@@ -262,8 +263,8 @@ impl Jobs {
         None
     }
 
-    /// Waits for a turn to read this range of the medium by oneself, which lasts until what is returned is dropped. `None` when
-    /// there will be no more, or the guest `gives_up`: see [`Jobs::wake_guests`].
+    /// Waits for a turn to read this range of the medium by oneself, which lasts until what is returned is
+    /// dropped. `None` when there will be no more, or the guest `gives_up`: see [`Jobs::wake_guests`].
     pub(super) fn enter(
         &self,
         asker: Asker,
@@ -333,8 +334,8 @@ impl Jobs {
         self.state.lock().queue.close_connection(client);
     }
 
-    /// Lets everybody begin whose turn it is, as long as a thread is idle for it. Returns when to look again although nothing
-    /// has changed.
+    /// Lets everybody begin whose turn it is, as long as a thread is idle for it. Returns when to look again
+    /// although nothing has changed.
     fn pump(&self, state: &mut State) -> Option<Nanos> {
         while state.idle > state.dispatched.len() {
             match state.queue.poll(self.now()) {

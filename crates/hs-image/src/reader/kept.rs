@@ -10,8 +10,9 @@ use super::blocks_served::BlocksServed;
 use super::memory::Key;
 use crate::Stored;
 
-/// Hot chunks kept as they are stored, in case that the kernel drops their pages before anybody has read them: some
-/// kernels take a fifth of a start's pages within seconds. Compressed, this is the stream of the last seconds.
+/// Hot chunks kept as they are stored, in case that the kernel drops their pages before anybody has read
+/// them: some kernels take a fifth of a start's pages within seconds. Compressed, this is the stream of the
+/// last seconds.
 const HOT_STORED_BYTES: u64 = 8 << 20;
 
 /// A chunk in one of its two forms.
@@ -39,8 +40,9 @@ impl Value {
 
 /// The cache of a [`super::Reader`].
 ///
-/// Chunks that somebody asked for are demanded entries of it, decompressed. Windows that came as neighbours or ahead of a
-/// reader are prefetched entries until somebody asks for them, and hot chunks as they are stored stay so.
+/// Chunks that somebody asked for are demanded entries of it, decompressed. Windows that came as neighbours
+/// or ahead of a reader are prefetched entries until somebody asks for them, and hot chunks as they are
+/// stored stay so.
 #[derive(Debug)]
 pub(super) struct Kept {
     cache: Cache<Name, Value>,
@@ -115,7 +117,8 @@ impl Kept {
         self.insert(Name::Decoded(key), value, bytes.len() as u64, origin);
     }
 
-    /// Notes that these bytes of a chunk were handed over; whether it left, because nothing of it will be asked for again.
+    /// Notes that these bytes of a chunk were handed over; whether it left, because nothing of it will be
+    /// asked for again.
     pub(super) fn serve(&mut self, key: Key, from: u32, len: u32) -> bool {
         if !self.readers_keep {
             return false;

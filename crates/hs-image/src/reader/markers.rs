@@ -1,7 +1,8 @@
 //! Blocks that are kept from the kernel so that who uses what was prefetched has to ask.
 //!
-//! The block of a marker lies here from when its chunk comes until it is asked for, while the rest of the chunk may leave: it is in memory
-//! once, here or with whoever asked. See `hs_engine::Prefetch::handle_delivery` for what markers are good for.
+//! The block of a marker lies here from when its chunk comes until it is asked for, while the rest of the
+//! chunk may leave: it is in memory once, here or with whoever asked. See
+//! `hs_engine::Prefetch::handle_delivery` for what markers are good for.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -69,7 +70,8 @@ impl Markers {
         true
     }
 
-    /// A chunk has come: copies the block that is marked. Returns where in the chunk that is, if there is one.
+    /// A chunk has come: copies the block that is marked. Returns where in the chunk that is, if there is
+    /// one.
     pub(super) fn fill(&mut self, chunk: u32, raw: &[u8]) -> Option<Range<u32>> {
         let marker = self.waiting.get_mut(&chunk)?;
         let range = marker.from..marker.from + BLOCK_BYTES as u32;
@@ -78,7 +80,8 @@ impl Markers {
         Some(range)
     }
 
-    /// The marked block, and where it begins in its chunk, if these bytes of the chunk lie in it and it is here.
+    /// The marked block, and where it begins in its chunk, if these bytes of the chunk lie in it and it is
+    /// here.
     pub(super) fn find(&self, chunk: u32, from: u32, len: u32) -> Option<(Bytes, u32)> {
         let marker = self.waiting.get(&chunk).filter(|marker| marker.holds(from, len))?;
         Some((Bytes::clone(marker.block.as_ref()?), marker.from))
@@ -92,8 +95,9 @@ impl Markers {
         self.ends.push_back(offset);
     }
 
-    /// Somebody waits for a read that begins at `offset` of the disk, with this byte of a chunk; whether he wants its marker. Who comes from
-    /// before it may be the kernel that reads ahead of somebody who reads something else.
+    /// Somebody waits for a read that begins at `offset` of the disk, with this byte of a chunk; whether he
+    /// wants its marker. Who comes from before it may be the kernel that reads ahead of somebody who reads
+    /// something else.
     pub(super) fn hit(&mut self, chunk: u32, from: u32, offset: u64) -> bool {
         let begins = |marker: &&mut Marker| marker.holds(from, 1);
         let Some(marker) = self.waiting.get_mut(&chunk).filter(begins) else { return false };

@@ -118,8 +118,8 @@ impl Memory {
         }
     }
 
-    /// Keeps a block of a hot chunk back, which is to be seen when somebody asks for it; false when the chunk `has_come` and is
-    /// not here, or has another.
+    /// Keeps a block of a hot chunk back, which is to be seen when somebody asks for it; false when the chunk
+    /// `has_come` and is not here, or has another.
     pub(super) fn mark(&mut self, chunk: u32, block_in_chunk: u32, has_come: bool) -> bool {
         let bytes = self.peek(Key::Hot(chunk));
         let has_left = bytes.is_none() && (has_come || self.is_handed_over(chunk));
@@ -132,7 +132,8 @@ impl Memory {
         true
     }
 
-    /// Somebody waits for a read of this range of the disk, which begins with this piece: the chunk whose marker he wants.
+    /// Somebody waits for a read of this range of the disk, which begins with this piece: the chunk whose
+    /// marker he wants.
     pub(super) fn hit_marker(&mut self, range: ByteRange, first: &Span) -> Option<u32> {
         let hit = match first.key {
             Key::Hot(chunk) if self.markers.hit(chunk, first.from, range.offset) => Some(chunk),
@@ -147,7 +148,8 @@ impl Memory {
         self.markers.count()
     }
 
-    /// A hot chunk is here; its marker, if it has one, lies apart from now on, so the rest need not wait for it.
+    /// A hot chunk is here; its marker, if it has one, lies apart from now on, so the rest need not wait for
+    /// it.
     fn fill_marker(&mut self, chunk: u32, bytes: &Bytes) {
         if let Some(range) = self.markers.fill(chunk, bytes)
             && let Some(held) = self.held.get_mut(&chunk)
@@ -171,7 +173,8 @@ impl Memory {
         self.handed_over.contains(&chunk)
     }
 
-    /// Somebody asks for a hot chunk that is not here; true when readers had all of it, and must have dropped it.
+    /// Somebody asks for a hot chunk that is not here; true when readers had all of it, and must have dropped
+    /// it.
     pub(super) fn asked_again(&mut self, chunk: u32) -> bool {
         self.handed_over.remove(&chunk)
     }
@@ -423,7 +426,8 @@ impl Memory {
         false
     }
 
-    /// Lets go of a held chunk: what readers have and keep is dropped, anything else is kept like other chunks.
+    /// Lets go of a held chunk: what readers have and keep is dropped, anything else is kept like other
+    /// chunks.
     pub(super) fn release(&mut self, chunk: u32) -> bool {
         let Some(held) = self.held.remove(&chunk) else { return false };
         if self.readers_keep && held.served.unserved_bytes() == 0 {

@@ -1,7 +1,7 @@
 //! How long reads wait: who waits is counted and told of, and who has waited too long gets an error.
 //!
-//! A thread looks now and then while reads wait, and sleeps otherwise. What it gives up may still come: it goes into the
-//! cache, and the next reader finds it there.
+//! A thread looks now and then while reads wait, and sleeps otherwise. What it gives up may still come: it
+//! goes into the cache, and the next reader finds it there.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};

@@ -6,9 +6,10 @@ use hs_engine::{ReadAhead, ReadAheadConfig};
 
 /// Streams followed at once.
 const STREAMS: usize = 8;
-/// Windows in sequence that make a reader sequential, one more than five that continue a sequence: less than a starting program
-/// reads of a library by chance, and little enough to be over when the neighbours of its first miss are used up. On the
-/// demo's unprofiled start (369 requests before) 2 that continue gave 490 requests, 3 gave 325, 5 gave 289.
+/// Windows in sequence that make a reader sequential, one more than five that continue a sequence: less than
+/// a starting program reads of a library by chance, and little enough to be over when the neighbours of its
+/// first miss are used up. On the demo's unprofiled start (369 requests before) 2 that continue gave 490
+/// requests, 3 gave 325, 5 gave 289.
 const PROOF: u64 = 6;
 /// Windows read ahead of a reader that has just proved to be sequential: as many as a miss brings.
 const FIRST_DEPTH: u64 = 8;

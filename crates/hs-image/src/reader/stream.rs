@@ -19,7 +19,8 @@ pub struct StreamTurn<'a> {
 }
 
 impl StreamTurn<'_> {
-    /// The next turn may begin, although the stream is not done with what it got: it waits for somebody else than the medium.
+    /// The next turn may begin, although the stream is not done with what it got: it waits for somebody else
+    /// than the medium.
     pub fn end(&self) {
         self.turn.end();
     }
@@ -42,8 +43,9 @@ impl Reader {
         self.supply_hot_after(chunk, stored, tools, gate, |_, _| {})
     }
 
-    /// As [`Reader::supply_hot`]; `first` is called before whoever waits is answered, with the bytes and with the blocks of the chunk
-    /// (counted from its first; not in order) that those who wait have asked for. From then on, who asks for another is answered at once.
+    /// As [`Reader::supply_hot`]; `first` is called before whoever waits is answered, with the bytes and with
+    /// the blocks of the chunk (counted from its first; not in order) that those who wait have asked for.
+    /// From then on, who asks for another is answered at once.
     ///
     /// # Errors
     /// As [`Reader::supply_hot`].
@@ -78,9 +80,9 @@ impl Reader {
         }
     }
 
-    /// Waits for a turn to read these hot chunks from the medium, which others may want as well; it lasts until what is returned
-    /// is dropped. `None` when the caller `gives_up` before, which is looked at after [`Reader::wake_stream`], or when the
-    /// reader ends.
+    /// Waits for a turn to read these hot chunks from the medium, which others may want as well; it lasts
+    /// until what is returned is dropped. `None` when the caller `gives_up` before, which is looked at after
+    /// [`Reader::wake_stream`], or when the reader ends.
     pub fn stream_turn(&self, chunks: Range<u32>, gives_up: impl Fn() -> bool) -> Option<StreamTurn<'_>> {
         let shared = &self.shared;
         let waited_for = {
@@ -98,8 +100,8 @@ impl Reader {
         Some(StreamTurn { turn })
     }
 
-    /// Waits for a turn to fetch about this range of the file, which nobody has asked for: it comes after everything that somebody has.
-    /// Otherwise as [`Reader::stream_turn`].
+    /// Waits for a turn to fetch about this range of the file, which nobody has asked for: it comes after
+    /// everything that somebody has. Otherwise as [`Reader::stream_turn`].
     pub fn fill_turn(&self, range: ByteRange, gives_up: impl Fn() -> bool) -> Option<StreamTurn<'_>> {
         let nobody = Asker { client: ClientKey::NOBODY, class: Class::Fill };
         let turn = self.shared.jobs.enter(nobody, range, gives_up)?;
@@ -134,10 +136,12 @@ impl Reader {
         }
     }
 
-    /// One block of a hot chunk will not be asked for on the stream's behalf, nor given to anybody: who asks for it uses the chunk. It
-    /// waits in memory until then, wherever the rest of the chunk goes. A chunk has one marker at most, and all together are bounded.
+    /// One block of a hot chunk will not be asked for on the stream's behalf, nor given to anybody: who asks
+    /// for it uses the chunk. It waits in memory until then, wherever the rest of the chunk goes. A chunk has
+    /// one marker at most, and all together are bounded.
     ///
-    /// False, and nothing is marked, when the chunk `has_come` and has left again: who asked for its block would wait for the medium.
+    /// False, and nothing is marked, when the chunk `has_come` and has left again: who asked for its block
+    /// would wait for the medium.
     #[must_use]
     pub fn mark(&self, chunk: u32, block_in_chunk: u32, has_come: bool) -> bool {
         self.shared.memory.lock().mark(chunk, block_in_chunk, has_come)

@@ -1,9 +1,9 @@
 //! Windows that could not be read, and when to ask the medium for them again.
 //!
-//! A drive tries for seconds before it says that a sector is unreadable, and whoever needs a block of such a window
-//! asks for each of them: the kernel, that a read of many pages has failed to, asks page by page. So a window that
-//! failed slowly is not asked for again for some time, and the error is given at once. How long follows from how
-//! long the failure took.
+//! A drive tries for seconds before it says that a sector is unreadable, and whoever needs a block of such a
+//! window asks for each of them: the kernel, that a read of many pages has failed to, asks page by page. So a
+//! window that failed slowly is not asked for again for some time, and the error is given at once. How long
+//! follows from how long the failure took.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,8 @@ use hs_units::Nanos;
 
 use crate::ImageError;
 
-/// A medium that gives up sooner may be asked again at once: it is no drive that tries hard, or it knows the place.
+/// A medium that gives up sooner may be asked again at once: it is no drive that tries hard, or it knows the
+/// place.
 const QUICK: Nanos = Nanos::from_millis(250);
 /// A failure counts for so many times as long as it took: the medium is held up by a bad window for a ninth
 /// of the time at most.

@@ -3,14 +3,14 @@
 //! 1. Walk and read the tree: what it needs, and a digest of it ([`super::tree`]).
 //! 2. Make a scratch file without a name, as large as the file system, all holes.
 //! 3. `mkfs.ext4 -d` fills it ([`super::mkfs`]). It visits the tree depth first with names in byte order and
-//!    takes inodes and blocks one after the other, so that files lie on the disk contiguous and in the order of
-//!    their paths.
+//!    takes inodes and blocks one after the other, so that files lie on the disk contiguous and in the order
+//!    of their paths.
 //! 4. Check that the tree is still as it was walked.
 //! 5. Normalise the inodes ([`super::normalise`]).
 //!
-//! Equal trees (names, types, permissions, owners, modification times, link targets, device numbers, attributes
-//! and data) give equal bytes with the same version of e2fsprogs, wherever they lie: no inode number, `readdir`
-//! order, access or change time, hole or path of the source reaches the output.
+//! Equal trees (names, types, permissions, owners, modification times, link targets, device numbers,
+//! attributes and data) give equal bytes with the same version of e2fsprogs, wherever they lie: no inode
+//! number, `readdir` order, access or change time, hole or path of the source reaches the output.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,8 @@ use super::sizing::Geometry;
 use super::tree::Tree;
 use super::{SourceError, SourceOptions, SourceProgress};
 
-/// As much as ext4 has with block numbers of 32 bits. Of far more, a group would not even hold the descriptors of all.
+/// As much as ext4 has with block numbers of 32 bits. Of far more, a group would not even hold the
+/// descriptors of all.
 const MOST_FREE_BYTES: u64 = 16 << 40;
 /// Bytes of ext4's volume label.
 const LABEL_BYTES: usize = 16;

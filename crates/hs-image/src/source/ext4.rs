@@ -108,8 +108,8 @@ impl<'a> Ext4<'a> {
         write_at(self.file, self.reader.inode_offset(inode.number())?, inode.bytes())
     }
 
-    /// Puts the attributes of an inode, and of its attribute block if it has one, in the order of their names.
-    /// The inode is not written.
+    /// Puts the attributes of an inode, and of its attribute block if it has one, in the order of their
+    /// names. The inode is not written.
     pub(super) fn sort_attributes(&self, inode: &mut Inode) -> Result<(), SourceError> {
         let number = inode.attribute_block();
         if number == 0 {

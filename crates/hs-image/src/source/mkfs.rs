@@ -12,8 +12,8 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use super::SourceError;
 use super::sizing::{Geometry, INODE_BYTES};
 
-/// The time that the file system says it was made at, 1980-01-01, as in ZIP files without a date. mke2fs takes
-/// 0 for "not set".
+/// The time that the file system says it was made at, 1980-01-01, as in ZIP files without a date. mke2fs
+/// takes 0 for "not set".
 const EPOCH_SECONDS: u32 = 315_532_800;
 
 /// Features by name, so that neither the local `/etc/mke2fs.conf` nor newer defaults count. No journal and no

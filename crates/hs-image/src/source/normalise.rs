@@ -5,9 +5,9 @@
 //! mode, owner and times alone, and lists attributes in the source's order. Each inode that came from the
 //! tree gets the source's modification time as all of its times.
 //!
-//! The tables are edited directly, which takes half the time of one `debugfs -w -f` run with a command for each
-//! time field (70 ms and 130 ms for 10,000 inodes). `debugfs` would be quick enough, but it cannot put attributes
-//! in order, and the directories must be read anyway to know which inode came from which entry.
+//! The tables are edited directly, which takes half the time of one `debugfs -w -f` run with a command for
+//! each time field (70 ms and 130 ms for 10,000 inodes). `debugfs` would be quick enough, but it cannot put
+//! attributes in order, and the directories must be read anyway to know which inode came from which entry.
 
 use std::collections::HashMap;
 use std::ffi::OsString;

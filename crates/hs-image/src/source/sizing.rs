@@ -144,7 +144,8 @@ impl Geometry {
         self.blocks * BLOCK_BYTES
     }
 
-    /// Bytes that the scratch file will take at most, with a reserve for the scratch file system's own tables.
+    /// Bytes that the scratch file will take at most, with a reserve for the scratch file system's own
+    /// tables.
     pub(super) fn written_bytes(&self) -> u64 {
         let bytes = self.used_blocks * BLOCK_BYTES;
         bytes + bytes / 128 + (1 << 20)

@@ -1,9 +1,9 @@
 //! Every byte of an image, changed, one at a time.
 //!
-//! Whoever reads gets the right bytes or an error that says where; which of the two follows from what
-//! the byte is, wherever the hot region lies. The image is small enough that all of its bytes take their turn, and those in front of the
-//! cold region are met by both ways of opening: with single requests, and with one stream that goes on into
-//! the hot chunks.
+//! Whoever reads gets the right bytes or an error that says where; which of the two follows from what the
+//! byte is, wherever the hot region lies. The image is small enough that all of its bytes take their turn,
+//! and those in front of the cold region are met by both ways of opening: with single requests, and with one
+//! stream that goes on into the hot chunks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -93,8 +93,8 @@ fn a_hot_chunk_that_readers_have_is_not_brought_again_and_is_missed_when_they_dr
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Whatever the policy, with a budget that changes all the time, the bytes are those of the disk and the cache stays
-    /// within its budget.
+    /// Whatever the policy, with a budget that changes all the time, the bytes are those of the disk and the
+    /// cache stays within its budget.
     #[test]
     fn reads_equal_the_disk_whatever_is_kept(seed: u64, readers_keep: bool) {
         let mut prng = Prng::new(seed);

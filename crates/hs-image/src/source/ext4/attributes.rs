@@ -41,8 +41,9 @@ impl Attribute {
     }
 }
 
-/// Distributes the attributes anew in the order of their names: each to the inode if there is still room, else
-/// to the block. Nothing is changed if the block would overflow, which needs a block that is full already.
+/// Distributes the attributes anew in the order of their names: each to the inode if there is still room,
+/// else to the block. Nothing is changed if the block would overflow, which needs a block that is full
+/// already.
 pub(super) fn sort(inode: &mut Inode, mut block: Option<&mut [u8; BLOCK]>) -> Result<(), SourceError> {
     if !inode.has_extra_bytes() {
         return Err(unexpected(0, "an inode has no room for attributes"));
