@@ -19,7 +19,7 @@ const COUNT: usize = 200;
 const SEED: u64 = 17;
 /// Of the changes that compile, so many in a hundred must be noticed.
 const LEAST_PERCENT: usize = 90;
-/// A changed program may go on for ever; the tests of a crate take a tenth of this beside other work.
+/// A changed program may run without end; the tests of a crate take a tenth of this beside other work.
 const LONGEST_S: &str = "300";
 /// Where the results are kept.
 const RESULT: &str = "bench/results/parts/mutants.json";
@@ -32,7 +32,7 @@ const TOOL: &str = "27.1.0";
 struct Found {
     caught: usize,
     missed: Vec<String>,
-    /// They did not compile, so that nobody can make them.
+    /// They did not compile, so they are no mistakes that can be made.
     unviable: usize,
 }
 

@@ -124,9 +124,9 @@ impl Device for Flat {
             // It never began; the medium is free when the request before it is done.
             service.starts
         } else {
-            // Before its first byte the latency is under way and cannot be taken back. For
-            // overlapping requests this bound gives nothing away: whoever comes after `now` waits
-            // for a latency that began later than this one's.
+            // Before its first byte the latency is under way and cannot be taken back. For overlapping
+            // requests this bound gives nothing away: a request after `now` waits for a latency that began
+            // later than this one's.
             now.clamp(service.first_byte, service.done)
         };
     }

@@ -151,8 +151,8 @@ impl Medium {
         })
     }
 
-    /// The link, where the medium is one: whoever can tell its bytes' times late may let requests share it
-    /// ([`SharedLink`](crate::SharedLink)).
+    /// The link, where the medium is one: a caller that can report its bytes' times late may let requests
+    /// share it ([`SharedLink`](crate::SharedLink)).
     #[must_use]
     pub const fn link(&self) -> Option<LinkSpec> {
         match self {
@@ -354,7 +354,7 @@ mod tests {
         // 24 and 24 · 25 / 58 times 150 KiB/s.
         assert!((rate(CD, disc, disc) / 3_686_400.0 - 1.0).abs() < 1e-3);
         assert!((rate(CD, disc, 0) / 1_588_966.0 - 1.0).abs() < 1e-3);
-        // Whoever is half as long begins half as far from the edge, which both share.
+        // A file of half the length begins half as far from the edge, which both share.
         assert_eq!(rate(CD, disc / 2, 0), rate(CD, disc, disc / 2));
         assert!((rate(HDD, disc, 0) / 64_800_000.0 - 1.0).abs() < 1e-3);
     }

@@ -20,8 +20,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// When the first `bytes` of the request's `total` bytes have arrived, rounded up, so that
-    /// nobody who waits until then is too early.
+    /// When the first `bytes` of the request's `total` bytes have arrived, rounded up, so that a wait until
+    /// then is never too short.
     #[must_use]
     pub fn arrival(&self, bytes: u64, total: u64) -> Nanos {
         if bytes >= total {
@@ -74,8 +74,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever waits for the arrival of n bytes finds n bytes delivered, and a nanosecond
-        /// before that not yet.
+        /// A wait for the arrival of n bytes finds n bytes delivered, and a nanosecond before that not yet.
         #[test]
         fn arrival_and_delivery_agree(
             first in 0_u64..1 << 40,

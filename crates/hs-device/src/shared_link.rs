@@ -5,8 +5,8 @@
 //! processor sharing approach to flow control in integrated services networks", IEEE/ACM Transactions on
 //! Networking 1(3), 1993, section IV): the bytes that an answer would have that had been under way since the
 //! beginning. It grows by `rate / W`, and an answer of `n` bytes that began when it was `v` ends when it is
-//! `v + n`, whoever comes and goes meanwhile. So an arrival or an end costs a look-up among those under way,
-//! not a change to each of them.
+//! `v + n`, whatever begins and ends meanwhile. So an arrival or an end costs a look-up among those under
+//! way, not a change to each of them.
 //!
 //! Its first byte comes a round trip after a request, on a link as busy as may be. Not modelled: slow start,
 //! loss, connections with different round trips, which TCP does not serve alike.
@@ -75,7 +75,7 @@ struct Sending {
     /// Bytes that it had when it was last put under way, and the virtual time of that.
     had: f64,
     since: f64,
-    /// Bytes at which somebody wants to be told, each with the tokens.
+    /// Bytes at which a caller wants an event, each with the tokens.
     marks: BTreeMap<u64, Vec<u64>>,
 }
 
@@ -142,8 +142,8 @@ impl SharedLink {
         self.joins.insert((now + round_trip, key));
     }
 
-    /// Somebody wants to be told, by `token`, when the first `bytes` of a flow have come; all of them where
-    /// it has fewer. For a flow that has ended that is nothing that would still happen.
+    /// Asks for an event, with `token`, when the first `bytes` of a flow have come; all of them where it has
+    /// fewer. For a flow that has ended that is nothing that would still happen.
     pub fn mark(&mut self, now: Nanos, key: FlowKey, bytes: u64, token: u64) {
         self.run(now);
         let Some(sending) = self.sending.get_mut(&key) else { return };
@@ -175,7 +175,7 @@ impl SharedLink {
         self.go_on(key);
     }
 
-    /// Nobody wants the rest of a flow any more.
+    /// The rest of a flow is not wanted any more.
     pub fn close(&mut self, now: Nanos, key: FlowKey) {
         self.run(now);
         if self.sending.contains_key(&key) {
@@ -185,7 +185,7 @@ impl SharedLink {
         }
     }
 
-    /// When something happens next, if nobody comes before; [`poll`](Self::poll) then says what.
+    /// When something happens next, if no flow is opened before; [`poll`](Self::poll) then says what.
     #[must_use]
     pub fn next_event(&self) -> Option<Nanos> {
         if !self.events.is_empty() {

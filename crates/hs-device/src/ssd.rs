@@ -22,7 +22,7 @@ use crate::{Device, Service, WritableDevice};
 /// The kernel's `LCOEF_RANDIO_PAGES`: a request that begins farther away counts as random.
 const NEAR_BYTES: u64 = 4096 * PAGE_BYTES;
 const PAGE_BYTES: u64 = 4096;
-/// Limits that are apart save what nobody uses for so long: a slice of `block/blk-throttle.c`.
+/// Limits that are apart save unused budget for so long: a slice of `block/blk-throttle.c`.
 const SAVED: Nanos = Nanos::from_millis(100);
 
 /// What the kernel calls `bps`, `seqiops` and `randiops` of one direction. None of them is zero.

@@ -1,4 +1,4 @@
-//! Two clients of one disk, of whom one asks for 64 blocks at once and the other for one after another, as
+//! Two clients of one disk, of which one asks for 64 blocks at once and the other for one after another, as
 //! one JSON object.
 //!
 //! ```text

@@ -16,7 +16,7 @@ use crate::{Blocks, Image};
 type BlocksRead = Arc<Mutex<Vec<(Lba, BlockDigest)>>>;
 
 /// What the disk has under each of these absolute paths, looked up in this order; links are not followed.
-/// Nothing when the disk holds no ext4 file system, or one that cannot be read: whoever asks can do without.
+/// Nothing when the disk holds no ext4 file system, or one that cannot be read: callers can do without.
 #[must_use]
 pub fn find_files<'p>(
     image: &Image,
@@ -68,7 +68,7 @@ impl<'p> Tree<'_, 'p> {
                 None => return Ok(None),
             }
         }
-        // Whoever opens the file reads its inode, and where its blocks are.
+        // A program that opens the file reads its inode, and where its blocks are.
         let inode = self.system.inode(number)?;
         let _ = self.system.walk(&inode);
         Ok(Some(number))

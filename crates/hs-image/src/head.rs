@@ -311,7 +311,7 @@ impl Parser<'_> {
         ControlFlow::Break(())
     }
 
-    /// The request is over: whoever waits for the tables must not wait for ever.
+    /// The request is over: the thread that waits for the tables must not hang.
     fn ended(&mut self, failed: Option<()>) {
         if failed.is_none() && matches!(self.stage, Stage::Tables) {
             let range = ByteRange::new(self.origin, self.bytes);

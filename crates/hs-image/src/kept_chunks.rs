@@ -33,7 +33,7 @@ impl Place {
         Some(stored)
     }
 
-    /// Into the cache, if they are right; if they are not, whoever decodes them will say so.
+    /// Into the cache, if they are right; if they are not, decoding reports it.
     pub(crate) fn keep(&self, cache: &DiskCache, stored: &[u8]) {
         if self.chunk.verify(stored).is_ok() {
             cache.put(&self.chunk.digest, Stored::copy_from_slice(stored));
@@ -54,12 +54,12 @@ pub(crate) fn one(store: &dyn Store, cache: Option<&DiskCache>, place: Place) ->
     Ok(stored)
 }
 
-/// Who verifies chunks that a stream brings, and so may keep them.
+/// Which part verifies chunks that a stream brings, and so may keep them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keeps {
     /// The stream itself.
     Stream,
-    /// Whoever decodes them.
+    /// The caller decodes them.
     Decoder,
 }
 

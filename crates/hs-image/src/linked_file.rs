@@ -7,7 +7,7 @@ use crate::ext4::{Ext4, Ext4Error, FileKind, Inode, MOST_DIRECTORY_BYTES, ROOT_I
 
 /// No kernel or initial RAM disk is larger. A size is only what the disk claims.
 const MAX_FILE_BYTES: u64 = 1 << 30;
-/// Links that are followed before somebody is taken to walk in circles, as Linux does.
+/// Links that are followed before they count as a loop, as in Linux.
 const MAX_LINKS: usize = 40;
 /// Names that are still to be looked up after a link: a path has 4096 bytes.
 const MAX_NAMES: usize = 2048;

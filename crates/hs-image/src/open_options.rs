@@ -14,8 +14,7 @@ pub type Opened = Arc<dyn Fn(ImageDigest) + Send + Sync>;
 /// How an image is opened.
 #[derive(Clone, Default)]
 pub struct OpenOptions {
-    /// The name that it must have. Nobody else is trusted then: not who serves it, not who keeps copies of
-    /// it.
+    /// The name that it must have. Nothing else is trusted then: neither the server nor a cache.
     pub name: Option<ImageDigest>,
     /// Keeps chunks and tables, for stores that are slow or may be asked only seldom.
     pub cache: Option<Arc<DiskCache>>,

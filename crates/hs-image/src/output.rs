@@ -98,7 +98,7 @@ impl Output {
         Ok(())
     }
 
-    /// The file as it is, never to be seen by anybody else.
+    /// The file as it is, never to be seen by another process.
     pub(crate) fn into_unnamed(self) -> UnnamedFile {
         let path = match &self.name {
             Some(name) => name.to_path_buf(),

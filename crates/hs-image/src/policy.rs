@@ -9,25 +9,23 @@ pub trait HotPolicy: Send + Sync {
     /// Whether a reader of the hot chunk, which has not come yet, should wait for the stream; if
     /// not, the reader fetches it.
     fn join(&self, chunk: u32) -> bool;
-    /// Whether the hot chunk is asked for only because it is to come, by somebody who is in no hurry.
+    /// Whether this is the warmer's read-through of the hot chunk, and no demand.
     fn is_expected(&self, _chunk: u32) -> bool {
         false
     }
-    /// Somebody was given something of a hot chunk that had come, and had not asked for it only because it
-    /// was to come.
+    /// A demand read, and not the warmer's read-through, got bytes of a hot chunk that had come.
     fn used(&self) {}
-    /// Somebody asks for the block of a hot chunk that was kept back so that this is seen:
+    /// A read asks for a hot chunk's tripwire, the block that was kept back to see this:
     /// [`Reader::mark`](crate::Reader::mark).
     fn marker_asked(&self, _chunk: u32) {}
-    /// Somebody has begun to wait for the medium for something outside the hot region.
+    /// A demand read has begun to wait for the medium, outside the hot region.
     fn miss(&self);
     /// The wait that [`HotPolicy::miss`] announced is over.
     fn miss_answered(&self);
     /// A read's own request, made at `asked`, had brought its first `bytes` at `came`: what it costs to leave
     /// the stream.
     fn fetched(&self, _asked: Instant, _came: Instant, _bytes: u64) {}
-    /// So many bytes may come with a request for what somebody waits for, besides those; `None` where only
-    /// their use decides.
+    /// How many bytes of neighbours may come with a demand request; `None` where only their use decides.
     fn most_neighbour_bytes(&self) -> Option<u64> {
         None
     }
@@ -35,7 +33,7 @@ pub trait HotPolicy: Send + Sync {
     fn arrived(&self, chunk: u32);
     /// The hot chunk left memory.
     fn released(&self, chunk: u32);
-    /// The hot chunk has come without the stream, because somebody needed it.
+    /// The hot chunk has come without the stream, because a read needed it.
     fn resident(&self, _chunk: u32) {}
     /// The hot chunk, of which readers had every block and were to keep it, is asked for again.
     fn dropped(&self, _chunk: u32) {}
@@ -64,7 +62,7 @@ pub struct DemandEvent {
     pub range: ByteRange,
     /// From coming to being answered.
     pub cost: Nanos,
-    /// Whether somebody had to wait: not all of it was in memory.
+    /// Whether the read had to wait: not all of it was in memory.
     pub waited: bool,
     /// Bytes of it that lie in the hot region but had not come yet.
     pub late_bytes: u64,

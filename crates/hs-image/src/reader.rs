@@ -61,9 +61,9 @@ const DECODED_AHEAD: usize = 2;
 /// How a [`Reader`] uses the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct ReaderOptions {
-    /// Threads that fetch chunks that somebody waits for; also the requests that a medium sees at once.
+    /// Threads that fetch chunks that reads wait for; also the requests that a medium sees at once.
     pub demand_threads: usize,
-    /// Chunks kept because they may be read again, and those that came before anybody asked.
+    /// Chunks kept because they may be read again, and those that came early.
     pub cache_bytes: u64,
     /// Which of them leave when that is full.
     pub cache_policy: PolicyKind,
@@ -74,7 +74,7 @@ pub struct ReaderOptions {
     pub read_ahead_bytes: u64,
     /// In which order chunks are fetched when more are wanted than there are threads.
     pub queue: QueueConfig,
-    /// A read that has waited for so long is answered with an error; for ever when none.
+    /// A read that has waited for so long is answered with an error; without a limit when none.
     pub read_timeout: Option<Duration>,
 }
 
@@ -108,8 +108,8 @@ pub struct ReaderStats {
     pub program_wait: Nanos,
     /// Bytes asked for that lie in the hot region and had not come yet.
     pub late_bytes: u64,
-    /// Bytes of the file, as stored, that lie outside the hot region and that somebody waited for: without
-    /// neighbours that came along.
+    /// Bytes of the file, as stored, that lie outside the hot region and that reads waited for, without
+    /// neighbours.
     pub outside_bytes: u64,
     /// Decompressed bytes of hot chunks that came by the stream.
     pub prefetch_bytes: u64,
@@ -241,7 +241,7 @@ impl Reader {
         self.submit_for(Asker::SOMEBODY, offset, len, answer);
     }
 
-    /// As [`Reader::submit`], where several clients share the disk or nobody waits for the answer.
+    /// As [`Reader::submit`], where several clients share the disk or no program waits for the answer.
     pub fn submit_for(
         &self,
         asker: Asker,
@@ -262,7 +262,7 @@ impl Reader {
         self.shared.jobs.close_connection(client);
     }
 
-    /// What was fetched for whom, and how long it waited for that.
+    /// What was fetched for each class and client, and how long requests waited.
     #[must_use]
     pub fn queue_metrics(&self) -> QueueMetrics {
         self.shared.jobs.metrics()
@@ -466,8 +466,7 @@ impl Shared {
         since: Option<Nanos>,
     ) -> (Pending, bool) {
         let spans = self.cut(range, memory);
-        // Who asks for a marker does so because he uses its chunk, whoever else asked for the others of its
-        // blocks.
+        // A read of a tripwire is a use of its chunk, whatever read the other blocks.
         let first = spans.first().filter(|_| asker.class == Class::Demand);
         let marker = first.and_then(|first| memory.hit_marker(range, first));
         marker.into_iter().for_each(|chunk| self.policy.marker_asked(chunk));
@@ -493,8 +492,8 @@ impl Shared {
         (pending, used)
     }
 
-    /// Whether what is asked for lies in a hot chunk that has come, and nobody asked only because it was to
-    /// come, nor read on into it.
+    /// Whether the read is a demand read of a hot chunk that has come: neither the warmer's read-through nor
+    /// kernel read-ahead.
     fn uses_stream(&self, pending: &Pending) -> bool {
         let here = |found: &Option<Found>| found.as_ref().is_some_and(|found| !found.is_marker);
         let mut spans = pending.spans.iter().zip(&pending.found).filter(|(_, found)| here(found));
@@ -588,7 +587,7 @@ impl Shared {
         }
     }
 
-    /// A chunk is in memory: answers everybody who waited for nothing else.
+    /// A chunk is in memory: answers the reads that waited for nothing else.
     fn publish(&self, key: Key, bytes: &Bytes, from_stream: bool) {
         self.publish_after(key, bytes, from_stream, |_| {});
     }
@@ -598,7 +597,7 @@ impl Shared {
         let mut memory = self.memory.lock();
         let waited_for = if from_stream { memory.waited_for(key) } else { Vec::new() };
         let arrived = memory.put(key, bytes, from_stream);
-        // Before anybody is served from it, or the policy would see it leave before it came.
+        // Before a read is served from it, or the policy would see it leave before it came.
         if arrived && let Key::Hot(chunk) = key {
             self.policy.arrived(chunk);
         }
@@ -628,8 +627,8 @@ impl Shared {
             }
             (memory.fail(key), memory.tell(key))
         };
-        // Whoever needs a bad place asks for it again and again; one line says it. At the end nobody needs
-        // it.
+        // A program that needs a bad place asks for it again and again; one line says it. When the reader
+        // ends, none does.
         let level = if is_news && !error.is_closed() { log::Level::Error } else { log::Level::Debug };
         match key {
             Key::Hot(chunk) => {
@@ -679,8 +678,8 @@ impl Shared {
         self.hand_in(asker, Job::Load(key));
     }
 
-    /// Hands in a job whose chunk is marked as loading. Somebody may have come to wait for that since, and
-    /// have found no job to hurry.
+    /// Hands in a job whose chunk is marked as loading. A read may have begun to wait for it since, and have
+    /// found no job to promote.
     fn hand_in(&self, asker: Asker, job: Job) {
         let key = job.key();
         self.jobs.push(asker, self.whereabouts(key), job);
@@ -715,7 +714,7 @@ impl Shared {
     fn work(&self) {
         let mut tools = Decompressor::new();
         while let Some(turn) = self.jobs.take() {
-            // A mistake in what fetches or decodes fails those who wait for this, and nobody else.
+            // A panic while fetching or decoding fails the reads of this chunk, and no others.
             let worked = catch_unwind(AssertUnwindSafe(|| self.work_in(&turn, &mut tools)));
             if worked.is_err() {
                 tools = Decompressor::new();
@@ -724,7 +723,7 @@ impl Shared {
         }
     }
 
-    /// The thread that was to bring a chunk panicked: whoever waits for that is told.
+    /// The thread that was to bring a chunk panicked: the reads that wait for it fail.
     fn panicked(&self, key: Key) {
         let awaited = {
             let mut memory = self.memory.lock();
@@ -743,7 +742,7 @@ impl Shared {
                 Job::Load(Key::Hot(chunk)) => self.load_hot(*chunk, tools),
                 Job::Load(Key::Cold(window)) => windows.push(*window),
                 Job::Ahead(ahead) if turn.work.len() == 1 => self.load_ahead(ahead.clone(), turn, tools),
-                // It was merged, so somebody waits for the first of its windows by now: that comes with the
+                // It was merged, so a read waits for the first of its windows by now: that comes with the
                 // others, in one request.
                 Job::Ahead(ahead) => {
                     windows.push(ahead.start);

@@ -42,8 +42,8 @@ pub fn verify(
     verify_content(image, against, progress)
 }
 
-/// The same without what nobody is ever served: the mirror and the padding. So it needs no more of an image
-/// than a cache has of one that was read as a whole.
+/// The same without what is never served: the mirror and the padding. So it needs no more of an image than a
+/// cache has of one that was read as a whole.
 ///
 /// # Errors
 /// The first thing that is wrong, saying where.
@@ -86,7 +86,7 @@ fn check_mirror(image: &Image) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Between two regions there may be a few bytes to align the second one. Nobody reads them, so nothing
+/// Between two regions there may be a few bytes to align the second one. No reader looks at them, so nothing
 /// may hide there.
 fn check_padding(image: &Image) -> Result<(), ImageError> {
     let superblock = image.superblock();

@@ -192,7 +192,7 @@ mod tests {
         for script in [
             "echo 'test a ... FAILED'; echo 'test result: FAILED. 2 passed; 1 failed; 0 ignored'; exit 101",
             "echo 'test b ... ok'; kill -KILL $$",
-            // The sleeper keeps the output open for longer than anybody waits.
+            // The sleeper keeps the output open for longer than the test waits.
             "sleep 8 & echo 'SKIPPED c: no root' >&2; echo 'test result: ok. 4 passed; 0 failed; 0 ignored'",
         ] {
             all.add(&run_command("sh", Command::new("sh").args(["-c", script])));

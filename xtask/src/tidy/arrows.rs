@@ -1,4 +1,4 @@
-//! Dependency arrows point one way only: who may depend on whom in the workspace.
+//! Dependency arrows point one way only: which crate may depend on which in the workspace.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-/// The platforms that headstart is built for; what only Windows would pull in is nobody's concern.
+/// The platforms that headstart is built for; what only Windows would pull in does not matter.
 const PLATFORMS: &[&str] = &["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"];
 
 /// One package of the dependency graph.

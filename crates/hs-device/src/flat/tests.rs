@@ -185,7 +185,7 @@ proptest! {
         prop_assert!(u128::from(bytes.saturating_sub(1)) * 1_000_000_000 <= allowed);
     }
 
-    /// A request that nobody is in front of costs its latency and its transfer, nothing else.
+    /// A request with none in front of it costs its latency and its transfer, nothing else.
     #[test]
     fn an_idle_medium_serves_at_once(spec in specs(), steps in histories()) {
         let history = play(spec, &steps);

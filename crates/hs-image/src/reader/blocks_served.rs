@@ -1,8 +1,8 @@
-//! Which blocks of a chunk have been handed to whoever asked.
+//! Which blocks of a chunk readers have.
 
 use hs_units::BLOCK_BYTES;
 
-/// The blocks of one chunk that nobody has asked for yet.
+/// The blocks of one chunk that were not read yet.
 #[derive(Debug)]
 pub(super) struct BlocksServed {
     served: Vec<u64>,
@@ -31,7 +31,7 @@ impl BlocksServed {
         self.unserved == 0
     }
 
-    /// Bytes that nobody has asked for.
+    /// Bytes that were not read.
     pub(super) fn unserved_bytes(&self) -> u64 {
         u64::from(self.unserved) * BLOCK_BYTES
     }

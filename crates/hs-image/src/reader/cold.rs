@@ -16,7 +16,7 @@ use super::{Asker, Bytes, Shared};
 use crate::ImageError;
 use crate::reader::memory::{Key, Memory};
 
-/// How much may come that nobody waits for, behind a window that somebody waits for.
+/// The limit of neighbours that come with a missed window.
 #[derive(Clone, Copy)]
 struct Unasked {
     /// So many windows.
@@ -41,7 +41,7 @@ impl Drop for Unfinished<'_> {
 }
 
 impl Shared {
-    /// Brings windows that somebody waits for, in ascending order.
+    /// Brings windows that reads wait for, in ascending order.
     pub(super) fn load_windows(&self, mut windows: &[u64], turn: &Turn<'_>, tools: &mut Decompressor) {
         while let Some((window, others)) = windows.split_first() {
             let known = self.memory.lock().peek(Key::Cold(*window));
@@ -57,7 +57,7 @@ impl Shared {
     }
 
     /// Decompresses a window that has come. If it has left meanwhile, for want of memory, it is fetched only
-    /// if somebody waits.
+    /// if a read waits.
     pub(super) fn decode_come(&self, window: u64, tools: &mut Decompressor) {
         let key = Key::Cold(window);
         let known = self.memory.lock().peek(key);
@@ -87,7 +87,7 @@ impl Shared {
         }
     }
 
-    /// Brings a window that somebody waits for, with those of the `others` that lie directly behind it;
+    /// Brings a window that a read waits for, with those of the `others` that lie directly behind it;
     /// neighbours come with the same request when that has paid so far. Returns the end of the windows that
     /// are done with.
     fn load_cold(&self, window: u64, others: &[u64], turn: &Turn<'_>, tools: &mut Decompressor) -> u64 {
@@ -123,7 +123,7 @@ impl Shared {
         window + 1
     }
 
-    /// Brings windows that nobody waits for yet; the first is already marked as loading.
+    /// Brings windows that no read waits for yet; the first is already marked as loading.
     pub(super) fn load_ahead(&self, mut windows: Range<u64>, turn: &Turn<'_>, tools: &mut Decompressor) {
         loop {
             let Some(WindowRef::Chunk(first)) = self.image.peek_window(windows.start) else {
@@ -142,7 +142,7 @@ impl Shared {
         }
     }
 
-    /// Has windows that nobody waits for yet fetched in a turn of their own.
+    /// Has windows that no read waits for yet fetched with a permit of their own.
     pub(super) fn go_on_ahead(&self, windows: &Range<u64>) {
         let first = self.begin_next(&mut self.memory.lock(), windows);
         if let Some(first) = first {
@@ -163,7 +163,7 @@ impl Shared {
     }
 
     /// The chunk of `window` and those of windows after it, as far as `unasked` allows, and of those `others`
-    /// that somebody waits for, that lie directly behind it in the file and are not in memory; marks them as
+    /// that reads wait for, that lie directly behind it in the file and are not in memory; marks them as
     /// loading.
     fn extend(&self, window: u64, chunk: ChunkRef, unasked: Unasked, others: &[u64]) -> Vec<ChunkRef> {
         let mut run = vec![chunk];
@@ -179,12 +179,12 @@ impl Shared {
             if chunk.range.offset != end || !self.may_be_readable(next) {
                 break;
             }
-            // What lies before one that somebody waits for is no more than a gap would cost.
+            // What lies before one that a read waits for is no more than a gap would cost.
             unasked_bytes = if next <= last_asked { 0 } else { unasked_bytes + chunk.range.len };
             if unasked_bytes > unasked.bytes {
                 break;
             }
-            // Those that somebody waits for are marked as loading already.
+            // Those that reads wait for are marked as loading already.
             let comes = if others.binary_search(&next).is_ok() {
                 !memory.has_come(next) && !memory.has(Key::Cold(next))
             } else {
@@ -265,12 +265,12 @@ impl Shared {
         self.failed(Key::Cold(window), error);
     }
 
-    /// Whether it may be worth to read this window although nobody asks for it.
+    /// Whether it may be worth to read this window without a request for it.
     fn may_be_readable(&self, window: u64) -> bool {
         self.unreadable.lock().still(window, self.now()).is_none()
     }
 
-    /// Keeps a window that nobody waits for as it is stored; gives it back when somebody does by now. One
+    /// Keeps a window that no read waits for as it is stored; gives it back when a read waits by now. One
     /// that a sequential reader is about to ask for is decompressed by another thread.
     fn keep<'a>(&self, window: u64, chunk: &ChunkRef, stored: Cow<'a, [u8]>) -> Option<Cow<'a, [u8]>> {
         let near = self.sequential.lock().is_near(window);

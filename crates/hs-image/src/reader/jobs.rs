@@ -1,10 +1,9 @@
 //! What the reader's threads do next: the engine's queue decides.
 //!
 //! A thread is a request to the medium, so there are few of them, and what cannot be begun at once waits
-//! here: in its class, with the share of whoever asked (docs/ENGINE.md). Windows that different readers wait
-//! for, and that lie next to each other, become one turn. Whoever reads the medium by himself, as the stream
-//! of hot chunks does, waits here for his turn as well. What needs only a processor waits for a thread, and
-//! for nothing else.
+//! here: in its class, with the share of its requester (docs/ENGINE.md). Adjacent windows that different
+//! readers wait for share one permit (`Turn`). Threads that read the medium themselves, such as the stream,
+//! wait here for a permit as well. What needs only a processor waits for a thread, and for nothing else.
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -40,22 +39,22 @@ impl Asker {
     }
 }
 
-/// Events of the queue that are kept, for whoever asks what it did last: 64 KiB.
+/// Events of the queue that are kept, for `headstart status`: 64 KiB.
 const KEPT_EVENTS: usize = 1024;
 
 /// Something to be done by one of the reader's threads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Job {
-    /// Somebody waits for this chunk, or will soon.
+    /// A read waits for this chunk, or will soon.
     Load(Key),
-    /// Nobody waits for these windows yet; the first is marked as loading.
+    /// No read waits for these windows yet; the first is marked as loading.
     Ahead(Range<u64>),
     /// This window has come, and has to be decompressed.
     Decode(u64),
 }
 
 impl Job {
-    /// The chunk that somebody may come to wait for while the job waits.
+    /// The chunk that a read may begin to wait for while the job waits.
     pub(super) fn key(&self) -> Key {
         match self {
             Self::Load(key) => *key,
@@ -69,7 +68,7 @@ impl Job {
 enum Errand {
     /// One of the reader's threads does it.
     Job(Job),
-    /// A thread of somebody else waits for it.
+    /// A thread outside this pool waits for it.
     Guest,
 }
 
@@ -107,7 +106,7 @@ impl State {
         (tag, self.queue.handle_request(now, request))
     }
 
-    /// Gives a turn to those for whom it is.
+    /// Hands a permit to the jobs and threads that it is for.
     fn begin(&mut self, id: DispatchId) {
         let tags: Vec<u64> = self.queue.tags(id).map(|tag| tag.0).collect();
         let mut jobs = Vec::with_capacity(tags.len());
@@ -137,7 +136,7 @@ impl State {
         }
     }
 
-    /// Somebody is done with a turn.
+    /// One holder is done with a permit.
     fn end(&mut self, now: Nanos, id: DispatchId) {
         if let Some(holders) = self.holders.get_mut(&id) {
             *holders -= 1;
@@ -216,7 +215,7 @@ impl Jobs {
         self.changed.notify_one();
     }
 
-    /// Somebody waits now for this chunk, whose job may wait as one that nobody waits for.
+    /// A read waits for this chunk now, whose job may wait below demand.
     pub(super) fn hurry(&self, key: Key) {
         let mut state = self.state.lock();
         if let Some(ticket) = state.patient.remove(&key)
@@ -226,7 +225,7 @@ impl Jobs {
         }
     }
 
-    /// Somebody waits now for what guests who wait for their turn will bring.
+    /// A read waits now for what waiting outside threads will bring.
     pub(super) fn hurry_guests(&self) {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -296,12 +295,12 @@ impl Jobs {
 
     /// Guests who wait look whether they give up.
     pub(super) fn wake_guests(&self) {
-        // Under the lock, so that nobody has looked and does not wait yet.
+        // Under the lock, so that no thread is between looking and waiting.
         let _state = self.state.lock();
         self.granted.notify_all();
     }
 
-    /// Ends all waiting; jobs that nobody has begun are not done.
+    /// Ends all waiting; jobs that no thread has begun are not done.
     pub(super) fn stop(&self) {
         self.state.lock().stopped = true;
         self.changed.notify_all();
@@ -334,8 +333,8 @@ impl Jobs {
         self.state.lock().queue.close_connection(client);
     }
 
-    /// Lets everybody begin whose turn it is, as long as a thread is idle for it. Returns when to look again
-    /// although nothing has changed.
+    /// Hands out the permits that the queue grants, as long as a thread is idle for each. Returns when to
+    /// look again although nothing has changed.
     fn pump(&self, state: &mut State) -> Option<Nanos> {
         while state.idle > state.dispatched.len() {
             match state.queue.poll(self.now()) {
@@ -356,7 +355,7 @@ impl Jobs {
         None
     }
 
-    /// As [`pump`](Self::pump), by somebody who does not wait himself.
+    /// As [`pump`](Self::pump), by a thread that does not wait itself.
     fn look(&self, state: &mut State) {
         if self.pump(state).is_some() {
             // One of those who wait has to look again then.
@@ -373,7 +372,7 @@ impl Jobs {
 pub(super) struct Turn<'a> {
     jobs: &'a Jobs,
     id: Cell<Option<DispatchId>>,
-    /// In order of position; several are windows that somebody waits for.
+    /// In order of position; several are windows that reads wait for.
     pub(super) work: Vec<Job>,
 }
 

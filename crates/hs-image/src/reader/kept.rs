@@ -10,9 +10,9 @@ use super::blocks_served::BlocksServed;
 use super::memory::Key;
 use crate::Stored;
 
-/// Hot chunks kept as they are stored, in case that the kernel drops their pages before anybody has read
-/// them: some kernels take a fifth of a start's pages within seconds. Compressed, this is the stream of the
-/// last seconds.
+/// Hot chunks kept as they are stored, in case that the kernel drops their pages before they are read: some
+/// kernels take a fifth of a start's pages within seconds. Compressed, this is the stream of the last
+/// seconds.
 const HOT_STORED_BYTES: u64 = 8 << 20;
 
 /// A chunk in one of its two forms.
@@ -40,13 +40,12 @@ impl Value {
 
 /// The cache of a [`super::Reader`].
 ///
-/// Chunks that somebody asked for are demanded entries of it, decompressed. Windows that came as neighbours
-/// or ahead of a reader are prefetched entries until somebody asks for them, and hot chunks as they are
-/// stored stay so.
+/// Chunks that were read are demanded entries of it, decompressed. Windows that came as neighbours or ahead
+/// of a reader are prefetched entries until they are read, and hot chunks as they are stored stay so.
 #[derive(Debug)]
 pub(super) struct Kept {
     cache: Cache<Name, Value>,
-    /// Whoever asks keeps what he is given: see [`super::ReaderOptions::readers_keep`].
+    /// Readers keep what they are given: see [`super::ReaderOptions::readers_keep`].
     readers_keep: bool,
     handed_over_bytes: u64,
     hot_stored: VecDeque<(u32, u64)>,
@@ -77,7 +76,7 @@ impl Kept {
         self.cache.policy()
     }
 
-    /// Returns what leaves, so that it can be freed where nobody waits.
+    /// Returns what leaves, so that it can be freed where no read waits.
     pub(super) fn set_budget(&mut self, bytes: u64) -> Vec<Leaving> {
         let mut leaving = Vec::new();
         let handed_over_bytes = &mut self.handed_over_bytes;
@@ -88,7 +87,7 @@ impl Kept {
         leaving
     }
 
-    /// Somebody asks for the chunk; its bytes, if they are here and need not be decompressed first.
+    /// A read asks for the chunk: its bytes, if they are here and need not be decompressed first.
     pub(super) fn ask(&mut self, key: Key) -> Option<Bytes> {
         // One that waits as it is stored is found as well, only not ready.
         let waits = !self.has(key) && self.cache.contains(&Name::Stored(key));

@@ -1,8 +1,8 @@
 //! Blocks that are kept from the kernel so that who uses what was prefetched has to ask.
 //!
 //! The block of a marker lies here from when its chunk comes until it is asked for, while the rest of the
-//! chunk may leave: it is in memory once, here or with whoever asked. See
-//! `hs_engine::Prefetch::handle_delivery` for what markers are good for.
+//! chunk may leave: it is in memory once, here or with its reader. See `hs_engine::Prefetch::handle_delivery`
+//! for what markers are good for.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -33,7 +33,7 @@ struct Marker {
     from: u32,
     /// The block, once the chunk has come.
     block: Option<Bytes>,
-    /// Whether somebody who waited asked for it.
+    /// Whether a demand read asked for it.
     used: bool,
 }
 
@@ -87,7 +87,7 @@ impl Markers {
         Some((Bytes::clone(marker.block.as_ref()?), marker.from))
     }
 
-    /// A read that somebody waits for ended there, in bytes of the disk.
+    /// A demand read ended there, in bytes of the disk.
     pub(super) fn note_end(&mut self, offset: u64) {
         if self.ends.len() == ENDS {
             self.ends.pop_front();
@@ -95,9 +95,8 @@ impl Markers {
         self.ends.push_back(offset);
     }
 
-    /// Somebody waits for a read that begins at `offset` of the disk, with this byte of a chunk; whether he
-    /// wants its marker. Who comes from before it may be the kernel that reads ahead of somebody who reads
-    /// something else.
+    /// A demand read begins at `offset` of the disk, with this byte of a chunk: whether it wants the chunk's
+    /// marker. A read that continues from before it may be the kernel's read-ahead for another block.
     pub(super) fn hit(&mut self, chunk: u32, from: u32, offset: u64) -> bool {
         let begins = |marker: &&mut Marker| marker.holds(from, 1);
         let Some(marker) = self.waiting.get_mut(&chunk).filter(begins) else { return false };

@@ -16,7 +16,7 @@ use super::markers::{MarkerCount, Markers};
 use super::{Bytes, Found, Pending, ReaderOptions, Span};
 use crate::{Image, Stored};
 
-/// Chunks that cannot be had, of which it is said; nobody reads a longer list.
+/// Unreadable chunks that are logged at most; a longer list has no use.
 const MAX_TOLD: usize = 4096;
 
 /// Names a chunk: hot ones by their number through all segments, cold ones by their window.
@@ -40,7 +40,7 @@ pub(super) struct Memory {
     held: HashMap<u32, Held>,
     kept: Kept,
     markers: Markers,
-    /// Hot chunks of which readers have every block, and keep it: nobody should ask for them again.
+    /// Hot chunks of which readers have every block, and keep it: they should not be read again.
     handed_over: HashSet<u32>,
     readers_keep: bool,
     /// Windows that have come and are being decompressed.
@@ -104,7 +104,7 @@ impl Memory {
         self.kept.set_budget(bytes)
     }
 
-    /// Somebody asks for a piece of a chunk: its bytes if they are in memory, or are known to be zero.
+    /// A read asks for a piece of a chunk: its bytes if they are in memory, or are known to be zero.
     pub(super) fn ask(&mut self, span: &Span, image: &Image) -> Option<Found> {
         match span.key {
             Key::Hot(chunk) if self.held.contains_key(&chunk) => self.peek(span.key).map(Found::whole),
@@ -118,8 +118,8 @@ impl Memory {
         }
     }
 
-    /// Keeps a block of a hot chunk back, which is to be seen when somebody asks for it; false when the chunk
-    /// `has_come` and is not here, or has another.
+    /// Keeps a block of a hot chunk back, so that a read of it is seen; false when the chunk `has_come` and
+    /// is not here, or has another.
     pub(super) fn mark(&mut self, chunk: u32, block_in_chunk: u32, has_come: bool) -> bool {
         let bytes = self.peek(Key::Hot(chunk));
         let has_left = bytes.is_none() && (has_come || self.is_handed_over(chunk));
@@ -132,8 +132,8 @@ impl Memory {
         true
     }
 
-    /// Somebody waits for a read of this range of the disk, which begins with this piece: the chunk whose
-    /// marker he wants.
+    /// A demand read of this range of the disk, which begins with this piece: the chunk whose marker it
+    /// wants.
     pub(super) fn hit_marker(&mut self, range: ByteRange, first: &Span) -> Option<u32> {
         let hit = match first.key {
             Key::Hot(chunk) if self.markers.hit(chunk, first.from, range.offset) => Some(chunk),
@@ -173,7 +173,7 @@ impl Memory {
         self.handed_over.contains(&chunk)
     }
 
-    /// Somebody asks for a hot chunk that is not here; true when readers had all of it, and must have dropped
+    /// A read asks for a hot chunk that is not here; true when readers had all of it, and must have dropped
     /// it.
     pub(super) fn asked_again(&mut self, chunk: u32) -> bool {
         self.handed_over.remove(&chunk)
@@ -222,7 +222,7 @@ impl Memory {
         self.pending.insert(id, pending);
     }
 
-    /// Begins to load a chunk that nobody waits for; false when that is not needed.
+    /// Begins to load a chunk that no read waits for; false when that is not needed.
     pub(super) fn begin_unasked(&mut self, key: Key) -> bool {
         let come = matches!(key, Key::Cold(window) if self.has_come(window));
         if come || self.has(key) || self.is_loading(key) {
@@ -232,7 +232,7 @@ impl Memory {
         true
     }
 
-    /// Ends the loading of a chunk that nobody waits for; false when somebody does.
+    /// Ends the loading of a chunk that no read waits for; false when one does.
     pub(super) fn forget_unasked(&mut self, key: Key) -> bool {
         let unasked = self.loading.get(&key).is_none_or(Vec::is_empty);
         if unasked {
@@ -247,7 +247,7 @@ impl Memory {
         self.kept.has_stored(window) || self.decoding.contains(&window)
     }
 
-    /// Begins to decompress a window that has come and that nobody waits for yet; false when there is no
+    /// Begins to decompress a window that has come and that no read waits for yet; false when there is no
     /// need to.
     pub(super) fn begin_decoding(&mut self, window: u64) -> bool {
         let key = Key::Cold(window);
@@ -258,7 +258,7 @@ impl Memory {
         true
     }
 
-    /// Keeps a neighbour as it is stored; gives it back when somebody waits for it already.
+    /// Keeps a neighbour as it is stored; gives it back when a read waits for it already.
     pub(super) fn keep_stored<'a>(
         &mut self,
         window: u64,
@@ -310,7 +310,7 @@ impl Memory {
         }
     }
 
-    /// Whether somebody waits for the stream to bring this chunk.
+    /// Whether a read waits for the stream to bring this chunk.
     pub(super) fn is_joined(&self, key: Key) -> bool {
         self.joined.contains(&key)
     }
@@ -362,7 +362,7 @@ impl Memory {
         }
     }
 
-    /// The blocks of a chunk that somebody waits for, in the order in which they were asked for.
+    /// The blocks of a chunk that reads wait for, in the order in which they were asked for.
     pub(super) fn waited_for(&self, key: Key) -> Vec<Range<u32>> {
         let waiting = self.loading.get(&key).into_iter().flatten().filter_map(|id| self.pending.get(id));
         let spans = waiting.flat_map(|pending| &pending.spans).filter(|span| span.key == key);
@@ -447,7 +447,7 @@ impl Memory {
         was_held
     }
 
-    /// Held bytes that nobody asked for.
+    /// Held bytes that were not read.
     pub(super) fn unserved_bytes(&self) -> u64 {
         self.held.values().map(|held| held.served.unserved_bytes()).sum()
     }

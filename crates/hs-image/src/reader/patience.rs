@@ -40,7 +40,7 @@ pub(super) struct Patience {
     read_timeout: Option<Duration>,
     limit: Mutex<Option<ReadLimit>>,
     changed: Condvar,
-    /// The thread sleeps until somebody waits.
+    /// The thread sleeps until a read waits.
     sleeps: AtomicBool,
     has_ended: AtomicBool,
 }
@@ -70,7 +70,7 @@ impl Patience {
         self.changed.notify_all();
     }
 
-    /// How long a read may wait now; for ever when none.
+    /// How long a read may wait now; without a limit when none.
     fn each(&self, limit: Option<ReadLimit>) -> Option<Duration> {
         let now = Instant::now();
         let limit = limit.map(|limit| if now >= limit.until { Duration::ZERO } else { limit.each });
@@ -91,7 +91,7 @@ impl Reader {
         self.shared.patience.changed.notify_all();
     }
 
-    /// How long a read may wait; for ever when none.
+    /// How long a read may wait; without a limit when none.
     #[must_use]
     pub fn read_timeout(&self) -> Option<Duration> {
         self.shared.patience.read_timeout
@@ -114,7 +114,7 @@ impl Shared {
                 let mut limit = patience.limit.lock();
                 let each = patience.each(*limit);
                 let look = each.map_or(LOOK, |each| (each / 8).clamp(Duration::from_millis(20), LOOK));
-                // Said before it is looked, so that whoever begins to wait after the look wakes this thread.
+                // Set before the look, so that a read that begins to wait after it wakes this thread.
                 patience.sleeps.store(true, SeqCst);
                 let waits = self.memory.lock().waiting().0 > 0;
                 if patience.has_ended.load(Relaxed) {

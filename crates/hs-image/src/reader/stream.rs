@@ -13,13 +13,13 @@ use super::memory::Key;
 use super::{Asker, Bytes, Reader};
 use crate::{ImageError, Stored};
 
-/// The turn at the medium of whoever reads it by himself: the stream, or who fills a cache.
+/// The permit of a thread that reads the medium itself: of the stream, or of a fill.
 pub struct StreamTurn<'a> {
     turn: Turn<'a>,
 }
 
 impl StreamTurn<'_> {
-    /// The next turn may begin, although the stream is not done with what it got: it waits for somebody else
+    /// The next turn may begin, although the stream is not done with what it got: it waits for something else
     /// than the medium.
     pub fn end(&self) {
         self.turn.end();
@@ -27,9 +27,9 @@ impl StreamTurn<'_> {
 }
 
 impl Reader {
-    /// Takes a hot chunk that the stream brought: verifies and decompresses it on this thread, and
-    /// answers whoever waits for it, after `gate` has returned. Returns its bytes, or `None` when it
-    /// was in memory already.
+    /// Takes a hot chunk that the stream brought: verifies and decompresses it on this thread, and answers
+    /// the reads that wait for it, after `gate` has returned. Returns its bytes, or `None` when it was in
+    /// memory already.
     ///
     /// # Errors
     /// When the chunk is not what its digest says; its readers then get the cold copies.
@@ -43,9 +43,9 @@ impl Reader {
         self.supply_hot_after(chunk, stored, tools, gate, |_, _| {})
     }
 
-    /// As [`Reader::supply_hot`]; `first` is called before whoever waits is answered, with the bytes and with
-    /// the blocks of the chunk (counted from its first; not in order) that those who wait have asked for.
-    /// From then on, who asks for another is answered at once.
+    /// As [`Reader::supply_hot`]; `first` is called before waiting reads are answered, with the bytes and
+    /// with the blocks of the chunk (counted from its first; not in order) that those who wait have asked
+    /// for. From then on, who asks for another is answered at once.
     ///
     /// # Errors
     /// As [`Reader::supply_hot`].
@@ -100,15 +100,15 @@ impl Reader {
         Some(StreamTurn { turn })
     }
 
-    /// Waits for a turn to fetch about this range of the file, which nobody has asked for: it comes after
-    /// everything that somebody has. Otherwise as [`Reader::stream_turn`].
+    /// Waits for a permit to fetch about this range of the file as background fill, after all that was asked
+    /// for. Otherwise as [`Reader::stream_turn`].
     pub fn fill_turn(&self, range: ByteRange, gives_up: impl Fn() -> bool) -> Option<StreamTurn<'_>> {
         let nobody = Asker { client: ClientKey::NOBODY, class: Class::Fill };
         let turn = self.shared.jobs.enter(nobody, range, gives_up)?;
         Some(StreamTurn { turn })
     }
 
-    /// Whoever waits in [`Reader::stream_turn`] or [`Reader::fill_turn`] looks whether he gives up.
+    /// Threads that wait in [`Reader::stream_turn`] or [`Reader::fill_turn`] check whether to give up.
     pub fn wake_stream(&self) {
         self.shared.jobs.wake_guests();
     }
@@ -120,7 +120,8 @@ impl Reader {
         }
     }
 
-    /// The stream ends without having brought everything: whoever joined it fetches for himself.
+    /// The stream ends without having brought everything: the chunks of reads that joined it are fetched on
+    /// demand.
     pub fn stream_ended(&self) {
         let orphans = self.shared.memory.lock().orphans();
         for key in orphans {
@@ -128,7 +129,7 @@ impl Reader {
         }
     }
 
-    /// The stream stands still: whoever has joined it so far fetches for himself.
+    /// The stream stalls: the chunks of reads that joined it so far are fetched on demand.
     pub fn stream_pauses(&self) {
         let waiting = self.shared.memory.lock().take_joined();
         for key in waiting {
@@ -136,9 +137,9 @@ impl Reader {
         }
     }
 
-    /// One block of a hot chunk will not be asked for on the stream's behalf, nor given to anybody: who asks
-    /// for it uses the chunk. It waits in memory until then, wherever the rest of the chunk goes. A chunk has
-    /// one marker at most, and all together are bounded.
+    /// One block of a hot chunk is not given to the kernel: a read of it is a use of the chunk. It waits in
+    /// memory until then, wherever the rest of the chunk goes. A chunk has one marker at most, and all
+    /// together are bounded.
     ///
     /// False, and nothing is marked, when the chunk `has_come` and has left again: who asked for its block
     /// would wait for the medium.

@@ -274,7 +274,7 @@ fn readers_that_joined_a_stream_that_ends_fetch_for_themselves() {
                 == bench.disk[extent.start.byte_offset() as usize..][..extent.bytes() as usize]
         );
     }
-    // Whoever comes later does not wait for a stream that is over.
+    // A later read does not wait for a stream that is over.
     check_random_reads(&reader, &bench.disk, &mut prng, 10);
 }
 

@@ -1,9 +1,9 @@
 //! Windows that could not be read, and when to ask the medium for them again.
 //!
-//! A drive tries for seconds before it says that a sector is unreadable, and whoever needs a block of such a
-//! window asks for each of them: the kernel, that a read of many pages has failed to, asks page by page. So a
-//! window that failed slowly is not asked for again for some time, and the error is given at once. How long
-//! follows from how long the failure took.
+//! A drive tries for seconds before it says that a sector is unreadable, and the reader of such a window asks
+//! for each of its blocks: after a failed read of many pages the kernel asks page by page. So a window that
+//! failed slowly is not asked for again for some time, and the error is given at once. How long follows from
+//! how long the failure took.
 
 use std::collections::HashMap;
 
@@ -19,7 +19,7 @@ const QUICK: Nanos = Nanos::from_millis(250);
 const REST: u64 = 8;
 /// But not for longer: a disc may have been cleaned.
 const LONGEST_REST: Nanos = Nanos::from_millis(60_000);
-/// Windows that are remembered; of a disc with more of them nobody expects much.
+/// Windows that are remembered; a disc with more of them is beyond help.
 const MAX_WINDOWS: usize = 4096;
 
 /// What is known of windows that failed.

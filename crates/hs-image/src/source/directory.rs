@@ -75,7 +75,7 @@ fn refuse_output_inside(root: &Path, output: &Path) -> Result<(), SourceError> {
         Some(parent) => parent,
         None => return Ok(()),
     };
-    // An output directory that does not exist is for whoever creates the output to report.
+    // An output directory that does not exist is reported where the output is created.
     match parent.canonicalize() {
         Ok(parent) if parent.starts_with(root) => {
             Err(SourceError::OutputInside { output: output.to_owned(), directory: root.to_owned() })

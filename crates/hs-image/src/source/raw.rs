@@ -44,7 +44,7 @@ impl RawDisk {
     /// [`SourceError::Unreadable`], [`SourceError::NotASource`], [`SourceError::Empty`].
     pub(super) fn open(path: &Path) -> Result<(Self, SourceKind), SourceError> {
         let unreadable = |error| SourceError::Unreadable { path: path.to_owned(), error };
-        // Opening a FIFO would wait for a writer for ever, so the kind is asked for first; O_NONBLOCK
+        // Opening a FIFO would wait for a writer without end, so the kind is asked for first; O_NONBLOCK
         // covers the path being replaced in between.
         refuse_other_kinds(path, &std::fs::metadata(path).map_err(unreadable)?)?;
         let mut file = File::options()
@@ -65,7 +65,7 @@ impl RawDisk {
         Ok((Self { file, path: path.to_owned(), file_bytes, stamp }, kind))
     }
 
-    /// Takes a scratch file of `file_bytes` that nobody else can write to; `path` is for messages.
+    /// Takes a scratch file of `file_bytes` that no other process can write to; `path` is for messages.
     pub(super) fn from_scratch(file: File, path: PathBuf, file_bytes: u64) -> Self {
         Self { file, path, file_bytes, stamp: None }
     }
@@ -95,7 +95,7 @@ impl RawDisk {
         let (stored, padding) = buf.split_at_mut(stored);
         padding.fill(0);
         self.file.read_exact_at(stored, offset).map_err(|error| match error.kind() {
-            // The size was known when it was opened: an end before it means that somebody cut the file.
+            // The size was known when it was opened: an end before it means that the file was truncated.
             io::ErrorKind::UnexpectedEof => SourceError::Changed { path: self.path.clone() },
             _ => SourceError::Read { path: self.path.clone(), offset, len, error },
         })

@@ -85,7 +85,7 @@ impl Forge {
         });
     }
 
-    /// Stores `raw`, of any size, as the chunk of a window; its old bytes belong to nobody then.
+    /// Stores `raw`, of any size, as the chunk of a window; no entry names its old bytes then.
     pub(crate) fn replace_chunk(&mut self, window: usize, raw: &[u8]) {
         let (stored, codec) = compress(raw);
         let range = ByteRange::new(self.cold_chunks.len() as u64, stored.len() as u64);

@@ -52,7 +52,7 @@ impl Reception {
     }
 }
 
-/// One at a time: the heap is everybody's.
+/// One at a time: all tests share the heap.
 fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,9 +1,9 @@
 //! Every byte of an image, changed, one at a time.
 //!
-//! Whoever reads gets the right bytes or an error that says where; which of the two follows from what the
-//! byte is, wherever the hot region lies. The image is small enough that all of its bytes take their turn,
-//! and those in front of the cold region are met by both ways of opening: with single requests, and with one
-//! stream that goes on into the hot chunks.
+//! A read gets the right bytes or an error that says where; which of the two follows from what the byte is,
+//! wherever the hot region lies. The image is small enough that all of its bytes take their turn, and those
+//! in front of the cold region are met by both ways of opening: with single requests, and with one stream
+//! that goes on into the hot chunks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -246,7 +246,7 @@ fn check_outcomes(subject: &Subject, outcomes: &BTreeMap<(Place, Outcome), usize
     assert_eq!(*outcomes, expected);
     let bodies = hot.chunks.len + cold.leaves_offset;
     assert!(bodies >= 10_000 && hot.chunks.len >= 2_000 && hot.hints.len > 0, "{bodies} bytes of bodies");
-    // Hot chunks were served by their cold copies, and each time somebody was told.
+    // Hot chunks were served by their cold copies, and each time it was logged.
     let lines = errors_log::take(NAME);
     let of_hot =
         lines.iter().filter(|line| line.contains("hot chunk") && line.contains("expected digest")).count();

@@ -175,7 +175,8 @@ fn a_stream_that_breaks_off_leaves_nobody_waiting() {
     }
 }
 
-/// The opening request fails at any of its bytes: the image is opened piece by piece then, and nobody waits.
+/// The opening request fails at any of its bytes: the image is opened piece by piece then, and no thread
+/// hangs.
 #[test]
 fn the_opening_request_may_fail_anywhere() {
     let bench = bench();

@@ -185,7 +185,7 @@ fn an_unreadable_leaf_of_the_index_costs_its_own_windows() {
     }
 }
 
-/// What could be read at neither place may be read again: no verdict is for ever.
+/// What could be read at neither place may be read again: no verdict is final.
 #[test]
 fn a_block_comes_back_from_wherever_it_comes_back() {
     let bench = bench();

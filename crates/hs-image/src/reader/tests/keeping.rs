@@ -18,7 +18,7 @@ fn read(reader: &Reader, disk: &[u8], offset: u64, len: u64) {
     assert!(found == disk[offset as usize..][..len as usize]);
 }
 
-/// Bytes of chunks that somebody asked for; neighbours that came with them may wait beside them.
+/// Bytes of chunks that were read; neighbours that came with them may wait beside them.
 fn demanded_bytes(reader: &Reader) -> u64 {
     let usage = reader.cache_usage();
     usage.bytes - usage.prefetched_bytes
@@ -48,7 +48,7 @@ fn a_window_leaves_when_its_readers_have_all_of_it_and_keep_it() {
         read(&reader, &bench.disk, WINDOW - 4096, 4096);
         assert_eq!(demanded_bytes(&reader), if readers_keep { 0 } else { WINDOW });
         assert_eq!((reader.cache_usage().hits, reader.handed_over_bytes()), (2, 0));
-        // Dropped by whoever was to keep it, it comes again.
+        // Dropped by the reader that was to keep it, it comes again.
         read(&reader, &bench.disk, 0, 2 * WINDOW);
         assert_eq!(demanded_bytes(&reader), if readers_keep { 0 } else { 2 * WINDOW });
     }

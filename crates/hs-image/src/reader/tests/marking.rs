@@ -96,7 +96,7 @@ fn a_marker_is_answered_from_memory_when_all_else_has_left_and_tells_of_use() {
     assert!(told.contains(&pushed), "{told:?}");
     assert!(policy.dropped.lock().is_empty());
     assert_eq!(reader.marker_count().placed, 3);
-    // Whoever had it keeps it: asked for once more, the chunk was dropped.
+    // Its reader keeps it: asked for once more, the chunk was dropped.
     read(blocks(pushed)[1]);
     assert_eq!(*policy.dropped.lock(), [pushed]);
 }

@@ -1,4 +1,4 @@
-//! Readers are not held for ever: by a store that does not answer, nor by a thread that panics.
+//! Readers do not hang: neither by a store that does not answer, nor by a thread that panics.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -14,7 +14,7 @@ const WINDOW_BYTES: u64 = 65_536;
 /// For what must happen, on any machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a medium does to whoever asks.
+/// How a medium answers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Fine,
@@ -76,7 +76,7 @@ fn moody(options: ReaderOptions, policy: Arc<dyn HotPolicy>) -> (Bench, Arc<Read
     (bench, reader, FineInTheEnd(store))
 }
 
-/// Also when a test fails nobody is to wait for ever.
+/// Also when a test fails no read is to hang.
 struct FineInTheEnd(Arc<Moody>);
 
 impl Drop for FineInTheEnd {
@@ -190,7 +190,7 @@ fn a_read_that_nobody_answers_is_given_up() {
     assert!(began.elapsed() >= timeout);
     let stats = reader.stats();
     assert_eq!((stats.failed_requests, stats.given_up_requests, reader.waiting().reads), (3, 3, 0));
-    // Whoever comes later waits anew, and what comes at last is his.
+    // A later read waits anew, and gets what comes at last.
     let late = ask(&reader, 5);
     store.set(Mood::Fine);
     assert!(answered(&late).expect("it came") == bench.disk[5 * 65_536..][..4096]);

@@ -105,7 +105,7 @@ fn what_nobody_waits_for_comes_last_until_somebody_does() {
     assert!(place(9 * 8) <= 4, "{order:?}");
 }
 
-/// He comes when the window is marked as coming, and what will read it ahead is not handed in yet.
+/// It comes when the window is marked as coming, and what will read it ahead is not handed in yet.
 #[test]
 fn who_comes_before_what_he_could_hurry_is_not_kept_waiting() {
     let (_bench, reader, permit) = held();
