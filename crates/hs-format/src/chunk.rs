@@ -35,6 +35,7 @@ impl ChunkRef {
     /// # Errors
     /// [`FormatError::Size`] or [`FormatError::DigestMismatch`].
     pub fn verify(&self, stored: &[u8]) -> Result<(), FormatError> {
+        // R25
         check::digest(Part::Chunk { range: self.range }, stored, self.range.len, self.digest, chunk_digest)
     }
 
@@ -42,6 +43,7 @@ impl ChunkRef {
     /// inside the `space` of its region's chunks. `part` is the table that states it.
     pub(crate) fn check(&self, part: Part, space: ByteRange) -> Result<(), FormatError> {
         let raw_bytes = u64::from(self.raw_bytes);
+        // R24
         check::within(part, "raw bytes", raw_bytes, (BLOCK_BYTES, u64::from(MAX_CHUNK_RAW_BYTES)))?;
         check::equal(part, "raw bytes past the last whole block", 0, raw_bytes % BLOCK_BYTES)?;
         check::within(part, "stored bytes", self.range.len, (1, raw_bytes))?;

@@ -43,6 +43,7 @@ impl Codec {
     /// [`FormatError::UnknownCodec`].
     pub fn from_u16(number: u16, part: Part) -> Result<Self, FormatError> {
         match number {
+            // R23
             1 => Ok(Self::Store),
             2 => Ok(Self::Zstd),
             3 => Ok(Self::Lz4),
@@ -210,6 +211,7 @@ impl Decompressor {
         raw_bytes: u32,
     ) -> Result<Vec<u8>, FormatError> {
         let expected = u64::from(raw_bytes);
+        // R26
         let size_is = |found: usize| {
             let found = found as u64;
             if found == expected { Ok(()) } else { Err(FormatError::RawSize { codec, expected, found }) }
@@ -219,6 +221,7 @@ impl Decompressor {
         match codec {
             Codec::Store => size_is(stored.len()).map(|()| stored.to_vec()),
             Codec::Zstd => {
+                // R27
                 check_frame_header(stored)?;
                 let named = |code| damaged(zstd_safe::get_error_name(code));
                 if zstd_safe::find_frame_compressed_size(stored).map_err(named)? != stored.len() {
@@ -233,12 +236,14 @@ impl Decompressor {
                 let room =
                     i32::try_from(raw_bytes).map_err(|_| damaged("more than an LZ4 block can hold"))?;
                 let mut raw = vec![0; raw_bytes as usize];
+                // R28
                 // It takes all of `stored` or fails, so nothing can follow the block.
                 let found = decompress_to_buffer(stored, Some(room), &mut raw)
                     .map_err(|_| damaged("not one LZ4 block of at most this size"))?;
                 size_is(found).map(|()| raw)
             }
             Codec::Zlib => {
+                // R29
                 self.zlib.reset(true);
                 let mut raw = self.room_for(raw_bytes as usize);
                 match self.zlib.decompress_vec(stored, &mut raw, FlushDecompress::Finish) {

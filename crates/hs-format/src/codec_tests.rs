@@ -80,6 +80,7 @@ fn a_bomb_stays_in_the_buffer() {
 }
 
 #[test]
+// R26
 fn bombs_of_every_codec_stay_in_the_buffer() {
     let raw = vec![0; MAX_CHUNK_RAW_BYTES as usize];
     for codec in [Codec::Lz4, Codec::Zlib] {
@@ -97,6 +98,7 @@ fn bombs_of_every_codec_stay_in_the_buffer() {
 }
 
 #[test]
+// R28, R29
 fn lz4_and_zlib_chunks_of_another_shape_are_refused() {
     let mut raw = vec![0; 8192];
     Prng::new(3).fill(&mut raw[..3000]);
@@ -149,6 +151,7 @@ fn the_largest_chunk_keeps_the_window_within_its_limit() {
 }
 
 #[test]
+// R27
 fn frames_of_another_shape_are_refused() {
     let raw = vec![0; 8192];
     let good = zstd(&raw);
@@ -170,6 +173,7 @@ fn frames_of_another_shape_are_refused() {
 }
 
 #[test]
+// R23
 fn unknown_codecs_are_named() {
     for number in [0, 5, u16::MAX] {
         let error = Codec::from_u16(number, Part::ColdRoot).expect_err("unknown");

@@ -54,10 +54,12 @@ impl ColdRegion {
     pub(crate) fn check(&self, geometry: &ColdGeometry) -> Result<(), FormatError> {
         let part = Part::Superblock;
         let root_bytes = geometry.leaf_count() * LEAF_ENTRY_BYTES as u64;
+        // R9
         check::equal(part, "cold root bytes", root_bytes, self.root.len)?;
         check::inside(part, "cold root", self.root, ByteRange::new(0, self.range.len))?;
         check::equal(part, "cold region bytes", self.root.end(), self.range.len)?;
         check::within(part, "cold leaves offset", self.leaves_offset, (0, self.root.offset))?;
+        // R10
         // Every stored chunk has at least one byte, and at most those of a window.
         let most_chunks = geometry.windows().min(self.leaves_offset);
         let least_chunks = self.leaves_offset.div_ceil(geometry.window_bytes());
@@ -125,12 +127,15 @@ impl ColdRoot {
         let mut leaves = Vec::with_capacity(entries.len());
         for (leaf, entry) in entries.iter().enumerate() {
             let at = leaf * LEAF_ENTRY_BYTES;
+            // R1
             check::zero(part, at + 12, entry.reserved.as_bytes())?;
+            // R12
             if entry.bytes.get() == 0 {
                 check::zero(part, at, entry.as_bytes())?;
                 leaves.push(LeafRef::ZERO);
                 continue;
             }
+            // R13
             // Leaves lie one after another without gaps: no two can share bytes, and none can be the
             // root or a chunk.
             let range = ByteRange::new(entry.offset.get(), entry.bytes.get().into());

@@ -43,6 +43,7 @@ impl ColdCoverage {
         self.ranges.push(ByteRange::new(space.end(), 0));
         let mut before = ByteRange::new(0, 0);
         for range in self.ranges {
+            // R16, between leaves.
             if range.offset < before.end() {
                 return Err(FormatError::Overlap { part, first: before, second: range });
             }

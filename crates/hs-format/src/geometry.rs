@@ -40,6 +40,7 @@ impl ColdGeometry {
     /// [`FormatError::Limit`] or [`FormatError::Inconsistent`].
     pub fn check(&self) -> Result<(), FormatError> {
         let part = Part::Superblock;
+        // R8
         check::within(part, "disk bytes", self.disk_bytes, (BLOCK_BYTES, MAX_DISK_BYTES))?;
         check::equal(part, "disk bytes past the last whole block", 0, self.disk_bytes % BLOCK_BYTES)?;
         check::within(part, "window blocks", self.window_blocks.into(), (1, MAX_WINDOW_BLOCKS.into()))?;

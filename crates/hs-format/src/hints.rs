@@ -53,6 +53,7 @@ impl Hints {
         for entry in entries {
             let lba = Lba(entry.lba.get().into());
             let (page, blocks) = (entry.page.get(), entry.blocks.get());
+            // R22
             check::on_disk(part, BlockRange::new(lba, blocks.into()), disk_blocks)?;
             check::within(part, "page after the run", u64::from(page) + u64::from(blocks), (1, 1 << 32))?;
             hints.push(Hint { lba, inode: entry.inode.get(), page, blocks });

@@ -71,6 +71,7 @@ impl HotSegment {
     pub(crate) fn check(&self, disk_blocks: u64, image_bytes: u64) -> Result<(), FormatError> {
         let part = Part::Superblock;
         let file = ByteRange::new(0, image_bytes);
+        // R11
         check::within(part, "hot blocks", self.blocks, (1, disk_blocks))?;
         check::within(part, "hot chunks", self.chunk_count.into(), (1, self.blocks))?;
         // Each chunk has an entry and at least one extent.
@@ -82,6 +83,7 @@ impl HotSegment {
         let most_chunk_bytes = self.blocks * BLOCK_BYTES;
         let chunk_bytes = (self.chunk_count.into(), most_chunk_bytes);
         check::within(part, "hot chunks bytes", self.chunks.len, chunk_bytes)?;
+        // R3
         check::inside(part, "hot index", self.index, file)?;
         check::equal(part, "hints offset", self.index.end(), self.hints.offset)?;
         check::inside(part, "hints", self.hints, file)?;
@@ -142,6 +144,7 @@ impl HotIndex {
             return Err(FormatError::BadMagic { part, expected: HOT_INDEX_MAGIC, found: header.magic });
         }
         let (chunk_count, extent_count) = (header.chunk_count.get(), header.extent_count.get());
+        // R17
         check::equal(part, "chunk count", segment.chunk_count.into(), chunk_count.into())?;
         check::equal(part, "blocks", segment.blocks, header.blocks.get())?;
         check::equal(part, "chunks bytes", segment.chunks.len, header.chunks_bytes.get())?;
@@ -163,6 +166,7 @@ impl HotIndex {
         let extents = decode_extents(part, extents, superblock.geometry().disk_blocks())?;
         let chunks = decode_chunks(part, chunks, &extents, segment)?;
         let map = HotMap::new(part, &chunks, &extents)?;
+        // R20
         let blocks = extents.iter().map(|extent| extent.count).sum();
         check::equal(part, "blocks", blocks, segment.blocks)?;
         Ok(Self { chunks, extents, map })
@@ -251,6 +255,7 @@ fn decode_extents(
 ) -> Result<Vec<BlockRange>, FormatError> {
     let mut extents = Vec::with_capacity(entries.len());
     for entry in entries {
+        // R21; overlaps are found by `HotMap`.
         let run = BlockRange::new(Lba(entry.lba.get().into()), entry.blocks.get().into());
         check::on_disk(part, run, disk_blocks)?;
         extents.push(run);
@@ -271,6 +276,7 @@ fn decode_chunks(
     let mut chunks = Vec::with_capacity(entries.len());
     for (i, entry) in entries.iter().enumerate() {
         let at = HOT_HEADER_BYTES + i * HOT_CHUNK_BYTES;
+        // R1
         check::zero(part, at + 18, entry.flags.as_bytes())?;
         let chunk = ChunkRef {
             range: ByteRange::new(entry.offset.get(), entry.stored_bytes.get().into()),
@@ -279,10 +285,12 @@ fn decode_chunks(
             digest: Digest(entry.digest),
         };
         let (first_extent, extent_count) = (entry.first_extent.get(), entry.extent_count.get());
+        // R19
         check::equal(part, "first extent", next_extent.into(), first_extent.into())?;
         let left = extents.len() - first_extent as usize;
         check::within(part, "extent count", extent_count.into(), (1, left as u64))?;
         next_extent = first_extent + extent_count;
+        // R18
         check::equal(part, "chunk offset", next_offset, chunk.range.offset)?;
         chunk.check(part, space)?;
         next_offset = chunk.range.end();

@@ -66,15 +66,19 @@ impl ColdLeaf {
         let mut stored = Vec::with_capacity(self.entries.len());
         for (i, entry) in self.entries.iter().enumerate() {
             let at = i * WINDOW_ENTRY_BYTES;
+            // R1
             check::zero(part, at + 14, entry.flags.as_bytes())?;
+            // R14
             if entry.stored_bytes.get() == 0 {
                 check::zero(part, at, entry.as_bytes())?;
                 continue;
             }
             let codec = Codec::from_u16(entry.codec.get(), part)?;
+            // R15; R24 is checked there as well.
             self.chunk(i, entry, codec).check(part, space)?;
             stored.push(i);
         }
+        // R16
         // Windows may share a chunk, wholly: same place, same everything. Anything else that overlaps
         // would make one stored byte mean two things.
         stored.sort_unstable_by_key(|&i| (self.entries[i].offset.get(), self.entries[i].stored_bytes.get()));

@@ -75,6 +75,7 @@ impl Superblock {
         let part = Part::Superblock;
         let size = FormatError::Size { part, expected: SUPERBLOCK_BYTES as u64, found: bytes.len() as u64 };
         let wire = SuperblockWire::ref_from_bytes(bytes).map_err(|_| size)?;
+        // R5: magic, version, size; then R6: the checksum; then R7: the features; then R1.
         if wire.magic != SUPERBLOCK_MAGIC {
             return Err(FormatError::BadMagic { part, expected: SUPERBLOCK_MAGIC, found: wire.magic });
         }
@@ -90,6 +91,7 @@ impl Superblock {
         let features = Features { incompat: wire.incompat.get(), compat: wire.compat.get() };
         // Features come before reserved bytes: one may give them a meaning.
         features.check()?;
+        // R1
         check::zero(part, 124, wire.cold.reserved.as_bytes())?;
         check::zero(part, 170, &wire.reserved_hot)?;
         check::zero(part, 1840, &wire.reserved)?;
@@ -139,6 +141,7 @@ impl Superblock {
     /// which is news only for a superblock that was not decoded.
     pub fn check_file(&self, file_bytes: u64) -> Result<(), FormatError> {
         self.check()?;
+        // R2
         if self.image_bytes == file_bytes {
             Ok(())
         } else {
@@ -197,8 +200,10 @@ impl Superblock {
         self.features.check()?;
         let least_image = 2 * SUPERBLOCK_BYTES as u64;
         check::within(part, "image bytes", self.image_bytes, (least_image, MAX_IMAGE_BYTES))?;
+        // R8; the rest of it is in `ColdGeometry::check`.
         let geometry = self.geometry();
         geometry.check()?;
+        // R3; overlaps are found below.
         check::inside(part, "cold region", self.cold.range, ByteRange::new(0, self.image_bytes))?;
         self.cold.check(&geometry)?;
         check::within(part, "hot segments", self.hot.len() as u64, (0, MAX_HOT_SEGMENTS as u64))?;
@@ -218,10 +223,12 @@ impl Superblock {
         regions.push(self.mirror());
         let mut before = ByteRange::new(0, SUPERBLOCK_BYTES as u64);
         for region in regions {
+            // R3
             if region.offset < before.end() {
                 return Err(FormatError::Overlap { part, first: before, second: region });
             }
             let gap = ByteRange::new(before.end(), region.offset - before.end());
+            // R4
             if gap.len >= MAX_PADDING_BYTES {
                 return Err(FormatError::Gap { part, limit: MAX_PADDING_BYTES, gap });
             }
@@ -283,6 +290,7 @@ fn decode_hot(wire: &SuperblockWire) -> Result<Vec<HotSegment>, FormatError> {
     let count = wire.hot_count.get();
     check::within(part, "hot segments", count.into(), (0, MAX_HOT_SEGMENTS as u64))?;
     let (used, unused) = wire.hot.split_at(count.into());
+    // R1
     check::zero(part, 176 + 104 * used.len(), unused.as_bytes())?;
     let mut segments = Vec::with_capacity(used.len());
     for (i, slot) in used.iter().enumerate() {
@@ -322,6 +330,7 @@ fn encode_slot(segment: &HotSegment) -> HotSlotWire {
 fn decode_signature(wire: &SignatureWire) -> Result<Option<Signature>, FormatError> {
     let part = Part::Superblock;
     if wire.kind.get() == 0 {
+        // R1
         check::zero(part, 3984, wire.as_bytes())?;
         return Ok(None);
     }

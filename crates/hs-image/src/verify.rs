@@ -90,6 +90,7 @@ fn check_mirror(image: &Image) -> Result<(), ImageError> {
 /// may hide there.
 fn check_padding(image: &Image) -> Result<(), ImageError> {
     let superblock = image.superblock();
+    // R4
     let mut regions = vec![superblock.cold.range, superblock.mirror()];
     regions.extend(superblock.hot.iter().map(hs_format::HotSegment::range));
     regions.sort_unstable();
@@ -114,6 +115,7 @@ fn check_coverage(image: &Image) -> Result<(), ImageError> {
             coverage.add(&leaf);
         }
     }
+    // R16
     coverage.finish(image.superblock()).map_err(in_file(image.store(), image.superblock().cold.range))
 }
 

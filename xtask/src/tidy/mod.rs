@@ -9,6 +9,7 @@ use anyhow::Context as _;
 mod arrows;
 mod book;
 mod figures;
+mod format_rules;
 mod leftovers;
 mod licences;
 mod links;
@@ -47,6 +48,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("paths", paths::check),
     ("words", words::check),
     ("figures", figures::check),
+    ("format rules", format_rules::check),
 ];
 
 /// One place that breaks a rule.

@@ -19,6 +19,7 @@ fn flips(bytes: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
 }
 
 #[test]
+// R6
 fn any_byte_of_the_superblock() {
     let sample = Sample::small();
     for (at, damaged) in flips(&sample.superblock.encode()) {

@@ -58,6 +58,7 @@ macro_rules! refuses {
 }
 
 #[test]
+// R12, R13
 fn roots() {
     let sample = Sample::small();
     let (good, leaves_at) = (sample.root_bytes(), sample.superblock.cold.leaves_offset);
@@ -89,6 +90,7 @@ fn roots() {
 }
 
 #[test]
+// R14, R15, R16
 fn leaves() {
     let sample = Sample::small();
     let good = sample.leaf_bytes(0);
@@ -126,6 +128,7 @@ fn leaves() {
 }
 
 #[test]
+// R16
 fn coverage_sees_what_no_leaf_does() {
     let sample = Sample::small();
     let decode = |number: usize, bytes: &[u8]| decode_leaf(bytes, number as u64).expect("a good leaf");
@@ -146,6 +149,7 @@ fn coverage_sees_what_no_leaf_does() {
 }
 
 #[test]
+// R17
 fn hot_headers() {
     let sample = Sample::small();
     let good = sample.bytes(sample.superblock.hot[0].index);
@@ -167,6 +171,7 @@ fn hot_headers() {
 }
 
 #[test]
+// R18, R19, R20, R23, R24
 fn hot_chunks() {
     let sample = Sample::small();
     let good = sample.bytes(sample.superblock.hot[0].index);
@@ -199,6 +204,7 @@ fn hot_chunks() {
 }
 
 #[test]
+// R21
 fn hot_extents() {
     let sample = Sample::small();
     let good = sample.bytes(sample.superblock.hot[0].index);
@@ -217,6 +223,7 @@ fn hot_extents() {
 }
 
 #[test]
+// R22
 fn hints() {
     let sample = Sample::small();
     let good = sample.superblock.hot[0];

@@ -37,6 +37,7 @@ macro_rules! refuses {
 }
 
 #[test]
+// R5, R7
 fn identity() {
     assert!(patched(0, b"HSIMAGE\0").is_ok());
     refuses!(patched(0, b"hsqs"), BadMagic);
@@ -54,6 +55,7 @@ fn identity() {
 }
 
 #[test]
+// R1
 fn reserved_bytes() {
     let sample = &Sample::small().superblock;
     let unused_slots = 176 + 104 * sample.hot.len()..1840;
@@ -73,6 +75,7 @@ fn reserved_bytes() {
 }
 
 #[test]
+// R2, R4, R8
 fn sizes() {
     refuses!(changed(|s| s.disk_bytes = 0), Limit, "disk bytes");
     refuses!(changed(|s| s.disk_bytes += 1), Inconsistent);
@@ -90,6 +93,7 @@ fn sizes() {
 }
 
 #[test]
+// R3, R9, R10
 fn cold_regions() {
     refuses!(changed(|s| s.cold.window_blocks = 0), Limit, "window blocks");
     refuses!(changed(|s| s.cold.window_blocks = MAX_WINDOW_BLOCKS + 1), Limit, "window blocks");
@@ -112,6 +116,7 @@ fn cold_regions() {
 }
 
 #[test]
+// R11
 fn hot_segments() {
     refuses!(patched(168, &[17, 0]), Limit, "hot segments");
     refuses!(patched(168, &[0xff, 0xff]), Limit, "hot segments");

@@ -139,6 +139,7 @@ fn an_honest_image_passes() {
 }
 
 #[test]
+// R21
 fn hot_extents_that_overlap_or_leave_the_disk_are_refused() {
     for (extent, run) in [
         (0, BlockRange::new(Lba(5), 1)),
@@ -162,6 +163,7 @@ fn hot_extents_that_overlap_or_leave_the_disk_are_refused() {
 }
 
 #[test]
+// R17, R18, R19, R20, R23, R24
 fn hot_tables_with_absurd_numbers_are_refused() {
     // Offsets in the index's header and in the first chunk's entry, docs/FORMAT.md.
     let header = [8, 12, 16, 24];
@@ -185,6 +187,7 @@ fn hot_tables_with_absurd_numbers_are_refused() {
 }
 
 #[test]
+// R3, R7, R8, R9, R10, R11
 fn superblocks_with_absurd_numbers_are_refused() {
     let changes: [fn(&mut hs_format::Superblock); 14] = [
         |s| s.disk_bytes = u64::MAX - 4095,
@@ -224,6 +227,7 @@ fn superblocks_with_absurd_numbers_are_refused() {
 }
 
 #[test]
+// R15
 fn cold_chunks_outside_their_space_are_refused() {
     let space = Forge::new().cold_chunks.len() as u64;
     for range in [
@@ -245,6 +249,7 @@ fn cold_chunks_outside_their_space_are_refused() {
 }
 
 #[test]
+// R16
 fn cold_chunks_that_overlap_are_refused() {
     // In one leaf the reader sees it, between leaves the verifier.
     for (window, seen_by_reader) in [(1, true), (5, false)] {
@@ -270,6 +275,7 @@ fn cold_chunks_that_overlap_are_refused() {
 }
 
 #[test]
+// R12, R13
 fn leaves_in_circles_are_refused() {
     // Each entry of the root has 48 bytes: offset, bytes, reserved, digest.
     let changes: [fn(&mut Vec<u8>); 5] = [
@@ -296,6 +302,7 @@ fn leaves_in_circles_are_refused() {
 }
 
 #[test]
+// R26
 fn bombs_stay_in_their_window() {
     let zeros = vec![0_u8; 4 << 20];
     for raw_blocks in [1, 3, 1024] {
@@ -344,6 +351,7 @@ fn another_content_than_the_disk_digest_says_is_found_by_verify() {
 }
 
 #[test]
+// R4, R16
 fn chunks_that_nobody_means_are_found_by_verify() {
     let mut forge = Forge::new();
     forge.cold_chunks.extend([7; 100]);
@@ -365,6 +373,7 @@ fn chunks_that_nobody_means_are_found_by_verify() {
 }
 
 #[test]
+// R22
 fn absurd_hints_are_refused() {
     // A hint has 20 bytes: inode, lba, page, blocks.
     for (lba, page, blocks) in

@@ -184,6 +184,7 @@ fn open_streaming(store: Arc<dyn Store>) -> Result<(Reader, bool), ImageError> {
 }
 
 #[test]
+// R6, R25
 fn no_byte_can_be_wrong_unnoticed() {
     errors_log::collect();
     for placement in [Placement::Front, Placement::End] {
