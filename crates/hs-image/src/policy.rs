@@ -1,4 +1,4 @@
-//! What a [`Reader`](crate::Reader) asks of the policy that prefetches, and tells its observers.
+//! What a [`Reader`](crate::Reader) asks of the prefetch policy, and what its observers get.
 
 use std::time::Instant;
 

@@ -384,7 +384,7 @@ impl Shared {
         }
         let mut memory = self.memory.lock();
         let (mut pending, used) = self.begin(&mut memory, asker, range, answer, since);
-        // What the hot region holds is scattered by nature: only cold windows tell of a sequential reader.
+        // Blocks of the hot region are scattered by nature: only cold windows show a sequential reader.
         let windows = cold_windows(&pending.spans);
         if pending.missing == 0 {
             self.mark_served(&mut memory, &pending);
@@ -500,7 +500,7 @@ impl Shared {
         spans.any(|(span, _)| matches!(span.key, Key::Hot(chunk) if !self.policy.is_expected(chunk)))
     }
 
-    /// Whether anything that is missing is asked for by more than those who fill caches ahead of need.
+    /// Whether anything that is missing is demand, and not only the warmer's or the fill's.
     fn is_waited_for(&self, pending: &Pending) -> bool {
         let mut missing = pending.spans.iter().zip(&pending.found).filter(|(_, found)| found.is_none());
         missing.any(|(span, _)| match span.key {
@@ -592,7 +592,7 @@ impl Shared {
         self.publish_after(key, bytes, from_stream, |_| {});
     }
 
-    /// The same after `first`, which is told which blocks of the chunk they wait for.
+    /// The same after `first`, which gets the blocks of the chunk that they wait for.
     fn publish_after(&self, key: Key, bytes: &Bytes, from_stream: bool, first: impl FnOnce(Vec<Range<u32>>)) {
         let mut memory = self.memory.lock();
         let waited_for = if from_stream { memory.waited_for(key) } else { Vec::new() };

@@ -25,7 +25,7 @@ struct Unasked {
     bytes: u64,
 }
 
-/// Windows that a request was to bring. When its thread panics, those who wait for them are told.
+/// Windows that a request was to bring. When its thread panics, the reads that wait for them fail.
 struct Unfinished<'a> {
     shared: &'a Shared,
     next: Cell<u64>,
@@ -232,7 +232,8 @@ impl Shared {
             if self.memory.lock().forget_unasked(key) {
                 continue;
             }
-            // One bad place fails the request for all: those who wait get a request of their own.
+            // One bad place fails the request for all: windows that reads wait for get a request of their
+            // own.
             let alone = if run.len() > 1 {
                 asked = Instant::now();
                 self.image.load_window(window, tools)

@@ -29,10 +29,10 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// The only client of a disk, or one that nothing is known of, who waits.
+    /// The only client of a disk, or an unknown one, that waits.
     pub const SOMEBODY: Self = Self { client: ClientKey(0), class: Class::Demand };
 
-    /// A client who waits.
+    /// A client that waits.
     #[must_use]
     pub const fn waiting(client: ClientKey) -> Self {
         Self { client, class: Class::Demand }
@@ -85,7 +85,7 @@ struct State {
     dispatched: VecDeque<(DispatchId, Vec<Job>)>,
     /// Guests who wait for their turn, by tag.
     guests: HashMap<u64, Ticket>,
-    /// Turns of guests who have not noticed yet.
+    /// Permits of outside threads that have not noticed yet.
     granted: HashMap<u64, DispatchId>,
     /// Of turns that are more than one's, how many have not ended theirs.
     holders: HashMap<DispatchId, usize>,
@@ -118,7 +118,7 @@ impl State {
                     self.patient.remove(&job.key());
                     jobs.push(job);
                 }
-                // The tag is free when the guest has seen it.
+                // The tag is free when the outside thread has seen it.
                 Errand::Guest => {
                     self.guests.remove(&tag);
                     self.granted.insert(tag, id);
@@ -153,7 +153,7 @@ impl State {
 pub(super) struct Jobs {
     state: Mutex<State>,
     changed: Condvar,
-    /// A guest's turn has come.
+    /// A thread outside the pool has its permit.
     granted: Condvar,
     started: Instant,
 }
@@ -165,13 +165,13 @@ impl Jobs {
         for (class, config) in Class::ALL.into_iter().zip(&mut config.classes) {
             if class <= Class::ReadAhead && config.depth == 1 {
                 // One more than is served waits at the medium, which would pause while a thread takes its
-                // turn: a sequential reader had 0.85 of the rate of the modelled hard disk without.
+                // permit. See docs/decisions/021-one-queue.md.
                 config.depth = threads.min(2);
             }
             if class > Class::Demand {
                 // Their jobs bring many chunks already.
                 config.merge_bytes = 0;
-                // A thread is left for those who wait, whatever else is under way.
+                // A thread is left for demand, whatever else is in flight.
                 config.depth = config.depth.min(threads - 1).max(1);
             }
         }
@@ -358,7 +358,7 @@ impl Jobs {
     /// As [`pump`](Self::pump), by a thread that does not wait itself.
     fn look(&self, state: &mut State) {
         if self.pump(state).is_some() {
-            // One of those who wait has to look again then.
+            // One of the waiting threads has to look again then.
             self.changed.notify_one();
         }
     }
@@ -377,7 +377,7 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The medium has given everything: the next turn begins, whatever this thread goes on with.
+    /// The medium has given everything: the next permit begins, whatever this thread does next.
     pub(super) fn end(&self) {
         let Some(id) = self.id.take() else { return };
         let mut state = self.jobs.state.lock();

@@ -1,4 +1,5 @@
-//! How long reads wait: who waits is counted and told of, and who has waited too long gets an error.
+//! How long reads wait: waiting reads are counted and logged, and a read that has waited too long gets an
+//! error.
 //!
 //! A thread looks now and then while reads wait, and sleeps otherwise. What it gives up may still come: it
 //! goes into the cache, and the next reader finds it there.

@@ -6,16 +6,15 @@ use hs_engine::{ReadAhead, ReadAheadConfig};
 
 /// Streams followed at once.
 const STREAMS: usize = 8;
-/// Windows in sequence that make a reader sequential, one more than five that continue a sequence: less than
-/// a starting program reads of a library by chance, and little enough to be over when the neighbours of its
-/// first miss are used up. On the demo's unprofiled start (369 requests before) 2 that continue gave 490
-/// requests, 3 gave 325, 5 gave 289.
+/// Windows in sequence that make a reader sequential, one more than five that continue a sequence: more than
+/// a starting program reads of a library by chance, and few enough to be over when the neighbours of its
+/// first miss are used up. See docs/decisions/005-sequential-read-ahead.md.
 const PROOF: u64 = 6;
 /// Windows read ahead of a reader that has just proved to be sequential: as many as a miss brings.
 const FIRST_DEPTH: u64 = 8;
 /// Requests of one reader overtake each other: a window that is so little behind is still its own.
 const BEHIND: u64 = 4;
-/// A reader finds so many windows elsewhere, in the hot region or in a page cache, and goes on.
+/// A reader finds so many windows elsewhere, in the hot region or in a page cache, and continues.
 const SKIPPED: u64 = 2;
 
 /// What to do ahead of a reader.

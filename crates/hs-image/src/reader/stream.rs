@@ -1,4 +1,4 @@
-//! What the stream of hot chunks and the reader tell each other.
+//! The interface between the stream of hot chunks and the reader.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ impl Reader {
     }
 
     /// As [`Reader::supply_hot`]; `first` is called before waiting reads are answered, with the bytes and
-    /// with the blocks of the chunk (counted from its first; not in order) that those who wait have asked
-    /// for. From then on, who asks for another is answered at once.
+    /// with the blocks of the chunk (counted from its first; not in order) that waiting reads have asked for.
+    /// From then on reads of other blocks are answered at once.
     ///
     /// # Errors
     /// As [`Reader::supply_hot`].
@@ -113,7 +113,7 @@ impl Reader {
         self.shared.jobs.wake_guests();
     }
 
-    /// The stream goes on without a hot chunk that it could not read: its readers get the cold copies.
+    /// The stream continues without a hot chunk that it could not read: its readers get the cold copies.
     pub fn fail_hot(&self, chunk: u32, error: &ImageError) {
         if !self.shared.memory.lock().has(Key::Hot(chunk)) {
             self.shared.failed(Key::Hot(chunk), error);

@@ -113,7 +113,7 @@ fn sample_with_hot(prng: &mut Prng) -> Bench {
     bench
 }
 
-/// Joins every other chunk, and keeps the books of what it is told.
+/// Joins every other chunk, and counts its calls.
 #[derive(Default)]
 struct Books {
     held: Mutex<HashSet<u32>>,

@@ -34,7 +34,7 @@ impl Waits {
         Wait(Arc::clone(&self.0))
     }
 
-    /// The time so far, with that of a wait that goes on.
+    /// The time so far, with that of a wait that has not ended.
     pub(super) fn time(&self) -> Nanos {
         let state = self.0.lock();
         let now = state.since.map_or(Nanos(0), |since| since.elapsed().into());

@@ -87,7 +87,7 @@ fn a_marker_is_answered_from_memory_when_all_else_has_left_and_tells_of_use() {
         read(blocks(chunk)[1]);
     }
     assert_eq!(counters.snapshot().requests, asked, "the medium has nothing to do with it");
-    // Who comes from the block before it may be the kernel that reads on: that tells of nothing.
+    // A read that continues from the block before it may be the kernel's read-ahead: that shows no use.
     let told: Vec<u32> = policy.asked.lock().clone();
     assert_eq!(
         (told.len() as u64, reader.marker_count().used),

@@ -141,7 +141,7 @@ fn a_panic_fails_everybody_whose_window_was_to_come_with_the_same_request() {
     [9, 20, 21, 22, 23].into_iter().for_each(|window| check_fine(&bench, &reader, window));
 }
 
-/// Panics when it is told what came: in a thread that has the bytes and is about to decode them.
+/// Panics when it learns what came: in a thread that has the bytes and is about to decode them.
 #[derive(Default)]
 struct Clumsy {
     is_armed: AtomicBool,

@@ -43,7 +43,7 @@ impl Store for Permitted {
     }
 }
 
-/// A disk of noise, a reader with one thread, and what lets its medium go on.
+/// A disk of noise, a reader with one thread, and what lets its medium continue.
 fn held() -> (Bench, Arc<Reader>, Sender<()>) {
     let mut content = vec![0; (WINDOWS * WINDOW_BYTES) as usize];
     Prng::new(5).fill(&mut content);
