@@ -8,6 +8,8 @@ use super::source::{closing_brace, is_word_at, line_of};
 const LONGEST_FILE: usize = 1_000;
 /// Nine files of ten are shorter than this.
 const USUAL_FILE: usize = 500;
+/// A newcomer reads this page in a quarter of an hour, so it stays this short.
+const ARCHITECTURE: (&str, usize) = ("docs/ARCHITECTURE.md", 300);
 /// The aim for a function is 70 lines; from here on it is an error.
 const LONGEST_FUNCTION: usize = 90;
 
@@ -21,6 +23,13 @@ pub(super) fn check(repository: &Repository) -> Vec<Violation> {
             violations.push(Violation::whole(&file.path, what));
         }
         violations.extend(long_functions(file));
+    }
+    let (page, most) = ARCHITECTURE;
+    let lines = repository.file(page).map_or(0, |file| file.text.lines().count());
+    if lines > most {
+        let what =
+            format!("{lines} lines, at most {most} are allowed: why it is so belongs into docs/decisions/");
+        violations.push(Violation::whole(page, what));
     }
     let long: Vec<&str> = code
         .iter()
@@ -87,6 +96,14 @@ mod tests {
     fn a_file_that_is_too_long_is_found() {
         let said = lines(&check(&files(&[("a.rs", &"// x\n".repeat(1_001))])));
         assert!(said[0].starts_with("a.rs: 1001 lines"), "{said:?}");
+    }
+
+    #[test]
+    fn an_architecture_that_is_too_long_is_found_and_other_pages_may_be_long() {
+        let said = |lines| {
+            check(&files(&[(ARCHITECTURE.0, &"x\n".repeat(lines)), ("docs/LAB.md", &"x\n".repeat(301))]))
+        };
+        assert_eq!((said(300).len(), said(301).len()), (0, 1));
     }
 
     #[test]
