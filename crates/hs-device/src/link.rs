@@ -1,4 +1,4 @@
-//! A network link: a rate, a round trip, and others who use it.
+//! A network link: a rate, a round trip, and other users of it.
 //!
 //! A request for `n` bytes that is made at `t` has its first byte at `max(t + round trip, link free)`, and
 //! its last `n / rate` later: round trips of requests in flight overlap, transfers come one after another in

@@ -12,8 +12,8 @@
 //! loss, connections with different round trips, which TCP does not serve alike.
 //!
 //! Unlike a [`Device`](crate::Device), it cannot promise at the request when the last byte will come: that
-//! depends on who asks after it. So it is asked what has happened ([`poll`](SharedLink::poll)), and when to
-//! ask again.
+//! depends on the requests after it. So it is asked what has happened ([`poll`](SharedLink::poll)), and when
+//! to ask again.
 
 use core::num::NonZeroU32;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

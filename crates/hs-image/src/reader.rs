@@ -49,7 +49,7 @@ pub use stream::StreamTurn;
 use unreadable::Unreadable;
 use waits::{Wait, Waits};
 
-/// A chunk's decompressed, verified bytes, shared by all who serve from it.
+/// A chunk's decompressed, verified bytes, shared by all answers from it.
 pub(crate) type Bytes = Arc<Vec<u8>>;
 
 /// Called once with the bytes asked for, in order, in any number of pieces.
@@ -305,7 +305,7 @@ impl Reader {
         self.shared.memory.lock().cache_usage()
     }
 
-    /// Bytes in memory that readers have as well, who keep them: of chunks that they do not have whole yet.
+    /// Bytes in memory that readers have as well, and keep: of chunks that they do not have whole yet.
     #[must_use]
     pub fn handed_over_bytes(&self) -> u64 {
         self.shared.memory.lock().handed_over_bytes()
@@ -515,8 +515,8 @@ impl Shared {
         if !self.policy.join(chunk) || !self.memory.lock().joined(key) {
             return false;
         }
-        // The stream may have come to a stand before the memory knew of this reader, who would then
-        // be forgotten: so it is asked again now that it is known.
+        // The stream may have stalled before the memory knew of this reader, which would then be forgotten:
+        // so it is asked again now that it is known.
         let joins = self.policy.join(chunk) || !self.memory.lock().leave(key);
         if joins && !self.policy.is_expected(chunk) {
             self.jobs.hurry_guests();

@@ -43,7 +43,7 @@ pub(super) struct Qcow2 {
     /// The table of the clusters that come.
     l2: Vec<u64>,
     l1: Vec<u64>,
-    /// For each cluster of the file, who refers to it: 2 bytes of memory for 64 KiB.
+    /// For each cluster of the file, what refers to it: 2 bytes of memory for 64 KiB.
     counts: Vec<u16>,
 }
 

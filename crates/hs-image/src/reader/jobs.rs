@@ -19,7 +19,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::memory::Key;
 
-/// Who wants something, and how urgently.
+/// The requester of a read: its client, and how urgent it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asker {
     /// Whose share it is.
@@ -83,7 +83,7 @@ struct State {
     ready: VecDeque<Job>,
     /// Turns that wait for a thread.
     dispatched: VecDeque<(DispatchId, Vec<Job>)>,
-    /// Guests who wait for their turn, by tag.
+    /// Outside threads that wait for a permit, by tag.
     guests: HashMap<u64, Ticket>,
     /// Permits of outside threads that have not noticed yet.
     granted: HashMap<u64, DispatchId>,
@@ -293,7 +293,7 @@ impl Jobs {
         }
     }
 
-    /// Guests who wait look whether they give up.
+    /// Waiting outside threads check whether to give up.
     pub(super) fn wake_guests(&self) {
         // Under the lock, so that no thread is between looking and waiting.
         let _state = self.state.lock();

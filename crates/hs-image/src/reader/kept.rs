@@ -29,7 +29,7 @@ enum Value {
 }
 
 impl Value {
-    /// Bytes that readers have as well, who keep them.
+    /// Bytes that readers have as well, and keep.
     fn handed_over_bytes(&self) -> u64 {
         match self {
             Self::Decoded(bytes, Some(served)) => bytes.len() as u64 - served.unserved_bytes(),
@@ -67,7 +67,7 @@ impl Kept {
         self.cache.usage()
     }
 
-    /// Bytes in it that readers have as well, who keep them.
+    /// Bytes in it that readers have as well, and keep.
     pub(super) fn handed_over_bytes(&self) -> u64 {
         self.handed_over_bytes
     }

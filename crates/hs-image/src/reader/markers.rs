@@ -1,4 +1,4 @@
-//! Blocks that are kept from the kernel so that who uses what was prefetched has to ask.
+//! Tripwires: blocks that are kept from the kernel, so that a program that uses its prefetched chunk is seen.
 //!
 //! The block of a marker lies here from when its chunk comes until it is asked for, while the rest of the
 //! chunk may leave: it is in memory once, here or with its reader. See `hs_engine::Prefetch::handle_delivery`

@@ -85,7 +85,7 @@ impl Memory {
         self.kept.usage()
     }
 
-    /// Bytes in memory that readers have as well, who keep them.
+    /// Bytes in memory that readers have as well, and keep.
     pub(super) fn handed_over_bytes(&self) -> u64 {
         if !self.readers_keep {
             return 0;
@@ -94,7 +94,7 @@ impl Memory {
         self.kept.handed_over_bytes() + self.held.values().map(of).sum::<u64>()
     }
 
-    /// Who leaves a full cache.
+    /// The policy that evicts from a full cache.
     pub(super) fn cache_policy(&self) -> PolicyKind {
         self.kept.policy()
     }
@@ -376,7 +376,7 @@ impl Memory {
         waiting.any(|pending| pending.asker.class == Class::Demand)
     }
 
-    /// Hands a chunk to all who wait for it; returns the reads that now have everything, and how many
+    /// Hands a chunk to all reads that wait for it; returns the reads that now have everything, and how many
     /// reads that had missed wait for the medium on account of the hot region at most.
     pub(super) fn deliver(&mut self, key: Key, bytes: &Bytes) -> (Vec<Pending>, usize) {
         let mut ready = Vec::new();

@@ -141,8 +141,8 @@ impl Reader {
     /// memory until then, wherever the rest of the chunk goes. A chunk has one marker at most, and all
     /// together are bounded.
     ///
-    /// False, and nothing is marked, when the chunk `has_come` and has left again: who asked for its block
-    /// would wait for the medium.
+    /// False, and nothing is marked, when the chunk `has_come` and has left again: a read of its block would
+    /// wait for the medium.
     #[must_use]
     pub fn mark(&self, chunk: u32, block_in_chunk: u32, has_come: bool) -> bool {
         self.shared.memory.lock().mark(chunk, block_in_chunk, has_come)

@@ -184,7 +184,7 @@ fn a_reader_that_joined_is_served_by_the_stream_and_by_nothing_else() {
     assert_eq!(counters.snapshot().requests, before, "kept as it is stored");
 }
 
-/// Who waits for a block would, answered first, ask for its neighbours, which are about to be pushed into the
+/// A reader of a block would, answered first, ask for its neighbours, which are about to be pushed into the
 /// kernel.
 #[test]
 fn who_waits_is_answered_after_what_nobody_waits_for_was_given_away() {

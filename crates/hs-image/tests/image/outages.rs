@@ -150,7 +150,7 @@ fn all_who_wait_for_a_chunk_that_cannot_be_had_get_the_error() {
     }
 }
 
-/// The stream breaks off: those who waited for it fetch for themselves, from what still answers.
+/// The stream breaks off: reads that waited for it are fetched on demand, from what still answers.
 #[test]
 fn a_stream_that_breaks_off_leaves_nobody_waiting() {
     let bench = bench();
