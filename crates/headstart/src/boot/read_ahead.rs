@@ -1,8 +1,8 @@
 //! How far the guest's kernel reads ahead in its disk.
 //!
-//! A kernel guesses: of a file that is read it brings up to 128 KiB around each page that is missing. That pays where a request is dear
-//! and nobody knows what comes next. A recorded boot is known: its blocks come in the order in which they are wanted, without anybody's
-//! guesses, and what a guest guesses in vain is recorded, stored and brought as if it had been wanted. docs/NETWORK.md has the figures.
+//! A kernel reads up to 128 KiB around each page of a file that is missing. That pays where a request is
+//! expensive and the next reads are unknown. In a recorded boot they are known, and unneeded read-ahead is
+//! recorded, stored and prefetched as well. docs/decisions/045-guest-read-ahead.md has the figures.
 
 use anyhow::bail;
 use hs_guest::first_program::{self, FirstProgram};
@@ -13,15 +13,16 @@ use hs_serve::fsmount::FileSystem;
 use super::{BootDisk, BootSpec, Served, Vmm};
 use crate::cli::GuestReadAhead;
 
-/// What a guest is told whose reads are recorded, or known: less makes it ask so often that the boot takes longer from
-/// memory, more brings more that nobody uses.
+/// What a guest is told whose reads are recorded, or known: less makes it ask so often that the boot takes
+/// longer from memory, more brings more that nobody uses.
 const OF_KNOWN_READS_KIB: u32 = 8;
 /// Words for the kernel about its root; our first program knows nothing of them.
 const WORDS_OF_ROOT: [&str; 7] = ["root", "rootflags", "rootfstype", "rootdelay", "ro", "rdinit", "init"];
 /// Words for the kernel about an initramfs; there would be two.
 const WORDS_OF_INITRAMFS: [&str; 2] = ["initrd", "noinitrd"];
 
-/// Why the guest cannot be told, if it might be. This starts its kernel, to be asked: not while the clock runs.
+/// Why the guest cannot be told, if it might be. This starts its kernel, to be asked: not while the clock
+/// runs.
 ///
 /// # Errors
 /// When it cannot be and was asked for.
@@ -38,7 +39,8 @@ pub(super) fn obstacle(spec: &BootSpec) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// What the guest is told, in KiB, where there is no [`obstacle`]; `None` when that is its kernel's own choice.
+/// What the guest is told, in KiB, where there is no [`obstacle`]; `None` when that is its kernel's own
+/// choice.
 pub(super) fn choose(spec: &BootSpec, served: &Served, obstacle: Option<&str>) -> Option<u32> {
     let asked = match spec.guest_read_ahead {
         GuestReadAhead::Kernel => return None,

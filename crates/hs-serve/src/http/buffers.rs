@@ -1,12 +1,13 @@
-//! How much may wait in the kernel for each client, where nobody has told the server how fast its link is.
+//! How much may wait in the kernel for each client, where the server does not know the rate of its link.
 //!
-//! While several clients are sent something, [`Buffers`] bounds what may be on its way to each of them, in all his connections together: to
-//! what his share of the rate takes in a round trip and a moment more. A link that could carry more is then never left idle, since whoever
-//! finds it empty sends his bytes sooner, and the bound follows the rate. Clients alike get more nearly the same by that. A client with many
-//! connections still gets what TCP, which shares by connections, gives him: docs/ARCHITECTURE.md says why.
+//! While several clients are sent something, [`Buffers`] bounds what is in flight to each of them, in all its
+//! connections together: to what its share of the rate takes in a round trip and a moment more. A link that
+//! could carry more is not left idle, since an answer that finds it empty is sent sooner, and the bound
+//! follows the rate. Equal clients get more nearly the same by that. A client with many connections still
+//! gets what TCP, which shares by connections, gives it: see docs/decisions/030-unknown-rate.md.
 //!
-//! The kernel keeps the bound: it is each connection's `SO_SNDBUF`, which counts bytes until they are acknowledged. Who is alone has the kernel's own
-//! choice (`SO_BUF_LOCK`).
+//! The kernel keeps the bound: it is each connection's `SO_SNDBUF`, which counts bytes until they are
+//! acknowledged. Who is alone has the kernel's own choice (`SO_BUF_LOCK`).
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -21,14 +22,17 @@ use tokio::sync::Notify;
 
 /// How often rates are measured and bounds set.
 const TICK: Duration = Duration::from_millis(50);
-/// The rate is the best of so many ticks: a second, in which whoever was held back for a moment has not lost his share.
+/// The rate is the best of so many ticks: a second, in which whoever was held back for a moment has not lost
+/// his share.
 const REMEMBERED_TICKS: usize = 20;
-/// How long everybody's bytes together may queue before the link: much longer than timers and threads are late.
+/// How long everybody's bytes together may queue before the link: much longer than timers and threads are
+/// late.
 const QUEUE: Duration = Duration::from_millis(20);
-/// A connection has so much at least, or it would wait for acknowledgements of single packets. Who has many connections has more than his part
-/// of the queue by that; then everybody is given as much.
+/// A connection has so much at least, or it would wait for acknowledgements of single packets. Who has many
+/// connections has more than his part of the queue by that; then everybody is given as much.
 const LEAST_BYTES: u64 = 16 << 10;
-/// But the queue does not become longer than this for it, which is long for a person who waits, and less than TCP alone would let it be.
+/// But the queue does not become longer than this for it, which is long for a person who waits, and less than
+/// TCP alone would let it be.
 const LONGEST_QUEUE: Duration = Duration::from_millis(250);
 
 /// A connection of a client.
@@ -58,7 +62,8 @@ impl Connection {
         const MIN_RTT_AT: usize = 148;
         let mut info = [0_u8; 256];
         let mut len = info.len() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes into `info`, which has as many, and says in `len` how many.
+        // SAFETY: the kernel writes at most `len` bytes into `info`, which has as many, and says in `len` how
+        // many.
         let failed = unsafe {
             libc::getsockopt(
                 self.socket.as_raw_fd(),
@@ -156,7 +161,8 @@ impl Buffers {
     }
 }
 
-/// Bounds what is on its way to one client, who may have so many bytes a second; the client with the most connections has `most` of them.
+/// Bounds what is on its way to one client, who may have so many bytes a second; the client with the most
+/// connections has `most` of them.
 fn set_bounds(connections: &[Arc<Connection>], bytes_per_s: f64, most: usize) {
     let round_trip =
         connections.iter().filter_map(|connection| connection.round_trip()).min().unwrap_or_default();

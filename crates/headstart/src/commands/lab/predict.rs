@@ -41,12 +41,12 @@ struct Known {
     files: Option<Files>,
 }
 
-/// What the processes of a booting Debian still have to do when one of them waits; from its boot off a raw hard disk
-/// (docs/LAB.md, `predict`).
+/// What the processes of a booting Debian still have to do when one of them waits; from its boot off a raw
+/// hard disk (docs/LAB.md, `predict`).
 const OVERLAP_OF_BOOTS: Nanos = Nanos::from_millis(4);
 
-/// Blocks of inode tables that the kernel reads at once: of a disk that is mounted as it is the kernel's own choice, of an image one
-/// (`inode_readahead_blks`; docs/ARCHITECTURE.md, "Read-ahead and page caches").
+/// Blocks of inode tables that the kernel reads at once: of a disk that is mounted as it is the kernel's own
+/// choice, of an image one (`inode_readahead_blks`; docs/decisions/002-read-ahead-and-page-caches.md).
 const INODE_AHEAD_OF_FOREIGN: u64 = 32;
 const INODE_AHEAD: u64 = 1;
 
