@@ -1,5 +1,5 @@
-//! Changes the code in one place at a time and looks whether a test notices: a draw of the changes that
-//! cargo-mutants knows of, the same each time.
+//! Changes the code in one place at a time and looks whether a test notices: a draw of the changes that cargo-mutants
+//! knows of, the same each time.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ const COUNT: usize = 200;
 const SEED: u64 = 17;
 /// Of the changes that compile, so many in a hundred must be noticed.
 const LEAST_PERCENT: usize = 90;
-/// A changed program may run without end; the tests of a crate take a tenth of this beside other work.
+/// A changed program may go on for ever; the tests of a crate take a tenth of this beside other work.
 const LONGEST_S: &str = "300";
 /// Where the results are kept.
 const RESULT: &str = "bench/results/parts/mutants.json";
@@ -32,7 +32,7 @@ const TOOL: &str = "27.1.0";
 struct Found {
     caught: usize,
     missed: Vec<String>,
-    /// They did not compile, so they are no mistakes that can be made.
+    /// They did not compile, so that nobody can make them.
     unviable: usize,
 }
 
@@ -123,8 +123,8 @@ fn list(root: &Path) -> anyhow::Result<Vec<String>> {
     listed.iter().map(|one| Ok(one["name"].as_str().context("a name")?.to_owned())).collect()
 }
 
-/// As many as `count`, in an order that the seed decides. Some changes have one name, and come together, so
-/// that it may be a few more.
+/// As many as `count`, in an order that the seed decides. Some changes have one name, and come together, so that it may be a few
+/// more.
 fn draw(mut names: Vec<String>, count: usize) -> Vec<String> {
     let mut state = SEED;
     // Fisher and Yates, with the numbers of SplitMix64.
