@@ -2,13 +2,14 @@
 
 use clap::Args;
 
-/// Who starts a server again, and who may watch it.
+/// Supervision and metrics of a server.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Supervision")]
 pub(crate) struct Serving {
-    /// Serve in this very process, with no supervisor: whoever kills it breaks what it serves.
+    /// Run without a supervisor. If the process dies, its mounts and connections fail.
     #[arg(long)]
     pub unsupervised: bool,
-    /// Answer HTTP requests for /metrics here, in Prometheus' text format: HOST:PORT, 0 for any port that is free.
+    /// Serve Prometheus metrics over HTTP at this address, path /metrics. Port 0 takes any free port.
     #[arg(long, value_name = "HOST:PORT")]
     pub metrics: Option<String>,
     /// The socket to the supervisor, for the server that it starts.

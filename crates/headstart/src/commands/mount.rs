@@ -164,10 +164,11 @@ impl Server<'_> {
         // Without --fs nothing of this machine reads the disk but who asks for it.
         let image = if args.fs.is_some() { args.insecure.apply(&args.image) } else { args.image.clone() };
         let image = pinned::recall(kept, 0, &image)?;
-        let mut config = start::config(&image, prefetching, Some(args.prefetch.limits), &args.medium)?;
+        let mut config =
+            start::config(&image, prefetching, Some(args.prefetch.limits), &args.emulation.medium)?;
         args.cache.apply(&mut config);
         config.access = args.access.access()?;
-        let on_medium = medium::open(&image, &args.medium, &args.damage)?;
+        let on_medium = medium::open(&image, &args.emulation.medium, &args.emulation.damage)?;
         let store = Arc::clone(&on_medium.store);
         let config = on_medium.config(&config);
         let hold = |session: &Session, reader: &Reader| {
@@ -304,7 +305,7 @@ impl Server<'_> {
             dir: shown(served.session().mount_point()),
             fs: target.map(shown),
             since: unix_now(),
-            medium: self.args.medium.to_string(),
+            medium: self.args.emulation.medium.to_string(),
             log: log_output::place().to_owned(),
             prefetch: PrefetchStatus { mode: word(mode), ..PrefetchStatus::default() },
             ..Status::default()
