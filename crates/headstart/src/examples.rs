@@ -4,6 +4,9 @@ use clap::{Command, CommandFactory};
 
 use crate::cli::{Cli, groups};
 
+/// So many examples are in a short help.
+const SHORT_EXAMPLES: usize = 2;
+
 /// What is typed, by command.
 const EXAMPLES: &[(&str, &[&str])] = &[
     (
@@ -203,7 +206,7 @@ pub(crate) fn command() -> Command {
     let groups = groups::list(&program);
     let flags = "Options:\n  -h, --help       Print help; `headstart help COMMAND` for a command\n  -V, --version    Print \
                  the version\n  -q, --quiet      Print errors only\n  -v, --verbose    Print more; twice prints every detail";
-    let examples = examples_text("").unwrap_or_default();
+    let examples = text_of(of("").unwrap_or_default());
     program.after_help(format!("{groups}{flags}\n\n{examples}"))
 }
 
@@ -214,15 +217,18 @@ fn with_examples(command: Command, group: &str) -> Command {
 }
 
 fn with_own_examples(command: Command, path: &str) -> Command {
-    match examples_text(path) {
-        Some(text) => command.after_help(text),
+    match of(path) {
+        Some(lines) => {
+            let few = &lines[..lines.len().min(SHORT_EXAMPLES)];
+            command.after_help(text_of(few)).after_long_help(text_of(lines))
+        }
         None => command,
     }
 }
 
-fn examples_text(path: &str) -> Option<String> {
-    let lines = of(path)?.iter().map(|line| format!("\n  {line}")).collect::<String>();
-    Some(format!("Examples:{lines}"))
+fn text_of(examples: &[&str]) -> String {
+    let lines = examples.iter().map(|line| format!("\n  {line}")).collect::<String>();
+    format!("Examples:{lines}")
 }
 
 /// How a command is called: `build`, or `lab disk`.

@@ -62,7 +62,7 @@ impl TypedValueParser for MediumParser {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Damage {
     /// Emulate unreadable bytes, such as 10M+64K. With xTIMES, reads fail that many times first. Repeatable.
-    #[arg(long, hide_short_help = true, value_name = "OFFSET+LEN[xTIMES]")]
+    #[arg(long, help_heading = "Emulation", hide_short_help = true, value_name = "OFFSET+LEN[xTIMES]")]
     pub bad_sectors: Vec<BadSectors>,
 }
 

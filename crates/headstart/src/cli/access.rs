@@ -9,14 +9,13 @@ use hs_serve::fuse::FileAccess;
 
 /// Owner and permissions of the disk's file.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Access")]
 pub(crate) struct AccessFlags {
     /// Permissions of the disk's file, in octal. 0444 lets every user of this machine read the whole disk,
     /// whatever the permissions of the files in it are.
-    #[arg(long, value_name = "OCTAL", default_value = "0400", value_parser = parse_mode, hide_short_help = true)]
+    #[arg(long, value_name = "OCTAL", default_value = "0400", value_parser = parse_mode, hide_short_help = true, help_heading = "Access")]
     pub mode: u32,
     /// Owner of the disk's file, by name or number, for a program of another user such as QEMU. Needs root.
-    #[arg(long, value_name = "USER[:GROUP]", hide_short_help = true)]
+    #[arg(long, value_name = "USER[:GROUP]", hide_short_help = true, help_heading = "Access")]
     pub owner: Option<Owner>,
 }
 

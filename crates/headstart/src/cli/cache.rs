@@ -7,14 +7,20 @@ use hs_units::ByteSize;
 
 /// The cache of a served image.
 #[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Prefetch and cache")]
 pub(crate) struct CacheFlags {
     /// Memory for the chunk cache. `auto` grows into free memory and gives it back. Default: auto for NBD; at most
     /// 40M elsewhere, because there the kernel's page cache keeps what was read.
-    #[arg(long, value_name = "SIZE|auto", value_parser = parse_size, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE|auto", value_parser = parse_size, hide_short_help = true, help_heading = "Prefetch and cache")]
     pub cache: Option<CacheSize>,
     /// Which chunks leave a full cache. For experiments.
-    #[arg(long, value_enum, value_name = "POLICY", default_value = "s3-fifo", hide = true)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "POLICY",
+        default_value = "s3-fifo",
+        hide = true,
+        help_heading = "Prefetch and cache"
+    )]
     pub cache_policy: CachePolicy,
 }
 

@@ -8,17 +8,16 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 
 /// By default a command gets no more than in a container.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Containment")]
 pub(crate) struct ContainFlags {
     /// Pass an environment variable to the command: KEY with its value here, or KEY=VALUE. Repeatable.
     ///
     /// The command always gets PATH, HOME, USER, LOGNAME, TERM, COLORTERM, NO_COLOR, TZ, LANG, LANGUAGE and LC_…, and
     /// nothing else, because the rest may contain secrets.
-    #[arg(long = "env", value_name = "KEY[=VALUE]", value_parser = variable_parser())]
+    #[arg(long = "env", value_name = "KEY[=VALUE]", value_parser = variable_parser(), help_heading = "Containment")]
     pub variables: Vec<Variable>,
     /// Do not contain the command: it keeps all capabilities, the environment, device nodes and the host's name. Only
     /// for images that you trust with this machine.
-    #[arg(long)]
+    #[arg(long, help_heading = "Containment")]
     pub privileged: bool,
 }
 

@@ -7,7 +7,6 @@ use crate::medium::{Damage, MediumParser};
 
 /// The medium that reads are timed as.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Emulation")]
 pub(crate) struct EmulationFlags {
     /// Emulate a medium: reads take as long as they would there. `none` adds nothing.
     ///
@@ -18,8 +17,7 @@ pub(crate) struct EmulationFlags {
         alias = "medium",
         value_name = "MEDIUM",
         default_value = "none",
-        value_parser = MediumParser
-    )]
+        value_parser = MediumParser, help_heading = "Emulation")]
     pub medium: Medium,
     #[command(flatten)]
     pub damage: Damage,

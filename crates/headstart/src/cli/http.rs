@@ -8,23 +8,34 @@ use hs_units::ByteSize;
 
 /// How images are served as files.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "HTTP server")]
 pub(crate) struct HttpFlags {
     /// Serve the images as files over HTTP at this address. Port 0 takes any free port. Repeatable.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Listen (at least one)")]
     pub http: Vec<String>,
     /// Also serve a small file, such as a channel's signature, always as it is on disk now. Repeatable.
-    #[arg(long, value_name = "[NAME=]FILE", requires = "http", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "[NAME=]FILE",
+        requires = "http",
+        hide_short_help = true,
+        help_heading = "HTTP server"
+    )]
     pub channel: Vec<OsString>,
     /// Append a line per response to FILE, in the Common Log Format with the requested range.
-    #[arg(long, value_name = "FILE", requires = "http", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "http",
+        hide_short_help = true,
+        help_heading = "HTTP server"
+    )]
     pub access_log: Option<PathBuf>,
     /// Limit of bytes per second to all clients together. Set it a little below the link's rate: clients then get
     /// equal shares, however many connections each has.
-    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate, hide_short_help = true, help_heading = "HTTP server")]
     pub http_rate: Option<u64>,
     /// Limit of bytes per second to one client address.
-    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate, hide_short_help = true, help_heading = "HTTP server")]
     pub client_rate: Option<u64>,
 }
 

@@ -31,24 +31,23 @@ pub(crate) struct ImageArg {
 
 /// How remote images are fetched.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Remote images")]
 pub(crate) struct RemoteFlags {
     /// Never use the network. Reads of data that is not cached fail.
-    #[arg(long, hide_short_help = true)]
+    #[arg(long, hide_short_help = true, help_heading = "Remote images")]
     pub offline: bool,
     /// Directory of the disk cache (see `headstart cache`), or `none`.
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Remote images")]
     pub disk_cache: Option<PathBuf>,
     /// Refuse signatures older than this date: 2026-11-22 or 2026-11-22T14:30:00Z. Protects a machine that stores
     /// nothing between two starts against rollback.
-    #[arg(long, value_name = "DATE", hide_short_help = true)]
+    #[arg(long, value_name = "DATE", hide_short_help = true, help_heading = "Remote images")]
     pub min_date: Option<Date>,
     /// Directory that records the newest signature seen of each channel, to prevent rollback, or `none`. Default:
     /// /var/lib/headstart/channels for root, headstart/channels in a user's state directory.
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
+    #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Remote images")]
     pub channel_state: Option<PathBuf>,
     /// Fail a read that has waited this long for a remote image. During mount(2) a third of it.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::seconds::read_timeout, hide_short_help = true)]
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::seconds::read_timeout, hide_short_help = true, help_heading = "Remote images")]
     pub read_timeout: Duration,
     /// Whether an address must prove which image it is of.
     #[arg(skip)]

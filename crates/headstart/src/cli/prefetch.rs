@@ -39,28 +39,46 @@ pub(crate) enum Switch {
 
 /// Limits and rules of the prefetch.
 #[derive(Clone, Copy, Debug, Args)]
-#[command(next_help_heading = "Prefetch and cache")]
 pub(crate) struct PrefetchLimits {
     /// Memory for prefetched blocks that no reader has taken yet.
-    #[arg(long, value_name = "SIZE", default_value = "256M", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256M",
+        hide_short_help = true,
+        help_heading = "Prefetch and cache"
+    )]
     pub budget: ByteSize,
     /// How a read of a hot block is served that has not arrived yet. For experiments.
-    #[arg(long, value_enum, value_name = "HOW", default_value = "by-cost", hide = true)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value = "by-cost",
+        hide = true,
+        help_heading = "Prefetch and cache"
+    )]
     pub late: LateMode,
     /// Keep one block of some prefetched chunks out of the page cache, so that their use is observed. For experiments.
-    #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide = true)]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "on|off",
+        default_value = "on",
+        hide = true,
+        help_heading = "Prefetch and cache"
+    )]
     pub markers: Switch,
     /// Rate of the prefetch: full, auto (each block a second before the recorded start needs it), or bytes per second.
-    #[arg(long, value_name = "full|auto|SIZE", default_value = "full", value_parser = super::prefetch_rate::parse, hide = true)]
+    #[arg(long, value_name = "full|auto|SIZE", default_value = "full", value_parser = super::prefetch_rate::parse, hide = true, help_heading = "Prefetch and cache")]
     pub prefetch_rate: PrefetchRate,
 }
 
 /// How prefetch behaves.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Prefetch and cache")]
 pub(crate) struct PrefetchFlags {
     /// Where prefetched blocks go.
-    #[arg(long, value_enum, value_name = "WHERE")]
+    #[arg(long, value_enum, value_name = "WHERE", help_heading = "Prefetch and cache")]
     pub prefetch: Option<PrefetchMode>,
     #[command(flatten)]
     pub limits: PrefetchLimits,

@@ -38,16 +38,15 @@ impl From<Bus> for qemu::Bus {
 
 /// Flags for `--vmm qemu` alone.
 #[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "QEMU")]
 pub(crate) struct QemuFlags {
     /// The initial RAM disk of --kernel.
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "QEMU")]
     pub initrd: Option<PathBuf>,
     /// What executes the guest's instructions. Default: auto.
-    #[arg(long, value_enum, value_name = "HOW", hide_short_help = true)]
+    #[arg(long, value_enum, value_name = "HOW", hide_short_help = true, help_heading = "QEMU")]
     pub accel: Option<Accel>,
     /// How the guest sees its disk. Default: virtio.
-    #[arg(long, value_enum, value_name = "BUS", hide_short_help = true)]
+    #[arg(long, value_enum, value_name = "BUS", hide_short_help = true, help_heading = "QEMU")]
     pub bus: Option<Bus>,
 }
 

@@ -4,16 +4,15 @@ use clap::Args;
 
 /// Supervision and metrics of a server.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Supervision")]
 pub(crate) struct Serving {
     /// Run without a supervisor. If the process dies, its mounts and connections fail.
-    #[arg(long)]
+    #[arg(long, help_heading = "Supervision")]
     pub unsupervised: bool,
     /// Serve Prometheus metrics over HTTP at this address, path /metrics. Port 0 takes any free port.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Supervision")]
     pub metrics: Option<String>,
     /// The socket to the supervisor, for the server that it starts.
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, help_heading = "Supervision")]
     pub supervisor_fd: Option<i32>,
 }
 

@@ -17,16 +17,15 @@ pub(crate) enum TlsMode {
 
 /// How a server speaks TLS.
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "TLS")]
 pub(crate) struct TlsFlags {
     /// Whether clients may or must use TLS. Default: require with --tls-certificates, else off.
-    #[arg(long, value_enum, value_name = "MODE")]
+    #[arg(long, value_enum, value_name = "MODE", help_heading = "TLS")]
     pub tls: Option<TlsMode>,
     /// Directory with server-cert.pem and server-key.pem, and for --tls-verify-peer ca-cert.pem and optionally
     /// ca-crl.pem, as for nbdkit and QEMU.
-    #[arg(long, value_name = "DIR", required_if_eq_any = [("tls", "on"), ("tls", "require")])]
+    #[arg(long, value_name = "DIR", required_if_eq_any = [("tls", "on"), ("tls", "require")], help_heading = "TLS")]
     pub tls_certificates: Option<PathBuf>,
     /// Accept only clients with a certificate signed by ca-cert.pem.
-    #[arg(long, hide_short_help = true, requires = "tls_certificates")]
+    #[arg(long, hide_short_help = true, requires = "tls_certificates", help_heading = "TLS")]
     pub tls_verify_peer: bool,
 }
