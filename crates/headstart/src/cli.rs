@@ -9,8 +9,10 @@ mod codec;
 pub(crate) mod contain;
 mod demo;
 pub(crate) mod disk_cache;
+mod emulation;
 mod export;
 mod fill;
+pub(crate) mod groups;
 mod guest_read_ahead;
 mod http;
 pub(crate) mod image;
@@ -59,100 +61,102 @@ pub(crate) use self::top::Top;
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
-/// headstart records what a start really reads, stores those blocks once more in that order, and
-/// streams them in before they are asked for. Build an image, record one start, optimise, start from that.
+/// headstart records which blocks a program or system reads while it starts, stores a second copy of them in that
+/// order, and prefetches them from disk or network on the next start.
 #[derive(Debug, Parser)]
-#[command(name = "headstart", version, max_term_width = 100)]
+#[command(name = "headstart", version, max_term_width = 100, help_template = groups::TEMPLATE)]
 pub(crate) struct Cli {
-    /// Say less: no progress, no notes.
-    #[arg(short, long, global = true)]
+    /// Print errors only: no progress, no notes.
+    #[arg(short, long, global = true, help_heading = GLOBAL)]
     pub quiet: bool,
-    /// Say more; twice for every detail.
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    /// Print more. Twice prints every detail.
+    #[arg(short, long, global = true, help_heading = GLOBAL, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
 }
 
+/// The heading of the flags that every command has.
+const GLOBAL: &str = "Global options";
+
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Store a disk or a directory as an image.
+    /// Build an image from a disk or a directory.
     Build(Build),
-    /// Store the disk in a cloop file, or a raw disk, as an image.
+    /// Build an image from a cloop file or a raw disk.
     Import(Import),
-    /// Write the disk of an image as a raw disk, a cloop or a qcow2 file.
+    /// Write the disk of an image as a raw, cloop or qcow2 file.
     Export(Export),
-    /// Record what a command's start reads from an image.
+    /// Record which blocks a command reads while it starts.
     Profile(Profile),
-    /// Add a hot region, ordered by profiles, to an image; nothing else in it changes.
+    /// Add a hot region, ordered by profiles, to an image.
+    ///
+    /// The hot region is a second copy of the blocks that the recorded starts read, in that order. The rest of the
+    /// image does not change.
     #[command(alias = "optimise")]
     Optimize(Optimize),
-    /// Show an image's disk as DIR/disk.img, and its file system with --fs.
+    /// Mount an image as DIR/disk.img, and its file system with --fs.
     Mount(Mount),
-    /// Serve the disks of images to NBD clients (QEMU, nbdcopy, nbdfuse, the kernel), or images as files over HTTP.
+    /// Serve images over NBD (as disks) or HTTP (as files).
     ///
-    /// Every image is an export, read-only, under its file's name without .hsi, or under NAME with NAME=IMAGE; the first
-    /// also answers to the empty name. SIGINT or SIGTERM ends it when what was asked for is answered.
+    /// Each image is a read-only export, named after its file without .hsi, or NAME with NAME=IMAGE. The first one is
+    /// also the default export. SIGINT or SIGTERM ends the server when requests in flight are answered.
     Serve(Serve),
-    /// Show an image's disk as a raw file on ext4, XFS or btrfs that fills itself before it is read.
+    /// Show an image's disk as a raw file that fills itself when it is read.
     ///
-    /// FILE is sparse. The kernel asks before anybody reads it (Linux 6.14), and what is read is filled first; the rest
-    /// follows in the background. When FILE is complete, it is a file like any other. Programs that look for holes,
-    /// such as cp and qemu-img, see zeros until then: `headstart hydrate` first.
+    /// FILE is sparse, on ext4, XFS or btrfs. The kernel asks headstart before each read (Linux 6.14), which fills the
+    /// range first. The rest is filled in the background, and a complete file is a normal file. Programs that look for
+    /// holes, such as cp and qemu-img, see zeros until then: run `headstart fill` first.
     Attach(Attach),
     /// Complete a file that fills itself.
+    #[command(name = "fill", alias = "hydrate")]
     Hydrate(Hydrate),
     /// End the filling of a file.
     Detach(Detach),
-    /// Say how every image that is served now does: prefetch, reads, memory, errors.
+    /// Show the state of mounted and served images.
     Status(Status),
-    /// Show what every server does now, again and again, as top does for processes.
+    /// Show the activity of all servers, updated continuously.
     Top(Top),
-    /// What was fetched of images that lie elsewhere, and is kept on disk.
+    /// Manage the disk cache of remote images.
     Cache(disk_cache::DiskCache),
-    /// Send an image to a registry, or to a store of objects.
+    /// Upload an image to a registry or object storage.
     ///
-    /// What is there already is not sent again. oci+http:// is for a registry without TLS; logins are those of docker and
-    /// podman, and for s3, gs and az those of the environment (AWS_…, GOOGLE_…, AZURE_…) and ~/.aws.
+    /// Chunks that are already there are not sent again. oci+http:// is a registry without TLS. Logins are those of
+    /// docker and podman; for s3, gs and az those of the environment (AWS_…, GOOGLE_…, AZURE_…) and ~/.aws.
     Push(Push),
-    /// Make a pair of keys with which images are signed.
+    /// Create a key pair for signing.
     Keygen(signing::Keygen),
-    /// Vouch for an image, or for the image that a channel is now.
+    /// Sign an image, or publish it to a channel.
     Sign(signing::Sign),
-    /// Run a command in an image's root, with a throw-away layer for what it writes.
+    /// Run a command in an image's root file system.
     ///
-    /// The command gets no more of this machine than in a container: a container's capabilities, a host's
-    /// name and shared memory of its own, a short environment (--env), no devices but null, zero, full,
-    /// random, urandom, tty and ptmx, and settings of the kernel that it cannot write. The network is this
-    /// machine's. --privileged withholds nothing.
-    ///
-    /// Ends with the command's exit code (128 and the signal's number when a signal ended it), with 127 when
-    /// the image has no such command, 126 when it cannot be run, and with 1 when something else failed.
+    /// Writes go to a temporary layer. The command is contained as in a container engine: a container's capabilities,
+    /// its own host name and shared memory, a short environment (--env), only the devices null, zero, full, random,
+    /// urandom, tty and ptmx, and read-only kernel settings. It shares the host's network. --privileged turns
+    /// containment off.
     Run(Run),
-    /// Boot a guest from the system in an image or a raw disk.
+    /// Boot a guest from an image or a raw disk.
     ///
-    /// What runs the guest is a user of its own, without capabilities or network, in a root that holds
-    /// nothing but what it needs: a guest that breaks out of it finds no files of this machine.
-    ///
-    /// What the guest writes goes to memory (--scratch) and is thrown away; the disk stays as it is. An image of a
-    /// directory needs some free space (`build --free 64M`), or the guest's services find their disk full.
+    /// The guest runs as a user of its own, without capabilities or network, in a root file system with only what it
+    /// needs. Its writes go to memory (--scratch) and are discarded. An image that was built from a directory needs
+    /// free space (`build --free 64M`), or the guest finds its disk full.
     Boot(Boot),
-    /// Say what an image or a profile holds.
+    /// Show the contents of an image or a profile.
     Inspect(Inspect),
-    /// Check every byte of an image, alone or against the disk that it was built from.
+    /// Check every byte of an image.
     Verify(Verify),
-    /// Emulated media and experiments.
+    /// Emulated media, predictions and experiments.
     #[command(subcommand)]
     Lab(Lab),
-    /// Say what this machine can do, what is missing, and what to do about it.
+    /// Check what this machine can do and how to add what is missing.
     Doctor(Doctor),
-    /// The whole story on this machine, with before/after tables: a program starts, a system boots.
+    /// Show the gain on this machine: a program start and a boot, before and after.
     Demo(Demo),
-    /// Print a script with which a shell completes this program's arguments.
+    /// Print a shell completion script.
     Completions(Completions),
-    /// Write man pages and shell completions into a folder.
+    /// Write man pages and shell completions into a directory.
     #[command(hide = true)]
     Docs(Docs),
 }
@@ -160,10 +164,10 @@ pub(crate) enum Command {
 /// Flags of `headstart status`.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// Only of this image, or at this directory.
+    /// Only this image, or the one at this directory.
     #[arg(value_name = "DIR|IMAGE")]
     pub of: Option<PathBuf>,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -171,7 +175,7 @@ pub(crate) struct Status {
 /// Flags of `headstart doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -186,7 +190,7 @@ pub(crate) struct Completions {
 /// Flags of `headstart docs`.
 #[derive(Debug, Args)]
 pub(crate) struct Docs {
-    /// The folder.
+    /// The directory.
     pub dir: PathBuf,
 }
 

@@ -2,7 +2,10 @@
 
 use clap::{Command, CommandFactory};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, groups};
+
+/// So many examples are in a short help.
+const SHORT_EXAMPLES: usize = 2;
 
 /// What is typed, by command.
 const EXAMPLES: &[(&str, &[&str])] = &[
@@ -54,7 +57,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart serve fast.hsi --nbd localhost                 # qemu-img info nbd://localhost/fast",
             "headstart serve fast.hsi --http 0.0.0.0:8080             # headstart run http://HOST:8080/fast.hsi#hs1-... -- CMD",
             "headstart serve root=fast.hsi data.hsi --nbd unix:/run/disks.sock",
-            "headstart serve fast.hsi --nbd localhost:0 --medium flat-10ms-25mbs --json",
+            "headstart serve fast.hsi --nbd localhost:0 --emulate flat-10ms-25mbs --json",
             "headstart serve fast.hsi --nbd 0.0.0.0 --tls-certificates /etc/pki/nbd --tls-verify-peer",
             "nbdfuse /mnt/disk nbd+unix:///root?socket=/run/disks.sock    # the disk is /mnt/disk/nbd",
         ],
@@ -63,10 +66,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "attach",
         &[
             "headstart attach fast.hsi /var/lib/vm/disk.raw     # then: qemu-system-x86_64 -drive file=/var/lib/vm/disk.raw,format=raw,readonly=on",
-            "headstart attach fast.hsi disk.raw --foreground --no-hydrate",
+            "headstart attach fast.hsi disk.raw --foreground --no-fill",
         ],
     ),
-    ("hydrate", &["headstart hydrate disk.raw", "headstart hydrate disk.raw --image moved.hsi --json"]),
+    ("fill", &["headstart fill disk.raw", "headstart fill disk.raw --image moved.hsi --json"]),
     ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete"]),
     ("cache show", &["headstart cache", "headstart cache show --json"]),
     ("cache clear", &["headstart cache clear", "headstart cache clear --disk-cache /srv/cache"]),
@@ -104,18 +107,18 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "run",
         &[
             "headstart run fast.hsi -- python3 -c 'import pandas'",
-            "headstart run fast.hsi --medium flat-10ms-25mbs --json summary.json -- /bin/true",
+            "headstart run fast.hsi --emulate flat-10ms-25mbs --json summary.json -- /bin/true",
         ],
     ),
     (
         "boot",
         &[
-            "headstart boot root.hsi --medium flat-10ms-25mbs-serial",
+            "headstart boot root.hsi --emulate flat-10ms-25mbs-serial",
             "headstart boot root.hsi --record boot.hsp",
             "headstart boot disk.raw --warm --console console.log",
             "headstart boot root.hsi --record boot.hsp --guest-read-ahead kernel   # for guests that others boot",
             "headstart boot root.hsi --vmm qemu                      # the kernel in its /boot, by KVM where that works",
-            "headstart boot root.hsi --vmm qemu --kernel vmlinuz --initrd initrd.img --medium cd-24x-cav",
+            "headstart boot root.hsi --vmm qemu --kernel vmlinuz --initrd initrd.img --emulate cd-24x-cav",
             "headstart boot root.hsi --bad-sectors 10M+64K --bad-sectors 30M+2Kx2   # see what a bad disc does",
         ],
     ),
@@ -132,25 +135,25 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "lab disk",
         &[
-            "headstart lab disk foreign.squashfs /mnt/disk --medium flat-10ms-25mbs --json",
-            "headstart lab disk live.iso --nbd localhost --medium cd-24x-cav   # qemu-system-x86_64 -cdrom nbd://localhost",
+            "headstart lab disk foreign.squashfs /mnt/disk --emulate flat-10ms-25mbs --json",
+            "headstart lab disk live.iso --nbd localhost --emulate cd-24x-cav   # qemu-system-x86_64 -cdrom nbd://localhost",
         ],
     ),
     ("lab media", &["headstart lab media"]),
     (
         "lab predict",
         &[
-            "headstart lab predict fast.hsi --profile start.hsp --medium cd-24x-cav",
+            "headstart lab predict fast.hsi --profile start.hsp --emulate cd-24x-cav",
             "headstart lab predict fast.hsi -p start.hsp --compare hdd-7200,nvme,lan-100m,raw,unoptimised,optimised",
-            "headstart lab predict start.hsp --medium lan-1g --layout optimised --clients 1,100,10000 --within 10",
-            "headstart lab predict start.hsp --medium wan-20ms --clients 1000 --edge-cache lan-1g",
+            "headstart lab predict start.hsp --emulate lan-1g --layout optimised --clients 1,100,10000 --within 10",
+            "headstart lab predict start.hsp --emulate wan-20ms --clients 1000 --edge-cache lan-1g",
         ],
     ),
     (
         "lab replay",
         &[
-            "headstart lab replay start.hsp --medium sd-uhs1",
-            "headstart lab replay fio.log --medium mine.toml --depth 16 --json",
+            "headstart lab replay start.hsp --emulate sd-uhs1",
+            "headstart lab replay fio.log --emulate mine.toml --depth 16 --json",
             "headstart lab replay blkparse.txt --on /dev/nvme0n1    # it is only read",
             "headstart lab replay start.hsp --on /mnt/disk/disk.img --cached --until-ready --think-times",
         ],
@@ -192,14 +195,19 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "headstart demo --out demo-out",
             "headstart demo --story start --repeats 1",
-            "headstart demo --story boot --boot-medium hdd-7200",
+            "headstart demo --story boot --emulate-boot hdd-7200",
         ],
     ),
 ];
 
 /// The definitions of all commands, with their examples.
 pub(crate) fn command() -> Command {
-    with_own_examples(Cli::command().mut_subcommands(|inner| with_examples(inner, "")), "")
+    let program = Cli::command().mut_subcommands(|inner| with_examples(inner, ""));
+    let groups = groups::list(&program);
+    let flags = "Options:\n  -h, --help       Print help; `headstart help COMMAND` for a command\n  -V, --version    Print \
+                 the version\n  -q, --quiet      Print errors only\n  -v, --verbose    Print more; twice prints every detail";
+    let examples = text_of(of("").unwrap_or_default());
+    program.after_help(format!("{groups}{flags}\n\n{examples}"))
 }
 
 /// Adds to a command, which is one of those of `group`, its examples, and so to those below it.
@@ -209,13 +217,18 @@ fn with_examples(command: Command, group: &str) -> Command {
 }
 
 fn with_own_examples(command: Command, path: &str) -> Command {
-    match examples(path) {
+    match of(path) {
         Some(lines) => {
-            let text = lines.iter().map(|line| format!("\n  {line}")).collect::<String>();
-            command.after_help(format!("Examples:{text}"))
+            let few = &lines[..lines.len().min(SHORT_EXAMPLES)];
+            command.after_help(text_of(few)).after_long_help(text_of(lines))
         }
         None => command,
     }
+}
+
+fn text_of(examples: &[&str]) -> String {
+    let lines = examples.iter().map(|line| format!("\n  {line}")).collect::<String>();
+    format!("Examples:{lines}")
 }
 
 /// How a command is called: `build`, or `lab disk`.
@@ -223,7 +236,8 @@ fn path(group: &str, name: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{group} {name}") }
 }
 
-fn examples(name: &str) -> Option<&'static [&'static str]> {
+/// What is typed, for the command called so.
+pub(crate) fn of(name: &str) -> Option<&'static [&'static str]> {
     EXAMPLES.iter().find(|(known, _)| *known == name).map(|(_, lines)| *lines)
 }
 
@@ -246,7 +260,7 @@ mod tests {
         let mut found = Vec::new();
         leaves(&Cli::command(), "", &mut found);
         for name in &found {
-            assert!(examples(name).is_some(), "{name} has no examples");
+            assert!(of(name).is_some(), "{name} has no examples");
         }
         for (name, _) in EXAMPLES {
             let is_program = name.is_empty();

@@ -1,6 +1,6 @@
 //! Experiments on this machine's own kernel: `headstart lab run --real`.
 //!
-//! The medium is one of `--medium`, emulated in real time as a FUSE file; what the kernel puts before it is real. What the
+//! The medium is one of `--emulate`, emulated in real time as a FUSE file; what the kernel puts before it is real. What the
 //! machine does not have is said and left out.
 
 mod elevators;

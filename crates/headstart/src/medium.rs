@@ -61,9 +61,8 @@ impl TypedValueParser for MediumParser {
 /// What is wrong with a medium, on purpose.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Damage {
-    /// Bytes of the file that cannot be read, such as 10M+64K; with xTIMES behind it, so many requests fail before
-    /// they can. Can be given several times.
-    #[arg(long, value_name = "OFFSET+LEN[xTIMES]")]
+    /// Emulate unreadable bytes, such as 10M+64K. With xTIMES, reads fail that many times first. Repeatable.
+    #[arg(long, help_heading = "Emulation", hide_short_help = true, value_name = "OFFSET+LEN[xTIMES]")]
     pub bad_sectors: Vec<BadSectors>,
 }
 
@@ -77,7 +76,7 @@ pub(crate) fn open(image: impl Into<ImageArg>, medium: &Medium, damage: &Damage)
     let path = match &image.image.place {
         Place::File(path) => path,
         Place::Remote(_) if *medium != Medium::None || !damage.bad_sectors.is_empty() => {
-            bail!("--medium and --bad-sectors are for files; {} lies elsewhere", image.display())
+            bail!("--emulate and --bad-sectors are for files; {} lies elsewhere", image.display())
         }
         Place::Remote(address) => return remote::open(&image, address, Purpose::Serve),
     };

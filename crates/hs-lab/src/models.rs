@@ -9,7 +9,7 @@ use crate::simulation::Station;
 /// The model of a medium, and what the engine is told of it.
 #[derive(Clone, Copy, Debug)]
 pub enum Model {
-    /// One of `--medium`.
+    /// One of `--emulate`.
     Medium(Medium),
     /// A disk of 1991.
     News(NewsDisk),

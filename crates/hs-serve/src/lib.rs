@@ -44,7 +44,7 @@ pub use mounts::{MountTable, clear_dead};
 pub use prefetch::{Deliver, Driver, Running, Sight};
 pub use record::Recorder;
 pub use served::{
-    CacheSizing, FsDriver, HeldSession, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError,
+    CacheSizing, FsDriver, Hold, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError,
     ServedFile, ServedImage,
 };
 pub use served_disk::ServedDisk;

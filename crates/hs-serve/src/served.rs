@@ -6,7 +6,6 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +17,7 @@ use hs_units::{BLOCK_BYTES, BlockRange};
 
 use crate::ServeError;
 use crate::fsmount::{FileSystem, FsMount, FsMountOptions};
-use crate::fuse::{Disk, FileAccess, Negotiated, PushError, Pusher, Session, SessionOptions};
+use crate::fuse::{Disk, FileAccess, HeldSession, PushError, Pusher, Session, SessionOptions};
 use crate::fuse2fs::Fuse2fs;
 use crate::image_disk::{FileDisk, FileReads, ImageDisk};
 use crate::loopdev::{LoopDevice, LoopOptions};
@@ -110,16 +109,8 @@ pub enum ServedError {
     Fill(#[from] crate::self_filling::FillError),
 }
 
-/// What a supervisor keeps of a server, so that the next one can go on.
-#[derive(Debug)]
-pub struct HeldSession {
-    /// All of [`Session::descriptors`].
-    pub descriptors: Vec<OwnedFd>,
-    /// What had been agreed with the kernel: [`Session::negotiated`].
-    pub negotiated: Negotiated,
-    /// Where the disk is shown: [`Session::mount_point`].
-    pub mount_point: PathBuf,
-}
+/// Hands a session to what outlives this process, before readers are let in: see [`Session::prepare`].
+pub type Hold<'a> = &'a dyn Fn(&Session, &Reader) -> io::Result<()>;
 
 /// An image shown as `DIR/disk.img`.
 ///
@@ -142,7 +133,30 @@ impl ServedImage {
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Self, ServedError> {
-        Self::show(store, config, watch, |disk, options| Session::mount(directory, disk, options))
+        Self::start_held(store, directory, config, watch, &|_, _| Ok(()))
+    }
+
+    /// As [`start`](Self::start), with a supervisor that has the session before any reader has.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and when `hold` fails.
+    pub fn start_held(
+        store: Arc<dyn Store>,
+        directory: &Path,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+        hold: Hold<'_>,
+    ) -> Result<Self, ServedError> {
+        Self::show(store, config, watch, |disk, options, reader| {
+            let mut session = Session::prepare(directory, disk, options)?;
+            hold(&session, reader).map_err(|source| ServeError::Io {
+                action: "hand over",
+                path: directory.into(),
+                source,
+            })?;
+            session.show()?;
+            Ok(session)
+        })
     }
 
     /// Goes on where a server that died was: whoever waited for it goes on waiting and is answered. `store` must hold the
@@ -156,9 +170,7 @@ impl ServedImage {
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Self, ServedError> {
-        Self::show(store, config, watch, |disk, options| {
-            Session::resume(held.descriptors, held.negotiated, &held.mount_point, disk, options)
-        })
+        Self::show(store, config, watch, |disk, options, _| Session::resume(held, disk, options))
     }
 
     /// Opens the image, and shows its disk by `session`.
@@ -166,7 +178,7 @@ impl ServedImage {
         store: Arc<dyn Store>,
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
-        session: impl FnOnce(Arc<dyn Disk>, SessionOptions) -> Result<Session, ServeError>,
+        session: impl FnOnce(Arc<dyn Disk>, SessionOptions, &Reader) -> Result<Session, ServeError>,
     ) -> Result<Self, ServedError> {
         // The kernel keeps what it reads: in the cache of disk.img, or, past direct I/O, in those of a mounted file system.
         let reader = ReaderOptions { readers_keep: true, ..config.reader };
@@ -185,7 +197,8 @@ impl ServedImage {
             access: config.access,
             ..SessionOptions::default()
         };
-        let session = session(Arc::new(ImageDisk::new(Arc::clone(disk.reader()))), options)?;
+        let shown = Arc::new(ImageDisk::new(Arc::clone(disk.reader())));
+        let session = session(shown, options, disk.reader())?;
         if push {
             // The kernel takes pushed pages only for a file that it has looked up.
             let file = session.mount_point().join("disk.img");

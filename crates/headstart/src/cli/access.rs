@@ -10,13 +10,12 @@ use hs_serve::fuse::FileAccess;
 /// Owner and permissions of the disk's file.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AccessFlags {
-    /// Permissions of the disk's file, in octal: 0444 lets every user of this machine read all of the disk,
-    /// whatever the permissions of the files in it say.
-    #[arg(long, value_name = "OCTAL", default_value = "0400", value_parser = parse_mode)]
+    /// Permissions of the disk's file, in octal. 0444 lets every user of this machine read the whole disk,
+    /// whatever the permissions of the files in it are.
+    #[arg(long, value_name = "OCTAL", default_value = "0400", value_parser = parse_mode, hide_short_help = true, help_heading = "Access")]
     pub mode: u32,
-    /// Owner of the disk's file, for a program of another user (QEMU, for example); names or numbers. Only
-    /// root can give it away.
-    #[arg(long, value_name = "USER[:GROUP]")]
+    /// Owner of the disk's file, by name or number, for a program of another user such as QEMU. Needs root.
+    #[arg(long, value_name = "USER[:GROUP]", hide_short_help = true, help_heading = "Access")]
     pub owner: Option<Owner>,
 }
 

@@ -5,7 +5,7 @@ use clap::Args;
 /// Whether a server fills the cache on disk.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct BackgroundFillFlag {
-    /// Bring all of an image from elsewhere into the cache on disk, while nobody waits for it.
-    #[arg(long)]
+    /// Download the whole remote image into the disk cache while no reader waits.
+    #[arg(long, help_heading = "Remote images")]
     pub fill: bool,
 }

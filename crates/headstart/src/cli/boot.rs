@@ -3,34 +3,32 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use hs_device::Medium;
 use hs_units::ByteSize;
 
 use super::cache::CacheFlags;
+use super::emulation::EmulationFlags;
 use super::guest_read_ahead::GuestReadAhead;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
 use super::prefetch::PrefetchLimits;
 use super::qemu::QemuFlags;
 use super::seconds;
-use crate::medium::Damage;
-use crate::medium::MediumParser;
 
 /// What runs the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Vmm {
-    /// User-mode Linux if a guest of a few instructions really ran on it, else QEMU. A --kernel of the
-    /// usual kind and the flags of QEMU alone choose QEMU.
+    /// User-mode Linux if a trial guest runs on this machine, else QEMU. A kernel that is no User-mode Linux
+    /// and flags of QEMU choose QEMU.
     Auto,
     /// User-mode Linux, from the package user-mode-linux.
     Uml,
-    /// QEMU, from the package qemu-system-x86: a whole machine with kernels of the usual kind, which reads the disk over NBD.
+    /// QEMU, from the package qemu-system-x86. The guest runs a distribution's kernel and reads the disk over NBD.
     Qemu,
 }
 
 /// Flags of `headstart boot`.
 #[derive(Debug, Args)]
-#[command(mut_arg("image", |arg| arg.value_name("DISK").help("An image, as a file or an address, or a raw disk of one file system without partitions")))]
+#[command(mut_arg("image", |arg| arg.value_name("DISK").help("An image (file or address), or a raw disk with one file system and no partitions")))]
 pub(crate) struct Boot {
     #[command(flatten)]
     pub disk: ImageArg,
@@ -39,66 +37,68 @@ pub(crate) struct Boot {
     /// What runs the guest.
     #[arg(long, value_enum, value_name = "VMM", default_value = "auto")]
     pub vmm: Vmm,
-    /// Read the disk from an emulated medium, such as flat-10ms-25mbs-serial; `none` is the real one.
-    #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
-    pub medium: Medium,
     #[command(flatten)]
-    pub damage: Damage,
-    /// Bring the whole disk into the page cache before the clock starts: the limit for any medium.
-    #[arg(long, conflicts_with_all = ["medium", "bad_sectors", "record"])]
+    pub emulation: EmulationFlags,
+    /// Read the whole disk into the page cache before the boot begins: the lower limit of any boot time.
+    #[arg(long, conflicts_with_all = ["medium", "bad_sectors", "record"], hide_short_help = true)]
     pub warm: bool,
-    /// Ready when a line of the console matches, without its colours.
+    /// The guest is ready when a line on its console matches. Colours are removed first.
     ///
-    /// Beware of lines that come after the login prompts: systemd says nothing more once a getty runs on a
-    /// virtual console, which might be the one that it writes to. A pattern for multi-user.target alone
-    /// then waits for ever, and which of the two comes first is chance.
+    /// Choose no line that comes after the login prompt: systemd prints nothing more once a getty runs on the
+    /// console that it writes to.
     #[arg(long, value_name = "REGEX", default_value = hs_guest::console::READY)]
     pub ready: regex::Regex,
-    /// Give up when the guest is not ready after so many seconds.
+    /// Fail when the guest is not ready after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds::parse)]
     pub ready_timeout: std::time::Duration,
-    /// Let the guest go on for so many seconds after ready, then end it.
-    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds::parse)]
+    /// Keep the guest running for this many seconds after it is ready, then end it.
+    #[arg(long = "run-after-ready", alias = "grace", value_name = "SECONDS", default_value = "0", value_parser = seconds::parse, hide_short_help = true)]
     pub grace: std::time::Duration,
-    /// The guest's memory.
-    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    /// Memory of the guest.
+    #[arg(long, value_name = "SIZE", default_value = "512M", help_heading = "Guest")]
     pub memory: ByteSize,
-    /// Memory for what the guest writes to its disk, which is thrown away.
-    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    /// Memory for the guest's writes to its disk. They are discarded at the end.
+    #[arg(long, value_name = "SIZE", default_value = "1G", help_heading = "Guest", hide_short_help = true)]
     pub scratch: ByteSize,
-    /// The guest's kernel. When not given, User-mode Linux is `linux.uml` from PATH, and QEMU boots the kernel in the
-    /// disk's own /boot, with the initrd beside it.
-    #[arg(long, value_name = "FILE")]
+    /// The guest's kernel. Default: `linux.uml` from PATH for User-mode Linux; for QEMU the kernel and initrd in the
+    /// disk's /boot.
+    #[arg(long, value_name = "FILE", help_heading = "Guest")]
     pub kernel: Option<PathBuf>,
     #[command(flatten)]
     pub qemu: QemuFlags,
-    /// The guest's first program, instead of the usual init.
-    #[arg(long, value_name = "PROGRAM")]
+    /// The guest's first program. Default: the system's init.
+    #[arg(long, value_name = "PROGRAM", help_heading = "Guest", hide_short_help = true)]
     pub init: Option<String>,
-    /// A further word for the kernel's command line; it can be given several times.
-    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    /// A word to add to the kernel's command line. Repeatable.
+    #[arg(
+        long,
+        value_name = "WORD",
+        allow_hyphen_values = true,
+        help_heading = "Guest",
+        hide_short_help = true
+    )]
     pub append: Vec<String>,
-    /// How far the guest's kernel reads ahead in its disk, in KiB; with User-mode Linux.
+    /// Read-ahead of the guest's kernel, in KiB. User-mode Linux only.
     ///
-    /// `kernel` is what it chooses, mostly 128. `auto` is 8 while a boot is recorded, and where one is prefetched, since what
-    /// is known need not be guessed: less is stored and brought. It is `kernel` otherwise, and where words with --append
-    /// say what the root is. Record with `kernel` what other guests than these will boot.
-    #[arg(long, value_name = "KIB", default_value = "auto")]
+    /// `kernel` keeps the guest kernel's own value, usually 128. `auto` is 8 while a boot is recorded or prefetched,
+    /// because the profile already knows what is needed, and `kernel` otherwise. Record with `kernel` for guests that
+    /// something else will boot.
+    #[arg(long, value_name = "KIB", default_value = "auto", help_heading = "Guest", hide_short_help = true)]
     pub guest_read_ahead: GuestReadAhead,
-    /// Keep what the console said in FILE; of a failed boot it is kept in any case.
-    #[arg(long, value_name = "FILE")]
+    /// Write the console's output to FILE. Of a failed boot it is always kept.
+    #[arg(long, help_heading = "Guest", value_name = "FILE")]
     pub console: Option<PathBuf>,
-    /// Record the boot from the kernel's first read until the end of the grace time; nothing is prefetched then.
+    /// Record the boot into profile P, from the kernel's first read until --run-after-ready ends. Turns prefetch off.
     #[arg(long, value_name = "P")]
     pub record: Option<PathBuf>,
-    /// Prefetch nothing.
-    #[arg(long)]
+    /// Do not prefetch.
+    #[arg(long, help_heading = "Prefetch and cache", hide_short_help = true)]
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
     #[command(flatten)]
     pub cache: CacheFlags,
-    /// Print the run summary as one JSON object.
+    /// Print the run summary as JSON.
     #[arg(long)]
     pub json: bool,
 }

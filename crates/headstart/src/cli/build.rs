@@ -11,39 +11,39 @@ use super::optimize::ProfileUse;
 /// Flags of `headstart build`.
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// A raw disk image, a block device, or a directory (which becomes an ext4 file system).
+    /// A raw disk image, a block device, or a directory, which becomes an ext4 file system.
     pub source: PathBuf,
-    /// The image to write; it appears when it is complete.
+    /// The image to write. It appears when it is complete.
     #[arg(short, long, value_name = "IMAGE")]
     pub output: PathBuf,
-    /// Also add a hot region for the start that this profile recorded, as `optimize` would.
+    /// Also optimise for the start in this profile, as `optimize` does. Repeatable.
     #[arg(short, long = "profile", value_name = "P")]
     pub profiles: Vec<PathBuf>,
     #[command(flatten)]
     pub use_of: ProfileUse,
-    /// Codec and level of the cold region: `zstd:LEVEL` (1 to 22), `lz4:LEVEL` (0 to 12), `zlib:LEVEL`
-    /// (1 to 9) or `store`. For a release `zstd:19`: smaller, and several times as slow.
+    /// Codec and level: zstd:1 to zstd:22, lz4:0 to lz4:12, zlib:1 to zlib:9, or store. For a release use zstd:19,
+    /// which is smaller and several times slower to build.
     #[arg(long, default_value = DEFAULT_CODEC, value_parser = parse_codec)]
     pub codec: CodecLevel,
-    /// Bytes of a cold window, a power of two: what one read of one block costs against how well it
-    /// compresses.
-    #[arg(long, default_value = "128K", value_parser = parse_window)]
+    /// Bytes that are compressed together, a power of two from 4K to 4M. Larger compresses better and makes a
+    /// read of one block dearer.
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_window, hide_short_help = true)]
     pub window: ByteSize,
-    /// Take the file as a raw disk whatever it holds.
-    #[arg(long)]
+    /// Take the file as a raw disk whatever it contains.
+    #[arg(long, hide_short_help = true)]
     pub force: bool,
-    /// Free space in a file system made from a directory.
+    /// Free space in the file system that is made of a directory.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub free: ByteSize,
-    /// Where the scratch file of a directory goes; beside the output when not given.
-    #[arg(long, value_name = "DIR")]
+    /// Directory for the temporary file system of a directory. Default: beside the output.
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub scratch: Option<PathBuf>,
-    /// Threads that compress; one for each core when not given.
-    #[arg(long, value_name = "N")]
+    /// Threads that compress. Default: one per core.
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub threads: Option<std::num::NonZeroUsize>,
     #[command(flatten)]
     pub signed: super::signing::SignOutput,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -53,22 +53,22 @@ pub(crate) struct Build {
 pub(crate) struct Import {
     /// A cloop file of version 2 or 3, or a raw disk image.
     pub file: PathBuf,
-    /// The image to write; it appears when it is complete.
+    /// The image to write. It appears when it is complete.
     #[arg(short, long, value_name = "IMAGE")]
     pub output: PathBuf,
     /// Codec and level, as for `build`.
     #[arg(long, default_value = DEFAULT_CODEC, value_parser = parse_codec)]
     pub codec: CodecLevel,
-    /// Bytes of a cold window, as for `build`.
-    #[arg(long, default_value = "128K", value_parser = parse_window)]
+    /// Bytes that are compressed together, as for `build`.
+    #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_window)]
     pub window: ByteSize,
-    /// Take the file as a raw disk whatever it holds.
-    #[arg(long)]
+    /// Take the file as a raw disk whatever it contains.
+    #[arg(long, hide_short_help = true)]
     pub force: bool,
-    /// Threads that compress; one for each core when not given.
-    #[arg(long, value_name = "N")]
+    /// Threads that compress. Default: one per core.
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub threads: Option<std::num::NonZeroUsize>,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }

@@ -8,12 +8,19 @@ use hs_units::ByteSize;
 /// The cache of a served image.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CacheFlags {
-    /// Memory for chunks that may be read again: so much and no more, or auto, which grows into free memory and gives it back. By default
-    /// auto for NBD clients; 40M, and less where others need the memory, where the kernel keeps what it reads.
-    #[arg(long, value_name = "SIZE|auto", value_parser = parse_size)]
+    /// Memory for the chunk cache. `auto` grows into free memory and gives it back. Default: auto for NBD; at most
+    /// 40M elsewhere, because there the kernel's page cache keeps what was read.
+    #[arg(long, value_name = "SIZE|auto", value_parser = parse_size, hide_short_help = true, help_heading = "Prefetch and cache")]
     pub cache: Option<CacheSize>,
-    /// Which chunks leave when that is full.
-    #[arg(long, value_enum, value_name = "POLICY", default_value = "s3-fifo", hide_short_help = true)]
+    /// Which chunks leave a full cache. For experiments.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "POLICY",
+        default_value = "s3-fifo",
+        hide = true,
+        help_heading = "Prefetch and cache"
+    )]
     pub cache_policy: CachePolicy,
 }
 
@@ -62,13 +69,13 @@ fn parse_size(text: &str) -> Result<CacheSize, String> {
 /// The policies by their published names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CachePolicy {
-    /// Whoever was not asked for the longest.
+    /// Evicts what was used least recently.
     Lru,
-    /// A hand takes whoever was not asked for since it came by.
+    /// SIEVE: a hand evicts what was not used since it last passed.
     Sieve,
-    /// Whoever was asked for once only leaves soon.
+    /// S3-FIFO: what was used only once leaves soon.
     S3Fifo,
-    /// Who is asked for more often stays.
+    /// W-TinyLFU: what is used more often stays.
     #[value(name = "w-tinylfu")]
     WTinyLfu,
 }

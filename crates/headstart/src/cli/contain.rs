@@ -9,17 +9,15 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 /// By default a command gets no more than in a container.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ContainFlags {
-    /// Give the command a variable of the environment: KEY as it is here, or KEY=VALUE. It can be given
-    /// several times.
+    /// Pass an environment variable to the command: KEY with its value here, or KEY=VALUE. Repeatable.
     ///
-    /// Without it the command is told PATH, HOME, USER, LOGNAME, TERM, COLORTERM, NO_COLOR, TZ, LANG,
-    /// LANGUAGE and LC_…, and nothing else: there may be secrets in the rest.
-    #[arg(long = "env", value_name = "KEY[=VALUE]", value_parser = variable_parser())]
+    /// The command always gets PATH, HOME, USER, LOGNAME, TERM, COLORTERM, NO_COLOR, TZ, LANG, LANGUAGE and LC_…, and
+    /// nothing else, because the rest may contain secrets.
+    #[arg(long = "env", value_name = "KEY[=VALUE]", value_parser = variable_parser(), help_heading = "Containment")]
     pub variables: Vec<Variable>,
-    /// Give the command all that this user may do and is told: every capability, the whole environment,
-    /// device nodes, the machine's own name and settings. For images that you trust as you trust this
-    /// machine.
-    #[arg(long)]
+    /// Do not contain the command: it keeps all capabilities, the environment, device nodes and the host's name. Only
+    /// for images that you trust with this machine.
+    #[arg(long, help_heading = "Containment")]
     pub privileged: bool,
 }
 

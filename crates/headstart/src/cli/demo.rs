@@ -10,11 +10,11 @@ use crate::medium::MediumParser;
 /// Which part of the demo is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Story {
-    /// A program starts: raw ext4, squashfs, headstart, and everything in memory.
+    /// A program starts, from raw ext4, squashfs, headstart, and memory.
     Start,
-    /// A Debian with systemd boots as a guest: raw ext4, a cloop-like image, headstart, and everything in memory.
+    /// A Debian with systemd boots as a guest, from raw ext4, a cloop-like image, headstart, and memory.
     Boot,
-    /// One after the other.
+    /// Both, one after the other.
     Both,
 }
 
@@ -33,29 +33,29 @@ impl Story {
 /// Flags of `headstart demo`.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// Which part is told.
+    /// Which story to tell.
     #[arg(long, value_enum, value_name = "STORY", default_value = "both")]
     pub story: Story,
-    /// Keep the figures (demo.json), the tables, the profiles, and each run's summary and console (runs/) here.
+    /// Write the figures (demo.json), tables, profiles, and each run's summary and console (runs/) to this directory.
     ///
-    /// In demo.json, `start` holds the first story, `boot` the second, and `runs` the run summary of the median boot of
-    /// each contender: `raw`, `cloop_like`, `unoptimised`, `optimised`, `warm`.
+    /// In demo.json, `start` is the first story, `boot` the second, and `runs` has the run summary of the median boot
+    /// of each contender: `raw`, `cloop_like`, `unoptimised`, `optimised`, `warm`.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Where the roots and the images are kept for the next time.
+    /// Directory that keeps the roots and images for the next demo.
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
     /// The emulated medium from which the program starts.
-    #[arg(long, value_name = "M", default_value = "flat-10ms-25mbs", value_parser = MediumParser)]
+    #[arg(long = "emulate", alias = "medium", value_name = "MEDIUM", default_value = "flat-10ms-25mbs", value_parser = MediumParser)]
     pub medium: Medium,
     /// The emulated medium from which the system boots.
-    #[arg(long, value_name = "M", default_value = "cd-24x-cav", value_parser = MediumParser)]
+    #[arg(long = "emulate-boot", alias = "boot-medium", value_name = "MEDIUM", default_value = "cd-24x-cav", value_parser = MediumParser)]
     pub boot_medium: Medium,
-    /// Runs of each kind, in turns; the tables show their medians. Slow ones are repeated less often. When not given: 3, but
-    /// fewer where the first story would take more than 5 minutes, or both more than 8.
+    /// Runs of each kind, in turns; tables show medians. Default: 3, or fewer where the first story would take more
+    /// than 5 minutes or both more than 8.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub repeats: Option<u16>,
-    /// Print one JSON object, as in demo.json, instead of the tables.
+    /// Print demo.json instead of the tables.
     #[arg(long)]
     pub json: bool,
     /// Only make the Debian root that boots, unless it is kept, and print where it is.

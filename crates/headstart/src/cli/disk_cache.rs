@@ -11,10 +11,11 @@ pub(crate) struct DiskCache {
     /// What to do; `show` when not given.
     #[command(subcommand)]
     pub action: Option<DiskCacheAction>,
-    /// The folder; when not given /var/cache/headstart/remote for root, and headstart/remote in a user's cache folder.
+    /// Directory of the cache. Default: /var/cache/headstart/remote for root, headstart/remote in a user's cache
+    /// directory.
     #[arg(long, value_name = "DIR", global = true)]
     pub disk_cache: Option<PathBuf>,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long, global = true)]
     pub json: bool,
 }
@@ -22,21 +23,23 @@ pub(crate) struct DiskCache {
 /// What is done to the cache on disk.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DiskCacheAction {
-    /// Say what it holds.
+    /// Show how much is cached.
     Show,
-    /// Remove everything from it.
+    /// Delete all cached data.
     Clear,
-    /// Bound it: what was used least recently goes until it fits.
+    /// Limit the size. The least recently used data is deleted until the rest fits.
     Limit {
-        /// The most that it may take on disk.
+        /// The largest size on disk.
         size: ByteSize,
     },
-    /// Fetch what is not there of an image that lies elsewhere, one request at a time, and only while no server of this
-    /// machine reads from its medium. SIGINT ends it; what has come stays.
+    /// Download a remote image into the cache.
+    ///
+    /// One request at a time, and only while no headstart server on this machine waits for storage. Ctrl-C ends it;
+    /// what was downloaded stays.
     Fill {
-        /// The image: an address, as other commands take it.
+        /// Address of the image.
         address: String,
-        /// Do not heed what the servers of this machine do.
+        /// Do not wait for other headstart servers of this machine.
         #[arg(long)]
         now: bool,
     },

@@ -9,9 +9,9 @@ use super::image::ImageArg;
 /// What `headstart export` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DiskFormat {
-    /// The disk, byte for byte, with holes where it is zero.
+    /// The disk byte for byte, sparse where it is zero.
     Raw,
-    /// cloop version 2: blocks of 64 KiB by zlib; the disk is filled up to a whole block.
+    /// cloop version 2: blocks of 64 KiB, zlib. The disk is padded to a whole block.
     Cloop,
     /// qcow2 version 3, for QEMU.
     Qcow2,
@@ -22,19 +22,19 @@ pub(crate) enum DiskFormat {
 pub(crate) struct Export {
     #[command(flatten)]
     pub image: ImageArg,
-    /// The file to write; it appears when it is complete.
+    /// The file to write. It appears when it is complete.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Its format.
+    /// Format of the file.
     #[arg(long, value_enum)]
     pub format: DiskFormat,
-    /// Compress the clusters of a qcow2 file, with zstd; QEMU reads them from version 5.1 on.
+    /// Compress a qcow2 file with zstd. Needs QEMU 5.1 to read.
     #[arg(long)]
     pub compress: bool,
-    /// Threads that decompress and compress; one for each core when not given.
-    #[arg(long, value_name = "N")]
+    /// Threads that decompress and compress. Default: one per core.
+    #[arg(long, value_name = "N", hide_short_help = true)]
     pub threads: Option<std::num::NonZeroUsize>,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }

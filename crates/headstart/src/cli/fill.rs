@@ -3,36 +3,32 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use hs_device::Medium;
 
 use super::PrefetchLimits;
 use super::access::AccessFlags;
+use super::emulation::EmulationFlags;
 use super::image::{ImageArg, RemoteFlags};
 use crate::filling::Descriptors;
-use crate::medium::{Damage, MediumParser};
 
 /// Flags of `headstart attach`.
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
     #[command(flatten)]
     pub image: ImageArg,
-    /// The file, on ext4, XFS or btrfs; made when it does not exist, gone on with when it does.
+    /// The file, on ext4, XFS or btrfs. It is created, or continued when it exists.
     pub file: PathBuf,
-    /// Stay in the foreground; Ctrl-C or SIGTERM ends it.
+    /// Stay in the foreground until Ctrl-C or SIGTERM.
     #[arg(short, long)]
     pub foreground: bool,
     #[command(flatten)]
     pub access: AccessFlags,
-    /// Fill only what is read and what the image says that a start needs, not the rest.
-    #[arg(long)]
+    /// Fill only blocks that are read and blocks of the hot region, not the rest.
+    #[arg(long = "no-fill", alias = "no-hydrate")]
     pub no_hydrate: bool,
-    /// Read the image from an emulated medium.
-    #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
-    pub medium: Medium,
     #[command(flatten)]
-    pub damage: Damage,
-    /// Prefetch nothing.
-    #[arg(long)]
+    pub emulation: EmulationFlags,
+    /// Do not prefetch.
+    #[arg(long, help_heading = "Prefetch and cache", hide_short_help = true)]
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
@@ -54,22 +50,22 @@ pub(crate) struct Attach {
 pub(crate) struct Detach {
     /// The file.
     pub file: PathBuf,
-    /// Also when it is not complete: from then on, reads give zeros where blocks are missing.
+    /// Also end an incomplete file. Missing blocks then read as zeros.
     #[arg(long)]
     pub incomplete: bool,
 }
 
-/// Flags of `headstart hydrate`.
+/// Flags of `headstart fill`.
 #[derive(Debug, Args)]
 pub(crate) struct Hydrate {
     /// The file.
     pub file: PathBuf,
-    /// The image, where nothing fills the file now and the image is not where it was.
+    /// The image, if it has moved and no server fills the file.
     #[arg(long)]
     pub image: Option<PathBuf>,
     #[command(flatten)]
     pub remote: RemoteFlags,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }

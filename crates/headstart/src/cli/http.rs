@@ -9,21 +9,33 @@ use hs_units::ByteSize;
 /// How images are served as files.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HttpFlags {
-    /// Serve the images, as files, over HTTP here: HOST:PORT, 0 for any port that is free. It can be given several times.
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Serve the images as files over HTTP at this address. Port 0 takes any free port. Repeatable.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Listen (at least one)")]
     pub http: Vec<String>,
-    /// Also serve this small file over HTTP, as it is now, such as a channel: FILE, or NAME=FILE.
-    #[arg(long, value_name = "[NAME=]FILE", requires = "http")]
+    /// Also serve a small file, such as a channel's signature, always as it is on disk now. Repeatable.
+    #[arg(
+        long,
+        value_name = "[NAME=]FILE",
+        requires = "http",
+        hide_short_help = true,
+        help_heading = "HTTP server"
+    )]
     pub channel: Vec<OsString>,
-    /// Append a line for each answer over HTTP to FILE, in the Common Log Format and with the range that was asked for.
-    #[arg(long, value_name = "FILE", requires = "http")]
+    /// Append a line per response to FILE, in the Common Log Format with the requested range.
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "http",
+        hide_short_help = true,
+        help_heading = "HTTP server"
+    )]
     pub access_log: Option<PathBuf>,
-    /// Send so many bytes of content a second at most, to everybody together: a little less than the link carries. Then each client who
-    /// wants something has one share, however many connections he has.
-    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate)]
+    /// Limit of bytes per second to all clients together. Set it a little below the link's rate: clients then get
+    /// equal shares, however many connections each has.
+    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate, hide_short_help = true, help_heading = "HTTP server")]
     pub http_rate: Option<u64>,
-    /// Send so many bytes of content a second to one address at most.
-    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate)]
+    /// Limit of bytes per second to one client address.
+    #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate, hide_short_help = true, help_heading = "HTTP server")]
     pub client_rate: Option<u64>,
 }
 

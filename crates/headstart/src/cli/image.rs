@@ -18,36 +18,36 @@ use crate::signing::date::Date;
 /// An image.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ImageArg {
-    /// The image: a file, or an address such as https://HOST/PATH.hsi, oci://HOST/NAME:TAG or
-    /// s3://BUCKET/KEY; with #hs1-DIGEST behind it, it must be that very image, with #key=KEY one that the
-    /// owner of that key has signed. @FILE reads an address with secrets from a file.
+    /// An image: a file or an address.
+    ///
+    /// Addresses: https://HOST/PATH.hsi, oci://HOST/NAME:TAG, s3://BUCKET/KEY, gs://…, az://…. Append #hs1-DIGEST to
+    /// accept only that image, or #key=KEY to accept only images signed by that key. @FILE reads an address with
+    /// secrets from a file.
     #[arg(value_parser = location_parser(), value_name = "IMAGE")]
     pub image: ImageLocation,
     #[command(flatten)]
     pub remote: RemoteFlags,
 }
 
-/// How images from elsewhere are had.
+/// How remote images are fetched.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RemoteFlags {
-    /// Ask no network: what is not in the cache on disk cannot be read.
-    #[arg(long)]
+    /// Never use the network. Reads of data that is not cached fail.
+    #[arg(long, hide_short_help = true, help_heading = "Remote images")]
     pub offline: bool,
-    /// The folder where what was fetched of images from elsewhere is kept (see `headstart cache`), or `none`.
-    #[arg(long, value_name = "DIR")]
+    /// Directory of the disk cache (see `headstart cache`), or `none`.
+    #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Remote images")]
     pub disk_cache: Option<PathBuf>,
-    /// Refuse signatures (#key=) that are older than this: 2026-11-22 or 2026-11-22T14:30:00Z. For machines that keep
-    /// nothing between two starts.
-    #[arg(long, value_name = "DATE")]
+    /// Refuse signatures older than this date: 2026-11-22 or 2026-11-22T14:30:00Z. Protects a machine that stores
+    /// nothing between two starts against rollback.
+    #[arg(long, value_name = "DATE", hide_short_help = true, help_heading = "Remote images")]
     pub min_date: Option<Date>,
-    /// The folder where is kept which signatures were seen, so that no older ones are believed, or `none`;
-    /// when not given
-    /// /var/lib/headstart/channels for root, and headstart/channels in a user's state folder.
-    #[arg(long, value_name = "DIR")]
+    /// Directory that records the newest signature seen of each channel, to prevent rollback, or `none`. Default:
+    /// /var/lib/headstart/channels for root, headstart/channels in a user's state directory.
+    #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Remote images")]
     pub channel_state: Option<PathBuf>,
-    /// A read that has waited so long for an image from elsewhere fails, in seconds. While a file system is being mounted
-    /// each read may wait a third of it.
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::seconds::read_timeout)]
+    /// Fail a read that has waited this long for a remote image. During mount(2) a third of it.
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::seconds::read_timeout, hide_short_help = true, help_heading = "Remote images")]
     pub read_timeout: Duration,
     /// Whether an address must prove which image it is of.
     #[arg(skip)]

@@ -1,5 +1,5 @@
-//! Whether an image for which nobody vouches is given to root's own programs: a flag of `run`, `profile`,
-//! `boot` and `mount`.
+//! Whether root accepts an image from the network that is neither named nor signed: a flag of `run`,
+//! `profile`, `boot` and `mount`.
 
 use clap::Args;
 
@@ -8,9 +8,9 @@ use super::image::ImageArg;
 /// By default root starts, boots and mounts only images from the network that have a name, or are signed.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct InsecureFlag {
-    /// As root, take an image from the network although its address has neither #hs1-DIGEST nor #key=KEY: the
-    /// server, and with http:// each machine on the way, then decides what runs here.
-    #[arg(long)]
+    /// As root, accept an image from the network without #hs1-DIGEST or #key=KEY in its address. The server, and
+    /// with http:// every machine in between, then decides what runs here.
+    #[arg(long, help_heading = "Remote images")]
     pub insecure: bool,
 }
 

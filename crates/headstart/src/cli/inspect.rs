@@ -8,14 +8,14 @@ use super::image::ImageArg;
 
 /// Flags of `headstart inspect`.
 #[derive(Debug, Args)]
-#[command(mut_arg("image", |arg| arg.value_name("FILE").help("An image, as a file or an address, or a profile")))]
+#[command(mut_arg("image", |arg| arg.value_name("FILE").help("An image (file or address) or a profile")))]
 pub(crate) struct Inspect {
     #[command(flatten)]
     pub file: ImageArg,
-    /// Print a profile's reads as comma-separated values.
+    /// Print the reads of a profile as CSV.
     #[arg(long)]
     pub csv: bool,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
 }
@@ -28,13 +28,13 @@ pub(crate) struct Verify {
     /// Also compare every block with this raw disk.
     #[arg(long, value_name = "RAW")]
     pub against: Option<PathBuf>,
-    /// Also check that the owner of this public key (its text, or a .pub file) has signed the image.
+    /// Also check the signature by this public key: its text or a .pub file.
     #[arg(long, value_name = "KEY")]
     pub key: Option<String>,
-    /// The signature; IMAGE.minisig when not given.
+    /// The signature. Default: IMAGE.minisig.
     #[arg(long, value_name = "FILE", requires = "key")]
     pub signature: Option<PathBuf>,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }

@@ -24,50 +24,50 @@ pub(crate) use self::trace::LabTrace;
 /// Commands of `headstart lab`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Lab {
-    /// Show FILE as DIR/NAME, or to NBD clients, on an emulated medium, for any other program; the medium counts.
+    /// Show a file on an emulated medium to other programs, as DIR/NAME or over NBD, and count its requests.
     Disk(LabDisk),
-    /// Say which media are modelled.
+    /// List the emulated media.
     Media(LabMedia),
     /// Predict how long a start takes from a medium, and why.
     ///
-    /// The recorded program runs in virtual time: its reads go through a model of the kernel's read-ahead and the engine's own policies
-    /// to the model of the medium. docs/LAB.md says what is modelled, and how far it agrees with starts in real time.
+    /// The recorded program runs in virtual time: its reads go through a model of the kernel's read-ahead and the
+    /// engine's policies to a model of the medium. docs/LAB.md compares predictions with starts in real time.
     Predict(Box<LabPredict>),
-    /// Replay a recorded start, an iolog of fio or the text of blkparse on a model, or on a real device.
+    /// Replay a profile, a fio iolog or blkparse text on a model or a real device.
     Replay(LabReplay),
-    /// Probe a device or a file, which is only read, and fit a model of it.
+    /// Measure a device or file by reading it, and fit a model.
     ///
-    /// A model file comes out, for --medium FILE.toml, with how far it is off. docs/LAB.md says what is probed.
+    /// The result is a model file for --emulate FILE.toml, with its error. docs/LAB.md says what is measured.
     Calibrate(LabCalibrate),
-    /// Record every request to a real device: who, where, how long it waited and was served.
+    /// Record every request to a real device: process, address, waiting and service time.
     Trace(LabTrace),
-    /// Say which experiments there are.
+    /// List the experiments.
     List(LabList),
-    /// Run an experiment with the engine on models of media, in virtual time, and print what comes out.
+    /// Run an experiment with the engine on models of media, in virtual time.
     ///
-    /// Nothing is read, and nothing is really slow: the same seed gives the same figures on every machine. `all` runs one after
-    /// another and ends with every published figure beside ours. With `--real`, what the kernel of this machine can show runs
-    /// for real as well. docs/LAB.md says what each experiment is for, and where its models come from.
+    /// The same seed gives the same figures on every machine. `all` runs every experiment and ends with each published
+    /// figure beside ours. `--real` also runs what this machine's kernel can show. docs/LAB.md describes the
+    /// experiments and the sources of their models.
     Run(LabRun),
 }
 
 /// Flags of `headstart lab disk`.
 #[derive(Debug, Args)]
 pub(crate) struct LabDisk {
-    /// The file that the medium holds.
+    /// The file on the medium.
     pub file: PathBuf,
-    /// An empty directory, in which it appears under its own name.
+    /// An empty directory. The file appears in it under its own name.
     #[arg(required_unless_present = "nbd")]
     pub dir: Option<PathBuf>,
-    /// Serve it to NBD clients here, under its own name and as the default export: HOST, HOST:PORT or unix:PATH.
+    /// Serve it over NBD at HOST[:PORT] or unix:PATH, under its own name and as the default export.
     #[arg(long, value_name = "ADDR", value_parser = NbdAddress::from_str)]
     pub nbd: Option<NbdAddress>,
     /// The medium.
-    #[arg(long, value_name = "M", value_parser = MediumParser)]
+    #[arg(long = "emulate", alias = "medium", value_name = "MEDIUM", value_parser = MediumParser)]
     pub medium: Medium,
     #[command(flatten)]
     pub damage: Damage,
-    /// Print what the medium counted, as one JSON object, at the end.
+    /// Print the medium's counters as JSON at the end.
     #[arg(long)]
     pub json: bool,
 }
@@ -75,7 +75,7 @@ pub(crate) struct LabDisk {
 /// Flags of `headstart lab media`.
 #[derive(Debug, Args)]
 pub(crate) struct LabMedia {
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -83,7 +83,7 @@ pub(crate) struct LabMedia {
 /// Flags of `headstart lab list`.
 #[derive(Debug, Args)]
 pub(crate) struct LabList {
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -91,20 +91,20 @@ pub(crate) struct LabList {
 /// Flags of `headstart lab run`.
 #[derive(Debug, Args)]
 pub(crate) struct LabRun {
-    /// The experiment, or all of them.
+    /// The experiment, or `all`.
     #[arg(value_name = "NAME", value_parser = experiment_parser())]
     pub which: Which,
-    /// From which random numbers follow.
+    /// Seed of the random numbers.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write NAME.csv (figures), NAME-rows.csv and NAME.json into this directory, which is made if need be.
+    /// Write NAME.csv (figures), NAME-rows.csv and NAME.json to this directory, which is created.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Run on this machine's kernel, too, where that can be: elevators before a loop device, memory limited by a cgroup (as
-    /// root).
+    /// Also run on this machine's kernel where possible: elevators of a loop device, memory limited by a cgroup. Needs
+    /// root.
     #[arg(long)]
     pub real: bool,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }
@@ -125,7 +125,7 @@ const ALL: &str = "all";
 fn experiment_parser() -> impl TypedValueParser<Value = Which> {
     let named =
         EXPERIMENTS.iter().map(|experiment| PossibleValue::new(experiment.name).help(experiment.about));
-    let values = named.chain([PossibleValue::new(ALL).help("One after another")]);
+    let values = named.chain([PossibleValue::new(ALL).help("Every experiment, one after another")]);
     PossibleValuesParser::new(values).map(|name| {
         if name == ALL {
             return Which::All;

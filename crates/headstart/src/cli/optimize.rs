@@ -14,15 +14,14 @@ use crate::medium::MediumParser;
 /// How profiles are used.
 #[derive(Debug, Args)]
 pub(crate) struct ProfileUse {
-    /// The profiles are of different starts: what they share comes first, then what each has alone.
+    /// The profiles are of different starts: blocks that all need come first.
     #[arg(long, requires = "profiles")]
     pub variants: bool,
-    /// A profile of another disk is used for what this one has of it, but not with less than so many per
-    /// cent of its blocks.
-    #[arg(long, requires = "profiles", value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
+    /// Accept a profile of another disk when this disk has at least so many per cent of its blocks.
+    #[arg(long, requires = "profiles", value_name = "PERCENT", hide_short_help = true, default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
     pub min_match: u8,
-    /// The medium that the image will lie on: the hot region goes where this delivers it soonest.
-    #[arg(long, requires = "profiles", value_name = "M", default_value = "none", value_parser = MediumParser)]
+    /// The medium that will hold the image. The hot region is placed where that medium is fastest.
+    #[arg(long = "for", alias = "medium", requires = "profiles", value_name = "MEDIUM", hide_short_help = true, default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
 }
 
@@ -31,7 +30,7 @@ pub(crate) struct ProfileUse {
 pub(crate) struct Optimize {
     #[command(flatten)]
     pub image: ImageArg,
-    /// A recorded start; several recordings of one start are merged into one order.
+    /// A recorded start. Several recordings of one start are merged.
     #[arg(short, long = "profile", value_name = "P", required = true)]
     pub profiles: Vec<PathBuf>,
     #[command(flatten)]
@@ -42,15 +41,15 @@ pub(crate) struct Optimize {
     /// Codec and level of the hot region, as for `build`.
     #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
     pub codec: CodecLevel,
-    /// Bytes of the first hot chunk, which should come soon.
-    #[arg(long, default_value = "32K", hide_short_help = true)]
+    /// Bytes of the first hot chunk. Small ones arrive sooner.
+    #[arg(long, value_name = "SIZE", default_value = "32K", hide_short_help = true)]
     pub first_chunk: ByteSize,
-    /// Bytes of the largest hot chunks, which should compress well.
-    #[arg(long, default_value = "256K", hide_short_help = true)]
+    /// Bytes of the largest hot chunks. Large ones compress better.
+    #[arg(long, value_name = "SIZE", default_value = "256K", hide_short_help = true)]
     pub max_chunk: ByteSize,
     #[command(flatten)]
     pub signed: super::signing::SignOutput,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }

@@ -7,52 +7,70 @@ use hs_units::ByteSize;
 /// Where prefetched blocks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PrefetchMode {
-    /// Nothing is prefetched.
+    /// No prefetch.
     Off,
-    /// Into the caches of the mounted file system, page by page as recorded.
+    /// Into the page cache of the mounted file system, in the recorded order.
     Warm,
-    /// They wait in this process's memory until the kernel asks for them.
+    /// Into this process's memory, until the kernel asks for it.
     Hold,
     /// Into the page cache of disk.img.
     Push,
 }
 
-/// What a reader does who needs a hot block that has not come yet.
+/// How a read of a hot block is served that has not arrived yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LateMode {
-    /// What costs less: the time until the stream comes to it, or a seek there and back.
+    /// By what costs less: waiting for the stream, or a seek there and back.
     ByCost,
     /// Always wait for the stream.
     Join,
-    /// Always fetch it out of turn.
+    /// Always fetch it with a request of its own.
     Fetch,
 }
 
-/// A mechanism at work, or not.
+/// A mechanism that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Switch {
-    /// At work.
+    /// On.
     On,
-    /// Switched off.
+    /// Off.
     Off,
 }
 
 /// Limits and rules of the prefetch.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct PrefetchLimits {
-    /// Memory for prefetched blocks that wait for their readers.
-    #[arg(long, value_name = "SIZE", default_value = "256M")]
+    /// Memory for prefetched blocks that no reader has taken yet.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256M",
+        hide_short_help = true,
+        help_heading = "Prefetch and cache"
+    )]
     pub budget: ByteSize,
-    /// What a reader does who needs a hot block that has not come yet; for experiments.
-    #[arg(long, value_enum, value_name = "HOW", default_value = "by-cost", hide_short_help = true)]
+    /// How a read of a hot block is served that has not arrived yet. For experiments.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value = "by-cost",
+        hide = true,
+        help_heading = "Prefetch and cache"
+    )]
     pub late: LateMode,
-    /// Keep a block of some prefetched chunks from the kernel's page cache, so that their use is seen and prefetch stands back where there
-    /// is none.
-    #[arg(long, value_enum, value_name = "on|off", default_value = "on", hide_short_help = true)]
+    /// Keep one block of some prefetched chunks out of the page cache, so that their use is observed. For experiments.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "on|off",
+        default_value = "on",
+        hide = true,
+        help_heading = "Prefetch and cache"
+    )]
     pub markers: Switch,
-    /// How fast: full, auto (so that everything comes a second before the recorded start needs it, and others have the
-    /// rest), or so many bytes a second.
-    #[arg(long, value_name = "full|auto|SIZE", default_value = "full", value_parser = super::prefetch_rate::parse, hide_short_help = true)]
+    /// Rate of the prefetch: full, auto (each block a second before the recorded start needs it), or bytes per second.
+    #[arg(long, value_name = "full|auto|SIZE", default_value = "full", value_parser = super::prefetch_rate::parse, hide = true, help_heading = "Prefetch and cache")]
     pub prefetch_rate: PrefetchRate,
 }
 
@@ -60,7 +78,7 @@ pub(crate) struct PrefetchLimits {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PrefetchFlags {
     /// Where prefetched blocks go.
-    #[arg(long, value_enum, value_name = "WHERE")]
+    #[arg(long, value_enum, value_name = "WHERE", help_heading = "Prefetch and cache")]
     pub prefetch: Option<PrefetchMode>,
     #[command(flatten)]
     pub limits: PrefetchLimits,

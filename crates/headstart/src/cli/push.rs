@@ -9,24 +9,24 @@ use hs_store::Address;
 #[derive(Debug, Args)]
 #[command(allow_missing_positional = true)]
 pub(crate) struct Push {
-    /// The image: a file. With --abandon it need not be said.
+    /// The image: a file. Not needed with --abandon.
     #[arg(required_unless_present = "abandon")]
     pub image: Option<PathBuf>,
-    /// Where it is to lie: oci://HOST/NAME:TAG, oci+http://HOST/NAME:TAG, s3://BUCKET/KEY, gs://BUCKET/KEY or
+    /// Where to upload: oci://HOST/NAME:TAG, oci+http://HOST/NAME:TAG, s3://BUCKET/KEY, gs://BUCKET/KEY or
     /// az://CONTAINER/KEY.
     #[arg(value_parser = Address::parse)]
     pub address: Address,
-    /// Replace another object that lies there. Tags of registries move in any case.
+    /// Replace an existing object. Tags of registries always move.
     #[arg(long)]
     pub replace: bool,
-    /// Send nothing: remove what pushes to this address have left there that were broken off, whatever they were to send.
+    /// Upload nothing; remove the parts that interrupted uploads to this address have left.
     #[arg(long, conflicts_with = "replace")]
     pub abandon: bool,
-    /// The folder where is noted which uploads are under way, so that a later `push` goes on with one that was broken off; when not
-    /// given /var/lib/headstart/uploads for root, and headstart/uploads in a user's state folder.
-    #[arg(long, value_name = "DIR")]
+    /// Directory that records unfinished uploads, so that a later `push` resumes them. Default:
+    /// /var/lib/headstart/uploads for root, headstart/uploads in a user's state directory.
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub upload_state: Option<PathBuf>,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }

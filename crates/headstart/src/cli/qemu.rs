@@ -8,22 +8,22 @@ use hs_guest::qemu;
 /// What executes the guest's instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Accel {
-    /// KVM where a trial has proven that this kernel runs under it here, else the translator.
+    /// KVM if a trial shows that the kernel runs under it on this machine, else the translator.
     #[default]
     Auto,
     /// The processor itself, through /dev/kvm.
     Kvm,
-    /// QEMU's translator, some ten times slower.
+    /// QEMU's translator (TCG), about ten times slower.
     Tcg,
 }
 
 /// How the guest sees its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Bus {
-    /// As /dev/vda; for most kernels the driver is a module, in their initrd.
+    /// As /dev/vda. Most kernels need an initrd with the driver.
     #[default]
     Virtio,
-    /// As /dev/nvme0n1; Debian's kernels for clouds have the driver, and ext4, without an initrd.
+    /// As /dev/nvme0n1. Debian's cloud kernels need no initrd for it.
     Nvme,
 }
 
@@ -39,14 +39,14 @@ impl From<Bus> for qemu::Bus {
 /// Flags for `--vmm qemu` alone.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct QemuFlags {
-    /// With --vmm qemu and --kernel: the initial RAM disk of that kernel.
-    #[arg(long, value_name = "FILE")]
+    /// The initial RAM disk of --kernel.
+    #[arg(long, value_name = "FILE", hide_short_help = true, help_heading = "QEMU")]
     pub initrd: Option<PathBuf>,
-    /// With --vmm qemu: what executes the guest; auto when not given.
-    #[arg(long, value_enum, value_name = "HOW")]
+    /// What executes the guest's instructions. Default: auto.
+    #[arg(long, value_enum, value_name = "HOW", hide_short_help = true, help_heading = "QEMU")]
     pub accel: Option<Accel>,
-    /// With --vmm qemu: how the guest sees its disk; virtio when not given.
-    #[arg(long, value_enum, value_name = "BUS")]
+    /// How the guest sees its disk. Default: virtio.
+    #[arg(long, value_enum, value_name = "BUS", hide_short_help = true, help_heading = "QEMU")]
     pub bus: Option<Bus>,
 }
 

@@ -2,17 +2,17 @@
 
 use clap::Args;
 
-/// Who starts a server again, and who may watch it.
+/// Supervision and metrics of a server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Serving {
-    /// Serve in this very process, with no supervisor: whoever kills it breaks what it serves.
-    #[arg(long)]
+    /// Run without a supervisor. If the process dies, its mounts and connections fail.
+    #[arg(long, help_heading = "Supervision")]
     pub unsupervised: bool,
-    /// Answer HTTP requests for /metrics here, in Prometheus' text format: HOST:PORT, 0 for any port that is free.
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Serve Prometheus metrics over HTTP at this address, path /metrics. Port 0 takes any free port.
+    #[arg(long, value_name = "HOST:PORT", help_heading = "Supervision")]
     pub metrics: Option<String>,
     /// The socket to the supervisor, for the server that it starts.
-    #[arg(long, hide = true)]
+    #[arg(long, hide = true, help_heading = "Supervision")]
     pub supervisor_fd: Option<i32>,
 }
 

@@ -10,12 +10,15 @@ use crate::signing::date::Date;
 /// Flags of `headstart keygen`.
 #[derive(Debug, Args)]
 pub(crate) struct Keygen {
-    /// The files to write: NAME.key, which is secret, and NAME.pub. Neither may exist.
+    /// Files to write: NAME.key (secret) and NAME.pub. Neither may exist.
     #[arg(value_name = "NAME")]
     pub name: PathBuf,
-    /// Encrypt the secret key by the password in the first line of this file; not encrypted when not given.
+    /// Encrypt the secret key with the password in the first line of this file.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `headstart sign`.
@@ -25,44 +28,45 @@ pub(crate) struct Sign {
     pub image: PathBuf,
     #[command(flatten)]
     pub by: SignFlags,
-    /// The signature to write; it is replaced at once. IMAGE.minisig when not given, or CHANNEL.minisig beside the image.
+    /// The signature to write. Default: IMAGE.minisig, or CHANNEL.minisig beside the image.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Sign for this channel, whose file is called CHANNEL.minisig; when not given, for the image under its own name.
+    /// Publish the image to this channel, whose file is CHANNEL.minisig.
     #[arg(long, value_name = "CHANNEL")]
     pub channel: Option<String>,
-    /// Where the image lies, from where the signature will lie, or an address; beside it when not given.
+    /// Address of the image, absolute or relative to the signature. Default: beside the signature.
     #[arg(long, value_name = "URL")]
     pub url: Option<String>,
-    /// The date of the signature, a day from now at most; now when not given. A channel only moves to later
-    /// dates.
-    #[arg(long, value_name = "DATE")]
+    /// Date of the signature, at most a day ahead. Default: now. A channel only accepts later dates.
+    #[arg(long, value_name = "DATE", hide_short_help = true)]
     pub date: Option<Date>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Who signs, and for how long.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SignFlags {
-    /// The secret key, as `headstart keygen` or minisign made it.
+    /// The secret key, made by `headstart keygen` or minisign.
     #[arg(long, value_name = "FILE")]
     pub key: PathBuf,
-    /// The file whose first line is the password of that key, if it is encrypted.
+    /// File whose first line is the password of an encrypted key.
     #[arg(long, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
-    /// Nobody is to believe the signature after so many days, or `never` that; 90 for a channel when not
-    /// given, and never for an image under its own name.
+    /// Lifetime of the signature in days, or `never`. Default: 90 for a channel, never for an image.
     #[arg(long, value_name = "DAYS|never")]
     pub expires: Option<Lifetime>,
-    /// Say that this key is not to be believed any more: its text or its .pub file. Clients heed the word of
-    /// a key that stands behind that one in their address (#key=KEY,KEY). It can be given several times.
-    #[arg(long, value_name = "KEY")]
+    /// Revoke a key: its text or .pub file. Clients obey a key that follows the revoked one in their address
+    /// (#key=KEY,KEY). Repeatable.
+    #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub revoke: Vec<String>,
 }
 
 /// How long a signature may be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// So many days.
+    /// A number of days.
     Days(u32),
     /// It has no end.
     Never,
@@ -91,7 +95,7 @@ impl FromStr for Lifetime {
 /// The signature of what a command writes.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SignOutput {
-    /// Also sign the image by this secret key, as `headstart sign` does: IMAGE.minisig.
-    #[arg(long, value_name = "KEY")]
+    /// Also sign the image with this secret key, as `headstart sign` does: IMAGE.minisig.
+    #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub sign: Option<PathBuf>,
 }

@@ -5,37 +5,32 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use hs_device::Medium;
 
 use super::cache::CacheFlags;
 use super::contain::ContainFlags;
+use super::emulation::EmulationFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
 use super::prefetch::PrefetchFlags;
 use super::seconds;
-use crate::medium::Damage;
-use crate::medium::MediumParser;
 
 /// The medium and the caches of a start.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StartFlags {
-    /// Read the image from an emulated medium; `none` is the real one, and `flat-<N>ms-<M>mbs[-serial]` makes others.
-    #[arg(long, value_name = "M", default_value = "none", value_parser = MediumParser)]
-    pub medium: Medium,
     #[command(flatten)]
-    pub damage: Damage,
-    /// Ready when a line of the command's output matches; when not given, when the command ends.
+    pub emulation: EmulationFlags,
+    /// The command is ready when a line of its output matches. Default: when it ends.
     #[arg(long, value_name = "REGEX")]
     pub ready: Option<regex::Regex>,
-    /// Give up when the command is not ready after so many seconds.
-    #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds::parse)]
+    /// Fail when the command is not ready after this many seconds.
+    #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value = "300", value_parser = seconds::parse)]
     pub ready_timeout: Duration,
-    /// Kernel read-ahead on the mounted file system, in KiB; when not given 128, but 0 without root if the image is prefetched and its medium is
-    /// a network, a disk that turns, or emulated.
-    #[arg(long, value_name = "KIB")]
+    /// Kernel read-ahead of the mounted file system. Default: 128; without root 0 if the image is prefetched from a
+    /// network, a rotating disk or an emulated medium.
+    #[arg(long, value_name = "KIB", help_heading = "Prefetch and cache", hide_short_help = true)]
     pub read_ahead: Option<u32>,
-    /// Honour set-user-id programs and device nodes in the image.
-    #[arg(long)]
+    /// Trust the image: allow set-user-id programs and device nodes.
+    #[arg(long, help_heading = "Containment")]
     pub trusted: bool,
     #[command(flatten)]
     pub contain: ContainFlags,
@@ -58,19 +53,19 @@ pub(crate) struct Profile {
     /// The profile to write.
     #[arg(short, long, value_name = "P")]
     pub output: PathBuf,
-    /// The medium and when the command counts as ready.
+    /// The medium and when the command is ready.
     #[command(flatten)]
     pub start: StartFlags,
-    /// Go on recording for so many seconds after ready, then end the command.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds::parse)]
+    /// Keep recording for this many seconds after the command is ready, then end it.
+    #[arg(long = "record-after-ready", alias = "grace", value_name = "SECONDS", default_value = "1", value_parser = seconds::parse)]
     pub grace: Duration,
-    /// Record with the kernel's read-ahead on, neighbours included. Off, exactly what is used is recorded.
-    #[arg(long)]
+    /// Record with kernel read-ahead on, neighbouring blocks included. Off, exactly what is used is recorded.
+    #[arg(long, hide_short_help = true)]
     pub keep_read_ahead: bool,
-    /// Write the profile of a command that failed, too.
-    #[arg(long)]
+    /// Also write the profile of a command that fails.
+    #[arg(long, hide_short_help = true)]
     pub keep_failed: bool,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
     /// The command, after `--`.
@@ -83,21 +78,21 @@ pub(crate) struct Profile {
 pub(crate) struct Run {
     #[command(flatten)]
     pub image: ImageArg,
-    /// The medium and when the command counts as ready.
+    /// The medium and when the command is ready.
     #[command(flatten)]
     pub start: StartFlags,
-    /// How prefetch behaves; the default is warm, and push without root.
+    /// The default of --prefetch is warm, and push without root.
     #[command(flatten)]
     pub prefetch: PrefetchFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
-    /// The image is a plain disk of some other system (raw ext4, squashfs, erofs): mount it as it is.
-    #[arg(long)]
+    /// The file is a plain disk (raw ext4, squashfs, erofs), not an image: mount it directly.
+    #[arg(long = "raw", alias = "foreign", hide_short_help = true)]
     pub foreign: bool,
-    /// Observe, by kernel tracing, which prefetched bytes were used, late or unused.
-    #[arg(long)]
+    /// Observe by kernel tracing which prefetched bytes were used, late or unused.
+    #[arg(long, hide_short_help = true)]
     pub observe: bool,
-    /// Write the run summary as one JSON object to FILE, or to standard error.
+    /// Write the run summary as JSON to FILE. Default: standard error.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "/dev/stderr")]
     pub json: Option<PathBuf>,
     /// The command, after `--`.

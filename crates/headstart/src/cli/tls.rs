@@ -7,25 +7,25 @@ use clap::{Args, ValueEnum};
 /// Whether clients may or must speak TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TlsMode {
-    /// It is not offered.
+    /// No TLS.
     Off,
-    /// It is offered; who does not ask for it is served in the clear.
+    /// TLS is offered; clients may also connect without it.
     On,
-    /// Who does not ask for it is told nothing.
+    /// TLS is mandatory.
     Require,
 }
 
 /// How a server speaks TLS.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TlsFlags {
-    /// Whether clients may or must speak TLS; `require` when there are certificates, else `off`.
-    #[arg(long, value_enum, value_name = "MODE")]
+    /// Whether clients may or must use TLS. Default: require with --tls-certificates, else off.
+    #[arg(long, value_enum, value_name = "MODE", help_heading = "TLS")]
     pub tls: Option<TlsMode>,
-    /// The folder with server-cert.pem and server-key.pem, and for --tls-verify-peer ca-cert.pem and perhaps
+    /// Directory with server-cert.pem and server-key.pem, and for --tls-verify-peer ca-cert.pem and optionally
     /// ca-crl.pem, as for nbdkit and QEMU.
-    #[arg(long, value_name = "DIR", required_if_eq_any = [("tls", "on"), ("tls", "require")])]
+    #[arg(long, value_name = "DIR", required_if_eq_any = [("tls", "on"), ("tls", "require")], help_heading = "TLS")]
     pub tls_certificates: Option<PathBuf>,
-    /// Serve only clients that have a certificate of the authority in ca-cert.pem.
-    #[arg(long, requires = "tls_certificates")]
+    /// Accept only clients with a certificate signed by ca-cert.pem.
+    #[arg(long, hide_short_help = true, requires = "tls_certificates", help_heading = "TLS")]
     pub tls_verify_peer: bool,
 }

@@ -30,7 +30,7 @@ pub(crate) fn detach(args: &Detach) -> anyhow::Result<()> {
     let name = args.file.display();
     if let (Marker::Incomplete(_), false) = (marker, args.incomplete) {
         bail!(
-            "{name} is not complete, and reads of it would give zeros where blocks are missing: `headstart hydrate {name}` \
+            "{name} is not complete, and reads of it would give zeros where blocks are missing: `headstart fill {name}` \
              completes it; --incomplete detaches it as it is"
         );
     }

@@ -85,7 +85,7 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
         disk_digest: image.disk_digest(),
         disk_bytes: image.disk_bytes(),
         command: recorded_command(spec.vmm.as_str(), booted.summary.guest_read_ahead_kib),
-        medium: args.medium.to_string(),
+        medium: args.emulation.medium.to_string(),
         // Of disk.img. What the guest's own kernel reads ahead it will ask for the next time as well.
         read_ahead: ReadAhead::Off,
         ready: Some(booted.ready.into()),
@@ -122,7 +122,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
             boot::Vmm::Qemu(_) if !args.warm => Prefetching::Hold,
             boot::Vmm::Uml { .. } | boot::Vmm::Qemu(_) => Prefetching::Push,
         };
-        let mut config = start::config(&disk, mode, Some(args.limits), &args.medium)?;
+        let mut config = start::config(&disk, mode, Some(args.limits), &args.emulation.medium)?;
         args.cache.apply(&mut config);
         if recorder.is_some() {
             config.disk_read_ahead_kib = 0;
@@ -139,8 +139,8 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     Ok(BootSpec {
         disk,
         file_system,
-        medium: args.medium,
-        damage: args.damage.clone(),
+        medium: args.emulation.medium,
+        damage: args.emulation.damage.clone(),
         warm: args.warm,
         vmm,
         memory: args.memory,

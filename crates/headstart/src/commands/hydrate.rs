@@ -1,4 +1,4 @@
-//! `headstart hydrate`
+//! `headstart fill`
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! `headstart mount`
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -9,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use hs_serve::fuse::{Negotiated, Session};
-use hs_serve::{HeldSession, MountFsOptions, MountTable, MountedFs, Prefetching, ServedDisk, ServedImage};
+use hs_image::Reader;
+use hs_serve::fuse::{HeldSession, Negotiated, Session};
+use hs_serve::{MountFsOptions, MountTable, MountedFs, Prefetching, ServedDisk, ServedImage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 use zerocopy::{FromBytes, IntoBytes};
@@ -162,22 +164,35 @@ impl Server<'_> {
         // Without --fs nothing of this machine reads the disk but who asks for it.
         let image = if args.fs.is_some() { args.insecure.apply(&args.image) } else { args.image.clone() };
         let image = pinned::recall(kept, 0, &image)?;
-        let mut config = start::config(&image, prefetching, Some(args.prefetch.limits), &args.medium)?;
+        let mut config =
+            start::config(&image, prefetching, Some(args.prefetch.limits), &args.emulation.medium)?;
         args.cache.apply(&mut config);
         config.access = args.access.access()?;
-        let on_medium = medium::open(&image, &args.medium, &args.damage)?;
+        let on_medium = medium::open(&image, &args.emulation.medium, &args.emulation.damage)?;
         let store = Arc::clone(&on_medium.store);
-        let served = match held {
-            Some(held) => ServedImage::resume(store, held, &on_medium.config(&config), None)?,
-            None => ServedImage::start(store, &args.dir, &on_medium.config(&config), None)?,
+        let config = on_medium.config(&config);
+        let hold = |session: &Session, reader: &Reader| {
+            pinned::keep(&self.supervisor, 0, &image, reader.image().image_digest())
+                .and_then(|()| self.hold(session))
+                .map_err(io::Error::other)
         };
-        pinned::keep(&self.supervisor, 0, &image, served.reader().image().image_digest())?;
-        let session = served.session();
-        self.supervisor.keep("session", HeldAs::of(session), session.descriptors())?;
+        let served = match held {
+            Some(held) => ServedImage::resume(store, held, &config, None)?,
+            None => ServedImage::start_held(store, &args.dir, &config, None, &hold)?,
+        };
+        // Shown by now: what it was attached with is kept no longer.
+        hold(served.session(), served.reader())?;
+        Ok((on_medium, served))
+    }
+
+    /// Has the supervisor keep what the next server needs to go on.
+    fn hold(&self, session: &Session) -> anyhow::Result<()> {
+        let descriptors = session.descriptors().chain(session.detached());
+        self.supervisor.keep("session", HeldAs::of(session), descriptors)?;
         if let Some(abort) = session.abort() {
             self.supervisor.keep(ABORT, (), abort.control().into_iter())?;
         }
-        Ok((on_medium, served))
+        Ok(())
     }
 
     /// Mounts the file system in the disk, unless a server that died had.
@@ -290,7 +305,7 @@ impl Server<'_> {
             dir: shown(served.session().mount_point()),
             fs: target.map(shown),
             since: unix_now(),
-            medium: self.args.medium.to_string(),
+            medium: self.args.emulation.medium.to_string(),
             log: log_output::place().to_owned(),
             prefetch: PrefetchStatus { mode: word(mode), ..PrefetchStatus::default() },
             ..Status::default()
@@ -312,6 +327,8 @@ impl Drop for ClosesDisk<'_> {
 struct HeldAs {
     negotiated: Vec<u8>,
     mount_point: Vec<u8>,
+    /// Whether the last descriptor is the mount, which may not be attached.
+    is_detached: bool,
 }
 
 impl HeldAs {
@@ -319,13 +336,16 @@ impl HeldAs {
         Self {
             negotiated: session.negotiated().as_bytes().to_vec(),
             mount_point: session.mount_point().as_os_str().as_bytes().to_vec(),
+            is_detached: session.detached().is_some(),
         }
     }
 
-    fn session(self, descriptors: Vec<OwnedFd>) -> anyhow::Result<HeldSession> {
+    fn session(self, mut descriptors: Vec<OwnedFd>) -> anyhow::Result<HeldSession> {
         let negotiated = Negotiated::read_from_bytes(&self.negotiated).ok();
+        let detached = if self.is_detached { descriptors.pop() } else { None };
         Ok(HeldSession {
             descriptors,
+            detached,
             negotiated: negotiated.context("the session was kept by another version of this program")?,
             mount_point: OsStr::from_bytes(&self.mount_point).into(),
         })

@@ -83,12 +83,12 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         warm: false,
         ..run::mount_options(&args.start)
     };
-    let mut config = start::config(&args.image, Prefetching::Off, None, &args.start.medium)?;
+    let mut config = start::config(&args.image, Prefetching::Off, None, &args.start.emulation.medium)?;
     config.disk_read_ahead_kib = run::disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
     let spec = Start {
         disk: Disk::Image { image: Box::new(args.start.insecure.apply(&args.image)), config },
-        medium: args.start.medium,
-        damage: args.start.damage.clone(),
+        medium: args.start.emulation.medium,
+        damage: args.start.emulation.damage.clone(),
         mount,
         command: args.command.clone(),
         contain: args.start.contain.clone(),
@@ -122,7 +122,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         disk_digest: image.disk_digest(),
         disk_bytes: image.disk_bytes(),
         command: command_line(args),
-        medium: args.start.medium.to_string(),
+        medium: args.start.emulation.medium.to_string(),
         read_ahead: if exact {
             ReadAhead::Off
         } else {

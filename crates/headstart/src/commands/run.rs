@@ -16,7 +16,7 @@ const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
 pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
     let mut mount = mount_options(&args.start);
     // Where a request costs next to nothing, neighbours cost less than as many trips through fuse2fs.
-    if !medium::has_dear_requests(args.image.file(), &args.start.medium) {
+    if !medium::has_dear_requests(args.image.file(), &args.start.emulation.medium) {
         mount.hot_fuse2fs_read_ahead_kib = mount.read_ahead_kib;
     }
     let mode = args.prefetch.prefetch.unwrap_or(match mount.driver {
@@ -33,16 +33,20 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         Disk::Foreign { path: path.to_owned() }
     } else {
         let prefetching = prefetching(mode);
-        let mut config =
-            start::config(&args.image, prefetching, Some(args.prefetch.limits), &args.start.medium)?;
+        let mut config = start::config(
+            &args.image,
+            prefetching,
+            Some(args.prefetch.limits),
+            &args.start.emulation.medium,
+        )?;
         args.cache.apply(&mut config);
         config.disk_read_ahead_kib = disk_read_ahead_kib(&mount, config.disk_read_ahead_kib);
         Disk::Image { image: Box::new(args.start.insecure.apply(&args.image)), config }
     };
     Ok(Start {
         disk,
-        medium: args.start.medium,
-        damage: args.start.damage.clone(),
+        medium: args.start.emulation.medium,
+        damage: args.start.emulation.damage.clone(),
         mount: MountFsOptions {
             // What is pushed lies in the page cache of disk.img, which direct I/O would pass by.
             direct_io: mode != PrefetchMode::Push && !args.foreign,

@@ -220,10 +220,10 @@ impl Served {
             &named.image,
             prefetching,
             Some(PrefetchLimits { budget, ..args.limits }),
-            &args.medium,
+            &args.emulation.medium,
         )?;
         args.cache.apply_shared(&mut config, args.images.len(), CacheSizing::Grows);
-        let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
+        let on_medium = medium::open(&named.image, &args.emulation.medium, &args.emulation.damage)?;
         let config = on_medium.config(&config);
         let disk = ServedDisk::start(on_medium.store.clone(), &config, None)?;
         let filling = background_fill::start(args.filling, &named.image, &disk)?;
@@ -250,7 +250,7 @@ impl Served {
                 image: self.named.image.shown(),
                 nbd: Some(uris.join(" ")),
                 since: unix_now(),
-                medium: args.medium.to_string(),
+                medium: args.emulation.medium.to_string(),
                 log: log_output::place().to_owned(),
                 prefetch: PrefetchStatus { mode: mode.to_owned(), ..PrefetchStatus::default() },
                 ..Status::default()
@@ -265,7 +265,7 @@ impl Served {
     fn summary(&self, args: &Serve, began: Instant) -> Summary {
         let mut summary = Summary {
             wall_s: began.elapsed().as_secs_f64(),
-            medium: args.medium.to_string(),
+            medium: args.emulation.medium.to_string(),
             image_bytes: self.on_medium.store.len(),
             peak_rss_bytes: peak_rss_bytes(),
             end_reason: self.disk.driver().ended().map(|reason| reason.as_str().to_owned()),
@@ -339,7 +339,7 @@ impl Totals {
         };
         Self {
             wall_s: began.elapsed().as_secs_f64(),
-            medium: args.medium.to_string(),
+            medium: args.emulation.medium.to_string(),
             connections: stats.connections,
             reads: stats.reads,
             sent_bytes: stats.sent_bytes,

@@ -137,7 +137,7 @@ impl Served {
 
 /// The file of an image. It is opened once, so that nothing else than an image is served under a tag that names one.
 fn image(args: &Serve, named: &NamedImage) -> anyhow::Result<(HttpFile, Medium)> {
-    let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
+    let on_medium = medium::open(&named.image, &args.emulation.medium, &args.emulation.damage)?;
     let image = Image::open_as(Arc::clone(&on_medium.store), &on_medium.image)?;
     let modified = named.image.file().and_then(|path| path.metadata().ok()?.modified().ok());
     let file = HttpFile {
@@ -151,7 +151,7 @@ fn image(args: &Serve, named: &NamedImage) -> anyhow::Result<(HttpFile, Medium)>
         version: env!("CARGO_PKG_VERSION").to_owned(),
         image: named.image.shown(),
         since: unix_now(),
-        medium: args.medium.to_string(),
+        medium: args.emulation.medium.to_string(),
         log: log_output::place().to_owned(),
         ..Status::default()
     };

@@ -8,6 +8,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use hs_image::ImageDigest;
+use serde_json::json;
 use tempfile::NamedTempFile;
 
 use super::open_image;
@@ -33,8 +34,12 @@ pub(crate) fn keygen(args: &Keygen, quiet: bool) -> anyhow::Result<()> {
     give_name(secret, &secret_file)?;
     // Half a pair is of no use, and in the way of the next try.
     give_name(public, &public_file).inspect_err(|_| drop(std::fs::remove_file(&secret_file)))?;
+    if args.json {
+        show::line(json!({ "key": key.to_string(), "secret_file": secret_file, "public_file": public_file }));
+        return Ok(());
+    }
     if !quiet {
-        show::note!("{} is secret; whoever trusts you adds this to an address:", file(".key").display());
+        show::note!("{} is secret. Clients that trust this key add it to an address:", secret_file.display());
     }
     show::line(format_args!("#key={key}"));
     Ok(())
@@ -90,7 +95,16 @@ pub(crate) fn sign(args: &Sign, quiet: bool) -> anyhow::Result<()> {
         );
     }
     write(&pointer, &args.by, &output)?;
-    if !quiet {
+    if args.json {
+        show::line(json!({
+            "signature": output,
+            "channel": pointer.channel,
+            "image": image.to_string(),
+            "date": pointer.date.to_string(),
+            "expires": pointer.expires.as_ref().map(ToString::to_string),
+            "url": pointer.url,
+        }));
+    } else if !quiet {
         show::note!("{}: {} is {image} since {}", output.display(), pointer.channel, pointer.date);
     }
     Ok(())

@@ -6,13 +6,15 @@ use std::time::Instant;
 use anyhow::bail;
 use comfy_table::Table;
 use hs_units::ByteSize;
+use serde_json::{Value, json};
 
 use crate::cli::Top;
 use crate::service::careful::resolve;
 use crate::service::status::Status;
 use crate::show;
 
-/// What happened to a server's figures between two looks.
+/// What happened to a server's figures between two updates, per second.
+#[derive(serde::Serialize)]
 struct Rates {
     reads: f64,
     read_bytes: f64,
@@ -39,11 +41,15 @@ pub(crate) fn run(args: &Top) -> anyhow::Result<()> {
         std::thread::sleep(args.interval);
         let now = look()?;
         let seconds = (now.0 - before.0).as_secs_f64();
-        let table = table(&before.1, &now.1, seconds);
-        if on_terminal {
-            show::clear_screen();
+        if args.json {
+            show::line(update(&before.1, &now.1, seconds));
+        } else {
+            let table = table(&before.1, &now.1, seconds);
+            if on_terminal {
+                show::clear_screen();
+            }
+            show::line(table);
         }
-        show::line(table);
         before = now;
         shown += 1;
     }
@@ -64,11 +70,23 @@ fn table(before: &[Status], now: &[Status], seconds: f64) -> Table {
         "restarts",
     ]);
     for status in now {
-        let earlier =
-            before.iter().find(|earlier| earlier.pid == status.pid && place(earlier) == place(status));
-        table.add_row(row(status, earlier.map(|earlier| rates(earlier, status, seconds))));
+        table.add_row(row(status, rates_since(before, status, seconds)));
     }
     table
+}
+
+/// One update as JSON: each server's status, and its rates where it was there the last time.
+fn update(before: &[Status], now: &[Status], seconds: f64) -> Value {
+    let server = |status: &Status| {
+        let rates = rates_since(before, status, seconds);
+        json!({ "served_at": place(status), "rates_per_s": rates, "status": status })
+    };
+    json!({ "servers": now.iter().map(server).collect::<Vec<_>>() })
+}
+
+fn rates_since(before: &[Status], now: &Status, seconds: f64) -> Option<Rates> {
+    let earlier = before.iter().find(|earlier| earlier.pid == now.pid && place(earlier) == place(now));
+    earlier.map(|earlier| rates(earlier, now, seconds))
 }
 
 /// What tells one thing that is served from another.
@@ -124,6 +142,9 @@ mod tests {
         let now =
             Status { demand_requests: 30, demand_wait_s: 1.0, store_bytes: 4_000_000, ..before.clone() };
         let new = Status { pid: 2, dir: "/b".into(), demand_requests: 1_000, ..Status::default() };
+        let told = update(std::slice::from_ref(&before), &[now.clone(), new.clone()], 2.0);
+        assert_eq!(told["servers"][0]["rates_per_s"]["reads"], 10.0);
+        assert!(told["servers"][1]["rates_per_s"].is_null(), "it was not there before");
         let text = table(std::slice::from_ref(&before), &[now.clone(), new], 2.0).to_string();
         let words = |place: &str| -> Vec<String> {
             let line = text.lines().find(|line| line.contains(place)).expect(place);

@@ -9,7 +9,7 @@ use hs_serve::fuse::Abort;
 /// How long taking down may wait for what is under way.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the rest may take when nothing waits for the disk any more.
-const LAST_PATIENCE: Duration = Duration::from_millis(3_500);
+const LAST_PATIENCE: Duration = Duration::from_millis(2_500);
 /// The same when no signal is behind it: a busy machine may take long to end many processes.
 const UNHURRIED_PATIENCE: Duration = Duration::from_secs(30);
 

@@ -29,8 +29,8 @@ pub(crate) fn serve(args: &Attach, descriptors: Descriptors) -> anyhow::Result<(
     limit_descriptors().context("limit this process's descriptors")?;
     let attachment = Attachment::resume(&args.file, descriptors.take())?;
     let mode = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
-    let config = start::config(&args.image, mode, Some(args.limits), &args.medium)?;
-    let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
+    let config = start::config(&args.image, mode, Some(args.limits), &args.emulation.medium)?;
+    let on_medium = medium::open(&args.image, &args.emulation.medium, &args.emulation.damage)?;
     let options = FillOptions { hydrate: !args.no_hydrate };
     let config = on_medium.config(&config);
     let filling = SelfFilling::start(on_medium.store.clone(), &config, attachment, options)?;
@@ -143,7 +143,7 @@ impl Serving<'_> {
                 image: self.args.image.shown(),
                 dir: shown(resolve(&self.args.file)),
                 since: self.since,
-                medium: self.args.medium.to_string(),
+                medium: self.args.emulation.medium.to_string(),
                 log: log_output::place().to_owned(),
                 prefetch: PrefetchStatus {
                     mode: if self.args.no_prefetch { "off" } else { "fill" }.to_owned(),

@@ -105,7 +105,6 @@ fn a_boot_whose_server_is_killed_again_and_again_comes_to_its_end() {
     if !machine_has(&[START, GUEST].concat()) {
         return;
     }
-    let _turn = crate::endings::turn();
     let scene = guest_with("md5sum");
     let file = published(&scene, &content(2, 1_000_000), SUMMING);
     let server = FaultyServer::start(file, Identity::Tag);

@@ -125,7 +125,7 @@ fn logs_are_replayed_on_models_and_on_files() {
         run(["lab", "replay", log, "--on", &on, "--depth", "4"]).fails(1, wrong);
     }
     run(["lab", "replay", log, "--on", "/dev/null"]).fails(1, &["neither a file nor a block device"]);
-    run(["lab", "replay", log]).fails(2, &["--medium"]);
+    run(["lab", "replay", log]).fails(2, &["--emulate"]);
     scene.wait_until_clean();
 }
 

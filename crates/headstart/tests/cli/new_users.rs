@@ -18,7 +18,13 @@ fn examples_keep_their_lines() {
     for page in ["headstart.1", "headstart-build.1"] {
         let page = fs::read_to_string(scene.path("docs").join(page)).expect("read").replace("\\-", "-");
         assert!(page.contains(".SH EXAMPLES\n"), "{page}");
-        assert!(page.lines().any(|line| line == format!("  {example}")), "{page}");
+        assert!(page.lines().any(|line| line == example), "{page}");
+        for section in ["SYNOPSIS", "EXIT STATUS", "FILES", "ENVIRONMENT"] {
+            assert!(
+                page.contains(&format!(".SH \"{section}\"")) || page.contains(&format!(".SH {section}\n")),
+                "{page}"
+            );
+        }
     }
 }
 
@@ -27,6 +33,44 @@ fn help_helps_with_help() {
     let help = run(["help"]).ok().stdout;
     assert_eq!(run(["help", "-h"]).ok().stdout, help);
     assert_eq!(run(["help", "run", "--help"]).ok().stdout, run(["help", "run"]).ok().stdout);
+}
+
+/// `-h` is for a glance: no command's is longer than a screen, and switches for experiments are in none.
+#[test]
+fn short_help_fits_on_a_screen() {
+    let commands = crate::usage::COMMANDS.iter().copied().chain([&[][..]]);
+    for command in commands {
+        let help = run(command.iter().chain([&"-h"])).ok().stdout;
+        let lines = help.lines().count();
+        assert!(lines <= 50, "{command:?}: {lines} lines\n{help}");
+        let long = run(command.iter().chain([&"--help"])).ok().stdout;
+        for experiment in ["--late", "--markers", "--prefetch-rate", "--cache-policy", "--medium"] {
+            assert!(!long.contains(experiment), "{command:?}: {experiment}");
+        }
+    }
+}
+
+#[test]
+fn keys_and_signatures_are_told_as_json() {
+    let scene = Scene::new();
+    scene.image("disk.hsi", 30, 2);
+    let json = |command: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&run(command).ok().stdout).expect("one JSON object")
+    };
+    let made = json(&["keygen", &scene.arg("me"), "--json"]);
+    let public = fs::read_to_string(scene.path("me.pub")).expect("the public key");
+    assert!(public.contains(made["key"].as_str().expect("a key")));
+    let signed = json(&["sign", &scene.arg("disk.hsi"), "--key", &scene.arg("me.key"), "--json"]);
+    assert_eq!(signed["signature"], scene.arg("disk.hsi.minisig"));
+    assert!(signed["image"].as_str().is_some_and(|name| name.starts_with("hs1-")));
+}
+
+/// Words that were renamed go on working.
+#[test]
+fn old_words_are_understood() {
+    run(["boot", "x", "--medium", "floppy"]).fails(2, &["floppy", "cd-24x-cav"]);
+    run(["hydrate", "/nonexistent"]).fails(1, &["/nonexistent"]);
+    run(["optimise", "x"]).fails(2, &["--profile"]);
 }
 
 #[test]

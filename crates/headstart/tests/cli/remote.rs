@@ -135,7 +135,7 @@ fn what_is_not_there_is_said_at_once_and_without_secrets() {
     run_remote(&scene, &["inspect", "ftp://x/a.hsi"]).fails(2, &["http"]);
     run_remote(&scene, &["inspect", "http://x/a.hsi#hs1-12"]).fails(2, &["no name of an image"]);
     let medium = ["run", "http://x/a.hsi", "--medium", "flat-10ms-25mbs", "--", "true"];
-    run_remote(&scene, &medium).fails(1, &["--medium"]);
+    run_remote(&scene, &medium).fails(1, &["--emulate"]);
 }
 
 #[test]

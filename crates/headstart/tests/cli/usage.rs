@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-const COMMANDS: [&[&str]; 35] = [
+pub(crate) const COMMANDS: [&[&str]; 35] = [
     &["build"],
     &["import"],
     &["export"],
@@ -15,7 +15,7 @@ const COMMANDS: [&[&str]; 35] = [
     &["mount"],
     &["serve"],
     &["attach"],
-    &["hydrate"],
+    &["fill"],
     &["detach"],
     &["status"],
     &["cache", "show"],
@@ -109,7 +109,7 @@ fn wrong_usage_is_two_and_says_what_is_right() {
         let flag = format!("--grace={time}");
         run(["profile", "x", "-o", "y", &flag, "--", "true"]).fails(2, &[time, "seconds"]);
     }
-    run(["boot", "x", "--warm", "--medium", "flat-10ms-25mbs"]).fails(2, &["--warm", "--medium"]);
+    run(["boot", "x", "--warm", "--medium", "flat-10ms-25mbs"]).fails(2, &["--warm", "--emulate"]);
     run(["inspect", "x", "--csv", "--json"]).fails(2, &["--json"]);
     run(["demo", "--story", "third"]).fails(2, &["third", "start", "boot", "both"]);
     run(["lab", "run", "cold-fusion"]).fails(2, &["cold-fusion", "merge-1991", "fairness"]);

@@ -21,7 +21,7 @@ use crate::simulation::{Io, Workload};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front<'a> {
     /// The files that it reads, where it reads them through a file system that is mounted from the disk. A raw disk is then behind a
-    /// loop device that has a page cache of its own, as `headstart run --foreign` has one.
+    /// loop device that has a page cache of its own, as `headstart run --raw` has one.
     pub files: Option<&'a Files>,
     /// Blocks of inode tables that the file system reads at once, where files are known.
     pub inode_ahead_blocks: u64,

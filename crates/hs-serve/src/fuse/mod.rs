@@ -29,4 +29,4 @@ pub use access::FileAccess;
 pub use negotiate::Negotiated;
 pub use push::{PushError, Pusher};
 pub use reply::{Disk, Reply};
-pub use session::{Session, SessionOptions};
+pub use session::{HeldSession, Session, SessionOptions};

@@ -1,15 +1,17 @@
 //! Mounting and unmounting a FUSE connection: `mount(2)` as root, `fusermount3` for others.
 
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType, recvmsg,
     socketpair,
@@ -40,36 +42,65 @@ impl Mounter {
     }
 }
 
-/// A fresh mount whose kernel side waits for the answer to INIT.
+/// The mount of a FUSE connection.
 #[derive(Debug)]
 pub(crate) struct FuseMount {
     mounter: Mounter,
     target: PathBuf,
+    /// The mount as long as it is not attached at `target`. While this is open the mount is in use.
+    detached: Option<OwnedFd>,
     /// The connection's number: the minor number of the file system's device.
     connection: Option<u32>,
     abort: Option<Arc<Abort>>,
 }
 
 impl FuseMount {
-    /// Mounts on `directory`, which must exist and have nothing mounted on it.
-    pub(crate) fn mount(
+    /// Makes a mount for `directory`, which must exist and have nothing mounted on it. Its kernel side waits for the answer
+    /// to INIT. Root's mount is seen by no process before [`attach`](Self::attach); the helper attaches its own at once.
+    pub(crate) fn make(
         mounter: Mounter,
         directory: &Path,
         options: &SessionOptions,
     ) -> Result<(Self, Device), ServeError> {
         let target = mounts::check_mount_point(directory)?;
-        let device = match mounter {
-            Mounter::Root => mount_as_root(&target, options)?,
-            Mounter::Fusermount => mount_with_helper(&target, options)?,
-        };
-        Ok((Self::existing(mounter, target), device))
+        match mounter {
+            Mounter::Root => {
+                let (mount, device) = mount_as_root(&target, options)?;
+                Ok((Self::existing(mounter, target, Some(mount)), device))
+            }
+            Mounter::Fusermount => {
+                let device = mount_with_helper(&target, options)?;
+                Ok((Self::existing(mounter, target, None), device))
+            }
+        }
     }
 
-    /// Takes over a mount that another process made.
-    pub(crate) fn existing(mounter: Mounter, target: PathBuf) -> Self {
-        let connection = mounts::mounted_at(&target).ok().flatten().map(|entry| entry.minor);
+    /// Takes over a mount that another process made. `detached` is the mount where that process may not have attached it.
+    pub(crate) fn existing(mounter: Mounter, target: PathBuf, detached: Option<OwnedFd>) -> Self {
+        let connection = match &detached {
+            Some(mount) => connection_of(mount.as_fd()),
+            None => mounts::mounted_at(&target).ok().flatten().map(|entry| entry.minor),
+        };
         let abort = connection.map(|connection| Arc::new(Abort::of(connection, &target)));
-        Self { mounter, target, connection, abort }
+        Self { mounter, target, detached, connection, abort }
+    }
+
+    /// The mount, until it is attached.
+    pub(crate) fn detached(&self) -> Option<BorrowedFd<'_>> {
+        self.detached.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Attaches the mount to the directory, unless it is there already.
+    pub(crate) fn attach(&mut self) -> Result<(), ServeError> {
+        let Some(mount) = &self.detached else { return Ok(()) };
+        let there = mounts::mounted_at(&self.target)?;
+        if there.is_none_or(|entry| entry.major != 0 || Some(entry.minor) != self.connection) {
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+            rustix::mount::move_mount(mount, "", CWD, &self.target, flags)
+                .map_err(|errno| failed(&self.target, errno))?;
+        }
+        self.detached = None;
+        Ok(())
     }
 
     /// Where it is mounted, without links.
@@ -90,6 +121,10 @@ impl FuseMount {
 
     /// Unmounts. A file system that stays busy is detached and its readers are cut off.
     pub(crate) fn unmount(&self) -> Result<(), ServeError> {
+        if self.detached.is_some() {
+            // It goes with its descriptors.
+            return Ok(());
+        }
         // Whatever else is mounted there by now is not ours to unmount.
         let there = mounts::mounted_at(&self.target)?;
         if there.is_none_or(|entry| Some(entry.minor) != self.connection) {
@@ -120,24 +155,49 @@ impl FuseMount {
     }
 }
 
-fn mount_as_root(target: &Path, options: &SessionOptions) -> Result<Device, ServeError> {
+/// A mount that is attached nowhere, and the device that serves it: fsopen(2), Linux 5.2.
+fn mount_as_root(target: &Path, options: &SessionOptions) -> Result<(OwnedFd, Device), ServeError> {
     let device = Device::open()?;
-    let data = format!(
-        "fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other,max_read={}",
-        device.as_fd().as_raw_fd(),
-        options.max_read_bytes
-    );
-    let failed = |source: io::Error| ServeError::Mount { what: "FUSE".into(), target: target.into(), source };
-    let data = CString::new(data).map_err(|_| failed(io::ErrorKind::InvalidInput.into()))?;
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
-    let kind = format!("fuse.{SUBTYPE}");
-    rustix::mount::mount(options.source_name.as_str(), target, kind, flags, data.as_c_str()).map_err(
-        |errno| match errno {
-            rustix::io::Errno::NODEV => ServeError::FuseMissing { path: super::device::FUSE_DEVICE.into() },
-            errno => failed(errno.into()),
-        },
-    )?;
-    Ok(device)
+    let context =
+        rustix::mount::fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| match errno {
+            Errno::NODEV => ServeError::FuseMissing { path: super::device::FUSE_DEVICE.into() },
+            errno => failed(target, errno),
+        })?;
+    let values = [
+        ("source", options.source_name.clone()),
+        ("subtype", SUBTYPE.to_owned()),
+        ("fd", device.as_fd().as_raw_fd().to_string()),
+        ("rootmode", "40000".to_owned()),
+        ("user_id", "0".to_owned()),
+        ("group_id", "0".to_owned()),
+        ("max_read", options.max_read_bytes.to_string()),
+    ];
+    let made = || {
+        for (key, value) in &values {
+            rustix::mount::fsconfig_set_string(&context, *key, value.as_str())?;
+        }
+        for flag in ["ro", "default_permissions", "allow_other"] {
+            rustix::mount::fsconfig_set_flag(&context, flag)?;
+        }
+        rustix::mount::fsconfig_create(&context)?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+            | MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV;
+        rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+    };
+    let mount = made().map_err(|errno| failed(target, errno))?;
+    Ok((mount, device))
+}
+
+fn failed(target: &Path, errno: Errno) -> ServeError {
+    ServeError::Mount { what: "FUSE".into(), target: target.into(), source: errno.into() }
+}
+
+/// The connection's number, from what the kernel knows without asking the server.
+fn connection_of(mount: BorrowedFd<'_>) -> Option<u32> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(mount, "", flags, StatxFlags::empty()).ok()?;
+    (found.stx_dev_major == 0).then_some(found.stx_dev_minor)
 }
 
 /// The helper mounts and sends the descriptor over a socket, whose number it is told in the environment.

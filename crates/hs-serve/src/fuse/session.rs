@@ -1,7 +1,7 @@
 //! A mounted disk and the threads that serve it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,14 +97,32 @@ impl SessionOptions {
     }
 }
 
+/// What a supervisor keeps of a server, so that the next one can go on.
+#[derive(Debug)]
+pub struct HeldSession {
+    /// All of [`Session::descriptors`].
+    pub descriptors: Vec<OwnedFd>,
+    /// [`Session::detached`], where the mount may not be shown yet.
+    pub detached: Option<OwnedFd>,
+    /// What had been agreed with the kernel: [`Session::negotiated`].
+    pub negotiated: Negotiated,
+    /// Where the disk is shown: [`Session::mount_point`].
+    pub mount_point: PathBuf,
+}
+
 /// A mounted disk. Dropping it unmounts.
 ///
 /// A file system that is still in use when it is unmounted is detached, and its readers get errors.
+///
+/// It begins in two steps: [`prepare`](Session::prepare) makes the connection, [`show`](Session::show) lets readers in. A
+/// supervisor is given the [descriptors](Session::descriptors) in between: a server that is killed has then no reader whose
+/// request ends with it.
 pub struct Session {
     mount: FuseMount,
     negotiated: Negotiated,
     devices: Vec<Arc<Device>>,
-    file_bytes: u64,
+    files: Arc<Files>,
+    options: SessionOptions,
     workers: Arc<Workers>,
 }
 
@@ -123,8 +141,32 @@ impl Session {
         disk: Arc<dyn Disk>,
         options: SessionOptions,
     ) -> Result<Self, ServeError> {
+        let mut session = Self::prepare_with(mounter, directory, disk, options)?;
+        session.show()?;
+        Ok(session)
+    }
+
+    /// Makes the connection for `directory`. As root nothing is seen there before [`show`](Self::show); `fusermount3` mounts
+    /// at once, and readers wait.
+    ///
+    /// # Errors
+    /// As [`mount`](Self::mount).
+    pub fn prepare(
+        directory: &Path,
+        disk: Arc<dyn Disk>,
+        options: SessionOptions,
+    ) -> Result<Self, ServeError> {
+        Self::prepare_with(Mounter::for_this_process(), directory, disk, options)
+    }
+
+    fn prepare_with(
+        mounter: Mounter,
+        directory: &Path,
+        disk: Arc<dyn Disk>,
+        options: SessionOptions,
+    ) -> Result<Self, ServeError> {
         options.check()?;
-        let (mount, device) = FuseMount::mount(mounter, directory, &options)?;
+        let (mount, device) = FuseMount::make(mounter, directory, &options)?;
         let negotiated = match handshake(&device, mount.target(), &options) {
             Ok(negotiated) => negotiated,
             Err(error) => {
@@ -146,37 +188,44 @@ impl Session {
                 }
             }
         }
-        let session = Self::start(mount, negotiated, devices, disk, &options)?;
-        if options.max_readahead_bytes > KERNEL_READAHEAD_BYTES
-            && let Err(error) = session.set_read_ahead(options.max_readahead_bytes / 1024)
+        let session = Self::new(mount, negotiated, devices, disk, options);
+        let read_ahead_bytes = session.options.max_readahead_bytes;
+        if read_ahead_bytes > KERNEL_READAHEAD_BYTES
+            && let Err(error) = session.set_read_ahead(read_ahead_bytes / 1024)
         {
             log::warn!("read-ahead stays at 128 KiB: {error}");
         }
         Ok(session)
     }
 
-    /// Goes on with the session of a server that died: `descriptors` are all those that
-    /// [`Session::descriptors`] gave, kept open meanwhile by a supervisor, `negotiated` is what it had
-    /// agreed, `directory` its [`Session::mount_point`]. Readers that waited for the dead server go on waiting,
+    /// Attaches the mount and starts to answer.
+    ///
+    /// # Errors
+    /// The kernel refuses the mount, or no thread can be started.
+    pub fn show(&mut self) -> Result<(), ServeError> {
+        self.start_workers()?;
+        self.mount.attach()
+    }
+
+    /// Goes on with the session of a server that died, which a supervisor has held. Readers that waited for the dead server go on waiting,
     /// and are answered: the requests it had taken are asked for again (Linux 6.9; before, they are
     /// lost). `disk` must be the same disk and `options` the same options.
     ///
     /// # Errors
     /// No descriptors, a mount point that is gone, or an option out of range.
     pub fn resume(
-        descriptors: Vec<OwnedFd>,
-        negotiated: Negotiated,
-        directory: &Path,
+        held: HeldSession,
         disk: Arc<dyn Disk>,
         options: SessionOptions,
     ) -> Result<Self, ServeError> {
         options.check()?;
+        let HeldSession { descriptors, detached, negotiated, mount_point } = held;
         if descriptors.is_empty() {
             let needed = "at least one descriptor of the session";
             return Err(ServeError::Option { option: "descriptors", value: "empty".into(), needed });
         }
         // Resolving the path would ask the very file system that nobody serves yet.
-        let mount = FuseMount::existing(Mounter::for_this_process(), directory.into());
+        let mount = FuseMount::existing(Mounter::for_this_process(), mount_point, detached);
         let devices: Vec<_> = descriptors.into_iter().map(|fd| Arc::new(Device::from_fd(fd))).collect();
         if !negotiated.has_resend() {
             log::warn!("this kernel cannot resend (Linux 6.9 can): reads the last server had taken are lost");
@@ -184,35 +233,38 @@ impl Session {
             let source = errno.into();
             return Err(ServeError::FuseDevice { path: super::device::FUSE_DEVICE.into(), source });
         }
-        Self::start(mount, negotiated, devices, disk, &options)
+        let mut session = Self::new(mount, negotiated, devices, disk, options);
+        session.show()?;
+        Ok(session)
     }
 
-    fn start(
+    fn new(
         mount: FuseMount,
         negotiated: Negotiated,
         devices: Vec<Arc<Device>>,
         disk: Arc<dyn Disk>,
-        options: &SessionOptions,
-    ) -> Result<Self, ServeError> {
-        let files = Arc::new(Files::new(
-            disk,
-            FileView {
-                file_name: options.file_name.clone().into_bytes(),
-                direct_io: options.direct_io,
-                keep_cache: options.keep_cache,
-                mtime_s: options.mtime_s,
-                access: options.access,
-            },
-        ));
-        let session = Self { mount, negotiated, devices, file_bytes: files.bytes(), workers: Arc::default() };
-        for index in 0..options.threads {
-            let device = Arc::clone(&session.devices[index % session.devices.len()]);
-            Workers::start_one(&session.workers, index, device, Arc::clone(&files)).map_err(|source| {
-                let path = session.mount.target().into();
+        options: SessionOptions,
+    ) -> Self {
+        let view = FileView {
+            file_name: options.file_name.clone().into_bytes(),
+            direct_io: options.direct_io,
+            keep_cache: options.keep_cache,
+            mtime_s: options.mtime_s,
+            access: options.access,
+        };
+        let files = Arc::new(Files::new(disk, view));
+        Self { mount, negotiated, devices, files, options, workers: Arc::default() }
+    }
+
+    fn start_workers(&self) -> Result<(), ServeError> {
+        for index in 0..self.options.threads {
+            let device = Arc::clone(&self.devices[index % self.devices.len()]);
+            Workers::start_one(&self.workers, index, device, Arc::clone(&self.files)).map_err(|source| {
+                let path = self.mount.target().into();
                 ServeError::Io { action: "start a thread for", path, source }
             })?;
         }
-        Ok(session)
+        Ok(())
     }
 
     /// What was agreed with the kernel, to be kept by a supervisor.
@@ -224,6 +276,12 @@ impl Session {
     /// mount, and the requests that were taken, alive when this process dies.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.devices.iter().map(|device| device.as_fd())
+    }
+
+    /// The mount, until it is [shown](Session::show). A supervisor that holds it and the
+    /// [descriptors](Session::descriptors) keeps the connection when this process dies before that.
+    pub fn detached(&self) -> Option<BorrowedFd<'_>> {
+        self.mount.detached()
     }
 
     /// The mount point, absolute and without links.
@@ -238,7 +296,7 @@ impl Session {
 
     /// A way to push bytes into the kernel's page cache.
     pub fn pusher(&self) -> Pusher {
-        Pusher::new(Arc::clone(&self.devices[0]), Arc::clone(&self.workers), self.file_bytes)
+        Pusher::new(Arc::clone(&self.devices[0]), Arc::clone(&self.workers), self.files.bytes())
     }
 
     /// Sets how far the kernel reads ahead in this file system, in KiB. It counts for files opened

@@ -11,21 +11,21 @@ use crate::cli::seconds;
 /// Flags of `headstart lab calibrate`.
 #[derive(Debug, Args)]
 pub(crate) struct LabCalibrate {
-    /// A block device, or a large file on it. It is opened for reading only.
+    /// A block device, or a large file on it. It is only read.
     pub path: PathBuf,
-    /// The model file to write, for --medium.
+    /// The model file to write, for --emulate.
     #[arg(short, long, value_name = "FILE.toml")]
     pub output: Option<PathBuf>,
-    /// What the model is called.
+    /// Name of the model.
     #[arg(long, value_name = "NAME", default_value = "calibrated", value_parser = parse_name)]
     pub name: ModelName,
-    /// How long each of the probes reads.
+    /// Duration of each probe.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds::parse)]
     pub time: Duration,
-    /// From which random places follow.
+    /// Seed of the random addresses.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }

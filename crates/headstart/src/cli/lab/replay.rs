@@ -10,28 +10,28 @@ use crate::medium::MediumParser;
 /// Flags of `headstart lab replay`.
 #[derive(Debug, Args)]
 pub(crate) struct LabReplay {
-    /// A profile, an iolog of fio (version 2 or 3), or the text of blkparse; - for standard input.
+    /// A profile, a fio iolog (version 2 or 3), or blkparse text. `-` is standard input.
     pub trace: PathBuf,
-    /// The model on which it is replayed, in virtual time.
-    #[arg(long, value_name = "M", value_parser = MediumParser, required_unless_present = "on", conflicts_with = "on")]
+    /// Replay on this model, in virtual time.
+    #[arg(long = "emulate", alias = "medium", value_name = "MEDIUM", value_parser = MediumParser, required_unless_present = "on", conflicts_with = "on")]
     pub medium: Option<Medium>,
-    /// A file or a device on which it is replayed for real, around the page cache unless --cached. It is only read: writes are left out.
+    /// Replay on this file or device, with direct I/O unless --cached. Writes are skipped.
     #[arg(long, value_name = "PATH")]
     pub on: Option<PathBuf>,
-    /// So many requests are under way all the time, whatever the times in the trace; else they are made when it says, where it does.
+    /// Keep N requests in flight and ignore the times in the trace. Default: follow the trace's times.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub depth: Option<u32>,
-    /// Make the reads of a recorded start as its program would: each after the program's own time before it, which stands still while
-    /// earlier reads are under way. An answer that comes late puts off what is asked for next.
+    /// Issue the reads of a profile as the program would: each after its think time, which stops while earlier reads
+    /// are in flight. A late answer delays the next read.
     #[arg(long, conflicts_with = "depth")]
     pub think_times: bool,
-    /// Replay a recorded start only as far as the program was ready.
+    /// Replay a profile only until the program was ready.
     #[arg(long)]
     pub until_ready: bool,
-    /// Read through the page cache, as a guest reads its disk: what was pushed into it is found there.
+    /// Read through the page cache, as a guest reads its disk.
     #[arg(long, requires = "on")]
     pub cached: bool,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
 }

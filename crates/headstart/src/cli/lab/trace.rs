@@ -13,16 +13,16 @@ use crate::cli::seconds;
 pub(crate) struct LabTrace {
     /// A block device, or a file on it.
     pub path: PathBuf,
-    /// Trace so long; else until the command ends, or Ctrl-C.
+    /// Trace this long. Default: until the command ends, or Ctrl-C.
     #[arg(long, value_name = "SECONDS", value_parser = seconds::parse)]
     pub time: Option<Duration>,
-    /// Write every request to this file as comma-separated values.
+    /// Write every request to FILE as CSV.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Print one JSON object.
+    /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
-    /// A command to run meanwhile.
+    /// A command to run while tracing.
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }

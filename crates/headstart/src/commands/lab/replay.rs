@@ -45,7 +45,7 @@ pub(crate) fn run(args: &LabReplay) -> anyhow::Result<()> {
             let file = if args.cached { RealFile::cached(path)? } else { RealFile::direct(path)? };
             for_real(file, path, pace, &mut trace)?
         }
-        (None, None) => bail!("give a --medium, or a file or device with --on"),
+        (None, None) => bail!("give a medium with --emulate, or a file or device with --on"),
     };
     let on = args.medium.map_or_else(|| "the device".to_owned(), |medium| medium.to_string());
     if args.json {

@@ -108,7 +108,7 @@ pub(super) fn boot(place: usize, spec: &BootSpec, console: Option<PathBuf>) -> a
 /// The boot that `headstart boot` would make.
 fn boot_command(place: Place, disks: &Disks<'_>, medium: Medium, guest: &Guest) -> anyhow::Result<cli::Boot> {
     let medium = medium.to_string();
-    let on_medium = ["--medium", &medium];
+    let on_medium = ["--emulate", &medium];
     match place {
         Place::Raw => parse(disks.raw, &on_medium, guest),
         Place::CloopLike => parse(disks.cloop_like, &[on_medium[0], on_medium[1], "--no-prefetch"], guest),
@@ -121,7 +121,7 @@ fn boot_command(place: Place, disks: &Disks<'_>, medium: Medium, guest: &Guest) 
 /// Words of `headstart boot` for the recorded boot, from memory.
 pub(super) fn record_command(image: &Path, output: &Path, guest: &Guest) -> anyhow::Result<cli::Boot> {
     let output = output.to_str().context("the cache folder's name is not text")?;
-    parse(image, &["--record", output, "--grace", RECORD_GRACE], guest)
+    parse(image, &["--record", output, "--run-after-ready", RECORD_GRACE], guest)
 }
 
 fn parse(disk: &Path, flags: &[&str], guest: &Guest) -> anyhow::Result<cli::Boot> {
@@ -156,7 +156,7 @@ mod tests {
         let command = |place| boot_command(place, &disks, Medium::Cd24xCav, &Guest::Uml).unwrap();
         let seen = Place::ALL.map(|place| {
             let args = command(place);
-            (args.disk.display().to_string(), args.medium, args.no_prefetch, args.warm)
+            (args.disk.display().to_string(), args.emulation.medium, args.no_prefetch, args.warm)
         });
         let cd = Medium::Cd24xCav;
         let expected = [
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn the_boot_is_recorded_from_memory() {
         let args = record_command(Path::new("a b.hsi"), Path::new("p q.hsp"), &Guest::Uml).unwrap();
-        assert_eq!((args.disk.file(), args.medium), (Some(Path::new("a b.hsi")), Medium::None));
+        assert_eq!((args.disk.file(), args.emulation.medium), (Some(Path::new("a b.hsi")), Medium::None));
         assert_eq!(args.record.as_deref(), Some(Path::new("p q.hsp")));
         assert_eq!(args.grace, std::time::Duration::from_secs(4));
         assert_eq!(args.vmm, cli::Vmm::Uml);

@@ -87,14 +87,14 @@ impl Result {
 pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<(Vec<Contender>, Vec<Tally>)> {
     let image = |path| run_command(path, medium, &[]);
     let foreign = |path| {
-        let spec = run_command(path, medium, &["--foreign"])?;
+        let spec = run_command(path, medium, &["--raw"])?;
         // As the kernel mounts them by itself.
         let mount = MountFsOptions { warm: false, inode_readahead_blocks: None, ..spec.mount };
         anyhow::Ok(Start { mount, ..spec })
     };
     let native = || {
         let disk = Disk::Directory { path: disks.root.to_owned() };
-        anyhow::Ok(Start { disk, medium: Medium::None, ..run_command(disks.raw, medium, &["--foreign"])? })
+        anyhow::Ok(Start { disk, medium: Medium::None, ..run_command(disks.raw, medium, &["--raw"])? })
     };
     Place::ALL
         .into_iter()
@@ -136,7 +136,7 @@ pub(super) fn profile_command(image: &Path, output: &Path) -> anyhow::Result<cli
 fn run_command(path: &Path, medium: Medium, flags: &[&str]) -> anyhow::Result<Start> {
     let mut words: Vec<OsString> = vec!["headstart".into(), "run".into(), path.into()];
     words.extend(flags.iter().map(OsString::from));
-    words.extend(["--medium".into(), medium.to_string().into(), "--ready".into()]);
+    words.extend(["--emulate".into(), medium.to_string().into(), "--ready".into()]);
     let cli::Command::Run(args) = Cli::try_parse_from(with_command(words)).context("headstart run")?.command
     else {
         bail!("headstart run is another command");
@@ -234,7 +234,7 @@ mod tests {
     fn the_profile_is_recorded_from_memory() {
         let args = profile_command(Path::new("a b.hsi"), Path::new("p.hsp")).unwrap();
         assert_eq!(args.image.file(), Some(Path::new("a b.hsi")));
-        assert_eq!(args.start.medium, Medium::None);
+        assert_eq!(args.start.emulation.medium, Medium::None);
         assert_eq!(args.command, COMMAND.map(OsString::from));
     }
 }

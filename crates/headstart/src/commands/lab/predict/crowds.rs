@@ -19,7 +19,9 @@ pub(super) fn crowd(args: &LabPredict, case: Case) -> anyhow::Result<Crowd> {
         .transpose()?;
     if medium.link().is_none() {
         if edge.is_some() {
-            bail!("{medium} is no link: an edge cache fetches over a link as wan-20ms, which --medium names");
+            bail!(
+                "{medium} is no link: an edge cache fetches over a link as wan-20ms, which --emulate names"
+            );
         }
         if clients.get() > MOST_APART {
             bail!("{medium} is no link: at most {MOST_APART} clients of it can be simulated");

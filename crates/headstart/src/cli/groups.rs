@@ -1,0 +1,58 @@
+//! The commands in groups, for the help of the program itself.
+
+use std::fmt::Write as _;
+
+use clap::Command;
+
+/// clap lists commands in one row, so the groups stand where it would put text of our own.
+pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-heading} {usage}\n{after-help}";
+
+/// Each command is in one group; a test says so.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Make images", &["build", "profile", "optimize", "import", "export", "inspect", "verify"]),
+    ("Start from images", &["run", "boot", "mount", "attach", "fill", "detach"]),
+    ("Serve and publish", &["serve", "push", "keygen", "sign"]),
+    ("Observe", &["status", "top", "cache"]),
+    ("Try and measure", &["doctor", "demo", "lab"]),
+    ("Other", &["completions", "help"]),
+];
+
+/// The list of commands by group, one line each.
+pub(crate) fn list(program: &Command) -> String {
+    let mut text = String::new();
+    for (title, names) in GROUPS {
+        let _ = writeln!(text, "{title}:");
+        for name in *names {
+            let about = program.find_subcommand(name).and_then(Command::get_about);
+            let about = about.map_or_else(|| "Show the help of a command".to_owned(), ToString::to_string);
+            let _ = writeln!(text, "  {name:<12} {about}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    #[test]
+    fn each_command_is_in_one_group() {
+        let program = Cli::command();
+        let known: BTreeSet<_> = program
+            .get_subcommands()
+            .filter(|command| !command.is_hide_set())
+            .map(|command| command.get_name().to_owned())
+            .chain(["help".to_owned()])
+            .collect();
+        let listed: Vec<_> =
+            GROUPS.iter().flat_map(|(_, names)| *names).map(|name| (*name).to_owned()).collect();
+        assert_eq!(listed.len(), known.len());
+        assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), known);
+    }
+}
