@@ -13,7 +13,8 @@ const USAGE: &str = "usage: cargo run -p xtask -- tidy            the rules of t
        cargo run -p xtask -- tidy --lower    lowers the counts of the rule \"words\" where files have become cleaner
        cargo run -p xtask -- test [STEP]...       all checks, or these
        cargo run -p xtask -- test-long [STEP]...  what takes too long for every change
-       cargo run -p xtask -- mutants [COUNT]      changes the code and looks whether a test fails";
+       cargo run -p xtask -- mutants [--go-on] [COUNT | FROM..TO]
+                                                  changes the code and looks whether a test fails";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +32,7 @@ fn main() -> ExitCode {
         },
         ["test", steps @ ..] => checks::run(root, checks::USUAL, steps),
         ["test-long", steps @ ..] => checks::run(root, checks::LONG, steps),
-        ["mutants", count @ ..] => mutants::run(root, count.first().copied()),
+        ["mutants", arguments @ ..] => mutants::run(root, arguments),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

@@ -1,9 +1,10 @@
 //! Changes the code in one place at a time and looks whether a test notices: a draw of the changes that cargo-mutants
 //! knows of, the same each time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::ops::RangeInclusive;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, bail};
@@ -19,8 +20,8 @@ const COUNT: usize = 200;
 const SEED: u64 = 17;
 /// Of the changes that compile, so many in a hundred must be noticed.
 const LEAST_PERCENT: usize = 90;
-/// A changed program may go on for ever; the tests of a crate take a tenth of this beside other work.
-const LONGEST_S: &str = "300";
+/// A changed program may go on for ever; the tests of a crate take a fraction of this beside other work.
+const LONGEST_S: &str = "90";
 /// Where the results are kept.
 const RESULT: &str = "bench/results/parts/mutants.json";
 
@@ -32,7 +33,7 @@ const TOOL: &str = "27.1.0";
 struct Found {
     caught: usize,
     missed: Vec<String>,
-    /// They did not compile, so that nobody can make them.
+    /// They do not compile.
     unviable: usize,
 }
 
@@ -47,13 +48,23 @@ impl Found {
     }
 }
 
-/// `xtask mutants [COUNT]`: the first so many of the draw.
-pub(crate) fn run(root: &Path, count: Option<&str>) -> ExitCode {
-    let Ok(count) = count.map_or(Ok(COUNT), str::parse) else {
-        eprintln!("mutants: how many is a number");
+/// `xtask mutants [--go-on] [COUNT | FROM..TO]`: all of the draw, its first so many, or a portion of it. `--go-on`
+/// keeps what was noticed before, and tries what is left.
+pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
+    let (goes_on, rest) = match arguments {
+        ["--go-on", rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let portion = match rest {
+        [] => Some(1..=COUNT),
+        [portion] => parse(portion),
+        _ => None,
+    };
+    let Some(portion) = portion else {
+        eprintln!("mutants: [--go-on] and a count or FROM..TO");
         return ExitCode::from(2);
     };
-    match draw_and_try(root, count) {
+    match draw_and_try(root, &portion, goes_on) {
         Ok(found) if found.is_enough() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
@@ -63,12 +74,19 @@ pub(crate) fn run(root: &Path, count: Option<&str>) -> ExitCode {
     }
 }
 
+/// `50` is the first fifty, `51..100` those after them, its last included.
+fn parse(portion: &str) -> Option<RangeInclusive<usize>> {
+    let (from, to) = portion.split_once("..").unwrap_or(("1", portion));
+    let (from, to) = (from.parse().ok()?, to.parse().ok()?);
+    (1 <= from && from <= to).then_some(from..=to)
+}
+
 /// The step of `make test-long`.
 pub(crate) fn check(root: &Path) -> Outcome {
     if !has_tool() {
         return Outcome::Skipped(install());
     }
-    match draw_and_try(root, COUNT) {
+    match draw_and_try(root, &(1..=COUNT), false) {
         Ok(found) if found.is_enough() => Outcome::Passed,
         Ok(found) => Outcome::Failed(format!("{}% of the changes were noticed", found.percent())),
         Err(error) => Outcome::Failed(format!("{error:#}")),
@@ -90,14 +108,25 @@ fn has_tool() -> bool {
     tool().arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-fn draw_and_try(root: &Path, count: usize) -> anyhow::Result<Found> {
+fn draw_and_try(root: &Path, portion: &RangeInclusive<usize>, goes_on: bool) -> anyhow::Result<Found> {
     if !has_tool() {
         bail!("{}", install());
     }
-    let drawn = draw(list(root)?, count);
+    let mut drawn = draw(&list(root)?, *portion.end());
+    drawn.drain(..drawn.len().min(portion.start() - 1));
     let out = root.join("target/mutants");
     fs::create_dir_all(&out)?;
-    let found = try_all(root, &out, &drawn)?;
+    let mut known = if goes_on { remembered(&out)? } else { Summaries::new() };
+    known.retain(|_, summary| summary != MISSED);
+    remember(&out, &known)?;
+    let left: Vec<&String> = drawn.iter().filter(|name| !known.contains_key(*name)).collect();
+    println!("{} changes, {} of them to be tried", drawn.len(), left.len());
+    if !left.is_empty() {
+        try_all(root, &out, &left)?;
+        known = remembered(&out)?;
+        remember(&out, &known)?;
+    }
+    let found = judge(&drawn, &known)?;
     for missed in &found.missed {
         println!("not noticed: {missed}");
     }
@@ -108,7 +137,9 @@ fn draw_and_try(root: &Path, count: usize) -> anyhow::Result<Found> {
         missed.len(),
         found.percent()
     );
-    write_result(root, &found, drawn.len())?;
+    if *portion == (1..=COUNT) {
+        write_result(root, &found, drawn.len())?;
+    }
     Ok(found)
 }
 
@@ -123,27 +154,38 @@ fn list(root: &Path) -> anyhow::Result<Vec<String>> {
     listed.iter().map(|one| Ok(one["name"].as_str().context("a name")?.to_owned())).collect()
 }
 
-/// As many as `count`, in an order that the seed decides. Some changes have one name, and come together, so that it may be a few
-/// more.
-fn draw(mut names: Vec<String>, count: usize) -> Vec<String> {
-    let mut state = SEED;
-    // Fisher and Yates, with the numbers of SplitMix64.
-    for last in (1..names.len()).rev() {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        names.swap(last, ((mixed ^ (mixed >> 31)) % (last as u64 + 1)) as usize);
+/// The first `count` in an order that the seed decides. The place of a change in that order follows from its file,
+/// its words and how many like it come before, not from its line. So code elsewhere hardly changes the draw.
+fn draw(names: &[String], count: usize) -> Vec<String> {
+    let (mut seen, mut alike) = (BTreeSet::new(), BTreeMap::<String, u64>::new());
+    let mut order: Vec<(u64, &String)> = Vec::new();
+    // To the tool, what has one name is one change.
+    for name in names.iter().filter(|name| seen.insert(*name)) {
+        let words = without_line(name);
+        let before = alike.entry(words.clone()).or_default();
+        order.push((place(&words, *before), name));
+        *before += 1;
     }
-    let mut drawn: Vec<String> = Vec::new();
-    for name in &names {
-        if drawn.len() >= count {
-            break;
-        }
-        if !drawn.contains(name) {
-            drawn.extend(names.iter().filter(|same| *same == name).cloned());
-        }
-    }
-    drawn
+    order.sort_unstable();
+    order.into_iter().take(count).map(|(_, name)| name.clone()).collect()
+}
+
+/// `FILE:LINE:COLUMN: WORDS` without line and column.
+fn without_line(name: &str) -> String {
+    let mut parts = name.splitn(4, ':');
+    let file = parts.next().unwrap_or_default();
+    format!("{file}:{}", parts.nth(2).unwrap_or_default())
+}
+
+/// FNV-1a, then SplitMix64: FNV alone puts names that differ only in their end side by side.
+fn place(words: &str, before: u64) -> u64 {
+    let bytes = SEED.to_le_bytes().into_iter().chain(before.to_le_bytes()).chain(words.bytes());
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let mixed = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// A regular expression that matches this name and no other.
@@ -160,37 +202,87 @@ fn exactly(name: &str) -> String {
 }
 
 /// Makes one change after the other in a copy of the tree, and runs the tests of the changed crate.
-fn try_all(root: &Path, out: &Path, names: &[String]) -> anyhow::Result<Found> {
+fn try_all(root: &Path, out: &Path, names: &[&String]) -> anyhow::Result<()> {
     let mut command = tool();
     command.arg("-d").arg(root).arg("-o").arg(out).args(["-j1", "--baseline=skip", "--timeout", LONGEST_S]);
     command.args(["--minimum-test-timeout", LONGEST_S, "--no-shuffle", "--colors=never"]);
     // What was built for one change serves the next, and the next time.
     command.env("CARGO_TARGET_DIR", out.join("build"));
-    for name in names.iter().collect::<BTreeSet<_>>() {
+    // Without debug information a change is built and linked sooner, and nothing looks for the smallest input.
+    command
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("RUST_BACKTRACE", "0")
+        .env("PROPTEST_MAX_SHRINK_ITERS", "0");
+    for name in names {
         command.args(["--re", &exactly(name)]);
     }
     command.args(CRATES.iter().flat_map(|name| ["-p", name]));
+    // Examples in comments show the use, and are no tests of it.
+    command.args(["--", "--lib", "--tests"]);
     // Its exit code tells of changes that were not noticed as well, so that only its report counts.
     let status = command.status().context("cargo-mutants")?;
-    let report: PathBuf = out.join("mutants.out/outcomes.json");
-    let text = fs::read_to_string(&report).with_context(|| format!("it ended with {status}"))?;
-    let found = read(&serde_json::from_str(&text)?)?;
-    let tried = found.caught + found.missed.len() + found.unviable;
-    if tried != names.len() {
-        bail!("{} changes were drawn, and {tried} tried ({status})", names.len());
+    let tried = read(&report(out).with_context(|| format!("it ended with {status}"))?)?;
+    if let Some(name) = names.iter().find(|name| !tried.contains_key(**name)) {
+        bail!("{name} was not tried ({status}): --go-on tries what is left");
     }
-    Ok(found)
+    Ok(())
 }
 
-/// What the tool reports.
-fn read(report: &Value) -> anyhow::Result<Found> {
-    let mut found = Found::default();
+/// What became of each change.
+type Summaries = BTreeMap<String, String>;
+
+const MISSED: &str = "MissedMutant";
+
+/// The tool's own report, which it writes anew after each change.
+fn report(out: &Path) -> anyhow::Result<Value> {
+    let path = out.join("mutants.out/outcomes.json");
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// What is known from before, a run that was cut off included.
+fn remembered(out: &Path) -> anyhow::Result<Summaries> {
+    let mut known: Summaries = match fs::read_to_string(out.join("known.json")) {
+        Ok(text) => serde_json::from_str(&text).context("known.json")?,
+        Err(_) => Summaries::new(),
+    };
+    if let Ok(report) = report(out) {
+        known.extend(read(&report)?);
+    }
+    Ok(known)
+}
+
+/// Keeps what is known, so that a later run of the tool may replace its report.
+fn remember(out: &Path, known: &Summaries) -> anyhow::Result<()> {
+    fs::write(out.join("known.json"), serde_json::to_string_pretty(known)?).context("known.json")?;
+    match fs::remove_dir_all(out.join("mutants.out")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error).context("mutants.out"),
+        _ => Ok(()),
+    }
+}
+
+/// What the tool reports, by name. Of two changes with one name both must be noticed.
+fn read(report: &Value) -> anyhow::Result<Summaries> {
+    let mut summaries = Summaries::new();
     for outcome in report["outcomes"].as_array().context("outcomes")? {
         let Some(name) = outcome["scenario"]["Mutant"]["name"].as_str() else { continue };
-        match outcome["summary"].as_str() {
+        let summary = outcome["summary"].as_str().context("a summary")?;
+        let kept = summaries.entry(name.to_owned()).or_insert_with(|| summary.to_owned());
+        if summary == MISSED {
+            *kept = summary.to_owned();
+        }
+    }
+    Ok(summaries)
+}
+
+/// What became of those that were drawn.
+fn judge(drawn: &[String], summaries: &Summaries) -> anyhow::Result<Found> {
+    let mut found = Found::default();
+    for name in drawn {
+        match summaries.get(name).map(String::as_str) {
             // A test that does not end notices as well.
             Some("CaughtMutant" | "Timeout") => found.caught += 1,
-            Some("MissedMutant") => found.missed.push(name.to_owned()),
+            Some(MISSED) => found.missed.push(name.clone()),
             Some("Unviable") => found.unviable += 1,
             other => bail!("{name}: {other:?}"),
         }
@@ -225,19 +317,36 @@ fn write_result(root: &Path, found: &Found, drawn: usize) -> anyhow::Result<()> 
 mod tests {
     use super::*;
 
+    fn names(numbers: impl Iterator<Item = usize>) -> Vec<String> {
+        numbers.map(|number| format!("a.rs:{number}:5: replace f{} with ()", number / 2)).collect()
+    }
+
     #[test]
-    fn the_same_seed_draws_the_same_and_a_smaller_draw_is_the_beginning_of_a_larger() {
-        let names = || (0..1_000).map(|number| number.to_string()).collect::<Vec<_>>();
-        let drawn = draw(names(), 200);
-        assert_eq!(drawn[..40], draw(names(), 40)[..]);
-        let mut sorted = drawn.clone();
-        sorted.sort();
-        sorted.dedup();
-        assert!(sorted.len() == 200 && drawn != names()[..200]);
-        let twins = || (0..1_000).map(|number| (number / 2).to_string()).collect::<Vec<_>>();
-        let drawn = draw(twins(), 201);
-        assert_eq!(drawn.len(), 202);
-        assert!(drawn.chunks(2).all(|pair| pair[0] == pair[1]));
+    fn a_smaller_draw_is_the_beginning_of_a_larger_and_no_change_is_drawn_twice() {
+        let drawn = draw(&names(0..1_000), 200);
+        assert_eq!(drawn[..40], draw(&names(0..1_000), 40)[..]);
+        assert!(drawn.len() == 200 && drawn != names(0..1_000)[..200]);
+        assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), 200);
+        assert_eq!(draw(&names((0..1_000).chain(0..1_000)), 200), drawn, "one name is one change");
+    }
+
+    #[test]
+    fn code_elsewhere_hardly_changes_the_draw() {
+        let words = |drawn: Vec<String>| drawn.iter().map(|name| without_line(name)).collect::<Vec<_>>();
+        let drawn = words(draw(&names(0..1_000), 100));
+        let moved: Vec<_> = names(0..1_000).iter().map(|name| name.replace("rs:", "rs:1")).collect();
+        assert_eq!(words(draw(&moved, 100)), drawn, "a line is not looked at");
+        let more = words(draw(&names(0..1_010), 100));
+        assert!(drawn.iter().filter(|words| !more.contains(words)).count() <= 10);
+    }
+
+    #[test]
+    fn a_portion_is_a_count_or_both_ends() {
+        assert_eq!(parse("50"), Some(1..=50));
+        assert_eq!(parse("51..100"), Some(51..=100));
+        for wrong in ["", "0", "0..3", "5..4", "x", "1..", "..2", "1..2..3"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
     }
 
     #[test]
@@ -258,9 +367,26 @@ mod tests {
             outcome("MissedMutant", "c"),
             outcome("Unviable", "d"),
         ];
-        let found = read(&json!({ "outcomes": outcomes })).expect("a report");
+        let summaries = read(&json!({ "outcomes": outcomes })).expect("a report");
+        let drawn = ["a", "b", "c", "d"].map(String::from);
+        let found = judge(&drawn, &summaries).expect("all were tried");
         assert_eq!(found, Found { caught: 2, missed: vec!["c".into()], unviable: 1 });
         assert!(found.percent() == 66 && !found.is_enough());
         assert!(!Found::default().is_enough(), "nothing was tried");
+        assert!(judge(&["e".into()], &summaries).is_err(), "it was not tried");
+    }
+
+    #[test]
+    fn what_a_run_found_is_known_to_the_next() {
+        let out = std::env::temp_dir().join(format!("xtask-mutants-{}", std::process::id()));
+        fs::create_dir_all(out.join("mutants.out")).expect("a folder");
+        let summaries = |names: &[&str]| names.iter().map(|name| (name.to_string(), "Timeout".to_owned()));
+        remember(&out, &summaries(&["a"]).collect()).expect("kept");
+        fs::create_dir_all(out.join("mutants.out")).expect("a folder");
+        let outcome = json!({ "scenario": { "Mutant": { "name": "b" } }, "summary": "Timeout" });
+        let report = json!({ "outcomes": [outcome] }).to_string();
+        fs::write(out.join("mutants.out/outcomes.json"), report).expect("a report that was cut off");
+        assert_eq!(remembered(&out).expect("read"), summaries(&["a", "b"]).collect());
+        fs::remove_dir_all(out).expect("removed");
     }
 }

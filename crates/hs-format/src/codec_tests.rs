@@ -207,3 +207,26 @@ fn memory_is_used_again_where_it_fits_and_nothing_of_what_it_held_is_seen() {
 fn a_decompressor_is_shown_by_its_name() {
     assert!(format!("{:?}", Decompressor::new()).contains("Decompressor"));
 }
+
+#[test]
+fn a_compressor_is_shown_with_its_codec() {
+    for (codec, shown) in
+        [(Codec::Store, "Store"), (Codec::Zstd, "Zstd"), (Codec::Lz4, "Lz4"), (Codec::Zlib, "Zlib")]
+    {
+        assert_eq!(format!("{:?}", Compressor::new(codec, 1)), format!("Compressor {{ codec: {shown} }}"));
+    }
+}
+
+#[test]
+fn a_zlib_stream_that_ends_early_is_told_from_one_that_goes_on() {
+    let mut raw = vec![0; 8192];
+    Prng::new(3).fill(&mut raw[..3000]);
+    let stored = compressed(Codec::Zlib, &raw);
+    let reason =
+        |stored: &[u8], raw_bytes| match Decompressor::new().decompress(Codec::Zlib, stored, raw_bytes) {
+            Err(FormatError::Decompress { reason, .. }) => reason,
+            other => panic!("{other:?}"),
+        };
+    assert_eq!(reason(&stored[..stored.len() / 2], 8192), "the stream is cut short");
+    assert_eq!(reason(&stored, 4096), "a longer or an unfinished stream");
+}

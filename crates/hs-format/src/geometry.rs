@@ -143,4 +143,14 @@ mod tests {
             assert!(bad.check().is_err(), "{bad:?}");
         }
     }
+
+    #[test]
+    fn the_largest_leaf_has_the_most_bytes_of_a_leaf() {
+        let geometry = ColdGeometry {
+            disk_bytes: MAX_DISK_BYTES,
+            window_blocks: 1,
+            windows_per_leaf: MAX_WINDOWS_PER_LEAF,
+        };
+        assert_eq!(geometry.leaf_bytes(0), crate::limits::MAX_LEAF_BYTES);
+    }
 }

@@ -84,3 +84,28 @@ fn a_builder_refuses_what_a_reader_would() {
     assert!(finish(&[run(0, 1 << 32)], 1 << 32).is_err());
     assert!(HotIndexBuilder::new().finish(3).is_err());
 }
+
+#[test]
+fn an_index_ends_with_its_limit() {
+    let finish = |extents: u32| {
+        let mut builder = HotIndexBuilder::new();
+        builder.push(&STORED, Codec::Zstd, &vec![BlockRange::new(Lba(0), 1); extents as usize]);
+        builder.finish(1).expect_err("more than a chunk can hold")
+    };
+    // Beside the extents there are the header and one chunk.
+    let most = (MAX_HOT_INDEX_BYTES - (HOT_HEADER_BYTES + HOT_CHUNK_BYTES) as u32) / EXTENT_BYTES as u32;
+    assert!(matches!(finish(most), FormatError::Limit { field: "raw bytes", .. }));
+    assert!(matches!(finish(most + 1), FormatError::Limit { field: "hot index bytes", .. }));
+}
+
+#[test]
+fn the_last_chunk_is_told_when_it_is_needed() {
+    let mut builder = HotIndexBuilder::new();
+    builder.needed_by(5);
+    for lba in 0..3 {
+        builder.push(&STORED, Codec::Zstd, &[BlockRange::new(Lba(lba), 1)]);
+        builder.needed_by(10 + lba as u32);
+    }
+    let index = builder.finish(3).expect("disjoint runs");
+    assert_eq!(index.chunks.iter().map(|hot| hot.needed_ms).collect::<Vec<_>>(), [10, 11, 12]);
+}

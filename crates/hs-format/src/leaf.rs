@@ -118,16 +118,11 @@ impl ColdLeaf {
         self.entries.as_bytes().to_vec()
     }
 
-    /// Windows in the leaf.
+    /// Windows in the leaf, of which there is at least one.
     #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "no leaf is empty")]
     pub fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Whether the leaf has no window, which no decoded leaf is.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 
     /// What is stored of the window at the position `i` of the leaf.

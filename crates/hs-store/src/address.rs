@@ -104,3 +104,42 @@ impl fmt::Display for Address {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_address_has_a_file_name_and_can_be_parsed_again() {
+        for (text, shown, name) in [
+            ("https://me:pass@h/a/b.hsi?x=1", "https://h/a/b.hsi?…", Some("b.hsi")),
+            ("oci://h:5000/a/b:t", "oci://h:5000/a/b:t", Some("b")),
+            ("s3://b/d/k.hsi", "s3://b/d/k.hsi", Some("k.hsi")),
+        ] {
+            let address = Address::parse(text).expect(text);
+            assert_eq!((address.to_string().as_str(), address.whole().as_str()), (shown, text));
+            assert_eq!(
+                (address.file_name(), Address::parse(&address.whole()).ok()),
+                (name, Some(address.clone()))
+            );
+        }
+        for text in ["ftp://me:pass@h/x", "image.hsi", ""] {
+            let error = Address::parse(text).expect_err(text).to_string();
+            assert!(error.contains("are known") && !error.contains("pass"), "{error}");
+        }
+    }
+
+    #[test]
+    fn places_beside_an_address_are_found_where_there_are_any() {
+        let whole = |address: Option<Address>| address.map(|address| address.whole());
+        for (text, joined, changed) in [
+            ("https://h/a/b.hsi?x=1", Some("https://h/a/c"), Some("https://h/a/b.hsi.sig?x=1")),
+            ("gs://b/d/k.hsi", Some("gs://b/d/c"), Some("gs://b/d/k.hsi.sig")),
+            ("oci://h/a:t", None, None),
+        ] {
+            let address = Address::parse(text).expect(text);
+            assert_eq!(whole(address.join("c")).as_deref(), joined);
+            assert_eq!(whole(address.with_path(|path| format!("{path}.sig"))).as_deref(), changed);
+        }
+    }
+}

@@ -51,11 +51,9 @@ impl Clock for Monotonic {
             if left.is_zero() {
                 return;
             }
-            if left > Self::SLACK {
-                thread::sleep(left - Self::SLACK);
-            } else {
-                std::hint::spin_loop();
-            }
+            // Returns at once where there is no more than the slack left.
+            thread::sleep(left.saturating_sub(Self::SLACK));
+            std::hint::spin_loop();
         }
     }
 }

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use hs_store::http::{HttpClient, Timeouts};
-use hs_store::registry::{Artifact, Logins, RegistryAddress, push};
-use hs_store::{PushError, Pushed};
+use hs_store::registry::{Artifact, Logins, RegistryAddress, abandon, push};
+use hs_store::{Abandoned, PushError, Pushed};
 
 #[derive(Default)]
 struct State {
@@ -213,4 +213,41 @@ fn an_upload_that_is_refused_is_not_gone_on_with() {
     state.lock().expect("no panic").takes = None;
     send(&bytes, &address, Some(folder.path()), &mut { go_on }).expect("sent");
     assert!(state.lock().expect("no panic").blobs[0] == bytes);
+}
+
+#[test]
+fn an_upload_that_is_interrupted_is_kept_where_it_is_noted() {
+    let (state, address) = start();
+    let bytes = vec![7; 9_000_000];
+    let folder = tempfile::tempdir().expect("a folder");
+    // Before anything has come there is nothing to keep.
+    for (enough, is_kept, given_up) in [(0, false, 1), (1, true, 1)] {
+        let stop = |done: u64, _: u64| {
+            if done >= enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let error = send(&bytes, &address, Some(folder.path()), &mut { stop }).expect_err("interrupted");
+        assert!(matches!(error, PushError::Interrupted { is_kept: kept, .. } if kept == is_kept), "{error}");
+        assert_eq!(state.lock().expect("no panic").given_up, given_up);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("listed").count(), usize::from(is_kept));
+    }
+    let abandoned = |folder| {
+        let client = HttpClient::new(Timeouts::default()).expect("a client");
+        abandon(client, &address, Logins::default(), Some(folder)).expect("abandoned")
+    };
+    assert_eq!(abandoned(folder.path()), Abandoned::Removed);
+    assert_eq!(state.lock().expect("no panic").given_up, 2);
+    assert_eq!(abandoned(folder.path()), Abandoned::Nothing);
+}
+
+#[test]
+fn a_manifest_that_is_sent_by_its_digest_has_that_digest() {
+    let (_, address) = start();
+    let go_on = |_, _| ControlFlow::Continue(());
+    let pushed = send(b"image", &address, None, &mut { go_on }).expect("sent");
+    let digest = pushed.digest.expect("a digest");
+    let tagless = address.to_string().trim_end_matches(":1").to_owned();
+    for (digest, is_right) in [(digest, true), (format!("sha256:{}", "0".repeat(64)), false)] {
+        let named = RegistryAddress::parse(&format!("{tagless}@{digest}")).expect("an address");
+        assert_eq!(send(b"image", &named, None, &mut { go_on }).is_ok(), is_right, "{digest}");
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use hs_store::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
+use hs_store::http::{HttpClient, HttpOptions, HttpStore, Locate, Timeouts};
 use hs_store::registry::{Logins, RegistryAddress, RegistryImage};
 use hs_store::{Address, Store};
 
@@ -64,7 +64,7 @@ impl Registry {
         let digest = format!("sha256:{}", "ab".repeat(32));
         let size = blob.len();
         let manifest = format!(
-            r#"{{"schemaVersion":2,"layers":[{{"mediaType":"application/vnd.headstart.image.v1","digest":"{digest}","size":{size}}}]}}"#
+            r#"{{"schemaVersion":2,"layers":[{{"mediaType":"application/vnd.headstart.image.v1","digest":"{digest}","size":{size}}}],"annotations":{{"io.headstart.name":"hs1-00"}}}}"#
         );
         let host = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
         let found = Arc::new(Self {
@@ -111,7 +111,7 @@ impl Registry {
             );
             return answer(stream, "401 Unauthorized", &challenge, b"");
         }
-        if head.target == "/v2/a/b/manifests/1" {
+        if head.target.starts_with("/v2/a/b/manifests/") {
             answer(stream, "200 OK", "", self.manifest.as_bytes());
         } else if head.target == format!("/v2/a/b/blobs/{}", self.digest) {
             let signature = self.signature.fetch_add(1, SeqCst) + 1;
@@ -160,4 +160,27 @@ fn what_has_aged_is_had_anew_and_told_to_nobody_else() {
     }
     assert!(registry.token.load(SeqCst) > 2, "{:?}", registry.token);
     assert!(registry.signature.load(SeqCst) > 4, "{:?}", registry.signature);
+}
+
+#[test]
+fn a_name_is_certain_where_the_address_has_the_manifests_digest() {
+    let mut certain = Vec::new();
+    for by_digest in [true, false] {
+        let registry = Registry::start(vec![7; 100]);
+        let digest = sha256(registry.manifest.as_bytes());
+        let reference = if by_digest { format!("@{digest}") } else { ":1".to_owned() };
+        let address = format!("oci+http://{}/a/b{reference}", registry.host);
+        let client = HttpClient::new(Timeouts::default()).expect("a client");
+        let image =
+            RegistryImage::new(RegistryAddress::parse(&address).expect("one"), client, Logins::default());
+        assert_eq!(image.certain_name(), None, "nobody was asked");
+        image.locate().expect("found");
+        certain.push(image.certain_name());
+    }
+    assert_eq!(certain, [Some("hs1-00".to_owned()), None]);
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }

@@ -1,11 +1,11 @@
 //! A whole stack, `Count(Emulate(Memory))`, against the plain bytes and a plain tally.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use hs_device::{FlatSpec, Medium};
-use hs_store::{Clock, Count, Emulate, MemoryStore, Snapshot, Store};
+use hs_store::{Clock, Count, Emulate, Fault, MemoryStore, Retry, Sink, Snapshot, Store, StoreError};
 use hs_units::{ByteRange, Nanos, Prng};
 use proptest::prelude::*;
 
@@ -102,5 +102,61 @@ proptest! {
         }
         prop_assert_eq!(store.counters().snapshot(), tally);
         prop_assert_eq!(clock.now(), tally.busy);
+    }
+}
+
+/// Keeps what it was told.
+struct Told(MemoryStore, Mutex<Vec<&'static str>>);
+
+impl Store for Told {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        self.0.read_at(offset, buf)
+    }
+
+    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        self.0.stream(range, sink)
+    }
+
+    fn expect_stream(&self, range: ByteRange) {
+        assert_eq!(range, ByteRange::new(1, 2));
+        self.1.lock().expect("no panic").push("stream");
+    }
+
+    fn expect_most(&self, range: ByteRange) {
+        assert_eq!(range, ByteRange::new(3, 4));
+        self.1.lock().expect("no panic").push("most");
+    }
+
+    fn close(&self) {
+        self.1.lock().expect("no panic").push("close");
+    }
+}
+
+#[test]
+fn every_layer_passes_on_what_it_is_told() {
+    let told = Arc::new(Told(MemoryStore::new(vec![0; 100]), Mutex::default()));
+    let below = || Arc::clone(&told) as Arc<dyn Store>;
+    let layers: [Box<dyn Store>; 6] = [
+        Box::new(Retry::new(below())),
+        Box::new(Fault::new(below(), Vec::new(), 0)),
+        Box::new(Count::new(below())),
+        Box::new(Emulate::new(below(), &Medium::None).expect("fits")),
+        Box::new(below()),
+        Box::new(Box::new(below())),
+    ];
+    for (number, layer) in layers.iter().enumerate() {
+        layer.expect_stream(ByteRange::new(1, 2));
+        layer.expect_most(ByteRange::new(3, 4));
+        layer.close();
+        let told = std::mem::take(&mut *told.1.lock().expect("no panic"));
+        assert_eq!(told, ["stream", "most", "close"], "layer {number}");
     }
 }

@@ -62,7 +62,7 @@ pub(crate) struct Kept {
     pub(crate) bytes: Vec<u8>,
     tag: String,
     /// What begins with `x-…-meta-`, and the type.
-    headers: BTreeMap<String, String>,
+    pub(crate) headers: BTreeMap<String, String>,
 }
 
 /// What an end of an upload meets.

@@ -29,3 +29,22 @@ pub fn understands_answer(bytes: &[u8]) -> bool {
     // Each is tried, whatever became of the others.
     [multipart::is_page(bytes), blocks::is_list(bytes), upload::is_complaint(bytes)].contains(&true)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::understands_answer;
+
+    #[test]
+    fn answers_of_both_kinds_of_uploads_and_complaints_are_understood() {
+        for text in [
+            "<a><Part><PartNumber>1</PartNumber><Size>2</Size></Part></a>",
+            "<BlockList/>",
+            "<E><Code>x</Code></E>",
+        ] {
+            assert!(understands_answer(text.as_bytes()), "{text}");
+        }
+        for text in [&b""[..], b"<", b"\xff", b"<html><body>"] {
+            assert!(!understands_answer(text), "{text:?}");
+        }
+    }
+}

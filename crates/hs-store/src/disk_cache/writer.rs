@@ -156,3 +156,15 @@ impl Queue {
         self.changed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_threads_than_processors_are_a_crowd() {
+        // The one that asks is one at least.
+        assert!(is_crowded(0));
+        assert!(!is_crowded(usize::MAX));
+    }
+}

@@ -266,3 +266,16 @@ fn a_store_on_a_link_keeps_the_contract() {
     let link = Medium::parse("lan-1g").expect("known");
     contract::check(|bytes| Emulate::new(MemoryStore::new(bytes), &link).expect("fits"), 600_000);
 }
+
+#[test]
+fn what_has_come_by_a_link_is_not_waited_for_again() {
+    let link = Medium::parse("lan-10m").expect("known").link().expect("a link");
+    let clock = Arc::new(Virtual::default());
+    let timing = Timing::of_link(link, clock.clone());
+    let bytes = link.rate_bytes_per_second().get();
+    let pending = timing.submit(ByteRange::new(0, bytes));
+    timing.wait(pending, bytes / 4, bytes);
+    let then = clock.now();
+    timing.wait(pending, bytes / 4, bytes);
+    assert_eq!(clock.now(), then);
+}

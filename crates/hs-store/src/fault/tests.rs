@@ -155,3 +155,19 @@ fn delays_add_up_before_the_request() {
     store.read_at(0, &mut [0; 10]).expect("late");
     assert_eq!(clock.now(), Nanos::from_millis(10));
 }
+
+#[test]
+fn a_stream_stops_at_the_first_block_that_the_seed_has_chosen() {
+    let store = faulty(vec![Rule::new(FaultKind::Io, all()).one_in(16)], 1);
+    let is_bad = |block: &u64| store.read_at(block * BLOCK_BYTES, &mut [0; 1]).is_err();
+    let first = (0..LEN / BLOCK_BYTES).find(is_bad).expect("a bad one");
+    assert!(first > 1);
+    let mut got = 0;
+    store
+        .stream(all(), &mut |piece| {
+            got += piece.len() as u64;
+            ControlFlow::Continue(())
+        })
+        .expect_err("a bad place");
+    assert_eq!(got, first * BLOCK_BYTES);
+}

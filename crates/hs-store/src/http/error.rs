@@ -198,3 +198,75 @@ fn reason(status: u16) -> &'static str {
         _ => "",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn errors_have_the_systems_kinds() {
+        let text = String::new;
+        for (error, kind) in [
+            (HttpError::Connection { reason: text(), permanent: false }, ErrorKind::ConnectionAborted),
+            (HttpError::Cut { got: 1, expected: 2 }, ErrorKind::UnexpectedEof),
+            (HttpError::Status { status: 404, retry_after: None }, ErrorKind::NotFound),
+            (HttpError::Status { status: 407, retry_after: None }, ErrorKind::PermissionDenied),
+            (HttpError::Status { status: 500, retry_after: None }, ErrorKind::Other),
+            (HttpError::Refused { what: "it", status: 410, said: text() }, ErrorKind::NotFound),
+            (HttpError::Refused { what: "it", status: 403, said: text() }, ErrorKind::PermissionDenied),
+            (HttpError::Login { host: text(), had_login: true }, ErrorKind::PermissionDenied),
+            (HttpError::OpenLogin { host: text() }, ErrorKind::PermissionDenied),
+            (HttpError::ForeignLogin { host: text(), realm: text() }, ErrorKind::PermissionDenied),
+            (HttpError::Nonsense { reason: text() }, ErrorKind::InvalidData),
+            (HttpError::Replaced { was: text(), is: text() }, ErrorKind::InvalidData),
+            (HttpError::NotAnImage { reason: text() }, ErrorKind::InvalidData),
+            (HttpError::Digest { expected: text(), found: text() }, ErrorKind::InvalidData),
+            (HttpError::RangesIgnored, ErrorKind::Unsupported),
+            (HttpError::Offline, ErrorKind::Other),
+        ] {
+            let shown = format!("{error:?}");
+            assert_eq!(error.into_io().kind(), kind, "{shown}");
+        }
+    }
+
+    #[test]
+    fn what_may_pass_is_transient() {
+        let refused = |status| HttpError::Refused { what: "it", status, said: String::new() };
+        let answered = |status| HttpError::Status { status, retry_after: None };
+        for (status, passes) in
+            [(408, true), (425, true), (429, true), (500, true), (503, true), (403, false), (501, false)]
+        {
+            assert_eq!(
+                (refused(status).is_transient(), answered(status).is_transient()),
+                (passes, passes),
+                "{status}"
+            );
+        }
+        for (permanent, passes) in [(true, false), (false, true)] {
+            let error = HttpError::Connection { reason: String::new(), permanent };
+            assert_eq!(error.is_transient(), passes);
+        }
+        assert!(HttpError::Slow { bytes: 1, waited: Duration::ZERO }.is_transient());
+        assert!(!HttpError::Offline.is_transient() && !HttpError::Closed.is_transient());
+    }
+
+    #[test]
+    fn statuses_are_told_in_words() {
+        for (status, words) in [
+            (401, "wants a login"),
+            (403, "refuses access"),
+            (404, "no such file"),
+            (407, "the proxy"),
+            (412, "another one"),
+            (416, "shorter"),
+            (429, "too many"),
+            (503, "overloaded"),
+            (500, "500"),
+        ] {
+            let text = HttpError::Status { status, retry_after: None }.to_string();
+            assert!(text.contains(words), "{text}");
+        }
+    }
+}

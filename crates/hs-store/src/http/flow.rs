@@ -65,7 +65,7 @@ impl Flow {
         let Some(back) = self.at.checked_sub(offset).filter(|back| *back <= self.last.len() as u64) else {
             return false;
         };
-        if back > 0 {
+        if back != 0 {
             let again = self.last.slice(self.last.len() - back as usize..);
             // Seldom, and once a response: the piece that follows may have come already.
             self.rest =

@@ -116,7 +116,7 @@ impl Lanes {
             let shared = Arc::clone(&self.shared);
             std::thread::Builder::new().name(format!("hs-lane-{number}")).spawn(move || shared.run())
         };
-        (0..LANES).map(start).filter(Result::is_ok).count() > 0
+        (0..LANES).map(start).filter(Result::is_ok).count() != 0
     }
 }
 

@@ -46,3 +46,21 @@ impl Store for Offline {
         self.refuse(range)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_read_of_bytes_fails_and_says_why() {
+        let store = Offline::new("far away".to_owned(), 100);
+        assert_eq!((store.len(), store.name()), (100, "far away"));
+        let read = store.read_at(10, &mut [0; 5]).expect_err("offline").with_causes();
+        assert!(read.contains("offset 10 of far away") && read.contains("--offline"), "{read}");
+        let range = ByteRange::new(0, 100);
+        let stream = store.stream(range, &mut |_| panic!("bytes")).expect_err("offline");
+        assert!(matches!(stream, StoreError::Read { offset: 0, len: 100, .. }));
+        store.read_at(100, &mut []).expect("nothing is asked for");
+        assert!(matches!(store.read_at(100, &mut [0]), Err(StoreError::Short { .. })));
+    }
+}

@@ -141,4 +141,22 @@ mod tests {
         });
         assert_eq!(only.find(&keys(&["h:5000"])), None);
     }
+
+    #[test]
+    fn logins_are_told_to_the_hosts_that_the_user_names() {
+        let realms = "Registry.example:5000=Tokens.example, other.example = auth.example,nonsense";
+        let logins =
+            Logins::of_environment(|name| (name == "HEADSTART_REGISTRY_REALMS").then(|| realms.into()));
+        assert!(logins.allows("registry.example", "tokens.example"));
+        assert!(logins.allows("other.example", "auth.example"));
+        for (registry, realm) in [
+            ("registry.example", "auth.example"),
+            ("other.example", "tokens.example"),
+            ("tokens.example", "registry.example"),
+            ("nonsense", ""),
+        ] {
+            assert!(!logins.allows(registry, realm), "{registry} {realm}");
+        }
+        assert!(!Logins::default().allows("registry.example", "tokens.example"));
+    }
 }

@@ -44,3 +44,22 @@ pub fn described(bytes: &[u8]) -> Result<(String, u64, Option<String>), crate::h
 pub fn challenge_of(field: &str) -> bool {
     challenge::Challenge::parse(field).is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_is_described_and_a_challenge_is_known() {
+        let blob = format!("sha256:{}", "ab".repeat(32));
+        let layer = format!(r#"{{"mediaType":"{IMAGE_TYPE}","digest":"{blob}","size":7}}"#);
+        let named = format!(
+            r#"{{"schemaVersion":2,"layers":[{layer}],"annotations":{{"{NAME_ANNOTATION}":"hs1-00"}}}}"#
+        );
+        assert_eq!(described(named.as_bytes()).expect("one"), (blob.clone(), 7, Some("hs1-00".to_owned())));
+        let nameless = format!(r#"{{"schemaVersion":2,"layers":[{layer}]}}"#);
+        assert_eq!(described(nameless.as_bytes()).expect("one"), (blob, 7, None));
+        assert!(described(b"{}").is_err());
+        assert!(challenge_of("Basic realm=\"x\"") && !challenge_of("Negotiate"));
+    }
+}

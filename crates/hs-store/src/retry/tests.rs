@@ -180,3 +180,33 @@ proptest! {
         }
     }
 }
+
+std::thread_local! {
+    /// What was logged by this thread, which is one test.
+    static LOGGED: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+struct Logged;
+
+impl log::Log for Logged {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        LOGGED.with_borrow_mut(|logged| logged.push(record.args().to_string()));
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn it_is_told_at_which_try_a_place_could_be_read() {
+    log::set_logger(&Logged).expect("the only one of these tests");
+    log::set_max_level(log::LevelFilter::Warn);
+    let (store, _, _) = stack(vec![bad(300_000, 100).times(1), bad(600_000, 100).times(3)]);
+    contract::collect(&store, ByteRange::new(0, LEN)).expect("read");
+    let tries: Vec<_> =
+        LOGGED.take().iter().map(|text| text.rsplit(' ').next().unwrap_or("").to_owned()).collect();
+    assert_eq!(tries, ["2", "4"]);
+}

@@ -276,3 +276,9 @@ fn texts_over_their_limits_are_refused() {
     let error = forged(|p| p.medium = "x".repeat(4097));
     assert!(matches!(error, TraceError::OverLimit { what: Limit::MediumBytes, .. }));
 }
+
+#[test]
+fn a_limit_is_told_in_words() {
+    let text = forged(|p| p.medium = "x".repeat(4097)).to_string();
+    assert!(text.contains("4097") && text.contains("bytes of medium name"), "{text}");
+}

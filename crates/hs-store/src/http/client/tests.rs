@@ -103,3 +103,63 @@ fn all_who_wait_get_their_answers_whoever_drives_the_connections() {
     // One whose answer was read serves the next request, unless that comes before the client has seen the end of the answer.
     assert!(connections.into_inner() < 8 * 20, "every request had a connection of its own");
 }
+
+/// Answers requests with redirects, to the place that each of them asks for: `/N` leads to `/N-1`, `/0` is an end.
+fn redirects(server: &TcpListener, elsewhere: &str) {
+    for stream in server.incoming() {
+        let mut connection = BufReader::new(stream.expect("a connection"));
+        let mut first = String::new();
+        connection.read_line(&mut first).expect("a request");
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            connection.read_line(&mut line).expect("a head");
+        }
+        let place = first.split(' ').nth(1).expect("a place");
+        let (status, place) = match place[1..].parse::<u32>() {
+            Ok(0) => ("200 OK", String::new()),
+            Ok(left) => ("302 Found", format!("Location: /{}\r\n", left - 1)),
+            Err(_) if place == "/end" => return,
+            Err(_) => ("302 Found", format!("Location: {elsewhere}\r\n")),
+        };
+        let text = format!("HTTP/1.1 {status}\r\n{place}Content-Length: 0\r\nConnection: close\r\n\r\n");
+        connection.get_mut().write_all(text.as_bytes()).expect("answered");
+    }
+}
+
+/// The status or the error of these places, where every other place leads to `elsewhere`.
+fn followed<const N: usize>(places: [&str; N], elsewhere: &str) -> [Result<u16, HttpError>; N] {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let base = format!("http://{}", server.local_addr().expect("an address"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| redirects(&server, elsewhere));
+        let found = places.map(|place| {
+            let asked = client.requests().get(format!("{base}{place}"));
+            client.exchange(asked).map(|answer| answer.status)
+        });
+        TcpStream::connect(server.local_addr().expect("an address"))
+            .and_then(|mut stream| stream.write_all(b"GET /end HTTP/1.1\r\n\r\n"))
+            .expect("ended");
+        found
+    })
+}
+
+#[test]
+fn redirects_are_followed_ten_times() {
+    let [ten, eleven] = followed(["/10", "/11"], "/");
+    assert_eq!(ten.expect("the last is followed"), 200);
+    let error = eleven.expect_err("one too many");
+    assert!(error.to_string().contains("more than 10 redirects") && !error.is_transient(), "{error}");
+}
+
+#[test]
+fn a_redirect_leads_to_http_or_https_only() {
+    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+    let [secure] = followed(["/x"], &format!("https://{nobody}/"));
+    let error = secure.expect_err("nobody is there");
+    assert!(error.to_string().contains("no connection") && error.is_transient(), "{error}");
+    let [other] = followed(["/x"], &format!("ftp://{nobody}/"));
+    let error = other.expect_err("another protocol");
+    assert!(error.to_string().contains("neither http nor https") && !error.is_transient(), "{error}");
+}

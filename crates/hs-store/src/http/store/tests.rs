@@ -166,6 +166,11 @@ fn a_stream_of_most_of_a_file_comes_by_several_responses() {
         contract::collect(&store, ByteRange::new(150_000, 10)).expect("read")
             == server.bytes()[150_000..150_010]
     );
+    // So is what lies beside it.
+    for from in [50_000, whole.end() - 5, whole.end() + 50_000] {
+        let bytes = contract::collect(&store, ByteRange::new(from, 10)).expect("read");
+        assert!(bytes == server.bytes()[from as usize..][..10], "{from}");
+    }
     let leap = opened(&server);
     leap.expect_most(whole);
     let from = 30 << 20;
@@ -399,4 +404,53 @@ fn check(
     assert!(right.starts_with(&got), "seed {seed}: wrong bytes in {range}");
     assert!(result.is_err() || got.len() == right.len(), "seed {seed}: too few bytes of {range}");
     result
+}
+
+/// The stream under way is taken by the thread that asks, so that waiting for it would never end.
+#[test]
+fn what_lies_before_the_stream_under_way_does_not_wait_for_it() {
+    let server = Faulty::new(contract::noise(3_000_000, 19));
+    let store = opened(&server);
+    store.expect_stream(ByteRange::new(100_000, 2_900_000));
+    let mut pieces = 0;
+    store
+        .stream(ByteRange::new(1_000_000, 500_000), &mut |_| {
+            if pieces == 0 {
+                let before = contract::collect(&store, ByteRange::new(200_000, 10_000)).expect("read");
+                assert!(before == server.bytes()[200_000..210_000]);
+            }
+            pieces += 1;
+            ControlFlow::Continue(())
+        })
+        .expect("read");
+    assert!(pieces > 1);
+}
+
+/// An address that lasts for a while, and how often it was asked for.
+struct Lasting(Arc<std::sync::atomic::AtomicU64>);
+
+impl Locate for Lasting {
+    fn name(&self) -> String {
+        "lasting".to_owned()
+    }
+
+    fn locate(&self) -> Result<Located, HttpError> {
+        self.0.fetch_add(1, Relaxed);
+        let url = "http://server.example/x".parse().expect("an address");
+        Ok(Located { url, headers: HeaderMap::new(), lasts: Some(Duration::from_secs(100)) })
+    }
+}
+
+#[test]
+fn an_address_is_asked_for_again_after_half_of_its_time() {
+    let server = Faulty::new(contract::noise(300_000, 20));
+    let (clock, located) = (Arc::<Virtual>::default(), Arc::default());
+    let store =
+        HttpStore::open(Box::new(Lasting(Arc::clone(&located))), Arc::clone(&server) as _, options(&clock));
+    let store = store.expect("opened");
+    for (seconds, times) in [(0, 1), (49, 1), (1, 2), (1, 2), (48, 2), (1, 3)] {
+        clock.advance(Nanos::from_millis(1_000 * seconds));
+        store.read_at(200_000, &mut [0; 10]).expect("read");
+        assert_eq!(located.load(Relaxed), times, "after {seconds} s");
+    }
 }
