@@ -16,7 +16,7 @@ use crate::{commands, log_output};
 /// The disk in the image SPEC appears as DIR/disk.img, and its file system at the directory of the option
 /// fs. Everything is read-only. A server stays in the background until DIR or the file system is unmounted.
 ///
-/// Options, separated by commas: fs=DIRECTORY; medium=M, prefetch=WHERE, budget=SIZE, cache=SIZE, mode=OCTAL,
+/// Options, separated by commas: fs=DIRECTORY; emulate=MEDIUM, prefetch=WHERE, budget=SIZE, cache=SIZE, mode=OCTAL,
 /// owner=`USER[:GROUP]`, trusted, insecure and clear-dead as the flags of headstart-mount(1). Of mount(8)'s own
 /// options these are accepted: ro, rw (which mount says when nothing is said), defaults, exec, nosuid, nodev,
 /// auto, noauto, nouser, nofail, sync, async, atime, noatime, diratime, nodiratime, relatime, norelatime,
@@ -175,7 +175,7 @@ fn unknown(option: &str) -> String {
     let advice = match option {
         "suid" | "dev" => "; set-user-id programs and device nodes come with trusted",
         _ => {
-            "; there are fs=, medium=, prefetch=, budget=, cache=, mode=, owner=, trusted, insecure, clear-dead and what mount(8) has for all"
+            "; there are fs=, emulate=, prefetch=, budget=, cache=, mode=, owner=, trusted, insecure, clear-dead and what mount(8) has for all"
         }
     };
     format!("unknown option '{option}'{advice}")
@@ -184,7 +184,7 @@ fn unknown(option: &str) -> String {
 /// The flag that an option is, at most one word; `None` when it is not known.
 fn flag(option: &str) -> Option<Option<String>> {
     let word = match option.split_once('=') {
-        Some((name @ ("fs" | "medium" | "prefetch" | "budget" | "cache" | "mode" | "owner"), value)) => {
+        Some((name @ ("fs" | "emulate" | "medium" | "prefetch" | "budget" | "cache" | "mode" | "owner"), value)) => {
             Some(format!("--{name}={value}"))
         }
         None if matches!(option, "trusted" | "insecure" | "clear-dead") => Some(format!("--{option}")),
