@@ -61,8 +61,8 @@ pub(crate) use self::top::Top;
 
 /// Make Linux systems start fast from compressed, verified, read-only block images.
 ///
-/// headstart records which blocks a program or system reads while it starts, stores a second copy of them in that
-/// order, and prefetches them from disk or network on the next start.
+/// headstart records which blocks a program or system reads while it starts, stores a second copy of them in
+/// that order, and prefetches them from disk or network on the next start.
 #[derive(Debug, Parser)]
 #[command(name = "headstart", version, max_term_width = 100, help_template = groups::TEMPLATE)]
 pub(crate) struct Cli {
@@ -93,22 +93,24 @@ pub(crate) enum Command {
     Profile(Profile),
     /// Add a hot region, ordered by profiles, to an image.
     ///
-    /// The hot region is a second copy of the blocks that the recorded starts read, in that order. The rest of the
-    /// image does not change.
+    /// The hot region is a second copy of the blocks that the recorded starts read, in that order. The rest
+    /// of the image does not change.
     #[command(alias = "optimise")]
     Optimize(Optimize),
     /// Mount an image as DIR/disk.img, and its file system with --fs.
     Mount(Mount),
     /// Serve images over NBD (as disks) or HTTP (as files).
     ///
-    /// Each image is a read-only export, named after its file without .hsi, or NAME with NAME=IMAGE. The first one is
-    /// also the default export. SIGINT or SIGTERM ends the server when requests in flight are answered.
+    /// Each image is a read-only export, named after its file without .hsi, or NAME with NAME=IMAGE. The
+    /// first one is also the default export. SIGINT or SIGTERM ends the server when requests in flight are
+    /// answered.
     Serve(Serve),
     /// Show an image's disk as a raw file that fills itself when it is read.
     ///
-    /// FILE is sparse, on ext4, XFS or btrfs. The kernel asks headstart before each read (Linux 6.14), which fills the
-    /// range first. The rest is filled in the background, and a complete file is a normal file. Programs that look for
-    /// holes, such as cp and qemu-img, see zeros until then: run `headstart fill` first.
+    /// FILE is sparse, on ext4, XFS or btrfs. The kernel asks headstart before each read (Linux 6.14), which
+    /// fills the range first. The rest is filled in the background, and a complete file is a normal file.
+    /// Programs that look for holes, such as cp and qemu-img, see zeros until then: run `headstart fill`
+    /// first.
     Attach(Attach),
     /// Complete a file that fills itself.
     #[command(name = "fill", alias = "hydrate")]
@@ -123,8 +125,9 @@ pub(crate) enum Command {
     Cache(disk_cache::DiskCache),
     /// Upload an image to a registry or object storage.
     ///
-    /// Chunks that are already there are not sent again. oci+http:// is a registry without TLS. Logins are those of
-    /// docker and podman; for s3, gs and az those of the environment (AWS_…, GOOGLE_…, AZURE_…) and ~/.aws.
+    /// Chunks that are already there are not sent again. oci+http:// is a registry without TLS. Logins are
+    /// those of docker and podman; for s3, gs and az those of the environment (AWS_…, GOOGLE_…, AZURE_…) and
+    /// ~/.aws.
     Push(Push),
     /// Create a key pair for signing.
     Keygen(signing::Keygen),
@@ -132,16 +135,16 @@ pub(crate) enum Command {
     Sign(signing::Sign),
     /// Run a command in an image's root file system.
     ///
-    /// Writes go to a temporary layer. The command is contained as in a container engine: a container's capabilities,
-    /// its own host name and shared memory, a short environment (--env), only the devices null, zero, full, random,
-    /// urandom, tty and ptmx, and read-only kernel settings. It shares the host's network. --privileged turns
-    /// containment off.
+    /// Writes go to a temporary layer. The command is contained as in a container engine: a container's
+    /// capabilities, its own host name and shared memory, a short environment (--env), only the devices null,
+    /// zero, full, random, urandom, tty and ptmx, and read-only kernel settings. It shares the host's
+    /// network. --privileged turns containment off.
     Run(Run),
     /// Boot a guest from an image or a raw disk.
     ///
-    /// The guest runs as a user of its own, without capabilities or network, in a root file system with only what it
-    /// needs. Its writes go to memory (--scratch) and are discarded. An image that was built from a directory needs
-    /// free space (`build --free 64M`), or the guest finds its disk full.
+    /// The guest runs as a user of its own, without capabilities or network, in a root file system with only
+    /// what it needs. Its writes go to memory (--scratch) and are discarded. An image that was built from a
+    /// directory needs free space (`build --free 64M`), or the guest finds its disk full.
     Boot(Boot),
     /// Show the contents of an image or a profile.
     Inspect(Inspect),

@@ -22,7 +22,8 @@ pub(crate) enum Vmm {
     Auto,
     /// User-mode Linux, from the package user-mode-linux.
     Uml,
-    /// QEMU, from the package qemu-system-x86. The guest runs a distribution's kernel and reads the disk over NBD.
+    /// QEMU, from the package qemu-system-x86. The guest runs a distribution's kernel and reads the disk over
+    /// NBD.
     Qemu,
 }
 
@@ -60,8 +61,8 @@ pub(crate) struct Boot {
     /// Memory for the guest's writes to its disk. They are discarded at the end.
     #[arg(long, value_name = "SIZE", default_value = "1G", help_heading = "Guest", hide_short_help = true)]
     pub scratch: ByteSize,
-    /// The guest's kernel. Default: `linux.uml` from PATH for User-mode Linux; for QEMU the kernel and initrd in the
-    /// disk's /boot.
+    /// The guest's kernel. Default: `linux.uml` from PATH for User-mode Linux; for QEMU the kernel and initrd
+    /// in the disk's /boot.
     #[arg(long, value_name = "FILE", help_heading = "Guest")]
     pub kernel: Option<PathBuf>,
     #[command(flatten)]
@@ -80,15 +81,16 @@ pub(crate) struct Boot {
     pub append: Vec<String>,
     /// Read-ahead of the guest's kernel, in KiB. User-mode Linux only.
     ///
-    /// `kernel` keeps the guest kernel's own value, usually 128. `auto` is 8 while a boot is recorded or prefetched,
-    /// because the profile already knows what is needed, and `kernel` otherwise. Record with `kernel` for guests that
-    /// something else will boot.
+    /// `kernel` keeps the guest kernel's own value, usually 128. `auto` is 8 while a boot is recorded or
+    /// prefetched, because the profile already knows what is needed, and `kernel` otherwise. Record with
+    /// `kernel` for guests that something else will boot.
     #[arg(long, value_name = "KIB", default_value = "auto", help_heading = "Guest", hide_short_help = true)]
     pub guest_read_ahead: GuestReadAhead,
     /// Write the console's output to FILE. Of a failed boot it is always kept.
     #[arg(long, help_heading = "Guest", value_name = "FILE")]
     pub console: Option<PathBuf>,
-    /// Record the boot into profile P, from the kernel's first read until --run-after-ready ends. Turns prefetch off.
+    /// Record the boot into profile P, from the kernel's first read until --run-after-ready ends. Turns
+    /// prefetch off.
     #[arg(long, value_name = "P")]
     pub record: Option<PathBuf>,
     /// Do not prefetch.

@@ -21,8 +21,8 @@ pub(crate) struct Build {
     pub profiles: Vec<PathBuf>,
     #[command(flatten)]
     pub use_of: ProfileUse,
-    /// Codec and level: zstd:1 to zstd:22, lz4:0 to lz4:12, zlib:1 to zlib:9, or store. For a release use zstd:19,
-    /// which is smaller and several times slower to build.
+    /// Codec and level: zstd:1 to zstd:22, lz4:0 to lz4:12, zlib:1 to zlib:9, or store. For a release use
+    /// zstd:19, which is smaller and several times slower to build.
     #[arg(long, default_value = DEFAULT_CODEC, value_parser = parse_codec)]
     pub codec: CodecLevel,
     /// Bytes that are compressed together, a power of two from 4K to 4M. Larger compresses better and makes a

@@ -8,8 +8,8 @@ use hs_units::ByteSize;
 /// The cache of a served image.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CacheFlags {
-    /// Memory for the chunk cache. `auto` grows into free memory and gives it back. Default: auto for NBD; at most
-    /// 40M elsewhere, because there the kernel's page cache keeps what was read.
+    /// Memory for the chunk cache. `auto` grows into free memory and gives it back. Default: auto for NBD; at
+    /// most 40M elsewhere, because there the kernel's page cache keeps what was read.
     #[arg(long, value_name = "SIZE|auto", value_parser = parse_size, hide_short_help = true, help_heading = "Prefetch and cache")]
     pub cache: Option<CacheSize>,
     /// Which chunks leave a full cache. For experiments.
@@ -30,8 +30,8 @@ impl CacheFlags {
         self.apply_shared(config, 1, CacheSizing::AtMost);
     }
 
-    /// Puts them into the configuration of one of so many images that are served together; without the flag what becomes of the
-    /// cache's size is `otherwise`.
+    /// Puts them into the configuration of one of so many images that are served together; without the flag
+    /// what becomes of the cache's size is `otherwise`.
     pub(crate) fn apply_shared(self, config: &mut ServeConfig, images: usize, otherwise: CacheSizing) {
         config.cache_sizing = match self.cache {
             None => otherwise,

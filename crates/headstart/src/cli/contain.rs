@@ -11,12 +11,12 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 pub(crate) struct ContainFlags {
     /// Pass an environment variable to the command: KEY with its value here, or KEY=VALUE. Repeatable.
     ///
-    /// The command always gets PATH, HOME, USER, LOGNAME, TERM, COLORTERM, NO_COLOR, TZ, LANG, LANGUAGE and LC_…, and
-    /// nothing else, because the rest may contain secrets.
+    /// The command always gets PATH, HOME, USER, LOGNAME, TERM, COLORTERM, NO_COLOR, TZ, LANG, LANGUAGE and
+    /// LC_…, and nothing else, because the rest may contain secrets.
     #[arg(long = "env", value_name = "KEY[=VALUE]", value_parser = variable_parser(), help_heading = "Containment")]
     pub variables: Vec<Variable>,
-    /// Do not contain the command: it keeps all capabilities, the environment, device nodes and the host's name. Only
-    /// for images that you trust with this machine.
+    /// Do not contain the command: it keeps all capabilities, the environment, device nodes and the host's
+    /// name. Only for images that you trust with this machine.
     #[arg(long, help_heading = "Containment")]
     pub privileged: bool,
 }

@@ -36,10 +36,11 @@ pub(crate) struct Demo {
     /// Which story to tell.
     #[arg(long, value_enum, value_name = "STORY", default_value = "both")]
     pub story: Story,
-    /// Write the figures (demo.json), tables, profiles, and each run's summary and console (runs/) to this directory.
+    /// Write the figures (demo.json), tables, profiles, and each run's summary and console (runs/) to this
+    /// directory.
     ///
-    /// In demo.json, `start` is the first story, `boot` the second, and `runs` has the run summary of the median boot
-    /// of each contender: `raw`, `cloop_like`, `unoptimised`, `optimised`, `warm`.
+    /// In demo.json, `start` is the first story, `boot` the second, and `runs` has the run summary of the
+    /// median boot of each contender: `raw`, `cloop_like`, `unoptimised`, `optimised`, `warm`.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Directory that keeps the roots and images for the next demo.
@@ -51,8 +52,8 @@ pub(crate) struct Demo {
     /// The emulated medium from which the system boots.
     #[arg(long = "emulate-boot", alias = "boot-medium", value_name = "MEDIUM", default_value = "cd-24x-cav", value_parser = MediumParser)]
     pub boot_medium: Medium,
-    /// Runs of each kind, in turns; tables show medians. Default: 3, or fewer where the first story would take more
-    /// than 5 minutes or both more than 8.
+    /// Runs of each kind, in turns; tables show medians. Default: 3, or fewer where the first story would
+    /// take more than 5 minutes or both more than 8.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub repeats: Option<u16>,
     /// Print demo.json instead of the tables.

@@ -11,8 +11,8 @@ pub(crate) struct DiskCache {
     /// What to do; `show` when not given.
     #[command(subcommand)]
     pub action: Option<DiskCacheAction>,
-    /// Directory of the cache. Default: /var/cache/headstart/remote for root, headstart/remote in a user's cache
-    /// directory.
+    /// Directory of the cache. Default: /var/cache/headstart/remote for root, headstart/remote in a user's
+    /// cache directory.
     #[arg(long, value_name = "DIR", global = true)]
     pub disk_cache: Option<PathBuf>,
     /// Print the result as JSON.
@@ -34,8 +34,8 @@ pub(crate) enum DiskCacheAction {
     },
     /// Download a remote image into the cache.
     ///
-    /// One request at a time, and only while no headstart server on this machine waits for storage. Ctrl-C ends it;
-    /// what was downloaded stays.
+    /// One request at a time, and only while no headstart server on this machine waits for storage. Ctrl-C
+    /// ends it; what was downloaded stays.
     Fill {
         /// Address of the image.
         address: String,

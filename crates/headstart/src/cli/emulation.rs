@@ -10,8 +10,8 @@ use crate::medium::{Damage, MediumParser};
 pub(crate) struct EmulationFlags {
     /// Emulate a medium: reads take as long as they would there. `none` adds nothing.
     ///
-    /// `flat-<N>ms-<M>mbs[-serial]` has N milliseconds of latency and M megabytes per second; `serial` serves one
-    /// request at a time. FILE.toml is a model that `headstart lab calibrate` wrote.
+    /// `flat-<N>ms-<M>mbs[-serial]` has N milliseconds of latency and M megabytes per second; `serial` serves
+    /// one request at a time. FILE.toml is a model that `headstart lab calibrate` wrote.
     #[arg(
         long = "emulate",
         alias = "medium",

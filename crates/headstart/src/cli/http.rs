@@ -30,8 +30,8 @@ pub(crate) struct HttpFlags {
         help_heading = "HTTP server"
     )]
     pub access_log: Option<PathBuf>,
-    /// Limit of bytes per second to all clients together. Set it a little below the link's rate: clients then get
-    /// equal shares, however many connections each has.
+    /// Limit of bytes per second to all clients together. Set it a little below the link's rate: clients then
+    /// get equal shares, however many connections each has.
     #[arg(long, value_name = "SIZE", requires = "http", value_parser = rate, hide_short_help = true, help_heading = "HTTP server")]
     pub http_rate: Option<u64>,
     /// Limit of bytes per second to one client address.

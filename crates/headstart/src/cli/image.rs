@@ -20,9 +20,9 @@ use crate::signing::date::Date;
 pub(crate) struct ImageArg {
     /// An image: a file or an address.
     ///
-    /// Addresses: https://HOST/PATH.hsi, oci://HOST/NAME:TAG, s3://BUCKET/KEY, gs://…, az://…. Append #hs1-DIGEST to
-    /// accept only that image, or #key=KEY to accept only images signed by that key. @FILE reads an address with
-    /// secrets from a file.
+    /// Addresses: https://HOST/PATH.hsi, oci://HOST/NAME:TAG, s3://BUCKET/KEY, gs://…, az://…. Append
+    /// #hs1-DIGEST to accept only that image, or #key=KEY to accept only images signed by that key. @FILE
+    /// reads an address with secrets from a file.
     #[arg(value_parser = location_parser(), value_name = "IMAGE")]
     pub image: ImageLocation,
     #[command(flatten)]
@@ -38,12 +38,12 @@ pub(crate) struct RemoteFlags {
     /// Directory of the disk cache (see `headstart cache`), or `none`.
     #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Remote images")]
     pub disk_cache: Option<PathBuf>,
-    /// Refuse signatures older than this date: 2026-11-22 or 2026-11-22T14:30:00Z. Protects a machine that stores
-    /// nothing between two starts against rollback.
+    /// Refuse signatures older than this date: 2026-11-22 or 2026-11-22T14:30:00Z. Protects a machine that
+    /// stores nothing between two starts against rollback.
     #[arg(long, value_name = "DATE", hide_short_help = true, help_heading = "Remote images")]
     pub min_date: Option<Date>,
-    /// Directory that records the newest signature seen of each channel, to prevent rollback, or `none`. Default:
-    /// /var/lib/headstart/channels for root, headstart/channels in a user's state directory.
+    /// Directory that records the newest signature seen of each channel, to prevent rollback, or `none`.
+    /// Default: /var/lib/headstart/channels for root, headstart/channels in a user's state directory.
     #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Remote images")]
     pub channel_state: Option<PathBuf>,
     /// Fail a read that has waited this long for a remote image. During mount(2) a third of it.
@@ -54,7 +54,8 @@ pub(crate) struct RemoteFlags {
     pub refuses_unnamed: bool,
 }
 
-/// How long a read of an image from elsewhere may wait when nothing is said: long enough for a small server's reboot.
+/// How long a read of an image from elsewhere may wait when nothing is said: long enough for a small server's
+/// reboot.
 const USUAL_READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Default for RemoteFlags {
@@ -113,7 +114,8 @@ impl ImageArg {
         }
     }
 
-    /// What others are told of where it is. JSON has no paths that are no text; one is shown with marks in it.
+    /// What others are told of where it is. JSON has no paths that are no text; one is shown with marks in
+    /// it.
     pub(crate) fn shown(&self) -> PathBuf {
         match self.file() {
             Some(path) => resolve(path).to_string_lossy().into_owned().into(),

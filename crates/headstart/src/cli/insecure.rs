@@ -8,8 +8,8 @@ use super::image::ImageArg;
 /// By default root starts, boots and mounts only images from the network that have a name, or are signed.
 #[derive(Clone, Copy, Debug, Default, Args)]
 pub(crate) struct InsecureFlag {
-    /// As root, accept an image from the network without #hs1-DIGEST or #key=KEY in its address. The server, and
-    /// with http:// every machine in between, then decides what runs here.
+    /// As root, accept an image from the network without #hs1-DIGEST or #key=KEY in its address. The server,
+    /// and with http:// every machine in between, then decides what runs here.
     #[arg(long, help_heading = "Remote images")]
     pub insecure: bool,
 }

@@ -30,8 +30,9 @@ pub(crate) enum Lab {
     Media(LabMedia),
     /// Predict how long a start takes from a medium, and why.
     ///
-    /// The recorded program runs in virtual time: its reads go through a model of the kernel's read-ahead and the
-    /// engine's policies to a model of the medium. docs/LAB.md compares predictions with starts in real time.
+    /// The recorded program runs in virtual time: its reads go through a model of the kernel's read-ahead and
+    /// the engine's policies to a model of the medium. docs/LAB.md compares predictions with starts in real
+    /// time.
     Predict(Box<LabPredict>),
     /// Replay a profile, a fio iolog or blkparse text on a model or a real device.
     Replay(LabReplay),
@@ -45,9 +46,9 @@ pub(crate) enum Lab {
     List(LabList),
     /// Run an experiment with the engine on models of media, in virtual time.
     ///
-    /// The same seed gives the same figures on every machine. `all` runs every experiment and ends with each published
-    /// figure beside ours. `--real` also runs what this machine's kernel can show. docs/LAB.md describes the
-    /// experiments and the sources of their models.
+    /// The same seed gives the same figures on every machine. `all` runs every experiment and ends with each
+    /// published figure beside ours. `--real` also runs what this machine's kernel can show. docs/LAB.md
+    /// describes the experiments and the sources of their models.
     Run(LabRun),
 }
 
@@ -100,8 +101,8 @@ pub(crate) struct LabRun {
     /// Write NAME.csv (figures), NAME-rows.csv and NAME.json to this directory, which is created.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// Also run on this machine's kernel where possible: elevators of a loop device, memory limited by a cgroup. Needs
-    /// root.
+    /// Also run on this machine's kernel where possible: elevators of a loop device, memory limited by a
+    /// cgroup. Needs root.
     #[arg(long)]
     pub real: bool,
     /// Print the result as JSON.

@@ -59,7 +59,8 @@ pub(crate) struct PrefetchLimits {
         help_heading = "Prefetch and cache"
     )]
     pub late: LateMode,
-    /// Keep one block of some prefetched chunks out of the page cache, so that their use is observed. For experiments.
+    /// Keep one block of some prefetched chunks out of the page cache, so that their use is observed. For
+    /// experiments.
     #[arg(
         long,
         value_enum,
@@ -69,7 +70,8 @@ pub(crate) struct PrefetchLimits {
         help_heading = "Prefetch and cache"
     )]
     pub markers: Switch,
-    /// Rate of the prefetch: full, auto (each block a second before the recorded start needs it), or bytes per second.
+    /// Rate of the prefetch: full, auto (each block a second before the recorded start needs it), or bytes
+    /// per second.
     #[arg(long, value_name = "full|auto|SIZE", default_value = "full", value_parser = super::prefetch_rate::parse, hide = true, help_heading = "Prefetch and cache")]
     pub prefetch_rate: PrefetchRate,
 }

@@ -18,13 +18,14 @@ use super::tls::TlsFlags;
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("listen").args(["nbd", "http"]).required(true).multiple(true))]
 pub(crate) struct Serve {
-    /// Images, each a file or an address; NAME= sets the export's name. Write `./` before a path with `=` in its first part.
+    /// Images, each a file or an address; NAME= sets the export's name. Write `./` before a path with `=` in
+    /// its first part.
     #[arg(required = true, value_name = "[NAME=]IMAGE")]
     pub images: Vec<OsString>,
     #[command(flatten)]
     pub remote: RemoteFlags,
-    /// Serve the disks over NBD at this address: HOST[:PORT] or unix:PATH. Default port 10809; port 0 takes any free
-    /// port. IPv6 addresses in brackets. Repeatable.
+    /// Serve the disks over NBD at this address: HOST[:PORT] or unix:PATH. Default port 10809; port 0 takes
+    /// any free port. IPv6 addresses in brackets. Repeatable.
     #[arg(long, value_name = "ADDRESS", help_heading = "Listen (at least one)")]
     pub nbd: Vec<NbdAddress>,
     #[command(flatten)]

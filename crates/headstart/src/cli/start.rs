@@ -25,8 +25,8 @@ pub(crate) struct StartFlags {
     /// Fail when the command is not ready after this many seconds.
     #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value = "300", value_parser = seconds::parse)]
     pub ready_timeout: Duration,
-    /// Kernel read-ahead of the mounted file system. Default: 128; without root 0 if the image is prefetched from a
-    /// network, a rotating disk or an emulated medium.
+    /// Kernel read-ahead of the mounted file system. Default: 128; without root 0 if the image is prefetched
+    /// from a network, a rotating disk or an emulated medium.
     #[arg(long, value_name = "KIB", help_heading = "Prefetch and cache", hide_short_help = true)]
     pub read_ahead: Option<u32>,
     /// Trust the image: allow set-user-id programs and device nodes.

@@ -23,13 +23,15 @@ pub(crate) struct LabPredict {
     /// The medium.
     #[arg(long = "emulate", alias = "medium", value_name = "MEDIUM", value_parser = MediumParser, required_unless_present = "compare")]
     pub medium: Option<Medium>,
-    /// Layout of the disk on the medium. Default: `optimised` if the image has a hot region, else `unoptimised`.
+    /// Layout of the disk on the medium. Default: `optimised` if the image has a hot region, else
+    /// `unoptimised`.
     #[arg(long, value_enum)]
     pub layout: Option<Layout>,
     /// Scheduler that orders waiting requests.
     #[arg(long, hide_short_help = true, value_name = "NAME", default_value = "headstart", value_parser = scheduler)]
     pub scheduler: ElevatorKind,
-    /// Number of clients that start from one medium, at most 10000 over a shared link, else 1000. One row each.
+    /// Number of clients that start from one medium, at most 10000 over a shared link, else 1000. One row
+    /// each.
     #[arg(long, value_name = "N,...", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: Vec<u32>,
     /// Clients start evenly spread over this many seconds. Default: all at once.

@@ -21,8 +21,8 @@ pub(crate) struct LabReplay {
     /// Keep N requests in flight and ignore the times in the trace. Default: follow the trace's times.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub depth: Option<u32>,
-    /// Issue the reads of a profile as the program would: each after its think time, which stops while earlier reads
-    /// are in flight. A late answer delays the next read.
+    /// Issue the reads of a profile as the program would: each after its think time, which stops while
+    /// earlier reads are in flight. A late answer delays the next read.
     #[arg(long, conflicts_with = "depth")]
     pub think_times: bool,
     /// Replay a profile only until the program was ready.
