@@ -152,7 +152,9 @@ impl Server<'_> {
         prefetching: Prefetching,
     ) -> anyhow::Result<(OnMedium, ServedImage)> {
         let args = self.args;
-        let held = kept.take::<HeldAs>("session")?.map(|(held, fds)| held.session(fds)).transpose()?;
+        let refuse_waiting = self.supervisor.refuses_waiting();
+        let held = kept.take::<HeldAs>("session")?;
+        let held = held.map(|(held, fds)| held.session(fds, refuse_waiting)).transpose()?;
         if held.is_none() {
             let died_early = self.supervisor.restarts() > 0;
             if (args.clear_dead || died_early) && hs_serve::clear_dead(&args.dir, args.fs.as_deref())? {
@@ -340,12 +342,13 @@ impl HeldAs {
         }
     }
 
-    fn session(self, mut descriptors: Vec<OwnedFd>) -> anyhow::Result<HeldSession> {
+    fn session(self, mut descriptors: Vec<OwnedFd>, refuse_waiting: bool) -> anyhow::Result<HeldSession> {
         let negotiated = Negotiated::read_from_bytes(&self.negotiated).ok();
         let detached = if self.is_detached { descriptors.pop() } else { None };
         Ok(HeldSession {
             descriptors,
             detached,
+            refuse_waiting,
             negotiated: negotiated.context("the session was kept by another version of this program")?,
             mount_point: OsStr::from_bytes(&self.mount_point).into(),
         })

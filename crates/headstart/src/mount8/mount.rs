@@ -184,9 +184,10 @@ fn unknown(option: &str) -> String {
 /// The flag that an option is, at most one word; `None` when it is not known.
 fn flag(option: &str) -> Option<Option<String>> {
     let word = match option.split_once('=') {
-        Some((name @ ("fs" | "emulate" | "medium" | "prefetch" | "budget" | "cache" | "mode" | "owner"), value)) => {
-            Some(format!("--{name}={value}"))
-        }
+        Some((
+            name @ ("fs" | "emulate" | "medium" | "prefetch" | "budget" | "cache" | "mode" | "owner"),
+            value,
+        )) => Some(format!("--{name}={value}")),
         None if matches!(option, "trusted" | "insecure" | "clear-dead") => Some(format!("--{option}")),
         None if ACCEPTED.contains(&option) => None,
         _ if option.starts_with("x-") || option.starts_with("X-") => None,

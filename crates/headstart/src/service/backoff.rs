@@ -9,6 +9,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
+/// After so many crashes in a row the requests that were under way are suspected to cause them.
+const CRASHES_OF_ONE_REQUEST: u32 = 3;
+
 /// Servers that died one after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
@@ -17,17 +20,34 @@ pub(crate) struct Backoff {
     deaths: u32,
     /// That died before they served, in a row.
     failures: u32,
+    /// That died young by a fault of their own, in a row.
+    crashes: u32,
 }
 
 impl Backoff {
     /// None has died yet.
     pub(crate) const fn new() -> Self {
-        Self { pause: FIRST_PAUSE, deaths: 0, failures: 0 }
+        Self { pause: FIRST_PAUSE, deaths: 0, failures: 0, crashes: 0 }
     }
 
     /// Servers in a row that did not even begin to serve.
     pub(crate) const fn failures(self) -> u32 {
         self.failures
+    }
+
+    /// Whether the next server answers the requests that were under way with an error: one of them may have crashed
+    /// each server that took it.
+    pub(crate) const fn suspects_requests(self) -> bool {
+        self.crashes >= CRASHES_OF_ONE_REQUEST
+    }
+
+    /// Whether the server that [died](Self::died) did so by a fault of its own, not by a signal from outside. One that
+    /// refused requests gives the next one another chance.
+    pub(crate) fn crashed(&mut self, by_itself: bool) {
+        self.crashes = match by_itself && self.deaths > 0 && !self.suspects_requests() {
+            true => self.crashes + 1,
+            false => 0,
+        };
     }
 
     /// The next pause of those that double.
@@ -68,6 +88,23 @@ mod tests {
         assert_eq!(backoff.died(true, STEADY), Duration::ZERO);
         assert_eq!(backoff.died(true, YOUNG), Duration::ZERO);
         assert!(backoff.died(true, YOUNG) > Duration::ZERO);
+    }
+
+    #[test]
+    fn the_third_crash_in_a_row_makes_requests_suspicious() {
+        let suspicions = |crashes: &[(bool, Duration)]| -> Vec<bool> {
+            let mut backoff = Backoff::new();
+            let died = |&(by_itself, lived)| {
+                backoff.died(true, lived);
+                backoff.crashed(by_itself);
+                backoff.suspects_requests()
+            };
+            crashes.iter().map(died).collect()
+        };
+        assert_eq!(suspicions(&[(true, YOUNG); 5]), [false, false, true, false, false]);
+        assert_eq!(suspicions(&[(false, YOUNG); 4]), [false; 4], "killed from outside");
+        assert_eq!(suspicions(&[(true, STEADY); 4]), [false; 4], "they lived");
+        assert_eq!(suspicions(&[(true, YOUNG), (true, YOUNG), (false, YOUNG), (true, YOUNG)]), [false; 4]);
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(super) enum Message {
     Begin {
         /// Servers before this one that died.
         restarts: u32,
+        /// Requests that waited for the servers before are answered with an error.
+        refuse_waiting: bool,
     },
 }
 
@@ -152,6 +154,7 @@ pub(crate) struct Supervisor {
     socket: Option<OwnedFd>,
     /// Servers before this one that died.
     restarts: u32,
+    refuse_waiting: bool,
     /// The one before, where it has not let go of everything yet.
     predecessor: Option<OwnedFd>,
 }
@@ -170,9 +173,9 @@ impl Supervisor {
         loop {
             match receive(&socket, RecvFlags::empty()).context("hear the supervisor")? {
                 Some((Message::Keep { name, about }, descriptors)) => kept.put(name, about, descriptors),
-                Some((Message::Begin { restarts }, predecessor)) => {
+                Some((Message::Begin { restarts, refuse_waiting }, predecessor)) => {
                     let predecessor = predecessor.into_iter().next();
-                    return Ok((Self { socket: Some(socket), restarts, predecessor }, kept));
+                    return Ok((Self { socket: Some(socket), restarts, refuse_waiting, predecessor }, kept));
                 }
                 Some(_) | None => bail!("the supervisor says nothing that a server understands"),
             }
@@ -188,6 +191,11 @@ impl Supervisor {
     /// Servers before this one that died.
     pub(crate) const fn restarts(&self) -> u32 {
         self.restarts
+    }
+
+    /// Whether requests that waited for the servers before are answered with an error.
+    pub(crate) const fn refuses_waiting(&self) -> bool {
+        self.refuse_waiting
     }
 
     /// Waits until the server before this one has let go of everything: a thread of it may have been waiting for its own
@@ -270,7 +278,7 @@ mod tests {
 
         let (ours, theirs) = sockets();
         kept.send_all(&ours).expect("sent");
-        send(&ours, &Message::Begin { restarts: 3 }, &[]).expect("sent");
+        send(&ours, &Message::Begin { restarts: 3, refuse_waiting: false }, &[]).expect("sent");
         drop(kept);
         let (server, mut kept) = Supervisor::at(Some(theirs.into_raw_fd())).expect("begins");
         assert_eq!(server.restarts(), 3);

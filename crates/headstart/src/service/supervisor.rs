@@ -72,6 +72,8 @@ struct Supervisor {
     log_file: Option<LogFile>,
     kept: Kept,
     restarts: u32,
+    /// Whether the next server answers what was under way with errors.
+    suspects_requests: bool,
     /// When a signal came: the next server that is gone is the last.
     told_to_end: Option<Instant>,
     /// The server takes down what it serves, for which nobody needs another one: the disk was unmounted.
@@ -109,6 +111,7 @@ impl Supervisor {
             log_file: None,
             kept: Kept::default(),
             restarts: 0,
+            suspects_requests: false,
             told_to_end: None,
             is_ending: false,
             is_abandoned: false,
@@ -136,6 +139,8 @@ impl Supervisor {
                 return Ok(code.unwrap_or(i32::from(gone.served || self.parent.is_some())));
             }
             let pause = backoff.died(gone.served, gone.lived);
+            backoff.crashed(gone.status.is_some_and(is_crash));
+            self.suspects_requests = backoff.suspects_requests();
             let failures = backoff.failures();
             if failures >= MOST_FAILURES {
                 log::error!("{failures} servers in a row died before they served: what is served ends here");
@@ -169,7 +174,11 @@ impl Supervisor {
             None => None,
         };
         let before: Vec<_> = before.iter().map(std::os::fd::AsFd::as_fd).collect();
-        send(&ours, &Message::Begin { restarts: self.restarts }, &before)?;
+        if self.suspects_requests {
+            log::error!("three servers in a row have crashed: the reads that waited for them fail");
+        }
+        let begin = Message::Begin { restarts: self.restarts, refuse_waiting: self.suspects_requests };
+        send(&ours, &begin, &before)?;
         let flag = format!("--supervisor-fd={}", theirs.as_raw_fd());
         let mut command = again(plan.arguments, plan.subcommand, &[flag])?;
         inherit(&mut command, &[theirs.as_fd()]);
@@ -305,6 +314,13 @@ impl Supervisor {
 
 fn pidfd(child: &Child) -> anyhow::Result<OwnedFd> {
     pidfd_open(Pid::from_child(child), PidfdFlags::empty()).context("watch the server")
+}
+
+/// Whether a process died by a fault of its own: signal(7), those that a fault or abort(3) raises.
+fn is_crash(status: ExitStatus) -> bool {
+    const FAULTS: [i32; 7] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGTRAP, libc::SIGSYS];
+    status.signal().is_some_and(|signal| FAULTS.contains(&signal))
 }
 
 fn how(status: Option<ExitStatus>) -> String {

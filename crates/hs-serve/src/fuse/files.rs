@@ -34,6 +34,7 @@ pub(crate) struct Files {
     file_open_flags: u32,
     mtime_s: u64,
     access: FileAccess,
+    refuses_resent: bool,
 }
 
 /// How the one file is shown.
@@ -57,7 +58,12 @@ impl Files {
         }
         let bytes = disk.bytes();
         let FileView { file_name, mtime_s, access, .. } = view;
-        Self { disk, bytes, file_name, file_open_flags, mtime_s, access }
+        Self { disk, bytes, file_name, file_open_flags, mtime_s, access, refuses_resent: false }
+    }
+
+    /// From now on requests that the kernel sends again, since a server that died had taken them, fail.
+    pub(crate) fn refuse_resent(&mut self) {
+        self.refuses_resent = true;
     }
 
     /// Size of the disk, in bytes.
@@ -68,6 +74,9 @@ impl Files {
     /// Answers one request, or leaves the answer to the disk.
     pub(crate) fn handle(&self, request: &Request<'_>, device: &Arc<Device>) {
         let node = request.header.nodeid;
+        if self.refuses_resent && request.is_resent() {
+            return respond(request, device, libc::EIO, &[]);
+        }
         match request.header.opcode {
             opcode::READ => self.read(request, device),
             opcode::LOOKUP => self.lookup(request, device),

@@ -108,6 +108,8 @@ pub struct HeldSession {
     pub negotiated: Negotiated,
     /// Where the disk is shown: [`Session::mount_point`].
     pub mount_point: PathBuf,
+    /// Requests that the dead server had taken fail with EIO: one of them may have crashed it.
+    pub refuse_waiting: bool,
 }
 
 /// A mounted disk. Dropping it unmounts.
@@ -219,7 +221,7 @@ impl Session {
         options: SessionOptions,
     ) -> Result<Self, ServeError> {
         options.check()?;
-        let HeldSession { descriptors, detached, negotiated, mount_point } = held;
+        let HeldSession { descriptors, detached, negotiated, mount_point, refuse_waiting } = held;
         if descriptors.is_empty() {
             let needed = "at least one descriptor of the session";
             return Err(ServeError::Option { option: "descriptors", value: "empty".into(), needed });
@@ -234,6 +236,9 @@ impl Session {
             return Err(ServeError::FuseDevice { path: super::device::FUSE_DEVICE.into(), source });
         }
         let mut session = Self::new(mount, negotiated, devices, disk, options);
+        if refuse_waiting && let Some(files) = Arc::get_mut(&mut session.files) {
+            files.refuse_resent();
+        }
         session.show()?;
         Ok(session)
     }

@@ -162,6 +162,9 @@ wire! {
     StoreOut, 24 { nodeid: u64 = 0, offset: u64 = 8, size: u32 = 16, padding: u32 = 20, }
 }
 
+/// `FUSE_UNIQUE_RESEND`: marks the number of a request that is sent again.
+const UNIQUE_RESEND: u64 = 1 << 63;
+
 /// One message of the kernel, its length checked.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
@@ -177,6 +180,11 @@ impl<'a> Request<'a> {
     pub(crate) fn parse(message: &'a [u8]) -> Option<Self> {
         let (header, body) = InHeader::read_from_prefix(message).ok()?;
         (header.len as usize == message.len()).then_some(Self { header, body })
+    }
+
+    /// Whether the kernel sends it again, after [`notify::RESEND`].
+    pub(crate) fn is_resent(&self) -> bool {
+        self.header.unique & UNIQUE_RESEND != 0
     }
 
     /// The body's fixed struct. `None` when the body is too short for it.

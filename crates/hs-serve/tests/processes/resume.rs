@@ -30,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
         "a_session_is_seen_when_the_next_server_can_go_on_with_it",
         a_session_is_seen_when_the_next_server_can_go_on_with_it,
     ),
+    ("reads_that_may_have_crashed_servers_fail", reads_that_may_have_crashed_servers_fail),
     ("a_session_that_was_just_shown_is_gone_on_with", a_session_that_was_just_shown_is_gone_on_with),
 ];
 
@@ -130,7 +131,7 @@ fn early_death(early: &str, target: &Path) -> HeldSession {
     victim.wait().unwrap();
     let detached = descriptors.pop();
     assert!(!descriptors.is_empty());
-    HeldSession { descriptors, detached, negotiated, mount_point: target.into() }
+    HeldSession { descriptors, detached, negotiated, mount_point: target.into(), refuse_waiting: false }
 }
 
 /// A server that died after its mount was seen and before its supervisor held it cut off the first readers.
@@ -161,6 +162,14 @@ fn go_on(held: HeldSession, target: &Path) {
 }
 
 fn readers_wait_for_the_next_server() {
+    resume_with_readers(false);
+}
+
+fn reads_that_may_have_crashed_servers_fail() {
+    resume_with_readers(true);
+}
+
+fn resume_with_readers(refuse_waiting: bool) {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().canonicalize().unwrap();
     let (mut victim, ours) = start_victim("", &target);
@@ -188,10 +197,22 @@ fn readers_wait_for_the_next_server() {
         victim.kill().unwrap();
         victim.wait().unwrap();
         let disk = MemoryDisk::new(content.clone());
-        let held = HeldSession { descriptors, detached: None, negotiated, mount_point: target.clone() };
+        let held = HeldSession {
+            descriptors,
+            detached: None,
+            negotiated,
+            mount_point: target.clone(),
+            refuse_waiting,
+        };
         let session = Session::resume(held, disk, options()).unwrap();
         for (reader, handle) in readers.into_iter().enumerate() {
-            let bytes = handle.join().unwrap().expect("a reader waits, and then goes on");
+            let read = handle.join().unwrap();
+            if refuse_waiting {
+                let errno = read.expect_err("what waited fails").raw_os_error();
+                assert_eq!(errno, Some(libc::EIO));
+                continue;
+            }
+            let bytes = read.expect("a reader waits, and then goes on");
             assert!(bytes == content[reader * 8192..][..4096], "reader {reader}");
         }
         assert!(std::fs::read(target.join("disk.img")).unwrap() == content, "new reads are served as well");
