@@ -17,7 +17,10 @@ pub(crate) struct EmulationFlags {
         alias = "medium",
         value_name = "MEDIUM",
         default_value = "none",
-        value_parser = MediumParser, help_heading = "Emulation")]
+        value_parser = MediumParser,
+        help_heading = "Emulation",
+        hide_short_help = true
+    )]
     pub medium: Medium,
     #[command(flatten)]
     pub damage: Damage,

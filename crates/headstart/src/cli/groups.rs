@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Command;
 
 /// clap lists commands in one row, so the groups stand where it would put text of our own.
-pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-heading} {usage}\n{after-help}";
+pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-heading} {usage}{after-help}";
 
 /// Each command is in one group; a test says so.
 const GROUPS: &[(&str, &[&str])] = &[
