@@ -258,7 +258,8 @@ impl Folder {
     /// Refuses to take the last bytes of the file system.
     fn leave_room(&self) -> io::Result<()> {
         let system = rustix::fs::statvfs(&self.path)?;
-        let [size, free] = [system.f_blocks, system.f_bavail].map(|blocks| blocks.saturating_mul(system.f_frsize));
+        let [size, free] =
+            [system.f_blocks, system.f_bavail].map(|blocks| blocks.saturating_mul(system.f_frsize));
         if free < reserve_bytes(size) {
             return Err(io::ErrorKind::StorageFull.into());
         }
