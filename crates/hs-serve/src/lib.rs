@@ -32,6 +32,7 @@ pub mod self_filling;
 mod send_queue;
 mod served;
 mod served_disk;
+mod shares;
 mod streamed;
 mod usage;
 mod warm;

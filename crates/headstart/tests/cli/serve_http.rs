@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 
 use crate::nbd_tls::certificates;
@@ -161,11 +161,25 @@ fn memory_bytes(pid: u32) -> u64 {
 }
 
 /// Lets this process, and those that it starts, open so many files more than they may now.
-fn allow_files(more: u64) {
+pub(crate) fn allow_files(more: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = current.map(|current| (current + more).min(maximum.unwrap_or(u64::MAX)));
     setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum }).expect("no more than is allowed");
+}
+
+/// A connection from 127.0.0.`client`, which no program that another test starts has as well. One that is not to be read
+/// from receives into a small buffer, so that little is on its way.
+pub(crate) fn connect_from(client: u8, port: u16, is_unread: bool) -> TcpStream {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+    let socket = socket.expect("a socket");
+    if is_unread {
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("set");
+    }
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, client], 0))).expect("bound");
+    rustix::net::connect(&socket, &SocketAddr::from(([127, 0, 0, 1], port))).expect("connected");
+    TcpStream::from(socket)
 }
 
 #[test]
@@ -191,14 +205,8 @@ fn idle_connections_take_little_memory() {
         assert!(heard.starts_with(b"HTTP/1.1 206"), "{}", String::from_utf8_lossy(&heard));
     };
     // An address may have 256 of them.
-    let connect = |number: u64| {
-        let [port, from] = [host.rsplit(':').next().expect("a port").parse().expect("a port"), 0];
-        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-        let client = [127, 0, 0, 2 + (number % 8) as u8];
-        rustix::net::bind(&socket, &SocketAddr::from((client, from))).expect("bound");
-        rustix::net::connect(&socket, &SocketAddr::from(([127, 0, 0, 1], port))).expect("connected");
-        TcpStream::from(socket)
-    };
+    let port = host.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let connect = |number: u64| connect_from(2 + (number % 8) as u8, port, false);
     let mut first = connect(0);
     ask(&mut first);
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("a process");

@@ -24,6 +24,7 @@ use super::answer::{Answer, Content, HttpFile, HttpPage, answer, encoded};
 use super::body::{self, Counted, FileBody, Source};
 use super::buffers::{Buffers, Sending};
 use super::connection::{Peer, accept};
+use super::room::Room;
 use super::turns::{Rates, Turns};
 use crate::ServeError;
 use crate::nbd::NbdTls;
@@ -80,6 +81,8 @@ pub struct HttpServeOptions {
     pub most_connections_of_client: usize,
     /// Answers at once to one client; a client that asks for more is told to come back.
     pub most_answers_of_client: usize,
+    /// Bytes of files that all answers together hold, read and not sent yet. Beyond that each client has a little.
+    pub most_held_bytes: u64,
     /// How fast it may send.
     pub rates: Rates,
     /// How long a client may take from its connection, or its last answer, to the end of the next request's head.
@@ -99,6 +102,7 @@ impl Default for HttpServeOptions {
             most_connections: 4096,
             most_connections_of_client: 256,
             most_answers_of_client: 64,
+            most_held_bytes: 256 << 20,
             rates: Rates::default(),
             head_patience: Duration::from_secs(60),
             answer_patience: Duration::from_secs(60),
@@ -117,6 +121,8 @@ pub struct HttpStats {
     pub requests: u64,
     /// Bytes of content that were handed to connections.
     pub sent_bytes: u64,
+    /// Bytes of files that all answers hold now.
+    pub held_bytes: u64,
 }
 
 /// What all connections share.
@@ -132,6 +138,7 @@ pub(super) struct Shared {
     answering: Mutex<HashMap<ClientKey, usize>>,
     turns: Arc<Turns>,
     buffers: Arc<Buffers>,
+    room: Arc<Room>,
 }
 
 #[derive(Default)]
@@ -204,6 +211,7 @@ impl HttpServer {
             pages,
             turns: Turns::new(options.rates),
             buffers: Buffers::new(),
+            room: Room::new(options.most_held_bytes),
             options,
             connections: AtomicU64::new(0),
             counts,
@@ -245,6 +253,7 @@ impl HttpServer {
             connections: self.shared.connections.load(Relaxed),
             requests: sum(|counts| &counts.requests),
             sent_bytes: sum(|counts| &counts.sent_bytes),
+            held_bytes: self.shared.room.held_bytes(),
         }
     }
 
@@ -333,7 +342,8 @@ pub(super) fn respond(shared: &Arc<Shared>, peer: &Peer, request: &Request<Incom
         Content::Text(text) => body::Content::Text(Some(Bytes::from(text))),
         Content::File(number, range) => {
             let source = Arc::clone(&shared.sources[number]);
-            body::Content::File(FileBody::new(source, range, Arc::clone(&shared.turns), peer.client))
+            let (turns, room) = (Arc::clone(&shared.turns), Arc::clone(&shared.room));
+            body::Content::File(FileBody::new(source, range, turns, room, peer.client))
         }
     };
     let mut response = Response::new(Counted { content, ongoing });
