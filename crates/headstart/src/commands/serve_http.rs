@@ -41,12 +41,42 @@ struct Medium {
     retries: Arc<RetryCounters>,
 }
 
-/// Lets this process have as many open files as it may: each connection is one, and the usual limit of 1,024, which is only for old
-/// programs' sake, would be the limit of clients.
-fn allow_open_files() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        log::warn!("the limit of open files stays as it is: {error}");
+/// Of the files that a server may have open, so many at most are kept for what is no connection over HTTP.
+const OTHER_FILES: u64 = 1024;
+/// A connection is a socket, and a second descriptor of it by which it is watched.
+const FILES_OF_CONNECTION: u64 = 2;
+
+/// Lets this process have as many open files as it may: the usual limit of 1,024, which is only for old programs' sake, would be
+/// the limit of clients. Gives how many that is, if there is a limit.
+fn allow_open_files() -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => maximum,
+        Err(error) => {
+            log::warn!("the limit of open files stays as it is: {error}");
+            current
+        }
+    }
+}
+
+/// How many connections fit into a limit of open files, of which so many are open.
+fn fitting_connections(most_files: u64, open_files: u64) -> usize {
+    let others = OTHER_FILES.min(most_files / 4);
+    let left = most_files.saturating_sub(open_files + others);
+    usize::try_from(left / FILES_OF_CONNECTION).unwrap_or(usize::MAX).max(1)
+}
+
+/// Lowers the most connections to what fits into the limit of open files, and says so.
+fn fit_open_files(options: &mut HttpServeOptions) {
+    let Some(most_files) = allow_open_files() else { return };
+    let open_files = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let (wanted, fitting) = (options.most_connections, fitting_connections(most_files, open_files));
+    if fitting < wanted {
+        log::warn!(
+            "{fitting} HTTP connections at once instead of {wanted}: this process may have {most_files} open \
+             files (ulimit -Hn, LimitNOFILE=)"
+        );
+        options.most_connections = fitting;
     }
 }
 
@@ -77,8 +107,9 @@ impl Served {
             Some(((), sockets)) => sockets,
             None => HttpServer::listen(&args.http.http)?,
         };
-        allow_open_files();
-        let server = HttpServer::start(files, Vec::new(), sockets, options(args)?)?;
+        let mut options = options(args)?;
+        fit_open_files(&mut options);
+        let server = HttpServer::start(files, Vec::new(), sockets, options)?;
         supervisor.keep("http", (), server.sockets())?;
         for (number, medium) in images.iter_mut().enumerate() {
             medium.status.nbd = Some(server.urls(number).join(" "));
@@ -245,6 +276,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn connections_leave_open_files_for_everything_else() {
+        assert_eq!(fitting_connections(128, 24), 36);
+        assert_eq!(fitting_connections(1024, 24), 372);
+        assert!(fitting_connections(524_288, 30) > HttpServeOptions::default().most_connections);
+        assert_eq!(fitting_connections(16, 30), 1);
+    }
 
     #[test]
     fn a_line_of_the_log_is_what_others_write() {

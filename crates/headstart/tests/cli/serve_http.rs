@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
@@ -221,6 +222,42 @@ fn idle_connections_take_little_memory() {
     // They are still of use, all of them.
     connections.iter_mut().for_each(ask);
     drop(connections);
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+/// As under LimitNOFILE=128: a connection is two descriptors, and everything else needs some too.
+#[test]
+fn connections_fit_into_the_limit_of_open_files() {
+    let scene = Scene::new();
+    scene.image("a.hsi", 100, 6);
+    let image = scene.arg("a.hsi");
+    let words = ["serve", &image, "--unsupervised", "--http", "0.0.0.0:0"];
+    let mut command = remote(&scene, words);
+    // SAFETY: the closure makes one system call, which is allowed after fork.
+    unsafe {
+        command.pre_exec(|| {
+            use rustix::process::{Resource, Rlimit, setrlimit};
+            Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(128), maximum: Some(128) })?)
+        });
+    }
+    let mut server = Running::start_command(command);
+    let warning = server.said();
+    assert!(warning.contains("HTTP connections at once instead of 4096"), "{warning}");
+    assert!(warning.contains("128 open files"), "{warning}");
+    let url = server.said();
+    let port = url.trim().rsplit(':').next().and_then(|rest| rest.split('/').next()?.parse().ok());
+    let port = port.expect("a port");
+    let silent: Vec<TcpStream> = (0..200).map(|_| connect_from(2, port, false)).collect();
+    let mut honest = connect_from(3, port, false);
+    honest.write_all(b"GET /a.hsi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("said");
+    let mut answer = Vec::new();
+    honest.read_to_end(&mut answer).expect("heard");
+    assert!(answer.ends_with(&fs::read(scene.path("a.hsi")).expect("an image")));
+    // Files are left for everything else.
+    let open = fs::read_dir(format!("/proc/{}/fd", server.id())).expect("a process").count();
+    assert!(open <= 100, "{open} of 128 descriptors are taken");
+    drop(silent);
     server.signal(Signal::TERM);
     assert_eq!(server.end().0.code(), Some(0));
 }

@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Activity, Ended, Patience, Watched};
@@ -40,14 +41,17 @@ pub(super) struct Peer {
     pub(super) activity: Arc<Activity>,
 }
 
-/// Takes connections, for ever.
+/// Takes connections, for ever: the next when there is a permit for its socket. One that has lost its place to another
+/// still has a socket, for a moment.
 pub(super) async fn accept(
     shared: Arc<Shared>,
     listener: TcpListener,
     places: Arc<Places>,
+    sockets: Arc<Semaphore>,
     graceful: Arc<GracefulShutdown>,
 ) {
-    loop {
+    // It is never closed.
+    while let Ok(socket_permit) = Arc::clone(&sockets).acquire_owned().await {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -82,6 +86,8 @@ pub(super) async fn accept(
         let peer = Peer { address, client, connection, activity };
         let (shared, watcher) = (Arc::clone(&shared), graceful.watcher());
         tokio::spawn(async move {
+            // It goes last, when the connection's descriptors are closed.
+            let _socket_permit = socket_permit;
             let activity = Arc::clone(&peer.activity);
             match until_end(converse(shared, stream, peer, watcher), &activity).await {
                 Ok(Ok(())) => {}

@@ -17,7 +17,7 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::server::graceful::GracefulShutdown;
 use parking_lot::Mutex;
 use rustls::ServerConfig;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::activity::Answering;
 use super::answer::{Answer, Content, HttpFile, HttpPage, answer, encoded};
@@ -279,6 +279,8 @@ async fn serve(
 ) {
     let (all, client) = (shared.options.most_connections, shared.options.most_connections_of_client);
     let places = Places::new(PlaceLimits { all, client });
+    // Each listener waits with one for its next connection.
+    let sockets = Arc::new(Semaphore::new(all.min(Semaphore::MAX_PERMITS / 2) + listeners.len()));
     let graceful = Arc::new(GracefulShutdown::new());
     tokio::spawn(Arc::clone(&shared.turns).give());
     if shared.options.rates.together.is_none() {
@@ -287,7 +289,8 @@ async fn serve(
     let accepting: Vec<_> = listeners
         .into_iter()
         .map(|listener| {
-            tokio::spawn(accept(Arc::clone(shared), listener, Arc::clone(&places), Arc::clone(&graceful)))
+            let (places, sockets) = (Arc::clone(&places), Arc::clone(&sockets));
+            tokio::spawn(accept(Arc::clone(shared), listener, places, sockets, Arc::clone(&graceful)))
         })
         .collect();
     // That the server is gone is as good as being told.
