@@ -19,7 +19,7 @@ use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
 use crate::ending::Deadline;
 use crate::on_medium::OnMedium;
 use crate::service::careful;
-use crate::service::confinement::Confinement;
+use crate::service::confinement::{self, Confinement};
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
@@ -85,6 +85,8 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         (true, false) => format!("{} images over HTTP", named.len()),
         _ => format!("{} images for NBD clients and over HTTP", named.len()),
     };
+    // Images that lie elsewhere take names of hosts, which some systems ask of a socket in the file system.
+    confinement::settle(named.iter().any(|named| Origin::of(&named.image) > Origin::File));
     // Before the lines: whoever has read them may end the server at once, and then it is one that serves.
     supervisor.ready(&words);
     manager.ready(&words);
