@@ -33,6 +33,7 @@ mod send_queue;
 mod served;
 mod served_disk;
 mod shares;
+mod socket_file;
 mod streamed;
 mod usage;
 mod warm;
@@ -49,6 +50,7 @@ pub use served::{
     ServedFile, ServedImage,
 };
 pub use served_disk::ServedDisk;
+pub use socket_file::SocketFile;
 pub use streamed::Streamed;
 pub use usage::{Observation, ObservedUsage};
 pub use warm::Warmer;

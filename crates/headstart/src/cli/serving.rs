@@ -8,8 +8,9 @@ pub(crate) struct Serving {
     /// Serve in this very process, with no supervisor: whoever kills it breaks what it serves.
     #[arg(long)]
     pub unsupervised: bool,
-    /// Answer HTTP requests for /metrics here, in Prometheus' text format: HOST:PORT, 0 for any port that is free.
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Answer HTTP requests for /metrics here, in Prometheus' text format: HOST:PORT, 0 for any port that is free, or
+    /// unix:PATH, a socket to which only its owner may connect.
+    #[arg(long, value_name = "ADDRESS")]
     pub metrics: Option<String>,
     /// The socket to the supervisor, for the server that it starts.
     #[arg(long, hide = true)]

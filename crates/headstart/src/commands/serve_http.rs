@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use hs_image::Image;
 use hs_serve::http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls, Rates};
 use hs_store::{Counters, MemoryStore, RetryCounters, Store};
+use parking_lot::RwLock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::named_image::NamedImage;
@@ -31,6 +32,8 @@ const MOST_CHANNEL_BYTES: u64 = 1 << 20;
 pub(super) struct Served {
     server: HttpServer,
     images: Vec<Medium>,
+    log: Option<Arc<LogFile>>,
+    tls: Option<HttpTls>,
 }
 
 /// An image, and what its medium counts.
@@ -107,7 +110,9 @@ impl Served {
             Some(((), sockets)) => sockets,
             None => HttpServer::listen(&args.http.http)?,
         };
-        let mut options = options(args)?;
+        let log = args.http.access_log.as_deref().map(LogFile::open).transpose()?;
+        let mut options = options(args, log.as_ref())?;
+        let tls = options.tls.clone();
         fit_open_files(&mut options);
         let server = HttpServer::start(files, Vec::new(), sockets, options)?;
         supervisor.keep("http", (), server.sockets())?;
@@ -116,7 +121,14 @@ impl Served {
             medium.status.restarts = supervisor.restarts();
             medium.status.supervisor = supervisor.process();
         }
-        Ok(Some(Self { server, images }))
+        Ok(Some(Self { server, images, log, tls }))
+    }
+
+    /// Opens the access log again, and reads the certificates again.
+    pub(super) fn reload(&self) -> anyhow::Result<()> {
+        let log = self.log.as_ref().map_or(Ok(()), |log| log.reopen());
+        self.tls.as_ref().map_or(Ok(()), HttpTls::reload)?;
+        log
     }
 
     /// Tells a person where clients find what.
@@ -223,12 +235,15 @@ fn channel(word: &OsString) -> anyhow::Result<HttpFile> {
     Ok(HttpFile { name, store, tag, modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH) })
 }
 
-fn options(args: &Serve) -> anyhow::Result<HttpServeOptions> {
+fn options(args: &Serve, log: Option<&Arc<LogFile>>) -> anyhow::Result<HttpServeOptions> {
     let tls = match (&args.tls.tls_certificates, args.tls.tls) {
         (None, _) | (_, Some(TlsMode::Off)) => None,
         (Some(directory), _) => Some(HttpTls::load(directory, args.tls.tls_verify_peer)?),
     };
-    let access = args.http.access_log.as_deref().map(access_log).transpose()?;
+    let access = log.map(|log| -> AccessLog {
+        let log = Arc::clone(log);
+        Arc::new(move |access| log.tell(access))
+    });
     let rates = Rates { together: args.http.http_rate, client: args.http.client_rate };
     Ok(HttpServeOptions { tls, access, rates, ..HttpServeOptions::default() })
 }
@@ -238,12 +253,29 @@ pub(super) fn open_access_log(path: &Path) -> std::io::Result<File> {
     File::options().create(true).append(true).mode(0o640).open(path)
 }
 
-fn access_log(path: &Path) -> anyhow::Result<AccessLog> {
-    let file = open_access_log(path).with_context(|| format!("open {}", path.display()))?;
-    Ok(Arc::new(move |access| {
-        // One write a line: lines of several threads do not mix. A log that cannot be written stops no answer.
-        let _ = (&file).write_all(line(access).as_bytes());
-    }))
+/// The access log, which somebody else may move away (logrotate(8)).
+struct LogFile {
+    path: PathBuf,
+    file: RwLock<File>,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> anyhow::Result<Arc<Self>> {
+        let file = open_access_log(path).with_context(|| format!("open {}", path.display()))?;
+        Ok(Arc::new(Self { path: path.to_owned(), file: RwLock::new(file) }))
+    }
+
+    /// From now on lines go to what lies there, or is made there.
+    fn reopen(&self) -> anyhow::Result<()> {
+        let file = open_access_log(&self.path).with_context(|| format!("open {}", self.path.display()))?;
+        *self.file.write() = file;
+        Ok(())
+    }
+
+    /// One write a line: lines of several threads do not mix. A log that cannot be written stops no answer.
+    fn tell(&self, access: &Access) {
+        let _ = (&*self.file.read()).write_all(line(access).as_bytes());
+    }
 }
 
 /// The Common Log Format, <https://httpd.apache.org/docs/2.4/logs.html#common>, and the range.
@@ -252,7 +284,7 @@ fn line(access: &Access) -> String {
     let range = access.range.as_deref().unwrap_or("-");
     format!(
         "{} - - [{}] \"{}\" {} {} \"{}\"\n",
-        access.client,
+        access.client.map_or_else(|| "-".to_owned(), |client| client.to_string()),
         common_time(access.at),
         quoted(&access.request),
         access.status,
@@ -288,7 +320,7 @@ mod tests {
     #[test]
     fn a_line_of_the_log_is_what_others_write() {
         let access = Access {
-            client: std::net::Ipv4Addr::LOCALHOST.into(),
+            client: Some(std::net::Ipv4Addr::LOCALHOST.into()),
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777),
             request: "GET /a\"b\n HTTP/1.1".to_owned(),
             range: Some("bytes=0-9".to_owned()),

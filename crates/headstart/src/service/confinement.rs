@@ -42,6 +42,8 @@ pub(crate) struct Files {
     pub written: Vec<PathBuf>,
     /// Folders in which sockets are made and removed.
     pub sockets: Vec<PathBuf>,
+    /// Folders in which files are made and written to, and nothing is read.
+    pub made: Vec<PathBuf>,
 }
 
 impl Confinement {
@@ -90,7 +92,9 @@ impl Files {
         // Signals go to processes that are confined as well: Linux 6.12.
         let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(handled)?;
         let mut rules = rules.scope(Scope::Signal)?.create()?;
-        let lists = [(&self.read, read), (&self.written, written), (&self.sockets, sockets)];
+        let made = AccessFs::MakeReg | AccessFs::WriteFile;
+        let lists =
+            [(&self.read, read), (&self.written, written), (&self.sockets, sockets), (&self.made, made)];
         for (paths, access) in lists {
             for path in paths {
                 let Ok(found) = std::fs::metadata(path) else { continue };
@@ -174,7 +178,7 @@ mod tests {
         }
         let opened_before = fs::File::open(folder.join("other")).expect("open");
         let (read, written) = (vec![folder.join("image")], vec![folder.join("cache")]);
-        let files = Files { read, written, sockets: vec![folder.join("missing")] };
+        let files = Files { read, written, sockets: vec![folder.join("missing")], made: Vec::new() };
         let capabilities = CapabilitySet::DAC_READ_SEARCH;
         Confinement { capabilities, files: Some(files), starts_programs: false, mounts: false }.enforce();
         let has_landlock =

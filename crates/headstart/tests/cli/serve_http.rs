@@ -262,6 +262,53 @@ fn connections_fit_into_the_limit_of_open_files() {
     assert_eq!(server.end().0.code(), Some(0));
 }
 
+/// logrotate(8) moves the log away and says SIGHUP, and so does what renews certificates.
+#[test]
+fn a_hangup_opens_the_log_and_reads_the_certificates_again() {
+    if !crate::scene::has_tools(&["certtool"]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("a.hsi", 100, 7);
+    let name = name_of(&scene, "a.hsi");
+    let pki = certificates(&scene, "pki");
+    certificates(&scene, "renewed");
+    let (image, log) = (scene.arg("a.hsi"), scene.arg("log"));
+    let words = ["serve", &image, "--http", "127.0.0.1:0", "--tls-certificates", &pki, "--access-log", &log];
+    let mut command = remote(&scene, words);
+    // SAFETY: the closure makes one system call, which is allowed after fork.
+    unsafe {
+        // With a terminal a hangup is the end.
+        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
+    }
+    let mut server = Running::start_command(command);
+    let said = server.said();
+    let url = said.trim().rsplit(' ').next().expect("an address").replace("127.0.0.1", "localhost");
+    let url = format!("{url}#{name}");
+    let verify = |authority: &str| -> Ran {
+        let mut command = remote(&scene, ["verify", &url, "--disk-cache=none"]);
+        command.env("SSL_CERT_FILE", scene.path(authority)).output().expect("the program starts").into()
+    };
+    verify("pki/ca-cert.pem").ok();
+    // As certificates are renewed, and logs rotated: other files by the same names.
+    for file in ["server-cert.pem", "server-key.pem"] {
+        fs::rename(scene.path("renewed").join(file), scene.path("pki").join(file)).expect("renewed");
+    }
+    fs::rename(scene.path("log"), scene.path("log.1")).expect("rotated");
+    verify("pki/ca-cert.pem").ok();
+    server.signal(Signal::HUP);
+    crate::scene::wait_until("the log is made again", || scene.path("log").exists());
+    crate::scene::wait_until("the new certificate is shown", || {
+        verify("renewed/ca-cert.pem").code == Some(0)
+    });
+    verify("pki/ca-cert.pem").fails(1, &["certificate"]);
+    let log = |name: &str| fs::read_to_string(scene.path(name)).expect("a log").contains("GET /a.hsi");
+    // A line is written a moment after its answer.
+    crate::scene::wait_until("both logs have lines", || log("log") && log("log.1"));
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
 #[test]
 fn a_limit_of_clients_is_kept_and_changes_no_byte() {
     let scene = Scene::new();

@@ -10,6 +10,7 @@
 //! - `room.rs` bounds the bytes that all answers together hold.
 //! - `turns.rs` says who may send next, where the server is told how fast it may.
 //! - `buffers.rs` bounds what is on its way to each client, where the server is not told.
+//! - `listener.rs` has sockets of both kinds.
 //! - `connection.rs` takes connections, within limits, and `activity.rs` ends those that do nothing.
 //! - `server.rs` starts, responds, counts, and ends gracefully.
 
@@ -18,6 +19,7 @@ mod answer;
 mod body;
 mod buffers;
 mod connection;
+mod listener;
 mod room;
 mod server;
 mod turns;

@@ -16,7 +16,6 @@ use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::server::graceful::GracefulShutdown;
 use parking_lot::Mutex;
-use rustls::ServerConfig;
 use tokio::sync::{Semaphore, watch};
 
 use super::activity::Answering;
@@ -24,36 +23,46 @@ use super::answer::{Answer, Content, HttpFile, HttpPage, answer, encoded};
 use super::body::{self, Counted, FileBody, Source};
 use super::buffers::{Buffers, Sending};
 use super::connection::{Peer, accept};
+use super::listener::Listener;
 use super::room::Room;
 use super::turns::{Rates, Turns};
 use crate::ServeError;
-use crate::nbd::NbdTls;
+use crate::nbd::Certificates;
 use crate::places::{PlaceLimits, Places};
 
 /// Reads of one file at once, each with a thread: a file whose medium hangs holds its own threads and no other's.
 const READS_OF_FILE: usize = 16;
 
+/// Protocols that a client may choose from (ALPN).
+const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+
 /// How a server proves who it is.
 #[derive(Clone)]
-pub struct HttpTls(pub(super) Arc<ServerConfig>);
+pub struct HttpTls(pub(super) Arc<Certificates>);
 
 impl HttpTls {
-    /// Reads the same files as [`NbdTls::load`].
+    /// Reads the same files as [`NbdTls::load`](crate::nbd::NbdTls::load).
     ///
     /// # Errors
     /// When a file cannot be read, or they do not belong together.
     pub fn load(directory: &Path, verify_peer: bool) -> Result<Self, ServeError> {
-        let mut config = NbdTls::load(directory, true, verify_peer)?.into_config();
-        Arc::make_mut(&mut config).alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self(config))
+        Ok(Self(Arc::new(Certificates::load(directory, verify_peer, PROTOCOLS)?)))
+    }
+
+    /// Reads the files again, for connections that come from now on.
+    ///
+    /// # Errors
+    /// As [`HttpTls::load`]; then those that were read before still count.
+    pub fn reload(&self) -> Result<(), ServeError> {
+        self.0.reload()
     }
 }
 
 /// One answer, for the access log.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Who asked.
-    pub client: IpAddr,
+    /// Who asked; none is a process of this machine, by a socket in the file system.
+    pub client: Option<IpAddr>,
     /// When.
     pub at: SystemTime,
     /// `METHOD PATH VERSION`.
@@ -151,7 +160,7 @@ struct Counts {
 pub struct HttpServer {
     shared: Arc<Shared>,
     sockets: Vec<OwnedFd>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<String>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -171,7 +180,7 @@ impl HttpServer {
         Ok(sockets)
     }
 
-    /// Serves `files` and `pages` at these listening sockets.
+    /// Serves `files` and `pages` at these listening sockets: of TCP, or in the file system.
     ///
     /// # Errors
     /// When two files have one name, or a thread cannot be started.
@@ -197,11 +206,10 @@ impl HttpServer {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for socket in &sockets {
-            let listener = TcpListener::from(socket.try_clone().map_err(failed)?);
-            listener.set_nonblocking(true).map_err(failed)?;
-            addresses.push(listener.local_addr().map_err(failed)?);
             let _in_runtime = runtime.enter();
-            listeners.push(tokio::net::TcpListener::from_std(listener).map_err(failed)?);
+            let listener = Listener::of(socket.try_clone().map_err(failed)?).map_err(failed)?;
+            addresses.push(listener.address().map_err(failed)?);
+            listeners.push(listener);
         }
         let counts = (0..=files.len()).map(|_| Counts::default()).collect();
         let source = |file: &HttpFile| Source::new(Arc::clone(&file.store), READS_OF_FILE);
@@ -272,11 +280,7 @@ impl Drop for HttpServer {
     }
 }
 
-async fn serve(
-    shared: &Arc<Shared>,
-    listeners: Vec<tokio::net::TcpListener>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn serve(shared: &Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::Receiver<bool>) {
     let (all, client) = (shared.options.most_connections, shared.options.most_connections_of_client);
     let places = Places::new(PlaceLimits { all, client });
     // Each listener waits with one for its next connection.
@@ -331,7 +335,7 @@ pub(super) fn respond(shared: &Arc<Shared>, peer: &Peer, request: &Request<Incom
         client: peer.client,
         file,
         access: Access {
-            client: peer.address.ip(),
+            client: peer.address.map(|address| address.ip()),
             at: SystemTime::now(),
             // What is behind a '?' is for nobody here, and might be a secret.
             request: format!("{} {path} {:?}", request.method(), request.version()),
