@@ -31,16 +31,19 @@ pub(crate) fn resolve(image: &ImageArg) -> anyhow::Result<ImageArg> {
              back: give --channel-state DIR or --min-date DATE (--channel-state none notes nothing)"
         );
     }
-    let now = Now::of_this_machine(seen.as_ref().and_then(SeenFolder::newest));
+    let now = |pointer: &Pointer, by: &Key| {
+        let revoked = pointer.revoked_by(keys, by);
+        Now::of_this_machine(seen.as_ref().and_then(|seen| seen.newest(keys, &revoked)))
+    };
     let pointer = if image.remote.offline && matches!(place, Place::Remote(_)) {
         let seen = seen.as_ref().context("--offline: nothing is known of channels")?;
-        let (pointer, _) = Pointer::verify_by(&seen.recall(keys, &channel)?, keys, &name)?;
-        pointer.check(&name, &channel, &now, least)?;
+        let (pointer, by) = Pointer::verify_by(&seen.recall(keys, &channel)?, keys, &name)?;
+        pointer.check(&name, &channel, &now(&pointer, &by), least)?;
         pointer
     } else {
         let text = read(&place, &name)?;
         let (pointer, by) = Pointer::verify_by(&text, keys, &name)?;
-        pointer.check(&name, &channel, &now, least)?;
+        pointer.check(&name, &channel, &now(&pointer, &by), least)?;
         if let Some(seen) = &seen {
             seen.advance(&name, keys, &by, &Found { pointer: &pointer, text: &text })?;
         }
@@ -159,9 +162,38 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
+    use crate::cli::image::RemoteFlags;
+    use crate::signing::date::Date;
 
     fn place(word: &str) -> Place {
         ImageLocation::parse(OsStr::new(word)).expect(word).place
+    }
+
+    /// It was noted when this machine's clock was wrong; by now the clock is right, and the date far away.
+    #[test]
+    fn a_date_that_another_key_has_signed_ends_no_channel() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (state, place) = (folder.path().join("state"), folder.path().join("stable.minisig"));
+        let pairs = [(); 2].map(|()| minisign::KeyPair::generate_unencrypted_keypair().expect("keys"));
+        let [honest, stranger] = [&pairs[0], &pairs[1]].map(|pair| Key::of(&pair.pk));
+        let mut pointer = Pointer {
+            channel: "stable".to_owned(),
+            image: format!("hs1-{}", "a".repeat(64)).parse().expect("a name"),
+            date: Date::in_days(0),
+            expires: Some(Date::in_days(30)),
+            url: Some("a.hsi".to_owned()),
+            revoked: Vec::new(),
+        };
+        std::fs::write(&place, pointer.sign(&pairs[0].sk).expect("signed")).expect("written");
+        pointer.date = "2098-01-01".parse().expect("a date");
+        let seen = SeenFolder::of(Some(&state)).expect("a folder");
+        let found = Found { pointer: &pointer, text: "" };
+        seen.advance("x", &stranger.clone().into(), &stranger, &found).expect("noted");
+        let remote = RemoteFlags { channel_state: Some(state), ..RemoteFlags::default() };
+        let trust = Some(Trust::Keys(honest.into()));
+        let image = ImageArg { image: ImageLocation { place: Place::File(place), trust }, remote };
+        let resolved = resolve(&image).expect("believed");
+        assert_eq!(resolved.image.trust, Some(Trust::Name(pointer.image)));
     }
 
     #[test]

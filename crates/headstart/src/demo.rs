@@ -56,6 +56,8 @@ const NEEDED_FOR_BOOT_ROOT: u64 = 500_000_000;
 struct Needs {
     files: &'static Files,
     tools: &'static [Tool],
+    /// Programs of which one is enough, the better ones first.
+    any_of: &'static [Tool],
     /// Bytes that it needs at most, from nothing: its root, its raw disk and once more while that is made,
     /// and its compressed files.
     from_nothing_bytes: u64,
@@ -68,13 +70,16 @@ struct Needs {
 const START: Needs = Needs {
     files: &disks::START,
     tools: &[tools::MKSQUASHFS, tools::MKFS],
+    any_of: &[],
     from_nothing_bytes: 2_200_000_000,
     with_root_bytes: 1_700_000_000,
     with_all_bytes: 400_000_000,
 };
 const BOOT: Needs = Needs {
     files: &disks::BOOT,
-    tools: &[tools::UML, tools::MKFS],
+    tools: &[tools::MKFS],
+    // Which of them runs a guest here is found out by trying.
+    any_of: &[tools::UML, tools::QEMU],
     from_nothing_bytes: 1_300_000_000,
     with_root_bytes: 1_000_000_000,
     with_all_bytes: 200_000_000,
@@ -222,7 +227,8 @@ fn check(cache: &Cache, needs: &[&Needs]) -> anyhow::Result<()> {
     for story in needs {
         let has_root = story.files.root.is_kept(cache);
         let root_tools: &[Tool] = if has_root { &[] } else { &[tools::MMDEBSTRAP, tools::UNSHARE] };
-        for tool in root_tools.iter().chain(story.tools) {
+        let missing = tools::missing_of(story.any_of);
+        for tool in root_tools.iter().chain(story.tools).chain(missing) {
             if !tools.contains(tool) {
                 tools.push(*tool);
             }

@@ -1,6 +1,14 @@
 //! The signals that end a server, waited for like any other event.
 
+use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+
+/// Whether SIGHUP is to be taken for a wish to read files again: of a process without a terminal it is nothing else, while a
+/// terminal says with it that its user is gone.
+pub(crate) fn hangup_reloads() -> bool {
+    File::options().read(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").is_err()
+}
 
 /// SIGINT, SIGTERM and SIGHUP, blocked and turned into a readable descriptor.
 pub(crate) struct Ends(OwnedFd);

@@ -10,6 +10,7 @@
 //! - [`Guest`]: one that runs, in a PID namespace that ends with this process.
 
 pub mod console;
+mod elf;
 mod error;
 pub mod first_program;
 mod guest;

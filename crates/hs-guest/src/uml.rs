@@ -1,9 +1,11 @@
 //! How User-mode Linux is told what to boot from.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use hs_units::ByteSize;
 
@@ -13,8 +15,11 @@ use crate::{GuestError, Launch, preload};
 /// The program, as Debian calls it.
 pub const PROGRAM: &str = "linux.uml";
 
-/// The line of a kernel's configuration without which it takes no initramfs.
-const INITRAMFS_OPTION: &[u8] = b"CONFIG_BLK_DEV_INITRD=y";
+/// The line of a kernel's configuration without which it takes no initramfs. The kernel's file holds each line as a
+/// string of its own, for `--showconfig`.
+const INITRAMFS_OPTION: &[u8] = b"\0CONFIG_BLK_DEV_INITRD=y\n\0";
+/// A kernel with its symbols has no more bytes.
+const MOST_KERNEL_BYTES: u64 = 1 << 30;
 
 /// Bits of a copy-on-write file's bitmap lie before its data, one for each sector of 512 bytes.
 const BLOCKS_A_BITMAP_BYTE: u64 = 8 * 512;
@@ -145,11 +150,31 @@ pub fn find_kernel(named: Option<&Path>, path: &OsStr) -> Result<PathBuf, GuestE
         .ok_or(GuestError::UmlMissing)
 }
 
-/// Whether this kernel takes an initramfs: a User-mode Linux tells its configuration when asked for it.
+/// Whether this kernel takes an initramfs: its file says how it is configured. It does not run for that.
 #[must_use]
 pub fn takes_initramfs(kernel: &Path) -> bool {
-    let asked = Command::new(kernel).arg("--showconfig").stdin(Stdio::null()).stderr(Stdio::null()).output();
-    asked.is_ok_and(|said| said.stdout.split(|byte| *byte == b'\n').any(|line| line == INITRAMFS_OPTION))
+    // Opened so that a pipe of that name would not hold us.
+    let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(kernel);
+    let file = opened.ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()));
+    file.is_some_and(|file| holds(file.take(MOST_KERNEL_BYTES), INITRAMFS_OPTION).unwrap_or(false))
+}
+
+/// Whether a file has these bytes anywhere.
+fn holds(file: impl Read, wanted: &[u8]) -> io::Result<bool> {
+    const PIECE_BYTES: usize = 1 << 20;
+    let mut file = BufReader::with_capacity(PIECE_BYTES, file);
+    let mut seen = Vec::with_capacity(PIECE_BYTES + wanted.len());
+    loop {
+        let bytes = file.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut seen)?;
+        if seen.windows(wanted.len()).any(|found| found == wanted) {
+            return Ok(true);
+        }
+        if bytes == 0 {
+            return Ok(false);
+        }
+        // What may be the beginning of it stays.
+        seen.drain(..seen.len().saturating_sub(wanted.len() - 1));
+    }
 }
 
 fn word(key: &str, path: &Path) -> Result<OsString, GuestError> {
@@ -199,6 +224,36 @@ mod tests {
     fn paths_that_would_be_read_otherwise_are_refused() {
         let guest = Uml { disk: "/mnt/a,b".into(), ..uml() };
         assert!(matches!(guest.command(), Err(GuestError::Path { .. })));
+    }
+
+    /// The file is read, and no more: one that would note that it ran, and never end, is asked nothing.
+    #[test]
+    fn a_kernel_is_not_run_for_its_configuration() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let (kernel, ran) = (folder.path().join("kernel"), folder.path().join("ran"));
+        let script = |config: &str| {
+            let script = format!(
+                "#!/bin/sh\necho ran >{}\necho CONFIG_BLK_DEV_INITRD=y\nexit\n{config}",
+                ran.display()
+            );
+            std::fs::write(&kernel, script).unwrap();
+            std::fs::set_permissions(&kernel, std::fs::Permissions::from_mode(0o755)).unwrap();
+            takes_initramfs(&kernel)
+        };
+        assert!(script("\0CONFIG_A=y\n\0CONFIG_BLK_DEV_INITRD=y\n\0CONFIG_B=y\n\0"));
+        assert!(!script("\0CONFIG_A=y\n\0# CONFIG_BLK_DEV_INITRD is not set\n\0"));
+        assert!(!ran.exists(), "it ran");
+        assert!(!takes_initramfs(folder.path()) && !takes_initramfs(&ran));
+    }
+
+    #[test]
+    fn what_lies_between_two_pieces_is_found() {
+        for before in (1 << 20) - 5..(1 << 20) + 5 {
+            let file = [vec![b'x'; before], b"wanted".to_vec(), vec![b'y'; 9]].concat();
+            assert!(holds(&file[..], b"wanted").unwrap(), "{before}");
+            assert!(!holds(&file[..before + 5], b"wanted").unwrap(), "{before}");
+        }
     }
 
     #[test]

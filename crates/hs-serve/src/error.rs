@@ -236,7 +236,7 @@ pub enum ServeError {
     },
     /// An address cannot be listened on.
     #[error("cannot listen on {address}: {source}")]
-    NbdListen {
+    Listen {
         /// The address.
         address: String,
         /// What the system said.
@@ -244,7 +244,7 @@ pub enum ServeError {
     },
     /// What lies where a socket should be must not be replaced.
     #[error("{} exists and {what}: choose another path", path.display())]
-    NbdSocketTaken {
+    SocketTaken {
         /// The socket's path.
         path: PathBuf,
         /// Why it stays.

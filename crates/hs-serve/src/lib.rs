@@ -32,6 +32,8 @@ pub mod self_filling;
 mod send_queue;
 mod served;
 mod served_disk;
+mod shares;
+mod socket_file;
 mod streamed;
 mod usage;
 mod warm;
@@ -48,6 +50,7 @@ pub use served::{
     ServedFile, ServedImage,
 };
 pub use served_disk::ServedDisk;
+pub use socket_file::SocketFile;
 pub use streamed::Streamed;
 pub use usage::{Observation, ObservedUsage};
 pub use warm::Warmer;

@@ -283,3 +283,27 @@ fn a_file_whose_medium_hangs_stops_no_other_file() {
         assert!(rest(stream).ends_with(&[7; 10_000]));
     }
 }
+
+/// Clients of sixteen addresses fill the room of all answers, and take nothing; another one is served.
+#[test]
+fn clients_that_ask_and_do_not_read_leave_room_for_others() {
+    let limited = HttpServeOptions { most_held_bytes: 4 << 20, ..HttpServeOptions::default() };
+    let (server, port) = serve(vec![memory_file()], limited);
+    let _unread: Vec<TcpStream> = (0..160)
+        .map(|number| {
+            let mut stream = connect(1 + number % 16, port);
+            stream.write_all(b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n").expect("asked");
+            // The head of the answer: it has begun.
+            stream.read_exact(&mut [0; 16]).expect("answered");
+            stream
+        })
+        .collect();
+    let (own, shared) = ((17 * 32) << 10, 4 << 20);
+    for client in [100, 101, 1] {
+        if client > 16 {
+            assert_served(client, port);
+        }
+        let held = server.stats(None).held_bytes;
+        assert!(held <= own + shared, "{held} bytes are held");
+    }
+}

@@ -8,8 +8,9 @@ pub(crate) struct Serving {
     /// Run without a supervisor. If the process dies, its mounts and connections fail.
     #[arg(long, help_heading = "Supervision")]
     pub unsupervised: bool,
-    /// Serve Prometheus metrics over HTTP at this address, path /metrics. Port 0 takes any free port.
-    #[arg(long, value_name = "HOST:PORT", help_heading = "Supervision")]
+    /// Serve Prometheus metrics over HTTP, path /metrics, at HOST:PORT (port 0 takes any free port) or
+    /// unix:PATH, a socket that only its owner can use.
+    #[arg(long, value_name = "ADDRESS", help_heading = "Supervision")]
     pub metrics: Option<String>,
     /// The socket to the supervisor, for the server that it starts.
     #[arg(long, hide = true, help_heading = "Supervision")]

@@ -49,7 +49,8 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
             Ok(_) => {}
             Err(error) => log::error!("{} stays as it is: {error}", args.dir.display()),
         };
-        let plan = Plan { arguments, subcommand: "mount", ready_fd: args.ready_fd, clear: &clear };
+        let ready_fd = args.ready_fd;
+        let plan = Plan { arguments, subcommand: "mount", ready_fd, clear: &clear, reloads: false };
         return supervisor::supervise(&plan);
     }
     let signals = Ends::block()?;

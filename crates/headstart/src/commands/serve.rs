@@ -10,6 +10,7 @@ use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls}
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 
@@ -19,7 +20,7 @@ use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
 use crate::ending::Deadline;
 use crate::on_medium::OnMedium;
 use crate::service::careful;
-use crate::service::confinement::Confinement;
+use crate::service::confinement::{self, Confinement};
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::metrics::{self, MetricsSocket};
 use crate::service::notify::Manager;
@@ -28,7 +29,7 @@ use crate::service::run_folder::{RunFolder, StatusSocket};
 use crate::service::server_files::{self, Origin};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
-use crate::signals::Ends;
+use crate::signals::{Ends, hangup_reloads};
 use crate::summary::{Summary, peak_rss_bytes};
 use crate::{channel, log_output, medium, show, start};
 
@@ -36,7 +37,8 @@ use crate::{channel, log_output, medium, show, start};
 /// the program.
 pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     if args.serving.starts_supervisor() {
-        let plan = Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {} };
+        let reloads = hangup_reloads();
+        let plan = Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {}, reloads };
         return supervisor::supervise(&plan);
     }
     if args.filling.fill && args.nbd.is_empty() {
@@ -44,17 +46,12 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     }
     let began = Instant::now();
     let signals = Ends::block()?;
+    // Asked before it could not be asked any more.
+    let reloads = hangup_reloads();
     let (supervisor, mut kept) = Supervisor::at(args.serving.supervisor_fd)?;
-    let options = NbdOptions { tls: tls(&args.tls)?, ..NbdOptions::default() };
-    let parse = |word: &OsString| NamedImage::parse(word, &args.remote);
-    let mut named: Vec<NamedImage> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
-    for (number, named) in named.iter_mut().enumerate() {
-        named.image = pinned::recall(&mut kept, number, &named.image)?;
-        if named.image.file().is_some() {
-            // Where the image lies is known before anything else is given up.
-            named.image = channel::resolve(&named.image)?;
-        }
-    }
+    let nbd_tls = tls(&args.tls)?;
+    let options = NbdOptions { tls: nbd_tls.clone(), ..NbdOptions::default() };
+    let named = images(args, &mut kept)?;
     confine(args, &named);
     let mut http = serve_http::Served::start(args, &named, &mut kept, &supervisor)?;
     let start = |named| Served::start(args, named);
@@ -85,6 +82,8 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         (true, false) => format!("{} images over HTTP", named.len()),
         _ => format!("{} images for NBD clients and over HTTP", named.len()),
     };
+    // Images that lie elsewhere take names of hosts, which some systems ask of a socket in the file system.
+    confinement::settle(named.iter().any(|named| Origin::of(&named.image) > Origin::File));
     // Before the lines: whoever has read them may end the server at once, and then it is one that serves.
     supervisor.ready(&words);
     manager.ready(&words);
@@ -94,8 +93,10 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         }
         say_where(&served, nbd.as_ref(), metrics.as_ref());
     }
-    let ended =
-        metrics::answered_meanwhile(metrics, statuses, || wait_for_end(&signals, socket.as_ref(), &statuses));
+    let reload = || reload(http.as_ref(), nbd_tls.as_ref());
+    let ended = metrics::answered_meanwhile(metrics, statuses, || {
+        wait_for_end(&signals, socket.as_ref(), &statuses, reloads.then_some(&reload))
+    });
     supervisor.ending();
     manager.stopping();
     // From here on nothing may wait for the medium.
@@ -121,6 +122,29 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     Ok(0)
 }
 
+/// The images that the arguments name, as a server that died has served them.
+fn images(args: &Serve, kept: &mut Kept) -> anyhow::Result<Vec<NamedImage>> {
+    let parse = |word: &OsString| NamedImage::parse(word, &args.remote);
+    let mut named: Vec<NamedImage> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
+    for (number, named) in named.iter_mut().enumerate() {
+        named.image = pinned::recall(kept, number, &named.image)?;
+        if named.image.file().is_some() {
+            // Where the image lies is known before anything else is given up.
+            named.image = channel::resolve(&named.image)?;
+        }
+    }
+    Ok(named)
+}
+
+/// Reads certificates again, and opens the access log again.
+fn reload(http: Option<&serve_http::Served>, nbd_tls: Option<&NbdTls>) {
+    let http = http.map_or(Ok(()), serve_http::Served::reload);
+    let nbd = nbd_tls.map_or(Ok(()), NbdTls::reload).map_err(anyhow::Error::from);
+    for error in [http, nbd].into_iter().filter_map(Result::err) {
+        log::error!("{error:#}: what was read before still counts");
+    }
+}
+
 /// What lies in a folder of certificates.
 const TLS_FILES: [&str; 4] = ["server-cert.pem", "server-key.pem", "ca-cert.pem", "ca-crl.pem"];
 
@@ -129,20 +153,28 @@ fn confine(args: &Serve, named: &[NamedImage]) {
     // A file that it could not write any more.
     careful::survive_low_memory();
     let mut files = server_files::of_images(named.iter().map(|named| &named.image));
-    // Each by its name, since it may be a link.
-    let of_tls = args.tls.tls_certificates.iter().flat_map(|folder| TLS_FILES.map(|name| folder.join(name)));
-    files.read.extend(of_tls);
+    // With their folders, where newer ones will lie; each by its name, since it may be a link into another.
+    if let Some(folder) = &args.tls.tls_certificates {
+        let targets =
+            TLS_FILES.map(|name| folder.join(name)).into_iter().filter_map(|at| at.canonicalize().ok());
+        files.read.extend(targets.map(|target| server_files::folder_of(&target).to_owned()));
+        files.read.push(folder.clone());
+    }
     files.read.extend(args.http.channel.iter().map(|word| serve_http::channel_path(word)));
     if let Some(path) = &args.http.access_log {
         // It is made, if it is not there, so that it can be named; what is wrong with it is said when it is
         // used.
         let _ = serve_http::open_access_log(path);
         files.written.push(path.clone());
+        // It may be moved away, and is then made again.
+        files.made.push(server_files::folder_of(path).to_owned());
     }
     files.sockets.extend(args.nbd.iter().filter_map(|address| match address {
         NbdAddress::Unix(path) => Some(server_files::folder_of(path).to_owned()),
         NbdAddress::Tcp { .. } => None,
     }));
+    let metrics = args.serving.metrics.as_deref().and_then(metrics::path_of);
+    files.sockets.extend(metrics.map(|path| server_files::folder_of(path).to_owned()));
     let origins = named.iter().map(|named| Origin::of(&named.image));
     Confinement {
         capabilities: CapabilitySet::NET_BIND_SERVICE
@@ -278,11 +310,13 @@ impl Served {
     }
 }
 
-/// Waits for a signal. Meanwhile those who ask are told how the exports are.
+/// Waits for a signal that ends it. Meanwhile those who ask are told how the exports are, and SIGHUP reloads where that
+/// is to be.
 fn wait_for_end(
     signals: &Ends,
     socket: Option<&StatusSocket>,
     statuses: &dyn Fn() -> Vec<Status>,
+    reload: Option<&impl Fn()>,
 ) -> anyhow::Result<()> {
     loop {
         let mut events = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
@@ -292,7 +326,10 @@ fn wait_for_end(
             Err(error) => bail!("wait for a signal: {error}"),
         }
         if events[0].revents().contains(PollFlags::IN) {
-            return Ok(());
+            match (signals.take(), reload) {
+                (Some(Signal::HUP), Some(reload)) => reload(),
+                _ => return Ok(()),
+            }
         }
         if let Some(socket) = socket {
             socket.answer(|| serde_json::to_vec(&statuses()).unwrap_or_default());

@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use hs_image::Image;
 use hs_serve::http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls, Rates};
 use hs_store::{Counters, MemoryStore, RetryCounters, Store};
+use parking_lot::RwLock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::named_image::NamedImage;
@@ -31,6 +32,8 @@ const MOST_CHANNEL_BYTES: u64 = 1 << 20;
 pub(super) struct Served {
     server: HttpServer,
     images: Vec<Medium>,
+    log: Option<Arc<LogFile>>,
+    tls: Option<HttpTls>,
 }
 
 /// An image, and what its medium counts.
@@ -41,12 +44,42 @@ struct Medium {
     retries: Arc<RetryCounters>,
 }
 
-/// Lets this process have as many open files as it may: each connection is one, and the usual limit of 1,024, which is only for old
-/// programs' sake, would be the limit of clients.
-fn allow_open_files() {
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        log::warn!("the limit of open files stays as it is: {error}");
+/// Of the files that a server may have open, so many at most are kept for what is no connection over HTTP.
+const OTHER_FILES: u64 = 1024;
+/// A connection is a socket, and a second descriptor of it by which it is watched.
+const FILES_OF_CONNECTION: u64 = 2;
+
+/// Lets this process have as many open files as it may: the usual limit of 1,024, which is only for old programs' sake, would be
+/// the limit of clients. Gives how many that is, if there is a limit.
+fn allow_open_files() -> Option<u64> {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+        Ok(()) => maximum,
+        Err(error) => {
+            log::warn!("the limit of open files stays as it is: {error}");
+            current
+        }
+    }
+}
+
+/// How many connections fit into a limit of open files, of which so many are open.
+fn fitting_connections(most_files: u64, open_files: u64) -> usize {
+    let others = OTHER_FILES.min(most_files / 4);
+    let left = most_files.saturating_sub(open_files + others);
+    usize::try_from(left / FILES_OF_CONNECTION).unwrap_or(usize::MAX).max(1)
+}
+
+/// Lowers the most connections to what fits into the limit of open files, and says so.
+fn fit_open_files(options: &mut HttpServeOptions) {
+    let Some(most_files) = allow_open_files() else { return };
+    let open_files = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count() as u64);
+    let (wanted, fitting) = (options.most_connections, fitting_connections(most_files, open_files));
+    if fitting < wanted {
+        log::warn!(
+            "{fitting} HTTP connections at once instead of {wanted}: this process may have {most_files} open \
+             files (ulimit -Hn, LimitNOFILE=)"
+        );
+        options.most_connections = fitting;
     }
 }
 
@@ -77,15 +110,25 @@ impl Served {
             Some(((), sockets)) => sockets,
             None => HttpServer::listen(&args.http.http)?,
         };
-        allow_open_files();
-        let server = HttpServer::start(files, Vec::new(), sockets, options(args)?)?;
+        let log = args.http.access_log.as_deref().map(LogFile::open).transpose()?;
+        let mut options = options(args, log.as_ref())?;
+        let tls = options.tls.clone();
+        fit_open_files(&mut options);
+        let server = HttpServer::start(files, Vec::new(), sockets, options)?;
         supervisor.keep("http", (), server.sockets())?;
         for (number, medium) in images.iter_mut().enumerate() {
             medium.status.nbd = Some(server.urls(number).join(" "));
             medium.status.restarts = supervisor.restarts();
             medium.status.supervisor = supervisor.process();
         }
-        Ok(Some(Self { server, images }))
+        Ok(Some(Self { server, images, log, tls }))
+    }
+
+    /// Opens the access log again, and reads the certificates again.
+    pub(super) fn reload(&self) -> anyhow::Result<()> {
+        let log = self.log.as_ref().map_or(Ok(()), |log| log.reopen());
+        self.tls.as_ref().map_or(Ok(()), HttpTls::reload)?;
+        log
     }
 
     /// Tells a person where clients find what.
@@ -192,12 +235,15 @@ fn channel(word: &OsString) -> anyhow::Result<HttpFile> {
     Ok(HttpFile { name, store, tag, modified: metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH) })
 }
 
-fn options(args: &Serve) -> anyhow::Result<HttpServeOptions> {
+fn options(args: &Serve, log: Option<&Arc<LogFile>>) -> anyhow::Result<HttpServeOptions> {
     let tls = match (&args.tls.tls_certificates, args.tls.tls) {
         (None, _) | (_, Some(TlsMode::Off)) => None,
         (Some(directory), _) => Some(HttpTls::load(directory, args.tls.tls_verify_peer)?),
     };
-    let access = args.http.access_log.as_deref().map(access_log).transpose()?;
+    let access = log.map(|log| -> AccessLog {
+        let log = Arc::clone(log);
+        Arc::new(move |access| log.tell(access))
+    });
     let rates = Rates { together: args.http.http_rate, client: args.http.client_rate };
     Ok(HttpServeOptions { tls, access, rates, ..HttpServeOptions::default() })
 }
@@ -207,12 +253,29 @@ pub(super) fn open_access_log(path: &Path) -> std::io::Result<File> {
     File::options().create(true).append(true).mode(0o640).open(path)
 }
 
-fn access_log(path: &Path) -> anyhow::Result<AccessLog> {
-    let file = open_access_log(path).with_context(|| format!("open {}", path.display()))?;
-    Ok(Arc::new(move |access| {
-        // One write a line: lines of several threads do not mix. A log that cannot be written stops no answer.
-        let _ = (&file).write_all(line(access).as_bytes());
-    }))
+/// The access log, which somebody else may move away (logrotate(8)).
+struct LogFile {
+    path: PathBuf,
+    file: RwLock<File>,
+}
+
+impl LogFile {
+    fn open(path: &Path) -> anyhow::Result<Arc<Self>> {
+        let file = open_access_log(path).with_context(|| format!("open {}", path.display()))?;
+        Ok(Arc::new(Self { path: path.to_owned(), file: RwLock::new(file) }))
+    }
+
+    /// From now on lines go to what lies there, or is made there.
+    fn reopen(&self) -> anyhow::Result<()> {
+        let file = open_access_log(&self.path).with_context(|| format!("open {}", self.path.display()))?;
+        *self.file.write() = file;
+        Ok(())
+    }
+
+    /// One write a line: lines of several threads do not mix. A log that cannot be written stops no answer.
+    fn tell(&self, access: &Access) {
+        let _ = (&*self.file.read()).write_all(line(access).as_bytes());
+    }
 }
 
 /// The Common Log Format, <https://httpd.apache.org/docs/2.4/logs.html#common>, and the range.
@@ -221,7 +284,7 @@ fn line(access: &Access) -> String {
     let range = access.range.as_deref().unwrap_or("-");
     format!(
         "{} - - [{}] \"{}\" {} {} \"{}\"\n",
-        access.client,
+        access.client.map_or_else(|| "-".to_owned(), |client| client.to_string()),
         common_time(access.at),
         quoted(&access.request),
         access.status,
@@ -247,9 +310,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn connections_leave_open_files_for_everything_else() {
+        assert_eq!(fitting_connections(128, 24), 36);
+        assert_eq!(fitting_connections(1024, 24), 372);
+        assert!(fitting_connections(524_288, 30) > HttpServeOptions::default().most_connections);
+        assert_eq!(fitting_connections(16, 30), 1);
+    }
+
+    #[test]
     fn a_line_of_the_log_is_what_others_write() {
         let access = Access {
-            client: std::net::Ipv4Addr::LOCALHOST.into(),
+            client: Some(std::net::Ipv4Addr::LOCALHOST.into()),
             at: SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777),
             request: "GET /a\"b\n HTTP/1.1".to_owned(),
             range: Some("bytes=0-9".to_owned()),

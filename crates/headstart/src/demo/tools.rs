@@ -65,6 +65,16 @@ pub(super) fn check(tools: &[Tool]) -> anyhow::Result<()> {
     check_with(tools, |program| find(program, &path).is_some())
 }
 
+/// Of programs of which one is enough: the one to be installed, if none is there.
+pub(super) fn missing_of(any_of: &'static [Tool]) -> Option<&'static Tool> {
+    let path = path();
+    missing_of_with(any_of, |program| find(program, &path).is_some())
+}
+
+fn missing_of_with(any_of: &'static [Tool], is_there: impl Fn(&str) -> bool) -> Option<&'static Tool> {
+    if any_of.iter().any(|tool| is_there(tool.program)) { None } else { any_of.first() }
+}
+
 fn check_with(tools: &[Tool], is_there: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let missing: Vec<&Tool> = tools.iter().filter(|tool| !is_there(tool.program)).collect();
     if missing.is_empty() {
@@ -127,6 +137,14 @@ mod tests {
             "the demo needs mmdebstrap, mksquashfs, not found here: apt install mmdebstrap squashfs-tools"
         );
         assert!(find("no-such-tool-anywhere", OsStr::new("")).is_none());
+    }
+
+    #[test]
+    fn one_of_two_is_enough() {
+        assert_eq!(missing_of_with(&[UML, QEMU], |_| false), Some(&UML));
+        assert_eq!(missing_of_with(&[UML, QEMU], |program| program == QEMU.program), None);
+        assert_eq!(missing_of_with(&[UML, QEMU], |program| program == UML.program), None);
+        assert_eq!(missing_of_with(&[], |_| false), None);
     }
 
     #[test]

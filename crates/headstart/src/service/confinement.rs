@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus,
+    RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
@@ -42,6 +42,8 @@ pub(crate) struct Files {
     pub written: Vec<PathBuf>,
     /// Folders in which sockets are made and removed.
     pub sockets: Vec<PathBuf>,
+    /// Folders in which files are made and written to, and nothing is read.
+    pub made: Vec<PathBuf>,
 }
 
 impl Confinement {
@@ -70,6 +72,16 @@ impl Confinement {
     }
 }
 
+/// Gives up what only the beginning takes, in all threads: call it when everything is open and bound. From
+/// then on modes and owners of files stay, and so does this process's user; and where `unix_sockets` is false
+/// no socket in the file system is connected to. Root's own user id opens many of these, and Landlock covers
+/// neither.
+pub(crate) fn settle(unix_sockets: bool) {
+    if let Err(error) = seccomp::refuse_beginnings(unix_sockets) {
+        log::warn!("this server is not kept from what only its beginning takes: {error}");
+    }
+}
+
 impl Files {
     fn restrict(&self) -> Result<RulesetStatus, landlock::RulesetError> {
         let read = AccessFs::ReadFile | AccessFs::ReadDir;
@@ -77,12 +89,22 @@ impl Files {
         let handled = AccessFs::from_all(LANDLOCK) & !BitFlags::from(AccessFs::Execute);
         let written = handled & !(AccessFs::MakeChar | AccessFs::MakeBlock);
         let sockets = AccessFs::ReadDir | AccessFs::MakeSock | AccessFs::RemoveFile;
-        let mut rules =
-            Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(handled)?.create()?;
-        let lists = [(&self.read, read), (&self.written, written), (&self.sockets, sockets)];
+        // Signals go to processes that are confined as well: Linux 6.12.
+        let rules = Ruleset::default().set_compatibility(CompatLevel::BestEffort).handle_access(handled)?;
+        let mut rules = rules.scope(Scope::Signal)?.create()?;
+        let made = AccessFs::MakeReg | AccessFs::WriteFile;
+        let lists =
+            [(&self.read, read), (&self.written, written), (&self.sockets, sockets), (&self.made, made)];
         for (paths, access) in lists {
             for path in paths {
-                let (Ok(found), Ok(fd)) = (std::fs::metadata(path), PathFd::new(path)) else { continue };
+                let Ok(found) = std::fs::metadata(path) else { continue };
+                let fd = match PathFd::new(path) {
+                    Ok(fd) => fd,
+                    Err(error) => {
+                        log::warn!("this server will not open {}: {error}", path.display());
+                        continue;
+                    }
+                };
                 let access = if found.is_dir() { access } else { access & AccessFs::from_file(LANDLOCK) };
                 rules = rules.add_rule(PathBeneath::new(fd, access))?;
             }
@@ -125,6 +147,18 @@ mod tests {
     const TEST: &str = "service::confinement::tests::a_confined_thread_opens_and_starts_nothing_else";
     const FOLDER: &str = "HEADSTART_TEST_CONFINED_IN";
 
+    /// The error of a signal, of none in particular, to the process that has started this one.
+    fn signalled_outside() -> Option<i32> {
+        let outside = rustix::process::getppid().expect("a process");
+        rustix::process::test_kill_process(outside).err().map(|error| error.raw_os_error())
+    }
+
+    fn has_landlock_of(version: libc::c_long) -> bool {
+        // SAFETY: with no attributes and this flag the call only gives a number: landlock_create_ruleset(2).
+        let found = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, 1) };
+        found >= version
+    }
+
     #[test]
     fn a_confined_thread_opens_and_starts_nothing_else() {
         let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
@@ -144,7 +178,7 @@ mod tests {
         }
         let opened_before = fs::File::open(folder.join("other")).expect("open");
         let (read, written) = (vec![folder.join("image")], vec![folder.join("cache")]);
-        let files = Files { read, written, sockets: vec![folder.join("missing")] };
+        let files = Files { read, written, sockets: vec![folder.join("missing")], made: Vec::new() };
         let capabilities = CapabilitySet::DAC_READ_SEARCH;
         Confinement { capabilities, files: Some(files), starts_programs: false, mounts: false }.enforce();
         let has_landlock =
@@ -168,6 +202,33 @@ mod tests {
             // own.
             let unshared = unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) };
             assert_eq!(refused(unshared.map_err(Into::into)), Some(libc::EPERM));
+            let namespace = |flags: libc::c_int| {
+                // SAFETY: it is refused; if it were not, the child would share nothing with this process, and
+                // end at once.
+                match unsafe {
+                    libc::syscall(libc::SYS_clone, libc::c_long::from(flags | libc::SIGCHLD), 0, 0, 0, 0)
+                } {
+                    // SAFETY: the child has nothing to clean up.
+                    0 => unsafe { libc::_exit(0) },
+                    child => (child, std::io::Error::last_os_error().raw_os_error()),
+                }
+            };
+            assert_eq!(namespace(libc::CLONE_NEWUSER), (-1, Some(libc::EPERM)));
+            // SAFETY: without arguments there is nothing that the call could do.
+            let clone3 = unsafe { libc::syscall(libc::SYS_clone3, 0, 0) };
+            assert_eq!((clone3, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOSYS)));
+            assert_eq!(signalled_outside(), has_landlock_of(6).then_some(libc::EPERM));
+            // It settles in another thread than those that are there.
+            let chmod = {
+                let path = folder.join("cache");
+                move || fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            };
+            chmod().expect("until it settles");
+            std::os::unix::net::UnixDatagram::unbound().expect("until it settles");
+            std::thread::spawn(|| settle(false)).join().expect("settled");
+            assert_eq!(refused(chmod()), Some(libc::EPERM));
+            assert_eq!(refused(std::os::unix::net::UnixDatagram::unbound().map(drop)), Some(libc::EPERM));
+            std::net::UdpSocket::bind("127.0.0.1:0").expect("another kind of socket");
             let left = rustix::thread::capabilities(None).expect("asked");
             assert!(CapabilitySet::DAC_READ_SEARCH.contains(left.permitted), "{left:?}");
             assert!(rustix::thread::no_new_privs().expect("asked"));

@@ -1,18 +1,21 @@
 //! Figures for Prometheus: each is declared once, below, with its unit and what it means.
 
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use hs_serve::SocketFile;
 use hs_serve::http::{HttpPage, HttpServeOptions, HttpServer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use rustix::net::AddressFamily;
 
 use super::handover::{Kept, Supervisor};
 use super::status::Status;
@@ -213,33 +216,55 @@ const METRICS: &[Metric] = &[
 ];
 
 /// The socket on which a server is asked for its figures.
-pub(crate) struct MetricsSocket(TcpListener);
+pub(crate) enum MetricsSocket {
+    Tcp(TcpListener),
+    File(SocketFile),
+}
 
 impl MetricsSocket {
-    /// Listens at `HOST:PORT`.
+    /// Listens at `HOST:PORT` or `unix:PATH`.
     ///
     /// # Errors
     /// When the address is none, or taken.
     fn listen(address: &str) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(address);
-        listener.map(Self).with_context(|| format!("listen for Prometheus at {address}"))
+        let context = || format!("listen for Prometheus at {address}");
+        Ok(match path_of(address) {
+            Some(path) => Self::File(SocketFile::bind(path).with_context(context)?),
+            None => Self::Tcp(TcpListener::bind(address).with_context(context)?),
+        })
     }
 
     /// One that a server that died had.
-    fn resume(socket: OwnedFd) -> Self {
-        Self(socket.into())
+    fn resume(socket: OwnedFd) -> anyhow::Result<Self> {
+        let domain = rustix::net::sockopt::socket_domain(&socket).context("take over a socket")?;
+        Ok(match domain {
+            AddressFamily::UNIX => Self::File(SocketFile::resume(socket).context("take over a socket")?),
+            _ => Self::Tcp(socket.into()),
+        })
     }
 
     /// Where Prometheus finds it.
     pub(crate) fn url(&self) -> String {
-        self.0.local_addr().map_or_else(|_| String::new(), |address| format!("http://{address}/metrics"))
+        match self {
+            Self::Tcp(listener) => {
+                listener.local_addr().map_or_else(|_| String::new(), |at| format!("http://{at}/metrics"))
+            }
+            Self::File(file) => format!("unix:{} (/metrics)", file.path().display()),
+        }
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::File(file) => file.as_fd(),
+        }
     }
 
     /// Begins to answer; each time that the figures are asked for, `asked` is sent a place for them.
     ///
     /// # Errors
     /// When no thread can be started for it.
-    fn open(self, asked: Sender<Sender<String>>) -> anyhow::Result<HttpServer> {
+    fn open(&self, asked: Sender<Sender<String>>) -> anyhow::Result<HttpServer> {
         let figures = move || {
             let (sender, figures) = bounded(1);
             // The server is about to end when there is no answer.
@@ -247,9 +272,17 @@ impl MetricsSocket {
         };
         let page =
             HttpPage { name: "metrics".to_owned(), content_type: CONTENT_TYPE, text: Arc::new(figures) };
-        HttpServer::start(Vec::new(), vec![page], vec![self.0.into()], limits())
+        let socket = self.as_fd().try_clone_to_owned();
+        socket
+            .map_err(anyhow::Error::from)
+            .and_then(|socket| Ok(HttpServer::start(Vec::new(), vec![page], vec![socket], limits())?))
             .context("listen for Prometheus")
     }
+}
+
+/// The path in `unix:PATH`.
+pub(crate) fn path_of(address: &str) -> Option<&Path> {
+    address.strip_prefix("unix:").map(Path::new)
 }
 
 /// Prometheus has one connection, and a person another: a few are enough, and none of them needs much time.
@@ -276,11 +309,11 @@ pub(crate) fn socket(
 ) -> anyhow::Result<Option<MetricsSocket>> {
     let held = kept.take::<()>("metrics")?.and_then(|((), sockets)| sockets.into_iter().next());
     let socket = match (held, address) {
-        (Some(socket), _) => MetricsSocket::resume(socket),
+        (Some(socket), _) => MetricsSocket::resume(socket)?,
         (None, Some(address)) => MetricsSocket::listen(address)?,
         (None, None) => return Ok(None),
     };
-    supervisor.keep("metrics", (), std::iter::once(socket.0.as_fd()))?;
+    supervisor.keep("metrics", (), std::iter::once(socket.as_fd()))?;
     Ok(Some(socket))
 }
 
@@ -299,8 +332,9 @@ pub(crate) fn answered_meanwhile<T>(
     std::thread::scope(|scope| {
         scope.spawn(|| answer(asks, &statuses));
         let done = work();
-        // With the server goes the sender of requests, and then the thread ends.
+        // With the server goes the sender of requests, and then the thread ends; and with the socket its file.
         drop(server);
+        drop(socket);
         done
     })
 }
@@ -370,6 +404,32 @@ fn escaped(value: &str) -> String {
 mod tests {
     use super::*;
     use crate::service::status::PrefetchStatus;
+
+    #[test]
+    fn figures_are_asked_for_at_a_socket_in_the_file_system() {
+        use std::io::{Read, Write};
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("metrics.sock");
+        let socket = MetricsSocket::listen(&format!("unix:{}", path.display())).expect("listens");
+        assert!(socket.url().contains("metrics.sock"), "{}", socket.url());
+        let mode = path.symlink_metadata().expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let said = answered_meanwhile(
+            Some(socket),
+            || vec![Status::default()],
+            || {
+                let mut stream = std::os::unix::net::UnixStream::connect(&path)?;
+                stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")?;
+                let mut said = String::new();
+                stream.read_to_string(&mut said)?;
+                Ok(said)
+            },
+        );
+        let said = said.expect("answered");
+        assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("# EOF\n"), "{said}");
+        assert!(!path.exists(), "its file is removed");
+    }
 
     #[test]
     fn figures_have_units_help_and_labels() {

@@ -9,12 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// The service manager, if there is one that listens.
-pub(crate) struct Manager(Option<SocketAddr>);
+pub(crate) struct Manager(Option<(SocketAddr, UnixDatagram)>);
 
 impl Manager {
     /// The one that `NOTIFY_SOCKET` names.
     pub(crate) fn of_this_process() -> Self {
-        Self(std::env::var_os("NOTIFY_SOCKET").as_deref().and_then(address))
+        let address = std::env::var_os("NOTIFY_SOCKET").as_deref().and_then(address);
+        // Opened now: a server that has settled opens none.
+        Self(address.and_then(|address| Some((address, open().ok()?))))
     }
 
     /// Nobody.
@@ -35,7 +37,7 @@ impl Manager {
     /// Gives the manager a copy of a descriptor to keep under this name, whatever becomes of this process,
     /// where it keeps any (`FileDescriptorStoreMax=`). Another process of the unit gets it back by [`kept`].
     pub(crate) fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) {
-        let Some(address) = &self.0 else { return };
+        let Some((address, _)) = &self.0 else { return };
         let message = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}");
         if let Err(error) = send_with(address, message.as_bytes(), descriptor) {
             log::warn!("the service manager does not keep '{name}': {error}");
@@ -48,22 +50,23 @@ impl Manager {
     }
 
     fn send(&self, message: &str) {
-        let Some(address) = &self.0 else { return };
-        let sent = UnixDatagram::unbound().and_then(|socket| {
-            // A manager that does not read must not hold the server.
-            socket.set_nonblocking(true)?;
-            socket.send_to_addr(message.as_bytes(), address)
-        });
-        if let Err(error) = sent {
+        let Some((address, socket)) = &self.0 else { return };
+        if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
             log::warn!("the service manager was not told '{}': {error}", one_line(message));
         }
     }
 }
 
+fn open() -> Result<UnixDatagram> {
+    let socket = UnixDatagram::unbound()?;
+    // A manager that does not read must not hold the server.
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
 fn send_with(address: &SocketAddr, message: &[u8], descriptor: BorrowedFd<'_>) -> Result<()> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    let socket = UnixDatagram::unbound()?;
-    socket.set_nonblocking(true)?;
+    let socket = open()?;
     socket.connect_addr(address)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -132,7 +135,7 @@ mod tests {
         for name in [path.as_os_str(), OsStr::new(&abstract_name)] {
             let address = address(name).expect("an address");
             let socket = UnixDatagram::bind_addr(&address).expect("bound");
-            let manager = Manager(Some(address));
+            let manager = Manager(Some((address, open().expect("a socket"))));
             let ready = said(&manager, &socket, |manager| manager.ready("a\nMAINPID=1"));
             assert_eq!(ready, "READY=1\nSTATUS=a MAINPID=1");
             assert!(said(&manager, &socket, Manager::stopping).starts_with("STOPPING=1\n"));

@@ -43,6 +43,8 @@ pub(crate) struct Plan<'a> {
     pub ready_fd: Option<i32>,
     /// Takes down what servers that died have left, when no other is started.
     pub clear: &'a dyn Fn(),
+    /// Whether SIGHUP is for the server, which reads files again; else it ends it.
+    pub reloads: bool,
 }
 
 /// Runs servers until one ends by itself, and gives its exit code.
@@ -54,6 +56,7 @@ pub(crate) fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
     // A background server has told its parent; whoever manages that one was not this one's.
     let manager = if plan.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() };
     let mut supervisor = Supervisor::new(Ends::block().context("wait for signals")?, parent, manager);
+    supervisor.reloads = plan.reloads;
     careful::take_care();
     let ended = supervisor.run(plan);
     // A server that was killed may wait for its own disk, which nobody answers any more.
@@ -66,6 +69,8 @@ pub(crate) fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
 
 struct Supervisor {
     signals: Ends,
+    /// As [`Plan`] says.
+    reloads: bool,
     parent: Option<Parent>,
     manager: Manager,
     /// Where messages go of a supervisor in the background.
@@ -106,6 +111,7 @@ impl Supervisor {
     fn new(signals: Ends, parent: Option<Parent>, manager: Manager) -> Self {
         Self {
             signals,
+            reloads: false,
             parent,
             manager,
             log_file: None,
@@ -198,7 +204,7 @@ impl Supervisor {
 
     /// Passes on signals and hears the server, until it is gone; tells whether it served.
     fn watch(&mut self, child: &mut Child, process: &OwnedFd, socket: OwnedFd) -> anyhow::Result<bool> {
-        let (mut served, mut socket) = (false, Some(socket));
+        let (mut served, mut socket, mut is_to_reload) = (false, Some(socket), false);
         loop {
             let Woken { signal, abandoned, gone } = self.wait(child.id(), process, socket.as_ref())?;
             // What it said before it died counts.
@@ -222,9 +228,18 @@ impl Supervisor {
             let abandoned = std::mem::take(&mut self.is_abandoned);
             if signal || abandoned {
                 let signal = self.signals.take().unwrap_or(Signal::TERM);
-                self.end_server(process, signal, served);
+                if signal == Signal::HUP && self.reloads && !abandoned {
+                    is_to_reload = true;
+                } else {
+                    self.end_server(process, signal, served);
+                }
             } else if self.told_to_end.is_some_and(|told| told.elapsed() >= END_PATIENCE) {
                 self.kill(process);
+            }
+            // Before it serves, the signal could end it.
+            if is_to_reload && served {
+                is_to_reload = false;
+                let _ = pidfd_send_signal(process, Signal::HUP);
             }
         }
     }
@@ -304,11 +319,12 @@ impl Supervisor {
         Ok(false)
     }
 
-    /// Waits so long, unless a signal comes, which is the end.
+    /// Waits so long, unless a signal comes, which is the end. The next server reads all files in any case.
     fn wait_for_signal(&mut self, pause: Duration) -> anyhow::Result<bool> {
         let timeout = Timespec::try_from(pause).context("the time to wait")?;
         let came = poll(&mut [PollFd::new(&self.signals, PollFlags::IN)], Some(&timeout));
-        Ok(matches!(came, Ok(1..)))
+        let is_reload = matches!(came, Ok(1..)) && self.reloads && self.signals.take() == Some(Signal::HUP);
+        Ok(matches!(came, Ok(1..)) && !is_reload)
     }
 }
 

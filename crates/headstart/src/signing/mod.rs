@@ -69,7 +69,7 @@ pub(crate) enum SigningError {
         /// The date that it must have at least.
         least: date::Date,
         /// Who says so.
-        why: &'static str,
+        why: String,
     },
     /// A later key has said that this one is not to be believed any more.
     #[error("{name}: it is signed by the key {key}, which was revoked")]

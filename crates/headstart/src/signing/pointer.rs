@@ -137,6 +137,11 @@ impl Pointer {
         }
     }
 
+    /// Keys that are revoked by this, signed by one of `keys`: it may say so of those that are named before it.
+    pub(crate) fn revoked_by(&self, keys: &Keys, by: &Key) -> Vec<Key> {
+        keys.before(by).filter(|key| self.revoked.contains(key)).cloned().collect()
+    }
+
     /// Refuses a pointer of another channel, one that has expired, one from the future, and one that is older
     /// than `least`.
     pub(crate) fn check(
@@ -159,7 +164,12 @@ impl Pointer {
         }
         if let Some(least) = least.filter(|least| self.date < **least) {
             let (found, least) = (self.date.clone(), least.clone());
-            return Err(SigningError::RolledBack { name, found, least, why: "which --min-date asks for" });
+            return Err(SigningError::RolledBack {
+                name,
+                found,
+                least,
+                why: "which --min-date asks for".to_owned(),
+            });
         }
         Ok(())
     }

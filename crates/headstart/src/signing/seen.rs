@@ -54,11 +54,21 @@ impl SeenFolder {
         self.0
     }
 
-    /// The newest date that was seen of any channel: it is later than that.
-    pub(crate) fn newest(&self) -> Option<Date> {
+    /// The newest date that one of these keys has signed of any channel: for what they sign it is later than that. What
+    /// other keys have signed does not count. A date that was noted while this machine's clock was wrong may be any,
+    /// and would make what honest publishers sign expired. Nor do those of keys that were revoked, by what was seen or
+    /// by `revoked`.
+    pub(crate) fn newest(&self, keys: &Keys, revoked: &[Key]) -> Option<Date> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let texts = entries.filter_map(|entry| fs::read(entry.path()).ok());
-        texts.filter_map(|text| Some(serde_json::from_slice::<Seen>(&text).ok()?.date)).max()
+        let known: Vec<String> = keys.iter().map(Key::to_string).collect();
+        let seen = texts.filter_map(|text| serde_json::from_slice::<Seen>(&text).ok());
+        let seen: Vec<Seen> = seen.filter(|seen| known.contains(&seen.key)).collect();
+        let is_revoked = |key: &String| {
+            revoked.iter().any(|revoked| revoked.to_string() == *key)
+                || seen.iter().any(|seen| seen.revoked.contains(key))
+        };
+        seen.iter().filter(|seen| !is_revoked(&seen.key)).map(|seen| seen.date.clone()).max()
     }
 
     fn place(&self, key: &Key, channel: &str) -> PathBuf {
@@ -92,11 +102,7 @@ impl SeenFolder {
             date: pointer.date.clone(),
             image: pointer.image.to_string(),
             text: text.to_owned(),
-            revoked: keys
-                .before(by)
-                .filter(|key| pointer.revoked.contains(key))
-                .map(Key::to_string)
-                .collect(),
+            revoked: pointer.revoked_by(keys, by).iter().map(Key::to_string).collect(),
         };
         match fs::read(&place) {
             Ok(text) => {
@@ -111,7 +117,10 @@ impl SeenFolder {
                 if found == seen {
                     return Ok(());
                 }
-                compare(name, &seen, &found)?;
+                // What a revoked key has signed is of any date: with it a thief would hold the channel for ever.
+                if !found.revoked.contains(&seen.key) {
+                    compare(name, &seen, &found, &place)?;
+                }
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error).with_context(context),
@@ -120,13 +129,13 @@ impl SeenFolder {
     }
 }
 
-fn compare(name: &str, seen: &Seen, found: &Seen) -> Result<(), SigningError> {
+fn compare(name: &str, seen: &Seen, found: &Seen, place: &Path) -> Result<(), SigningError> {
     if found.date < seen.date {
         return Err(SigningError::RolledBack {
             name: name.to_owned(),
             found: found.date.clone(),
             least: seen.date.clone(),
-            why: "which was seen before",
+            why: format!("which was seen before, as {} says", place.display()),
         });
     }
     if found.date == seen.date && found.image != seen.image {
@@ -174,7 +183,37 @@ mod tests {
         advance(pointer("beta", "2026-11-01", 'a')).expect("another channel has its own date");
         assert_eq!(seen.recall(&keys, "stable").expect("seen"), "text");
         assert!(seen.recall(&keys, "gamma").is_err());
-        assert_eq!(seen.newest(), "2026-11-23".parse().ok());
+        assert_eq!(seen.newest(&keys, &[]), "2026-11-23".parse().ok());
+    }
+
+    /// A date of another key may be any, if this machine's clock was wrong when it was seen.
+    #[test]
+    fn what_one_key_signs_says_nothing_of_the_time_to_another() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let seen = SeenFolder::of(Some(folder.path())).expect("a folder");
+        let pairs = [(); 3].map(|()| minisign::KeyPair::generate_unencrypted_keypair().expect("keys"));
+        let [daily, spare, stranger] = pairs.map(|pair| Key::of(&pair.pk));
+        let keys: Keys = format!("{daily},{spare}").parse().expect("two keys");
+        let advance = |keys: &Keys, by: &Key, pointer: &Pointer| {
+            seen.advance("x", keys, by, &Found { pointer, text: "text" })
+        };
+        let others = Keys::from(stranger.clone());
+        advance(&others, &stranger, &pointer("beta", "2098-01-01", 'b')).expect("seen");
+        assert_eq!(seen.newest(&keys, &[]), None);
+        assert_eq!(seen.newest(&others, &[]), "2098-01-01".parse().ok());
+        advance(&keys, &daily, &pointer("stable", "2026-11-22", 'a')).expect("seen");
+        assert_eq!(seen.newest(&keys, &[]), "2026-11-22".parse().ok());
+        // A thief of the daily key, while the clock is wrong.
+        advance(&keys, &daily, &pointer("stable", "2097-01-01", 'c')).expect("seen");
+        let honest = pointer("stable", "2026-11-23", 'd');
+        let back = advance(&keys, &spare, &honest).expect_err("older than what was seen");
+        assert!(format!("{back:#}").contains(&folder.path().display().to_string()), "{back:#}");
+        // Who has the spare key ends it.
+        assert_eq!(seen.newest(&keys, std::slice::from_ref(&daily)), None);
+        advance(&keys, &spare, &Pointer { revoked: vec![daily.clone()], ..honest }).expect("begun anew");
+        assert_eq!(seen.newest(&keys, &[]), "2026-11-23".parse().ok());
+        assert!(advance(&keys, &spare, &pointer("stable", "2026-11-22", 'a')).is_err());
+        assert!(advance(&keys, &daily, &pointer("stable", "2097-01-02", 'c')).is_err());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use rustix::process::Signal;
 
 use crate::scene::{PATIENCE, Running, Scene, wait_until};
+use crate::serve_http::{allow_files, connect_from};
 
 /// A line of what the kernel says of a process: its first number.
 fn status_of(pid: u32, field: &str) -> u64 {
@@ -96,6 +97,46 @@ fn nbd_clients_that_ask_and_do_not_read_have_256_mib_together() {
     assert!(most.saturating_sub(before) <= MOST_BYTES, "{} MiB", most.saturating_sub(before) >> 20);
     drop((unread, honest));
     end(server);
+}
+
+/// 64 answers of each of 16 addresses took 512 MiB.
+#[test]
+fn http_clients_that_ask_and_do_not_read_have_256_mib_together() {
+    const ADDRESSES: u8 = 16;
+    const ANSWERS_OF_ADDRESS: u32 = 60;
+    /// Beside the room for all: that of each client, connections, and what the allocator makes of it.
+    const MOST_BYTES: u64 = (256 + 48) << 20;
+    let answers = u32::from(ADDRESSES) * ANSWERS_OF_ADDRESS;
+    allow_files(u64::from(answers) + 100);
+    let scene = Scene::new();
+    scene.image("a.hsi", 10_000, 92);
+    let image = fs::read(scene.path("a.hsi")).expect("an image");
+    assert!(image.len() > 8 << 20, "one answer is more than sockets and server hold of it");
+    let (server, url) = crate::serve_http::serve(&scene, &["a.hsi", "--unsupervised"]);
+    let host = url.split('/').nth(2).expect("a host");
+    let port = host.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let before = memory_bytes(server.id());
+    let ask = |client: u8, unread: bool| {
+        let mut stream = connect_from(client, port, unread);
+        stream.set_read_timeout(Some(PATIENCE)).expect("set");
+        stream.write_all(b"GET /a.hsi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("asked");
+        // The head of the answer: it has begun.
+        stream.read_exact(&mut [0; 16]).expect("answered");
+        stream
+    };
+    let mut unread = Vec::new();
+    for _ in 0..ANSWERS_OF_ADDRESS {
+        unread.extend((0..ADDRESSES).map(|client| ask(2 + client, true)));
+    }
+    // Another client is served.
+    let mut answer = Vec::new();
+    ask(200, false).read_to_end(&mut answer).expect("answered");
+    assert!(answer.ends_with(&image));
+    let more = memory_bytes(server.id()).saturating_sub(before);
+    assert!(more <= MOST_BYTES, "{} MiB", more >> 20);
+    drop(unread);
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0.code(), Some(0));
 }
 
 /// A head of 300 MiB took 372 MiB, and 500 connections 397 threads.

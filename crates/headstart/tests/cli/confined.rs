@@ -23,6 +23,7 @@ struct Held {
     bounding: u64,
     no_new_privs: bool,
     filtered: bool,
+    filters: u64,
 }
 
 fn held(process: u64) -> Vec<Held> {
@@ -40,6 +41,8 @@ fn held(process: u64) -> Vec<Held> {
             bounding: set("CapBnd"),
             no_new_privs: word("NoNewPrivs") == "1",
             filtered: word("Seccomp") == "2",
+            // Linux 5.9.
+            filters: word("Seccomp_filters").parse().expect("a number"),
         })
     };
     threads.filter_map(of_thread).collect()
@@ -88,6 +91,8 @@ fn servers_for_the_network_keep_nothing_that_they_do_not_need() {
     let kept = NET_BIND_SERVICE | IPC_LOCK | DAC_READ_SEARCH | SYS_RESOURCE;
     let first = server(&image);
     check(first, kept);
+    // What only the beginning takes is refused as well, in all threads.
+    assert!(held(first).iter().all(|held| held.filters == 2), "{:x?}", held(first));
     // It serves nevertheless, and so does the next one, which opens everything anew.
     let read = || {
         let _ = fs::remove_file(scene.path("out.raw"));

@@ -29,6 +29,13 @@ fn what_is_missing_is_named_before_anything_slow_begins() {
     assert!(!ran.stderr.contains("linux.uml"), "{ran:?}");
     let ran = bare_demo(&scene, &["--story", "boot"]);
     assert!(!ran.stderr.contains("mksquashfs"), "{ran:?}");
+    // Where User-mode Linux is not installed, QEMU tells the second story.
+    let tools = scene.folder("nothing");
+    fs::write(scene.path("nothing/qemu-system-x86_64"), "").expect("written");
+    let ran = bare_demo(&scene, &["--story", "boot"]);
+    ran.fails(1, &["mmdebstrap", "apt install"]);
+    assert!(!ran.stderr.contains("linux.uml") && !ran.stderr.contains("qemu"), "{ran:?}");
+    fs::remove_dir_all(tools).expect("removed");
     // Nothing was made, and nothing is left but the lock.
     assert_eq!(scene.names(), ["cache"]);
     let left: Vec<_> = fs::read_dir(scene.path("cache")).expect("listed").flatten().collect();

@@ -3,8 +3,9 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
 
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 
 use crate::nbd_tls::certificates;
@@ -161,11 +162,25 @@ fn memory_bytes(pid: u32) -> u64 {
 }
 
 /// Lets this process, and those that it starts, open so many files more than they may now.
-fn allow_files(more: u64) {
+pub(crate) fn allow_files(more: u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = current.map(|current| (current + more).min(maximum.unwrap_or(u64::MAX)));
     setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum }).expect("no more than is allowed");
+}
+
+/// A connection from 127.0.0.`client`, which no program that another test starts has as well. One that is not to be read
+/// from receives into a small buffer, so that little is on its way.
+pub(crate) fn connect_from(client: u8, port: u16, is_unread: bool) -> TcpStream {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+    let socket = socket.expect("a socket");
+    if is_unread {
+        rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 4096).expect("set");
+    }
+    rustix::net::bind(&socket, &SocketAddr::from(([127, 0, 0, client], 0))).expect("bound");
+    rustix::net::connect(&socket, &SocketAddr::from(([127, 0, 0, 1], port))).expect("connected");
+    TcpStream::from(socket)
 }
 
 #[test]
@@ -191,14 +206,8 @@ fn idle_connections_take_little_memory() {
         assert!(heard.starts_with(b"HTTP/1.1 206"), "{}", String::from_utf8_lossy(&heard));
     };
     // An address may have 256 of them.
-    let connect = |number: u64| {
-        let [port, from] = [host.rsplit(':').next().expect("a port").parse().expect("a port"), 0];
-        let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-        let client = [127, 0, 0, 2 + (number % 8) as u8];
-        rustix::net::bind(&socket, &SocketAddr::from((client, from))).expect("bound");
-        rustix::net::connect(&socket, &SocketAddr::from(([127, 0, 0, 1], port))).expect("connected");
-        TcpStream::from(socket)
-    };
+    let port = host.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    let connect = |number: u64| connect_from(2 + (number % 8) as u8, port, false);
     let mut first = connect(0);
     ask(&mut first);
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("a process");
@@ -213,6 +222,89 @@ fn idle_connections_take_little_memory() {
     // They are still of use, all of them.
     connections.iter_mut().for_each(ask);
     drop(connections);
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+/// As under LimitNOFILE=128: a connection is two descriptors, and everything else needs some too.
+#[test]
+fn connections_fit_into_the_limit_of_open_files() {
+    let scene = Scene::new();
+    scene.image("a.hsi", 100, 6);
+    let image = scene.arg("a.hsi");
+    let words = ["serve", &image, "--unsupervised", "--http", "0.0.0.0:0"];
+    let mut command = remote(&scene, words);
+    // SAFETY: the closure makes one system call, which is allowed after fork.
+    unsafe {
+        command.pre_exec(|| {
+            use rustix::process::{Resource, Rlimit, setrlimit};
+            Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(128), maximum: Some(128) })?)
+        });
+    }
+    let mut server = Running::start_command(command);
+    let warning = server.said();
+    assert!(warning.contains("HTTP connections at once instead of 4096"), "{warning}");
+    assert!(warning.contains("128 open files"), "{warning}");
+    let url = server.said();
+    let port = url.trim().rsplit(':').next().and_then(|rest| rest.split('/').next()?.parse().ok());
+    let port = port.expect("a port");
+    let silent: Vec<TcpStream> = (0..200).map(|_| connect_from(2, port, false)).collect();
+    let mut honest = connect_from(3, port, false);
+    honest.write_all(b"GET /a.hsi HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("said");
+    let mut answer = Vec::new();
+    honest.read_to_end(&mut answer).expect("heard");
+    assert!(answer.ends_with(&fs::read(scene.path("a.hsi")).expect("an image")));
+    // Files are left for everything else.
+    let open = fs::read_dir(format!("/proc/{}/fd", server.id())).expect("a process").count();
+    assert!(open <= 100, "{open} of 128 descriptors are taken");
+    drop(silent);
+    server.signal(Signal::TERM);
+    assert_eq!(server.end().0.code(), Some(0));
+}
+
+/// logrotate(8) moves the log away and says SIGHUP, and so does what renews certificates.
+#[test]
+fn a_hangup_opens_the_log_and_reads_the_certificates_again() {
+    if !crate::scene::has_tools(&["certtool"]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("a.hsi", 100, 7);
+    let name = name_of(&scene, "a.hsi");
+    let pki = certificates(&scene, "pki");
+    certificates(&scene, "renewed");
+    let (image, log) = (scene.arg("a.hsi"), scene.arg("log"));
+    let words = ["serve", &image, "--http", "127.0.0.1:0", "--tls-certificates", &pki, "--access-log", &log];
+    let mut command = remote(&scene, words);
+    // SAFETY: the closure makes one system call, which is allowed after fork.
+    unsafe {
+        // With a terminal a hangup is the end.
+        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
+    }
+    let mut server = Running::start_command(command);
+    let said = server.said();
+    let url = said.trim().rsplit(' ').next().expect("an address").replace("127.0.0.1", "localhost");
+    let url = format!("{url}#{name}");
+    let verify = |authority: &str| -> Ran {
+        let mut command = remote(&scene, ["verify", &url, "--disk-cache=none"]);
+        command.env("SSL_CERT_FILE", scene.path(authority)).output().expect("the program starts").into()
+    };
+    verify("pki/ca-cert.pem").ok();
+    // As certificates are renewed, and logs rotated: other files by the same names.
+    for file in ["server-cert.pem", "server-key.pem"] {
+        fs::rename(scene.path("renewed").join(file), scene.path("pki").join(file)).expect("renewed");
+    }
+    fs::rename(scene.path("log"), scene.path("log.1")).expect("rotated");
+    verify("pki/ca-cert.pem").ok();
+    server.signal(Signal::HUP);
+    crate::scene::wait_until("the log is made again", || scene.path("log").exists());
+    crate::scene::wait_until("the new certificate is shown", || {
+        verify("renewed/ca-cert.pem").code == Some(0)
+    });
+    verify("pki/ca-cert.pem").fails(1, &["certificate"]);
+    let log = |name: &str| fs::read_to_string(scene.path(name)).expect("a log").contains("GET /a.hsi");
+    // A line is written a moment after its answer.
+    crate::scene::wait_until("both logs have lines", || log("log") && log("log.1"));
     server.signal(Signal::TERM);
     assert_eq!(server.end().0.code(), Some(0));
 }

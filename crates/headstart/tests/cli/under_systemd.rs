@@ -21,6 +21,7 @@ say() { echo "said: $*"; }
 busybox insmod /images/fuse.ko && busybox insmod /images/loop.ko
 
 systemctl start headstart@inner && say mounted
+say metrics: $(busybox wget -q -O - http://127.0.0.1:980/metrics | grep -c '^headstart_start_time_seconds{')
 compare mounted
 say filters: $(grep Seccomp: /proc/$(main headstart@inner)/status)
 first=$(server /srv/disk)
@@ -47,6 +48,9 @@ say $(headstart status --json | sed -n 's/.*"\(nbd:[^"]*\)".*/\1/p')
 busybox wget -q -O /run/got http://127.0.0.1:8080/first.hsi && cmp /run/got /images/inner.hsi && say fetched
 wait_for grep -q first.hsi /var/log/headstart/clients/access
 say logged: $(grep -c first.hsi /var/log/headstart/clients/access)
+mv /var/log/headstart/clients/access /var/log/headstart/clients/access.1
+systemctl reload headstart-serve@clients && wait_for [ -e /var/log/headstart/clients/access ]
+say reloaded: $(grep -c first.hsi /var/log/headstart/clients/access) $(systemctl is-active headstart-serve@clients)
 kill -9 $(server /images/inner.hsi)
 wait_for is "headstart status --json | grep -c nbd:" 1
 say filters: $(grep Seccomp: /proc/$(main headstart-serve@clients)/status)
@@ -109,7 +113,9 @@ fn image_with_services(scene: &Scene, modules: [PathBuf; 2]) -> String {
         fs::create_dir_all(root.join(folder)).expect("made");
     }
     let inner = "IMAGE=/images/inner.hsi\nDIR=/srv/disk\n";
-    write(&root.join("etc/headstart/inner.conf"), &format!("{inner}OPTIONS=--fs /srv/tree --medium none\n"));
+    // A port that only root may take.
+    let options = "OPTIONS=--fs /srv/tree --medium none --metrics 127.0.0.1:980\n";
+    write(&root.join("etc/headstart/inner.conf"), &format!("{inner}{options}"));
     write(&root.join("etc/headstart/broken.conf"), &inner.replace("inner.hsi", "numbers"));
     write(
         &root.join("etc/headstart/clients.conf"),
@@ -160,6 +166,7 @@ fn services_of_a_real_systemd_mount_serve_and_are_started_again() {
         said,
         [
             "mounted",
+            "metrics: 1",
             "filters: Seccomp: 2",
             "name: headstart",
             "restarts of systemd: 0",
@@ -171,6 +178,7 @@ fn services_of_a_real_systemd_mount_serve_and_are_started_again() {
             "nbd://127.0.0.1:10809/first",
             "fetched",
             "logged: 1",
+            "reloaded: 0 active",
             "filters: Seccomp: 2",
             "a user of its own",
             "privileges: NoNewPrivs: 1",

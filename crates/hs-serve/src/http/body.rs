@@ -12,6 +12,7 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
+use super::room::{Held, Room};
 use super::server::Ongoing;
 use super::turns::Turns;
 
@@ -35,19 +36,39 @@ impl Source {
     }
 
     /// Reads a piece, with the right to do so, which is given back when it is read, whether or not it is still wanted.
-    fn read(&self, piece: ByteRange, right: OwnedSemaphorePermit) -> Reading {
+    fn read(&self, piece: Piece, right: OwnedSemaphorePermit) -> Reading {
         let store = Arc::clone(&self.store);
         tokio::task::spawn_blocking(move || {
             let _right = right;
-            let mut bytes = vec![0; piece.len as usize];
-            store.read_at(piece.offset, &mut bytes)?;
-            Ok(Bytes::from(bytes))
+            let mut bytes = vec![0; piece.range.len as usize];
+            store.read_at(piece.range.offset, &mut bytes)?;
+            Ok(Bytes::from_owner(Read { bytes, _held: piece.held }))
         })
+    }
+}
+
+/// What is to be read, and the room for it.
+struct Piece {
+    range: ByteRange,
+    held: Held,
+}
+
+/// A piece that was read. Its room is given back when nothing of it waits to be sent any more.
+struct Read {
+    bytes: Vec<u8>,
+    _held: Held,
+}
+
+impl AsRef<[u8]> for Read {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
 /// A piece that is being read.
 type Reading = JoinHandle<Result<Bytes, hs_store::StoreError>>;
+/// A piece that waits for room.
+type Roomless = Pin<Box<dyn Future<Output = Held> + Send>>;
 /// A piece that waits until its file may be read.
 type Queueing = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send>>;
 
@@ -56,6 +77,7 @@ pub(super) struct FileBody {
     source: Arc<Source>,
     rest: ByteRange,
     turns: Arc<Turns>,
+    room: Arc<Room>,
     client: ClientKey,
     next: Next,
 }
@@ -64,8 +86,10 @@ pub(super) struct FileBody {
 enum Next {
     /// It was not asked for.
     Unasked,
+    /// Answers hold as much as they may.
+    Roomless(Roomless),
     /// As many pieces of the file are read as may be.
-    Queued(ByteRange, Queueing),
+    Queued(Option<Piece>, Queueing),
     /// It is read.
     Reading(Reading),
     /// It waits until the client may have it.
@@ -79,36 +103,55 @@ pub(super) struct Counted {
 }
 
 impl FileBody {
-    pub(super) fn new(source: Arc<Source>, rest: ByteRange, turns: Arc<Turns>, client: ClientKey) -> Self {
-        Self { source, rest, turns, client, next: Next::Unasked }
+    pub(super) fn new(
+        source: Arc<Source>,
+        rest: ByteRange,
+        turns: Arc<Turns>,
+        room: Arc<Room>,
+        client: ClientKey,
+    ) -> Self {
+        Self { source, rest, turns, room, client, next: Next::Unasked }
     }
 
-    fn read_next(&mut self) {
+    fn ask_next(&mut self) {
         self.next = Next::Unasked;
         if self.rest.len == 0 {
             return;
         }
-        let piece = ByteRange::new(self.rest.offset, self.rest.len.min(self.turns.piece_bytes()));
-        self.rest = ByteRange::new(piece.end(), self.rest.len - piece.len);
-        let readers = Arc::clone(&self.source.readers);
+        let wanted = self.rest.len.min(self.turns.piece_bytes());
+        match self.room.take(self.client, wanted) {
+            Some(held) => self.read_into(held),
+            None => self.next = Next::Roomless(Box::pin(Arc::clone(&self.room).wait(self.client, wanted))),
+        }
+    }
+
+    /// Reads as much as there is room for.
+    fn read_into(&mut self, held: Held) {
+        let range = ByteRange::new(self.rest.offset, held.bytes());
+        self.rest = ByteRange::new(range.end(), self.rest.len - range.len);
+        let (piece, readers) = (Piece { range, held }, Arc::clone(&self.source.readers));
         self.next = match Arc::clone(&readers).try_acquire_owned() {
             Ok(right) => Next::Reading(self.source.read(piece, right)),
-            Err(_) => Next::Queued(piece, Box::pin(readers.acquire_owned())),
+            Err(_) => Next::Queued(Some(piece), Box::pin(readers.acquire_owned())),
         };
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, std::io::Error>>> {
         if matches!(self.next, Next::Unasked) {
-            self.read_next();
+            self.ask_next();
         }
         loop {
             match &mut self.next {
                 Next::Unasked => return Poll::Ready(None),
+                Next::Roomless(waiting) => {
+                    let held = ready!(waiting.as_mut().poll(context));
+                    self.read_into(held);
+                }
                 Next::Queued(piece, queueing) => {
-                    let piece = *piece;
-                    match ready!(queueing.as_mut().poll(context)) {
-                        Ok(right) => self.next = Next::Reading(self.source.read(piece, right)),
-                        Err(error) => return self.fail(std::io::Error::other(error)),
+                    match (ready!(queueing.as_mut().poll(context)), piece.take()) {
+                        (Ok(right), Some(piece)) => self.next = Next::Reading(self.source.read(piece, right)),
+                        (Ok(_), None) => self.next = Next::Unasked,
+                        (Err(error), _) => return self.fail(std::io::Error::other(error)),
                     }
                 }
                 Next::Reading(reading) => match ready!(Pin::new(reading).poll(context)) {
@@ -117,7 +160,7 @@ impl FileBody {
                         self.next = Next::Waiting(bytes, Box::pin(waits));
                     }
                     Ok(Ok(bytes)) => {
-                        self.read_next();
+                        self.ask_next();
                         return Poll::Ready(Some(Ok(bytes)));
                     }
                     Ok(Err(error)) => {
@@ -129,7 +172,7 @@ impl FileBody {
                 Next::Waiting(bytes, turn) => {
                     ready!(turn.as_mut().poll(context));
                     let bytes = std::mem::take(bytes);
-                    self.read_next();
+                    self.ask_next();
                     return Poll::Ready(Some(Ok(bytes)));
                 }
             }

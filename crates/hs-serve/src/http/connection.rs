@@ -15,12 +15,13 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Activity, Ended, Patience, Watched};
 use super::body::Never;
 use super::buffers::Connection;
+use super::listener::{Listener, Stream};
 use super::server::{HttpTls, Shared, respond};
 use crate::places::{Places, address_key};
 
@@ -31,23 +32,30 @@ const MOST_STREAMS: u32 = 64;
 /// How long to wait when the system has no descriptors left, and a connection has to end first.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
+/// All who connect to a socket in the file system, which lets in whom its mode lets in.
+const OF_THIS_MACHINE: ClientKey = ClientKey(0);
+
 /// Who is on the other side of a connection, and what it does.
 #[derive(Clone)]
 pub(super) struct Peer {
-    pub(super) address: SocketAddr,
+    /// None is a process of this machine.
+    pub(super) address: Option<SocketAddr>,
     pub(super) client: ClientKey,
     pub(super) connection: Arc<Connection>,
     pub(super) activity: Arc<Activity>,
 }
 
-/// Takes connections, for ever.
+/// Takes connections, for ever: the next when there is a permit for its socket. One that has lost its place to another
+/// still has a socket, for a moment.
 pub(super) async fn accept(
     shared: Arc<Shared>,
-    listener: TcpListener,
+    listener: Listener,
     places: Arc<Places>,
+    sockets: Arc<Semaphore>,
     graceful: Arc<GracefulShutdown>,
 ) {
-    loop {
+    // It is never closed.
+    while let Ok(socket_permit) = Arc::clone(&sockets).acquire_owned().await {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
@@ -61,33 +69,36 @@ pub(super) async fn accept(
             }
         };
         shared.connections.fetch_add(1, Relaxed);
-        let _ = stream.set_nodelay(true);
         let options = &shared.options;
         let patience = Patience { head: options.head_patience, answer: options.answer_patience };
+        let name =
+            address.map_or_else(|| "a process of this machine".to_owned(), |address| address.to_string());
         let socket = match rustix::io::dup(&stream) {
             Ok(socket) => Arc::new(socket),
             Err(error) => {
-                log::debug!("{address}: {error}");
+                log::debug!("{name}: {error}");
                 places.make_room();
                 continue;
             }
         };
-        let client = address_key(address.ip());
+        let client = address.map_or(OF_THIS_MACHINE, |address| address_key(address.ip()));
         let activity = Activity::new(patience, Arc::clone(&socket));
         let Some(place) = places.take(client, activity.clone()) else {
-            log::debug!("{address} is turned away: too many connections");
+            log::debug!("{name} is turned away: too many connections");
             continue;
         };
         let connection = Connection::new(socket, client);
         let peer = Peer { address, client, connection, activity };
         let (shared, watcher) = (Arc::clone(&shared), graceful.watcher());
         tokio::spawn(async move {
+            // It goes last, when the connection's descriptors are closed.
+            let _socket_permit = socket_permit;
             let activity = Arc::clone(&peer.activity);
             match until_end(converse(shared, stream, peer, watcher), &activity).await {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) => log::debug!("{address}: {error}"),
+                Ok(Err(error)) => log::debug!("{name}: {error}"),
                 Err(ended) => {
-                    log::debug!("{address} was hung up on: {ended}");
+                    log::debug!("{name} was hung up on: {ended}");
                     activity.hang_up();
                 }
             }
@@ -109,12 +120,7 @@ async fn until_end<F: Future>(work: F, activity: &Activity) -> Result<F::Output,
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// HTTP/2 only where TLS has agreed on it: without TLS no client of ours speaks it, and the first bytes need not be guessed from.
-async fn converse(
-    shared: Arc<Shared>,
-    stream: TcpStream,
-    peer: Peer,
-    watcher: Watcher,
-) -> Result<(), Failure> {
+async fn converse(shared: Arc<Shared>, stream: Stream, peer: Peer, watcher: Watcher) -> Result<(), Failure> {
     let stream = Watched::new(stream, Arc::clone(&peer.activity));
     let tls = shared.options.tls.clone();
     let service = service_fn(move |request: Request<Incoming>| {
@@ -124,10 +130,10 @@ async fn converse(
     let mut one = http1::Builder::new();
     // Time is `Activity`'s matter: the connection has no timers of its own.
     one.header_read_timeout(None).max_buf_size(MOST_HEAD_BYTES);
-    let Some(HttpTls(config)) = tls else {
+    let Some(HttpTls(certificates)) = tls else {
         return Ok(watcher.watch(one.serve_connection(TokioIo::new(stream), service)).await?);
     };
-    let stream = TlsAcceptor::from(config).accept(stream).await?;
+    let stream = TlsAcceptor::from(certificates.now()).accept(stream).await?;
     let is_two = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let stream = TokioIo::new(stream);
     if !is_two {

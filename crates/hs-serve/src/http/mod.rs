@@ -5,10 +5,12 @@
 //!
 //! - `answer.rs` decides, without I/O: `GET` and `HEAD` of files that were named when the server began.
 //!   Nothing else exists: no request leads to a path of this machine, and none can change anything.
-//! - `body.rs` brings the bytes, a piece at a time, when the client has taken the last one: memory is bounded by
-//!   connections, and a client that does not read holds no thread.
+//! - `body.rs` brings the bytes, a piece at a time, when the client has taken the last one: a client that does not read
+//!   holds no thread.
+//! - `room.rs` bounds the bytes that all answers together hold.
 //! - `turns.rs` says who may send next, where the server is told how fast it may.
 //! - `buffers.rs` bounds what is on its way to each client, where the server is not told.
+//! - `listener.rs` has sockets of both kinds.
 //! - `connection.rs` takes connections, within limits, and `activity.rs` ends those that do nothing.
 //! - `server.rs` starts, responds, counts, and ends gracefully.
 
@@ -17,6 +19,8 @@ mod answer;
 mod body;
 mod buffers;
 mod connection;
+mod listener;
+mod room;
 mod server;
 mod turns;
 

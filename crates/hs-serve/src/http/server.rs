@@ -16,43 +16,53 @@ use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::server::graceful::GracefulShutdown;
 use parking_lot::Mutex;
-use rustls::ServerConfig;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::activity::Answering;
 use super::answer::{Answer, Content, HttpFile, HttpPage, answer, encoded};
 use super::body::{self, Counted, FileBody, Source};
 use super::buffers::{Buffers, Sending};
 use super::connection::{Peer, accept};
+use super::listener::Listener;
+use super::room::Room;
 use super::turns::{Rates, Turns};
 use crate::ServeError;
-use crate::nbd::NbdTls;
+use crate::nbd::Certificates;
 use crate::places::{PlaceLimits, Places};
 
 /// Reads of one file at once, each with a thread: a file whose medium hangs holds its own threads and no other's.
 const READS_OF_FILE: usize = 16;
 
+/// Protocols that a client may choose from (ALPN).
+const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
+
 /// How a server proves who it is.
 #[derive(Clone)]
-pub struct HttpTls(pub(super) Arc<ServerConfig>);
+pub struct HttpTls(pub(super) Arc<Certificates>);
 
 impl HttpTls {
-    /// Reads the same files as [`NbdTls::load`].
+    /// Reads the same files as [`NbdTls::load`](crate::nbd::NbdTls::load).
     ///
     /// # Errors
     /// When a file cannot be read, or they do not belong together.
     pub fn load(directory: &Path, verify_peer: bool) -> Result<Self, ServeError> {
-        let mut config = NbdTls::load(directory, true, verify_peer)?.into_config();
-        Arc::make_mut(&mut config).alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        Ok(Self(config))
+        Ok(Self(Arc::new(Certificates::load(directory, verify_peer, PROTOCOLS)?)))
+    }
+
+    /// Reads the files again, for connections that come from now on.
+    ///
+    /// # Errors
+    /// As [`HttpTls::load`]; then those that were read before still count.
+    pub fn reload(&self) -> Result<(), ServeError> {
+        self.0.reload()
     }
 }
 
 /// One answer, for the access log.
 #[derive(Clone, Debug)]
 pub struct Access {
-    /// Who asked.
-    pub client: IpAddr,
+    /// Who asked; none is a process of this machine, by a socket in the file system.
+    pub client: Option<IpAddr>,
     /// When.
     pub at: SystemTime,
     /// `METHOD PATH VERSION`.
@@ -80,6 +90,8 @@ pub struct HttpServeOptions {
     pub most_connections_of_client: usize,
     /// Answers at once to one client; a client that asks for more is told to come back.
     pub most_answers_of_client: usize,
+    /// Bytes of files that all answers together hold, read and not sent yet. Beyond that each client has a little.
+    pub most_held_bytes: u64,
     /// How fast it may send.
     pub rates: Rates,
     /// How long a client may take from its connection, or its last answer, to the end of the next request's head.
@@ -99,6 +111,7 @@ impl Default for HttpServeOptions {
             most_connections: 4096,
             most_connections_of_client: 256,
             most_answers_of_client: 64,
+            most_held_bytes: 256 << 20,
             rates: Rates::default(),
             head_patience: Duration::from_secs(60),
             answer_patience: Duration::from_secs(60),
@@ -117,6 +130,8 @@ pub struct HttpStats {
     pub requests: u64,
     /// Bytes of content that were handed to connections.
     pub sent_bytes: u64,
+    /// Bytes of files that all answers hold now.
+    pub held_bytes: u64,
 }
 
 /// What all connections share.
@@ -132,6 +147,7 @@ pub(super) struct Shared {
     answering: Mutex<HashMap<ClientKey, usize>>,
     turns: Arc<Turns>,
     buffers: Arc<Buffers>,
+    room: Arc<Room>,
 }
 
 #[derive(Default)]
@@ -144,7 +160,7 @@ struct Counts {
 pub struct HttpServer {
     shared: Arc<Shared>,
     sockets: Vec<OwnedFd>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<String>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -164,7 +180,7 @@ impl HttpServer {
         Ok(sockets)
     }
 
-    /// Serves `files` and `pages` at these listening sockets.
+    /// Serves `files` and `pages` at these listening sockets: of TCP, or in the file system.
     ///
     /// # Errors
     /// When two files have one name, or a thread cannot be started.
@@ -190,11 +206,10 @@ impl HttpServer {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for socket in &sockets {
-            let listener = TcpListener::from(socket.try_clone().map_err(failed)?);
-            listener.set_nonblocking(true).map_err(failed)?;
-            addresses.push(listener.local_addr().map_err(failed)?);
             let _in_runtime = runtime.enter();
-            listeners.push(tokio::net::TcpListener::from_std(listener).map_err(failed)?);
+            let listener = Listener::of(socket.try_clone().map_err(failed)?).map_err(failed)?;
+            addresses.push(listener.address().map_err(failed)?);
+            listeners.push(listener);
         }
         let counts = (0..=files.len()).map(|_| Counts::default()).collect();
         let source = |file: &HttpFile| Source::new(Arc::clone(&file.store), READS_OF_FILE);
@@ -204,6 +219,7 @@ impl HttpServer {
             pages,
             turns: Turns::new(options.rates),
             buffers: Buffers::new(),
+            room: Room::new(options.most_held_bytes),
             options,
             connections: AtomicU64::new(0),
             counts,
@@ -245,6 +261,7 @@ impl HttpServer {
             connections: self.shared.connections.load(Relaxed),
             requests: sum(|counts| &counts.requests),
             sent_bytes: sum(|counts| &counts.sent_bytes),
+            held_bytes: self.shared.room.held_bytes(),
         }
     }
 
@@ -263,13 +280,11 @@ impl Drop for HttpServer {
     }
 }
 
-async fn serve(
-    shared: &Arc<Shared>,
-    listeners: Vec<tokio::net::TcpListener>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn serve(shared: &Arc<Shared>, listeners: Vec<Listener>, mut stopped: watch::Receiver<bool>) {
     let (all, client) = (shared.options.most_connections, shared.options.most_connections_of_client);
     let places = Places::new(PlaceLimits { all, client });
+    // Each listener waits with one for its next connection.
+    let sockets = Arc::new(Semaphore::new(all.min(Semaphore::MAX_PERMITS / 2) + listeners.len()));
     let graceful = Arc::new(GracefulShutdown::new());
     tokio::spawn(Arc::clone(&shared.turns).give());
     if shared.options.rates.together.is_none() {
@@ -278,7 +293,8 @@ async fn serve(
     let accepting: Vec<_> = listeners
         .into_iter()
         .map(|listener| {
-            tokio::spawn(accept(Arc::clone(shared), listener, Arc::clone(&places), Arc::clone(&graceful)))
+            let (places, sockets) = (Arc::clone(&places), Arc::clone(&sockets));
+            tokio::spawn(accept(Arc::clone(shared), listener, places, sockets, Arc::clone(&graceful)))
         })
         .collect();
     // That the server is gone is as good as being told.
@@ -319,7 +335,7 @@ pub(super) fn respond(shared: &Arc<Shared>, peer: &Peer, request: &Request<Incom
         client: peer.client,
         file,
         access: Access {
-            client: peer.address.ip(),
+            client: peer.address.map(|address| address.ip()),
             at: SystemTime::now(),
             // What is behind a '?' is for nobody here, and might be a secret.
             request: format!("{} {path} {:?}", request.method(), request.version()),
@@ -333,7 +349,8 @@ pub(super) fn respond(shared: &Arc<Shared>, peer: &Peer, request: &Request<Incom
         Content::Text(text) => body::Content::Text(Some(Bytes::from(text))),
         Content::File(number, range) => {
             let source = Arc::clone(&shared.sources[number]);
-            body::Content::File(FileBody::new(source, range, Arc::clone(&shared.turns), peer.client))
+            let (turns, room) = (Arc::clone(&shared.turns), Arc::clone(&shared.room));
+            body::Content::File(FileBody::new(source, range, turns, room, peer.client))
         }
     };
     let mut response = Response::new(Counted { content, ongoing });

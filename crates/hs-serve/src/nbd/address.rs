@@ -1,19 +1,14 @@
 //! Where an NBD server listens.
 
 use std::fmt;
-use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
-use rustix::fs::{FlockOperation, flock};
-
 use super::client::Client;
-use crate::ServeError;
+use crate::{ServeError, SocketFile};
 
 /// The port that IANA has given to NBD.
 const PORT: u16 = 10809;
@@ -79,15 +74,15 @@ impl fmt::Display for NbdAddress {
 /// A socket on which clients arrive. A socket file is removed with it.
 pub(super) enum Listener {
     Tcp { listener: TcpListener, address: SocketAddr },
-    Unix { listener: UnixListener, path: PathBuf, inode: (u64, u64) },
+    Unix(SocketFile),
 }
 
 impl Listener {
     /// Listens at `address`: a name may have several.
     pub(super) fn all(address: &NbdAddress) -> Result<Vec<Self>, ServeError> {
-        let failed = |source| ServeError::NbdListen { address: address.to_string(), source };
+        let failed = |source| ServeError::Listen { address: address.to_string(), source };
         match address {
-            NbdAddress::Unix(path) => Ok(vec![Self::unix(path, address)?]),
+            NbdAddress::Unix(path) => Ok(vec![Self::Unix(SocketFile::bind(path)?)]),
             NbdAddress::Tcp { host, port } => {
                 let mut listeners: Vec<Self> = Vec::new();
                 let mut absent = ErrorKind::NotFound.into();
@@ -114,60 +109,10 @@ impl Listener {
         }
     }
 
-    /// The socket gets its name when it listens. What a dead server has left there is replaced, anything
-    /// else is not; the lock of the folder keeps two servers from replacing one another.
-    fn unix(path: &Path, address: &NbdAddress) -> Result<Self, ServeError> {
-        let failed = |source| ServeError::NbdListen { address: address.to_string(), source };
-        let name = path.file_name().ok_or_else(|| failed(ErrorKind::InvalidInput.into()))?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let lock = File::open(folder).map_err(failed)?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
-        match path.symlink_metadata() {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(error)),
-            Ok(found) if !found.file_type().is_socket() => {
-                return Err(ServeError::NbdSocketTaken { path: path.to_owned(), what: "it is no socket" });
-            }
-            Ok(_) => match UnixStream::connect(path) {
-                Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                    log::info!("{}: a server that is gone has left this socket", path.display());
-                }
-                Ok(_) => {
-                    let what = "a server listens on it";
-                    return Err(ServeError::NbdSocketTaken { path: path.to_owned(), what });
-                }
-                Err(error) => return Err(failed(error)),
-            },
-        }
-        let mut hidden = std::ffi::OsString::from(".");
-        hidden.push(name);
-        let hidden = folder.join(hidden);
-        let _ = fs::remove_file(&hidden);
-        let listener = UnixListener::bind(&hidden).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        // Before it has its name: only its owner may connect, whatever the umask is.
-        fs::set_permissions(&hidden, fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        let placed = fs::rename(&hidden, path).and_then(|()| path.symlink_metadata());
-        let found = placed.inspect_err(|_| drop(fs::remove_file(&hidden))).map_err(failed)?;
-        let path = path.canonicalize().map_err(failed)?;
-        Ok(Self::Unix { listener, path, inode: (found.dev(), found.ino()) })
-    }
-
     /// A socket that a server that died had listened on, and a supervisor kept.
     pub(super) fn resume(socket: OwnedFd) -> io::Result<Self> {
         match rustix::net::sockopt::socket_domain(&socket)? {
-            rustix::net::AddressFamily::UNIX => {
-                let listener = UnixListener::from(socket);
-                let nameless = || io::Error::from(ErrorKind::InvalidInput);
-                // It listens under the name that it had before it was renamed.
-                let bound = listener.local_addr()?.as_pathname().ok_or_else(nameless)?.to_owned();
-                let name = bound.file_name().and_then(|name| name.to_str()).ok_or_else(nameless)?;
-                let path = bound.with_file_name(name.strip_prefix('.').unwrap_or(name));
-                let path = path.canonicalize().unwrap_or(path);
-                // Somebody may have removed the file; then there is nothing to remove at the end.
-                let inode = path.symlink_metadata().map_or((0, 0), |found| (found.dev(), found.ino()));
-                Ok(Self::Unix { listener, path, inode })
-            }
+            rustix::net::AddressFamily::UNIX => Ok(Self::Unix(SocketFile::resume(socket)?)),
             _ => {
                 let listener = TcpListener::from(socket);
                 let address = listener.local_addr()?;
@@ -186,8 +131,8 @@ impl Listener {
                 rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
                 Ok((stream.into(), Client::Address(address)))
             }
-            Self::Unix { listener, .. } => {
-                let (stream, _) = listener.accept()?;
+            Self::Unix(file) => {
+                let stream = file.accept()?;
                 let client = Client::of_socket(&stream)?;
                 Ok((stream.into(), client))
             }
@@ -200,8 +145,8 @@ impl Listener {
         let scheme = if tls { "nbds" } else { "nbd" };
         match self {
             Self::Tcp { address, .. } => format!("{scheme}://{address}/{export}"),
-            Self::Unix { path, .. } => {
-                format!("{scheme}+unix:///{export}?socket={}", escaped(&path.display().to_string()))
+            Self::Unix(file) => {
+                format!("{scheme}+unix:///{export}?socket={}", escaped(&file.path().display().to_string()))
             }
         }
     }
@@ -211,17 +156,7 @@ impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp { listener, .. } => listener.as_fd(),
-            Self::Unix { listener, .. } => listener.as_fd(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let Self::Unix { path, inode, .. } = self else { return };
-        // Another server may have taken the name since somebody removed the file.
-        if path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == *inode) {
-            let _ = fs::remove_file(path);
+            Self::Unix(file) => file.as_fd(),
         }
     }
 }
@@ -246,6 +181,9 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
     use super::*;

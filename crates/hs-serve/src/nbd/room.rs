@@ -1,9 +1,6 @@
 //! How much all connections together may have under way: asked for and not sent yet.
 //!
-//! Each connection has [`OWN_BYTES`] of its own. What it holds beyond that comes from a pool, of which a client may hold
-//! as much as is free: one that takes all it can leaves half, two leave a third. So clients that ask and do not read
-//! leave room for others, without a fixed share for each (Choudhury and Hahne, "Dynamic queue length thresholds for
-//! shared-memory packet switches", 1998).
+//! Each connection has [`OWN_BYTES`] of its own. What it holds beyond that comes from a pool of which each client has its [`Shares`].
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -11,6 +8,8 @@ use std::sync::Arc;
 
 use hs_engine::queue::ClientKey;
 use parking_lot::Mutex;
+
+use crate::shares::Shares;
 
 /// Every connection may hold so much, whatever others hold.
 pub(super) const OWN_BYTES: u64 = 512 << 10;
@@ -21,9 +20,7 @@ pub(super) struct Room {
 }
 
 struct State {
-    /// Below zero for a moment when an answer without data is larger than what was left.
-    free: i64,
-    clients: HashMap<ClientKey, i64>,
+    shares: Shares,
     /// Connections that wait for room, by their descriptors.
     waiting: HashMap<usize, Waiting>,
 }
@@ -34,34 +31,17 @@ struct Waiting {
     wake: Arc<OwnedFd>,
 }
 
-impl State {
-    fn fits(&self, client: ClientKey, bytes: u64) -> bool {
-        let held = self.clients.get(&client).copied().unwrap_or(0);
-        held + bytes as i64 <= self.free
-    }
-
-    fn change(&mut self, client: ClientKey, bytes: i64) {
-        self.free -= bytes;
-        let held = self.clients.entry(client).or_default();
-        *held += bytes;
-        if *held == 0 {
-            self.clients.remove(&client);
-        }
-    }
-}
-
 impl Room {
     /// So many bytes, beside what connections have of their own.
     pub(super) fn new(bytes: u64) -> Arc<Self> {
-        let (clients, waiting) = (HashMap::new(), HashMap::new());
-        Arc::new(Self { state: Mutex::new(State { free: bytes as i64, clients, waiting }) })
+        Arc::new(Self { state: Mutex::new(State { shares: Shares::new(bytes), waiting: HashMap::new() }) })
     }
 
     /// Takes bytes for a client's connection if they are to be had. Otherwise `wake` becomes readable once they are.
     pub(super) fn take(&self, client: ClientKey, bytes: u64, wake: &Arc<OwnedFd>) -> bool {
         let mut state = self.state.lock();
-        if state.fits(client, bytes) {
-            state.change(client, bytes as i64);
+        if bytes as i64 <= state.shares.left(client) {
+            state.shares.change(client, bytes as i64);
             return true;
         }
         let waiting = Waiting { client, bytes, wake: Arc::clone(wake) };
@@ -76,12 +56,11 @@ impl Room {
             return;
         }
         let mut state = self.state.lock();
-        state.change(client, after - before);
+        state.shares.change(client, after - before);
         if after < before {
-            let State { free, clients, waiting } = &mut *state;
+            let State { shares, waiting } = &mut *state;
             waiting.retain(|_, waits| {
-                let held = clients.get(&waits.client).copied().unwrap_or(0);
-                let fits = held + waits.bytes as i64 <= *free;
+                let fits = waits.bytes as i64 <= shares.left(waits.client);
                 if fits {
                     // It can only fail when the thread was woken 2^64 times and has not looked.
                     let _ = rustix::io::write(&waits.wake, &1_u64.to_ne_bytes());
@@ -139,7 +118,7 @@ mod tests {
         // What a connection has of its own is no part of it.
         room.moved(TWO, 0, OWN_BYTES);
         room.moved(ONE, OWN_BYTES + 50, 0);
-        assert_eq!(room.state.lock().free, 100);
-        assert!(room.state.lock().clients.is_empty());
+        assert_eq!(room.state.lock().shares.free(), 100);
+        assert!(room.state.lock().shares.are_unused());
     }
 }

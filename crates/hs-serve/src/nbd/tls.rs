@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
@@ -28,7 +29,7 @@ const SEAL_BYTES: usize = 64 << 10;
 /// How a server proves who it is, and what it demands of clients.
 #[derive(Clone, Debug)]
 pub struct NbdTls {
-    config: Arc<ServerConfig>,
+    certificates: Arc<Certificates>,
     required: bool,
 }
 
@@ -40,36 +41,16 @@ impl NbdTls {
     /// # Errors
     /// When a file cannot be read, or they do not belong together.
     pub fn load(directory: &Path, required: bool, verify_peer: bool) -> Result<Self, ServeError> {
-        let provider = Arc::new(ring::default_provider());
-        let unusable = |source| ServeError::TlsUnusable { directory: directory.to_owned(), source };
-        let chain = certificates(directory.join(CERTIFICATE))?;
-        let path = directory.join(KEY);
-        let key =
-            PrivateKeyDer::from_pem_file(&path).map_err(|source| ServeError::TlsFile { path, source })?;
-        let verifier: Arc<dyn ClientCertVerifier> = if verify_peer {
-            let mut roots = RootCertStore::empty();
-            for certificate in certificates(directory.join(AUTHORITY))? {
-                roots.add(certificate).map_err(unusable)?;
-            }
-            WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-                .with_crls(revoked(directory.join(REVOKED))?)
-                .build()
-                .map_err(|source| ServeError::TlsAuthority { path: directory.join(AUTHORITY), source })?
-        } else {
-            Arc::new(NoClientAuth)
-        };
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(unusable)?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)
-            .map_err(unusable)?;
-        Ok(Self { config: Arc::new(config), required })
+        let certificates = Certificates::load(directory, verify_peer, &[])?;
+        Ok(Self { certificates: Arc::new(certificates), required })
     }
 
-    /// The configuration alone, for another protocol.
-    pub(crate) fn into_config(self) -> Arc<ServerConfig> {
-        self.config
+    /// Reads the files again, for connections that come from now on.
+    ///
+    /// # Errors
+    /// As [`NbdTls::load`]; then those that were read before still count.
+    pub fn reload(&self) -> Result<(), ServeError> {
+        self.certificates.reload()
     }
 
     pub(super) const fn security(&self) -> Security {
@@ -77,8 +58,68 @@ impl NbdTls {
     }
 
     pub(super) fn session(&self) -> Result<TlsSession, rustls::Error> {
-        Ok(TlsSession { connection: ServerConnection::new(Arc::clone(&self.config))? })
+        Ok(TlsSession { connection: ServerConnection::new(self.certificates.now())? })
     }
+}
+
+/// The files of a server's certificates, as they were read last.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    directory: PathBuf,
+    verify_peer: bool,
+    /// Protocols that are agreed on while the connection is secured.
+    protocols: &'static [&'static [u8]],
+    config: RwLock<Arc<ServerConfig>>,
+}
+
+impl Certificates {
+    pub(crate) fn load(
+        directory: &Path,
+        verify_peer: bool,
+        protocols: &'static [&'static [u8]],
+    ) -> Result<Self, ServeError> {
+        let config = RwLock::new(read(directory, verify_peer, protocols)?);
+        Ok(Self { directory: directory.to_owned(), verify_peer, protocols, config })
+    }
+
+    pub(crate) fn reload(&self) -> Result<(), ServeError> {
+        let config = read(&self.directory, self.verify_peer, self.protocols)?;
+        *self.config.write() = config;
+        Ok(())
+    }
+
+    /// What a connection that comes now is secured with.
+    pub(crate) fn now(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config.read())
+    }
+}
+
+fn read(directory: &Path, verify_peer: bool, protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, ServeError> {
+    let provider = Arc::new(ring::default_provider());
+    let unusable = |source| ServeError::TlsUnusable { directory: directory.to_owned(), source };
+    let chain = certificates(directory.join(CERTIFICATE))?;
+    let path = directory.join(KEY);
+    let key = PrivateKeyDer::from_pem_file(&path).map_err(|source| ServeError::TlsFile { path, source })?;
+    let verifier: Arc<dyn ClientCertVerifier> = if verify_peer {
+        let mut roots = RootCertStore::empty();
+        for certificate in certificates(directory.join(AUTHORITY))? {
+            roots.add(certificate).map_err(unusable)?;
+        }
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .with_crls(revoked(directory.join(REVOKED))?)
+            .build()
+            .map_err(|source| ServeError::TlsAuthority { path: directory.join(AUTHORITY), source })?
+    } else {
+        Arc::new(NoClientAuth)
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .map_err(unusable)?;
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    Ok(Arc::new(config))
 }
 
 fn certificates(path: PathBuf) -> Result<Vec<CertificateDer<'static>>, ServeError> {
