@@ -2,6 +2,7 @@
 //!
 //! A few in `make test`; as many as `ENDINGS` says, in the order of their seeds.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -72,9 +73,11 @@ struct Traces {
 }
 
 impl Traces {
-    /// Of this process and all that it has started.
-    fn of(root: u32) -> Self {
+    /// Of this process and all that it has started. `others` are file systems that were mounted before it started: a
+    /// mount namespace of its own begins with copies of them.
+    fn of(root: u32, others: &HashSet<String>) -> Self {
         let mut traces = Self::default();
+        let others: HashSet<_> = others.union(&mounted_here()).cloned().collect();
         let mut numbers = vec![root];
         while let Some(number) = numbers.pop() {
             let Some(started) = started(number) else { continue };
@@ -84,19 +87,22 @@ impl Traces {
                 numbers.extend(children.split_whitespace().filter_map(|child| child.parse::<u32>().ok()));
             }
             let table = fs::read(format!("/proc/{number}/mountinfo")).unwrap_or_default();
-            traces.note_mounts(&String::from_utf8_lossy(&table), root);
+            traces.note_mounts(&String::from_utf8_lossy(&table), root, &others);
         }
         traces
     }
 
     /// Only what is in a namespace of its own belongs to the start for certain; the others have the scene's name.
-    fn note_mounts(&mut self, table: &str, root: u32) {
+    fn note_mounts(&mut self, table: &str, root: u32, others: &HashSet<String>) {
         let namespace = |process: String| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
         if namespace(root.to_string()) == namespace("self".to_owned()) {
             return;
         }
         for line in table.lines() {
             let device = line.split(' ').nth(2).unwrap_or_default();
+            if others.contains(device) {
+                continue;
+            }
             if line.contains(" - fuse.headstart ") && !self.connections.iter().any(|known| known == device) {
                 self.connections.push(device.to_owned());
             }
@@ -141,6 +147,16 @@ impl Traces {
         }
         left
     }
+}
+
+/// The device numbers of all file systems that this process sees.
+fn mounted_here() -> HashSet<String> {
+    let table = fs::read("/proc/self/mountinfo").expect("a table of mounts");
+    String::from_utf8_lossy(&table)
+        .lines()
+        .filter_map(|line| line.split(' ').nth(2))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// When a process was started, unless it has ended.
@@ -232,6 +248,7 @@ fn read_from(case: &Case, scene: &Scene) -> Option<Child> {
 /// How long it took until nothing was left.
 fn end(case: &Case, scene: &Scene, file: &Arc<Vec<u8>>) -> (Duration, bool) {
     let server = Misbehaving::start(Arc::clone(file), case.manners);
+    let others = mounted_here();
     let mut child = start(case, scene, &server.url());
     let begun = Instant::now();
     let ended = |child: &mut Child| child.try_wait().expect("asked").is_some();
@@ -242,7 +259,7 @@ fn end(case: &Case, scene: &Scene, file: &Arc<Vec<u8>>) -> (Duration, bool) {
     std::thread::sleep(case.pause);
     let reader = read_from(case, scene);
     let by_itself = ended(&mut child);
-    let traces = Traces::of(child.id());
+    let traces = Traces::of(child.id(), &others);
     let told = Instant::now();
     for signal in case.signals {
         if !ended(&mut child) {
