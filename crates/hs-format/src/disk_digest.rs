@@ -211,6 +211,19 @@ mod tests {
     }
 
     #[test]
+    fn zero_windows_may_come_in_parts() {
+        let windows = 5 * DISK_DIGEST_FANOUT as u64 + 3;
+        let digest_of = |parts: &[u64]| {
+            let mut hasher = DiskHasher::new(windows * WINDOW);
+            parts.iter().for_each(|&count| hasher.zero_windows(count));
+            hasher.finish()
+        };
+        let fanout = DISK_DIGEST_FANOUT as u64;
+        let parts = [fanout, fanout, fanout, 0, fanout, fanout, 3];
+        assert_eq!(digest_of(&parts), digest_of(&[windows]));
+    }
+
+    #[test]
     fn a_short_last_window_is_hashed_as_it_is() {
         let disk_bytes = WINDOW + BLOCK_BYTES;
         let mut zeros = DiskHasher::new(disk_bytes);

@@ -19,7 +19,8 @@ struct Registry {
     manifest: String,
     digest: String,
     host: String,
-    elsewhere: String,
+    /// Where it sends who wants the blob, if it does not give it itself.
+    elsewhere: Option<String>,
     /// The token that is good, and how often it was shown.
     token: AtomicU64,
     shown: AtomicU64,
@@ -59,7 +60,7 @@ fn answer(mut stream: &TcpStream, status: &str, fields: &str, body: &[u8]) {
 }
 
 impl Registry {
-    fn start(blob: Vec<u8>) -> Arc<Self> {
+    fn start(blob: Vec<u8>, redirects: bool) -> Arc<Self> {
         let [registry, elsewhere] = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
         let digest = format!("sha256:{}", "ab".repeat(32));
         let size = blob.len();
@@ -72,7 +73,7 @@ impl Registry {
             manifest,
             digest,
             host: host(&registry),
-            elsewhere: host(&elsewhere),
+            elsewhere: redirects.then(|| host(&elsewhere)),
             token: AtomicU64::new(0),
             shown: AtomicU64::new(0),
             signature: AtomicU64::new(0),
@@ -104,7 +105,7 @@ impl Registry {
             return answer(stream, "200 OK", "", format!(r#"{{"token":"token-{token}"}}"#).as_bytes());
         }
         let good = format!("Bearer token-{}", self.token.load(SeqCst));
-        let is_good = head.authorization.is_some_and(|told| told == good);
+        let is_good = head.authorization.as_ref().is_some_and(|told| *told == good);
         if !is_good || self.shown.fetch_add(1, SeqCst) >= GOOD_FOR {
             let challenge = format!(
                 "WWW-Authenticate: Bearer realm=\"http://{host}/token\",service=\"test\",scope=\"repository:a/b:pull\"\r\n"
@@ -113,13 +114,15 @@ impl Registry {
         }
         if head.target.starts_with("/v2/a/b/manifests/") {
             answer(stream, "200 OK", "", self.manifest.as_bytes());
-        } else if head.target == format!("/v2/a/b/blobs/{}", self.digest) {
+        } else if head.target != format!("/v2/a/b/blobs/{}", self.digest) {
+            answer(stream, "404 Not Found", "", b"");
+        } else if let Some(elsewhere) = &self.elsewhere {
             let signature = self.signature.fetch_add(1, SeqCst) + 1;
             self.fetched.store(0, SeqCst);
-            let place = format!("Location: http://{}/blob?signature={signature}\r\n", self.elsewhere);
+            let place = format!("Location: http://{elsewhere}/blob?signature={signature}\r\n");
             answer(stream, "307 Temporary Redirect", &place, b"");
         } else {
-            answer(stream, "404 Not Found", "", b"");
+            self.give(stream, &head);
         }
     }
 
@@ -133,6 +136,10 @@ impl Registry {
         if head.target != good || self.fetched.fetch_add(1, SeqCst) >= GOOD_FOR {
             return answer(stream, "403 Forbidden", "", b"");
         }
+        self.give(stream, &head);
+    }
+
+    fn give(&self, stream: &TcpStream, head: &Head) {
         let (first, last) = head.range.expect("a range");
         let last = last.min(self.blob.len() - 1);
         let range = format!("Content-Range: bytes {first}-{last}/{}\r\nETag: \"one\"\r\n", self.blob.len());
@@ -140,10 +147,10 @@ impl Registry {
     }
 }
 
-#[test]
-fn what_has_aged_is_had_anew_and_told_to_nobody_else() {
+/// Reads the blob by many requests; gives the registry that was asked.
+fn read_often(redirects: bool) -> Arc<Registry> {
     let blob: Vec<u8> = (0..400_000_u32).map(|at| (at % 251) as u8).collect();
-    let registry = Registry::start(blob.clone());
+    let registry = Registry::start(blob.clone(), redirects);
     let text = format!("oci+http://{}/a/b:1", registry.host);
     let client = HttpClient::new(Timeouts::default()).expect("a client");
     let address = RegistryAddress::parse(&text).expect("an address");
@@ -158,15 +165,28 @@ fn what_has_aged_is_had_anew_and_told_to_nobody_else() {
         store.read_at(at as u64, &mut bytes).expect("read");
         assert!(bytes == blob[at..at + bytes.len()], "{at}");
     }
+    registry
+}
+
+#[test]
+fn what_has_aged_is_had_anew_and_told_to_nobody_else() {
+    let registry = read_often(true);
     assert!(registry.token.load(SeqCst) > 2, "{:?}", registry.token);
     assert!(registry.signature.load(SeqCst) > 4, "{:?}", registry.signature);
+}
+
+#[test]
+fn a_token_that_has_aged_is_had_anew_where_the_registry_gives_the_blob_itself() {
+    let registry = read_often(false);
+    assert!(registry.token.load(SeqCst) > 2, "{:?}", registry.token);
+    assert_eq!(registry.signature.load(SeqCst), 0);
 }
 
 #[test]
 fn a_name_is_certain_where_the_address_has_the_manifests_digest() {
     let mut certain = Vec::new();
     for by_digest in [true, false] {
-        let registry = Registry::start(vec![7; 100]);
+        let registry = Registry::start(vec![7; 100], true);
         let digest = sha256(registry.manifest.as_bytes());
         let reference = if by_digest { format!("@{digest}") } else { ":1".to_owned() };
         let address = format!("oci+http://{}/a/b{reference}", registry.host);

@@ -63,4 +63,28 @@ mod tests {
         named.add("[profile p]\nregion=q\n[profile pp]\nregion=r\n", "profile p");
         assert_eq!((named.get("region"), named.0.len()), (Some("q"), 1));
     }
+
+    #[test]
+    fn the_first_file_that_sets_something_counts_and_any_may_be_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            path
+        };
+        let credentials = write("credentials", "[default]\nregion=a\n[p]\nregion=b\n");
+        let config = write("config", "[default]\nregion=c\ns3=d\n[profile p]\nregion=e\ns3=f\n[p]\ns3=g\n");
+        let none = folder.path().join("none");
+        for (files, name, region, s3) in [
+            ((&credentials, &config), "default", Some("a"), Some("d")),
+            ((&credentials, &config), "p", Some("b"), Some("f")),
+            ((&none, &config), "p", Some("e"), Some("f")),
+            ((&credentials, &none), "p", Some("b"), None),
+            ((&none, &none), "p", None, None),
+        ] {
+            let profile = Profile::read(Some(files.0), Some(files.1), name);
+            assert_eq!((profile.get("region"), profile.get("s3")), (region, s3), "{name} of {files:?}");
+        }
+        assert_eq!(Profile::read(None, Some(&config), "default").get("region"), Some("c"));
+    }
 }

@@ -274,6 +274,8 @@ fn what_has_come_by_a_link_is_not_waited_for_again() {
     let timing = Timing::of_link(link, clock.clone());
     let bytes = link.rate_bytes_per_second().get();
     let pending = timing.submit(ByteRange::new(0, bytes));
+    timing.wait(pending, 0, bytes);
+    assert_eq!(clock.now(), Nanos::ZERO, "nothing has come, as was asked for");
     timing.wait(pending, bytes / 4, bytes);
     let then = clock.now();
     timing.wait(pending, bytes / 4, bytes);
