@@ -33,6 +33,10 @@ fn nothing_is_lost_duplicated_starved_or_over_its_budget() {
         seen.faults > 10_000 && seen.errors > 20 && seen.joined > 1_000 && seen.streamed > 10_000,
         "{seen:?}"
     );
+    assert!(
+        seen.damaged > 1_000 && seen.cancelled > 1_000 && seen.blocked > 100 && seen.lost_workers > 100,
+        "{seen:?}"
+    );
 }
 
 #[test]
@@ -44,15 +48,20 @@ fn a_seed_is_a_world() {
 /// What the harness says of a mistake.
 fn complaint(fault: Fault) -> &'static str {
     match fault {
-        Fault::LosesRequest | Fault::LosesEnd => "a read is lost",
+        Fault::LosesRequest | Fault::LosesEnd | Fault::DeliversOnAll => "a read is lost",
         Fault::EndsTwice => "has ended twice",
         Fault::CutsShort => "is not in what was sent for it",
         Fault::SendsTwice => "was sent twice",
-        Fault::Inverts => "more was sent than waits",
+        Fault::Inverts => "which went as",
         Fault::Starves => "was not served for",
         Fault::IgnoresDepth => "requests in service",
         Fault::IgnoresPrefetchBudget => "bytes wait",
         Fault::IgnoresCacheBudget => "the cache holds",
+        Fault::HidesDamage => "is damaged, and a read got it",
+        Fault::IgnoresCancel => "was cancelled, and is answered",
+        Fault::DropsEarly => "is needed and is not there",
+        Fault::LosesDrop => "the engine knows of",
+        Fault::IgnoresShutdown => "it is not done",
     }
 }
 

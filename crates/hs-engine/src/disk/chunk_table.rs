@@ -169,7 +169,8 @@ impl ChunkTable {
     }
 
     /// Chunks that something is known of.
-    pub(super) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.chunks.len()
     }
 }

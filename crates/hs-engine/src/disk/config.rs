@@ -78,7 +78,7 @@ impl Default for DiskConfig {
 
 impl DiskConfig {
     /// The queue's limits with so many fetchers: one more than is served waits at the medium, which would
-    /// pause until the next one comes; background requests bring many chunks already and do not merge; and
+    /// pause until the next one comes; no more is under way than there are fetchers; background requests bring many chunks already and do not merge; and
     /// one fetcher is left for demand.
     #[must_use]
     pub fn queue(&self) -> QueueConfig {
@@ -88,6 +88,7 @@ impl DiskConfig {
             if class <= Class::ReadAhead && config.depth == 1 {
                 config.depth = fetchers.min(2);
             }
+            config.depth = config.depth.min(fetchers);
             if class > Class::Demand {
                 config.merge_bytes = 0;
                 config.depth = config.depth.min(fetchers - 1).max(1);

@@ -37,9 +37,16 @@ pub struct FetchChunk {
     /// Where it lies in the image.
     pub range: ByteRange,
     pub(super) slot: u32,
-    /// Whether this fetch brings it; otherwise it only lies in between.
     pub(super) owned: bool,
     pub(super) came: bool,
+}
+
+impl FetchChunk {
+    /// Whether this fetch brings it; otherwise it only lies in between, and its bytes are of no use.
+    #[must_use]
+    pub const fn is_brought(&self) -> bool {
+        self.owned
+    }
 }
 
 /// A fetch that the shell has under way.
