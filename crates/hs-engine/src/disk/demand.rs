@@ -202,6 +202,8 @@ impl<M: ImageMap> DiskEngine<M> {
             self.prefetch.handle_wanted(now, chunk);
             self.prefetch_changed = true;
         }
+        let is_coming = matches!(self.table[slot].stage, Stage::Queued { .. } | Stage::InFlight { .. });
+        self.stats.joined += u64::from(is_coming && self.table[slot].from_stream);
         match self.table[slot].stage {
             Stage::Failed { until } if now < until => {
                 let why = Why::Unreadable(self.table[slot].key);

@@ -74,7 +74,10 @@ impl<M: ImageMap> DiskEngine<M> {
             let slot = self.table.enter(ChunkKey::Hot(number));
             let expected = self.expected[number as usize];
             let chunk = &mut self.table[slot];
-            if !matches!(chunk.stage, Stage::Absent | Stage::Joined) {
+            // What has come and has left again is not held once more: the policy does not count on its bytes.
+            let is_missing = matches!(chunk.stage, Stage::Absent | Stage::Joined);
+            if !is_missing || self.prefetch.has_arrived(number) {
+                self.table.tidy(slot);
                 continue;
             }
             let waits = !chunk.waiters.is_empty() && chunk.requester.class == Class::Demand;

@@ -49,8 +49,9 @@ enum Event {
 struct UnderWay {
     class: Class,
     chunks: Vec<FetchChunk>,
-    /// How many of them come.
+    /// How many of them come, and have come.
     come: usize,
+    came: usize,
 }
 
 /// A read that waits.
@@ -357,7 +358,7 @@ impl World {
         for chunk in &chunks {
             let is_held = range.offset <= chunk.range.offset && chunk.range.end() <= range.end();
             self.must(is_held, || format!("{:?} is not in what was sent for it", chunk.key));
-            let mut others = self.fetches.values().flat_map(|fetch| &fetch.chunks);
+            let mut others = self.fetches.values().flat_map(|fetch| &fetch.chunks[fetch.came..]);
             let is_twice =
                 chunk.is_brought() && others.any(|other| other.key == chunk.key && other.is_brought());
             self.must(!is_twice, || format!("{:?} is fetched twice", chunk.key));
@@ -381,7 +382,7 @@ impl World {
         }
         self.seen.faults += u64::from(come < chunks.len());
         self.plan(answer.done, Event::FetchDone(id));
-        self.fetches.insert(id, UnderWay { class, chunks, come });
+        self.fetches.insert(id, UnderWay { class, chunks, come, came: 0 });
     }
 
     /// Whether a chunk goes less urgently than a read that waits for it.
@@ -395,7 +396,9 @@ impl World {
     }
 
     fn came(&mut self, fetch: FetchId, number: usize) {
-        let Some(chunk) = self.fetches.get(&fetch).map(|fetch| fetch.chunks[number]) else { return };
+        let Some(under_way) = self.fetches.get_mut(&fetch) else { return };
+        under_way.came = number + 1;
+        let chunk = under_way.chunks[number];
         if self.engine.engine.handle_stored(self.now, fetch, chunk.key, chunk.range.len) {
             let result = self.shell.keep(chunk.key, Form::Stored, chunk.range.len);
             self.holds(result);
