@@ -285,6 +285,12 @@ impl<M: ImageMap> DiskEngine<M> {
         self.stats
     }
 
+    /// How many reads have not been answered, and since when the one waits that has waited longest.
+    pub fn waiting(&mut self) -> (usize, Option<Nanos>) {
+        let oldest = self.reads.oldest().map(|read| self.reads.slab[read.index].at);
+        (self.reads.slab.len(), oldest)
+    }
+
     /// How use of what was delivered was seen.
     #[must_use]
     pub const fn tripwire_count(&self) -> TripwireCount {
@@ -338,7 +344,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.cancel(now, read)
     }
 
-    /// The request that opened the image, made at `asked`, brings the first `chunks` hot chunks as well, after
+    /// The request that opened the image, made at `asked`, brings the first `chunks` hot chunks as well, as many as the
+    /// prefetch has room for, after
     /// `bytes_before` other bytes: it is a fetch like others from now on. To be called before everything else.
     pub fn handle_opening(&mut self, asked: Nanos, chunks: u32, bytes_before: u64) -> Option<FetchId> {
         if !self.streams() || chunks == 0 {

@@ -1,5 +1,5 @@
 //! Ten million steps of the engine under faults. `HEADSTART_SIM_SEED` replays the one world of that seed;
-//! `HEADSTART_SIM_STEPS` makes it longer.
+//! `HEADSTART_SIM_STEPS` makes it longer, and `HEADSTART_SIM_FIRST` chooses other worlds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,7 +21,8 @@ fn nothing_is_lost_duplicated_starved_or_over_its_budget() {
     }
     let steps = number("HEADSTART_SIM_STEPS").unwrap_or(10_000_000);
     let mut worlds = 0;
-    let seen = run_worlds(1991, steps, |seed| {
+    let first = number("HEADSTART_SIM_FIRST").unwrap_or(1991);
+    let seen = run_worlds(first, steps, |seed| {
         worlds += 1;
         // Shown when the test fails: the last one is the one that did.
         eprintln!("HEADSTART_SIM_SEED={seed}");

@@ -104,7 +104,11 @@ impl<M: ImageMap> DiskEngine<M> {
         let mut dependents = std::mem::take(&mut self.table[slot].dependents);
         for window in dependents.drain(..) {
             self.table[window].stage = Stage::Absent;
-            self.bring(now, window);
+            if self.table[window].is_awaited() {
+                self.bring(now, window);
+            } else {
+                self.table.tidy(window);
+            }
         }
         // None has come meanwhile, since the page is there.
         self.table[slot].dependents = dependents;

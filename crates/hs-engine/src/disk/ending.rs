@@ -41,7 +41,7 @@ impl<M: ImageMap> DiskEngine<M> {
     /// Fails reads that have waited for too long. Returns when the next one will have.
     pub(super) fn expire(&mut self, now: Nanos) -> Option<Nanos> {
         while let Some(id) = self.reads.oldest() {
-            let then = self.reads.slab[id.index].at + self.read_timeout?;
+            let then = Nanos(self.reads.slab[id.index].at.0.saturating_add(self.read_timeout?.0));
             if now < then {
                 return Some(then);
             }
@@ -88,16 +88,16 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         self.fetches.stream_requests.clear();
         self.joined.clear();
-        for index in 0..self.fetches.slab.end() {
-            if self.fetches.slab.get(index).is_some() {
-                self.cancel_unwanted(index);
-            }
-        }
         while let Some(slot) = self.deliveries.waiting.pop_front() {
             self.unpin(slot);
         }
         self.tripwires.clear(&mut self.dropped_wires);
         self.forget_chunks();
+        for index in 0..self.fetches.slab.end() {
+            if self.fetches.slab.get(index).is_some() {
+                self.cancel_unwanted(index);
+            }
+        }
     }
 
     /// Drops every chunk that nothing under way needs.

@@ -59,6 +59,9 @@ pub(super) struct Fetch {
     pub chunks: Vec<FetchChunk>,
     /// The parts of it that are the stream's: one, or none.
     pub streams: Vec<(RequestId, Range<u32>)>,
+    /// Which of the chunks probably comes next.
+    pub next: usize,
+    /// Bytes that have come.
     pub bytes: u64,
     pub cancelled: bool,
 }

@@ -247,10 +247,14 @@ impl<M: ImageMap> DiskEngine<M> {
     pub(super) fn take_stored(&mut self, now: Nanos, id: FetchId, key: ChunkKey, bytes: u64) -> bool {
         let fetch = &mut self.fetches.slab[id.index];
         let (asked, is_stream) = (fetch.asked, !fetch.streams.is_empty());
-        let is_first = !fetch.chunks.iter().any(|chunk| chunk.came);
-        let Some(member) = fetch.chunks.iter_mut().find(|chunk| chunk.key == key && !chunk.came) else {
-            return false;
-        };
+        let is_first = fetch.bytes == 0;
+        // They nearly always come in order.
+        let comes = |chunk: &FetchChunk| chunk.key == key && !chunk.came;
+        let in_order = fetch.chunks.get(fetch.next).is_some_and(comes);
+        let at = if in_order { Some(fetch.next) } else { fetch.chunks.iter().position(comes) };
+        let Some(at) = at else { return false };
+        fetch.next = at + 1;
+        let member = &mut fetch.chunks[at];
         member.came = true;
         let (slot, owned, len) = (member.slot, member.owned, member.range.len);
         fetch.bytes += len;

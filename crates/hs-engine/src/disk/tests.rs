@@ -489,12 +489,12 @@ impl Shell {
             if self.last == Action::Idle || self.last == Action::Done {
                 return;
             }
-            if let Some(fetch) = pick(&self.fetches, 0) {
-                self.bring_all(fetch);
-            } else if let Some(decoder) = pick(&self.decoding, 0) {
+            if let Some(decoder) = pick(&self.decoding, 0) {
                 self.decoded(decoder, true);
             } else if !self.deliveries.is_empty() {
                 self.step(Step::Delivered(0, true));
+            } else if let Some(fetch) = pick(&self.fetches, 0) {
+                self.bring_all(fetch);
             } else if let Action::WaitUntil(then) = self.last {
                 self.now = then;
             }
@@ -639,4 +639,175 @@ fn one_decoder_delivers_while_another_goes_on_and_the_reads_come_after_it() {
     assert_eq!(shell.deliveries[1].1, Deliverer::Thread);
     shell.run(Step::Delivered(0, true));
     assert!(shell.reads.is_empty());
+}
+
+/// A read of cold windows, whose first page of the index has come.
+fn cold_shell(config: DiskConfig) -> Shell {
+    let mut shell = shell(DiskConfig { prefetch: None, ..config });
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, true));
+    shell
+}
+
+fn keys_of(shell: &Shell) -> Vec<ChunkKey> {
+    shell.fetches.values().flatten().map(|chunk| chunk.key).collect()
+}
+
+#[test]
+fn what_fails_among_others_is_fetched_alone_and_then_fails_its_reads() {
+    let mut shell = cold_shell(DiskConfig::default());
+    assert_eq!(keys_of(&shell).len(), 6);
+    shell.run(Step::EndFetch(0));
+    assert_eq!(keys_of(&shell), [ChunkKey::Cold(0)], "what nothing waits for is not asked for again");
+    assert_eq!(shell.reads.len(), 1);
+    shell.run(Step::EndFetch(0));
+    assert!(shell.reads.is_empty() && shell.fetches.is_empty());
+    assert_eq!(shell.engine.stats().failed_reads, 1);
+}
+
+#[test]
+fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_once_is_not() {
+    let mut shell = cold_shell(DiskConfig::default());
+    shell.run(Step::EndFetch(0));
+    shell.run(Step::Pass(400));
+    shell.run(Step::EndFetch(0));
+    let read = Step::Read { block: 0, blocks: 1, class: 0 };
+    shell.run(read);
+    assert!(shell.reads.is_empty() && shell.fetches.is_empty(), "it fails at once");
+    shell.run(Step::Pass(8 * 400));
+    shell.run(read);
+    assert_eq!(shell.reads.len(), 1, "it is asked for again");
+    // What fails at once costs nothing, and may be tried at once.
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        shell.end_fetch(fetch);
+        shell.pump();
+    }
+    shell.run(read);
+    assert_eq!((shell.reads.len(), shell.fetches.len()), (1, 1));
+}
+
+#[test]
+fn bytes_that_came_early_and_are_damaged_are_fetched_again() {
+    let mut shell = cold_shell(DiskConfig::default());
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, true));
+    shell.run(Step::Read { block: 5, blocks: 1, class: 0 });
+    shell.run(Step::Decoded(0, false));
+    assert_eq!(keys_of(&shell), [ChunkKey::Cold(1)]);
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, false));
+    assert!(shell.reads.is_empty() && shell.engine.stats().failed_reads == 1, "and then not");
+}
+
+#[test]
+fn a_hot_chunk_is_tried_again_when_its_cold_copy_has_failed() {
+    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
+    let read = Step::Read { block: 2, blocks: 1, class: 0 };
+    shell.run(read);
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, false));
+    // The page of the index, and then the window and its neighbours.
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, true));
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, false));
+    assert!(shell.reads.is_empty());
+    shell.run(read);
+    assert_eq!(keys_of(&shell), [ChunkKey::Hot(0)]);
+}
+
+#[test]
+fn a_cancelled_read_takes_back_what_only_it_has_waited_for() {
+    let config = DiskConfig { fetchers: 1, ..DiskConfig::default() };
+    let mut shell = shell(DiskConfig { prefetch: None, ..config });
+    // A page is under way; another one waits for the only fetcher.
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    shell.run(Step::Read { block: 90, blocks: 1, class: 0 });
+    shell.run(Step::Read { block: 91, blocks: 1, class: 0 });
+    assert_eq!(shell.engine.queue().waiting(), 1);
+    shell.run(Step::Cancel(1));
+    assert_eq!(shell.engine.queue().waiting(), 1, "another read waits for it");
+    shell.run(Step::Cancel(1));
+    assert_eq!(shell.engine.queue().waiting(), 0);
+    shell.drain();
+    assert!(shell.reads.is_empty());
+}
+
+/// All hot chunks are delivered and taken.
+fn delivered(visibility: UseVisibility) -> Shell {
+    let delivery = DeliveryConfig { before_answers: true, visibility };
+    // Small requests: once everything is asked for there is nothing to learn.
+    let sizes = PrefetchConfig {
+        first_request_bytes: STORED,
+        max_request_bytes: STORED,
+        ..PrefetchConfig::default()
+    };
+    let limits = PrefetchConfig { sees_use: true, ..sizes };
+    let prefetch = Some(limits);
+    let config =
+        DiskConfig { delivery: Some(delivery), readers_keep: true, prefetch, ..DiskConfig::default() };
+    let mut shell = shell(config);
+    shell.drain();
+    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Complete));
+    shell
+}
+
+#[test]
+fn a_tripwire_is_answered_from_memory_and_tells_that_its_chunk_is_used() {
+    let mut shell = delivered(UseVisibility::Tripwires);
+    assert!(shell.engine.tripwire_count().placed > 0);
+    let chunk = *shell.bytes.iter().find(|(_, form)| *form == Form::Tripwire).map(|(key, _)| key).unwrap();
+    let ChunkKey::Hot(number) = chunk else { panic!("hot chunks have tripwires") };
+    let fetches = shell.fetched.len();
+    shell.run(Step::Read { block: blocks_of_hot(number)[0], blocks: 1, class: 0 });
+    assert!(shell.reads.is_empty() && shell.fetched.len() == fetches && shell.decoding.is_empty());
+    assert_eq!(shell.engine.tripwire_count().used, 1);
+    assert!(!shell.bytes.contains(&(chunk, Form::Tripwire)), "it is a block like any other");
+}
+
+#[test]
+fn a_chunk_whose_pages_are_dropped_is_decompressed_from_what_is_kept() {
+    let mut shell = delivered(UseVisibility::Asked);
+    assert!(!shell.bytes.contains(&(ChunkKey::Hot(0), Form::Raw)), "the page cache has it");
+    let fetches = shell.fetched.len();
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    assert_eq!(shell.decoding.values().next(), Some(&ChunkKey::Hot(0)));
+    shell.drain();
+    assert!(shell.reads.is_empty() && shell.fetched.len() == fetches);
+}
+
+#[test]
+fn the_request_that_opened_the_image_brings_hot_chunks() {
+    let mut shell = shell(DiskConfig::default());
+    let fetch = shell.engine.handle_opening(Nanos::ZERO, 3, 500).expect("there is a hot region");
+    let chunks = shell.engine.fetch(fetch).chunks.to_vec();
+    assert_eq!(chunks.len(), 3);
+    shell.fetches.insert(fetch, chunks);
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    assert!(shell.fetched.is_empty(), "it is on its way");
+    shell.run(Step::FirstByte(0));
+    shell.run(Step::Comes(0, 0));
+    shell.run(Step::EndFetch(0));
+    shell.run(Step::Decoded(0, true));
+    assert!(shell.reads.is_empty());
+    shell.finish();
+}
+
+#[test]
+fn what_a_sequential_reader_will_want_is_decompressed_before_it_asks() {
+    let mut shell = cold_shell(DiskConfig::default());
+    for window in 0..5 {
+        shell.run(Step::Read { block: window * WINDOW_BLOCKS + 1, blocks: 1, class: 0 });
+        settle(&mut shell);
+    }
+    let ahead = shell.bytes.contains(&(ChunkKey::Cold(5), Form::Raw));
+    assert!(!ahead, "five windows are no sequence");
+    shell.run(Step::Read { block: 6 * WINDOW_BLOCKS + 3, blocks: 1, class: 0 });
+    settle(&mut shell);
+    shell.drain();
+    shell.run(Step::Read { block: 8 * WINDOW_BLOCKS + 3, blocks: 1, class: 0 });
+    settle(&mut shell);
+    shell.drain();
+    assert!((9..12).any(|window| shell.bytes.contains(&(ChunkKey::Cold(window), Form::Raw))));
 }

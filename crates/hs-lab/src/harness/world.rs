@@ -47,7 +47,8 @@ enum Event {
 
 /// A fetch that is under way.
 struct UnderWay {
-    class: Class,
+    /// None of the request that opened the image.
+    class: Option<Class>,
     chunks: Vec<FetchChunk>,
     /// How many of them come, and have come.
     come: usize,
@@ -166,6 +167,7 @@ impl World {
             let begins = Nanos(self.prng.below(50_000_000));
             self.plan(begins, Event::Read(client));
         }
+        self.open();
         self.plan(Nanos::ZERO, Event::Poll);
         self.plan(Nanos::from_millis(100), Event::Memory);
         if let Some(then) = self.trouble.ends_at {
@@ -366,16 +368,27 @@ impl World {
                 format!("a read waits for {:?}, which went as {}", chunk.key, class.name())
             });
         }
-        let answer = self.medium.serve(self.now, range, &mut self.prng);
-        let result = self.schedule.begins(class, answer.done.saturating_sub(self.now));
+        let done = self.serve(id, range, chunks, Some(class));
+        let result = self.schedule.begins(class, done.saturating_sub(self.now));
         self.holds(result);
+    }
+
+    /// The medium gets to work. Returns when it will be done.
+    fn serve(
+        &mut self,
+        id: FetchId,
+        range: ByteRange,
+        chunks: Vec<FetchChunk>,
+        class: Option<Class>,
+    ) -> Nanos {
+        let answer = self.medium.serve(self.now, range, &mut self.prng);
         self.plan(answer.first_byte, Event::FirstByte(id));
         let mut come = 0;
         for (number, chunk) in chunks.iter().enumerate() {
             let needs = chunk.range.end() - range.offset;
             if needs <= answer.bytes {
                 let lasts = answer.done.saturating_sub(answer.first_byte).0;
-                let part = lasts as u128 * u128::from(needs) / u128::from(range.len);
+                let part = u128::from(lasts) * u128::from(needs) / u128::from(range.len);
                 self.plan(answer.first_byte + Nanos(part as u64), Event::Came(id, number));
                 come = number + 1;
             }
@@ -383,12 +396,31 @@ impl World {
         self.seen.faults += u64::from(come < chunks.len());
         self.plan(answer.done, Event::FetchDone(id));
         self.fetches.insert(id, UnderWay { class, chunks, come, came: 0 });
+        answer.done
+    }
+
+    /// The request that opened the image brings some hot chunks as well, in some worlds.
+    fn open(&mut self) {
+        let hot = self.engine.engine.map().hot;
+        // What it asks for before there is a policy, it asks for within the budget.
+        let budget = self.config.prefetch.map_or(0, |limits| limits.budget_bytes / RAW);
+        let chunks = self.prng.below(40).min(hot.into()).min(budget) as u32;
+        if self.prng.below(2) == 0
+            && let Some(id) = self.engine.engine.handle_opening(self.now, chunks, 4_096)
+        {
+            let view = self.engine.engine.fetch(id);
+            let (range, chunks) = (view.range, view.chunks.to_vec());
+            self.serve(id, range, chunks, None);
+        }
     }
 
     /// Whether a chunk goes less urgently than a read that waits for it.
     fn is_inverted(&self, class: Class, key: ChunkKey) -> bool {
-        // A hot chunk that has failed may be fetched for one read while another waits for its cold copy.
-        if class == Class::Demand || self.faulty.contains(&key) {
+        // A hot chunk that has failed, itself or for want of a decoder, may be fetched for one read while another waits
+        // for its cold copy.
+        let is_hot = matches!(key, ChunkKey::Hot(_));
+        let has_failed = self.faulty.contains(&key) || (is_hot && self.seen.lost_workers > 0);
+        if class == Class::Demand || has_failed {
             return false;
         }
         let urgent = self.reads.values().filter(|read| read.class == Class::Demand);
@@ -407,7 +439,9 @@ impl World {
 
     fn fetch_done(&mut self, id: FetchId) {
         let Some(fetch) = self.fetches.remove(&id) else { return };
-        self.schedule.ends(fetch.class);
+        if let Some(class) = fetch.class {
+            self.schedule.ends(class);
+        }
         self.faulty.extend(fetch.chunks[fetch.come..].iter().map(|chunk| chunk.key));
         if Trouble::happens(self.trouble.fetcher_breaks_down, &mut self.prng) {
             self.seen.lost_workers += 1;
