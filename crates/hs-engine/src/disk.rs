@@ -38,8 +38,15 @@
 //! - After [`DiskEngine::handle_shutdown`] every read fails or is answered, what is under way is still reported, and
 //!   [`Action::Done`] is the last.
 //!
-//! A shell never has more under way than it has workers: fetches by the queue's limits ([`DiskConfig::queue`]), one
+//! A shell never has more under way than it has workers: fetches by the queue's limits ([`DiskConfig::queue_limits`]), one
 //! chunk for each decoder, one delivery for the delivery thread. A free worker can begin whatever a poll gives.
+//!
+//! # A shell with threads
+//! One mutex and one condition variable, around the engine and the bytes. Whatever a poll gives that is another thread's
+//! is left where workers look, and one is woken. A hit takes the lock once. A cold miss takes it five times: the read,
+//! whose polls give the fetch; a fetcher that takes it up; the same one with the chunk and the end, whose polls give the
+//! chunk to decompress; a decoder that takes that up; the same one with the raw chunk, whose polls give the answer, which
+//! it sends. A store with completions needs no fetcher, and one acquisition less.
 //!
 //! # What is decided, and where it was decided before
 //! | rule | before |
@@ -218,7 +225,7 @@ impl<M: ImageMap> DiskEngine<M> {
         Self {
             table: ChunkTable::default(),
             reads: Reads::default(),
-            queue: Queue::new(config.queue()),
+            queue: Queue::new(config.queue_limits()),
             fetches: Fetches::default(),
             decoders: Decoders::new(config.decoders),
             deliveries: Deliveries::new(),

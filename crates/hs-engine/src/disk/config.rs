@@ -30,7 +30,7 @@ pub struct DeliveryConfig {
 /// How a [`DiskEngine`](super::DiskEngine) behaves.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskConfig {
-    /// In which order chunks are fetched. See [`DiskConfig::queue`].
+    /// In which order chunks are fetched. See [`DiskConfig::queue_limits`].
     pub queue: QueueConfig,
     /// Fetches that the shell can have under way.
     pub fetchers: u32,
@@ -81,7 +81,7 @@ impl DiskConfig {
     /// pause until the next one comes; no more is under way than there are fetchers; background requests bring many chunks already and do not merge; and
     /// one fetcher is left for demand.
     #[must_use]
-    pub fn queue(&self) -> QueueConfig {
+    pub fn queue_limits(&self) -> QueueConfig {
         let fetchers = self.fetchers.max(1);
         let mut queue = self.queue;
         for (class, config) in Class::ALL.into_iter().zip(&mut queue.classes) {

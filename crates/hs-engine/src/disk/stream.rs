@@ -66,10 +66,11 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// Hands a run of hot chunks to the queue. Chunks in it that come otherwise are read over.
+    /// Hands a run of hot chunks to the queue. Chunks in it that come otherwise are read over, unless all do.
     pub(super) fn request_stream(&mut self, now: Nanos, id: RequestId, run: Range<u32>) {
         let request = self.fetches.requests.take();
         let mut class = Class::Prefetch;
+        let mut brings = false;
         for number in run.clone() {
             let slot = self.table.enter(ChunkKey::Hot(number));
             let expected = self.expected[number as usize];
@@ -88,7 +89,13 @@ impl<M: ImageMap> DiskEngine<M> {
             (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
             (chunk.from_stream, chunk.early, chunk.delivered) = (true, false, false);
             chunk.stage = Stage::Queued { request };
+            brings = true;
             self.joined.retain(|joined| *joined != number);
+        }
+        if !brings {
+            // All of it comes otherwise.
+            self.fetches.requests.release(request);
+            return self.finish_run(now, id, run, 0);
         }
         let (first, last) = (self.map.hot_chunk(run.start).range, self.map.hot_chunk(run.end - 1).range);
         let range = ByteRange::new(first.offset, last.end() - first.offset);

@@ -1,13 +1,15 @@
 //! The whole engine against a plain model of what a read must get and may not, whatever the shell does.
 
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use hs_units::{BLOCK_BYTES, Lba};
 use proptest::prelude::*;
 
 use super::*;
+use crate::PrefetchConfig;
 use crate::queue::Class;
-use crate::{EndReason, PrefetchConfig};
 
 /// Blocks of a window, windows of a page of the index, and windows.
 const WINDOW_BLOCKS: u64 = 4;
@@ -165,7 +167,8 @@ struct Shell {
     bytes: BTreeSet<(ChunkKey, Form)>,
     reads: BTreeMap<ReadId, ByteRange>,
     fetches: BTreeMap<FetchId, Vec<FetchChunk>>,
-    fetched: BTreeSet<FetchId>,
+    fetched: BTreeMap<FetchId, Class>,
+    cancelled: BTreeSet<FetchId>,
     decoding: BTreeMap<DecoderId, ChunkKey>,
     lost: BTreeSet<u8>,
     deliveries: Vec<(ChunkKey, Deliverer)>,
@@ -184,7 +187,8 @@ impl Shell {
             bytes: BTreeSet::new(),
             reads: BTreeMap::new(),
             fetches: BTreeMap::new(),
-            fetched: BTreeSet::new(),
+            fetched: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
             decoding: BTreeMap::new(),
             lost: BTreeSet::new(),
             deliveries: Vec::new(),
@@ -356,8 +360,11 @@ impl Shell {
                         self.engine.map_mut().pages.remove(&page);
                     }
                 }
-                Action::Fetch { id, range, .. } => self.fetch(id, range),
-                Action::CancelFetch(id) => assert!(self.fetches.contains_key(&id), "it is under way"),
+                Action::Fetch { id, range, class } => self.fetch(id, range, class),
+                Action::CancelFetch(id) => {
+                    assert!(self.fetches.contains_key(&id), "it is under way");
+                    assert!(self.cancelled.insert(id), "it is cancelled once");
+                }
                 Action::Decode { key, decoder } => {
                     assert!(self.bytes.contains(&(key, Form::Stored)), "{key:?} is not there");
                     assert!(!self.lost.contains(&(decoder.0 as u8)), "{decoder:?} is lost");
@@ -386,8 +393,8 @@ impl Shell {
         !(self.fetches.is_empty() && self.decoding.is_empty() && self.deliveries.is_empty())
     }
 
-    fn fetch(&mut self, id: FetchId, range: ByteRange) {
-        assert!(self.fetched.insert(id), "{id:?} is fetched twice");
+    fn fetch(&mut self, id: FetchId, range: ByteRange, class: Class) {
+        assert!(self.fetched.insert(id, class).is_none(), "{id:?} is fetched twice");
         let chunks = self.engine.fetch(id).chunks.to_vec();
         assert_eq!(self.engine.fetch(id).range, range);
         let mut at = range.offset;
@@ -545,269 +552,4 @@ proptest! {
         }
         shell.finish();
     }
-}
-
-fn shell(config: DiskConfig) -> Shell {
-    Shell::new(config)
-}
-
-/// Brings and decompresses everything that is under way now.
-fn settle(shell: &mut Shell) {
-    while let Some(fetch) = pick(&shell.fetches, 0) {
-        shell.bring_all(fetch);
-        shell.pump();
-    }
-    while let Some(decoder) = pick(&shell.decoding, 0) {
-        shell.decoded(decoder, true);
-        shell.pump();
-    }
-}
-
-#[test]
-fn a_hit_is_answered_by_the_next_poll() {
-    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
-    shell.run(Step::Read { block: 16, blocks: 4, class: 0 });
-    settle(&mut shell);
-    shell.drain();
-    assert!(shell.reads.is_empty());
-    let range = ByteRange::new(17 * BLOCK_BYTES, BLOCK_BYTES);
-    let read = shell.engine.handle_read(shell.now, Requester::default(), range);
-    assert_eq!(shell.engine.poll(shell.now), Action::Answer(read));
-}
-
-#[test]
-fn neighbours_come_with_a_miss_and_cost_no_request_of_their_own() {
-    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
-    // The index page of the first windows, then a window and those behind it.
-    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
-    shell.run(Step::BringAll(0));
-    shell.run(Step::Decoded(0, true));
-    let fetch = pick(&shell.fetches, 0).expect("the window is fetched");
-    let chunks: Vec<ChunkKey> = shell.engine.fetch(fetch).chunks.iter().map(|chunk| chunk.key).collect();
-    assert_eq!(
-        chunks,
-        (0..6).map(ChunkKey::Cold).collect::<Vec<_>>(),
-        "up to the end of what the index says"
-    );
-    shell.run(Step::BringAll(0));
-    let fetches = shell.fetched.len();
-    shell.run(Step::Decoded(0, true));
-    shell.run(Step::Read { block: 5, blocks: 1, class: 0 });
-    assert!(shell.fetched.len() == fetches && !shell.decoding.is_empty(), "it is there, and decompressed");
-}
-
-#[test]
-fn a_damaged_hot_chunk_is_read_from_its_cold_copy() {
-    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
-    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    shell.run(Step::BringAll(0));
-    shell.run(Step::Decoded(0, false));
-    assert_eq!(shell.reads.len(), 1, "it waits for the cold copy");
-    shell.drain();
-    assert!(shell.reads.is_empty() && shell.engine.stats().answered_reads == 1);
-}
-
-#[test]
-fn a_late_read_joins_the_stream_and_hurries_it() {
-    let mut shell = shell(DiskConfig::default());
-    shell.pump();
-    assert_eq!(shell.fetches.len(), 1, "the stream begins");
-    let fetches = shell.fetched.len();
-    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    assert_eq!(shell.fetched.len(), fetches, "it is on its way");
-    shell.drain();
-    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Complete));
-    assert_eq!(shell.engine.stats().streamed, u64::from(HOT));
-}
-
-#[test]
-fn one_decoder_delivers_while_another_goes_on_and_the_reads_come_after_it() {
-    let delivery = DeliveryConfig { before_answers: true, visibility: UseVisibility::Asked };
-    let mut shell = shell(DiskConfig { delivery: Some(delivery), ..DiskConfig::default() });
-    shell.pump();
-    shell.run(Step::Read { block: 2, blocks: 2, class: 0 });
-    shell.run(Step::BringAll(0));
-    let first = *shell.decoding.iter().find(|(_, key)| **key == ChunkKey::Hot(0)).expect("it comes").0;
-    shell.decoded(first, true);
-    shell.pump();
-    assert_eq!(shell.deliveries, [(ChunkKey::Hot(0), Deliverer::Decoder(first))]);
-    assert_eq!(shell.engine.left_out(ChunkKey::Hot(0)), [0..2]);
-    assert_eq!(shell.reads.len(), 1, "it is answered after the delivery");
-    let other = pick(&shell.decoding, 0).expect("the other decoder goes on");
-    shell.decoded(other, true);
-    shell.pump();
-    assert_eq!(shell.deliveries[1].1, Deliverer::Thread);
-    shell.run(Step::Delivered(0, true));
-    assert!(shell.reads.is_empty());
-}
-
-/// A read of cold windows, whose first page of the index has come.
-fn cold_shell(config: DiskConfig) -> Shell {
-    let mut shell = shell(DiskConfig { prefetch: None, ..config });
-    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
-    shell.run(Step::BringAll(0));
-    shell.run(Step::Decoded(0, true));
-    shell
-}
-
-fn keys_of(shell: &Shell) -> Vec<ChunkKey> {
-    shell.fetches.values().flatten().map(|chunk| chunk.key).collect()
-}
-
-#[test]
-fn what_fails_among_others_is_fetched_alone_and_then_fails_its_reads() {
-    let mut shell = cold_shell(DiskConfig::default());
-    assert_eq!(keys_of(&shell).len(), 6);
-    shell.run(Step::EndFetch(0));
-    assert_eq!(keys_of(&shell), [ChunkKey::Cold(0)], "what nothing waits for is not asked for again");
-    assert_eq!(shell.reads.len(), 1);
-    shell.run(Step::EndFetch(0));
-    assert!(shell.reads.is_empty() && shell.fetches.is_empty());
-    assert_eq!(shell.engine.stats().failed_reads, 1);
-}
-
-#[test]
-fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_once_is_not() {
-    let mut shell = cold_shell(DiskConfig::default());
-    shell.run(Step::EndFetch(0));
-    shell.run(Step::Pass(400));
-    shell.run(Step::EndFetch(0));
-    let read = Step::Read { block: 0, blocks: 1, class: 0 };
-    shell.run(read);
-    assert!(shell.reads.is_empty() && shell.fetches.is_empty(), "it fails at once");
-    shell.run(Step::Pass(8 * 400));
-    shell.run(read);
-    assert_eq!(shell.reads.len(), 1, "it is asked for again");
-    // What fails at once costs nothing, and may be tried at once.
-    while let Some(fetch) = pick(&shell.fetches, 0) {
-        shell.end_fetch(fetch);
-        shell.pump();
-    }
-    shell.run(read);
-    assert_eq!((shell.reads.len(), shell.fetches.len()), (1, 1));
-}
-
-#[test]
-fn bytes_that_came_early_and_are_damaged_are_fetched_again() {
-    let mut shell = cold_shell(DiskConfig::default());
-    shell.run(Step::BringAll(0));
-    shell.run(Step::Decoded(0, true));
-    shell.run(Step::Read { block: 5, blocks: 1, class: 0 });
-    shell.run(Step::Decoded(0, false));
-    assert_eq!(keys_of(&shell), [ChunkKey::Cold(1)]);
-    shell.run(Step::BringAll(0));
-    shell.run(Step::Decoded(0, false));
-    assert!(shell.reads.is_empty() && shell.engine.stats().failed_reads == 1, "and then not");
-}
-
-#[test]
-fn a_hot_chunk_is_tried_again_when_its_cold_copy_has_failed() {
-    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
-    let read = Step::Read { block: 2, blocks: 1, class: 0 };
-    shell.run(read);
-    shell.run(Step::BringAll(0));
-    shell.run(Step::Decoded(0, false));
-    // The page of the index, and then the window and its neighbours.
-    shell.run(Step::BringAll(0));
-    shell.run(Step::Decoded(0, true));
-    shell.run(Step::BringAll(0));
-    shell.run(Step::Decoded(0, false));
-    assert!(shell.reads.is_empty());
-    shell.run(read);
-    assert_eq!(keys_of(&shell), [ChunkKey::Hot(0)]);
-}
-
-#[test]
-fn a_cancelled_read_takes_back_what_only_it_has_waited_for() {
-    let config = DiskConfig { fetchers: 1, ..DiskConfig::default() };
-    let mut shell = shell(DiskConfig { prefetch: None, ..config });
-    // A page is under way; another one waits for the only fetcher.
-    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
-    shell.run(Step::Read { block: 90, blocks: 1, class: 0 });
-    shell.run(Step::Read { block: 91, blocks: 1, class: 0 });
-    assert_eq!(shell.engine.queue().waiting(), 1);
-    shell.run(Step::Cancel(1));
-    assert_eq!(shell.engine.queue().waiting(), 1, "another read waits for it");
-    shell.run(Step::Cancel(1));
-    assert_eq!(shell.engine.queue().waiting(), 0);
-    shell.drain();
-    assert!(shell.reads.is_empty());
-}
-
-/// All hot chunks are delivered and taken.
-fn delivered(visibility: UseVisibility) -> Shell {
-    let delivery = DeliveryConfig { before_answers: true, visibility };
-    // Small requests: once everything is asked for there is nothing to learn.
-    let sizes = PrefetchConfig {
-        first_request_bytes: STORED,
-        max_request_bytes: STORED,
-        ..PrefetchConfig::default()
-    };
-    let limits = PrefetchConfig { sees_use: true, ..sizes };
-    let prefetch = Some(limits);
-    let config =
-        DiskConfig { delivery: Some(delivery), readers_keep: true, prefetch, ..DiskConfig::default() };
-    let mut shell = shell(config);
-    shell.drain();
-    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Complete));
-    shell
-}
-
-#[test]
-fn a_tripwire_is_answered_from_memory_and_tells_that_its_chunk_is_used() {
-    let mut shell = delivered(UseVisibility::Tripwires);
-    assert!(shell.engine.tripwire_count().placed > 0);
-    let chunk = *shell.bytes.iter().find(|(_, form)| *form == Form::Tripwire).map(|(key, _)| key).unwrap();
-    let ChunkKey::Hot(number) = chunk else { panic!("hot chunks have tripwires") };
-    let fetches = shell.fetched.len();
-    shell.run(Step::Read { block: blocks_of_hot(number)[0], blocks: 1, class: 0 });
-    assert!(shell.reads.is_empty() && shell.fetched.len() == fetches && shell.decoding.is_empty());
-    assert_eq!(shell.engine.tripwire_count().used, 1);
-    assert!(!shell.bytes.contains(&(chunk, Form::Tripwire)), "it is a block like any other");
-}
-
-#[test]
-fn a_chunk_whose_pages_are_dropped_is_decompressed_from_what_is_kept() {
-    let mut shell = delivered(UseVisibility::Asked);
-    assert!(!shell.bytes.contains(&(ChunkKey::Hot(0), Form::Raw)), "the page cache has it");
-    let fetches = shell.fetched.len();
-    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    assert_eq!(shell.decoding.values().next(), Some(&ChunkKey::Hot(0)));
-    shell.drain();
-    assert!(shell.reads.is_empty() && shell.fetched.len() == fetches);
-}
-
-#[test]
-fn the_request_that_opened_the_image_brings_hot_chunks() {
-    let mut shell = shell(DiskConfig::default());
-    let fetch = shell.engine.handle_opening(Nanos::ZERO, 3, 500).expect("there is a hot region");
-    let chunks = shell.engine.fetch(fetch).chunks.to_vec();
-    assert_eq!(chunks.len(), 3);
-    shell.fetches.insert(fetch, chunks);
-    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    assert!(shell.fetched.is_empty(), "it is on its way");
-    shell.run(Step::FirstByte(0));
-    shell.run(Step::Comes(0, 0));
-    shell.run(Step::EndFetch(0));
-    shell.run(Step::Decoded(0, true));
-    assert!(shell.reads.is_empty());
-    shell.finish();
-}
-
-#[test]
-fn what_a_sequential_reader_will_want_is_decompressed_before_it_asks() {
-    let mut shell = cold_shell(DiskConfig::default());
-    for window in 0..5 {
-        shell.run(Step::Read { block: window * WINDOW_BLOCKS + 1, blocks: 1, class: 0 });
-        settle(&mut shell);
-    }
-    let ahead = shell.bytes.contains(&(ChunkKey::Cold(5), Form::Raw));
-    assert!(!ahead, "five windows are no sequence");
-    shell.run(Step::Read { block: 6 * WINDOW_BLOCKS + 3, blocks: 1, class: 0 });
-    settle(&mut shell);
-    shell.drain();
-    shell.run(Step::Read { block: 8 * WINDOW_BLOCKS + 3, blocks: 1, class: 0 });
-    settle(&mut shell);
-    shell.drain();
-    assert!((9..12).any(|window| shell.bytes.contains(&(ChunkKey::Cold(window), Form::Raw))));
 }

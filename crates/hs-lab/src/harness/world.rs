@@ -128,7 +128,7 @@ impl World {
             (0..=prng.below(8)).map(|_| Client::new(&mut prng, image.windows, as_recorded)).collect();
         Self {
             engine: PlantedEngine::new(config, image, fault),
-            schedule: Schedule::new(config.queue()),
+            schedule: Schedule::new(config.queue_limits()),
             cache_budget: config.cache_bytes,
             config,
             trouble,
