@@ -1,83 +1,95 @@
 //! One disk as one object without I/O: everything that is decided between a read and the medium.
 //!
-//! `handle_*` in, [`DiskEngine::poll`] out, `now` is an argument. The engine owns the table of chunks, the cache, the
-//! queue, the prefetch, read-ahead, neighbours, tripwires, and the reads that wait. An image gives it an
-//! [`ImageMap`]; the pages of its index are chunks like others. Bytes never enter: the shell has them, by
-//! [`ChunkKey`] and [`Form`].
+//! `handle_*` in, [`DiskEngine::poll`] out, `now` is an argument. The engine owns the table of chunks, the
+//! cache, the queue, the prefetch, read-ahead, neighbours, tripwires, and the reads that wait. An image gives
+//! it an [`ImageMap`]; the pages of its index are chunks like others. Bytes never enter: the shell has them,
+//! by [`ChunkKey`] and [`Form`].
 //!
 //! # A chunk
 //! ```text
-//!            read, or the stream                 dispatched        handle_stored      Decode
-//!  absent ───────────────────────► queued ─────────────► in flight ─────────► stored ───────► decoding
-//!    │ ▲  ▲                          ▲  │ cancelled           │                │  ▲              │
-//!    │ │  └──────────────────────────┼──┘                     │     neighbours,│  │kept          │ handle_decoded
-//!    │ │ wanted:                     │                        │  read-ahead:   │  │stored        ▼
-//!    ├─┼──► joined (the stream       │                        │  in the cache  │  └──────────── raw ─┐ held by the
-//!    │ │    is to bring it) ─────────┤        did not come    │  until wanted  │                 │   │ prefetch, in
-//!    └─┼──► awaits a page ───────────┘  ┌─────────────────────┘         damaged│                 │   │ the cache, or
-//!      │    of the index                ▼                                      ▼                 │   │ pinned
-//!      └───────────────────────────── failed ◄─────────────────────────────────┘    dropped, or  │   ▼
-//!        a cold one after a while,                                                  delivered ◄──┴─ Deliver
-//!        a hot one when its cold copy fails as well                                 (asked again: absent)
+//!  absent ── read, or the stream ──┬───────────────────────────────────────────┬──► queued
+//!   ▲ ▲ ▲                          ├──► joined: the stream is to bring it ─────┤      │
+//!   │ │ │                          └──► awaits the page of the index with it ──┘      │ Fetch
+//!   │ │ └─ cancelled while it waits ──────────────────────────────────────────────────┤
+//!   │ │                                                                               ▼
+//!   │ │                                           failed ◄── did not come ────── in flight
+//!   │ │                                             │ ▲                               │ handle_stored
+//!   │ └─ a cold one after a while; a hot one when ──┘ │                               ▼
+//!   │    its cold copy has failed as well             │      ┌── a kept copy ───►  stored: with a decoder's
+//!   │                                                 │      │                        │    queue, or cached
+//!   │                                                 │      │                        │ Decode
+//!   │                                                 │      │                        ▼
+//!   │                                                 └──────┼────── damaged ───── decoding
+//!   │                                                        │                        │ handle_decoded
+//!   │                                                        │                        ▼
+//!   ├─ Drop, when nothing needs it any more ─────────────────┼────────────────────── raw: held by the
+//!   │                                                        │                        │   prefetch, cached,
+//!   │                                                        │                        │   or pinned by reads
+//!   │                                                        │                        │ Deliver, or all
+//!   │                                                        │                        ▼ was handed over
+//!   └─ asked for again ──────────────────────────────────────┴──────────────────── delivered
 //! ```
-//! Each chunk is in one slot of one table, in one stage. Its bytes are with the shell as long as something needs
-//! them, and there is one [`Action::Drop`] for each form of them that has been there.
+//! Each chunk is in one slot of one table, in one stage. Its bytes are with the shell as long as something
+//! needs them, and there is one [`Action::Drop`] for each form of them that has been there.
 //!
 //! # The order of calls
 //! - Calls come one at a time; a shell with threads has the engine behind one lock.
-//! - After `handle_*` calls, [`DiskEngine::poll`] until it says to wait. It may be left off in between, and gone on
-//!   with by another thread.
-//! - [`Action::Answer`]: [`DiskEngine::answer`] tells where the bytes are. They are there until the next poll; a shell
-//!   with threads takes references to them and answers without the lock.
-//! - [`Action::Fetch`]: [`DiskEngine::handle_first_byte`] once if the medium says so, [`DiskEngine::handle_stored`] for
-//!   each chunk as it comes, [`DiskEngine::handle_fetch_done`] once, whatever happened.
+//! - After `handle_*` calls, [`DiskEngine::poll`] until it says to wait. It may be left off in between, and
+//!   gone on with by another thread.
+//! - [`Action::Answer`]: [`DiskEngine::answer`] tells where the bytes are. They are there until the next
+//!   poll; a shell with threads takes references to them and answers without the lock.
+//! - [`Action::Fetch`]: [`DiskEngine::handle_first_byte`] once if the medium says so,
+//!   [`DiskEngine::handle_stored`] for each chunk as it comes, [`DiskEngine::handle_fetch_done`] once,
+//!   whatever happened.
 //! - [`Action::Decode`]: [`DiskEngine::handle_decoded`] once. A page is put into the map before.
-//! - [`Action::Deliver`]: the tripwire's block is copied at once; [`DiskEngine::handle_delivered`] once. It may last as
-//!   long as a reader holds a page.
+//! - [`Action::Deliver`]: the tripwire's block is copied at once; [`DiskEngine::handle_delivered`] once. It
+//!   may last as long as a reader holds a page.
 //! - [`Action::Drop`] comes before any other action that could bring the same bytes again.
-//! - After [`DiskEngine::handle_shutdown`] every read fails or is answered, what is under way is still reported, and
-//!   [`Action::Done`] is the last.
+//! - After [`DiskEngine::handle_shutdown`] every read fails or is answered, what is under way is still
+//!   reported, and [`Action::Done`] is the last.
 //!
-//! A shell never has more under way than it has workers: fetches by the queue's limits ([`DiskConfig::queue_limits`]), one
-//! chunk for each decoder, one delivery for the delivery thread. A free worker can begin whatever a poll gives.
+//! A shell never has more under way than it has workers: fetches by the queue's limits
+//! ([`DiskConfig::queue_limits`]), one chunk for each decoder, one delivery for the delivery thread. A free
+//! worker can begin whatever a poll gives.
 //!
 //! # A shell with threads
-//! One mutex and one condition variable, around the engine and the bytes. Whatever a poll gives that is another thread's
-//! is left where workers look, and one is woken. A hit takes the lock once. A cold miss takes it five times: the read,
-//! whose polls give the fetch; a fetcher that takes it up; the same one with the chunk and the end, whose polls give the
-//! chunk to decompress; a decoder that takes that up; the same one with the raw chunk, whose polls give the answer, which
-//! it sends. A store with completions needs no fetcher, and one acquisition less.
+//! One mutex and one condition variable, around the engine and the bytes. Whatever a poll gives that is
+//! another thread's is left where workers look, and one is woken. A hit takes the lock once. A cold miss
+//! takes it five times: the read, whose polls give the fetch; a fetcher that takes it up; the same one with
+//! the chunk and the end, whose polls give the chunk to decompress; a decoder that takes that up; the same
+//! one with the raw chunk, whose polls give the answer, which it sends. A store with completions needs no
+//! fetcher, and one acquisition less.
 //!
 //! # What is decided, and where it was decided before
 //! | rule | before |
 //! | --- | --- |
-//! | a read is cut at hot blocks; blocks of a damaged hot chunk are cold ones | `hs_image` `reader.rs` `cut` |
+//! | a read is cut at hot blocks; those of a damaged hot chunk are cold | `hs_image` `reader.rs` `cut` |
 //! | held, then tripwire, then cache; a zero window is there | `memory.rs` `ask` |
 //! | one chunk is brought once, however many reads wait | `memory.rs` `wait`, `loading` |
 //! | the bringer of the last chunk answers | `reader.rs` `publish_after` |
 //! | a miss counts once a read, unless what it wants had come early | `reader.rs` `submit` |
-//! | a late read of a hot chunk joins the stream by cost, and hurries it | `reader.rs` `join`, `hot_policy.rs` |
-//! | reads leave a stream that is stalled or over | `prefetch.rs` `next_request`, `stream.rs` `stream_ended` |
+//! | a late read joins the stream by cost, and hurries it | `reader.rs` `join`, `hot_policy.rs` |
+//! | reads leave a stream that is stalled or over | `stream.rs` `stream_pauses`, `stream_ended` |
 //! | a request of a read promotes what waits for the same chunk | `jobs.rs` `hurry` |
 //! | hot chunks and pages do not merge with anything | `reader.rs` `whereabouts` |
-//! | neighbours of a miss come along, as far as they have paid and the policy allows | `cold.rs` `load_cold`, `extend` |
-//! | read-ahead asks for the first window, and takes along what lies behind it; no index read for it | `cold.rs` |
+//! | neighbours come along, as far as they pay and the policy allows | `cold.rs` `load_cold`, `extend` |
+//! | read-ahead takes along what lies behind its first window; no index read for it | `cold.rs` |
 //! | what is ahead of a reader is decompressed before it is asked for | `cold.rs` `keep`, `sequential.rs` |
 //! | a fetch of several that fails is tried again for what is awaited, one by one | `cold.rs` `stream_run` |
 //! | a place that failed slowly is left alone for eight times as long | `unreadable.rs` |
-//! | early bytes that are damaged are fetched again, others fail their readers alone | `cold.rs` `decode_stored` |
-//! | a damaged hot chunk is read from its cold copies, until one of these fails | `reader.rs` `failed`, `cold.rs` `lost` |
+//! | early bytes that are damaged are fetched again, others fail their reads | `cold.rs` `decode_stored` |
+//! | a damaged hot chunk is read from cold copies, until one fails | `reader.rs` `failed`, `cold.rs` `lost` |
 //! | the stream passes over what it cannot read, and gives up after 16 in a row | `prefetch.rs` `skip` |
 //! | a run reads over chunks that come otherwise | `prefetch.rs` `choose_run`, `stream.rs` `supply_hot` |
 //! | hot chunks stay, as they are stored, for pages that are dropped again | `kept.rs` `put_hot_stored` |
 //! | a held chunk goes when each of its blocks was handed over | `memory.rs` `serve`, `release` |
 //! | a delivery leaves out blocks that reads wait for, and a tripwire | `push.rs`, `markers.rs` |
-//! | one decoder at most delivers, while another goes on; the rest is the thread's | `push.rs`, by time until now |
+//! | one decoder at most delivers, while another goes on | `push.rs`, by bounds of time until now |
 //! | a request to the medium leaves one fetcher for demand | `jobs.rs` `new` |
 //!
-//! Not the same as before: where a window lies is exact in the queue, so requests merge only over bytes that touch;
-//! a chunk that a read fetches is read over by a stream that comes by; what read-ahead cannot take along has a
-//! request of its own; bounds of time in deliveries are gone. docs/PLAN.md says what is left.
+//! Not the same as before: where a window lies is exact in the queue, so requests merge only over bytes that
+//! touch; a chunk that a read fetches is read over by a stream that comes by; what read-ahead cannot take
+//! along has a request of its own; bounds of time in deliveries are gone. docs/PLAN.md says what is left.
 
 mod action;
 mod blocks_served;
@@ -345,15 +357,15 @@ impl<M: ImageMap> DiskEngine<M> {
         id
     }
 
-    /// A read is not wanted any more. False when its answer has been polled, or it has ended: then nothing changes;
-    /// otherwise it gets no answer.
+    /// A read is not wanted any more. False when its answer has been polled, or it has ended: then nothing
+    /// changes; otherwise it gets no answer.
     pub fn handle_cancel(&mut self, now: Nanos, read: ReadId) -> bool {
         self.cancel(now, read)
     }
 
-    /// The request that opened the image, made at `asked`, brings the first `chunks` hot chunks as well, as many as the
-    /// prefetch has room for, after
-    /// `bytes_before` other bytes: it is a fetch like others from now on. To be called before everything else.
+    /// The request that opened the image, made at `asked`, brings the first `chunks` hot chunks as well, as
+    /// many as the prefetch has room for, after `bytes_before` other bytes: it is a fetch like others from
+    /// now on. To be called before everything else.
     pub fn handle_opening(&mut self, asked: Nanos, chunks: u32, bytes_before: u64) -> Option<FetchId> {
         if !self.streams() || chunks == 0 {
             return None;
@@ -377,14 +389,15 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// A chunk of a fetch has come, not verified; of a fetch's first one, with so many bytes. Whether the shell is to
-    /// keep its bytes, as [`Form::Stored`].
+    /// A chunk of a fetch has come, not verified; of a fetch's first one, with so many bytes. Whether the
+    /// shell is to keep its bytes, as [`Form::Stored`].
     #[must_use]
     pub fn handle_stored(&mut self, now: Nanos, fetch: FetchId, key: ChunkKey, bytes: u64) -> bool {
         self.fetches.is_live(fetch) && self.take_stored(now, fetch, key, bytes)
     }
 
-    /// A fetch is over. What has not come by then does not come: it is a fault, unless the fetch was cancelled.
+    /// A fetch is over. What has not come by then does not come: it is a fault, unless the fetch was
+    /// cancelled.
     pub fn handle_fetch_done(&mut self, now: Nanos, fetch: FetchId) {
         if self.fetches.is_live(fetch) {
             self.end_fetch(now, fetch.index, Why::Store);
@@ -406,8 +419,8 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// A hot chunk will now be asked for only because it is to come, by a reader that is in no hurry: such reads join
-    /// the stream however far ahead it is, and speak neither for it nor against it.
+    /// A hot chunk will now be asked for only because it is to come, by a reader that is in no hurry: such
+    /// reads join the stream however far ahead it is, and speak neither for it nor against it.
     pub fn handle_expected(&mut self, chunk: u32) {
         if let Some(expected) = self.expected.get_mut(chunk as usize) {
             *expected = true;
@@ -502,7 +515,8 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// The disk ends: every read that waits fails, and nothing new begins. What is under way is still to be reported.
+    /// The disk ends: every read that waits fails, and nothing new begins. What is under way is still to be
+    /// reported.
     pub fn handle_shutdown(&mut self, now: Nanos) {
         if !self.shut_down {
             self.shut_down(now);
@@ -599,7 +613,8 @@ impl<M: ImageMap> DiskEngine<M> {
         FetchView { range: self.fetches.range(fetch.index), chunks: &self.fetches.slab[fetch.index].chunks }
     }
 
-    /// Blocks that a delivery under way leaves out, counted from the chunk's first, in ascending order of their starts.
+    /// Blocks that a delivery under way leaves out, counted from the chunk's first, in ascending order of
+    /// their starts.
     #[must_use]
     pub fn left_out(&self, key: ChunkKey) -> &[Range<u32>] {
         self.table.find(key).map_or(&[], |slot| &self.table[slot].left_out)

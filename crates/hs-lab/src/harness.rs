@@ -1,18 +1,20 @@
-//! The engine under everything that can go wrong, in virtual time: a seed chooses the world, and every step is checked.
+//! The engine under everything that can go wrong, in virtual time: a seed chooses the world, and every step
+//! is checked.
 //!
-//! A [`World`] has clients that read a disk through the very [`DiskEngine`](hs_engine::disk::DiskEngine) that is to serve
-//! live ones, before the model of a medium that is late, breaks off and fails. Chunks are damaged, in the image or on
-//! their way; memory is short; reads are cancelled; deliveries are slow, or do not return before another chunk was
-//! decompressed; workers break down; the disk is shut down at any moment. What has to hold whatever happens is asserted
-//! at every step; a failure names the seed, and the same seed fails again at the same step.
+//! A [`World`] has clients that read a disk through the very [`DiskEngine`](hs_engine::disk::DiskEngine) that
+//! is to serve live ones, before the model of a medium that is late, breaks off and fails. Chunks are
+//! damaged, in the image or on their way; memory is short; reads are cancelled; deliveries are slow, or do
+//! not return before another chunk was decompressed; workers break down; the disk is shut down at any moment.
+//! What has to hold whatever happens is asserted at every step; a failure names the seed, and the same seed
+//! fails again at the same step.
 //!
-//! - *Nothing lost*: every read is answered, with all its bytes and none that is damaged, or with an error that something
-//!   gave rise to. The shell has the bytes that the engine knows of, and in the end none.
-//! - *Nothing duplicated*: every read is answered once, and not after it was cancelled; every fetch is made once, and no
-//!   chunk is brought by two at the same time.
+//! - *Nothing lost*: every read is answered, with all its bytes and none that is damaged, or with an error
+//!   that something gave rise to. The shell has the bytes that the engine knows of, and in the end none.
+//! - *Nothing duplicated*: every read is answered once, and not after it was cancelled; every fetch is made
+//!   once, and no chunk is brought by two at the same time.
 //! - *Starvation*: no class that has room waits longer than its ageing and one request of each class.
-//! - *Budget*: what waits for its readers stays within the prefetch's budget, but for one chunk; the cache within its own;
-//!   no class has more requests in service than it may.
+//! - *Budget*: what waits for its readers stays within the prefetch's budget, but for one chunk; the cache
+//!   within its own; no class has more requests in service than it may.
 //! - *The end*: after a shutdown everything that is under way is waited for, and then the engine is done.
 //!
 //! That it would see an engine that breaks one of these is tested by planting a [`Fault`].
@@ -71,8 +73,8 @@ impl Seen {
     }
 }
 
-/// Runs worlds, each of a seed that follows from `seed`, until they have made so many `steps`. `begun` is told the seed of
-/// each before it begins, so that it is known when one fails.
+/// Runs worlds, each of a seed that follows from `seed`, until they have made so many `steps`. `begun` is
+/// told the seed of each before it begins, so that it is known when one fails.
 pub fn run_worlds(seed: u64, steps: u64, mut begun: impl FnMut(u64)) -> Seen {
     let mut prng = Prng::new(seed);
     let mut seen = Seen::default();

@@ -98,7 +98,8 @@ pub enum Delivered {
 /// What to do now. [`DiskEngine`](super::DiskEngine) says how these follow each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Answer the read: [`DiskEngine::answer`](super::DiskEngine::answer) says with what, until the next poll.
+    /// Answer the read: [`DiskEngine::answer`](super::DiskEngine::answer) says with what, until the next
+    /// poll.
     Answer(ReadId),
     /// Fail the read.
     Fail(ReadId, Why),

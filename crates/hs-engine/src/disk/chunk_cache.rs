@@ -1,7 +1,8 @@
 //! What stays in memory because it may be asked for: raw chunks, and chunks as they are stored.
 //!
-//! Bytes stay as long as one of these needs them: the prefetch, which holds what it has brought for its readers; the
-//! cache; reads and deliveries, which pin them; the decoder that they wait for. What nothing needs is dropped.
+//! Bytes stay as long as one of these needs them: the prefetch, which holds what it has brought for its
+//! readers; the cache; reads and deliveries, which pin them; the decoder that they wait for. What nothing
+//! needs is dropped.
 
 use std::collections::VecDeque;
 
@@ -11,8 +12,9 @@ use super::chunk_table::Stage;
 use super::image_map::{ChunkKey, ImageMap};
 use crate::cache::Origin;
 
-/// Hot chunks kept as they are stored, in case that the kernel drops their pages before they are read: some kernels
-/// take a fifth of a start's pages within seconds. Compressed, this is the stream of the last seconds.
+/// Hot chunks kept as they are stored, in case that the kernel drops their pages before they are read: some
+/// kernels take a fifth of a start's pages within seconds. Compressed, this is the stream of the last
+/// seconds.
 const HOT_STORED_BYTES: u64 = 8 << 20;
 
 /// A chunk in one of its two forms.
@@ -46,7 +48,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.cache_insert(name, slot, weight, Origin::Prefetched);
     }
 
-    /// Keeps the stored bytes of a hot chunk beside its raw ones; the oldest leave beyond a limit of their own.
+    /// Keeps the stored bytes of a hot chunk beside its raw ones; the oldest leave beyond a limit of their
+    /// own.
     pub(super) fn cache_hot_stored(&mut self, slot: u32, number: u32) {
         let weight = self.table[slot].place.len;
         self.cache_stored(slot);
@@ -170,7 +173,8 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// Lets go of a held chunk: what readers have and keep is dropped, anything else is kept like other chunks.
+    /// Lets go of a held chunk: what readers have and keep is dropped, anything else is kept like other
+    /// chunks.
     pub(super) fn release_held(&mut self, slot: u32) {
         if !self.end_hold(slot) {
             return;

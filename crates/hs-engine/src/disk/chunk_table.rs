@@ -65,7 +65,8 @@ pub(super) struct Chunk {
     pub decode_ticket: u32,
     /// The stream brings it, or has brought it.
     pub from_stream: bool,
-    /// Its stored bytes came, or were kept, without a read that waited: the medium may do better if they are damaged.
+    /// Its stored bytes came, or were kept, without a read that waited: the medium may do better if they are
+    /// damaged.
     pub early: bool,
     /// It is fetched by itself, since a fetch of several failed.
     pub alone: bool,
@@ -225,7 +226,8 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map: what is known of a chunk stays known until nothing need be, and slots are not mixed up.
+        /// Against a map: what is known of a chunk stays known until nothing need be, and slots are not mixed
+        /// up.
         #[test]
         fn it_knows_what_a_map_knows(steps in prop::collection::vec(step(), 0..200)) {
             let mut table = ChunkTable::default();
@@ -262,7 +264,8 @@ mod tests {
                 prop_assert_eq!(table.len(), model.len());
                 for (key, known) in &model {
                     let chunk = &table[table.find(*key).expect("it is known")];
-                    prop_assert_eq!((chunk.key, chunk.stage, chunk.stored, chunk.pins), (*key, known.0, known.1, known.2));
+                    prop_assert_eq!(chunk.key, *key);
+                    prop_assert_eq!((chunk.stage, chunk.stored, chunk.pins), *known);
                 }
             }
         }

@@ -78,8 +78,8 @@ impl Default for DiskConfig {
 
 impl DiskConfig {
     /// The queue's limits with so many fetchers: one more than is served waits at the medium, which would
-    /// pause until the next one comes; no more is under way than there are fetchers; background requests bring many chunks already and do not merge; and
-    /// one fetcher is left for demand.
+    /// pause until the next one comes; no more is under way than there are fetchers; background requests
+    /// bring many chunks already and do not merge; and one fetcher is left for demand.
     #[must_use]
     pub fn queue_limits(&self) -> QueueConfig {
         let fetchers = self.fetchers.max(1);

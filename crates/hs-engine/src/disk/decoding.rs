@@ -17,7 +17,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.table[slot].decode_ticket = self.decoders.push(slot, urgency);
     }
 
-    /// The next chunk for a decoder that is free. Chunks that no read waits for wait while much is to be delivered.
+    /// The next chunk for a decoder that is free. Chunks that no read waits for wait while much is to be
+    /// delivered.
     pub(super) fn next_decode(&mut self) -> Option<Action> {
         let decoder = self.decoders.free()?;
         let table = &self.table;
@@ -34,8 +35,8 @@ impl<M: ImageMap> DiskEngine<M> {
         Some(Action::Decode { key: chunk.key, decoder })
     }
 
-    /// When every decoder that does not wait for a reader is lost, what waits to be decompressed cannot be had, and
-    /// that reader might wait for it.
+    /// When every decoder that does not wait for a reader is lost, what waits to be decompressed cannot be
+    /// had, and that reader might wait for it.
     pub(super) fn fail_undecodable(&mut self, now: Nanos) {
         if self.decoders.any_goes_on() {
             return;
@@ -226,7 +227,8 @@ impl<M: ImageMap> DiskEngine<M> {
     /// The stored bytes of a chunk are of no use.
     pub(super) fn lose_stored(&mut self, now: Nanos, slot: u32, why: Why) {
         self.table[slot].stage = Stage::Absent;
-        // What came a while ago, unverified or before it was needed: the medium may do better now that it is asked.
+        // What came a while ago, unverified or before it was needed: the medium may do better now that it is
+        // asked.
         let is_retried = self.table[slot].early;
         self.table[slot].early = false;
         self.drop_stored(slot);

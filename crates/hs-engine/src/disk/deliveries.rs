@@ -1,16 +1,16 @@
 //! Hot chunks on their way into the kernel's page cache.
 //!
-//! A delivery may have to wait for a page that a reader holds, and that read may wait for a chunk that has to be
-//! decompressed first. So one decoder at most delivers, only while another goes on whatever readers do, and what the
-//! others decompress meanwhile waits for the delivery thread, which does nothing else. While much waits for it no
-//! chunk of the stream is decompressed that no read waits for: those wait compressed.
+//! A delivery may have to wait for a page that a reader holds, and that read may wait for a chunk that has to
+//! be decompressed first. So one decoder at most delivers, only while another goes on whatever readers do,
+//! and what the others decompress meanwhile waits for the delivery thread, which does nothing else. While
+//! much waits for it no chunk of the stream is decompressed that no read waits for: those wait compressed.
 
 use std::collections::VecDeque;
 
 use super::action::{DecoderId, ReadId};
 
-/// Chunks that wait for the delivery thread beyond which the stream's wait to be decompressed, so that a chunk is
-/// delivered while it lies in the processor's cache.
+/// Chunks that wait for the delivery thread beyond which the stream's wait to be decompressed, so that a
+/// chunk is delivered while it lies in the processor's cache.
 const ENOUGH: usize = 4;
 
 /// Deliveries that wait and that are under way.

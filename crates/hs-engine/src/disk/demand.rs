@@ -207,7 +207,7 @@ impl<M: ImageMap> DiskEngine<M> {
         match self.table[slot].stage {
             Stage::Failed { until } if now < until => {
                 let why = Why::Unreadable(self.table[slot].key);
-                return self.fail_chunk(now, slot, why);
+                self.fail_chunk(now, slot, why);
             }
             Stage::Failed { .. } => {
                 self.table[slot].stage = Stage::Absent;
@@ -346,8 +346,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.stats.failed_reads += 1;
     }
 
-    /// A chunk cannot be had: readers of a hot one get the cold copies of its blocks, others an error. The caller has
-    /// said in which stage the chunk is.
+    /// A chunk cannot be had: readers of a hot one get the cold copies of its blocks, others an error. The
+    /// caller has said in which stage the chunk is.
     pub(super) fn fail_chunk(&mut self, now: Nanos, slot: u32, why: Why) {
         self.stats.chunk_errors += 1;
         let is_hot = matches!(self.table[slot].key, ChunkKey::Hot(_));
@@ -380,8 +380,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.unpin(slot);
     }
 
-    /// The read has nothing and waits for nothing; with `abandon`, what only it has waited for in the queue is
-    /// taken back.
+    /// The read has nothing and waits for nothing; with `abandon`, what only it has waited for in the queue
+    /// is taken back.
     pub(super) fn detach(&mut self, now: Nanos, read: u32, abandon: bool) {
         self.close_miss(now, read);
         let id = self.reads.id(read);

@@ -1,4 +1,5 @@
-//! How things end before they are done: reads that are cancelled or wait for too long, and the disk's own end.
+//! How things end before they are done: reads that are cancelled or wait for too long, and the disk's own
+//! end.
 
 use hs_units::Nanos;
 
@@ -20,11 +21,11 @@ impl<M: ImageMap> DiskEngine<M> {
                     self.joined.retain(|joined| *joined != chunk);
                 }
             }
-            Stage::Queued { request } => {
-                if self.fetches.requests[request].purpose == Some(Purpose::Chunk(slot)) {
-                    self.forget_request(now, request);
-                    self.table[slot].stage = Stage::Absent;
-                }
+            Stage::Queued { request }
+                if self.fetches.requests[request].purpose == Some(Purpose::Chunk(slot)) =>
+            {
+                self.forget_request(now, request);
+                self.table[slot].stage = Stage::Absent;
             }
             Stage::AwaitsIndex { page } => {
                 self.table[slot].stage = Stage::Absent;

@@ -15,10 +15,11 @@ use super::stream::UNREADABLE_IN_A_ROW;
 use crate::RequestId;
 use crate::queue::{Class, ClientKey, Direction, Dispatch, Request, RequestTag};
 
-/// A medium that gives up sooner may be asked again at once: it is no drive that tries hard, or it knows the place.
+/// A medium that gives up sooner may be asked again at once: it is no drive that tries hard, or it knows the
+/// place.
 const QUICK: Nanos = Nanos::from_millis(250);
-/// A failure counts for so many times as long as it took: a bad place holds the medium up for a ninth of the time at
-/// most.
+/// A failure counts for so many times as long as it took: a bad place holds the medium up for a ninth of the
+/// time at most.
 const REST: u64 = 8;
 /// But not for longer: a disc may have been cleaned.
 const LONGEST_REST: Nanos = Nanos::from_millis(60_000);
@@ -40,7 +41,8 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         (chunk.early, chunk.from_stream) = (false, false);
         chunk.stage = Stage::Queued { request };
-        // Only cold windows merge: hot chunks and pages are asked for one by one, and so is what failed among others.
+        // Only cold windows merge: hot chunks and pages are asked for one by one, and so is what failed among
+        // others.
         let merges = place.is_none() && !chunk.alone;
         let range = if merges { chunk.place } else { cut(chunk.place) };
         let requester = chunk.requester;
@@ -79,8 +81,8 @@ impl<M: ImageMap> DiskEngine<M> {
         purpose
     }
 
-    /// Hands in windows ahead of a reader that are neither here nor on their way: the first is queued, and when it is
-    /// fetched those that lie behind it come along.
+    /// Hands in windows ahead of a reader that are neither here nor on their way: the first is queued, and
+    /// when it is fetched those that lie behind it come along.
     pub(super) fn fetch_ahead(&mut self, now: Nanos, windows: Range<u64>, requester: Requester) {
         let end = windows.end.min(self.map.windows());
         let first = (windows.start..end).find_map(|window| {
@@ -97,7 +99,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.enqueue(now, request, requester, place.range, Purpose::Ahead(slot, end));
     }
 
-    /// Where a window lies, as far as the index in memory says: what nothing waits for must not cost an index read.
+    /// Where a window lies, as far as the index in memory says: what nothing waits for must not cost an index
+    /// read.
     fn stored_place(&self, window: u64) -> Option<ChunkPlace> {
         match self.map.window(window)? {
             WindowPlace::Stored(place) => Some(place),
@@ -219,8 +222,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.extend(now, fetch, depth, most);
     }
 
-    /// Windows behind the last one of a fetch come along that lie directly behind it and are neither here nor on
-    /// their way: up to so many behind the first, and so many bytes.
+    /// Windows behind the last one of a fetch come along that lie directly behind it and are neither here nor
+    /// on their way: up to so many behind the first, and so many bytes.
     fn extend(&mut self, now: Nanos, fetch: u32, depth: u64, most_bytes: u64) {
         let chunks = &self.fetches.slab[fetch].chunks;
         let Some((first, last)) = chunks.first().zip(chunks.last()) else { return };
@@ -397,8 +400,8 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// A chunk that was to come does not come that way. If something waits for it, it is fetched, `alone` or with
-    /// others.
+    /// A chunk that was to come does not come that way. If something waits for it, it is fetched, `alone` or
+    /// with others.
     pub(super) fn fetch_again(&mut self, now: Nanos, slot: u32, alone: bool) {
         self.table[slot].stage = Stage::Absent;
         if !self.table[slot].is_awaited() || self.shut_down {

@@ -6,8 +6,8 @@ use crate::{ReadAhead, ReadAheadConfig};
 
 /// Streams followed at once.
 const STREAMS: usize = 8;
-/// Windows in sequence that make a reader sequential: more than a starting program reads of a library by chance, and
-/// little enough to be over when the neighbours of its first miss are used up.
+/// Windows in sequence that make a reader sequential: more than a starting program reads of a library by
+/// chance, and little enough to be over when the neighbours of its first miss are used up.
 const PROOF: u64 = 6;
 /// Windows read ahead of a reader that has just proved to be sequential: as many as a miss brings.
 const FIRST_DEPTH: u64 = 8;

@@ -12,8 +12,8 @@ use super::reads::Requester;
 use crate::queue::{Class, ClientKey};
 use crate::{Late, Next, RequestId};
 
-/// Hot chunks in a row that cannot be read before the prefetch gives up: a stream that passes over each bad place
-/// must not go on for hours where the medium is gone.
+/// Hot chunks in a row that cannot be read before the prefetch gives up: a stream that passes over each bad
+/// place must not go on for hours where the medium is gone.
 pub(super) const UNREADABLE_IN_A_ROW: u32 = 16;
 
 impl<M: ImageMap> DiskEngine<M> {
@@ -104,8 +104,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.enqueue(now, request, requester, cut(range), Purpose::Stream(id, run));
     }
 
-    /// The stream asks for nothing more. What it has in the queue is taken back, and fetches that no read waits for
-    /// are not needed.
+    /// The stream asks for nothing more. What it has in the queue is taken back, and fetches that no read
+    /// waits for are not needed.
     fn end_stream(&mut self, now: Nanos) {
         if self.prefetch.ended().is_some_and(|reason| reason.is_complete()) {
             return;

@@ -68,7 +68,7 @@ impl ImageMap for Image {
         (lba.0 + 1..WINDOWS * WINDOW_BLOCKS).map(Lba).find(|lba| self.hot_block(*lba).is_some())
     }
     fn tripwire_block(&self, chunk: u32) -> Option<u32> {
-        (chunk % 3 != 0).then_some(0)
+        (!chunk.is_multiple_of(3)).then_some(0)
     }
     fn window(&self, window: u64) -> Option<WindowPlace> {
         self.pages.contains(&self.page_of(window)).then(|| match window % 11 {
@@ -108,7 +108,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        12 => (0..96u64, 1..9u64, 0..8u8).prop_map(|(block, blocks, class)| Step::Read { block, blocks, class }),
+        12 => (0..96u64, 1..9u64, 0..8u8)
+            .prop_map(|(block, blocks, class)| Step::Read { block, blocks, class }),
         2 => (0..96 * 4096u64, 1..20_000u64).prop_map(|(offset, len)| Step::Unaligned { offset, len }),
         3 => any::<usize>().prop_map(Step::Cancel),
         1 => any::<usize>().prop_map(Step::FirstByte),

@@ -1,8 +1,8 @@
 //! Blocks that are held back from a delivery, so that a reader of what was prefetched has to ask for one.
 //!
-//! A tripwire's block is copied when its chunk is delivered without it, and waits apart until it has been handed
-//! over, wherever the rest of the chunk goes. [`Prefetch::handle_delivery`](crate::Prefetch::handle_delivery) says
-//! what tripwires are good for.
+//! A tripwire's block is copied when its chunk is delivered without it, and waits apart until it has been
+//! handed over, wherever the rest of the chunk goes.
+//! [`Prefetch::handle_delivery`](crate::Prefetch::handle_delivery) says what tripwires are good for.
 
 use std::collections::VecDeque;
 
@@ -108,8 +108,8 @@ impl Tripwires {
         self.ends.push_back(offset);
     }
 
-    /// A read that is waited for begins at `offset` of the disk, with this byte of a chunk; whether it trips the
-    /// chunk's wire. One that continues another read may be the kernel's read-ahead of something else.
+    /// A read that is waited for begins at `offset` of the disk, with this byte of a chunk; whether it trips
+    /// the chunk's wire. One that continues another read may be the kernel's read-ahead of something else.
     pub(super) fn trips(&mut self, chunk: u32, from: u32, offset: u64) -> bool {
         let Some(wire) = self.wires.get_mut(chunk as usize).filter(|wire| wire.set && wire.holds(from, 1))
         else {

@@ -16,7 +16,8 @@ pub(super) const RAW: u64 = WINDOW_BLOCKS * BLOCK_BYTES;
 const PAGE_WINDOWS: u64 = 512;
 /// Of so many windows one is zero, the one with this remainder.
 const ZERO: (u64, u64) = (13, 5);
-/// A hot chunk has half of one window, from its beginning, and half of the next one, from its eighth block on.
+/// A hot chunk has half of one window, from its beginning, and half of the next one, from its eighth block
+/// on.
 const HALF: u64 = WINDOW_BLOCKS / 2;
 const OFFSET: [u64; 2] = [0, 8];
 

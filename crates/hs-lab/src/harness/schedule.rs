@@ -75,7 +75,8 @@ impl Schedule {
         let bound = Nanos(self.longest_service.0 * Class::COUNT as u64);
         for lower in 0..Class::COUNT {
             let waited = at.saturating_sub(self.since[lower]);
-            // Demand has no ageing: it is first, and waits for what is in service, and while an elevator waits for a stream.
+            // Demand has no ageing: it is first, and waits for what is in service, and while an elevator
+            // waits for a stream.
             let waits = if lower == 0 { self.config.slice_idle } else { self.config.classes[lower].ageing };
             let limit = waits + bound;
             if self.waiting[lower] > 0 && waited > limit {

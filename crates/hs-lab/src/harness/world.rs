@@ -254,7 +254,7 @@ impl World {
     }
 
     fn cancel(&mut self, client: usize, read: ReadId) {
-        if !self.reads.get(&read).is_some_and(|waiting| waiting.client == client) {
+        if self.reads.get(&read).is_none_or(|waiting| waiting.client != client) {
             return;
         }
         let is_cancelled = self.engine.handle_cancel(self.now, read);
@@ -416,8 +416,8 @@ impl World {
 
     /// Whether a chunk goes less urgently than a read that waits for it.
     fn is_inverted(&self, class: Class, key: ChunkKey) -> bool {
-        // A hot chunk that has failed, itself or for want of a decoder, may be fetched for one read while another waits
-        // for its cold copy.
+        // A hot chunk that has failed, itself or for want of a decoder, may be fetched for one read while
+        // another waits for its cold copy.
         let is_hot = matches!(key, ChunkKey::Hot(_));
         let has_failed = self.faulty.contains(&key) || (is_hot && self.seen.lost_workers > 0);
         if class == Class::Demand || has_failed {
@@ -539,7 +539,8 @@ impl World {
         }
     }
 
-    /// A read that waits, and not for anything of this chunk: another chunk has to be decompressed before it ends.
+    /// A read that waits, and not for anything of this chunk: another chunk has to be decompressed before it
+    /// ends.
     fn reader_of_another(&mut self, key: ChunkKey) -> Option<ReadId> {
         let others: Vec<ReadId> = self
             .reads

@@ -87,7 +87,8 @@ fn one_decoder_delivers_while_another_goes_on_and_the_reads_come_after_it() {
     shell.decoded(first, true);
     shell.pump();
     assert_eq!(shell.deliveries, [(ChunkKey::Hot(0), Deliverer::Decoder(first))]);
-    assert_eq!(shell.engine.left_out(ChunkKey::Hot(0)), [0..2]);
+    let left_out = shell.engine.left_out(ChunkKey::Hot(0));
+    assert!(left_out.len() == 1 && left_out[0] == (0..2), "{left_out:?}");
     assert_eq!(shell.reads.len(), 1, "it is answered after the delivery");
     let other = pick(&shell.decoding, 0).expect("the other decoder goes on");
     shell.decoded(other, true);
