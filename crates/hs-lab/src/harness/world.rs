@@ -1,12 +1,14 @@
 //! One world: clients, a medium and workers around an engine, everything that happens, and what has to hold.
 
+mod workers;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use hs_engine::cache::PolicyKind;
 use hs_engine::disk::{
-    Action, ChunkKey, Damage, DecoderId, Delivered, Deliverer, DeliveryConfig, DiskConfig, FetchChunk,
-    FetchId, Form, ReadId, Requester, UseVisibility, Why, Worker,
+    Action, ChunkKey, DeliveryConfig, DiskConfig, FetchChunk, FetchId, Form, ReadId, Requester,
+    UseVisibility, Why, Worker,
 };
 use hs_engine::queue::{Class, ClientKey, ElevatorKind, MediumTraits, QueueConfig};
 use hs_engine::{MemorySample, PrefetchConfig};
@@ -14,12 +16,13 @@ use hs_units::{ByteRange, Nanos, Prng};
 
 use super::Seen;
 use super::client::Client;
-use super::image::{Image, RAW, raw_bytes};
+use super::image::{Image, RAW};
 use super::medium::{DISK_BYTES, FaultyMedium};
 use super::planted::{Fault, PlantedEngine};
 use super::schedule::Schedule;
 use super::shell::Shell;
 use super::trouble::Trouble;
+use workers::{Delivery, worker};
 
 /// A read is answered in this time as long as one waits: eight clients, several tries each, on a CD.
 const LONGEST_SILENCE: Nanos = Nanos::from_millis(60_000);
@@ -62,13 +65,6 @@ struct Waiting {
     class: Class,
 }
 
-/// A delivery that is under way, and the read for which it waits.
-struct Delivery {
-    key: ChunkKey,
-    by: Deliverer,
-    until: Option<ReadId>,
-}
-
 /// See [`super`].
 pub struct World {
     seed: u64,
@@ -104,9 +100,6 @@ pub struct World {
     last: Action,
     seen: Seen,
 }
-
-/// The delivery thread among the workers.
-const DELIVERY_THREAD: u32 = u32::MAX;
 
 impl World {
     /// The world of `seed`.
@@ -451,121 +444,6 @@ impl World {
         }
     }
 
-    fn decode(&mut self, key: ChunkKey, decoder: u32) {
-        self.holds(self.shell.has(key, Form::Stored));
-        self.must(!self.lost.contains(&decoder), || format!("decoder {decoder} is lost"));
-        let before = self.decoding.insert(decoder, key);
-        self.must(before.is_none(), || format!("decoder {decoder} is busy"));
-        self.unattended.push(decoder);
-        self.attend();
-    }
-
-    /// Threads take up what the engine has begun, as far as there are threads that do not wait for a reader.
-    fn attend(&mut self) {
-        let delivering = self.deliveries.values().filter(|delivery| delivery.by != Deliverer::Thread).count();
-        let busy = self.decoding.len() - self.unattended.len() + delivering;
-        let free = (self.config.decoders as usize).saturating_sub(busy);
-        for _ in 0..free.min(self.unattended.len()) {
-            let decoder = self.unattended.remove(0);
-            self.plan_within(2_000_000, Event::Decoded(decoder));
-        }
-    }
-
-    fn decoded(&mut self, decoder: u32) {
-        let key = self.decoding.remove(&decoder).expect("a chunk is decompressed once");
-        if Trouble::happens(self.trouble.breaks_down, &mut self.prng) {
-            self.faulty.insert(key);
-            self.lose(decoder);
-            return self.attend();
-        }
-        let damaged = self.trouble.is_rotten(key) || Trouble::happens(self.trouble.damaged, &mut self.prng);
-        let bytes = raw_bytes(self.engine.engine.map(), key);
-        if damaged {
-            self.faulty.insert(key);
-            self.seen.damaged += 1;
-        }
-        if let (ChunkKey::Page(page), false) = (key, damaged) {
-            self.engine.engine.map_mut().pages.insert(page);
-        }
-        let result = if damaged { Err(Damage) } else { Ok(()) };
-        let is_kept = self.engine.handle_decoded(self.now, key, result);
-        if is_kept && !self.is_shut_down {
-            let result = self.shell.keep(key, Form::Raw, bytes);
-            self.holds(result);
-            if damaged {
-                self.shell.note_damage(key);
-            }
-        }
-        self.attend();
-    }
-
-    /// A worker breaks down. Most are there again soon.
-    fn lose(&mut self, number: u32) {
-        self.seen.lost_workers += 1;
-        self.lost.insert(number);
-        self.engine.engine.handle_worker_lost(self.now, worker(number));
-        if self.prng.below(2) == 0 {
-            self.lost.remove(&number);
-            self.engine.engine.handle_worker_restarted(self.now, worker(number));
-        } else {
-            self.plan_within(50_000_000, Event::Restart(number));
-        }
-    }
-
-    fn deliver(&mut self, key: ChunkKey, by: Deliverer, tripwire: Option<u32>) {
-        self.holds(self.shell.has(key, Form::Raw));
-        self.must(self.deliveries.values().all(|other| other.key != key), || {
-            format!("{key:?} is delivered twice")
-        });
-        let by_decoder = |by: Deliverer| by != Deliverer::Thread;
-        let is_alone = self.deliveries.values().all(|other| by_decoder(other.by) != by_decoder(by));
-        self.must(is_alone, || "two wait for readers".to_owned());
-        if tripwire.is_some() {
-            let result = self.shell.keep(key, Form::Tripwire, hs_units::BLOCK_BYTES);
-            self.holds(result);
-        }
-        self.sequence += 1;
-        let number = self.sequence;
-        let until = Trouble::happens(self.trouble.blocked_delivery, &mut self.prng)
-            .then(|| self.reader_of_another(key))
-            .flatten();
-        self.deliveries.insert(number, Delivery { key, by, until });
-        if until.is_some() {
-            self.seen.blocked += 1;
-        } else if Trouble::happens(self.trouble.slow_delivery, &mut self.prng) {
-            self.plan_within(500_000_000, Event::Delivered(number));
-        } else {
-            self.plan_within(200_000, Event::Delivered(number));
-        }
-    }
-
-    /// A read that waits, and not for anything of this chunk: another chunk has to be decompressed before it
-    /// ends.
-    fn reader_of_another(&mut self, key: ChunkKey) -> Option<ReadId> {
-        let others: Vec<ReadId> = self
-            .reads
-            .iter()
-            .filter(|(_, read)| !Image::touches(read.range, key))
-            .map(|(read, _)| *read)
-            .collect();
-        let which = self.prng.below(others.len().max(1) as u64) as usize;
-        others.get(which).copied()
-    }
-
-    fn delivered(&mut self, number: u64) {
-        let Some(delivery) = self.deliveries.remove(&number) else { return };
-        if Trouble::happens(self.trouble.breaks_down, &mut self.prng) {
-            self.lose(match delivery.by {
-                Deliverer::Decoder(decoder) => decoder.0,
-                Deliverer::Thread => DELIVERY_THREAD,
-            });
-        } else {
-            let taken = if self.prng.below(5) > 0 { Delivered::Taken } else { Delivered::Refused };
-            self.engine.engine.handle_delivered(self.now, delivery.key, taken);
-        }
-        self.attend();
-    }
-
     /// Others use more or less memory than before.
     fn look_at_memory(&mut self) {
         let budget = self.config.prefetch.map_or(RAW, |limits| limits.budget_bytes);
@@ -619,10 +497,6 @@ impl World {
         self.must(self.shell.is_empty(), || "bytes are left".to_owned());
         self.engine.engine.check();
     }
-}
-
-fn worker(number: u32) -> Worker {
-    if number == DELIVERY_THREAD { Worker::DeliveryThread } else { Worker::Decoder(DecoderId(number)) }
 }
 
 fn image(prng: &mut Prng) -> Image {
