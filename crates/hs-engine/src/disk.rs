@@ -126,7 +126,7 @@ use self::decoders::{Decoder, Decoders};
 use self::deliveries::Deliveries;
 use self::fetches::Fetches;
 pub use self::fetches::{FetchChunk, FetchView};
-pub use self::image_map::{ChunkKey, ChunkPlace, HotBlock, ImageMap, WindowPlace};
+pub use self::image_map::{ChunkKey, ChunkLocation, HotBlock, ImageMap, WindowLocation};
 pub use self::reads::{Answer, Requester, Source, Span};
 use self::reads::{Progress, Reads};
 use self::sequential::Sequential;

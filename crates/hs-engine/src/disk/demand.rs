@@ -7,7 +7,7 @@ use super::action::{ReadId, Why};
 use super::chunk_table::{Stage, Waiter};
 use super::decoders::Urgency;
 use super::fetches::Purpose;
-use super::image_map::{ChunkKey, ImageMap, WindowPlace};
+use super::image_map::{ChunkKey, ImageMap, WindowLocation};
 use super::reads::{Progress, Requester, Source, Span};
 use crate::queue::Class;
 
@@ -114,7 +114,7 @@ impl<M: ImageMap> DiskEngine<M> {
             self.pin(slot);
             (span.found, span.slot) = (true, slot);
         } else if let ChunkKey::Cold(window) = key
-            && self.map.window(window) == Some(WindowPlace::Zero)
+            && self.map.window(window) == Some(WindowLocation::Zero)
         {
             (span.source, span.found) = (Source::Zero, true);
         }
@@ -241,14 +241,14 @@ impl<M: ImageMap> DiskEngine<M> {
             }
             ChunkKey::Page(_) => self.request_chunk(now, slot),
             ChunkKey::Cold(window) => match self.map.window(window) {
-                Some(WindowPlace::Stored(place)) => {
+                Some(WindowLocation::Stored(place)) => {
                     (self.table[slot].place, self.table[slot].raw_bytes) = (place.range, place.raw_bytes);
                     if let Some(page) = self.table.find(ChunkKey::Page(self.map.page_of(window))) {
                         self.touch_raw(page);
                     }
                     self.request_chunk(now, slot);
                 }
-                Some(WindowPlace::Zero) => self.publish_zero(now, slot),
+                Some(WindowLocation::Zero) => self.publish_zero(now, slot),
                 None => {
                     let page = self.table.enter(ChunkKey::Page(self.map.page_of(window)));
                     // A map that does not know what its page says would be asked for ever.

@@ -15,7 +15,7 @@ pub enum ChunkKey {
 
 /// Where a chunk lies, and how large it is when it is decompressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ChunkPlace {
+pub struct ChunkLocation {
     /// Bytes of the image.
     pub range: ByteRange,
     /// Bytes of the disk, or of the index.
@@ -24,11 +24,11 @@ pub struct ChunkPlace {
 
 /// Where a cold window is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WindowPlace {
+pub enum WindowLocation {
     /// Nowhere: all of its bytes are zero.
     Zero,
     /// In a chunk.
-    Stored(ChunkPlace),
+    Stored(ChunkLocation),
 }
 
 /// Where a block is in the hot region.
@@ -55,7 +55,7 @@ pub trait ImageMap {
     /// How many hot chunks there are.
     fn hot_chunks(&self) -> u32;
     /// Where a hot chunk lies.
-    fn hot_chunk(&self, chunk: u32) -> ChunkPlace;
+    fn hot_chunk(&self, chunk: u32) -> ChunkLocation;
     /// Where the hot region has a block, if it has it.
     fn hot_block(&self, lba: Lba) -> Option<HotBlock>;
     /// The first block behind this one that the hot region has.
@@ -69,11 +69,11 @@ pub trait ImageMap {
         None
     }
     /// Where a cold window is; `None` when the page of the index that says so is not in the map.
-    fn window(&self, window: u64) -> Option<WindowPlace>;
+    fn window(&self, window: u64) -> Option<WindowLocation>;
     /// The page of the index that says where a cold window is.
     fn page_of(&self, window: u64) -> u32;
     /// Where a page of the index lies.
-    fn page(&self, page: u32) -> ChunkPlace;
+    fn page(&self, page: u32) -> ChunkLocation;
 
     /// How many cold windows there are.
     fn windows(&self) -> u64 {

@@ -9,7 +9,7 @@ use super::action::{Action, FetchId, Why};
 use super::chunk_table::Stage;
 use super::decoders::Urgency;
 use super::fetches::{FetchChunk, Purpose, cut};
-use super::image_map::{ChunkKey, ChunkPlace, ImageMap, WindowPlace};
+use super::image_map::{ChunkKey, ChunkLocation, ImageMap, WindowLocation};
 use super::reads::Requester;
 use super::stream::UNREADABLE_IN_A_ROW;
 use crate::RequestId;
@@ -36,7 +36,7 @@ impl<M: ImageMap> DiskEngine<M> {
             ChunkKey::Cold(_) => None,
         };
         let chunk = &mut self.table[slot];
-        if let Some(ChunkPlace { range, raw_bytes }) = place {
+        if let Some(ChunkLocation { range, raw_bytes }) = place {
             (chunk.place, chunk.raw_bytes) = (range, raw_bytes);
         }
         (chunk.early, chunk.from_stream) = (false, false);
@@ -101,10 +101,10 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// Where a window lies, as far as the index in memory says: what nothing waits for must not cost an index
     /// read.
-    fn stored_place(&self, window: u64) -> Option<ChunkPlace> {
+    fn stored_place(&self, window: u64) -> Option<ChunkLocation> {
         match self.map.window(window)? {
-            WindowPlace::Stored(place) => Some(place),
-            WindowPlace::Zero => None,
+            WindowLocation::Stored(place) => Some(place),
+            WindowLocation::Zero => None,
         }
     }
 

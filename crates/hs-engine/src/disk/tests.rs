@@ -37,9 +37,9 @@ fn blocks_of_hot(chunk: u32) -> Vec<u64> {
     blocks
 }
 
-fn place(number: u64, raw_blocks: u64) -> ChunkPlace {
+fn place(number: u64, raw_blocks: u64) -> ChunkLocation {
     let raw_bytes = (raw_blocks * BLOCK_BYTES) as u32;
-    ChunkPlace { range: ByteRange::new(number * STORED, STORED), raw_bytes }
+    ChunkLocation { range: ByteRange::new(number * STORED, STORED), raw_bytes }
 }
 
 impl ImageMap for Image {
@@ -52,7 +52,7 @@ impl ImageMap for Image {
     fn hot_chunks(&self) -> u32 {
         HOT
     }
-    fn hot_chunk(&self, chunk: u32) -> ChunkPlace {
+    fn hot_chunk(&self, chunk: u32) -> ChunkLocation {
         place(chunk.into(), blocks_of_hot(chunk).len() as u64)
     }
     fn hot_block(&self, lba: Lba) -> Option<HotBlock> {
@@ -70,16 +70,16 @@ impl ImageMap for Image {
     fn tripwire_block(&self, chunk: u32) -> Option<u32> {
         (!chunk.is_multiple_of(3)).then_some(0)
     }
-    fn window(&self, window: u64) -> Option<WindowPlace> {
+    fn window(&self, window: u64) -> Option<WindowLocation> {
         self.pages.contains(&self.page_of(window)).then(|| match window % 11 {
-            7 => WindowPlace::Zero,
-            _ => WindowPlace::Stored(place(u64::from(HOT) + 10 + window, WINDOW_BLOCKS)),
+            7 => WindowLocation::Zero,
+            _ => WindowLocation::Stored(place(u64::from(HOT) + 10 + window, WINDOW_BLOCKS)),
         })
     }
     fn page_of(&self, window: u64) -> u32 {
         (window / PAGE_WINDOWS) as u32
     }
-    fn page(&self, page: u32) -> ChunkPlace {
+    fn page(&self, page: u32) -> ChunkLocation {
         place(u64::from(HOT + page), 1)
     }
 }

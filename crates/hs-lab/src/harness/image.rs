@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hs_engine::disk::{ChunkKey, ChunkPlace, HotBlock, ImageMap, WindowPlace};
+use hs_engine::disk::{ChunkKey, ChunkLocation, HotBlock, ImageMap, WindowLocation};
 use hs_units::{BLOCK_BYTES, ByteRange, Lba, Nanos};
 
 /// Stored bytes of a chunk, and of a page of the index.
@@ -99,8 +99,8 @@ impl ImageMap for Image {
     fn hot_chunks(&self) -> u32 {
         self.hot
     }
-    fn hot_chunk(&self, chunk: u32) -> ChunkPlace {
-        ChunkPlace { range: ByteRange::new(u64::from(chunk) * STORED, STORED), raw_bytes: RAW as u32 }
+    fn hot_chunk(&self, chunk: u32) -> ChunkLocation {
+        ChunkLocation { range: ByteRange::new(u64::from(chunk) * STORED, STORED), raw_bytes: RAW as u32 }
     }
     fn hot_block(&self, lba: Lba) -> Option<HotBlock> {
         let window = lba.0 / WINDOW_BLOCKS;
@@ -121,20 +121,20 @@ impl ImageMap for Image {
     fn tripwire_block(&self, _chunk: u32) -> Option<u32> {
         Some(HALF as u32)
     }
-    fn window(&self, window: u64) -> Option<WindowPlace> {
+    fn window(&self, window: u64) -> Option<WindowLocation> {
         self.pages.contains(&self.page_of(window)).then(|| {
             if Self::is_zero(window) {
-                return WindowPlace::Zero;
+                return WindowLocation::Zero;
             }
-            WindowPlace::Stored(ChunkPlace { range: self.cold(window), raw_bytes: RAW as u32 })
+            WindowLocation::Stored(ChunkLocation { range: self.cold(window), raw_bytes: RAW as u32 })
         })
     }
     fn page_of(&self, window: u64) -> u32 {
         (window / PAGE_WINDOWS) as u32
     }
-    fn page(&self, page: u32) -> ChunkPlace {
+    fn page(&self, page: u32) -> ChunkLocation {
         let offset = u64::from(self.hot) * STORED + u64::from(page) * PAGE_STORED;
-        ChunkPlace { range: ByteRange::new(offset, PAGE_STORED), raw_bytes: 4 * PAGE_STORED as u32 }
+        ChunkLocation { range: ByteRange::new(offset, PAGE_STORED), raw_bytes: 4 * PAGE_STORED as u32 }
     }
 }
 
