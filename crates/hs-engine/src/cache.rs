@@ -23,7 +23,7 @@ mod queue;
 mod s3_fifo;
 mod segments;
 mod sieve;
-mod table;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 mod w_tiny_lfu;

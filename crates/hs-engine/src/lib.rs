@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache;
+pub mod disk;
 mod estimate;
 mod memory_budget;
 mod neighbours;

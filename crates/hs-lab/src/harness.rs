@@ -1,21 +1,31 @@
-//! The engine under everything that can go wrong, in virtual time: a seed chooses the world, and every step is checked.
+//! The engine under everything that can go wrong, in virtual time: a seed chooses the world, and every step
+//! is checked.
 //!
-//! A [`World`] has clients that read hot and cold pieces of a disk through the engine's own cache, prefetch policy, memory budget
-//! and queue, before the model of a medium that is late, breaks off and fails. What has to hold whatever happens
-//! is asserted at every step; a failure names the seed, and the same seed fails again at the same step.
+//! A [`World`] has clients that read a disk through the very [`DiskEngine`](hs_engine::disk::DiskEngine) that
+//! is to serve live ones, before the model of a medium that is late, breaks off and fails. Chunks are
+//! damaged, in the image or on their way; memory is short; reads are cancelled; deliveries are slow, or do
+//! not return before another chunk was decompressed; workers break down; the disk is shut down at any moment.
+//! What has to hold whatever happens is asserted at every step; a failure names the seed, and the same seed
+//! fails again at the same step.
 //!
-//! - *Nothing lost*: every read is answered, with its bytes or, after several failures of the medium, with an error.
-//! - *Nothing duplicated*: every read is answered once, every request to the queue ends once, and no piece is fetched by two
-//!   requests at the same time.
+//! - *Nothing lost*: every read is answered, with all its bytes and none that is damaged, or with an error
+//!   that something gave rise to. The shell has the bytes that the engine knows of, and in the end none.
+//! - *Nothing duplicated*: every read is answered once, and not after it was cancelled; every fetch is made
+//!   once, and no chunk is brought by two at the same time.
 //! - *Starvation*: no class that has room waits longer than its ageing and one request of each class.
-//! - *Budget*: what waits for its readers stays within the prefetch's budget, but for one piece; the cache within its own; no
-//!   class has more requests in service than it may.
+//! - *Budget*: what waits for its readers stays within the prefetch's budget, but for one chunk; the cache
+//!   within its own; no class has more requests in service than it may.
+//! - *The end*: after a shutdown everything that is under way is waited for, and then the engine is done.
 //!
 //! That it would see an engine that breaks one of these is tested by planting a [`Fault`].
 
 mod client;
+mod image;
 mod medium;
 mod planted;
+mod schedule;
+mod shell;
+mod trouble;
 mod world;
 
 use hs_units::Prng;
@@ -36,8 +46,16 @@ pub struct Seen {
     pub faults: u64,
     /// Reads that waited for the stream.
     pub joined: u64,
-    /// Pieces that the stream brought.
+    /// Chunks that the stream brought.
     pub streamed: u64,
+    /// Chunks that were damaged.
+    pub damaged: u64,
+    /// Reads that were cancelled.
+    pub cancelled: u64,
+    /// Deliveries that waited for a read.
+    pub blocked: u64,
+    /// Workers that broke down.
+    pub lost_workers: u64,
 }
 
 impl Seen {
@@ -48,11 +66,15 @@ impl Seen {
         self.faults += other.faults;
         self.joined += other.joined;
         self.streamed += other.streamed;
+        self.damaged += other.damaged;
+        self.cancelled += other.cancelled;
+        self.blocked += other.blocked;
+        self.lost_workers += other.lost_workers;
     }
 }
 
-/// Runs worlds, each of a seed that follows from `seed`, until they have made so many `steps`. `begun` is told the seed of
-/// each before it begins, so that it is known when one fails.
+/// Runs worlds, each of a seed that follows from `seed`, until they have made so many `steps`. `begun` is
+/// told the seed of each before it begins, so that it is known when one fails.
 pub fn run_worlds(seed: u64, steps: u64, mut begun: impl FnMut(u64)) -> Seen {
     let mut prng = Prng::new(seed);
     let mut seen = Seen::default();

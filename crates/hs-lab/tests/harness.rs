@@ -1,5 +1,5 @@
 //! Ten million steps of the engine under faults. `HEADSTART_SIM_SEED` replays the one world of that seed;
-//! `HEADSTART_SIM_STEPS` makes it longer.
+//! `HEADSTART_SIM_STEPS` makes it longer, and `HEADSTART_SIM_FIRST` chooses other worlds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -21,7 +21,8 @@ fn nothing_is_lost_duplicated_starved_or_over_its_budget() {
     }
     let steps = number("HEADSTART_SIM_STEPS").unwrap_or(10_000_000);
     let mut worlds = 0;
-    let seen = run_worlds(1991, steps, |seed| {
+    let first = number("HEADSTART_SIM_FIRST").unwrap_or(1991);
+    let seen = run_worlds(first, steps, |seed| {
         worlds += 1;
         // Shown when the test fails: the last one is the one that did.
         eprintln!("HEADSTART_SIM_SEED={seed}");
@@ -31,6 +32,10 @@ fn nothing_is_lost_duplicated_starved_or_over_its_budget() {
     // What could go wrong did.
     assert!(
         seen.faults > 10_000 && seen.errors > 20 && seen.joined > 1_000 && seen.streamed > 10_000,
+        "{seen:?}"
+    );
+    assert!(
+        seen.damaged > 1_000 && seen.cancelled > 1_000 && seen.blocked > 100 && seen.lost_workers > 100,
         "{seen:?}"
     );
 }
@@ -44,15 +49,20 @@ fn a_seed_is_a_world() {
 /// What the harness says of a mistake.
 fn complaint(fault: Fault) -> &'static str {
     match fault {
-        Fault::LosesRequest | Fault::LosesEnd => "a read is lost",
+        Fault::LosesRequest | Fault::LosesEnd | Fault::DeliversOnAll => "a read is lost",
         Fault::EndsTwice => "has ended twice",
         Fault::CutsShort => "is not in what was sent for it",
         Fault::SendsTwice => "was sent twice",
-        Fault::Inverts => "more was sent than waits",
+        Fault::Inverts => "which went as",
         Fault::Starves => "was not served for",
         Fault::IgnoresDepth => "requests in service",
         Fault::IgnoresPrefetchBudget => "bytes wait",
         Fault::IgnoresCacheBudget => "the cache holds",
+        Fault::HidesDamage => "is damaged, and a read got it",
+        Fault::IgnoresCancel => "was cancelled, and is answered",
+        Fault::DropsEarly => "is needed and is not there",
+        Fault::LosesDrop => "the engine knows of",
+        Fault::IgnoresShutdown => "it is not done",
     }
 }
 

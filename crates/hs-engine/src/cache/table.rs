@@ -8,7 +8,7 @@ use super::segments::{NONE, Segments};
 /// section 2): one bucket is split whenever the table has more slots than buckets, so that no insertion
 /// ever rehashes all of it.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(crate) struct Table {
     buckets: Segments<u32>,
     links: Segments<Link>,
     /// Buckets when the last doubling was complete, less one: all of them have been split up to `split`.
@@ -33,7 +33,7 @@ impl Default for Table {
 
 impl Table {
     /// The slot with this hash for which `is_it` holds.
-    pub(super) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    pub(crate) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
         let mut slot = self.buckets[self.bucket(hash)];
         while slot != NONE {
             let link = self.links[slot];
@@ -50,7 +50,7 @@ impl Table {
         self.links[slot].hash
     }
 
-    pub(super) fn insert(&mut self, slot: u32, hash: u64) {
+    pub(crate) fn insert(&mut self, slot: u32, hash: u64) {
         while self.links.len() <= slot {
             self.links.push(Link { hash: 0, next: NONE });
         }
@@ -61,7 +61,7 @@ impl Table {
         }
     }
 
-    pub(super) fn remove(&mut self, slot: u32) {
+    pub(crate) fn remove(&mut self, slot: u32) {
         let Link { hash, next } = self.links[slot];
         let bucket = self.bucket(hash);
         let mut at = self.buckets[bucket];
@@ -110,7 +110,7 @@ impl Table {
 
 /// The hash of a key: the same in every run, since a pure crate has no randomness of its own. Whoever can
 /// choose keys can make them collide, and then has long chains of his own.
-pub(super) fn hash_of(key: &impl Hash) -> u64 {
+pub(crate) fn hash_of(key: &impl Hash) -> u64 {
     let mut mixer = Mixer(0);
     key.hash(&mut mixer);
     mixer.finish()

@@ -97,6 +97,12 @@ impl Recorder {
         (self.recorded - kept..self.recorded).map(|number| self.ring[self.place(number)])
     }
 
+    /// Events that were recorded, ever.
+    #[must_use]
+    pub const fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
     /// Events that were overwritten.
     #[must_use]
     pub const fn lost(&self) -> u64 {

@@ -20,6 +20,8 @@ pub(super) struct FaultyMedium {
     failing: u64,
     short: u64,
     late: u64,
+    /// From then to then everything fails, as if the network were gone.
+    outage: Option<(Nanos, Nanos)>,
     pub(super) turns: bool,
     pub(super) overlaps: bool,
     pub(super) bytes_per_s: f64,
@@ -47,6 +49,10 @@ impl FaultyMedium {
             failing: rate(300, prng),
             short: rate(300, prng),
             late: rate(100, prng),
+            outage: (prng.below(8) == 0).then(|| {
+                let begins = Nanos(prng.below(2_000_000_000));
+                (begins, begins + Nanos(prng.below(3_000_000_000)))
+            }),
             turns: medium.turns(),
             overlaps: medium.overlaps(),
             bytes_per_s: medium.rate_bytes_per_second(DISK_BYTES, 0).expect("it is modelled") as f64,
@@ -57,7 +63,8 @@ impl FaultyMedium {
         let service = self.device.submit(now, range);
         let mut answer = Answer { first_byte: service.first_byte, done: service.done, bytes: range.len };
         let happens = |of: u64, prng: &mut Prng| prng.below(10_000) < of;
-        if happens(self.failing, prng) {
+        let is_out = self.outage.is_some_and(|(begins, ends)| begins <= now && now < ends);
+        if is_out || happens(self.failing, prng) {
             answer.bytes = 0;
         } else if happens(self.short, prng) {
             answer.bytes = prng.below(range.len);

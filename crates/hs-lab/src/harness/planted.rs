@@ -1,17 +1,20 @@
 //! Engines with a mistake in them, to see that a [`World`](super::World) notices.
 
 use hs_engine::PrefetchConfig;
-use hs_engine::queue::{Class, Dispatch, DispatchId, Poll, Queue, QueueConfig, Request, RequestTag, Ticket};
-use hs_units::Nanos;
+use hs_engine::disk::{Action, ChunkKey, Damage, DiskConfig, DiskEngine, Form, ReadId, Requester};
+use hs_engine::queue::Class;
+use hs_units::{ByteRange, Nanos};
+
+use super::image::Image;
 
 /// A mistake of the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// A request is forgotten.
+    /// A fetch is forgotten.
     LosesRequest,
-    /// A request ends, and nobody is told.
+    /// A read has everything, and is not answered.
     LosesEnd,
-    /// A request ends twice.
+    /// A read is answered twice.
     EndsTwice,
     /// A request to the medium is shorter than what it is said to hold.
     CutsShort,
@@ -19,7 +22,7 @@ pub enum Fault {
     SendsTwice,
     /// A class that waits is never served while a higher one wants something.
     Starves,
-    /// What nobody waits for goes before what somebody waits for.
+    /// What no read waits for goes before what one waits for.
     Inverts,
     /// More requests are in service than may be.
     IgnoresDepth,
@@ -27,11 +30,23 @@ pub enum Fault {
     IgnoresPrefetchBudget,
     /// The cache keeps what it held when its budget shrinks.
     IgnoresCacheBudget,
+    /// Damage is not noticed.
+    HidesDamage,
+    /// A cancelled read is answered.
+    IgnoresCancel,
+    /// Bytes are dropped that are needed.
+    DropsEarly,
+    /// Bytes that nothing needs are not dropped.
+    LosesDrop,
+    /// A decoder waits for a reader although no other goes on.
+    DeliversOnAll,
+    /// The end is not noticed.
+    IgnoresShutdown,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 16] = [
         Self::LosesRequest,
         Self::LosesEnd,
         Self::EndsTwice,
@@ -42,33 +57,34 @@ impl Fault {
         Self::IgnoresDepth,
         Self::IgnoresPrefetchBudget,
         Self::IgnoresCacheBudget,
+        Self::HidesDamage,
+        Self::IgnoresCancel,
+        Self::DropsEarly,
+        Self::LosesDrop,
+        Self::DeliversOnAll,
+        Self::IgnoresShutdown,
     ];
 }
 
-/// A request goes wrong when so many went well, as a mistake does that shows seldom.
+/// A call goes wrong when so many went well, as a mistake does that shows seldom.
 const WELL: u64 = 20;
 
-/// The engine's queue, perhaps with a mistake. It has the calls of [`Queue`] that a world makes.
-pub(super) struct PlantedQueue {
-    queue: Queue,
+/// The engine, perhaps with a mistake in what goes in or comes out.
+pub(super) struct PlantedEngine {
+    pub(super) engine: DiskEngine<Image>,
     fault: Option<Fault>,
     calls: u64,
-    ended: Option<u64>,
-    /// A request to the medium that is to be made again.
-    again: Option<Dispatch>,
+    again: Option<Action>,
+    /// The last chunk that was decompressed.
+    decoded: Option<ChunkKey>,
 }
 
-impl PlantedQueue {
-    pub(super) fn new(config: QueueConfig, fault: Option<Fault>) -> Self {
-        let mut config = config;
-        for class in &mut config.classes {
-            match fault {
-                Some(Fault::Starves) => class.ageing = Nanos(u64::MAX / 2),
-                Some(Fault::IgnoresDepth) => class.depth += 1,
-                _ => {}
-            }
-        }
-        Self { queue: Queue::new(config), fault, calls: 0, ended: None, again: None }
+impl PlantedEngine {
+    pub(super) fn new(config: DiskConfig, image: Image, fault: Option<Fault>) -> Self {
+        let config = with(config, fault);
+        let mut engine = DiskEngine::new(Nanos::ZERO, config, image);
+        engine.start_recording(1 << 14);
+        Self { engine, fault, calls: 0, again: None, decoded: None }
     }
 
     /// Whether a mistake of this kind shows now.
@@ -80,65 +96,102 @@ impl PlantedQueue {
         self.calls == WELL
     }
 
-    pub(super) fn handle_request(&mut self, now: Nanos, request: Request) -> Ticket {
-        let inverted = match request.class {
-            Class::Demand => Class::Prefetch,
-            Class::ReadAhead | Class::Prefetch | Class::Fill => Class::Demand,
+    pub(super) fn handle_read(&mut self, now: Nanos, requester: Requester, range: ByteRange) -> ReadId {
+        let class = match (self.fault, requester.class) {
+            (Some(Fault::Inverts), Class::Demand) => Class::Prefetch,
+            (Some(Fault::Inverts), _) => Class::Demand,
+            (_, class) => class,
         };
-        let class = if self.fault == Some(Fault::Inverts) { inverted } else { request.class };
-        let ticket = self.queue.handle_request(now, Request { class, ..request });
-        if request.class == Class::Demand && self.goes_wrong(Fault::LosesRequest) {
-            self.queue.handle_cancel(now, ticket);
+        self.engine.handle_read(now, Requester { class, ..requester }, range)
+    }
+
+    pub(super) fn handle_cancel(&mut self, now: Nanos, read: ReadId) -> bool {
+        self.fault == Some(Fault::IgnoresCancel) || self.engine.handle_cancel(now, read)
+    }
+
+    /// Whether the engine takes the chunk for what its digest says.
+    pub(super) fn handle_decoded(&mut self, now: Nanos, key: ChunkKey, result: Result<(), Damage>) -> bool {
+        self.decoded = result.is_ok().then_some(key).or(self.decoded);
+        let result = if self.fault == Some(Fault::HidesDamage) { Ok(()) } else { result };
+        self.engine.handle_decoded(now, key, result);
+        result.is_ok()
+    }
+
+    pub(super) fn set_cache_budget(&mut self, bytes: u64) {
+        if self.fault != Some(Fault::IgnoresCacheBudget) {
+            self.engine.set_cache_budget(bytes);
         }
-        ticket
     }
 
-    pub(super) fn handle_promote(&mut self, now: Nanos, ticket: Ticket, class: Class) -> bool {
-        self.queue.handle_promote(now, ticket, class)
+    pub(super) fn handle_shutdown(&mut self, now: Nanos) {
+        if self.fault != Some(Fault::IgnoresShutdown) {
+            self.engine.handle_shutdown(now);
+        }
     }
 
-    pub(super) fn poll(&mut self, now: Nanos) -> Poll {
+    pub(super) fn poll(&mut self, now: Nanos) -> Action {
         if let Some(again) = self.again.take() {
-            return Poll::Dispatch(again);
+            return again;
         }
-        let mut dispatch = match self.queue.poll(now) {
-            Poll::Dispatch(dispatch) => dispatch,
-            other => return other,
-        };
-        if self.goes_wrong(Fault::CutsShort) {
-            dispatch.range.len -= dispatch.range.len / 3;
+        let action = self.engine.poll(now);
+        match action {
+            Action::Fetch { class: Class::Demand, .. } if self.goes_wrong(Fault::LosesRequest) => {
+                self.poll(now)
+            }
+            Action::Fetch { id, mut range, class } if self.goes_wrong(Fault::CutsShort) => {
+                range.len -= range.len / 3;
+                Action::Fetch { id, range, class }
+            }
+            Action::Answer(_) if self.goes_wrong(Fault::LosesEnd) => self.poll(now),
+            Action::Drop(..) if self.goes_wrong(Fault::LosesDrop) => self.poll(now),
+            Action::Answer(_) if self.goes_wrong(Fault::EndsTwice) => {
+                self.again = Some(action);
+                action
+            }
+            Action::Fetch { .. } if self.goes_wrong(Fault::SendsTwice) => {
+                self.again = Some(action);
+                action
+            }
+            Action::Answer(_) if self.goes_wrong(Fault::DropsEarly) => {
+                self.again = Some(action);
+                // One of its chunks, if it has any.
+                let spans = self.engine.answer(answered(action)).spans;
+                let chunk = spans.iter().find_map(|span| match span.source {
+                    hs_engine::disk::Source::Chunk(key) => Some(key),
+                    _ => None,
+                });
+                chunk.or(self.decoded).map_or(action, |key| Action::Drop(key, Form::Raw))
+            }
+            action => action,
         }
-        if self.goes_wrong(Fault::SendsTwice) {
-            self.again = Some(dispatch);
-        }
-        Poll::Dispatch(dispatch)
-    }
-
-    pub(super) fn tags(&self, id: DispatchId) -> impl Iterator<Item = RequestTag> {
-        self.queue.tags(id)
-    }
-
-    /// The tags of the requests that have ended.
-    pub(super) fn handle_done(&mut self, now: Nanos, id: DispatchId, bytes: u64) -> Vec<u64> {
-        let mut tags: Vec<u64> =
-            self.queue.handle_done(now, id, bytes).map(|finished| finished.tag.0).collect();
-        if tags.len() > 1 && self.goes_wrong(Fault::LosesEnd) {
-            tags.pop();
-        }
-        if self.goes_wrong(Fault::EndsTwice) {
-            tags.extend(self.ended);
-        }
-        self.ended = tags.last().copied().or(self.ended);
-        tags
-    }
-
-    pub(super) fn waiting(&self) -> u64 {
-        self.queue.waiting()
     }
 }
 
-/// What the prefetch is told of its limits.
-pub(super) fn limits(limits: PrefetchConfig, fault: Option<Fault>) -> PrefetchConfig {
-    let times = if fault == Some(Fault::IgnoresPrefetchBudget) { 3 } else { 1 };
-    PrefetchConfig { budget_bytes: limits.budget_bytes * times, ..limits }
+fn answered(action: Action) -> ReadId {
+    match action {
+        Action::Answer(read) => read,
+        _ => ReadId::default(),
+    }
+}
+
+/// What the engine is told of its limits.
+fn with(mut config: DiskConfig, fault: Option<Fault>) -> DiskConfig {
+    match fault {
+        Some(Fault::IgnoresPrefetchBudget) => {
+            config.prefetch = config
+                .prefetch
+                .map(|limits| PrefetchConfig { budget_bytes: limits.budget_bytes * 3, ..limits });
+        }
+        Some(Fault::DeliversOnAll) => config.decoders += 1,
+        Some(Fault::IgnoresDepth) => config.fetchers += 1,
+        _ => {}
+    }
+    for class in &mut config.queue.classes {
+        match fault {
+            Some(Fault::Starves) => class.ageing = Nanos(u64::MAX / 2),
+            Some(Fault::IgnoresDepth) => class.depth += 1,
+            _ => {}
+        }
+    }
+    config
 }

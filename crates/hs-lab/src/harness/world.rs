@@ -1,62 +1,68 @@
-//! One world: everything that happens in it, and what has to hold.
+//! One world: clients, a medium and workers around an engine, everything that happens, and what has to hold.
+
+mod workers;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use std::ops::Range;
 
-use hs_engine::cache::{Cache, Origin, PolicyKind};
-use hs_engine::queue::{
-    Class, ClientKey, Direction, Dispatch, ElevatorKind, MediumTraits, Poll, QueueConfig, Request,
-    RequestTag, Ticket,
+use hs_engine::cache::PolicyKind;
+use hs_engine::disk::{
+    Action, ChunkKey, DeliveryConfig, DiskConfig, FetchChunk, FetchId, Form, ReadId, Requester,
+    UseVisibility, Why, Worker,
 };
-use hs_engine::{
-    ChunkSize, EndReason, Late, MemoryBudget, MemoryBudgetConfig, MemorySample, Next, Prefetch,
-    PrefetchConfig, RequestId,
-};
+use hs_engine::queue::{Class, ClientKey, ElevatorKind, MediumTraits, QueueConfig};
+use hs_engine::{MemorySample, PrefetchConfig};
 use hs_units::{ByteRange, Nanos, Prng};
 
 use super::Seen;
-use super::client::{Client, Piece};
-use super::medium::{Answer, DISK_BYTES, FaultyMedium};
-use super::planted::{self, Fault, PlantedQueue};
+use super::client::Client;
+use super::image::{Image, RAW};
+use super::medium::{DISK_BYTES, FaultyMedium};
+use super::planted::{Fault, PlantedEngine};
+use super::schedule::Schedule;
+use super::shell::Shell;
+use super::trouble::Trouble;
+use workers::{Delivery, worker};
 
-/// Stored bytes of a piece, and decompressed ones.
-const STORED: u64 = 48 << 10;
-const RAW: u64 = 128 << 10;
-/// A piece that has failed so often is answered with an error.
-const TRIES: u32 = 3;
-/// Somebody is answered in this time as long as anybody waits: eight clients, three tries each, on a CD.
+/// A read is answered in this time as long as one waits: eight clients, several tries each, on a CD.
 const LONGEST_SILENCE: Nanos = Nanos::from_millis(60_000);
+/// Everything is looked at once in so many steps.
+const CHECKED_EVERY: u64 = 512;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Event {
     /// A client goes on.
     Read(usize),
-    FirstByte(usize),
-    Done(usize),
-    /// The queue, or the policy, wanted to be asked again.
+    Cancel(usize, ReadId),
+    FirstByte(FetchId),
+    /// A chunk of a fetch comes.
+    Came(FetchId, usize),
+    FetchDone(FetchId),
+    Decoded(u32),
+    Delivered(u64),
+    Restart(u32),
+    /// The engine wanted to be asked again.
     Poll,
-    /// Somebody looks how much memory there is.
+    /// Memory is looked at.
     Memory,
+    Shutdown,
 }
 
-/// A piece that somebody waits for, or that is on its way.
-#[derive(Debug, Default)]
-struct Wanted {
-    /// Clients, one for each of their reads.
-    readers: Vec<usize>,
-    /// The queue has a request for it.
-    asked: Option<(u64, Ticket)>,
-    /// Its readers wait for the stream.
-    joined: bool,
-    failures: u32,
+/// A fetch that is under way.
+struct UnderWay {
+    /// None of the request that opened the image.
+    class: Option<Class>,
+    chunks: Vec<FetchChunk>,
+    /// How many of them come, and have come.
+    come: usize,
+    came: usize,
 }
 
-/// What a request to the queue is for.
-#[derive(Clone, Debug)]
-enum Purpose {
-    Piece(Piece, Nanos),
-    Stream(RequestId, Range<u32>),
+/// A read that waits.
+struct Waiting {
+    client: usize,
+    range: ByteRange,
+    class: Class,
 }
 
 /// See [`super`].
@@ -66,33 +72,32 @@ pub struct World {
     now: Nanos,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     sequence: u64,
-    config: QueueConfig,
-    queue: PlantedQueue,
-    fault: Option<Fault>,
-    policy: Prefetch,
-    budget: MemoryBudget,
-    prefetch_budget: u64,
-    cache: Cache<Piece, ()>,
-    cache_budget: u64,
+    engine: PlantedEngine,
+    config: DiskConfig,
+    trouble: Trouble,
+    schedule: Schedule,
+    shell: Shell,
     medium: FaultyMedium,
     clients: Vec<Client>,
-    hot: u32,
-    cold: u32,
-    wanted: BTreeMap<Piece, Wanted>,
-    purposes: BTreeMap<u64, Purpose>,
-    next_tag: u64,
-    /// Requests that are in service.
-    sent: BTreeSet<u64>,
-    dispatches: Vec<Option<(Dispatch, Answer)>>,
-    in_service: [u32; Class::COUNT],
-    /// Requests that wait in the queue, by class, and since when that class has not been served.
-    waiting: [u64; Class::COUNT],
-    since: [Nanos; Class::COUNT],
-    longest_service: Nanos,
+    reads: BTreeMap<ReadId, Waiting>,
+    /// Reads that were cancelled, until their name is used again.
+    cancelled: BTreeSet<ReadId>,
+    fetches: BTreeMap<FetchId, UnderWay>,
+    /// What each decoder is at, those that the engine counts and the world does not have included.
+    decoding: BTreeMap<u32, ChunkKey>,
+    /// Decoders that have something to do and that no thread has taken.
+    unattended: Vec<u32>,
+    deliveries: BTreeMap<u64, Delivery>,
+    lost: BTreeSet<u32>,
+    /// Chunks that failed in one way or another, or were with a worker that broke down.
+    faulty: BTreeSet<ChunkKey>,
+    cache_budget: u64,
     asked: u64,
     answered: u64,
     last_answer: Nanos,
     planned: BTreeSet<Nanos>,
+    is_shut_down: bool,
+    last: Action,
     seen: Seen,
 }
 
@@ -103,64 +108,45 @@ impl World {
         Self::with_fault(seed, None)
     }
 
-    /// The same world with an engine that makes a mistake.
+    /// The world of `seed`, whose engine has a mistake.
     #[must_use]
     pub fn with_fault(seed: u64, fault: Option<Fault>) -> Self {
         let mut prng = Prng::new(seed);
         let medium = FaultyMedium::new(&mut prng);
-        let elevator = ElevatorKind::ALL[prng.below(5) as usize];
-        let traits = MediumTraits {
-            rotational: medium.turns,
-            overlaps: medium.overlaps,
-            bytes_per_s: Some(medium.bytes_per_s),
-        };
-        let mut config = QueueConfig { elevator, ..QueueConfig::for_medium(traits) };
-        if prng.below(4) == 0 {
-            config.fairness = None;
-        }
-        let cold = 1_000 + prng.below(8_000) as u32;
-        let hot = if prng.below(8) == 0 { 0 } else { 1 + prng.below(1_500) as u32 };
-        let size = ChunkSize { stored_bytes: STORED as u32, raw_bytes: RAW as u32 };
-        let prefetch_budget = RAW * (1 + prng.below(400));
-        let sees_use = prng.below(2) == 0;
-        let limits = PrefetchConfig { budget_bytes: prefetch_budget, sees_use, ..PrefetchConfig::default() };
-        let limits = planted::limits(limits, fault);
-        let cache_bytes = RAW * (4 + prng.below(500));
-        let kind = PolicyKind::ALL[prng.below(4) as usize];
-        let bounds = MemoryBudgetConfig { min_bytes: RAW, max_bytes: limits.budget_bytes };
+        let trouble = Trouble::new(&mut prng);
+        let image = image(&mut prng);
+        let config = config(&mut prng, &medium);
         let as_recorded = prng.below(2) == 0;
-        let clients = (0..=prng.below(8)).map(|_| Client::new(&mut prng, cold, as_recorded)).collect();
+        let clients =
+            (0..=prng.below(8)).map(|_| Client::new(&mut prng, image.windows, as_recorded)).collect();
         Self {
-            queue: PlantedQueue::new(config, fault),
-            fault,
-            policy: Prefetch::new(limits, vec![size; hot as usize]),
-            budget: MemoryBudget::new(bounds, limits.budget_bytes),
-            cache: Cache::new(kind, cache_bytes),
-            cache_budget: cache_bytes,
+            engine: PlantedEngine::new(config, image, fault),
+            schedule: Schedule::new(config.queue_limits()),
+            cache_budget: config.cache_bytes,
+            config,
+            trouble,
             seed,
             prng,
             now: Nanos::ZERO,
             events: BinaryHeap::new(),
             sequence: 0,
-            config,
-            prefetch_budget,
+            shell: Shell::default(),
             medium,
             clients,
-            hot,
-            cold,
-            wanted: BTreeMap::new(),
-            purposes: BTreeMap::new(),
-            next_tag: 0,
-            sent: BTreeSet::new(),
-            dispatches: Vec::new(),
-            in_service: [0; Class::COUNT],
-            waiting: [0; Class::COUNT],
-            since: [Nanos::ZERO; Class::COUNT],
-            longest_service: Nanos::ZERO,
+            reads: BTreeMap::new(),
+            cancelled: BTreeSet::new(),
+            fetches: BTreeMap::new(),
+            decoding: BTreeMap::new(),
+            unattended: Vec::new(),
+            deliveries: BTreeMap::new(),
+            lost: BTreeSet::new(),
+            faulty: BTreeSet::new(),
             asked: 0,
             answered: 0,
             last_answer: Nanos::ZERO,
             planned: BTreeSet::new(),
+            is_shut_down: false,
+            last: Action::Wait,
             seen: Seen::default(),
         }
     }
@@ -174,8 +160,25 @@ impl World {
             let begins = Nanos(self.prng.below(50_000_000));
             self.plan(begins, Event::Read(client));
         }
+        self.open();
         self.plan(Nanos::ZERO, Event::Poll);
         self.plan(Nanos::from_millis(100), Event::Memory);
+        if let Some(then) = self.trouble.ends_at {
+            self.plan(then, Event::Shutdown);
+        }
+        self.run_events();
+        if !self.is_shut_down {
+            self.must(self.last == Action::Idle, || "it is not idle at the end".to_owned());
+            self.shut_down();
+            self.pump();
+        }
+        self.check_end();
+        let stats = self.engine.engine.stats();
+        (self.seen.joined, self.seen.streamed) = (stats.joined, stats.streamed);
+        self.seen
+    }
+
+    fn run_events(&mut self) {
         while let Some(Reverse((then, _, event))) = self.events.pop() {
             assert!(then >= self.now, "{self}: time went back to {then}");
             self.now = then;
@@ -184,8 +187,16 @@ impl World {
             self.pump();
             self.check();
         }
-        self.check_end();
-        self.seen
+    }
+
+    fn must(&self, holds: bool, why: impl FnOnce() -> String) {
+        assert!(holds, "{self}: {}", why());
+    }
+
+    fn holds(&self, result: Result<(), String>) {
+        if let Err(why) = result {
+            panic!("{self}: {why}");
+        }
     }
 
     fn plan(&mut self, then: Nanos, event: Event) {
@@ -193,399 +204,343 @@ impl World {
         self.events.push(Reverse((then, self.sequence, event)));
     }
 
-    fn plan_poll(&mut self, then: Nanos) {
-        if self.planned.insert(then) {
-            self.plan(then, Event::Poll);
-        }
+    fn plan_within(&mut self, most: u64, event: Event) {
+        let then = self.now + Nanos(1 + self.prng.below(most));
+        self.plan(then, event);
     }
 
     fn handle(&mut self, event: Event) {
         match event {
             Event::Read(client) => self.read(client),
-            Event::FirstByte(number) => self.first_byte(number),
-            Event::Done(number) => self.done(number),
+            Event::Cancel(client, read) => self.cancel(client, read),
+            Event::FirstByte(fetch) => self.engine.engine.handle_first_byte(self.now, fetch, 4_096),
+            Event::Came(fetch, number) => self.came(fetch, number),
+            Event::FetchDone(fetch) => self.fetch_done(fetch),
+            Event::Decoded(decoder) => self.decoded(decoder),
+            Event::Delivered(number) => self.delivered(number),
+            Event::Restart(number) => {
+                self.lost.remove(&number);
+                self.engine.engine.handle_worker_restarted(self.now, worker(number));
+            }
             Event::Poll => {
                 self.planned.remove(&self.now);
             }
             Event::Memory => self.look_at_memory(),
+            Event::Shutdown => self.shut_down(),
         }
     }
 
     fn read(&mut self, number: usize) {
         let client = &mut self.clients[number];
         client.left -= 1;
-        let piece = client.choose(&mut self.prng, self.hot, self.cold);
+        let range = client.choose(&mut self.prng, self.engine.engine.map());
+        let class = client.class;
         self.asked += 1;
-        let held = matches!(piece, Piece::Hot(chunk) if self.policy.ended() != Some(EndReason::Nothing) && self.policy.has_arrived(chunk));
-        let cached = self.cache.get(&piece).is_some();
-        match piece {
-            Piece::Hot(_) if cached || held => self.policy.handle_used(),
-            Piece::Hot(chunk) => self.policy.handle_wanted(self.now, chunk),
-            Piece::Cold(_) => {}
+        let requester = Requester { client: ClientKey(number as u64), class };
+        let read = self.engine.handle_read(self.now, requester, range);
+        let before = self.reads.insert(read, Waiting { client: number, range, class });
+        assert!(before.is_none(), "{self}: {read:?} is the name of two reads");
+        self.cancelled.remove(&read);
+        if Trouble::happens(self.trouble.cancelled, &mut self.prng) {
+            self.plan_within(20_000_000, Event::Cancel(number, read));
         }
-        if cached {
-            return self.answer(number, true);
-        }
-        if held && self.prng.below(2) == 0 {
-            // It waits in memory since the stream brought it: whoever asks lets it go.
-            if let Piece::Hot(chunk) = piece {
-                self.policy.handle_released(chunk);
-            }
-            self.keep(piece, Origin::Demanded);
-            return self.answer(number, true);
-        }
-        if matches!(piece, Piece::Cold(_)) {
-            self.policy.handle_miss(self.now);
-        }
-        self.wanted.entry(piece).or_default().readers.push(number);
-        self.want(piece);
     }
 
-    /// Sees to it that a piece comes that somebody waits for.
-    fn want(&mut self, piece: Piece) {
-        let wanted = self.wanted.get(&piece).expect("somebody waits for it");
-        if let Some((_, ticket)) = wanted.asked {
-            if self.queue.handle_promote(self.now, ticket, Class::Demand) {
-                self.move_waiting(Class::ReadAhead, Class::Demand);
-            }
+    fn cancel(&mut self, client: usize, read: ReadId) {
+        if self.reads.get(&read).is_none_or(|waiting| waiting.client != client) {
             return;
         }
-        if wanted.joined {
-            return;
-        }
-        if let Piece::Hot(chunk) = piece
-            && self.policy.ended() != Some(EndReason::Nothing)
-            && !self.policy.stands_still()
-            && self.policy.late(chunk) == Late::Join
-            && self.policy.ended().is_none()
-        {
-            self.seen.joined += 1;
-            self.wanted.get_mut(&piece).expect("it is wanted").joined = true;
-            return;
-        }
-        self.fetch(piece, Class::Demand);
+        let is_cancelled = self.engine.handle_cancel(self.now, read);
+        self.must(is_cancelled, || format!("{read:?} cannot be cancelled"));
+        self.cancelled.insert(read);
+        self.seen.cancelled += 1;
+        self.over(read);
     }
 
-    fn place(&self, piece: Piece) -> ByteRange {
-        match piece {
-            Piece::Hot(chunk) => ByteRange::new(u64::from(chunk) * STORED, STORED),
-            Piece::Cold(window) => ByteRange::new(u64::from(self.hot + window) * STORED, STORED),
-        }
-    }
-
-    fn range_of(&self, purpose: &Purpose) -> ByteRange {
-        match purpose {
-            Purpose::Piece(piece, _) => self.place(*piece),
-            Purpose::Stream(_, chunks) => {
-                let first = self.place(Piece::Hot(chunks.start));
-                ByteRange::new(first.offset, self.place(Piece::Hot(chunks.end - 1)).end() - first.offset)
-            }
-        }
-    }
-
-    fn fetch(&mut self, piece: Piece, class: Class) {
-        let range = self.place(piece);
-        assert!(range.fits_in(DISK_BYTES), "{self}: {piece:?} lies outside");
-        let (tag, ticket) = self.request(class, range, Purpose::Piece(piece, self.now));
-        let wanted = self.wanted.entry(piece).or_default();
-        assert!(
-            wanted.asked.replace((tag, ticket)).is_none(),
-            "seed {}: {piece:?} is fetched twice",
-            self.seed
-        );
-        // What comes next may be wanted as well; nobody waits for it.
-        let next = match piece {
-            Piece::Cold(window) if window + 1 < self.cold => Piece::Cold(window + 1),
-            _ => return,
-        };
-        if class == Class::Demand
-            && self.prng.below(16) == 0
-            && !self.wanted.contains_key(&next)
-            && !self.cache.contains(&next)
-        {
-            self.fetch(next, Class::ReadAhead);
-        }
-    }
-
-    fn request(&mut self, class: Class, range: ByteRange, purpose: Purpose) -> (u64, Ticket) {
-        let tag = self.next_tag;
-        self.next_tag += 1;
-        self.purposes.insert(tag, purpose);
-        let client = ClientKey(self.prng.below(self.clients.len() as u64));
-        let request = Request { tag: RequestTag(tag), class, client, direction: Direction::Read, range };
-        if self.waiting[class.index()] == 0 {
-            self.since[class.index()] = self.now;
-        }
-        self.waiting[class.index()] += 1;
-        (tag, self.queue.handle_request(self.now, request))
-    }
-
-    fn move_waiting(&mut self, from: Class, to: Class) {
-        self.waiting[from.index()] -= 1;
-        if self.waiting[to.index()] == 0 {
-            self.since[to.index()] = self.now;
-        }
-        self.waiting[to.index()] += 1;
-    }
-
-    fn keep(&mut self, piece: Piece, origin: Origin) {
-        self.cache.insert(piece, (), RAW, origin, |_, ()| {});
-    }
-
-    fn answer(&mut self, client: usize, well: bool) {
+    /// A read has ended: its client goes on, and so do deliveries that waited for its pages.
+    fn over(&mut self, read: ReadId) {
+        self.must(!self.cancelled.contains(&read) || self.reads.contains_key(&read), || {
+            format!("{read:?} was cancelled, and has ended once more")
+        });
+        let waiting = self.reads.remove(&read);
+        let waiting = waiting.unwrap_or_else(|| panic!("{self}: {read:?} has ended twice"));
         self.answered += 1;
         self.last_answer = self.now;
-        assert!(self.answered <= self.asked, "{self}: a read was answered twice");
-        self.seen.reads += u64::from(well);
-        self.seen.errors += u64::from(!well);
+        let client = waiting.client;
         if self.clients[client].left > 0 {
             let then = self.now + self.clients[client].thinks(&mut self.prng);
             self.plan(then, Event::Read(client));
         }
-    }
-
-    /// A piece has come: everybody who waits for it is answered, and nobody else.
-    fn came(&mut self, piece: Piece) {
-        let readers =
-            self.wanted.get_mut(&piece).map(|wanted| std::mem::take(&mut wanted.readers)).unwrap_or_default();
-        if let Some(wanted) = self.wanted.get_mut(&piece) {
-            wanted.joined = false;
-            if wanted.asked.is_none() {
-                self.wanted.remove(&piece);
-            }
-        }
-        let origin = if readers.is_empty() { Origin::Prefetched } else { Origin::Demanded };
-        if !matches!(piece, Piece::Hot(_)) || !readers.is_empty() {
-            self.keep(piece, origin);
-        }
-        for client in readers {
-            if matches!(piece, Piece::Cold(_)) {
-                self.policy.handle_miss_answered(self.now);
-            }
-            self.answer(client, true);
+        let freed: Vec<u64> = self
+            .deliveries
+            .iter()
+            .filter(|(_, delivery)| delivery.until == Some(read))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in freed {
+            self.plan_within(50_000, Event::Delivered(number));
         }
     }
 
-    /// A piece did not come.
-    fn failed(&mut self, piece: Piece) {
-        let Some(wanted) = self.wanted.get_mut(&piece) else { return };
-        wanted.failures += 1;
-        if wanted.readers.is_empty() && wanted.asked.is_none() {
-            self.wanted.remove(&piece);
-        } else if wanted.failures < TRIES {
-            self.want(piece);
-        } else {
-            let readers = self.wanted.remove(&piece).expect("it is wanted").readers;
-            for client in readers {
-                if matches!(piece, Piece::Cold(_)) {
-                    self.policy.handle_miss_answered(self.now);
+    /// Does what the engine says until it waits.
+    fn pump(&mut self) {
+        loop {
+            self.last = self.engine.poll(self.now);
+            match self.last {
+                Action::Answer(read) => self.answer(read),
+                Action::Fail(read, why) => self.fail(read, why),
+                Action::Drop(key, form) => self.drop(key, form),
+                Action::Fetch { id, range, class } => self.send(id, range, class),
+                Action::CancelFetch(fetch) => {
+                    self.must(self.fetches.contains_key(&fetch), || {
+                        "what is not under way is cancelled".to_owned()
+                    });
+                    if self.prng.below(2) == 0 {
+                        self.plan(self.now, Event::FetchDone(fetch));
+                    }
                 }
-                self.answer(client, false);
+                Action::Decode { key, decoder } => self.decode(key, decoder.0),
+                Action::Deliver { key, by, tripwire } => self.deliver(key, by, tripwire),
+                Action::WaitUntil(then) => {
+                    self.must(then > self.now, || "it waits for the past".to_owned());
+                    if self.planned.insert(then) {
+                        self.plan(then, Event::Poll);
+                    }
+                    break;
+                }
+                Action::Wait | Action::Idle | Action::Done => break,
             }
+        }
+        let result = self.schedule.observe(self.engine.engine.queue());
+        self.holds(result);
+    }
+
+    fn answer(&mut self, read: ReadId) {
+        self.must(!self.cancelled.contains(&read), || format!("{read:?} was cancelled, and is answered"));
+        if let Some(waiting) = self.reads.get(&read) {
+            self.holds(self.shell.check(waiting.range, &self.engine.engine.answer(read)));
+        }
+        self.seen.reads += 1;
+        self.over(read);
+    }
+
+    fn fail(&mut self, read: ReadId, why: Why) {
+        match why {
+            Why::Store(key) | Why::Damaged(key) | Why::Unreadable(key) => {
+                self.must(self.faulty.contains(&key), || format!("{key:?} has never failed: {why:?}"));
+            }
+            Why::WorkerLost(_) => self.must(self.seen.lost_workers > 0, || "no worker was lost".to_owned()),
+            Why::TimedOut => self.must(self.config.read_timeout.is_some(), || "there is no limit".to_owned()),
+            Why::Shutdown => self.must(self.is_shut_down, || "it is not shut down".to_owned()),
+            Why::OutsideDisk => panic!("{self}: no read ends beyond the disk"),
+        }
+        self.seen.errors += 1;
+        self.over(read);
+    }
+
+    fn drop(&mut self, key: ChunkKey, form: Form) {
+        let result = self.shell.drop(key, form);
+        self.holds(result);
+        if let (ChunkKey::Page(page), Form::Raw) = (key, form) {
+            self.engine.engine.map_mut().pages.remove(&page);
         }
     }
 
-    fn first_byte(&mut self, number: usize) {
-        let Some((dispatch, _)) = &self.dispatches[number] else { return };
-        let tags: Vec<u64> = self.queue.tags(dispatch.id).map(|tag| tag.0).collect();
-        for tag in tags {
-            if let Some(Purpose::Stream(id, _)) = self.purposes.get(&tag) {
-                self.policy.handle_first_byte(self.now, *id, 0);
-            }
+    fn send(&mut self, id: FetchId, range: ByteRange, class: Class) {
+        self.must(!self.fetches.contains_key(&id), || format!("{id:?} was sent twice"));
+        self.must(range.fits_in(DISK_BYTES), || format!("{range} lies outside"));
+        let chunks = self.engine.engine.fetch(id).chunks.to_vec();
+        for chunk in &chunks {
+            let is_held = range.offset <= chunk.range.offset && chunk.range.end() <= range.end();
+            self.must(is_held, || format!("{:?} is not in what was sent for it", chunk.key));
+            let mut others = self.fetches.values().flat_map(|fetch| &fetch.chunks[fetch.came..]);
+            let is_twice =
+                chunk.is_brought() && others.any(|other| other.key == chunk.key && other.is_brought());
+            self.must(!is_twice, || format!("{:?} is fetched twice", chunk.key));
+            self.must(!chunk.is_brought() || !self.is_inverted(class, chunk.key), || {
+                format!("a read waits for {:?}, which went as {}", chunk.key, class.name())
+            });
         }
+        let done = self.serve(id, range, chunks, Some(class));
+        let result = self.schedule.begins(class, done.saturating_sub(self.now));
+        self.holds(result);
     }
 
-    fn done(&mut self, number: usize) {
-        let (dispatch, answer) = self.dispatches[number].take().expect("a dispatch ends once");
-        self.in_service[dispatch.class.index()] -= 1;
-        let failed = answer.bytes < dispatch.range.len;
-        self.seen.faults += u64::from(failed);
-        let came_until = dispatch.range.offset + answer.bytes;
-        let tags = self.queue.handle_done(self.now, dispatch.id, answer.bytes);
-        assert!(!tags.is_empty(), "{self}: a dispatch of nothing");
-        for tag in tags {
-            let purpose = self.purposes.remove(&tag);
-            self.sent.remove(&tag);
-            let purpose = purpose.unwrap_or_else(|| panic!("{self}: request {tag} has ended twice"));
-            let range = self.range_of(&purpose);
-            let holds = dispatch.range.offset <= range.offset && range.end() <= dispatch.range.end();
-            assert!(holds, "{self}: request {tag} is not in what was sent for it");
-            match purpose {
-                Purpose::Piece(piece, asked) => self.fetched(piece, asked, came_until),
-                Purpose::Stream(id, chunks) => self.streamed(id, chunks, came_until),
+    /// The medium gets to work. Returns when it will be done.
+    fn serve(
+        &mut self,
+        id: FetchId,
+        range: ByteRange,
+        chunks: Vec<FetchChunk>,
+        class: Option<Class>,
+    ) -> Nanos {
+        let answer = self.medium.serve(self.now, range, &mut self.prng);
+        self.plan(answer.first_byte, Event::FirstByte(id));
+        let mut come = 0;
+        for (number, chunk) in chunks.iter().enumerate() {
+            let needs = chunk.range.end() - range.offset;
+            if needs <= answer.bytes {
+                let lasts = answer.done.saturating_sub(answer.first_byte).0;
+                let part = u128::from(lasts) * u128::from(needs) / u128::from(range.len);
+                self.plan(answer.first_byte + Nanos(part as u64), Event::Came(id, number));
+                come = number + 1;
             }
         }
+        self.seen.faults += u64::from(come < chunks.len());
+        self.plan(answer.done, Event::FetchDone(id));
+        self.fetches.insert(id, UnderWay { class, chunks, come, came: 0 });
+        answer.done
     }
 
-    fn fetched(&mut self, piece: Piece, asked: Nanos, came_until: u64) {
-        if let Some(wanted) = self.wanted.get_mut(&piece) {
-            wanted.asked = None;
-        }
-        if self.place(piece).end() > came_until {
-            return self.failed(piece);
-        }
-        self.policy.handle_fetched(asked, self.now, STORED);
-        if let Piece::Hot(chunk) = piece
-            && self.policy.ended() != Some(EndReason::Nothing)
+    /// The request that opened the image brings some hot chunks as well, in some worlds.
+    fn open(&mut self) {
+        let hot = self.engine.engine.map().hot;
+        // What it asks for before there is a policy, it asks for within the budget.
+        let budget = self.config.prefetch.map_or(0, |limits| limits.budget_bytes / RAW);
+        let chunks = self.prng.below(40).min(hot.into()).min(budget) as u32;
+        if self.prng.below(2) == 0
+            && let Some(id) = self.engine.engine.handle_opening(self.now, chunks, 4_096)
         {
-            self.policy.handle_resident(chunk);
+            let view = self.engine.engine.fetch(id);
+            let (range, chunks) = (view.range, view.chunks.to_vec());
+            self.serve(id, range, chunks, None);
         }
-        self.came(piece);
     }
 
-    fn streamed(&mut self, id: RequestId, chunks: Range<u32>, came_until: u64) {
-        let mut bytes = 0;
-        for chunk in chunks.clone() {
-            let piece = Piece::Hot(chunk);
-            if self.place(piece).end() <= came_until {
-                bytes += STORED;
-                self.seen.streamed += 1;
-                self.policy.handle_progress(self.now, id, chunk);
-                self.policy.handle_arrived(chunk);
-                let wanted = self.wanted.get(&piece).is_some_and(|wanted| !wanted.readers.is_empty());
-                self.came(piece);
-                // Most readers take what they have asked for; some chunks wait.
-                if wanted || self.prng.below(3) == 0 {
-                    self.policy.handle_released(chunk);
-                }
-            } else {
-                // The stream passes over what it could not bring.
-                self.policy.handle_arrived(chunk);
-                self.policy.handle_released(chunk);
-                if let Some(wanted) = self.wanted.get_mut(&piece) {
-                    wanted.joined = false;
-                    self.failed(piece);
-                }
-            }
+    /// Whether a chunk goes less urgently than a read that waits for it.
+    fn is_inverted(&self, class: Class, key: ChunkKey) -> bool {
+        // A hot chunk that has failed, itself or for want of a decoder, may be fetched for one read while
+        // another waits for its cold copy.
+        let is_hot = matches!(key, ChunkKey::Hot(_));
+        let has_failed = self.faulty.contains(&key) || (is_hot && self.seen.lost_workers > 0);
+        if class == Class::Demand || has_failed {
+            return false;
         }
-        let gone = self.prng.below(2_000) == 0;
-        self.policy.handle_finished(self.now, id, (!gone).then_some(bytes));
+        let urgent = self.reads.values().filter(|read| read.class == Class::Demand);
+        urgent.into_iter().any(|read| self.engine.engine.map().needs(read.range, key))
+    }
+
+    fn came(&mut self, fetch: FetchId, number: usize) {
+        let Some(under_way) = self.fetches.get_mut(&fetch) else { return };
+        under_way.came = number + 1;
+        let chunk = under_way.chunks[number];
+        if self.engine.engine.handle_stored(self.now, fetch, chunk.key, chunk.range.len) {
+            let result = self.shell.keep(chunk.key, Form::Stored, chunk.range.len);
+            self.holds(result);
+        }
+    }
+
+    fn fetch_done(&mut self, id: FetchId) {
+        let Some(fetch) = self.fetches.remove(&id) else { return };
+        if let Some(class) = fetch.class {
+            self.schedule.ends(class);
+        }
+        self.faulty.extend(fetch.chunks[fetch.come..].iter().map(|chunk| chunk.key));
+        if Trouble::happens(self.trouble.fetcher_breaks_down, &mut self.prng) {
+            self.seen.lost_workers += 1;
+            self.engine.engine.handle_worker_lost(self.now, Worker::Fetcher(id));
+        } else {
+            self.engine.engine.handle_fetch_done(self.now, id);
+        }
     }
 
     /// Others use more or less memory than before.
     fn look_at_memory(&mut self) {
-        let total_bytes = self.prefetch_budget * 4 + (64 << 20);
-        let available_bytes = self.prng.below(total_bytes);
-        let sample = MemorySample { total_bytes, available_bytes, pressure: None };
-        let target = self.budget.handle_sample(&sample, self.policy.held_bytes());
-        self.policy.handle_budget(target);
-        if self.budget.is_short() && self.prng.below(200) == 0 {
-            self.policy.handle_short_memory();
-        }
-        let cache = RAW * (4 + self.prng.below(500));
-        self.cache_budget = cache;
-        if self.fault != Some(Fault::IgnoresCacheBudget) {
-            self.cache.set_budget(cache, |_, ()| {});
-        }
+        let budget = self.config.prefetch.map_or(RAW, |limits| limits.budget_bytes);
+        let total_bytes = budget * 4 + (64 << 20);
+        let least = if self.trouble.short_memory { 0 } else { total_bytes / 8 };
+        let available_bytes = least + self.prng.below(total_bytes - least);
+        self.engine
+            .engine
+            .handle_memory(self.now, &MemorySample { total_bytes, available_bytes, pressure: None });
+        self.cache_budget = RAW * (4 + self.prng.below(200));
+        self.engine.set_cache_budget(self.cache_budget);
         let silent = self.now.saturating_sub(self.last_answer);
-        let some_wait = self.wanted.values().any(|wanted| !wanted.readers.is_empty());
-        assert!(
-            !some_wait || silent <= LONGEST_SILENCE,
-            "{self}: a read is lost: nobody was answered for {silent}"
-        );
-        if self.answered < self.asked || self.clients.iter().any(|client| client.left > 0) {
+        let some_wait = !self.reads.is_empty();
+        self.must(!some_wait || silent <= LONGEST_SILENCE, || {
+            format!("a read is lost: none was answered for {silent}")
+        });
+        if some_wait || self.clients.iter().any(|client| client.left > 0) {
             self.plan(self.now + Nanos::from_millis(100), Event::Memory);
         }
     }
 
-    /// Lets the policy and the queue do what they want now.
-    fn pump(&mut self) {
-        self.poll_policy();
-        loop {
-            match self.queue.poll(self.now) {
-                Poll::Dispatch(dispatch) => self.send(dispatch),
-                Poll::WaitUntil(then) => {
-                    assert!(then > self.now, "{self}: the queue waits for the past");
-                    return self.plan_poll(then);
-                }
-                Poll::Idle => return,
-            }
-        }
-    }
-
-    fn poll_policy(&mut self) {
-        loop {
-            match self.policy.poll(self.now) {
-                Next::Request(id, chunks) => {
-                    let range = ByteRange::new(
-                        u64::from(chunks.start) * STORED,
-                        u64::from(chunks.end - chunks.start) * STORED,
-                    );
-                    self.request(Class::Prefetch, range, Purpose::Stream(id, chunks));
-                    continue;
-                }
-                Next::WaitUntil(then) => self.plan_poll(then.max(self.now + Nanos(1))),
-                Next::Wait | Next::Done(_) => {}
-            }
-            break;
-        }
-        let over = self.policy.ended().is_some();
-        if over || self.policy.stands_still() {
-            // Whoever has joined the stream fetches for himself.
-            let waiting = self.wanted.iter().filter(|(_, wanted)| wanted.joined).map(|(piece, _)| *piece);
-            for piece in waiting.collect::<Vec<_>>() {
-                self.wanted.get_mut(&piece).expect("it is wanted").joined = false;
-                self.fetch(piece, Class::Demand);
-            }
-        }
-    }
-
-    fn send(&mut self, dispatch: Dispatch) {
-        let class = dispatch.class.index();
-        let tags: Vec<u64> = self.queue.tags(dispatch.id).map(|tag| tag.0).collect();
-        let members = tags.len() as u64;
-        for tag in tags {
-            assert!(self.sent.insert(tag), "{self}: request {tag} was sent twice");
-        }
-        let bound = Nanos(self.longest_service.0 * Class::COUNT as u64);
-        for lower in 0..Class::COUNT {
-            let waited = self.now.saturating_sub(self.since[lower]);
-            // Demand has no ageing: it is first, and waits for what is in service, and while an elevator waits for a stream.
-            let waits = if lower == 0 { self.config.slice_idle } else { self.config.classes[lower].ageing };
-            let limit = waits + bound;
-            assert!(
-                self.waiting[lower] == 0 || waited <= limit,
-                "{self}: class {lower} was not served for {waited}, more than {limit}"
-            );
-        }
-        assert!(self.waiting[class] >= members, "{self}: more was sent than waits");
-        self.waiting[class] -= members;
-        self.since[class] = self.now;
-        self.in_service[class] += 1;
-        let lower_ones: u32 = self.in_service[class..].iter().sum();
-        let depth = self.config.classes[class].depth;
-        assert!(lower_ones <= depth, "{self}: {lower_ones} requests in service, of {depth}");
-        let answer = self.medium.serve(self.now, dispatch.range, &mut self.prng);
-        self.longest_service = self.longest_service.max(answer.done.saturating_sub(self.now));
-        let number = self.dispatches.len();
-        self.dispatches.push(Some((dispatch, answer)));
-        self.plan(answer.first_byte, Event::FirstByte(number));
-        self.plan(answer.done, Event::Done(number));
+    fn shut_down(&mut self) {
+        self.is_shut_down = true;
+        self.engine.handle_shutdown(self.now);
+        self.clients.iter_mut().for_each(|client| client.left = client.left.min(3));
     }
 
     fn check(&self) {
-        let held = self.policy.held_bytes();
-        assert!(
-            held <= self.prefetch_budget.max(RAW),
-            "{self}: {held} bytes wait, of {}",
-            self.prefetch_budget
-        );
-        let cache = self.cache.usage();
-        assert!(
-            cache.bytes <= self.cache_budget,
-            "{self}: the cache holds {} of {}",
-            cache.bytes,
-            self.cache_budget
-        );
+        let usage = self.engine.engine.usage();
+        self.holds(self.shell.compare(&usage));
+        let budget = self.config.prefetch.map_or(0, |limits| limits.budget_bytes).max(RAW);
+        self.must(usage.held_bytes <= budget, || format!("{} bytes wait, of {budget}", usage.held_bytes));
+        let (cached, most) = (usage.cache.bytes, self.cache_budget);
+        self.must(cached <= most, || format!("the cache holds {cached} of {most}"));
+        if self.seen.steps.is_multiple_of(CHECKED_EVERY) {
+            self.engine.engine.check();
+        }
     }
 
     fn check_end(&self) {
-        assert!(self.answered == self.asked, "{self}: {} reads are lost", self.asked - self.answered);
-        assert!(self.clients.iter().all(|client| client.left == 0), "{self}: a client stands still");
-        let readers: usize = self.wanted.values().map(|wanted| wanted.readers.len()).sum();
-        assert!(readers == 0, "{self}: {readers} readers still wait");
-        assert!(self.dispatches.iter().all(Option::is_none), "{self}: something is still in service");
-        assert!(self.queue.waiting() == 0, "{self}: {} requests still wait", self.queue.waiting());
+        let lost = self.asked - self.answered;
+        self.must(lost == 0 && self.reads.is_empty(), || format!("a read is lost: {lost} of them"));
+        self.must(self.clients.iter().all(|client| client.left == 0), || "a client stands still".to_owned());
+        self.must(self.fetches.is_empty() && self.decoding.is_empty(), || {
+            "something is under way".to_owned()
+        });
+        self.must(self.deliveries.is_empty(), || "a delivery does not return".to_owned());
+        let waiting = self.schedule.waiting();
+        self.must(waiting == 0, || format!("{waiting} requests still wait"));
+        self.must(self.last == Action::Done, || format!("it is not done, but {:?}", self.last));
+        self.must(self.shell.is_empty(), || "bytes are left".to_owned());
+        self.engine.engine.check();
+    }
+}
+
+fn image(prng: &mut Prng) -> Image {
+    let windows = 1_000 + prng.below(8_000);
+    let most_hot = (windows / 2).min(1_000);
+    let hot = if prng.below(8) == 0 { 0 } else { 1 + prng.below(most_hot) as u32 };
+    let pace = if prng.below(3) == 0 { Nanos(prng.below(4_000_000)) } else { Nanos::ZERO };
+    let image = Image { hot, windows, pace, pages: BTreeSet::new() };
+    assert!(image.bytes() <= DISK_BYTES, "it fits on the medium");
+    image
+}
+
+fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
+    let elevator = ElevatorKind::ALL[prng.below(5) as usize];
+    let traits = MediumTraits {
+        rotational: medium.turns,
+        overlaps: medium.overlaps,
+        bytes_per_s: Some(medium.bytes_per_s),
+    };
+    let mut queue = QueueConfig { elevator, ..QueueConfig::for_medium(traits) };
+    if prng.below(4) == 0 {
+        queue.fairness = None;
+    }
+    let sees_use = prng.below(2) == 0;
+    let budget_bytes = RAW * (1 + prng.below(400));
+    let limits = PrefetchConfig { budget_bytes, sees_use, ..PrefetchConfig::default() };
+    let visibilities = [UseVisibility::Asked, UseVisibility::Tripwires, UseVisibility::Hidden];
+    let delivery = DeliveryConfig {
+        before_answers: prng.below(3) > 0,
+        visibility: visibilities[prng.below(3) as usize],
+    };
+    DiskConfig {
+        queue,
+        fetchers: 2 + prng.below(15) as u32,
+        decoders: 1 + prng.below(4) as u32,
+        prefetch: (prng.below(8) > 0).then_some(limits),
+        least_prefetch_bytes: RAW,
+        cache_bytes: RAW * (4 + prng.below(200)),
+        cache_bounds: None,
+        cache_policy: PolicyKind::ALL[prng.below(4) as usize],
+        readers_keep: prng.below(2) == 0,
+        read_ahead_bytes: RAW * prng.below(65),
+        delivery: (prng.below(4) > 0).then_some(delivery),
+        read_timeout: (prng.below(8) == 0).then(|| Nanos::from_millis(200 + prng.below(10_000))),
     }
 }
 

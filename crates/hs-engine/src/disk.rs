@@ -1,0 +1,622 @@
+//! One disk as one object without I/O: everything that is decided between a read and the medium.
+//!
+//! `handle_*` in, [`DiskEngine::poll`] out, `now` is an argument. The engine owns the table of chunks, the
+//! cache, the queue, the prefetch, read-ahead, neighbours, tripwires, and the reads that wait. An image gives
+//! it an [`ImageMap`]; the pages of its index are chunks like others. Bytes never enter: the shell has them,
+//! by [`ChunkKey`] and [`Form`].
+//!
+//! # A chunk
+//! ```text
+//!  absent ── read, or the stream ──┬───────────────────────────────────────────┬──► queued
+//!   ▲ ▲ ▲                          ├──► joined: the stream is to bring it ─────┤      │
+//!   │ │ │                          └──► awaits the page of the index with it ──┘      │ Fetch
+//!   │ │ └─ cancelled while it waits ──────────────────────────────────────────────────┤
+//!   │ │                                                                               ▼
+//!   │ │                                           failed ◄── did not come ────── in flight
+//!   │ │                                             │ ▲                               │ handle_stored
+//!   │ └─ a cold one after a while; a hot one when ──┘ │                               ▼
+//!   │    its cold copy has failed as well             │      ┌── a kept copy ───►  stored: with a decoder's
+//!   │                                                 │      │                        │    queue, or cached
+//!   │                                                 │      │                        │ Decode
+//!   │                                                 │      │                        ▼
+//!   │                                                 └──────┼────── damaged ───── decoding
+//!   │                                                        │                        │ handle_decoded
+//!   │                                                        │                        ▼
+//!   ├─ Drop, when nothing needs it any more ─────────────────┼────────────────────── raw: held by the
+//!   │                                                        │                        │   prefetch, cached,
+//!   │                                                        │                        │   or pinned by reads
+//!   │                                                        │                        │ Deliver, or all
+//!   │                                                        │                        ▼ was handed over
+//!   └─ asked for again ──────────────────────────────────────┴──────────────────── delivered
+//! ```
+//! Each chunk is in one slot of one table, in one stage. Its bytes are with the shell as long as something
+//! needs them, and there is one [`Action::Drop`] for each form of them that has been there.
+//!
+//! # The order of calls
+//! - Calls come one at a time; a shell with threads has the engine behind one lock.
+//! - After `handle_*` calls, [`DiskEngine::poll`] until it says to wait. It may be left off in between, and
+//!   gone on with by another thread.
+//! - [`Action::Answer`]: [`DiskEngine::answer`] tells where the bytes are. They are there until the next
+//!   poll; a shell with threads takes references to them and answers without the lock.
+//! - [`Action::Fetch`]: [`DiskEngine::handle_first_byte`] once if the medium says so,
+//!   [`DiskEngine::handle_stored`] for each chunk as it comes, [`DiskEngine::handle_fetch_done`] once,
+//!   whatever happened.
+//! - [`Action::Decode`]: [`DiskEngine::handle_decoded`] once. A page is put into the map before.
+//! - [`Action::Deliver`]: the tripwire's block is copied at once; [`DiskEngine::handle_delivered`] once. It
+//!   may last as long as a reader holds a page.
+//! - [`Action::Drop`] comes before any other action that could bring the same bytes again.
+//! - After [`DiskEngine::handle_shutdown`] every read fails or is answered, what is under way is still
+//!   reported, and [`Action::Done`] is the last.
+//!
+//! A shell never has more under way than it has workers: fetches by the queue's limits
+//! ([`DiskConfig::queue_limits`]), one chunk for each decoder, one delivery for the delivery thread. A free
+//! worker can begin whatever a poll gives.
+//!
+//! # A shell with threads
+//! One mutex and one condition variable, around the engine and the bytes. Whatever a poll gives that is
+//! another thread's is left where workers look, and one is woken. A hit takes the lock once. A cold miss
+//! takes it five times: the read, whose polls give the fetch; a fetcher that takes it up; the same one with
+//! the chunk and the end, whose polls give the chunk to decompress; a decoder that takes that up; the same
+//! one with the raw chunk, whose polls give the answer, which it sends. A store with completions needs no
+//! fetcher, and one acquisition less.
+//!
+//! # What is decided, and where it was decided before
+//! | rule | before |
+//! | --- | --- |
+//! | a read is cut at hot blocks; those of a damaged hot chunk are cold | `hs_image` `reader.rs` `cut` |
+//! | held, then tripwire, then cache; a zero window is there | `memory.rs` `ask` |
+//! | one chunk is brought once, however many reads wait | `memory.rs` `wait`, `loading` |
+//! | the bringer of the last chunk answers | `reader.rs` `publish_after` |
+//! | a miss counts once a read, unless what it wants had come early | `reader.rs` `submit` |
+//! | a late read joins the stream by cost, and hurries it | `reader.rs` `join`, `hot_policy.rs` |
+//! | reads leave a stream that is stalled or over | `stream.rs` `stream_pauses`, `stream_ended` |
+//! | a request of a read promotes what waits for the same chunk | `jobs.rs` `hurry` |
+//! | hot chunks and pages do not merge with anything | `reader.rs` `whereabouts` |
+//! | neighbours come along, as far as they pay and the policy allows | `cold.rs` `load_cold`, `extend` |
+//! | read-ahead takes along what lies behind its first window; no index read for it | `cold.rs` |
+//! | what is ahead of a reader is decompressed before it is asked for | `cold.rs` `keep`, `sequential.rs` |
+//! | a fetch of several that fails is tried again for what is awaited, one by one | `cold.rs` `stream_run` |
+//! | a place that failed slowly is left alone for eight times as long | `unreadable.rs` |
+//! | early bytes that are damaged are fetched again, others fail their reads | `cold.rs` `decode_stored` |
+//! | a damaged hot chunk is read from cold copies, until one fails | `reader.rs` `failed`, `cold.rs` `lost` |
+//! | the stream passes over what it cannot read, and gives up after 16 in a row | `prefetch.rs` `skip` |
+//! | a run reads over chunks that come otherwise | `prefetch.rs` `choose_run`, `stream.rs` `supply_hot` |
+//! | hot chunks stay, as they are stored, for pages that are dropped again | `kept.rs` `put_hot_stored` |
+//! | a held chunk goes when each of its blocks was handed over | `memory.rs` `serve`, `release` |
+//! | a delivery leaves out blocks that reads wait for, and a tripwire | `push.rs`, `markers.rs` |
+//! | one decoder at most delivers, while another goes on | `push.rs`, by bounds of time until now |
+//! | a request to the medium leaves one fetcher for demand | `jobs.rs` `new` |
+//!
+//! Not the same as before: where a window lies is exact in the queue, so requests merge only over bytes that
+//! touch; a chunk that a read fetches is read over by a stream that comes by; what read-ahead cannot take
+//! along has a request of its own; bounds of time in deliveries are gone. docs/PLAN.md says what is left.
+
+mod action;
+mod blocks_served;
+mod chunk_cache;
+mod chunk_table;
+mod config;
+mod decoders;
+mod decoding;
+mod deliveries;
+mod demand;
+mod ending;
+mod fetches;
+mod image_map;
+mod invariants;
+mod medium;
+mod reads;
+mod sequential;
+mod slab;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod tripwires;
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use hs_units::{ByteRange, Nanos};
+
+pub use self::action::{Action, Damage, DecoderId, Delivered, Deliverer, FetchId, Form, ReadId, Why, Worker};
+use self::chunk_cache::{HotStored, Name};
+use self::chunk_table::{ChunkTable, Stage};
+pub use self::config::{DeliveryConfig, DiskConfig, UseVisibility};
+use self::decoders::{Decoder, Decoders};
+use self::deliveries::Deliveries;
+use self::fetches::Fetches;
+pub use self::fetches::{FetchChunk, FetchView};
+pub use self::image_map::{ChunkKey, ChunkLocation, HotBlock, ImageMap, WindowLocation};
+pub use self::reads::{Answer, Requester, Source, Span};
+use self::reads::{Progress, Reads};
+use self::sequential::Sequential;
+pub use self::tripwires::TripwireCount;
+use self::tripwires::Tripwires;
+use crate::cache::{Cache, CacheUsage};
+use crate::queue::{ClientKey, Poll, Queue};
+use crate::{ChunkSize, MemoryBudget, MemoryBudgetConfig, MemorySample, Neighbours, Prefetch};
+
+/// What a [`DiskEngine`] has done so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskStats {
+    /// Reads that were answered with their bytes.
+    pub answered_reads: u64,
+    /// Reads that failed.
+    pub failed_reads: u64,
+    /// Reads that waited for the stream instead of fetching.
+    pub joined: u64,
+    /// Hot chunks that the stream has brought.
+    pub streamed: u64,
+    /// Times that a chunk could not be had.
+    pub chunk_errors: u64,
+}
+
+/// Bytes that the shell has for a [`DiskEngine`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskUsage {
+    /// Decompressed bytes of all chunks.
+    pub raw_bytes: u64,
+    /// Of these, bytes that the stream brought and that wait for their readers.
+    pub held_bytes: u64,
+    /// Stored bytes of all chunks.
+    pub stored_bytes: u64,
+    /// Bytes of blocks that were held back from deliveries.
+    pub tripwire_bytes: u64,
+    /// The cache's part.
+    pub cache: CacheUsage,
+}
+
+/// See [the module](self).
+#[derive(Debug)]
+pub struct DiskEngine<M> {
+    config: DiskConfig,
+    map: M,
+    table: ChunkTable,
+    reads: Reads,
+    queue: Queue,
+    fetches: Fetches,
+    decoders: Decoders,
+    deliveries: Deliveries,
+    cache: Cache<Name, u32>,
+    hot_stored: HotStored,
+    prefetch: Prefetch,
+    /// The prefetch may want something else than it said last.
+    prefetch_changed: bool,
+    prefetch_then: Option<Nanos>,
+    prefetch_over: bool,
+    /// Hot chunks that reads expect from the stream, and that it has not asked for.
+    joined: Vec<u32>,
+    /// Hot chunks that are asked for only because they are to come.
+    expected: Vec<bool>,
+    unreadable_in_a_row: u32,
+    neighbours: Neighbours,
+    sequential: Sequential,
+    tripwires: Tripwires,
+    prefetch_memory: MemoryBudget,
+    cache_memory: Option<MemoryBudget>,
+    read_timeout: Option<Nanos>,
+    /// Hot chunks that failed.
+    bad_chunks: u32,
+    /// Cold chunks and pages that failed, and until when.
+    failed_places: VecDeque<(Nanos, ChunkKey)>,
+    drops: VecDeque<(ChunkKey, Form)>,
+    dropped_wires: VecDeque<u32>,
+    raw_bytes: u64,
+    stored_bytes: u64,
+    held_bytes: u64,
+    stats: DiskStats,
+    shut_down: bool,
+    /// Buffers that are used again.
+    evicted: Vec<(Name, u32)>,
+    wanted: Vec<u32>,
+    tags: Vec<u32>,
+}
+
+impl<M: ImageMap> DiskEngine<M> {
+    /// The engine of a disk that nothing has been asked of. `began` is when the image was asked for.
+    #[must_use]
+    pub fn new(began: Nanos, config: DiskConfig, map: M) -> Self {
+        let chunks = if config.prefetch.is_some() { map.hot_chunks() } else { 0 };
+        let size = |chunk| {
+            let place = map.hot_chunk(chunk);
+            ChunkSize { stored_bytes: place.range.len as u32, raw_bytes: place.raw_bytes }
+        };
+        let limits = config.prefetch.unwrap_or_default();
+        let mut prefetch = Prefetch::new(limits, (0..chunks).map(size).collect());
+        prefetch.set_deadlines(began, (0..chunks).map(|chunk| map.hot_needed(chunk)).collect());
+        match config.delivery.map(|delivery| delivery.visibility) {
+            Some(UseVisibility::Hidden) => prefetch.handle_use_hidden(),
+            Some(UseVisibility::Tripwires) => prefetch.handle_use_by_markers(),
+            Some(UseVisibility::Asked) | None => {}
+        }
+        let bounds = MemoryBudgetConfig {
+            min_bytes: config.least_prefetch_bytes.min(limits.budget_bytes),
+            max_bytes: limits.budget_bytes,
+        };
+        let windows_ahead = config.read_ahead_bytes / map.window_bytes();
+        Self {
+            table: ChunkTable::default(),
+            reads: Reads::default(),
+            queue: Queue::new(config.queue_limits()),
+            fetches: Fetches::default(),
+            decoders: Decoders::new(config.decoders),
+            deliveries: Deliveries::new(),
+            cache: Cache::new(config.cache_policy, config.cache_bytes),
+            hot_stored: HotStored::default(),
+            prefetch,
+            prefetch_changed: true,
+            prefetch_then: None,
+            prefetch_over: false,
+            joined: Vec::new(),
+            expected: vec![false; map.hot_chunks() as usize],
+            unreadable_in_a_row: 0,
+            neighbours: Neighbours::new(),
+            sequential: Sequential::new(windows_ahead, config.decoders),
+            tripwires: Tripwires::new(map.hot_chunks()),
+            prefetch_memory: MemoryBudget::new(bounds, limits.budget_bytes),
+            cache_memory: config.cache_bounds.map(|bounds| MemoryBudget::new(bounds, config.cache_bytes)),
+            read_timeout: config.read_timeout,
+            bad_chunks: 0,
+            failed_places: VecDeque::new(),
+            drops: VecDeque::new(),
+            dropped_wires: VecDeque::new(),
+            raw_bytes: 0,
+            stored_bytes: 0,
+            held_bytes: 0,
+            stats: DiskStats::default(),
+            shut_down: false,
+            evicted: Vec::new(),
+            wanted: Vec::new(),
+            tags: Vec::new(),
+            config,
+            map,
+        }
+    }
+
+    /// The image's map.
+    pub const fn map(&self) -> &M {
+        &self.map
+    }
+
+    /// The image's map, to put a page of the index into it or to take one out.
+    pub const fn map_mut(&mut self) -> &mut M {
+        &mut self.map
+    }
+
+    /// The prefetch policy, to be looked at.
+    pub const fn prefetch(&self) -> &Prefetch {
+        &self.prefetch
+    }
+
+    /// The queue before the medium, to be looked at.
+    pub const fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// Keeps the queue's last `capacity` events from now on.
+    pub fn start_recording(&mut self, capacity: usize) {
+        self.queue.start_recording(capacity);
+    }
+
+    /// What has been done so far.
+    #[must_use]
+    pub const fn stats(&self) -> DiskStats {
+        self.stats
+    }
+
+    /// How many reads have not been answered, and since when the one waits that has waited longest.
+    pub fn waiting(&mut self) -> (usize, Option<Nanos>) {
+        let oldest = self.reads.oldest().map(|read| self.reads.slab[read.index].at);
+        (self.reads.slab.len(), oldest)
+    }
+
+    /// How use of what was delivered was seen.
+    #[must_use]
+    pub const fn tripwire_count(&self) -> TripwireCount {
+        self.tripwires.count()
+    }
+
+    /// What the shell has in memory.
+    #[must_use]
+    pub fn usage(&self) -> DiskUsage {
+        DiskUsage {
+            raw_bytes: self.raw_bytes,
+            held_bytes: self.held_bytes,
+            stored_bytes: self.stored_bytes,
+            tripwire_bytes: self.tripwires.bytes(),
+            cache: self.cache.usage(),
+        }
+    }
+
+    /// A client has one more connection: all that it has have one share of the medium.
+    pub fn open_connection(&mut self, client: ClientKey) {
+        self.queue.open_connection(client);
+    }
+
+    /// A client has one connection less.
+    pub fn close_connection(&mut self, client: ClientKey) {
+        self.queue.close_connection(client);
+    }
+
+    /// A read comes. The shell notes who is to be answered, by the id, before it polls.
+    pub fn handle_read(&mut self, now: Nanos, requester: Requester, range: ByteRange) -> ReadId {
+        let read = self.reads.begin(now, requester, range);
+        let id = self.reads.id(read);
+        let why = if self.shut_down {
+            Some(Why::Shutdown)
+        } else {
+            (!range.fits_in(self.map.disk_bytes())).then_some(Why::OutsideDisk)
+        };
+        if let Some(why) = why {
+            self.reads.slab[read].progress = Progress::Failing(why);
+            self.reads.outcomes.push_back(id);
+            self.stats.failed_reads += 1;
+        } else {
+            self.submit(now, read);
+        }
+        id
+    }
+
+    /// A read is not wanted any more. False when its answer has been polled, or it has ended: then nothing
+    /// changes; otherwise it gets no answer.
+    pub fn handle_cancel(&mut self, now: Nanos, read: ReadId) -> bool {
+        self.cancel(now, read)
+    }
+
+    /// The request that opened the image, made at `asked`, brings the first `chunks` hot chunks as well, as
+    /// many as the prefetch has room for, after `bytes_before` other bytes: it is a fetch like others from
+    /// now on. To be called before everything else.
+    pub fn handle_opening(&mut self, asked: Nanos, chunks: u32, bytes_before: u64) -> Option<FetchId> {
+        if !self.streams() || chunks == 0 {
+            return None;
+        }
+        let id = self.prefetch.handle_head(asked, chunks, bytes_before);
+        let index = self.fetches.begin(asked, None);
+        self.open_run(index, id, 0..chunks);
+        Some(self.fetches.id(index))
+    }
+
+    /// The first bytes of a fetch have come: media hand out pieces.
+    pub fn handle_first_byte(&mut self, now: Nanos, fetch: FetchId, bytes: u64) {
+        if !self.fetches.is_live(fetch)
+            || std::mem::replace(&mut self.fetches.slab[fetch.index].first_byte, true)
+        {
+            return;
+        }
+        for (id, _) in &self.fetches.slab[fetch.index].streams {
+            self.prefetch.handle_first_byte(now, *id, bytes);
+            self.prefetch_changed = true;
+        }
+    }
+
+    /// A chunk of a fetch has come, not verified; of a fetch's first one, with so many bytes. Whether the
+    /// shell is to keep its bytes, as [`Form::Stored`].
+    #[must_use]
+    pub fn handle_stored(&mut self, now: Nanos, fetch: FetchId, key: ChunkKey, bytes: u64) -> bool {
+        self.fetches.is_live(fetch) && self.take_stored(now, fetch, key, bytes)
+    }
+
+    /// A fetch is over. What has not come by then does not come: it is a fault, unless the fetch was
+    /// cancelled.
+    pub fn handle_fetch_done(&mut self, now: Nanos, fetch: FetchId) {
+        if self.fetches.is_live(fetch) {
+            self.end_fetch(now, fetch.index, Why::Store);
+        }
+    }
+
+    /// A chunk was decompressed and is kept as [`Form::Raw`], or is not what its digest says.
+    pub fn handle_decoded(&mut self, now: Nanos, key: ChunkKey, result: Result<(), Damage>) {
+        let Some(slot) = self.table.find(key) else { return };
+        if let Stage::Decoding { decoder } = self.table[slot].stage {
+            self.take_decoded(now, slot, decoder, result);
+        }
+    }
+
+    /// A delivery is over.
+    pub fn handle_delivered(&mut self, _now: Nanos, key: ChunkKey, delivered: Delivered) {
+        if let Some(slot) = self.table.find(key) {
+            self.end_delivery(slot, delivered);
+        }
+    }
+
+    /// A hot chunk will now be asked for only because it is to come, by a reader that is in no hurry: such
+    /// reads join the stream however far ahead it is, and speak neither for it nor against it.
+    pub fn handle_expected(&mut self, chunk: u32) {
+        if let Some(expected) = self.expected.get_mut(chunk as usize) {
+            *expected = true;
+        }
+    }
+
+    /// The readers of a hot chunk probably have what they need of it: it need not be held for them.
+    pub fn handle_released(&mut self, _now: Nanos, chunk: u32) {
+        if let Some(slot) = self.table.find(ChunkKey::Hot(chunk)) {
+            self.release_held(slot);
+        }
+    }
+
+    /// How memory is.
+    pub fn handle_memory(&mut self, _now: Nanos, sample: &MemorySample) {
+        if self.shut_down {
+            return;
+        }
+        let budget = self.prefetch_memory.handle_sample(sample, self.held_bytes);
+        self.prefetch.handle_budget(budget);
+        if self.prefetch_memory.is_short() {
+            self.prefetch.handle_short_memory();
+        }
+        self.prefetch_changed = true;
+        let own_bytes = self.cache.usage().bytes;
+        if let Some(memory) = &mut self.cache_memory {
+            let budget = memory.handle_sample(sample, own_bytes);
+            self.resize_cache(budget);
+        }
+    }
+
+    /// The cache may hold so much from now on.
+    pub fn set_cache_budget(&mut self, bytes: u64) {
+        if !self.shut_down {
+            self.resize_cache(bytes);
+        }
+    }
+
+    /// A read that waits for longer fails from now on.
+    pub const fn set_read_timeout(&mut self, timeout: Option<Nanos>) {
+        self.read_timeout = timeout;
+    }
+
+    /// A worker broke down at what it was at.
+    pub fn handle_worker_lost(&mut self, now: Nanos, worker: Worker) {
+        match worker {
+            Worker::Fetcher(fetch) if self.fetches.is_live(fetch) => {
+                self.end_fetch(now, fetch.index, Why::WorkerLost);
+            }
+            Worker::Fetcher(_) => {}
+            Worker::Decoder(decoder) => self.lose_decoder(now, decoder),
+            Worker::DeliveryThread => {
+                self.deliveries.thread_lost = true;
+                if let Some(slot) = self.deliveries.by_thread {
+                    self.end_delivery(slot, Delivered::Refused);
+                }
+            }
+        }
+    }
+
+    /// A worker that was lost is there again.
+    pub fn handle_worker_restarted(&mut self, _now: Nanos, worker: Worker) {
+        match worker {
+            Worker::Decoder(decoder) if self.decoders.get(decoder) == Some(Decoder::Lost) => {
+                self.decoders.set(decoder, Decoder::Free);
+            }
+            Worker::DeliveryThread => self.deliveries.thread_lost = false,
+            Worker::Decoder(_) | Worker::Fetcher(_) => {}
+        }
+    }
+
+    fn lose_decoder(&mut self, now: Nanos, decoder: DecoderId) {
+        match self.decoders.get(decoder) {
+            Some(Decoder::Decoding(slot)) => {
+                self.decoders.set(decoder, Decoder::Lost);
+                if self.shut_down {
+                    self.table[slot].stage = Stage::Stored;
+                    return self.settle(slot);
+                }
+                self.table[slot].early = false;
+                let why = Why::WorkerLost(self.table[slot].key);
+                self.lose_stored(now, slot, why);
+            }
+            Some(Decoder::Delivering) => {
+                if let Some((slot, _)) = self.deliveries.by_decoder {
+                    self.end_delivery(slot, Delivered::Refused);
+                }
+                self.decoders.set(decoder, Decoder::Lost);
+            }
+            Some(Decoder::Free) => self.decoders.set(decoder, Decoder::Lost),
+            Some(Decoder::Lost) | None => {}
+        }
+    }
+
+    /// The disk ends: every read that waits fails, and nothing new begins. What is under way is still to be
+    /// reported.
+    pub fn handle_shutdown(&mut self, now: Nanos) {
+        if !self.shut_down {
+            self.shut_down(now);
+        }
+    }
+
+    /// What to do now. See [the module](self).
+    pub fn poll(&mut self, now: Nanos) -> Action {
+        self.release_answered();
+        let expires = if self.shut_down { None } else { self.expire(now) };
+        loop {
+            if let Some(action) = self.next_drop().or_else(|| self.next_outcome()) {
+                return action;
+            }
+            if let Some(fetch) = self.fetches.cancels.pop() {
+                if self.fetches.is_live(fetch) {
+                    return Action::CancelFetch(fetch);
+                }
+                continue;
+            }
+            if self.shut_down {
+                return self.poll_shut_down();
+            }
+            self.drive_prefetch(now);
+            self.fail_undecodable(now);
+            if let Some(action) = self.next_delivery(now).or_else(|| self.next_decode()) {
+                return action;
+            }
+            if self.has_news() {
+                continue;
+            }
+            let queue_then = match self.queue.poll(now) {
+                Poll::Dispatch(dispatch) => return self.dispatch(now, &dispatch),
+                Poll::WaitUntil(then) => Some(then),
+                Poll::Idle => None,
+            };
+            let then = [expires, self.prefetch_then, queue_then].into_iter().flatten().min();
+            return match then {
+                Some(then) => Action::WaitUntil(then),
+                None if self.is_under_way() || self.reads.slab.len() > 0 => Action::Wait,
+                None => Action::Idle,
+            };
+        }
+    }
+
+    /// Whether what was decided during a poll has to be told before anything else.
+    fn has_news(&self) -> bool {
+        let is_told =
+            self.drops.is_empty() && self.dropped_wires.is_empty() && self.fetches.cancels.is_empty();
+        !is_told || !self.reads.outcomes.is_empty() || self.prefetch_changed
+    }
+
+    fn next_outcome(&mut self) -> Option<Action> {
+        loop {
+            let id = self.reads.outcomes.pop_front()?;
+            // Reads that were cancelled meanwhile are gone.
+            if !self.reads.is_live(id) {
+                continue;
+            }
+            match self.reads.slab[id.index].progress {
+                Progress::Ready => {
+                    self.reads.answering = Some(id.index);
+                    self.stats.answered_reads += 1;
+                    return Some(Action::Answer(id));
+                }
+                Progress::Failing(why) => {
+                    self.reads.slab.release(id.index);
+                    return Some(Action::Fail(id, why));
+                }
+                Progress::Waiting | Progress::Held => {}
+            }
+        }
+    }
+
+    /// What the read of an [`Action::Answer`] that was just polled is answered with.
+    ///
+    /// # Panics
+    /// When another one was polled since.
+    #[must_use]
+    pub fn answer(&self, read: ReadId) -> Answer<'_> {
+        assert!(self.reads.answering == Some(read.index), "an answer is there until the next poll");
+        let read = &self.reads.slab[read.index];
+        let waited = read.missed || read.late_bytes > 0;
+        Answer { range: read.range(), spans: &read.spans, at: read.at, waited, late_bytes: read.late_bytes }
+    }
+
+    /// What a fetch that is under way reads.
+    ///
+    /// # Panics
+    /// When it is done.
+    #[must_use]
+    pub fn fetch(&self, fetch: FetchId) -> FetchView<'_> {
+        assert!(self.fetches.is_live(fetch), "a fetch is there until it is done");
+        FetchView { range: self.fetches.range(fetch.index), chunks: &self.fetches.slab[fetch.index].chunks }
+    }
+
+    /// Blocks that a delivery under way leaves out, counted from the chunk's first, in ascending order of
+    /// their starts.
+    #[must_use]
+    pub fn left_out(&self, key: ChunkKey) -> &[Range<u32>] {
+        self.table.find(key).map_or(&[], |slot| &self.table[slot].left_out)
+    }
+}

@@ -1,0 +1,409 @@
+//! Each rule by itself.
+
+use super::*;
+use crate::{EndReason, LateRule};
+
+fn shell(config: DiskConfig) -> Shell {
+    Shell::new(config)
+}
+
+/// Brings and decompresses everything that is under way now.
+fn settle(shell: &mut Shell) {
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        shell.bring_all(fetch);
+        shell.pump();
+    }
+    while let Some(decoder) = pick(&shell.decoding, 0) {
+        shell.decoded(decoder, true);
+        shell.pump();
+    }
+}
+
+#[test]
+fn a_hit_is_answered_by_the_next_poll() {
+    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
+    shell.run(Step::Read { block: 16, blocks: 4, class: 0 });
+    settle(&mut shell);
+    shell.drain();
+    assert!(shell.reads.is_empty());
+    let range = ByteRange::new(17 * BLOCK_BYTES, BLOCK_BYTES);
+    let read = shell.engine.handle_read(shell.now, Requester::default(), range);
+    assert_eq!(shell.engine.poll(shell.now), Action::Answer(read));
+}
+
+#[test]
+fn neighbours_come_with_a_miss_and_cost_no_request_of_their_own() {
+    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
+    // The index page of the first windows, then a window and those behind it.
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, true));
+    let fetch = pick(&shell.fetches, 0).expect("the window is fetched");
+    let chunks: Vec<ChunkKey> = shell.engine.fetch(fetch).chunks.iter().map(|chunk| chunk.key).collect();
+    assert_eq!(
+        chunks,
+        (0..6).map(ChunkKey::Cold).collect::<Vec<_>>(),
+        "up to the end of what the index says"
+    );
+    shell.run(Step::BringAll(0));
+    let fetches = shell.fetched.len();
+    shell.run(Step::Decoded(0, true));
+    shell.run(Step::Read { block: 5, blocks: 1, class: 0 });
+    assert!(shell.fetched.len() == fetches && !shell.decoding.is_empty(), "it is there, and decompressed");
+}
+
+#[test]
+fn a_damaged_hot_chunk_is_read_from_its_cold_copy() {
+    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, false));
+    assert_eq!(shell.reads.len(), 1, "it waits for the cold copy");
+    shell.drain();
+    assert!(shell.reads.is_empty() && shell.engine.stats().answered_reads == 1);
+}
+
+#[test]
+fn a_late_read_joins_the_stream_and_hurries_it() {
+    let mut shell = shell(DiskConfig::default());
+    shell.pump();
+    assert_eq!(shell.fetches.len(), 1, "the stream begins");
+    let fetches = shell.fetched.len();
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    assert_eq!(shell.fetched.len(), fetches, "it is on its way");
+    shell.drain();
+    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Complete));
+    assert_eq!(shell.engine.stats().streamed, u64::from(HOT));
+}
+
+#[test]
+fn one_decoder_delivers_while_another_goes_on_and_the_reads_come_after_it() {
+    let delivery = DeliveryConfig { before_answers: true, visibility: UseVisibility::Asked };
+    let mut shell = shell(DiskConfig { delivery: Some(delivery), ..DiskConfig::default() });
+    shell.pump();
+    shell.run(Step::Read { block: 2, blocks: 2, class: 0 });
+    shell.run(Step::BringAll(0));
+    let first = *shell.decoding.iter().find(|(_, key)| **key == ChunkKey::Hot(0)).expect("it comes").0;
+    shell.decoded(first, true);
+    shell.pump();
+    assert_eq!(shell.deliveries, [(ChunkKey::Hot(0), Deliverer::Decoder(first))]);
+    let left_out = shell.engine.left_out(ChunkKey::Hot(0));
+    assert!(left_out.len() == 1 && left_out[0] == (0..2), "{left_out:?}");
+    assert_eq!(shell.reads.len(), 1, "it is answered after the delivery");
+    let other = pick(&shell.decoding, 0).expect("the other decoder goes on");
+    shell.decoded(other, true);
+    shell.pump();
+    assert_eq!(shell.deliveries[1].1, Deliverer::Thread);
+    shell.run(Step::Delivered(0, true));
+    assert!(shell.reads.is_empty());
+}
+
+/// A read of cold windows, whose first page of the index has come.
+fn cold_shell(config: DiskConfig) -> Shell {
+    let mut shell = shell(DiskConfig { prefetch: None, ..config });
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, true));
+    shell
+}
+
+fn keys_of(shell: &Shell) -> Vec<ChunkKey> {
+    shell.fetches.values().flatten().map(|chunk| chunk.key).collect()
+}
+
+#[test]
+fn what_fails_among_others_is_fetched_alone_and_then_fails_its_reads() {
+    let mut shell = cold_shell(DiskConfig::default());
+    assert_eq!(keys_of(&shell).len(), 6);
+    shell.run(Step::EndFetch(0));
+    assert_eq!(keys_of(&shell), [ChunkKey::Cold(0)], "what nothing waits for is not asked for again");
+    assert_eq!(shell.reads.len(), 1);
+    shell.run(Step::EndFetch(0));
+    assert!(shell.reads.is_empty() && shell.fetches.is_empty());
+    assert_eq!(shell.engine.stats().failed_reads, 1);
+}
+
+#[test]
+fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_once_is_not() {
+    let mut shell = cold_shell(DiskConfig::default());
+    shell.run(Step::EndFetch(0));
+    shell.run(Step::Pass(400));
+    shell.run(Step::EndFetch(0));
+    let read = Step::Read { block: 0, blocks: 1, class: 0 };
+    shell.run(read);
+    assert!(shell.reads.is_empty() && shell.fetches.is_empty(), "it fails at once");
+    shell.run(Step::Pass(8 * 400));
+    shell.run(read);
+    assert_eq!(shell.reads.len(), 1, "it is asked for again");
+    // What fails at once costs nothing, and may be tried at once.
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        shell.end_fetch(fetch);
+        shell.pump();
+    }
+    shell.run(read);
+    assert_eq!((shell.reads.len(), shell.fetches.len()), (1, 1));
+}
+
+#[test]
+fn bytes_that_came_early_and_are_damaged_are_fetched_again() {
+    let mut shell = cold_shell(DiskConfig::default());
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, true));
+    shell.run(Step::Read { block: 5, blocks: 1, class: 0 });
+    shell.run(Step::Decoded(0, false));
+    assert_eq!(keys_of(&shell), [ChunkKey::Cold(1)]);
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, false));
+    assert!(shell.reads.is_empty() && shell.engine.stats().failed_reads == 1, "and then not");
+}
+
+#[test]
+fn a_hot_chunk_is_tried_again_when_its_cold_copy_has_failed() {
+    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
+    let read = Step::Read { block: 2, blocks: 1, class: 0 };
+    shell.run(read);
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, false));
+    // The page of the index, and then the window and its neighbours.
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, true));
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, false));
+    assert!(shell.reads.is_empty());
+    shell.run(read);
+    assert_eq!(keys_of(&shell), [ChunkKey::Hot(0)]);
+}
+
+#[test]
+fn a_cancelled_read_takes_back_what_only_it_has_waited_for() {
+    let config = DiskConfig { fetchers: 1, ..DiskConfig::default() };
+    let mut shell = shell(DiskConfig { prefetch: None, ..config });
+    // A page is under way; another one waits for the only fetcher.
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    shell.run(Step::Read { block: 90, blocks: 1, class: 0 });
+    shell.run(Step::Read { block: 91, blocks: 1, class: 0 });
+    assert_eq!(shell.engine.queue().waiting(), 1);
+    shell.run(Step::Cancel(1));
+    assert_eq!(shell.engine.queue().waiting(), 1, "another read waits for it");
+    shell.run(Step::Cancel(1));
+    assert_eq!(shell.engine.queue().waiting(), 0);
+    shell.drain();
+    assert!(shell.reads.is_empty());
+}
+
+/// All hot chunks are delivered and taken.
+fn delivered(visibility: UseVisibility) -> Shell {
+    let delivery = DeliveryConfig { before_answers: true, visibility };
+    // Small requests: once everything is asked for there is nothing to learn.
+    let sizes = PrefetchConfig {
+        first_request_bytes: STORED,
+        max_request_bytes: STORED,
+        ..PrefetchConfig::default()
+    };
+    let limits = PrefetchConfig { sees_use: true, ..sizes };
+    let prefetch = Some(limits);
+    let config =
+        DiskConfig { delivery: Some(delivery), readers_keep: true, prefetch, ..DiskConfig::default() };
+    let mut shell = shell(config);
+    shell.drain();
+    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Complete));
+    shell
+}
+
+#[test]
+fn a_tripwire_is_answered_from_memory_and_tells_that_its_chunk_is_used() {
+    let mut shell = delivered(UseVisibility::Tripwires);
+    assert!(shell.engine.tripwire_count().placed > 0);
+    let chunk = *shell.bytes.iter().find(|(_, form)| *form == Form::Tripwire).map(|(key, _)| key).unwrap();
+    let ChunkKey::Hot(number) = chunk else { panic!("hot chunks have tripwires") };
+    let fetches = shell.fetched.len();
+    shell.run(Step::Read { block: blocks_of_hot(number)[0], blocks: 1, class: 0 });
+    assert!(shell.reads.is_empty() && shell.fetched.len() == fetches && shell.decoding.is_empty());
+    assert_eq!(shell.engine.tripwire_count().used, 1);
+    assert!(!shell.bytes.contains(&(chunk, Form::Tripwire)), "it is a block like any other");
+}
+
+#[test]
+fn a_chunk_whose_pages_are_dropped_is_decompressed_from_what_is_kept() {
+    let mut shell = delivered(UseVisibility::Asked);
+    assert!(!shell.bytes.contains(&(ChunkKey::Hot(0), Form::Raw)), "the page cache has it");
+    let fetches = shell.fetched.len();
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    assert_eq!(shell.decoding.values().next(), Some(&ChunkKey::Hot(0)));
+    shell.drain();
+    assert!(shell.reads.is_empty() && shell.fetched.len() == fetches);
+}
+
+#[test]
+fn the_request_that_opened_the_image_brings_hot_chunks() {
+    let mut shell = shell(DiskConfig::default());
+    let fetch = shell.engine.handle_opening(Nanos::ZERO, 3, 500).expect("there is a hot region");
+    let chunks = shell.engine.fetch(fetch).chunks.to_vec();
+    assert_eq!(chunks.len(), 3);
+    shell.fetches.insert(fetch, chunks);
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    assert!(shell.fetched.is_empty(), "it is on its way");
+    shell.run(Step::FirstByte(0));
+    shell.run(Step::Comes(0, 0));
+    shell.run(Step::EndFetch(0));
+    shell.run(Step::Decoded(0, true));
+    assert!(shell.reads.is_empty());
+    shell.finish();
+}
+
+#[test]
+fn what_a_sequential_reader_will_want_is_decompressed_before_it_asks() {
+    let mut shell = cold_shell(DiskConfig::default());
+    for window in 0..5 {
+        shell.run(Step::Read { block: window * WINDOW_BLOCKS + 1, blocks: 1, class: 0 });
+        settle(&mut shell);
+    }
+    let ahead = shell.bytes.contains(&(ChunkKey::Cold(5), Form::Raw));
+    assert!(!ahead, "five windows are no sequence");
+    shell.run(Step::Read { block: 6 * WINDOW_BLOCKS + 3, blocks: 1, class: 0 });
+    settle(&mut shell);
+    shell.drain();
+    shell.run(Step::Read { block: 8 * WINDOW_BLOCKS + 3, blocks: 1, class: 0 });
+    settle(&mut shell);
+    shell.drain();
+    assert!((9..12).any(|window| shell.bytes.contains(&(ChunkKey::Cold(window), Form::Raw))));
+}
+
+#[test]
+fn a_miss_of_a_cold_chunk_takes_a_lock_five_times_and_a_hit_once() {
+    let mut shell = cold_shell(DiskConfig::default());
+    settle(&mut shell);
+    shell.drain();
+    let range = ByteRange::new(23 * BLOCK_BYTES, BLOCK_BYTES);
+    assert!(!shell.bytes.contains(&(ChunkKey::Cold(5), Form::Raw)));
+    shell.engine.set_cache_budget(0);
+    shell.pump();
+    shell.engine.set_cache_budget(1 << 20);
+    shell.engine.map_mut().pages.insert(0);
+    // The read.
+    let read = shell.engine.handle_read(shell.now, Requester::default(), range);
+    let Action::Fetch { id, .. } = shell.engine.poll(shell.now) else { panic!("it is fetched") };
+    assert_eq!(shell.engine.poll(shell.now), Action::Wait);
+    // The second time, a fetcher takes it up; the third time, it has brought it.
+    let chunks = shell.engine.fetch(id).chunks.to_vec();
+    for chunk in chunks {
+        assert!(shell.engine.handle_stored(shell.now, id, chunk.key, STORED));
+    }
+    shell.engine.handle_fetch_done(shell.now, id);
+    let Action::Decode { key, .. } = shell.engine.poll(shell.now) else { panic!("it is decompressed") };
+    assert_eq!(shell.engine.poll(shell.now), Action::Wait);
+    // The fourth time, a decoder takes it up; the fifth time, it has it.
+    shell.engine.handle_decoded(shell.now, key, Ok(()));
+    let mut next = || loop {
+        match shell.engine.poll(shell.now) {
+            Action::Drop(..) => {}
+            action => return action,
+        }
+    };
+    assert_eq!(next(), Action::Answer(read));
+    let read = shell.engine.handle_read(shell.now, Requester::default(), range);
+    assert_eq!(shell.engine.poll(shell.now), Action::Answer(read));
+}
+
+#[test]
+fn it_may_be_behind_a_lock_of_threads() {
+    fn is_send<T: Send>(_: &T) {}
+    is_send(&shell(DiskConfig::default()).engine);
+}
+
+/// A stream of small requests, and what a late read does.
+fn small_requests(late: LateRule) -> DiskConfig {
+    let sizes = PrefetchConfig {
+        first_request_bytes: STORED,
+        max_request_bytes: STORED,
+        ..PrefetchConfig::default()
+    };
+    DiskConfig { prefetch: Some(PrefetchConfig { late, ..sizes }), ..DiskConfig::default() }
+}
+
+#[test]
+fn a_read_of_what_the_stream_has_not_asked_for_waits_for_it_or_fetches_by_the_rule() {
+    for (late, fetched) in [(LateRule::Join, false), (LateRule::Fetch, true)] {
+        let mut shell = shell(small_requests(late));
+        shell.pump();
+        shell.run(Step::Read { block: blocks_of_hot(5)[0], blocks: 1, class: 0 });
+        assert_eq!(keys_of(&shell).contains(&ChunkKey::Hot(5)), fetched, "{late:?}");
+        shell.drain();
+        assert!(shell.reads.is_empty());
+        assert_eq!(shell.fetched.len() as u32, HOT, "each chunk is fetched once");
+    }
+}
+
+#[test]
+fn the_stream_waits_compressed_while_much_is_to_be_delivered_and_reads_do_not() {
+    let delivery = DeliveryConfig { before_answers: false, visibility: UseVisibility::Hidden };
+    let mut shell = shell(DiskConfig { delivery: Some(delivery), decoders: 1, ..DiskConfig::default() });
+    shell.pump();
+    shell.run(Step::BringAll(0));
+    settle(&mut shell);
+    // One is being delivered, four wait.
+    let raw = shell.bytes.iter().filter(|(_, form)| *form == Form::Raw).count();
+    assert_eq!((raw, shell.deliveries.len()), (5, 1));
+    shell.run(Step::Read { block: blocks_of_hot(6)[0], blocks: 1, class: 0 });
+    settle(&mut shell);
+    assert!(shell.reads.is_empty(), "a delivery may wait for just this read");
+    shell.drain();
+}
+
+#[test]
+fn a_read_that_waits_makes_what_is_queued_for_another_as_urgent() {
+    let mut shell = shell(DiskConfig { prefetch: None, fetchers: 1, ..DiskConfig::default() });
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    shell.run(Step::Read { block: 94, blocks: 1, class: 7 });
+    shell.run(Step::Read { block: 95, blocks: 1, class: 0 });
+    shell.run(Step::BringAll(0));
+    assert_eq!(keys_of(&shell), [ChunkKey::Page(3)]);
+    let fetch = pick(&shell.fetches, 0).unwrap();
+    assert_eq!(shell.fetched[&fetch], Class::Demand);
+    shell.drain();
+}
+
+#[test]
+fn what_readers_have_and_keep_is_not_kept_here() {
+    for readers_keep in [true, false] {
+        let mut shell = cold_shell(DiskConfig { readers_keep, ..DiskConfig::default() });
+        settle(&mut shell);
+        shell.drain();
+        shell.run(Step::Read { block: 20, blocks: 4, class: 0 });
+        shell.drain();
+        let kept = shell.bytes.contains(&(ChunkKey::Cold(5), Form::Raw));
+        // The hot region has the first of its blocks, so not all of the window was asked for.
+        assert!(kept, "a part of it may be asked for");
+        shell.run(Step::Read { block: 16, blocks: 4, class: 0 });
+        shell.drain();
+        assert_eq!(shell.bytes.contains(&(ChunkKey::Cold(4), Form::Raw)), !readers_keep);
+    }
+}
+
+#[test]
+fn a_stream_that_ends_for_want_of_memory_is_cancelled_and_its_readers_fetch() {
+    let mut shell = shell(DiskConfig::default());
+    shell.pump();
+    let fetch = pick(&shell.fetches, 0).expect("the stream begins");
+    shell.run(Step::Memory(0));
+    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Memory));
+    assert!(shell.cancelled.contains(&fetch));
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    shell.run(Step::EndFetch(0));
+    assert_eq!(keys_of(&shell), [ChunkKey::Hot(0)]);
+    shell.drain();
+    assert!(shell.reads.is_empty());
+}
+
+#[test]
+fn the_stream_passes_over_what_it_cannot_read_and_gives_up_when_that_is_too_much() {
+    let mut shell = shell(DiskConfig::default());
+    shell.pump();
+    shell.run(Step::Comes(0, 0));
+    shell.run(Step::EndFetch(0));
+    assert_eq!(keys_of(&shell), (2..HOT).map(ChunkKey::Hot).collect::<Vec<_>>(), "behind the bad place");
+    shell.engine.unreadable_in_a_row = super::super::stream::UNREADABLE_IN_A_ROW - 1;
+    shell.run(Step::EndFetch(0));
+    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Failed));
+    assert!(shell.fetches.is_empty());
+}
