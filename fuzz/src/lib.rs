@@ -1,5 +1,5 @@
-//! One module for each parser of bytes from outside. Its `run` takes any bytes and panics when a promise is broken; it
-//! says whether the bytes were accepted, so that a corpus can be seen to get past the first check.
+//! One module for each parser of bytes from outside. Its `run` takes any bytes and panics when a promise is
+//! broken; it says whether the bytes were accepted, so that a corpus can be seen to get past the first check.
 //!
 //! `make fuzz` gives them to a fuzzer. Every `make test` runs the files of `fuzz/corpus/` through them.
 

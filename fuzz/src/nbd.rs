@@ -1,7 +1,7 @@
-//! Bytes as what an NBD client says. The first byte chooses how much of a good conversation comes before them,
-//! since the fuzzer would rarely find an open export: none, a handshake, or a handshake with structured replies and
-//! holes; and what
-//! the conversation has to do with TLS. The second says how long the pieces are in which everything comes a second time.
+//! Bytes as what an NBD client says. The first byte chooses how much of a good conversation comes before
+//! them, since the fuzzer would rarely find an open export: none, a handshake, or a handshake with structured
+//! replies and holes; and what the conversation has to do with TLS. The second says how long the pieces are
+//! in which everything comes a second time.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Any text as a signed pointer, under a key that has not signed it: it is refused, and nothing of it believed.
+//! Any text as a signed pointer, under a key that has not signed it: it is refused, and nothing of it
+//! believed.
 
 use crate::signing::keys::{Key, generate};
 use crate::signing::pointer::Pointer;

@@ -4,10 +4,11 @@
 //! cargo run --release -p hs-engine --example decision -- [QUEUED] [REQUESTS] [CASE]
 //! ```
 //!
-//! Keeps QUEUED requests waiting (10,000): whatever ends is replaced by a new one, REQUESTS times (400,000). The time of all of
-//! it, divided by the number of requests, is what one request costs: taking it in, choosing it, and ending it. Two
-//! workloads: `random` has nothing to merge, `streams` are readers whose blocks lie next to each other. And what
-//! recording an event costs. With CASE, only what has that in its name.
+//! Keeps QUEUED requests waiting (10,000): whatever ends is replaced by a new one, REQUESTS times (400,000).
+//! The time of all of it, divided by the number of requests, is what one request costs: taking it in,
+//! choosing it, and ending it. Two workloads: `random` has nothing to merge, `streams` are readers whose
+//! blocks lie next to each other. And what recording an event costs. With CASE, only what has that in its
+//! name.
 #![allow(clippy::disallowed_types, reason = "the engine is pure; what measures it is not")]
 
 use std::error::Error;
@@ -56,7 +57,8 @@ impl Workload {
     }
 }
 
-/// Nanoseconds a request: the median of many short runs, so that what else the machine does in between does not count.
+/// Nanoseconds a request: the median of many short runs, so that what else the machine does in between does
+/// not count.
 fn decisions(config: QueueConfig, streams: bool, queued: u64, requests: u64) -> f64 {
     let mut queue = Queue::new(config);
     let mut workload = Workload { prng: Prng::new(1), streams, positions: [0; CLIENTS as usize], tag: 0 };

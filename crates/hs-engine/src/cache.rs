@@ -1,4 +1,5 @@
-//! A cache by weight: what was asked for under an eviction policy, what nobody asked for yet on a share of its own.
+//! A cache by weight: what was asked for under an eviction policy, what nobody asked for yet on a share of
+//! its own.
 //!
 //! ```text
 //!            asked for again, or for the first time
@@ -11,9 +12,9 @@
 //! What is prefetched never makes a demanded entry leave: it takes free room, and beyond that the place of
 //! older prefetched entries. What is demanded may take all but a fifth, whoever waits there.
 //!
-//! Every operation is O(1) at a million entries as at ten: slots in segments that never move, queues threaded through them, a table
-//! that grows one bucket at a time. The 1991 paper (seeds 002, section 2) found that algorithms made for few buffers
-//! are what breaks first when a buffer cache grows into all of memory.
+//! Every operation is O(1) at a million entries as at ten: slots in segments that never move, queues threaded
+//! through them, a table that grows one bucket at a time. The 1991 paper (seeds 002, section 2) found that
+//! algorithms made for few buffers are what breaks first when a buffer cache grows into all of memory.
 
 mod frequency;
 mod ghost;
@@ -36,8 +37,8 @@ use table::{Table, hash_of};
 
 pub use policy::{EvictionPolicy, PolicyKind};
 
-/// The share of the budget that prefetched entries have for certain: one part in so many. It is what hs-image's reader gave
-/// to compressed neighbours from its first version on (8 of 40 MiB).
+/// The share of the budget that prefetched entries have for certain: one part in so many. It is what
+/// hs-image's reader gave to compressed neighbours from its first version on (8 of 40 MiB).
 const PREFETCHED_PART: u64 = 5;
 
 /// Why an entry comes.
@@ -218,8 +219,8 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.table.find(hash_of(key), |slot| self.entries.get(slot).is_some_and(|entry| entry.key == *key))
     }
 
-    /// A prefetched entry was asked for. If the demanded ones now have more than their part, the next insertion mends it:
-    /// there is not a byte more in the cache than before.
+    /// A prefetched entry was asked for. If the demanded ones now have more than their part, the next
+    /// insertion mends it: there is not a byte more in the cache than before.
     fn promote(&mut self, slot: u32, weight: u64) {
         self.waiting.remove(&mut self.waiting_nodes, slot);
         if let Some(entry) = self.entries.get_mut(slot) {

@@ -1,18 +1,18 @@
 //! How much memory a cache may take, by what the system says of itself.
 //!
 //! The 1991 paper let its buffer cache have nearly all of memory, and found that it must give it back as the
-//! load demands (seeds 002, section 2, point c). So does this: half of what could be had, besides a reserve, is the
-//! goal. Giving back is immediate; growing waits until nothing has stood against it for a while, so that a cache
-//! does not breathe with every program that comes and goes.
+//! load demands (seeds 002, section 2, point c). So does this: half of what could be had, besides a reserve,
+//! is the goal. Giving back is immediate; growing waits until nothing has stood against it for a while, so
+//! that a cache does not breathe with every program that comes and goes.
 
 /// What the system says of its memory at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemorySample {
-    /// Bytes that this process could use up to its nearest limit: those of the machine, or the smallest limit of a
-    /// control group that it is in.
+    /// Bytes that this process could use up to its nearest limit: those of the machine, or the smallest limit
+    /// of a control group that it is in.
     pub total_bytes: u64,
-    /// Bytes that could be had now without anybody's loss: `MemAvailable`, or what the groups' limits leave, whichever
-    /// is less.
+    /// Bytes that could be had now without anybody's loss: `MemAvailable`, or what the groups' limits leave,
+    /// whichever is less.
     pub available_bytes: u64,
     /// How long others had to wait for memory, where the kernel counts that.
     pub pressure: Option<MemoryPressure>,
@@ -29,8 +29,9 @@ pub struct MemoryPressure {
 }
 
 impl MemoryPressure {
-    /// Somebody waits for memory a tenth of the time, or everybody a hundredth of it: what is kept only because it may be
-    /// useful is too much. (Programs that kill for memory act at 60%, systemd-oomd's default.)
+    /// Somebody waits for memory a tenth of the time, or everybody a hundredth of it: what is kept only
+    /// because it may be useful is too much. (Programs that kill for memory act at 60%, systemd-oomd's
+    /// default.)
     fn is_high(&self) -> bool {
         self.some_avg10 >= 10.0 || self.full_avg10 >= 1.0
     }
@@ -60,7 +61,8 @@ const MIN_RESERVE: u64 = 16 << 20;
 const MAX_RESERVE: u64 = 1 << 30;
 /// Pressure counts when less than one part in so many can be had.
 const TIGHT_PART: u64 = 4;
-/// Memory is short when less than one part in so many can be had, within [`MIN_SCARCE`] and [`MAX_SCARCE`]; until twice that can.
+/// Memory is short when less than one part in so many can be had, within [`MIN_SCARCE`] and [`MAX_SCARCE`];
+/// until twice that can.
 const SCARCE_PART: u64 = 32;
 const MIN_SCARCE: u64 = 8 << 20;
 const MAX_SCARCE: u64 = 64 << 20;
@@ -89,7 +91,8 @@ impl MemoryBudget {
         self.target_bytes
     }
 
-    /// Half of what could be had at the last sample besides the reserve, whatever the bounds are: how much there is room for.
+    /// Half of what could be had at the last sample besides the reserve, whatever the bounds are: how much
+    /// there is room for.
     #[must_use]
     pub const fn room_bytes(&self) -> u64 {
         self.room_bytes
@@ -104,8 +107,8 @@ impl MemoryBudget {
     /// Learns how memory is, of which the cache now holds `own_bytes`; returns the budget from now on.
     pub fn handle_sample(&mut self, sample: &MemorySample, own_bytes: u64) -> u64 {
         let reserve = (sample.total_bytes / RESERVE_PART).clamp(MIN_RESERVE, MAX_RESERVE);
-        // Others also wait for memory that is not short: in a group with a limit of its own, or because the kernel pages out what
-        // it takes for idle.
+        // Others also wait for memory that is not short: in a group with a limit of its own, or because the
+        // kernel pages out what it takes for idle.
         let is_tight = sample.available_bytes.saturating_add(own_bytes) < sample.total_bytes / TIGHT_PART;
         let pressure = sample.pressure.filter(|_| is_tight).unwrap_or_default();
         // What it holds itself could be given back, so it counts as had.
@@ -229,7 +232,8 @@ mod tests {
         }
     }
 
-    /// Whatever others do: once the cache has done as it was told, as much is free as it has, or it is at its least.
+    /// Whatever others do: once the cache has done as it was told, as much is free as it has, or it is at its
+    /// least.
     #[test]
     fn others_get_what_they_want() {
         let mut prng = Prng::new(2);

@@ -57,11 +57,11 @@ pub enum Late {
 const TRUSTED_MISSES: u64 = 24;
 /// How many answered requests are remembered: those that another may have waited for.
 const ANSWERED: usize = 8;
-/// Who leaves the stream waits for a jump, and holds everybody else up for two, there and back. Together that is
-/// what joining may cost him.
+/// Who leaves the stream waits for a jump, and holds everybody else up for two, there and back. Together that
+/// is what joining may cost him.
 const JUMPS_OF_LEAVING: u64 = 3;
-/// What a jump costs as long as none was seen, on a medium that does not overlap requests: those of the slowest
-/// drives. Whoever joins in error loses this once, whoever seeks in error loses it each time.
+/// What a jump costs as long as none was seen, on a medium that does not overlap requests: those of the
+/// slowest drives. Whoever joins in error loses this once, whoever seeks in error loses it each time.
 const UNKNOWN_JUMP: Nanos = Nanos::from_millis(100);
 /// How long the medium must have been free of demand before doubted prefetch goes on.
 const PAUSE: Nanos = Nanos::from_millis(20);
@@ -133,8 +133,8 @@ impl Prefetch {
         }
     }
 
-    /// By when each chunk is needed: the program's own time until it asks for it, without what it waits for storage. The start
-    /// begins at `began`.
+    /// By when each chunk is needed: the program's own time until it asks for it, without what it waits for
+    /// storage. The start begins at `began`.
     pub fn set_deadlines(&mut self, began: Nanos, needed: Vec<Nanos>) {
         self.deadlines.set(began, needed);
     }
@@ -157,21 +157,22 @@ impl Prefetch {
         self.ended.is_none() && self.evidence.has_doubts()
     }
 
-    /// How far the stream was ahead of need when it was least, in seconds: negative when something came too late, `None` when it is not known
-    /// what is needed when.
+    /// How far the stream was ahead of need when it was least, in seconds: negative when something came too
+    /// late, `None` when it is not known what is needed when.
     #[must_use]
     pub fn least_slack_s(&self) -> Option<f64> {
         self.deadlines.least_slack_s()
     }
 
-    /// The chunks that came by the stream after the profile says that they were needed, and their uncompressed bytes.
+    /// The chunks that came by the stream after the profile says that they were needed, and their
+    /// uncompressed bytes.
     pub fn overdue(&self) -> impl Iterator<Item = (u32, u32)> {
         let chunks = (0..self.chunks.len()).filter(|chunk| self.deadlines.is_overdue(*chunk));
         chunks.map(|chunk| (chunk, self.chunks.size(chunk).raw_bytes))
     }
 
-    /// The opening request already asks for the first `chunks` chunks, after `bytes_before` other bytes: counts
-    /// it as a request.
+    /// The opening request already asks for the first `chunks` chunks, after `bytes_before` other bytes:
+    /// counts it as a request.
     pub fn handle_head(&mut self, asked: Nanos, chunks: u32, bytes_before: u64) -> RequestId {
         assert!(self.next == 0, "the opening request comes first");
         self.start(asked, 0..chunks, bytes_before)
@@ -273,8 +274,8 @@ impl Prefetch {
         self.chunks.released(chunk);
     }
 
-    /// A chunk came without the stream, because somebody needed it at once: the stream passes over it, unless it has been
-    /// asked for.
+    /// A chunk came without the stream, because somebody needed it at once: the stream passes over it, unless
+    /// it has been asked for.
     pub fn handle_resident(&mut self, chunk: u32) {
         self.chunks.resident(chunk);
     }
@@ -287,7 +288,8 @@ impl Prefetch {
         }
     }
 
-    /// Memory has room for so many decompressed bytes of chunks that wait; the configured budget stays the limit.
+    /// Memory has room for so many decompressed bytes of chunks that wait; the configured budget stays the
+    /// limit.
     pub fn handle_budget(&mut self, bytes: u64) {
         self.budget_bytes = self.config.budget_bytes.min(bytes);
     }
@@ -318,8 +320,8 @@ impl Prefetch {
         }
     }
 
-    /// A read's own request, made at `asked`, had brought its first `bytes` at `now`. It waited for those made before it,
-    /// unless the medium overlaps.
+    /// A read's own request, made at `asked`, had brought its first `bytes` at `now`. It waited for those
+    /// made before it, unless the medium overlaps.
     pub fn handle_fetched(&mut self, asked: Nanos, now: Nanos, bytes: u64) {
         let before = |(made, answered): &&(Nanos, Nanos)| *made <= asked && *answered < now;
         let waited_until = self.answered.iter().filter(before).map(|(_, answered)| *answered).max();
@@ -409,10 +411,11 @@ impl Prefetch {
         self.estimate
     }
 
-    /// Bytes that may come with a request for what the hot region does not hold, besides what is waited for: what is transferred while
-    /// a request is saved, where requests have a price. On a slow link more would hold up whatever comes behind for longer than another
-    /// request does. As long as the profile is trusted, they are an eighth of the hot region in all: what a start that fits reads besides,
-    /// it reads once. `None` where requests cost nobody else anything, or the medium's rate is not known yet.
+    /// Bytes that may come with a request for what the hot region does not hold, besides what is waited for:
+    /// what is transferred while a request is saved, where requests have a price. On a slow link more would
+    /// hold up whatever comes behind for longer than another request does. As long as the profile is trusted,
+    /// they are an eighth of the hot region in all: what a start that fits reads besides, it reads once.
+    /// `None` where requests cost nobody else anything, or the medium's rate is not known yet.
     #[must_use]
     pub fn most_neighbour_bytes(&self) -> Option<u64> {
         let price = self.config.request_price;
@@ -442,8 +445,8 @@ impl Prefetch {
         if self.is_doubted() || chunk < self.next || self.is_blocked() {
             return Late::Fetch;
         }
-        // Both wait for the requests under way. Then the stream brings what lies between first; a request of its own
-        // costs a jump, and the stream another two, unless the medium overlaps them.
+        // Both wait for the requests under way. Then the stream brings what lies between first; a request of
+        // its own costs a jump, and the stream another two, unless the medium overlaps them.
         let patience = if self.overlaps {
             self.estimate.jump().unwrap_or_else(|| self.estimate.latency())
         } else {
@@ -465,7 +468,8 @@ impl Prefetch {
         self.answered.push_back((asked, now));
     }
 
-    /// Whether nothing may be asked for yet because others wait for the medium, who gain nothing by the stream.
+    /// Whether nothing may be asked for yet because others wait for the medium, who gain nothing by the
+    /// stream.
     fn wait_for_others(&mut self, now: Nanos) -> Option<Next> {
         let ageing = self.config.ageing.filter(|_| self.in_flight.is_empty());
         let due = ageing.map(|ageing| self.last_asked + ageing);
@@ -548,7 +552,8 @@ impl Prefetch {
         (end > start).then_some(start..end)
     }
 
-    /// Whether so much from this chunk on has come already that a new request behind it costs less than reading it again.
+    /// Whether so much from this chunk on has come already that a new request behind it costs less than
+    /// reading it again.
     fn is_worth_a_gap(&self, chunk: u32) -> bool {
         if !self.chunks.has_come(chunk) {
             return false;

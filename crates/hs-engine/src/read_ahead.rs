@@ -1,12 +1,13 @@
 //! Reading ahead of sequential readers, for each stream and not for each process.
 //!
-//! A reader who asks for one block after another is given what comes next before he asks: first one block, then twice
-//! as many each time he has used half of what was read for him, up to a limit. Unix read one block ahead; reading more
-//! was what made the disks and networks of 1991 transfer at their rate (Tezuka 1991, sections 3 and 5). The doubling
-//! window is that of Linux's on-demand read-ahead (Wu Fengguang, "Sequential File Prefetching in Linux", 2010, section 4).
+//! A reader who asks for one block after another is given what comes next before he asks: first one block,
+//! then twice as many each time he has used half of what was read for him, up to a limit. Unix read one block
+//! ahead; reading more was what made the disks and networks of 1991 transfer at their rate (Tezuka 1991,
+//! sections 3 and 5). The doubling window is that of Linux's on-demand read-ahead (Wu Fengguang, "Sequential
+//! File Prefetching in Linux", 2010, section 4).
 //!
-//! Streams are told apart by position alone: one process may read several files, and several threads one file. A fixed
-//! number of them is followed, so that a step costs the same whoever reads.
+//! Streams are told apart by position alone: one process may read several files, and several threads one
+//! file. A fixed number of them is followed, so that a step costs the same whoever reads.
 
 use std::ops::Range;
 

@@ -183,8 +183,8 @@ impl Decompressor {
         Self { zstd, zlib: Decompress::new(true), spare: Vec::new() }
     }
 
-    /// Takes back what [`decompress`](Self::decompress) gave, for the next chunk: it then needs no memory that was never touched, and
-    /// decodes into what still lies in the processor's cache.
+    /// Takes back what [`decompress`](Self::decompress) gave, for the next chunk: it then needs no memory
+    /// that was never touched, and decodes into what still lies in the processor's cache.
     pub fn reuse(&mut self, raw: Vec<u8>) {
         self.spare = raw;
     }

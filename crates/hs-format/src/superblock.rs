@@ -137,8 +137,8 @@ impl Superblock {
     /// The rules of the format, and that the file has the size that the superblock states.
     ///
     /// # Errors
-    /// [`FormatError::Size`] of [`Part::File`] when the file is cut off or longer; any other when a rule is broken,
-    /// which is news only for a superblock that was not decoded.
+    /// [`FormatError::Size`] of [`Part::File`] when the file is cut off or longer; any other when a rule is
+    /// broken, which is news only for a superblock that was not decoded.
     pub fn check_file(&self, file_bytes: u64) -> Result<(), FormatError> {
         self.check()?;
         // R2

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 
 use regex::Regex;
 
-/// A pattern that fits a systemd that offers login prompts or has reached what it boots to, under the names that its
-/// versions give that, and a login prompt itself.
+/// A pattern that fits a systemd that offers login prompts or has reached what it boots to, under the names
+/// that its versions give that, and a login prompt itself.
 pub const READY: &str =
     r"Reached target .*([Mm]ulti-[Uu]ser|[Gg]raphical|Login Prompts)|Startup finished in |(^|[ -~])login: ?$";
 
@@ -79,8 +79,8 @@ impl Console {
         signs
     }
 
-    /// The last lines, oldest first, without escape sequences and empty ones; up to the one with which the kernel
-    /// gave up, if it did.
+    /// The last lines, oldest first, without escape sequences and empty ones; up to the one with which the
+    /// kernel gave up, if it did.
     #[must_use]
     pub fn tail(&self) -> Vec<String> {
         let unfinished = Some(self.text()).filter(|line| !self.gave_up && !line.trim().is_empty());
@@ -112,8 +112,8 @@ impl Console {
     }
 }
 
-/// `text` without escape sequences (ECMA-48: `ESC [`, parameters, one final letter; or `ESC` and one character)
-/// and other control characters.
+/// `text` without escape sequences (ECMA-48: `ESC [`, parameters, one final letter; or `ESC` and one
+/// character) and other control characters.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();

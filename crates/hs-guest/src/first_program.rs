@@ -1,13 +1,14 @@
-//! A first program of ours for guests of User-mode Linux: it tells the guest's kernel how far to read ahead, mounts the disk
-//! as the root, and becomes the usual first program.
+//! A first program of ours for guests of User-mode Linux: it tells the guest's kernel how far to read ahead,
+//! mounts the disk as the root, and becomes the usual first program.
 //!
-//! Linux has no kernel parameter for the read-ahead of a block device, and the disk is the user's, who has no program in it that
-//! would set it before anything is read. So the guest gets an initramfs with nothing in it but this: a static ELF file of
-//! a few hundred bytes, assembled with this crate.
+//! Linux has no kernel parameter for the read-ahead of a block device, and the disk is the user's, who has no
+//! program in it that would set it before anything is read. So the guest gets an initramfs with nothing in it
+//! but this: a static ELF file of a few hundred bytes, assembled with this crate.
 //!
-//! The kernel starts it as `/init` and gives it, as arguments and environment, every word of its command line that is none of its own
-//! (Documentation/admin-guide/kernel-parameters.rst); all of that is handed on. What it does otherwise is what the
-//! kernel does when it has no initramfs (`prepare_namespace` in init/do_mounts.c, `kernel_init` in init/main.c).
+//! The kernel starts it as `/init` and gives it, as arguments and environment, every word of its command line
+//! that is none of its own (Documentation/admin-guide/kernel-parameters.rst); all of that is handed on. What
+//! it does otherwise is what the kernel does when it has no initramfs (`prepare_namespace` in
+//! init/do_mounts.c, `kernel_init` in init/main.c).
 
 use crate::initramfs;
 
@@ -78,8 +79,8 @@ impl FirstProgram {
         file
     }
 
-    /// What lies behind the code: sectors of read-ahead, the file system's name, the programs to try, each ended by a NUL,
-    /// all of them by another, and what to say when none can be started.
+    /// What lies behind the code: sectors of read-ahead, the file system's name, the programs to try, each
+    /// ended by a NUL, all of them by another, and what to say when none can be started.
     fn told(&self) -> Vec<u8> {
         assert!(self.file_system.len() < FILE_SYSTEM_BYTES, "{}", self.file_system);
         let sectors = u64::from(self.read_ahead_kib) * 2;
@@ -119,8 +120,9 @@ fn code() -> &'static [u8] {
     unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }
 
-// Position-independent, and nothing of it is written to. What is told lies at its end. Numbers of system calls are those
-// of x86-64: 1 write, 3 close, 2 open, 16 ioctl, 59 execve, 60 exit, 80 chdir, 161 chroot, 165 mount.
+// Position-independent, and nothing of it is written to. What is told lies at its end. Numbers of system
+// calls are those of x86-64: 1 write, 3 close, 2 open, 16 ioctl, 59 execve, 60 exit, 80 chdir, 161 chroot,
+// 165 mount.
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".pushsection .rodata.hs_guest_init, \"a\", @progbits",
@@ -190,7 +192,8 @@ std::arch::global_asm!(
     "lea r13, [rbx + rax * 8 + 16]",
     "lea rbx, [rbx + 8]",
     "lea r12, [rip + hs_guest_init_end + 24]",
-    // execve(program, arguments, environment), with the program's name as the first argument, one program after the other
+    // execve(program, arguments, environment), with the program's name as the first argument, one program
+    // after the other
     "5:",
     "lea r14, [r12 + 1]",
     "cmp byte ptr [r12], 0",

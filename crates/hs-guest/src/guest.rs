@@ -91,8 +91,8 @@ impl Guest {
         Ok(Self { child: Some(child), jail: Some(jail), signs, console, reader: Some(reader) })
     }
 
-    /// Waits until the guest is ready; gives the time when it was. `look` is called several times a second, to look
-    /// at whatever else may go wrong.
+    /// Waits until the guest is ready; gives the time when it was. `look` is called several times a second,
+    /// to look at whatever else may go wrong.
     ///
     /// # Errors
     /// At once when the guest gives up or ends, when `look` fails, and `patience` after `began`.

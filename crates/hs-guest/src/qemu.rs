@@ -10,7 +10,8 @@ use crate::{GuestError, Launch};
 
 /// The program, as it is called everywhere.
 pub const PROGRAM: &str = "qemu-system-x86_64";
-/// The least scratch with which a guest can begin: header and first tables of a qcow2 file, and some clusters of 64 KiB.
+/// The least scratch with which a guest can begin: header and first tables of a qcow2 file, and some clusters
+/// of 64 KiB.
 pub const LEAST_SCRATCH_BYTES: u64 = 1 << 20;
 /// The largest write that its NVMe drive takes (`mdts` of 7: 128 pages).
 pub const LARGEST_WRITE_BYTES: u64 = 512 << 10;
@@ -170,7 +171,8 @@ impl Qemu {
         sights
     }
 
-    /// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has ended.
+    /// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has
+    /// ended.
     fn machine(&self, accelerator: Accelerator) -> Vec<OsString> {
         let memory = format!("{}M", self.memory.0.div_ceil(1 << 20));
         let mut command = vec![self.program.clone().into_os_string()];
@@ -203,7 +205,8 @@ impl Qemu {
     }
 
     /// Linux looks early whether its timer ticks, and gives up if it does not within so many turns of a loop
-    /// ("IO-APIC + timer doesn't work!"); a translated one on a host that has no time for it is told to believe it.
+    /// ("IO-APIC + timer doesn't work!"); a translated one on a host that has no time for it is told to
+    /// believe it.
     fn kernel_words(&self) -> String {
         let root = self.bus.root();
         let mut words = format!("root={root} rw console=ttyS0 panic=-1 no_timer_check systemd.show_status=1");

@@ -45,13 +45,14 @@ pub struct Uml {
 impl Uml {
     /// How it is started.
     ///
-    /// The words about consoles: `con0` reads from nowhere and writes to descriptor 1, no other console opens a
-    /// terminal window, as it would by default. The disk is a copy-on-write pair, so that the guest may
+    /// The words about consoles: `con0` reads from nowhere and writes to descriptor 1, no other console opens
+    /// a terminal window, as it would by default. The disk is a copy-on-write pair, so that the guest may
     /// write while the disk stays as it is.
     ///
-    /// User-mode Linux counts the gap before its heap as memory (`Adding … bytes to physical memory to account for exec-shield
-    /// gap`), and keeps its table of pages for that too: where addresses are randomised, that takes up to 16 MiB of what the
-    /// guest was given, each time another amount.
+    /// User-mode Linux counts the gap before its heap as memory
+    /// (`Adding … bytes to physical memory to account for exec-shield gap`), and keeps its table of pages for
+    /// that too: where addresses are randomised, that takes up to 16 MiB of what the guest was given, each
+    /// time another amount.
     ///
     /// # Errors
     /// [`GuestError::Path`] when a path holds what the command line uses to separate things.

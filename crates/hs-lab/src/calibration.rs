@@ -1,9 +1,9 @@
 //! From measurements of a device to a model of it.
 //!
-//! The probes are those of a flash paper's micro-benchmarks (seeds 004): 4 KiB in sequence and at random; one byte at strides of 1 MiB,
-//! in order (`sort`), each once in random order (`shuffle`) and anywhere (`rand`); backwards, at strides; by one reader and by
-//! sixteen. The first of them give the figures of a model of each class, from which it is moved to where it is least off; the others say
-//! how far that is.
+//! The probes are those of a flash paper's micro-benchmarks (seeds 004): 4 KiB in sequence and at random; one
+//! byte at strides of 1 MiB, in order (`sort`), each once in random order (`shuffle`) and anywhere (`rand`);
+//! backwards, at strides; by one reader and by sixteen. The first of them give the figures of a model of each
+//! class, from which it is moved to where it is least off; the others say how far that is.
 
 mod classes;
 mod course;
@@ -135,8 +135,9 @@ impl Iterator for Places {
     }
 }
 
-/// The model that the first probes give: those must be there, in the order of [`PROBES`]. Of the classes of models (flash with a
-/// controller, flash whose time depends on the step, a disk) it is the one that is least off, over all probes.
+/// The model that the first probes give: those must be there, in the order of [`PROBES`]. Of the classes of
+/// models (flash with a controller, flash whose time depends on the step, a disk) it is the one that is least
+/// off, over all probes.
 ///
 /// # Panics
 /// When one of the first [`FITTED`] is missing.

@@ -53,7 +53,8 @@ impl Figure {
 }
 
 impl Report {
-    /// The figures, one a line: ours, switched off, where it was published and what, ours over that, and what it is worth.
+    /// The figures, one a line: ours, switched off, where it was published and what, ours over that, and what
+    /// it is worth.
     #[must_use]
     pub fn figures_csv(&self) -> String {
         let header = "figure,ours,switched off,source,published,ratio,verdict,target,met,reason\n";

@@ -22,7 +22,8 @@ const JUDGED: [&str; 4] = ["cd-24x-cav", "hdd-7200", "flat-10ms-25mbs", "flat-10
 const FILE: u64 = 700_000_000;
 
 impl Model {
-    /// All that experiments run on: what turns, what has a latency, and the two disks of 1991 that are judged.
+    /// All that experiments run on: what turns, what has a latency, and the two disks of 1991 that are
+    /// judged.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let media =

@@ -5,13 +5,14 @@
 //! origin ───────────────────────────────── the clients' link ── clients        without
 //! ```
 //!
-//! Both links share their rate between all answers under way ([`SharedLink`]). The cache keeps slices of the image, is large
-//! enough for all of it, and fetches a slice once, whoever else asks for it meanwhile (`proxy_cache_lock` of nginx, whose module
-//! `ngx_http_slice_module` cuts as well). It sends on what it has of an answer while it fetches the rest. What servers and caches
-//! compute is not modelled.
+//! Both links share their rate between all answers under way ([`SharedLink`]). The cache keeps slices of the
+//! image, is large enough for all of it, and fetches a slice once, whoever else asks for it meanwhile
+//! (`proxy_cache_lock` of nginx, whose module `ngx_http_slice_module` cuts as well). It sends on what it has
+//! of an answer while it fetches the rest. What servers and caches compute is not modelled.
 //!
-//! What a client prefetches comes as `hs-store`'s HTTP reader has it come: in one answer, of which each request takes the next
-//! part, so that only the first of them is a request of its own. Short gaps in it are read over.
+//! What a client prefetches comes as `hs-store`'s HTTP reader has it come: in one answer, of which each
+//! request takes the next part, so that only the first of them is a request of its own. Short gaps in it are
+//! read over.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -22,7 +23,8 @@ use hs_units::{ByteRange, Nanos};
 
 /// Bytes of a slice that a cache fetches and keeps as a whole.
 const SLICE_BYTES: u64 = 256 << 10;
-/// A gap in what is prefetched up to which the answer goes on through it (docs/NETWORK.md, "What goes over the wire").
+/// A gap in what is prefetched up to which the answer goes on through it (docs/NETWORK.md, "What goes over
+/// the wire").
 const GAP_BYTES: u64 = 256 << 10;
 
 /// What a cache knows of a slice.
@@ -122,7 +124,8 @@ impl Network {
         self.clients_link.open(now, key, flow);
     }
 
-    /// Bytes between the end of what the answer to a client's prefetch has brought and `range`, when that answer goes on to it.
+    /// Bytes between the end of what the answer to a client's prefetch has brought and `range`, when that
+    /// answer goes on to it.
     fn goes_on(&mut self, client: ClientKey, range: ByteRange) -> Option<u64> {
         let before = self.streams.insert(client, range.end())?;
         range.offset.checked_sub(before).filter(|gap| *gap <= GAP_BYTES)

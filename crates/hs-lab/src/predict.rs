@@ -1,8 +1,9 @@
 //! How long a start would take: a recorded program before the engine before the model of a medium.
 //!
-//! A program is what a profile says of it: its own time between its reads, and where it reads. Its reads go through
-//! the kernel's page cache with its read-ahead, to an image that is served by the engine's own policies, or to the raw
-//! disk, and from there to the medium. docs/LAB.md says what is modelled and how far it agrees with starts in real time.
+//! A program is what a profile says of it: its own time between its reads, and where it reads. Its reads go
+//! through the kernel's page cache with its read-ahead, to an image that is served by the engine's own
+//! policies, or to the raw disk, and from there to the medium. docs/LAB.md says what is modelled and how far
+//! it agrees with starts in real time.
 
 mod caches;
 mod crowd;
@@ -123,7 +124,8 @@ impl Prediction<'_> {
         Ok(Some(Predicted { starts: starts.started(), requests, bytes, ..account(&run) }))
     }
 
-    /// The queue before the medium of so many clients: each has its own before it, so this one lets everything through.
+    /// The queue before the medium of so many clients: each has its own before it, so this one lets
+    /// everything through.
     fn queue(&self, clients: usize) -> QueueConfig {
         let mut config = QueueConfig { elevator: self.elevator, ..QueueConfig::default() };
         let depth = if matches!(self.disk, Disk::Raw) { RAW_DEPTH } else { DEPTH };

@@ -8,7 +8,8 @@ use hs_units::{ByteRange, Nanos};
 
 use crate::simulation::Io;
 
-/// A hot region, at the front of the medium unless another place is given, and the policy that reads it ahead.
+/// A hot region, at the front of the medium unless another place is given, and the policy that reads it
+/// ahead.
 ///
 /// What arrives is given to its readers at once, so that no budget runs out.
 pub(crate) struct Stream {
@@ -33,7 +34,8 @@ struct Part {
     chunks: Range<u32>,
 }
 
-/// Tokens of [`Io::wake`] that mean the stream: its turn, that a chunk has come, or the first piece of a request.
+/// Tokens of [`Io::wake`] that mean the stream: its turn, that a chunk has come, or the first piece of a
+/// request.
 const TURN: u64 = 1 << 63;
 const ARRIVED: u64 = 1 << 62;
 const FIRST_PIECE: u64 = 1 << 61;
@@ -66,8 +68,8 @@ impl Stream {
         Self { client: client.into(), before, ..self }
     }
 
-    /// The same on a medium that hands out pieces of so many bytes, as those that are served do: nobody is told of a byte before the rest of
-    /// its piece has come.
+    /// The same on a medium that hands out pieces of so many bytes, as those that are served do: nobody is
+    /// told of a byte before the rest of its piece has come.
     pub(crate) fn in_pieces(self, piece_bytes: u64) -> Self {
         Self { piece_bytes: Some(piece_bytes), ..self }
     }

@@ -81,7 +81,8 @@ pub enum Verdict {
     Reproduced,
     /// The text gives no number, and what it says is so.
     Direction,
-    /// It is so because it was put in: it follows from the model's inputs or definitions, and is no test of it.
+    /// It is so because it was put in: it follows from the model's inputs or definitions, and is no test of
+    /// it.
     Given,
     /// The right one of two is larger, by another ratio.
     DirectionOnly,

@@ -16,7 +16,8 @@ pub enum Pace {
     Recorded,
     /// As soon as fewer than so many are under way; at least one.
     Depth(u32),
-    /// When the program would: its own time is what the log has in place of an arrival, and stands still while anything is under way.
+    /// When the program would: its own time is what the log has in place of an arrival, and stands still
+    /// while anything is under way.
     Thinking,
 }
 

@@ -189,8 +189,8 @@ impl Io {
         self.sent[self.holders[request].expect("the request was sent")]
     }
 
-    /// Asks for a call of [`Workload::handle_wake`] with `token` when the first `bytes` of the request to the medium that holds
-    /// `request` have come.
+    /// Asks for a call of [`Workload::handle_wake`] with `token` when the first `bytes` of the request to the
+    /// medium that holds `request` have come.
     ///
     /// # Panics
     /// When it has not been sent.

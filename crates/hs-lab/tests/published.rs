@@ -7,8 +7,8 @@ fn run(name: &str) -> Report {
     (experiment.run)(1)
 }
 
-/// Every figure beside a published one must have its direction, and within a fifth its ratio, but for those of `missed`;
-/// every miss says why.
+/// Every figure beside a published one must have its direction, and within a fifth its ratio, but for those
+/// of `missed`; every miss says why.
 fn judge(name: &str, missed: &[&str]) -> Report {
     let report = run(name);
     for figure in &report.figures {

@@ -246,7 +246,8 @@ fn a_chunk_is_needed_when_a_recording_first_reads_a_block_of_it_without_its_wait
     assert_eq!(needed, [millis(10), millis(30)]);
 }
 
-/// One read of ten blocks becomes chunks of four: each is needed when the read was made, those that begin inside it as well.
+/// One read of ten blocks becomes chunks of four: each is needed when the read was made, those that begin
+/// inside it as well.
 #[test]
 fn chunks_that_are_cut_inside_a_read_are_needed_when_it_was_made() {
     let (then, free) = (Nanos::from_millis(5_000), Nanos::ZERO);

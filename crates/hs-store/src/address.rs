@@ -56,8 +56,8 @@ impl Address {
         }
     }
 
-    /// What `reference` means from here, as in RFC 3986, section 5; nothing in a registry, which has no places beside
-    /// one another.
+    /// What `reference` means from here, as in RFC 3986, section 5; nothing in a registry, which has no
+    /// places beside one another.
     #[must_use]
     pub fn join(&self, reference: &str) -> Option<Self> {
         match self {

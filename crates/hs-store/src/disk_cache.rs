@@ -1,16 +1,20 @@
 //! Bytes that were fetched once, kept on disk by their digest: [`DiskCache`].
 //!
-//! One folder serves all images and processes of a machine. An entry is a file that is named by the digest of its bytes, in
-//! one of 256 folders, so equal chunks of different images are one entry and nobody needs a lock:
+//! One folder serves all images and processes of a machine. An entry is a file that is named by the digest of
+//! its bytes, in one of 256 folders, so equal chunks of different images are one entry and nobody needs a
+//! lock:
 //!
-//! - It is written under another name and then renamed. Nothing is synced: after a crash an entry may be short or full of
-//!   zeros. **Who reads an entry verifies it**, and says when it is [`spoiled`](DiskCache::spoiled). So a bad entry is a miss.
-//! - It is bounded: whoever has written a sixteenth of the limit looks at all entries, and removes those that were used least
-//!   recently until seven eighths of the limit are left. Several writers may exceed it by a sixteenth each until then.
-//! - It leaves the last twentieth of its file system free, of a large one the last GiB. A disk that is full is no error: what
-//!   cannot be written is fetched again the next time.
+//! - It is written under another name and then renamed. Nothing is synced: after a crash an entry may be
+//!   short or full of zeros. **Who reads an entry verifies it**, and says when it is
+//!   [`spoiled`](DiskCache::spoiled). So a bad entry is a miss.
+//! - It is bounded: whoever has written a sixteenth of the limit looks at all entries, and removes those that
+//!   were used least recently until seven eighths of the limit are left. Several writers may exceed it by a
+//!   sixteenth each until then.
+//! - It leaves the last twentieth of its file system free, of a large one the last GiB. A disk that is full
+//!   is no error: what cannot be written is fetched again the next time.
 //!
-//! Files are written by a [thread of its own](writer), so that whoever fetched the bytes waits neither for the disk nor for the processor.
+//! Files are written by a [thread of its own](writer), so that whoever fetched the bytes waits neither for
+//! the disk nor for the processor.
 
 mod writer;
 
@@ -29,7 +33,8 @@ use parking_lot::Mutex;
 
 use self::writer::{Entry, Writer};
 
-/// How old the mark of an entry's last use may be before it is renewed. Finer marks would cost a write for each read.
+/// How old the mark of an entry's last use may be before it is renewed. Finer marks would cost a write for
+/// each read.
 const MARK_EVERY: Duration = Duration::from_secs(600);
 /// What a writer that was killed has left may be removed after so long.
 const ABANDONED: Duration = Duration::from_secs(3600);
@@ -157,7 +162,8 @@ impl DiskCache {
         DiskCacheUsage { entries: found.len() as u64, bytes: found.iter().map(|entry| entry.bytes).sum() }
     }
 
-    /// Removes entries, those that were used least recently first, until `limit_bytes` are left. Gives what is left.
+    /// Removes entries, those that were used least recently first, until `limit_bytes` are left. Gives what
+    /// is left.
     pub fn shrink(path: &Path, limit_bytes: u64) -> DiskCacheUsage {
         let mut found = entries(path);
         found.sort_by_key(|entry| entry.used);
@@ -229,8 +235,8 @@ impl Folder {
         })
     }
 
-    /// A new file in `folder`. Its name is nobody else's: caches of this process, and processes with the same number in other
-    /// namespaces, may write there as well, and what a killed one has left may lie there.
+    /// A new file in `folder`. Its name is nobody else's: caches of this process, and processes with the same
+    /// number in other namespaces, may write there as well, and what a killed one has left may lie there.
     fn begin(&self, folder: &Path) -> io::Result<(File, PathBuf)> {
         let mut made = false;
         loop {
@@ -282,7 +288,8 @@ impl Folder {
     }
 }
 
-/// Bytes that stay free on a file system of this size: a twentieth, and of a large one no more than others need to go on.
+/// Bytes that stay free on a file system of this size: a twentieth, and of a large one no more than others
+/// need to go on.
 fn reserve_bytes(size_bytes: u64) -> u64 {
     (size_bytes / 20).min(RESERVE_BYTES)
 }

@@ -109,12 +109,12 @@ pub trait Store: Send + Sync {
     /// except that a range that does not lie in the store hands out none.
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError>;
 
-    /// Says that `range` is going to be streamed in order, by several calls of [`stream`](Self::stream). A store to which
-    /// each request costs a round trip may bring it all with one.
+    /// Says that `range` is going to be streamed in order, by several calls of [`stream`](Self::stream). A
+    /// store to which each request costs a round trip may bring it all with one.
     fn expect_stream(&self, _range: ByteRange) {}
 
-    /// The same for a stream that is most of what anybody will ever want of the store: several requests at once for parts
-    /// of it take the medium from nobody.
+    /// The same for a stream that is most of what anybody will ever want of the store: several requests at
+    /// once for parts of it take the medium from nobody.
     fn expect_most(&self, range: ByteRange) {
         self.expect_stream(range);
     }

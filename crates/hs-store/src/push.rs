@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 
 use crate::http::HttpError;
 
-/// Told how many bytes of how many are there; `Break` ends the sending. What was sent is kept for a later process where it is noted, and given up
-/// elsewhere.
+/// Told how many bytes of how many are there; `Break` ends the sending. What was sent is kept for a later
+/// process where it is noted, and given up elsewhere.
 pub type Pushing<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + Send + 'a;
 
 /// What became of an image that was to be sent.

@@ -1,16 +1,16 @@
 //! What a medium could not read is tried again.
 //!
 //! A disc with scratches, dust or age reads a sector at the third try that it could not read at the first. So
-//! [`Retry`] asks again where a request broke off, with the rest of it: what has come is not asked for twice, and
-//! each bad place of a large request gets tries of its own. A place that stays unreadable is an error that begins
-//! there; who asked knows what lies behind it, and can go on there.
+//! [`Retry`] asks again where a request broke off, with the rest of it: what has come is not asked for twice,
+//! and each bad place of a large request gets tries of its own. A place that stays unreadable is an error
+//! that begins there; who asked knows what lies behind it, and can go on there.
 //!
-//! - A place gets [`Retry::RETRIES`] further tries. The operating system and the drive have made their own before
-//!   they said that it cannot be read, so more of ours change little and cost seconds each.
+//! - A place gets [`Retry::RETRIES`] further tries. The operating system and the drive have made their own
+//!   before they said that it cannot be read, so more of ours change little and cost seconds each.
 //! - A place that was given up is remembered, and gets one try from then on: a reader that asks for it again
 //!   and again must not wait each time. It is forgotten when a try succeeds.
-//! - After [`Retry::GONE`] places in a row, nothing read between them, the medium counts as gone, and every place
-//!   gets one try until one succeeds.
+//! - After [`Retry::GONE`] places in a row, nothing read between them, the medium counts as gone, and every
+//!   place gets one try until one succeeds.
 //!
 //! Only [`StoreError::Read`] is tried again: a store that is too short does not grow.
 //!
@@ -124,11 +124,11 @@ pub struct Retry<S> {
 }
 
 impl<S> Retry<S> {
-    /// Further tries for a place that could not be read. They come after the drive's own and the kernel's (five
-    /// for a disk, `SD_MAX_RETRIES`), and on a real drive each takes seconds.
+    /// Further tries for a place that could not be read. They come after the drive's own and the kernel's
+    /// (five for a disk, `SD_MAX_RETRIES`), and on a real drive each takes seconds.
     pub const RETRIES: u32 = 3;
-    /// So many places in a row that were given up make a medium that is gone: as many as there are chunks in a
-    /// reader's largest request for windows that it was not asked for.
+    /// So many places in a row that were given up make a medium that is gone: as many as there are chunks in
+    /// a reader's largest request for windows that it was not asked for.
     pub const GONE: u64 = 8;
 }
 
@@ -145,7 +145,8 @@ impl<S: Store> Retry<S> {
         Arc::clone(&self.counters)
     }
 
-    /// Asks for `rest` again. Its first byte is one that cannot be read, or, when that is not `known`, any is.
+    /// Asks for `rest` again. Its first byte is one that cannot be read, or, when that is not `known`, any
+    /// is.
     fn again(
         &self,
         mut rest: ByteRange,

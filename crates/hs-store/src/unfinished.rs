@@ -1,8 +1,8 @@
-//! Uploads that are under way, noted on disk for a later process: a file for each, which nobody else may read, because an upload's place is all that
-//! is needed to go on with it.
+//! Uploads that are under way, noted on disk for a later process: a file for each, which nobody else may
+//! read, because an upload's place is all that is needed to go on with it.
 //!
-//! The first line says what is sent where, for whoever asks what was broken off; the others are for whoever goes on with it. What is read is
-//! what anybody may have written: a note that makes no sense is none.
+//! The first line says what is sent where, for whoever asks what was broken off; the others are for whoever
+//! goes on with it. What is read is what anybody may have written: a note that makes no sense is none.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -53,8 +53,8 @@ impl LeftUpload {
     }
 }
 
-/// The note of one upload. The file is locked: of two processes that send the same at the same time the second notes nothing, and they do not
-/// disturb each other.
+/// The note of one upload. The file is locked: of two processes that send the same at the same time the
+/// second notes nothing, and they do not disturb each other.
 pub(crate) struct Unfinished {
     noted: Option<(File, PathBuf)>,
     /// What the first line is to say.
@@ -62,7 +62,8 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// The note, in `folder`, of what is sent to `place`, which is called `address` in messages. The folder need not be there yet; without one nothing is noted.
+    /// The note, in `folder`, of what is sent to `place`, which is called `address` in messages. The folder
+    /// need not be there yet; without one nothing is noted.
     pub(crate) fn of(folder: Option<&Path>, place: &str, image: &Path, address: String) -> Self {
         let what = LeftUpload::new(image, address);
         let Some(path) = folder.map(|folder| path_of(folder, place)) else {
@@ -78,12 +79,14 @@ impl Unfinished {
         unfinished
     }
 
-    /// The note, in `folder`, of what was to be sent to `place`; none where there is none, or where somebody goes on with it now.
+    /// The note, in `folder`, of what was to be sent to `place`; none where there is none, or where somebody
+    /// goes on with it now.
     pub(crate) fn find(folder: &Path, place: &str) -> Option<Self> {
         Self::at(path_of(folder, place))
     }
 
-    /// The notes of all that was to be sent to what is called `address` in messages, and that nobody goes on with now.
+    /// The notes of all that was to be sent to what is called `address` in messages, and that nobody goes on
+    /// with now.
     pub(crate) fn all_to(folder: &Path, address: &str) -> Vec<Self> {
         notes(folder).filter_map(Self::at).filter(|noted| noted.what.address == address).collect()
     }
@@ -109,7 +112,8 @@ impl Unfinished {
         self.read().map(|(_, rest)| rest).filter(|rest| !rest.is_empty())
     }
 
-    /// Notes these lines, and nothing else. They are not synced: what a crash spoils is an upload that begins anew.
+    /// Notes these lines, and nothing else. They are not synced: what a crash spoils is an upload that begins
+    /// anew.
     pub(crate) fn note(&self, lines: &str) {
         let first = serde_json::to_string(&self.what).expect("strings and numbers are JSON");
         self.write(|file| {

@@ -1,8 +1,10 @@
-//! Requests of a real device, from the kernel's trace events `block_rq_insert`, `block_rq_issue` and `block_rq_complete`.
+//! Requests of a real device, from the kernel's trace events `block_rq_insert`, `block_rq_issue` and
+//! `block_rq_complete`.
 //!
-//! The text is that of `trace_pipe` (Documentation/trace/ftrace.rst) with times of one clock, and of the kernel's
-//! include/trace/events/block.h. A request waits from its insertion until it is issued, where a scheduler held it, and is served until it
-//! is complete. Requests are told apart by their first sector, as the events have no number.
+//! The text is that of `trace_pipe` (Documentation/trace/ftrace.rst) with times of one clock, and of the
+//! kernel's include/trace/events/block.h. A request waits from its insertion until it is issued, where a
+//! scheduler held it, and is served until it is complete. Requests are told apart by their first sector, as
+//! the events have no number.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +15,8 @@ use hs_units::{ByteRange, Nanos};
 pub struct ServedRequest {
     /// When it was handed to the scheduler, or to the device where there is none; on the trace's clock.
     pub at: Nanos,
-    /// Who asked: the name of the process and its number. A thread of the kernel, where that wrote or read ahead for others.
+    /// Who asked: the name of the process and its number. A thread of the kernel, where that wrote or read
+    /// ahead for others.
     pub process: String,
     /// See [`process`](Self::process).
     pub pid: u32,
@@ -44,7 +47,8 @@ pub struct BlockEvents {
     unmatched: u64,
 }
 
-/// Requests that are told apart at once, at most: more than any device has in flight. What the kernel lost the end of must not pile up.
+/// Requests that are told apart at once, at most: more than any device has in flight. What the kernel lost
+/// the end of must not pile up.
 const MAX_OPEN: usize = 1 << 16;
 
 impl BlockEvents {
@@ -64,7 +68,8 @@ impl BlockEvents {
     pub fn handle_line(&mut self, line: &str) -> Option<ServedRequest> {
         let (head, event, rest) = split(line)?;
         let (process, pid, at) = who_and_when(head)?;
-        // What stands in front is the name that the kernel noted when it last switched tasks: after `exec` it is old.
+        // What stands in front is the name that the kernel noted when it last switched tasks: after `exec` it
+        // is old.
         let process = command(rest).unwrap_or(process);
         let place = Place::parse(rest)?;
         match event {

@@ -1,7 +1,8 @@
 //! Logs of requests to a block device, as other programs write them: fio's iolog and the text of blkparse.
 //!
-//! Line by line, so that a log may be of any length. Formats: fio(1), *Trace file format v2* and *v3*; blkparse(1), *Default
-//! output*. In iologs of version 3 times are microseconds (what fio 3.33 writes; its manual does not say).
+//! Line by line, so that a log may be of any length. Formats: fio(1), *Trace file format v2* and *v3*;
+//! blkparse(1), *Default output*. In iologs of version 3 times are microseconds (what fio 3.33 writes; its
+//! manual does not say).
 
 use hs_units::{ByteRange, Nanos};
 

@@ -61,8 +61,8 @@ pub struct FileRun {
     pub blocks: BlockRange,
 }
 
-/// A file of which the start used blocks, and all of its blocks: those that no read touched say how long it is and where the rest
-/// of it lies, and nothing else. Older recordings name only what was read.
+/// A file of which the start used blocks, and all of its blocks: those that no read touched say how long it
+/// is and where the rest of it lies, and nothing else. Older recordings name only what was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileUse {
     /// Absolute path inside the file system; no `..`, no NUL.

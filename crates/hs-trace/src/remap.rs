@@ -49,8 +49,9 @@ impl Profile {
     /// far from the last block that was found as it was before, or nearest to that: files move as
     /// wholes. A block of zeros is found only where it lay, since it could be anybody's.
     ///
-    /// `files` are those that the other disk has under the paths of this profile's. Their metadata comes along, before
-    /// their first block: inode tables and directories are not the same blocks once inode numbers differ.
+    /// `files` are those that the other disk has under the paths of this profile's. Their metadata comes
+    /// along, before their first block: inode tables and directories are not the same blocks once inode
+    /// numbers differ.
     #[must_use]
     pub fn remap(
         &self,

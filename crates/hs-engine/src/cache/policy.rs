@@ -16,8 +16,8 @@ pub(super) const EXAMINED_AT_MOST: usize = 64;
 
 /// An eviction policy: told what comes, is asked for and goes, it says who leaves next.
 ///
-/// It sees slots, weights in bytes and hashes, never keys or values. Every call is O(1), at a million entries as
-/// at ten. It may count on being told of each entry that comes and goes.
+/// It sees slots, weights in bytes and hashes, never keys or values. Every call is O(1), at a million entries
+/// as at ten. It may count on being told of each entry that comes and goes.
 pub trait EvictionPolicy: Send + std::fmt::Debug {
     /// Its published name.
     fn kind(&self) -> PolicyKind;

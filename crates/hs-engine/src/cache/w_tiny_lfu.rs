@@ -1,12 +1,13 @@
 //! W-TinyLFU: a small window for what is new, and behind it a cache that lets in only what is asked for more
 //! often than what would leave for it.
 //!
-//! Einziger, Friedman, Manes: "TinyLFU: a highly efficient cache admission policy", ACM ToS 2017, section 4. The window is an LRU queue of
-//! 1% of the cache. The rest is a segmented LRU (Karedla, Love, Wherry 1994): what is asked for a second time is *protected*,
-//! up to four fifths. Who drops out of the window comes in when the frequency sketch knows him better than the oldest on probation.
+//! Einziger, Friedman, Manes: "TinyLFU: a highly efficient cache admission policy", ACM ToS 2017, section 4.
+//! The window is an LRU queue of 1% of the cache. The rest is a segmented LRU (Karedla, Love, Wherry 1994):
+//! what is asked for a second time is *protected*, up to four fifths. Who drops out of the window comes in
+//! when the frequency sketch knows him better than the oldest on probation.
 //!
-//! Different from the paper: sizes are bytes, there is no doorkeeper (four-bit counters alone, as in the later Caffeine), and
-//! counters age one word at a time.
+//! Different from the paper: sizes are bytes, there is no doorkeeper (four-bit counters alone, as in the
+//! later Caffeine), and counters age one word at a time.
 
 use super::frequency::FrequencySketch;
 use super::policy::{EXAMINED_AT_MOST, EvictionPolicy, PolicyKind};

@@ -28,30 +28,31 @@ pub struct PrefetchConfig {
     /// The same for a medium that overlaps requests, where small requests cost nothing, and while somebody
     /// needs what the profile does not have.
     pub max_occupancy_contended: Nanos,
-    /// Whether requests are as small as costs next to nothing, and smaller where somebody has to wait for them. Otherwise
-    /// only the two limits above hold, which is for experiments.
+    /// Whether requests are as small as costs next to nothing, and smaller where somebody has to wait for
+    /// them. Otherwise only the two limits above hold, which is for experiments.
     pub yields: bool,
-    /// So many requests are under way at once at most, and never more than [`Prefetch::MOST_UNDER_WAY`]: one, where the medium sends
-    /// what comes next without being asked.
+    /// So many requests are under way at once at most, and never more than [`Prefetch::MOST_UNDER_WAY`]: one,
+    /// where the medium sends what comes next without being asked.
     pub most_under_way: usize,
     /// What somebody does who needs a hot chunk that has not been asked for yet.
     pub late: LateRule,
-    /// What a request is worth in time, for media whose requests cost others something, as those to a server do: a miss brings as many
-    /// neighbours as come within it.
+    /// What a request is worth in time, for media whose requests cost others something, as those to a server
+    /// do: a miss brings as many neighbours as come within it.
     pub request_price: Nanos,
-    /// By cost, nobody leaves the stream to save less than this. What is fetched out of turn comes again with the stream, so on a link that is full it
-    /// keeps everybody waiting for its bytes, him who left included.
+    /// By cost, nobody leaves the stream to save less than this. What is fetched out of turn comes again with
+    /// the stream, so on a link that is full it keeps everybody waiting for its bytes, him who left included.
     pub least_gain: Nanos,
     /// How fast it goes while nobody waits for it.
     pub rate: PrefetchRate,
-    /// Whether the policy is told of reads of the hot region ([`Prefetch::handle_used`]), so that a start that reads none of it
-    /// can be told from one that does: of all of them, or, where the kernel has the pages and answers by itself, of those of
-    /// markers ([`Prefetch::handle_delivery`]).
+    /// Whether the policy is told of reads of the hot region ([`Prefetch::handle_used`]), so that a start
+    /// that reads none of it can be told from one that does: of all of them, or, where the kernel has the
+    /// pages and answers by itself, of those of markers ([`Prefetch::handle_delivery`]).
     pub sees_use: bool,
-    /// A stream that nobody uses makes one request in so much time all the same, where everything is to be brought in the end; where nothing
-    /// is said it may stand back for as long as somebody misses.
+    /// A stream that nobody uses makes one request in so much time all the same, where everything is to be
+    /// brought in the end; where nothing is said it may stand back for as long as somebody misses.
     pub ageing: Option<Nanos>,
-    /// While nothing speaks against the stream, one marker in so much of the medium's time, but one in two chunks at most and one in 16 at least.
+    /// While nothing speaks against the stream, one marker in so much of the medium's time, but one in two
+    /// chunks at most and one in 16 at least.
     pub markers_apart: Nanos,
 }
 
@@ -84,7 +85,8 @@ impl Default for PrefetchConfig {
             rate: PrefetchRate::Full,
             sees_use: false,
             ageing: None,
-            // A marker costs its reader a trip through the kernel to us, which is most of a millisecond where processors are scarce.
+            // A marker costs its reader a trip through the kernel to us, which is most of a millisecond where
+            // processors are scarce.
             markers_apart: Nanos::from_millis(30),
         }
     }

@@ -8,8 +8,8 @@ pub enum PrefetchRate {
     /// As fast as the medium gives it.
     #[default]
     Full,
-    /// So that everything is there some time before it is needed, and no sooner: what the medium can do besides is left to others. Without
-    /// deadlines it is [`PrefetchRate::Full`].
+    /// So that everything is there some time before it is needed, and no sooner: what the medium can do
+    /// besides is left to others. Without deadlines it is [`PrefetchRate::Full`].
     ByDeadline,
     /// So many bytes a second of the image at most.
     BytesPerS(u64),
@@ -20,15 +20,18 @@ const LEAD: Nanos = Nanos::from_millis(1_000);
 /// Or by so many times what the next request takes, where that is more: others may be in its way.
 const LEAD_REQUESTS: u64 = 4;
 
-/// The program's own time until it needs each chunk, without what it waits for storage (DESIGN decision 8), and where it is by now.
+/// The program's own time until it needs each chunk, without what it waits for storage (DESIGN decision 8),
+/// and where it is by now.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
-    /// By when a chunk and all behind it are needed: the stream passes over none of them. Empty when nothing is known.
+    /// By when a chunk and all behind it are needed: the stream passes over none of them. Empty when nothing
+    /// is known.
     needed: Vec<Nanos>,
-    /// When the start would have begun if the program had done nothing but work since, in nanoseconds: later by whatever it was kept
-    /// waiting, earlier if it is faster than it was.
+    /// When the start would have begun if the program had done nothing but work since, in nanoseconds: later
+    /// by whatever it was kept waiting, earlier if it is faster than it was.
     began: i64,
-    /// By how much the chunk that came latest in respect to its need came before it, in nanoseconds; negative when it came after.
+    /// By how much the chunk that came latest in respect to its need came before it, in nanoseconds; negative
+    /// when it came after.
     least_slack: Option<i64>,
     /// Which chunks came after they were needed; as long as `needed`.
     overdue: Vec<bool>,
@@ -100,7 +103,8 @@ impl Deadlines {
         }
     }
 
-    /// How far the stream was ahead of need when it was least, in seconds; negative when something came too late.
+    /// How far the stream was ahead of need when it was least, in seconds; negative when something came too
+    /// late.
     pub(super) fn least_slack_s(&self) -> Option<f64> {
         self.least_slack.map(|slack| slack as f64 / 1e9)
     }

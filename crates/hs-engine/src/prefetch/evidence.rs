@@ -1,27 +1,29 @@
 //! Whether anybody wants what the stream brings, by what readers ask for.
 //!
-//! Who misses beside a stream waits for it, and gains nothing while nobody reads what it brings. So each miss is a doubt, and each
-//! use of the hot region takes half of the doubts away: a start, which uses hundreds of times what it misses, has none; a reader of
-//! something else soon has several. While there are two or more the stream stands back after each miss, for longer than misses are
-//! usually apart, so that they hardly ever meet it. Whoever uses it brings it back at once, however long it was to stand back.
+//! Who misses beside a stream waits for it, and gains nothing while nobody reads what it brings. So each miss
+//! is a doubt, and each use of the hot region takes half of the doubts away: a start, which uses hundreds of
+//! times what it misses, has none; a reader of something else soon has several. While there are two or more
+//! the stream stands back after each miss, for longer than misses are usually apart, so that they hardly ever
+//! meet it. Whoever uses it brings it back at once, however long it was to stand back.
 
 use hs_units::Nanos;
 
-/// Doubts before anybody has read anything: the first miss makes the stream stand back, unless a use came before it.
+/// Doubts before anybody has read anything: the first miss makes the stream stand back, unless a use came
+/// before it.
 const AT_FIRST: u32 = 1;
 /// From so many doubts on the stream stands back. One is what a start that now and then misses has.
 const ENOUGH: u32 = 2;
 /// More are not counted, so that a start that began with something else is believed after six uses.
 const MOST: u32 = 32;
-/// The stream stands back for so many times the pause that there usually is between two misses. If they come at random, one in
-/// four hundred (e⁻⁶) then finds it under way.
+/// The stream stands back for so many times the pause that there usually is between two misses. If they come
+/// at random, one in four hundred (e⁻⁶) then finds it under way.
 const PAUSES: u64 = 6;
 /// And for so many reads elsewhere at least: of what follows one miss little is known after it.
 const READS: u64 = 40;
 /// But never for longer, or a pause of minutes would end the stream.
 const LONGEST: Nanos = Nanos::from_millis(60_000);
-/// For so long after the opening request, or for [`READS`] reads, a stream that nobody has used yet is careful. Whoever opened the
-/// image is expected to read within that time.
+/// For so long after the opening request, or for [`READS`] reads, a stream that nobody has used yet is
+/// careful. Whoever opened the image is expected to read within that time.
 const CAREFUL: Nanos = Nanos::from_millis(500);
 
 /// What speaks for the stream and against it.
@@ -35,7 +37,8 @@ pub(super) struct Evidence {
     began: Option<Nanos>,
     /// When the last miss was answered, if it was.
     answered: Option<Nanos>,
-    /// The usual pause between two misses. Longer ones count more, since it is they in which the stream would go on.
+    /// The usual pause between two misses. Longer ones count more, since it is they in which the stream would
+    /// go on.
     pause_ns: f64,
     /// Behind the last chunk that somebody waits for.
     wanted_end: u32,
@@ -94,7 +97,8 @@ impl Evidence {
         self.answered = Some(now);
     }
 
-    /// How long after a miss the stream stands back before it asks for `next`, if it does; `read` is how long one elsewhere takes.
+    /// How long after a miss the stream stands back before it asks for `next`, if it does; `read` is how long
+    /// one elsewhere takes.
     pub(super) fn stands_back_for(&self, next: u32, read: Nanos) -> Option<Nanos> {
         if !self.sees_use || self.doubts < ENOUGH || next < self.wanted_end {
             return None;
@@ -103,7 +107,8 @@ impl Evidence {
         Some(pauses.max(Nanos(read.0.saturating_mul(READS))).min(LONGEST))
     }
 
-    /// Whether somebody may yet come who wants nothing of the stream; `read` is what is known of how long a read takes.
+    /// Whether somebody may yet come who wants nothing of the stream; `read` is what is known of how long a
+    /// read takes.
     pub(super) fn is_careful(&self, now: Nanos, read: Nanos) -> bool {
         let until = CAREFUL.max(Nanos(read.0.saturating_mul(READS)));
         self.sees_use && !self.used && self.began.is_some_and(|began| now < began + until)

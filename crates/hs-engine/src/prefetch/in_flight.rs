@@ -25,8 +25,8 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// When the last byte of its chunks, which are so many, will come: by its own rate so far, else by that of
-    /// the requests before it. `expected` is when its first byte should come, if that is known.
+    /// When the last byte of its chunks, which are so many, will come: by its own rate so far, else by that
+    /// of the requests before it. `expected` is when its first byte should come, if that is known.
     pub(super) fn done(
         &self,
         expected: Option<Nanos>,

@@ -14,7 +14,8 @@ pub(super) enum Turn {
 /// How much earlier than one latency before its end a request is followed by the next: waking takes
 /// time, and a medium that waits is lost for good.
 pub(super) const EARLY: Nanos = Nanos::from_millis(2);
-/// As long as nobody has shown that he wants the stream, it leaves a medium that overlaps requests alone for this part of its latency.
+/// As long as nobody has shown that he wants the stream, it leaves a medium that overlaps requests alone for
+/// this part of its latency.
 const CAREFUL_SHARE: u64 = 4;
 /// For so long after a miss another is expected, and requests are kept short.
 const RECENT: Nanos = Nanos::from_millis(2_000);
@@ -22,30 +23,34 @@ const RECENT: Nanos = Nanos::from_millis(2_000);
 const RECENT_JUMPS: u64 = 40;
 /// The same when requests are only limited as the configuration says.
 const RECENT_UNYIELDING: Nanos = Nanos::from_millis(200);
-/// A request lasts for at most so many times what it costs besides its bytes, which is a price of 3%: longer ones gain
-/// nothing. A drive that reads ahead by itself gives a request that goes on where the last one ended for its command, a link without
-/// overlap takes its latency each time.
+/// A request lasts for at most so many times what it costs besides its bytes, which is a price of 3%: longer
+/// ones gain nothing. A drive that reads ahead by itself gives a request that goes on where the last one
+/// ended for its command, a link without overlap takes its latency each time.
 const CHEAP_GAPS: u64 = 30;
 /// While somebody misses, the price may be 20%.
 const LEAST_GAPS: u64 = 4;
-/// But requests are not made smaller than this for cheapness: each has a price here as well, in threads that wake.
+/// But requests are not made smaller than this for cheapness: each has a price here as well, in threads that
+/// wake.
 const LEAST_OCCUPANCY: Nanos = Nanos::from_millis(10);
-/// Where each request costs as much as a read, it lasts for three times that while somebody misses, and [`AWAITED`] does the rest.
+/// Where each request costs as much as a read, it lasts for three times that while somebody misses, and
+/// [`AWAITED`] does the rest.
 const DEAR_GAPS: u64 = 3;
-/// There the stream waits after each request until the program has shown what it needs next, for so long at most: it thinks when
-/// the last chunk has come, and if it then wants something else, that finds the medium free.
+/// There the stream waits after each request until the program has shown what it needs next, for so long at
+/// most: it thinks when the last chunk has come, and if it then wants something else, that finds the medium
+/// free.
 const AWAITED: Nanos = Nanos::from_millis(5);
-/// While somebody misses, a request lasts no longer than this part of what a read elsewhere takes, so that who comes during it waits
-/// half as long again at most.
+/// While somebody misses, a request lasts no longer than this part of what a read elsewhere takes, so that
+/// who comes during it waits half as long again at most.
 const SHARE_OF_JUMP: u64 = 2;
-/// Where one chunk takes more than this part of a small read elsewhere, requests cannot be made so small, and the stream waits for the program as if each
-/// request cost as much as a read.
+/// Where one chunk takes more than this part of a small read elsewhere, requests cannot be made so small, and
+/// the stream waits for the program as if each request cost as much as a read.
 const SHARE_OF_READ: u64 = 2;
 /// No request is smaller, but for the last.
 const LEAST_REQUEST: u64 = 64 << 10;
 
 impl Prefetch {
-    /// Whether nobody has shown yet that he wants the stream, so that the first who comes may want something else.
+    /// Whether nobody has shown yet that he wants the stream, so that the first who comes may want something
+    /// else.
     pub(super) fn is_careful(&self, now: Nanos) -> bool {
         self.evidence.is_careful(now, self.read_elsewhere(self.estimate.latency()))
     }
@@ -55,17 +60,18 @@ impl Prefetch {
         self.estimate.jump().unwrap_or(unknown) + self.estimate.transfer(LEAST_REQUEST).unwrap_or_default()
     }
 
-    /// Whether each request keeps a reader for about as long as his own takes, however small it is. A request that goes on where the
-    /// last one ended and yet costs what the first one did is that of a link which does not overlap requests. What waking costs is no price:
-    /// a disk whose head is there already answers the first request as fast as any other. One response that brings everything has no
-    /// requests, and what looks like their price is that of waiting for a processor.
+    /// Whether each request keeps a reader for about as long as his own takes, however small it is. A request
+    /// that goes on where the last one ended and yet costs what the first one did is that of a link which
+    /// does not overlap requests. What waking costs is no price: a disk whose head is there already answers
+    /// the first request as fast as any other. One response that brings everything has no requests, and what
+    /// looks like their price is that of waiting for a processor.
     pub(super) fn has_dear_requests(&self) -> bool {
         let price = EARLY.max(Nanos(self.estimate.latency().0 / 2));
         !self.overlaps && self.config.most_under_way > 1 && self.estimate.gap().is_some_and(|gap| gap > price)
     }
 
-    /// Whether as many requests are under way as may be: whatever comes or is let go of meanwhile, [`Prefetch::poll`] asks for nothing
-    /// before one of them has ended.
+    /// Whether as many requests are under way as may be: whatever comes or is let go of meanwhile,
+    /// [`Prefetch::poll`] asks for nothing before one of them has ended.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 };

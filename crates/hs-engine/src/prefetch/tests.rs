@@ -302,8 +302,9 @@ fn short_memory_ends_it_and_little_memory_narrows_its_budget() {
     assert_eq!(prefetch.late(5), Late::Fetch, "whoever needs it fetches it");
 }
 
-/// A medium of 25 MB/s that serves one request after the other and takes `gap` before each; `miss` is when somebody has waited
-/// 50 ms for something else. Returns how long each request lasted without its gap, in milliseconds.
+/// A medium of 25 MB/s that serves one request after the other and takes `gap` before each; `miss` is when
+/// somebody has waited 50 ms for something else. Returns how long each request lasted without its gap, in
+/// milliseconds.
 fn run_serial(prefetch: &mut Prefetch, gap: Nanos, miss: Option<Nanos>) -> Vec<u64> {
     let mut now = Nanos::ZERO;
     let mut free = Nanos::ZERO;
@@ -408,7 +409,8 @@ fn requests_become_small_when_somebody_misses() {
     assert!(small > 10, "for two seconds: {lasted:?}");
 }
 
-/// A stream that goes by deadlines, of chunks that are needed a tenth of a second apart: how many it has asked for by `until`.
+/// A stream that goes by deadlines, of chunks that are needed a tenth of a second apart: how many it has
+/// asked for by `until`.
 fn asked_by(prefetch: &mut Prefetch, until: Nanos) -> u32 {
     let (mut now, mut asked) = (Nanos::ZERO, prefetch.front());
     loop {

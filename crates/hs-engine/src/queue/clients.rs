@@ -52,8 +52,8 @@ impl Client {
     }
 }
 
-/// All clients, found by key in a table with open addressing: the queue must replay, so that the standard table with
-/// its random order is out of the question, and a lookup costs a few nanoseconds.
+/// All clients, found by key in a table with open addressing: the queue must replay, so that the standard
+/// table with its random order is out of the question, and a lookup costs a few nanoseconds.
 #[derive(Debug)]
 pub(super) struct Clients {
     clients: Vec<Client>,
@@ -80,8 +80,8 @@ impl Clients {
         (number != NONE).then_some(number)
     }
 
-    /// Takes in a client that is not known, perhaps in the place of one that wants nothing, has no connections, and
-    /// `may_forget` allows.
+    /// Takes in a client that is not known, perhaps in the place of one that wants nothing, has no
+    /// connections, and `may_forget` allows.
     pub(super) fn add(&mut self, key: ClientKey, may_forget: impl Fn(u32) -> bool) -> u32 {
         if self.clients.len() >= REMEMBERED
             && let Some(number) = self.forgettable(may_forget)
@@ -131,8 +131,8 @@ impl Clients {
     /// The place of a key in the table, or the free one where it belongs.
     fn place(&self, key: ClientKey) -> usize {
         let mask = self.table.len() - 1;
-        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4): the highest bits of the product, in
-        // which keys that follow one another lie apart.
+        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4): the highest bits of the
+        // product, in which keys that follow one another lie apart.
         let unused_bits = self.table.len().leading_zeros() + 1;
         let mut place = (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> unused_bits) as usize;
         while self.table[place] != NONE && self.clients[self.table[place] as usize].key != key {

@@ -57,8 +57,8 @@ pub struct ClassConfig {
     pub ageing: Nanos,
     /// How many requests of this class and less urgent ones may be in service at once.
     pub depth: u32,
-    /// The class begins nothing until no more urgent request has come or ended for this long: a reader that thinks
-    /// for a moment between two reads should not find the medium occupied.
+    /// The class begins nothing until no more urgent request has come or ended for this long: a reader that
+    /// thinks for a moment between two reads should not find the medium occupied.
     pub hold_off: Nanos,
 }
 
@@ -67,8 +67,9 @@ pub struct ClassConfig {
 pub struct FairnessConfig {
     /// How far one client may be served ahead of another that waits as well, in bytes of service.
     pub lead_bytes: u64,
-    /// While few clients want something, each may be served further ahead, up to so much for all together: an elevator
-    /// that orders by position needs requests to choose from. It is what a client who comes later may have to wait for.
+    /// While few clients want something, each may be served further ahead, up to so much for all together: an
+    /// elevator that orders by position needs requests to choose from. It is what a client who comes later
+    /// may have to wait for.
     pub together_bytes: u64,
     /// What a request costs besides its bytes, in bytes that could have been transferred instead.
     pub request_cost_bytes: u64,
@@ -91,24 +92,25 @@ pub struct QueueConfig {
     pub read_deadline: Nanos,
     /// A write that waited this long goes first (deadline, headstart).
     pub write_deadline: Nanos,
-    /// How many requests are served in order of position before deadlines are looked at (deadline, headstart).
+    /// How many requests are served in order of position before deadlines are looked at (deadline,
+    /// headstart).
     pub batch: u32,
     /// How long a client is served before it is the next one's turn (cfq).
     pub slice: Nanos,
-    /// How long a client's slice waits for its next request (cfq), and a sequential reader is waited for (headstart); zero for media
-    /// where moving costs nothing.
+    /// How long a client's slice waits for its next request (cfq), and a sequential reader is waited for
+    /// (headstart); zero for media where moving costs nothing.
     pub slice_idle: Nanos,
 }
 
-/// Most bytes that demand requests are merged into: the paper's value and reason, the time for which one transfer
-/// occupies the disk while others wait (Tezuka 1991, section 3).
+/// Most bytes that demand requests are merged into: the paper's value and reason, the time for which one
+/// transfer occupies the disk while others wait (Tezuka 1991, section 3).
 pub const DEMAND_MERGE_BYTES: u64 = 128 << 10;
 
 /// How long one merged request of a class below demand may occupy the medium.
 const BACKGROUND_OCCUPANCY: Nanos = Nanos::from_millis(40);
 
-/// For so long after a demand read prefetch and filling wait for the next: the think time of a program that starts
-/// (docs/LAB.md, `demand-p99`).
+/// For so long after a demand read prefetch and filling wait for the next: the think time of a program that
+/// starts (docs/LAB.md, `demand-p99`).
 const BACKGROUND_HOLD_OFF: Nanos = Nanos::from_millis(5);
 
 /// A rate to derive limits from where none is known.

@@ -23,8 +23,8 @@ pub(super) struct Lane {
     pub shares: Option<Shares>,
     /// Requests that were not sent to the medium yet, admitted or not.
     pub queued: u32,
-    /// When the class must be served, however busy others are: its ageing after somebody began to wait, or was served last.
-    /// [`Lane::NEVER`] while nobody waits.
+    /// When the class must be served, however busy others are: its ageing after somebody began to wait, or
+    /// was served last. [`Lane::NEVER`] while nobody waits.
     pub due: Nanos,
     /// When a request of the class came or ended last.
     pub seen: Option<Nanos>,

@@ -2,7 +2,8 @@
 
 use hs_units::Nanos;
 
-/// Time from the end of one request to the end of the next while the medium is busy. Each new one counts an eighth.
+/// Time from the end of one request to the end of the next while the medium is busy. Each new one counts an
+/// eighth.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     last: Nanos,

@@ -1,16 +1,17 @@
 //! The requests that wait, sorted by position.
 //!
-//! Sorted blocks of offsets under one sorted table of their lowest offsets: a B-tree of two levels whose upper one is
-//! an array. With 10,000 requests the table has a few hundred entries, which stay in the processor's first cache; a
-//! step is one binary search in it, one in a block, and a move of a few hundred bytes. Nothing is allocated once the
-//! queue has been as long before.
+//! Sorted blocks of offsets under one sorted table of their lowest offsets: a B-tree of two levels whose
+//! upper one is an array. With 10,000 requests the table has a few hundred entries, which stay in the
+//! processor's first cache; a step is one binary search in it, one in a block, and a move of a few hundred
+//! bytes. Nothing is allocated once the queue has been as long before.
 
 use std::num::NonZeroU32;
 
 /// Requests in a block, which is then 512 bytes.
 const BLOCK_LEN: usize = 32;
 
-/// A request: what is compared and what it stands for lie together, so that a step moves one piece of memory, not two.
+/// A request: what is compared and what it stands for lie together, so that a step moves one piece of memory,
+/// not two.
 #[derive(Clone, Copy, Debug)]
 struct Position {
     offset: u64,
@@ -268,7 +269,8 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of requests grow, so that the plain set has those with the same offset in order of arrival too.
+    /// Numbers of requests grow, so that the plain set has those with the same offset in order of arrival
+    /// too.
     #[test]
     fn it_is_a_sorted_set() {
         for (seed, offsets) in [(1, 50_000), (2, 40)] {

@@ -41,12 +41,14 @@ impl Class {
     }
 }
 
-/// Who asks: whoever has a share of the medium. A peer address, a Unix uid or a key; the shell makes a number of it.
+/// Who asks: whoever has a share of the medium. A peer address, a Unix uid or a key; the shell makes a number
+/// of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ClientKey(pub u64);
 
 impl ClientKey {
-    /// Work for nobody in particular, such as what a profile says. It has a share of its class, and no part in Jain's index.
+    /// Work for nobody in particular, such as what a profile says. It has a share of its class, and no part
+    /// in Jain's index.
     pub const NOBODY: Self = Self(u64::MAX);
 }
 
@@ -90,8 +92,8 @@ pub struct Request {
     pub range: ByteRange,
 }
 
-/// The queue's name for a request that waits in it, by which it can be withdrawn or made more urgent. A ticket of a
-/// request that was dispatched is void, and stays void when its place is used again.
+/// The queue's name for a request that waits in it, by which it can be withdrawn or made more urgent. A
+/// ticket of a request that was dispatched is void, and stays void when its place is used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ticket {
     pub(super) index: u32,

@@ -1,13 +1,14 @@
 //! Shares: who has been served more than others waits until they have had as much.
 //!
-//! The elevator chooses from what is admitted, so that it can order requests of many clients by position; a client is
-//! admitted only as far as a *lead* beyond the one that was served least of those that want something. So the
-//! difference between two clients that always want something stays below the lead and one request, whatever the
-//! elevator does and however many connections each has: the requests of all connections of a client are one
-//! account. This is the paper's inheritance of usage between the processes of a job (Tezuka 1991, section 7), taken to its
-//! limit: a connection inherits all of the usage, and leaves all of it behind. The virtual time by which accounts
-//! are compared is that of start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996), with several requests
-//! in service as in SFQ(D) (Jin, Chase and Kaur, SIGMETRICS 2004).
+//! The elevator chooses from what is admitted, so that it can order requests of many clients by position; a
+//! client is admitted only as far as a *lead* beyond the one that was served least of those that want
+//! something. So the difference between two clients that always want something stays below the lead and one
+//! request, whatever the elevator does and however many connections each has: the requests of all connections
+//! of a client are one account. This is the paper's inheritance of usage between the processes of a job
+//! (Tezuka 1991, section 7), taken to its limit: a connection inherits all of the usage, and leaves all of it
+//! behind. The virtual time by which accounts are compared is that of start-time fair queueing (Goyal, Vin
+//! and Cheng, SIGCOMM 1996), with several requests in service as in SFQ(D) (Jin, Chase and Kaur, SIGMETRICS
+//! 2004).
 
 use super::arena::{Arena, Entry, List, Place};
 use super::config::FairnessConfig;
@@ -30,8 +31,9 @@ struct Account {
 pub(super) struct Shares {
     config: FairnessConfig,
     accounts: Vec<Account>,
-    /// Clients with requests that have not ended, by what they had been served when they were looked at last: of the
-    /// first one that is all, of the others it may be less. Service only grows, so the first one is who was served least.
+    /// Clients with requests that have not ended, by what they had been served when they were looked at last:
+    /// of the first one that is all, of the others it may be less. Service only grows, so the first one is
+    /// who was served least.
     active: Heap,
     /// How far each of these may be served ahead of the one that was served least.
     allowance: u64,
@@ -92,8 +94,8 @@ impl Shares {
         false
     }
 
-    /// The next request to be admitted, if any may be. With nobody admitted at all (`or_idle`), the client that is
-    /// the least ahead may go on: the medium does not wait for those who want nothing.
+    /// The next request to be admitted, if any may be. With nobody admitted at all (`or_idle`), the client
+    /// that is the least ahead may go on: the medium does not wait for those who want nothing.
     pub(super) fn admit(&mut self, arena: &mut Arena, or_idle: bool) -> Option<u32> {
         let (admitted, client) = self.held_back.first()?;
         if admitted > self.limit() && !or_idle {
@@ -140,8 +142,8 @@ impl Shares {
         self.handle_ended(entry.client);
     }
 
-    /// A client with this many requests wants one more. Who comes back keeps what he is behind up to a lead: his
-    /// pause was short, or he asks for one thing after another and has nothing to show in between.
+    /// A client with this many requests wants one more. Who comes back keeps what he is behind up to a lead:
+    /// his pause was short, or he asks for one thing after another and has nothing to show in between.
     fn begin(&mut self, client: u32) {
         let number = client as usize;
         if number >= self.accounts.len() {

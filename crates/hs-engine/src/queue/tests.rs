@@ -76,7 +76,8 @@ fn at_the_end_of_time_nobody_is_overdue_who_does_not_wait() {
     assert_eq!(queue.poll(Nanos(u64::MAX)), Poll::Idle);
 }
 
-/// One reader of one block after another thinks for a millisecond between two, while somebody else waits far away.
+/// One reader of one block after another thinks for a millisecond between two, while somebody else waits far
+/// away.
 #[test]
 fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
     let mut queue = Queue::new(serial());

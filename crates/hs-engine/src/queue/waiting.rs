@@ -89,7 +89,8 @@ impl Waiting {
         self.remove_run(arena, cursor, &[index]);
     }
 
-    /// Takes out `members`, at least one, all of one direction, which stand one after another from a place on.
+    /// Takes out `members`, at least one, all of one direction, which stand one after another from a place
+    /// on.
     pub(super) fn remove_run(&mut self, arena: &mut Arena, from: Cursor, members: &[u32]) {
         let first = arena.get(members[0]);
         let (group, arrivals) = (self.group(first), &mut self.arrivals[first.direction.index()]);

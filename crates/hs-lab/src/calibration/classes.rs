@@ -1,8 +1,8 @@
 //! Classes of models, and how each is found from probes.
 //!
-//! Each has a first guess in closed form; then its figures are moved, one after the other and by less and less, as long as that
-//! brings it nearer to the probes that it is made from (a coordinate search; Hooke and Jeeves, "Direct search solution of
-//! numerical and statistical problems", Journal of the ACM 8(2), 1961).
+//! Each has a first guess in closed form; then its figures are moved, one after the other and by less and
+//! less, as long as that brings it nearer to the probes that it is made from (a coordinate search; Hooke and
+//! Jeeves, "Direct search solution of numerical and statistical problems", Journal of the ACM 8(2), 1961).
 
 use std::num::NonZeroU64;
 
@@ -63,10 +63,12 @@ pub(super) const CLASSES: [Class; 4] = [Class::Ssd, Class::Throttled, Class::Emm
 const QUEUE_GAIN: f64 = 1.3;
 /// Turns that a disk may take, in seconds: 30,000 and 2,000 a minute.
 const TURNS: (f64, f64) = (0.002, 0.030);
-/// What probes cannot tell of a disk: how much it reads ahead, and how fast that comes from its buffer, by its rate.
+/// What probes cannot tell of a disk: how much it reads ahead, and how fast that comes from its buffer, by
+/// its rate.
 const BUFFER_BYTES: u64 = 512 << 10;
 const INTERFACE: f64 = 2.0;
-/// Shortest seeks within the file, by the average one, to begin with: a small part of a disk, and most of one.
+/// Shortest seeks within the file, by the average one, to begin with: a small part of a disk, and most of
+/// one.
 const SHORTEST: [f64; 2] = [0.6, 0.1];
 
 /// Sequences of moves, and by how much the first ones go.
@@ -74,7 +76,8 @@ const ROUNDS: usize = 16;
 const FIRST_STEP: f64 = 1.4;
 
 impl Class {
-    /// The model of this class that is least off `fitted`, which found `rates`; nothing where they cannot be of it.
+    /// The model of this class that is least off `fitted`, which found `rates`; nothing where they cannot be
+    /// of it.
     pub(super) fn fit(
         self,
         name: ModelName,
@@ -157,7 +160,8 @@ impl Class {
             }
             Self::Disk => {
                 let [bytes_per_s, turn, command, seek, shortest] = figures.try_into().expect("five figures");
-                // The probes do not tell the longest: the middle of what makes a curve that rises (`hs_device`'s seek curve).
+                // The probes do not tell the longest: the middle of what makes a curve that rises
+                // (`hs_device`'s seek curve).
                 let longest = ((15.0 - 7.0 * shortest) / 8.0 + 3.0 - 2.0 * shortest) / 2.0;
                 let spec = DiskSpec {
                     capacity_bytes: file_bytes,

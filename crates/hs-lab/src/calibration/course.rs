@@ -1,8 +1,9 @@
 //! How a probe went on: whether the device became slower while it was read.
 //!
-//! Clouds keep disks by *buckets of tokens*: each read takes tokens, which come again at a steady rate and are saved up to a limit. So a
-//! disk that has rested is quick until the bucket is empty, and from then on as quick as tokens come (Amazon's gp2 volumes and
-//! Firecracker's rate limiter are of this kind). A probe that sees both would find a rate that is neither.
+//! Clouds keep disks by *buckets of tokens*: each read takes tokens, which come again at a steady rate and
+//! are saved up to a limit. So a disk that has rested is quick until the bucket is empty, and from then on as
+//! quick as tokens come (Amazon's gp2 volumes and Firecracker's rate limiter are of this kind). A probe that
+//! sees both would find a rate that is neither.
 
 use hs_units::Nanos;
 
@@ -14,7 +15,8 @@ const PARTS: usize = 32;
 const LEAST_PARTS: usize = 6;
 /// Reads of a phase, at least: fewer have a rate by chance.
 const LEAST_READS: u64 = 24;
-/// The first phase is quicker by this factor at least, and three quarters of its parts by the other one than three quarters of the rest.
+/// The first phase is quicker by this factor at least, and three quarters of its parts by the other one than
+/// three quarters of the rest.
 const FALL: f64 = 1.5;
 const APART: f64 = 1.25;
 

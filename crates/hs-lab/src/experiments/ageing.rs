@@ -1,7 +1,8 @@
 //! How long a class can starve.
 //!
-//! Demand reads keep the medium busy without a pause, while a less urgent class has requests waiting all the time. It is to be
-//! served once in its ageing time, and the time of the request then in service. Without ageing it never is.
+//! Demand reads keep the medium busy without a pause, while a less urgent class has requests waiting all the
+//! time. It is to be served once in its ageing time, and the time of the request then in service. Without
+//! ageing it never is.
 
 use hs_engine::queue::{Class, ClientKey, Direction, QueueConfig};
 use hs_units::{ByteRange, Nanos};

@@ -1,7 +1,8 @@
 //! A buffer cache as large as memory against one of a tenth (Tezuka 1991, section 2).
 //!
-//! A compilation reads the same headers and some sources again and again, and writes objects. Buffers are in the engine's
-//! cache under LRU, the disk is `hd286` behind the engine's queue. The paper gives no numbers: four of its claims are judged by their direction.
+//! A compilation reads the same headers and some sources again and again, and writes objects. Buffers are in
+//! the engine's cache under LRU, the disk is `hd286` behind the engine's queue. The paper gives no numbers:
+//! four of its claims are judged by their direction.
 
 use hs_device::NewsDisk;
 use hs_engine::cache::{Cache, Origin, PolicyKind};
@@ -148,7 +149,8 @@ impl Workload for Writing {
     }
 }
 
-/// Seconds until the program has written, and until the disk has what was not written then: what `sync` takes.
+/// Seconds until the program has written, and until the disk has what was not written then: what `sync`
+/// takes.
 fn write(buffers: u64) -> [f64; 2] {
     // Of the buffers, those of the file system's own blocks stay a quarter.
     let mut writing = Writing {

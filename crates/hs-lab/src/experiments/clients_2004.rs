@@ -1,8 +1,9 @@
-//! Many clients that start at once from one server: what the slides of 2004 leave open ("one client takes up to 40 Mbit/s;
-//! how is that spread?").
+//! Many clients that start at once from one server: what the slides of 2004 leave open ("one client takes up
+//! to 40 Mbit/s; how is that spread?").
 //!
-//! All clients begin within ten seconds, and share the wire of 580 Mbit/s through the engine's queue at the server. Where
-//! SFS's own time is spent the slides do not say, so both ends are shown: at each client, or at the server for all.
+//! All clients begin within ten seconds, and share the wire of 580 Mbit/s through the engine's queue at the
+//! server. Where SFS's own time is spent the slides do not say, so both ends are shown: at each client, or at
+//! the server for all.
 
 use hs_engine::queue::{Class, ClientKey, Direction, MediumTraits, QueueConfig, jain_index};
 use hs_units::{Nanos, Prng};

@@ -1,8 +1,9 @@
 //! Eight boots over one slow link.
 //!
-//! Each boot reads what its profile says: much in its first fifth, little later, as systems do. Each has a prefetch of its own that knows nothing of the
-//! others; they meet at the link, which shares itself among them. *Full*: every prefetch goes as fast as it can, so that whoever boots for
-//! longer has brought what he needs in a minute while somebody who has just begun waits for what he needs now. *By deadline*: no
+//! Each boot reads what its profile says: much in its first fifth, little later, as systems do. Each has a
+//! prefetch of its own that knows nothing of the others; they meet at the link, which shares itself among
+//! them. *Full*: every prefetch goes as fast as it can, so that whoever boots for longer has brought what he
+//! needs in a minute while somebody who has just begun waits for what he needs now. *By deadline*: no
 //! prefetch brings anything long before the profile's think times say that it is needed.
 
 use hs_device::Medium;

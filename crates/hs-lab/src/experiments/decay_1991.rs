@@ -1,10 +1,11 @@
 //! 4.3BSD's processor scheduling, with and without inheritance (Tezuka 1991, section 7).
 //!
-//! In the background `make` starts one short process after the other, several at a time; in the foreground a person gives a
-//! command that computes for a while, and then thinks. Priorities are those of Leffler and others, *The Design and Implementation of
-//! the 4.3BSD UNIX Operating System*, section 4.4: usage grows by one a tick and decays once a second by the load. A new process
-//! begins with no usage; *with inheritance* it has its parent's, and leaves its own to the parent at its end. This is a model of a
-//! processor's scheduler: the engine has no part in it.
+//! In the background `make` starts one short process after the other, several at a time; in the foreground a
+//! person gives a command that computes for a while, and then thinks. Priorities are those of Leffler and
+//! others, *The Design and Implementation of the 4.3BSD UNIX Operating System*, section 4.4: usage grows by
+//! one a tick and decays once a second by the load. A new process begins with no usage; *with inheritance* it
+//! has its parent's, and leaves its own to the parent at its end. This is a model of a processor's scheduler:
+//! the engine has no part in it.
 
 use hs_units::{Nanos, Prng};
 
@@ -189,7 +190,8 @@ impl Machine {
     }
 }
 
-/// Responses of the foreground in seconds, and how much the usage of the background fluctuates beside its mean.
+/// Responses of the foreground in seconds, and how much the usage of the background fluctuates beside its
+/// mean.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     mean: f64,

@@ -1,9 +1,10 @@
 //! Demand reads while a hot region is read ahead.
 //!
-//! The engine's prefetch policy and its queue together, against the same demand without prefetch. Three kinds of demand:
-//! *misses* outside the hot region, isolated or in bursts, which only lose by a prefetch; and a *start*, a program that
-//! reads what the profile says and now and then something else, for which prefetch is made. Each run is a start of its
-//! own: the policy knows nothing of the medium when it begins, and demand begins when the opening request has come.
+//! The engine's prefetch policy and its queue together, against the same demand without prefetch. Three kinds
+//! of demand: *misses* outside the hot region, isolated or in bursts, which only lose by a prefetch; and a
+//! *start*, a program that reads what the profile says and now and then something else, for which prefetch is
+//! made. Each run is a start of its own: the policy knows nothing of the medium when it begins, and demand
+//! begins when the opening request has come.
 
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::{Class, ClassConfig, ClientKey, Direction, QueueConfig};
@@ -18,7 +19,8 @@ use crate::statistics::Latencies;
 /// Bytes that a miss brings.
 const MISS: u64 = 64 << 10;
 
-/// Media hand out pieces of this size (`hs_store::Emulate`), and the policy is told of the first byte with the first piece.
+/// Media hand out pieces of this size (`hs_store::Emulate`), and the policy is told of the first byte with
+/// the first piece.
 const PIECE: u64 = 64 << 10;
 
 /// The hot region is what the medium delivers in the time of so many requests elsewhere.
@@ -35,10 +37,11 @@ const STARTS: u64 = 20;
 enum Kind {
     /// Misses, some ten request times apart (exponentially distributed).
     Isolated,
-    /// Eight misses one after the other with two milliseconds between them, then a pause of twenty request times.
+    /// Eight misses one after the other with two milliseconds between them, then a pause of twenty request
+    /// times.
     Bursts,
-    /// The hot chunks in order, two milliseconds apart, and about twenty misses among them: so many that the profile is still
-    /// trusted.
+    /// The hot chunks in order, two milliseconds apart, and about twenty misses among them: so many that the
+    /// profile is still trusted.
     Start,
 }
 
@@ -125,7 +128,8 @@ impl Program {
         }
     }
 
-    /// Asks for the pages of chunks that are about to come, as who warms a page cache does, and keeps back what the policy says.
+    /// Asks for the pages of chunks that are about to come, as who warms a page cache does, and keeps back
+    /// what the policy says.
     fn warm(&mut self, now: Nanos) {
         let policy = self.stream.policy();
         if self.sight != Sight::Markers || policy.ended().is_some() || policy.stands_back() {
@@ -268,8 +272,8 @@ impl Workload for Program {
     }
 }
 
-/// Stored bytes of a hot chunk: what they are in the image of the demo's root; small ones on the slow disks of 1991, for which an
-/// image would be built with small windows.
+/// Stored bytes of a hot chunk: what they are in the image of the demo's root; small ones on the slow disks
+/// of 1991, for which an image would be built with small windows.
 fn hot_chunk(model: &Model) -> u64 {
     match model {
         Model::Medium(_) => 160 << 10,
@@ -288,7 +292,8 @@ enum Sight {
     Waits,
 }
 
-/// So many chunks ahead of the stream pages are asked for that nobody has read: who reads them waits for these requests.
+/// So many chunks ahead of the stream pages are asked for that nobody has read: who reads them waits for
+/// these requests.
 const WARMED_AHEAD: u32 = 3;
 
 /// What reads ahead.

@@ -1,9 +1,10 @@
-//! The files of a start, laid out ever better on a hard disk ("Doppelt so schnell booten durch 93 mal schnelleren
-//! Festplattenzugriff?", about 2012).
+//! The files of a start, laid out ever better on a hard disk ("Doppelt so schnell booten durch 93 mal
+//! schnelleren Festplattenzugriff?", about 2012).
 //!
-//! 3,140 files of 300 MB are read one after the other: where they lie scattered over the disk, copied together in another order,
-//! in the order of reading, as one archive, and compressed. The author measured 300 MB, of which a start needs 226; his
-//! factor of 93 divides the measured time of 300 MB by an extrapolated one of 226. His 114 s of a start are with ureadahead.
+//! 3,140 files of 300 MB are read one after the other: where they lie scattered over the disk, copied
+//! together in another order, in the order of reading, as one archive, and compressed. The author measured
+//! 300 MB, of which a start needs 226; his factor of 93 divides the measured time of 300 MB by an
+//! extrapolated one of 226. His 114 s of a start are with ureadahead.
 
 use hs_device::Medium;
 use hs_engine::queue::{MediumTraits, QueueConfig};
@@ -68,8 +69,9 @@ fn read_files(files: &[ByteRange], each: f64) -> f64 {
     replay(queue(), disk(), reads.collect()).all
 }
 
-/// Seconds until so many bytes have come in one go from `place` and were decompressed by so many cores; none for what is
-/// not compressed. The hot region of the engine's prefetch lies where the medium begins, so the place is added.
+/// Seconds until so many bytes have come in one go from `place` and were decompressed by so many cores; none
+/// for what is not compressed. The hot region of the engine's prefetch lies where the medium begins, so the
+/// place is added.
 fn read_and_decompress(place: u64, bytes: u64, cores: usize) -> f64 {
     let region = Region { chunks: (bytes / CHUNK) as u32, chunk_bytes: CHUNK, think: Nanos::ZERO };
     let run = prefetched(queue(), Elsewhere { disk: disk(), place }, region);
@@ -110,13 +112,13 @@ struct Arrangements {
     ordered: f64,
 }
 
-/// Files smaller than this share pools of so many bytes; each of the others has room of its own (`mb_stream_req` and `mb_group_prealloc`, 16 and
-/// 512 blocks: Linux, Documentation/admin-guide/ext4.rst).
+/// Files smaller than this share pools of so many bytes; each of the others has room of its own
+/// (`mb_stream_req` and `mb_group_prealloc`, 16 and 512 blocks: Linux, Documentation/admin-guide/ext4.rst).
 const SMALL: u64 = 64 << 10;
 const POOL: u64 = 2 << 20;
 
-/// Files as ext4, which Ubuntu made by default since 2009, lays them one after the other from `place` on: small ones in pools, between
-/// which the large ones lie. Whoever reads them in that order goes to and fro.
+/// Files as ext4, which Ubuntu made by default since 2009, lays them one after the other from `place` on:
+/// small ones in pools, between which the large ones lie. Whoever reads them in that order goes to and fro.
 fn together(sizes: &[u64], mut place: u64) -> Vec<ByteRange> {
     let mut pool = ByteRange::new(place, 0);
     let lay = |size: &u64| {

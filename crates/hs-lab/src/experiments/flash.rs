@@ -20,12 +20,12 @@ pub(super) const THREADS: u64 = 16;
 /// What the processor takes from the end of a read to the next: a few system calls. A choice.
 pub(super) const THINK: Nanos = Nanos(50_000);
 
-/// How long CFQ waits for a thread's next request: the kernel's default, also here, since these devices take one
-/// request at a time.
+/// How long CFQ waits for a thread's next request: the kernel's default, also here, since these devices take
+/// one request at a time.
 const SLICE_IDLE: Nanos = Nanos::from_millis(8);
 
-/// A telephone's flash, its name in the paper, and whether its files come through a process (FUSE) that serves one
-/// request at a time.
+/// A telephone's flash, its name in the paper, and whether its files come through a process (FUSE) that
+/// serves one request at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Telephone {
     pub(super) name: &'static str,

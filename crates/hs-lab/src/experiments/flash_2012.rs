@@ -1,7 +1,9 @@
-//! Flash whose service time depends on the address step: one thread (Nakamura and others 2013, figures 1, 2, 5 and 6).
+//! Flash whose service time depends on the address step: one thread (Nakamura and others 2013, figures 1, 2,
+//! 5 and 6).
 //!
-//! The figures have no numbers in the text, so only directions are judged. The model takes from the paper that going up is
-//! cheaper than going down; figures 5 and 6 are therefore no test of it but a look at what it does.
+//! The figures have no numbers in the text, so only directions are judged. The model takes from the paper
+//! that going up is cheaper than going down; figures 5 and 6 are therefore no test of it but a look at what
+//! it does.
 
 use hs_engine::queue::{Class, ClientKey, Direction, ElevatorKind};
 use hs_engine::{ReadAhead, ReadAheadConfig};

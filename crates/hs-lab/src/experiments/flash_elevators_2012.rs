@@ -1,9 +1,9 @@
 //! NOOP, DEADLINE and CFQ before flash (Nakamura and others 2013, figures 3, 4, 7, 8 and 9).
 //!
-//! *Micro*: sixteen threads read single bytes of 128 MB. *Application*: of 1 GB, with the time of a virtual machine between two
-//! reads; on the Nexus 7 files come through a process that serves one request at a time (its file system in the paper's
-//! table 1 is FUSE; that its process was single is our reading of the Android of the time). The figures have no numbers
-//! in the text, so only directions are judged.
+//! *Micro*: sixteen threads read single bytes of 128 MB. *Application*: of 1 GB, with the time of a virtual
+//! machine between two reads; on the Nexus 7 files come through a process that serves one request at a time
+//! (its file system in the paper's table 1 is FUSE; that its process was single is our reading of the Android
+//! of the time). The figures have no numbers in the text, so only directions are judged.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,8 @@ const JAVA: Nanos = Nanos(500_000);
 
 const ELEVATORS: [ElevatorKind; 3] = [ElevatorKind::Noop, ElevatorKind::Deadline, ElevatorKind::Cfq];
 
-/// Threads whose requests all pass a process that serves one at a time. To the elevator it is the only one who asks.
+/// Threads whose requests all pass a process that serves one at a time. To the elevator it is the only one
+/// who asks.
 struct Daemon {
     prng: Prng,
     waiting: VecDeque<u64>,

@@ -1,8 +1,9 @@
-//! A live CD before and after its blocks were put in order (Kitagawa and others 2005, tables 1 and 2, figure 4).
+//! A live CD before and after its blocks were put in order (Kitagawa and others 2005, tables 1 and 2, figure
+//! 4).
 //!
-//! *Before*: references scattered over the disc, each waited for. *After*: the blocks lie in the order of their use on the
-//! outermost tracks, and the engine's prefetch brings them while the start goes on. The start of 311 s is that of an edition
-//! that copies home files (stock: 207 s).
+//! *Before*: references scattered over the disc, each waited for. *After*: the blocks lie in the order of
+//! their use on the outermost tracks, and the engine's prefetch brings them while the start goes on. The
+//! start of 311 s is that of an edition that copies home files (stock: 207 s).
 
 use hs_device::{Medium, OpticalDrive, Rotation};
 use hs_units::{ByteRange, Nanos};
@@ -130,8 +131,8 @@ pub(super) fn run(seed: u64) -> Report {
             .off(sorted.all / 207.0)
             .published("000 section 7", Claim::Ratio(83.0 / 207.0))
             .because(COMPUTING),
-        // The other way round the figures do agree: the accelerated start's 83 s, in which reading is hidden, and the
-        // scattered reads come to what the stock edition takes, which copies nothing.
+        // The other way round the figures do agree: the accelerated start's 83 s, in which reading is hidden,
+        // and the scattered reads come to what the stock edition takes, which copies nothing.
         Figure::new(
             "figure 4: 83 s of computing and the scattered reads (s), stock edition",
             83.0 + before.waited,

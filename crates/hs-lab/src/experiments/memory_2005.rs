@@ -1,8 +1,9 @@
 //! Reading whole files ahead against the size of memory (Kitagawa and others 2005, figure 3).
 //!
-//! A start refers to blocks of files. *Whole files*: a second program reads every file that the start will use, from its
-//! first byte to its last, while the hardware is probed and further on. *Blocks*: it reads only what will be used, and no further ahead
-//! than half of the memory that is free. All share one page cache, the engine's, under LRU. The figure has no numbers.
+//! A start refers to blocks of files. *Whole files*: a second program reads every file that the start will
+//! use, from its first byte to its last, while the hardware is probed and further on. *Blocks*: it reads only
+//! what will be used, and no further ahead than half of the memory that is free. All share one page cache,
+//! the engine's, under LRU. The figure has no numbers.
 
 use hs_device::Medium;
 use hs_engine::cache::{Cache, Origin, PolicyKind};
@@ -18,14 +19,16 @@ use crate::simulation::{Io, Workload, simulate};
 const USED: u64 = 2_175;
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// Blocks of a file that are used, and that it has: 226 MB of 300 MB is what another start read of its files (seeds 003).
+/// Blocks of a file that are used, and that it has: 226 MB of 300 MB is what another start read of its files
+/// (seeds 003).
 const OF_A_FILE: u64 = 9;
 const FILE_BLOCKS: u64 = 12;
 
 /// What the programs and the kernel occupy at the end: KNOPPIX asks for 96 MB for its desktop.
 const PROGRAMS: u64 = 96 << 20;
 
-/// The hardware is probed and hardly anything read (section 3): from second 16 to 30 in the breakdown of seeds 001.
+/// The hardware is probed and hardly anything read (section 3): from second 16 to 30 in the breakdown of
+/// seeds 001.
 const PROBING: Nanos = Nanos::from_millis(14_000);
 
 /// Sizes of memory in MB, as `mem=` would give them; 768 is what the computer has.

@@ -1,7 +1,8 @@
 //! A start from a server, by image, desktop, link, compression and cache (Suzaki and others, about 2004).
 //!
-//! The rates and the second start of the slides are the model's parameters ([`sfs`](super::sfs)); its times of first starts are
-//! what the model is judged by. The start computes as long as the second one takes, spread evenly over its blocks.
+//! The rates and the second start of the slides are the model's parameters ([`sfs`](super::sfs)); its times
+//! of first starts are what the model is judged by. The start computes as long as the second one takes,
+//! spread evenly over its blocks.
 
 use hs_engine::queue::{MediumTraits, QueueConfig};
 use hs_units::Nanos;

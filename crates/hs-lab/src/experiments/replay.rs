@@ -1,4 +1,5 @@
-//! A program that reads one place after another and waits for each; with a prefetch of the same places, or without.
+//! A program that reads one place after another and waits for each; with a prefetch of the same places, or
+//! without.
 
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::{Class, ClientKey, Direction, QueueConfig};

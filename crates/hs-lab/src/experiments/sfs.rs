@@ -1,8 +1,9 @@
-//! Starts of UML-KNOPPIX whose images lie on a server (Suzaki and others, "SFS による UML-KNOPPIX サービスの性能評価", about
-//! 2004).
+//! Starts of UML-KNOPPIX whose images lie on a server (Suzaki and others, "SFS による UML-KNOPPIX サービスの性能評価",
+//! about 2004).
 //!
-//! A piece of the image is fetched in reads of 8 KiB that are asked for together. A read takes what SFS does for it, and
-//! the wire, which all clients share. Where the server does what SFS does, that is shared as well.
+//! A piece of the image is fetched in reads of 8 KiB that are asked for together. A read takes what SFS does
+//! for it, and the wire, which all clients share. Where the server does what SFS does, that is shared as
+//! well.
 
 use hs_device::Service;
 use hs_engine::queue::Direction;
@@ -16,7 +17,8 @@ const READ: u64 = 8 << 10;
 /// Bytes that a start of KNOPPIX transfers.
 pub(super) const KNOPPIX_BYTES: u64 = 51_600_000;
 
-/// Seconds that the start takes when nothing has to be transferred: the second one, from the host's page cache.
+/// Seconds that the start takes when nothing has to be transferred: the second one, from the host's page
+/// cache.
 pub(super) const COMPUTING: f64 = 80.0;
 
 /// Bytes of a block of cloop as it lies on the server: 68,156 KB in 3,668 references (seeds 000, table 1).
@@ -35,8 +37,8 @@ const CLOOP_RATE: f64 = 38.7e6;
 /// Bits a second that were measured on the wire of 1 Gbit/s.
 pub(super) const GIGABIT: f64 = 580e6;
 
-/// What SFS does for a read, on both sides together. Most of it is crossing between processes, once a read, however
-/// long it is.
+/// What SFS does for a read, on both sides together. Most of it is crossing between processes, once a read,
+/// however long it is.
 fn processing() -> Nanos {
     Nanos::from_secs_f64(READ as f64 * 8.0 / SFS_RATE)
 }

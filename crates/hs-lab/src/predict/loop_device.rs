@@ -1,7 +1,8 @@
 //! A loop device that reads its file through the page cache, as one without direct I/O does.
 //!
-//! `drivers/block/loop.c` of Linux 6.18: one worker reads for all requests of a control group, one after another, each as a
-//! call that waits for its pages (`loop_process_work`, `lo_read_simple`), with the read-ahead of the file's descriptor.
+//! `drivers/block/loop.c` of Linux 6.18: one worker reads for all requests of a control group, one after
+//! another, each as a call that waits for its pages (`loop_process_work`, `lo_read_simple`), with the
+//! read-ahead of the file's descriptor.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

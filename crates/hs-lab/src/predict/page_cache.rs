@@ -1,8 +1,8 @@
 //! The kernel's page cache before the disk, and its read-ahead.
 //!
 //! As `mm/readahead.c` and `mm/filemap.c` of Linux 6.18 do it: `page_cache_sync_ra` where a page is missing,
-//! `page_cache_async_ra` where a page is met that was marked when it was read ahead. Large folios, congestion and
-//! memory pressure are not modelled.
+//! `page_cache_async_ra` where a page is met that was marked when it was read ahead. Large folios, congestion
+//! and memory pressure are not modelled.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -99,7 +99,8 @@ impl PageCache {
         self.previous = Some(page);
     }
 
-    /// `page` is missing, and `wanted` pages from there on are asked for: which to read, from where on marked.
+    /// `page` is missing, and `wanted` pages from there on are asked for: which to read, from where on
+    /// marked.
     pub(crate) fn miss(&mut self, page: u64, wanted: u64) -> (Range<u64>, Option<u64>) {
         if self.max == 0 {
             return (page..page + 1, None);
@@ -129,8 +130,9 @@ impl PageCache {
         self.window()
     }
 
-    /// A fault finds `page` missing: which to read, from where on marked (`do_sync_mmap_readahead`). It lies in the
-    /// middle of what is read; where it is of the executed pages `code`, those from there on are, and nothing is marked (since Linux 6.17).
+    /// A fault finds `page` missing: which to read, from where on marked (`do_sync_mmap_readahead`). It lies
+    /// in the middle of what is read; where it is of the executed pages `code`, those from there on are, and
+    /// nothing is marked (since Linux 6.17).
     pub(crate) fn fault(&mut self, page: u64, code: &Range<u64>) -> (Range<u64>, Option<u64>) {
         self.faults = (self.faults + 1).min(10 * FAULTS_IN_VAIN);
         if self.max == 0 || self.faults > FAULTS_IN_VAIN {
@@ -167,7 +169,8 @@ impl PageCache {
         Some(self.window())
     }
 
-    /// Requests for what is missing of `pages`, numbered from `first` on, where none is longer than requests may be.
+    /// Requests for what is missing of `pages`, numbered from `first` on, where none is longer than requests
+    /// may be.
     pub(crate) fn ask(&mut self, pages: Range<u64>, mark: Option<u64>, first: u64) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for page in pages.start..pages.end.min(self.end) {

@@ -1,4 +1,5 @@
-//! An image as it is served: the rules of `hs-image`'s reader and of `hs-serve`'s prefetch, with the engine's own policies.
+//! An image as it is served: the rules of `hs-image`'s reader and of `hs-serve`'s prefetch, with the engine's
+//! own policies.
 //!
 //! The policies are the engine's: prefetch, neighbours, read-ahead. What lies between them follows the
 //! reader's code step by step, without its threads. Not modelled: damage, and a machine short of memory.
@@ -89,8 +90,9 @@ pub struct ServedConfig {
 
 /// Processors that clients who begin together share, as those of a benchmark on one machine do.
 ///
-/// Each has an equal part of them at every moment, and pieces of the disk cost it processor time one after another: decompressing,
-/// copies, FUSE, TCP. So the clients are done no sooner than the sum of their processor time, divided by the processors.
+/// Each has an equal part of them at every moment, and pieces of the disk cost it processor time one after
+/// another: decompressing, copies, FUSE, TCP. So the clients are done no sooner than the sum of their
+/// processor time, divided by the processors.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SharedProcessors {
     /// Clients for each processor; at least one.
@@ -111,7 +113,8 @@ pub(crate) struct Served<'a> {
     places: BTreeMap<Key, Place>,
     /// Windows that are in memory. What leaves it has no place any more.
     kept: Cache<Key, ()>,
-    /// Blocks of each window that have been asked for. Whoever asks keeps them, so with the last of them the window goes.
+    /// Blocks of each window that have been asked for. Whoever asks keeps them, so with the last of them the
+    /// window goes.
     asked_blocks: BTreeMap<Key, u64>,
     wanted: BTreeMap<Key, bool>,
     jobs: BTreeMap<usize, Job>,
@@ -135,8 +138,8 @@ pub(crate) const SERVED: u64 = 1 << 63;
 const PROOF: u64 = 5;
 /// Windows ahead of a reader who has just proved to be sequential.
 const FIRST_DEPTH: u64 = 8;
-/// Media hand out the bytes of a streamed request in such pieces (`hs_store::Emulate`): what has come is known piece by piece, and a
-/// request that is broken off brings one at least.
+/// Media hand out the bytes of a streamed request in such pieces (`hs_store::Emulate`): what has come is
+/// known piece by piece, and a request that is broken off brings one at least.
 const PIECE_BYTES: u64 = 64 << 10;
 
 impl<'a> Served<'a> {

@@ -42,8 +42,8 @@ impl<'a> Destination<'a> {
         Ok(Self { client, bucket, key, address: address.to_string(), provider: address.provider() })
     }
 
-    /// The address of the key with this query, signed for a request of this kind. Azure signs what may be done and to what, and no query ("Create a
-    /// service SAS").
+    /// The address of the key with this query, signed for a request of this kind. Azure signs what may be
+    /// done and to what, and no query ("Create a service SAS").
     fn signed(&self, method: &Method, query: &[(&str, String)]) -> Result<Url, HttpError> {
         let signed = if self.provider == Provider::Azure {
             let signed = self.bucket.signed_url(method.clone(), &self.key, SIGNED_FOR);
@@ -103,19 +103,21 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Whether the store removes parts when it is asked to. Azure has no request for that: it forgets blocks a week after the last one has come ("Put
-    /// Block", remarks), or when the key gets an object.
+    /// Whether the store removes parts when it is asked to. Azure has no request for that: it forgets blocks
+    /// a week after the last one has come ("Put Block", remarks), or when the key gets an object.
     pub(super) fn removes_parts(&self) -> bool {
         self.provider != Provider::Azure
     }
 
-    /// Whether the end of an upload can be had on a condition. Google's XML API: "Preconditions are not supported" ("XML API multipart uploads").
+    /// Whether the end of an upload can be had on a condition. Google's XML API: "Preconditions are not
+    /// supported" ("XML API multipart uploads").
     pub(super) fn knows_conditions(&self) -> bool {
         self.provider != Provider::Google
     }
 
-    /// Where an object has the image's own name. Azure takes identifiers of C# only ("Setting and retrieving properties and metadata for Blob service
-    /// resources"); proxies of the others drop names with underscores.
+    /// Where an object has the image's own name. Azure takes identifiers of C# only ("Setting and retrieving
+    /// properties and metadata for Blob service resources"); proxies of the others drop names with
+    /// underscores.
     pub(super) fn name_key(&self) -> &'static str {
         if self.provider == Provider::Azure { "headstart_name" } else { "headstart-name" }
     }

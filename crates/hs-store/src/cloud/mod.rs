@@ -1,8 +1,9 @@
-//! Objects in clouds, and in whatever speaks as they do: `s3://BUCKET/KEY`, `gs://BUCKET/KEY`, `az://CONTAINER/KEY`.
+//! Objects in clouds, and in whatever speaks as they do: `s3://BUCKET/KEY`, `gs://BUCKET/KEY`,
+//! `az://CONTAINER/KEY`.
 //!
-//! The library `object_store` knows credentials, signatures and uploads. Reading is ours: [`CloudObject`] has an address
-//! signed, which then is a web server's like any other, so that there is one way to read over a network, with one long
-//! response, one idea of patience and one check that the object is still the same.
+//! The library `object_store` knows credentials, signatures and uploads. Reading is ours: [`CloudObject`] has
+//! an address signed, which then is a web server's like any other, so that there is one way to read over a
+//! network, with one long response, one idea of patience and one check that the object is still the same.
 //!
 //! [`push()`] sends an image with one request, or in parts of which a later process knows what has come.
 

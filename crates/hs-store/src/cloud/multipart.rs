@@ -1,5 +1,6 @@
-//! Two requests of uploads in parts that the library does not make: "`ListParts`" and a conditional "`CompleteMultipartUpload`", Amazon Simple Storage
-//! Service API Reference. Google's XML API has the first as well.
+//! Two requests of uploads in parts that the library does not make: "`ListParts`" and a conditional
+//! "`CompleteMultipartUpload`", Amazon Simple Storage Service API Reference. Google's XML API has the first
+//! as well.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,8 @@ struct CompletionPart {
     crc64nvme: Option<String>,
 }
 
-/// What the library calls a part when checksums are asked for: a tag, and a checksum that the end must repeat.
+/// What the library calls a part when checksums are asked for: a tag, and a checksum that the end must
+/// repeat.
 #[derive(Deserialize)]
 struct TagAndChecksum {
     e_tag: String,

@@ -1,4 +1,5 @@
-//! An object, where [`HttpStore`](crate::http::HttpStore) reads it: by an address that is signed for some time.
+//! An object, where [`HttpStore`](crate::http::HttpStore) reads it: by an address that is signed for some
+//! time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use super::address::CloudAddress;
 use super::settings::{Bucket, Settings};
 use crate::http::{HttpClient, HttpError, Locate, Located};
 
-/// How long a signed address can be used; it is signed anew after half of that. Long responses outlive it: what counts is when they were asked for.
+/// How long a signed address can be used; it is signed anew after half of that. Long responses outlive it:
+/// what counts is when they were asked for.
 const SIGNED_FOR: Duration = Duration::from_secs(3600);
 
 /// An object in a store of objects.

@@ -1,7 +1,8 @@
 //! Sending an image in parts, so that a later process can go on.
 //!
-//! What is noted of a part when it has come: the store's entity tag, and a digest of its bytes. A later process asks the store what it has, and leaves
-//! out what is there with the size and the tag that were noted, if the file still has those bytes. Everything else is sent again.
+//! What is noted of a part when it has come: the store's entity tag, and a digest of its bytes. A later
+//! process asks the store what it has, and leaves out what is there with the size and the tag that were
+//! noted, if the file still has those bytes. Everything else is sent again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -110,7 +111,8 @@ impl<'a> Parts<'a> {
         Ok(Self { sending, unfinished, begun, there: BTreeMap::new() })
     }
 
-    /// Those of the noted parts that the store has and the file too; none when the store does not know the upload or will not tell.
+    /// Those of the noted parts that the store has and the file too; none when the store does not know the
+    /// upload or will not tell.
     fn still_there(&self, noted: &BTreeMap<u32, Part>) -> Result<BTreeMap<u32, Part>, PushError> {
         let upload = self.upload();
         let listed = match Tries::new(self.sending.to.address.clone()).often(|| upload.parts(noted)) {
@@ -246,7 +248,8 @@ impl<'a> Parts<'a> {
             ended => ended,
         };
         let Err(error) = ended else { return Ok(()) };
-        // An end whose answer was lost is one all the same, and an equal image that somebody else has sent will do.
+        // An end whose answer was lost is one all the same, and an equal image that somebody else has sent
+        // will do.
         let found = self.sending.is_there();
         let is_final = matches!(error, HttpError::Refused { status: 400..=499, .. });
         if is_final || matches!(found, Ok(true) | Err(PushError::Taken { .. })) {

@@ -1,5 +1,5 @@
-//! The files of the AWS command line: `~/.aws/credentials` and `~/.aws/config`. "Configuration and credential file
-//! settings", AWS Command Line Interface User Guide.
+//! The files of the AWS command line: `~/.aws/credentials` and `~/.aws/config`. "Configuration and credential
+//! file settings", AWS Command Line Interface User Guide.
 
 use std::path::Path;
 

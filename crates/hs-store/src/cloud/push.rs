@@ -46,8 +46,8 @@ pub(super) struct Sending<'a> {
     pub(super) size: u64,
 }
 
-/// Sends an image, in parts where it is large. The object is there at once or not at all. Parts that have come of an image whose sending was broken
-/// off are kept where that is noted, and removed elsewhere.
+/// Sends an image, in parts where it is large. The object is there at once or not at all. Parts that have
+/// come of an image whose sending was broken off are kept where that is noted, and removed elsewhere.
 ///
 /// # Errors
 /// [`PushError`] when the file cannot be read, the store refuses, or another object has the key.
@@ -61,7 +61,8 @@ pub fn push(
     Sending::new(Destination::new(client, address, settings)?, object)?.send(pushing)
 }
 
-/// Has the store remove what a push to this address that was broken off has sent, which is noted in the folder `unfinished`.
+/// Has the store remove what a push to this address that was broken off has sent, which is noted in the
+/// folder `unfinished`.
 ///
 /// # Errors
 /// [`PushError`] when the store refuses.

@@ -47,8 +47,8 @@ impl HttpConnector for OurClient {
 }
 
 impl Settings {
-    /// Takes what the clouds' own tools take: `AWS_…`, `GOOGLE_…` and `AZURE_…` of the variables, and the files of the AWS
-    /// command line.
+    /// Takes what the clouds' own tools take: `AWS_…`, `GOOGLE_…` and `AZURE_…` of the variables, and the
+    /// files of the AWS command line.
     pub(crate) fn of_environment<'a>(
         variables: impl Iterator<Item = (&'a str, &'a str)>,
         value: impl Fn(&str) -> Option<OsString>,

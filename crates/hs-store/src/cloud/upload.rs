@@ -1,5 +1,6 @@
-//! What of an upload in parts the library does not do: to tell what has come of it, and to end it on a condition. Each kind of store has its own requests
-//! for that, which are made at addresses that are signed for a moment.
+//! What of an upload in parts the library does not do: to tell what has come of it, and to end it on a
+//! condition. Each kind of store has its own requests for that, which are made at addresses that are signed
+//! for a moment.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +20,8 @@ pub(super) trait Upload {
     /// The parts that the store has, by their numbers from 1 on; at least those of `noted` that it has.
     fn parts(&self, noted: &BTreeMap<u32, Part>) -> Result<BTreeMap<u32, Listed>, HttpError>;
 
-    /// Ends the upload: then the object is there, of these parts. Where another one has the key, and that is not to be, it is refused, with a status
-    /// from 400 to 499.
+    /// Ends the upload: then the object is there, of these parts. Where another one has the key, and that is
+    /// not to be, it is refused, with a status from 400 to 499.
     fn complete(&self, parts: &[PartId], condition: Condition) -> Result<(), HttpError>;
 }
 

@@ -1,10 +1,11 @@
 //! The thread that writes entries.
 //!
-//! What was fetched is wanted by somebody now, and its entry by nobody before the next start. Writing it costs about a tenth of what a start costs
-//! the processor: so the thread is as nice as one can be, and where processors are scarce entries wait in memory until those who
-//! want the bytes have them. Niceness alone is not enough: of fifty nice threads together a busy machine lets on a good deal, and who has to stop
-//! while he holds a lock of the allocator stops those who are not nice. So it looks first ([`Calm`]). Whoever ends the cache does not wait for a
-//! thread that is let on so seldom, but writes himself what is left.
+//! What was fetched is wanted by somebody now, and its entry by nobody before the next start. Writing it
+//! costs about a tenth of what a start costs the processor: so the thread is as nice as one can be, and where
+//! processors are scarce entries wait in memory until those who want the bytes have them. Niceness alone is
+//! not enough: of fifty nice threads together a busy machine lets on a good deal, and who has to stop while
+//! he holds a lock of the allocator stops those who are not nice. So it looks first ([`Calm`]). Whoever ends
+//! the cache does not wait for a thread that is let on so seldom, but writes himself what is left.
 
 mod calm;
 
@@ -21,11 +22,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use self::calm::{Calm, runnable};
 use super::Folder;
 
-/// Bytes that may wait to be written; whoever has more writes them himself. It is what the hot region of a start usually has.
+/// Bytes that may wait to be written; whoever has more writes them himself. It is what the hot region of a
+/// start usually has.
 const WAITING_BYTES: usize = 16 << 20;
 /// As nice(1) counts: a sixtieth of what others have, and all that they leave.
 const NICE: i32 = 19;
-/// Bytes that are written before the thread looks again whether others need the processor: about a millisecond.
+/// Bytes that are written before the thread looks again whether others need the processor: about a
+/// millisecond.
 const TURN_BYTES: usize = 1 << 20;
 
 /// Verified bytes and their name.
@@ -59,7 +62,8 @@ impl Writer {
         let queue = Arc::<Queue>::default();
         let thread = std::thread::Builder::new().name("hs-disk-cache".to_owned()).spawn({
             let (folder, queue) = (Arc::clone(folder), Arc::clone(&queue));
-            // Once: asking takes the standard library milliseconds where there are many mounts, since it looks for control groups in each.
+            // Once: asking takes the standard library milliseconds where there are many mounts, since it
+            // looks for control groups in each.
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             move || {
                 // Of a thread, on Linux. One that may not be nice is as it was.

@@ -241,7 +241,8 @@ fn what_does_not_fit_is_refused() {
     assert!(Emulate::new(Large, &Medium::parse("hdd-7200").expect("known")).is_ok());
 }
 
-/// On a link of 1 MB/s two requests have half of it each, whichever came first; on a device one waits for the other.
+/// On a link of 1 MB/s two requests have half of it each, whichever came first; on a device one waits for the
+/// other.
 #[test]
 fn requests_on_a_link_share_it() {
     let link = Medium::parse("lan-10m").expect("known").link().expect("a link");

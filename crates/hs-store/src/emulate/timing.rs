@@ -33,8 +33,8 @@ pub(super) struct Timing {
     is_closed: AtomicBool,
 }
 
-/// How long somebody who waits for a part of a shared link sleeps at least: bytes come so much late at most when others leave it,
-/// and with ten requests under way a wait for a quarter second wakes some fifty times.
+/// How long somebody who waits for a part of a shared link sleeps at least: bytes come so much late at most
+/// when others leave it, and with ten requests under way a wait for a quarter second wakes some fifty times.
 const LEAST_SLEEP: Nanos = Nanos(200_000);
 /// How long a wait goes on after the store was closed, at most.
 const LOOK: Nanos = Nanos::from_millis(50);

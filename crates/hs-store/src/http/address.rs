@@ -8,8 +8,8 @@ use url::Url;
 
 use super::HttpError;
 
-/// An address of a file, `http` or `https`. Its text leaves out what may be secret: user, password, and the query,
-/// in which signed addresses have their signature.
+/// An address of a file, `http` or `https`. Its text leaves out what may be secret: user, password, and the
+/// query, in which signed addresses have their signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RemoteAddress(Url);
 

@@ -1,12 +1,13 @@
 //! Requests by `reqwest`, for threads that wait.
 //!
-//! Whoever waits drives all connections meanwhile, and there is no thread besides: a stream's bytes go from its connection to who
-//! takes them without a switch between threads, which cost as much as receiving them. While nobody waits, nothing moves but what the
-//! kernel does: a connection that its server has closed is found to be so by who asks next, and takes another. Who asks at once after the
-//! end of an answer may open one more connection than he needs, when the first is not seen to be free yet.
+//! Whoever waits drives all connections meanwhile, and there is no thread besides: a stream's bytes go from
+//! its connection to who takes them without a switch between threads, which cost as much as receiving them.
+//! While nobody waits, nothing moves but what the kernel does: a connection that its server has closed is
+//! found to be so by who asks next, and takes another. Who asks at once after the end of an answer may open
+//! one more connection than he needs, when the first is not seen to be free yet.
 //!
-//! HTTP/1.1 only: demand is to overtake the prefetch, and a connection of its own is how it does. (With HTTP/2 all requests of a host
-//! share one connection, its window, and every lost packet.)
+//! HTTP/1.1 only: demand is to overtake the prefetch, and a connection of its own is how it does. (With
+//! HTTP/2 all requests of a host share one connection, its window, and every lost packet.)
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -27,13 +28,14 @@ const MOST_REDIRECTS: usize = 10;
 /// Connections that are kept when nothing is asked: those of a reader's eight threads and two streams.
 const KEPT_CONNECTIONS: usize = 10;
 
-/// A manifest may have so much (distribution specification 1.1, "Pushing Manifests"), and nothing else has more.
+/// A manifest may have so much (distribution specification 1.1, "Pushing Manifests"), and nothing else has
+/// more.
 const MOST_ANSWER_BYTES: usize = 4 << 20;
 /// How long a small answer may take, however its bytes trickle.
 const EXCHANGE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client, with the connections that it keeps. Proxies are taken from the environment (`https_proxy` and its like),
-/// certificates of authorities from the system (or `SSL_CERT_FILE`).
+/// A client, with the connections that it keeps. Proxies are taken from the environment (`https_proxy` and
+/// its like), certificates of authorities from the system (or `SSL_CERT_FILE`).
 pub struct HttpClient {
     client: reqwest::Client,
     /// For requests that carry a secret in their body or address: a redirect would carry it on.
@@ -41,7 +43,8 @@ pub struct HttpClient {
     connections: Arc<Connections>,
 }
 
-/// What connections are driven by, of which there is one for all threads: one that waits has it, and passes it on when he is done.
+/// What connections are driven by, of which there is one for all threads: one that waits has it, and passes
+/// it on when he is done.
 struct Connections {
     /// There until it is dropped.
     runtime: Option<Runtime>,
@@ -109,7 +112,8 @@ impl Connections {
         })
     }
 
-    /// Lets connections find out what has happened to them: that nobody wants what they bring, or that they can be used again.
+    /// Lets connections find out what has happened to them: that nobody wants what they bring, or that they
+    /// can be used again.
     fn settle(&self) {
         // Who drops a body inside of somebody else's runtime may not wait; he who asks next settles it.
         if Handle::try_current().is_err() {
@@ -177,7 +181,8 @@ impl HttpClient {
     }
 }
 
-/// Trusts the system's authorities. A system without any can still read by plain HTTP, which an image's name makes safe.
+/// Trusts the system's authorities. A system without any can still read by plain HTTP, which an image's name
+/// makes safe.
 fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let authorities = Arc::new(Authorities::new(Arc::clone(&provider)));

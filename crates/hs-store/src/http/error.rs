@@ -15,7 +15,8 @@ pub enum HttpError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The way to the server does not work: no name, no connection, no answer in time, a connection that was cut.
+    /// The way to the server does not work: no name, no connection, no answer in time, a connection that was
+    /// cut.
     #[error("{reason}")]
     Connection {
         /// What the network said.
@@ -133,7 +134,8 @@ impl HttpError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Connection { permanent, .. } => !*permanent,
-            // RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429); RFC 8470, section 5.2 (425).
+            // RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429); RFC 8470, section 5.2
+            // (425).
             Self::Status { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
             Self::Cut { .. } | Self::Nonsense { .. } | Self::Slow { .. } => true,
             Self::Refused { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),

@@ -8,7 +8,8 @@ use super::transport::Body;
 use crate::Clock;
 use crate::count::InService;
 
-/// A connection that brings less in [`FLOOR_SPAN`] counts as cut: a telephone line brings a hundred times as much.
+/// A connection that brings less in [`FLOOR_SPAN`] counts as cut: a telephone line brings a hundred times as
+/// much.
 const FLOOR_BYTES: u64 = 30 << 10;
 /// Time spent waiting for a response, after which its rate is looked at.
 const FLOOR_SPAN: Nanos = Nanos::from_millis(30_000);

@@ -6,9 +6,9 @@
 //! taken:  0 1 2 3 …                                   in order
 //! ```
 //!
-//! Many servers give one connection no more than a certain rate, and on a long way TCP's window does the same. Several
-//! connections have a multiple of that, and more of a link that is shared with others; so this is only for a stream that nearly everything
-//! depends on.
+//! Many servers give one connection no more than a certain rate, and on a long way TCP's window does the
+//! same. Several connections have a multiple of that, and more of a link that is shared with others; so this
+//! is only for a stream that nearly everything depends on.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -22,8 +22,8 @@ use crate::Sink;
 
 /// Responses at once: with six connections, as browsers have them, two are left for readers.
 const LANES: usize = 4;
-/// Bytes of a request. Larger ones would have the first of them wait longer for what the other lanes bring too soon; smaller ones
-/// cost more round trips, of which the other lanes fill the pauses.
+/// Bytes of a request. Larger ones would have the first of them wait longer for what the other lanes bring
+/// too soon; smaller ones cost more round trips, of which the other lanes fill the pauses.
 const SEGMENT_BYTES: u64 = 1 << 20;
 /// Segments that are under way or wait to be taken: 8 MiB of memory while somebody is slow to take them.
 const AHEAD: u64 = 2 * LANES as u64;

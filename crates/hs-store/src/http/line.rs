@@ -51,8 +51,9 @@ impl Line {
         self.state.lock().parked = Some(flow);
     }
 
-    /// Gives whoever wants `range` the shared response where it can go on with it, after waiting for those who read what
-    /// comes before. `is_stream` distinguishes the next part of a stream from a reader who happens to be there.
+    /// Gives whoever wants `range` the shared response where it can go on with it, after waiting for those
+    /// who read what comes before. `is_stream` distinguishes the next part of a stream from a reader who
+    /// happens to be there.
     pub(super) fn seat(&self, range: ByteRange, is_stream: bool) -> Seat<'_> {
         let mut state = self.state.lock();
         loop {

@@ -5,7 +5,8 @@ use hs_units::ByteRange;
 use super::HttpError;
 use crate::{Sink, Store, StoreError};
 
-/// A file of which the size is known, and of which every read fails: what is above has a cache, or has nothing.
+/// A file of which the size is known, and of which every read fails: what is above has a cache, or has
+/// nothing.
 #[derive(Clone, Debug)]
 pub struct Offline {
     name: String,

@@ -6,9 +6,9 @@ use hs_units::Prng;
 
 /// Limits of trying again.
 ///
-/// Pauses double from `first_pause` to `longest_pause`, and each is drawn between half of that and all of it, so
-/// that the clients of a server that comes back do not all ask at once ("Exponential Backoff And Jitter", AWS
-/// Architecture Blog 2015, "equal jitter").
+/// Pauses double from `first_pause` to `longest_pause`, and each is drawn between half of that and all of it,
+/// so that the clients of a server that comes back do not all ask at once ("Exponential Backoff And Jitter",
+/// AWS Architecture Blog 2015, "equal jitter").
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// Further tries of a request that brings nothing. Bytes that come make it begin anew.
@@ -20,7 +20,8 @@ pub struct Patience {
     pub longest_pause: Duration,
     /// The longest pause that a server may ask for; one that asks for more is not waited for.
     pub longest_asked: Duration,
-    /// No try begins after so long without progress: what a reader is made to wait has an end however each try fails.
+    /// No try begins after so long without progress: what a reader is made to wait has an end however each
+    /// try fails.
     pub total: Duration,
 }
 
@@ -44,8 +45,8 @@ impl Patience {
         Self { tries: self.tries.min(4), ..self }
     }
 
-    /// The pause before further try number `done` + 1; nothing when it was the last one, or the server asks for
-    /// too much.
+    /// The pause before further try number `done` + 1; nothing when it was the last one, or the server asks
+    /// for too much.
     pub(crate) fn pause(&self, done: u32, asked: Option<Duration>, jitter: &mut Prng) -> Option<Duration> {
         if done >= self.tries || asked.is_some_and(|asked| asked > self.longest_asked) {
             return None;

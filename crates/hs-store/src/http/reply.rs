@@ -28,7 +28,8 @@ impl Version {
         self.etag.as_deref().filter(|tag| !tag.starts_with("W/"))
     }
 
-    /// Whether `self`, which was opened, may be what `other` describes. What one of them does not say cannot differ.
+    /// Whether `self`, which was opened, may be what `other` describes. What one of them does not say cannot
+    /// differ.
     fn may_be(&self, other: &Self) -> bool {
         if self.len != other.len {
             return false;
@@ -109,8 +110,8 @@ fn partial(headers: &HeaderMap, range: ByteRange) -> Result<Brings, HttpError> {
     Ok(Brings::Bytes(came, version(headers, len)))
 }
 
-/// 200: all of it, which is as good where the range begins with the first byte and the server can do ranges. One that is
-/// asked for the first time shows that by 206, or says it where all of a small file was wanted.
+/// 200: all of it, which is as good where the range begins with the first byte and the server can do ranges.
+/// One that is asked for the first time shows that by 206, or says it where all of a small file was wanted.
 fn whole(headers: &HeaderMap, range: ByteRange, is_opened: bool) -> Result<Brings, HttpError> {
     let len = content_length(headers);
     let says_so = text(headers, &ACCEPT_RANGES).is_some_and(|unit| unit.eq_ignore_ascii_case("bytes"));

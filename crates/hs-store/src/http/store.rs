@@ -20,7 +20,8 @@ use super::{HttpError, Patience};
 use crate::count::InService;
 use crate::{Clock, Counters, Monotonic, RetryCounters, Sink, Store, StoreError};
 
-/// Progress after which patience begins anew: less would let a server that gives a byte a time hold us for ever.
+/// Progress after which patience begins anew: less would let a server that gives a byte a time hold us for
+/// ever.
 const PROGRESS_BYTES: u64 = 64 << 10;
 /// How long a pause goes on after the store was closed, at most.
 const LOOK: Nanos = Nanos::from_millis(50);
@@ -168,7 +169,8 @@ impl HttpStore {
 
     /// By the lanes, as far as they have it; gives what is left for a request of the usual kind.
     fn by_lanes(&self, range: ByteRange, sink: &mut Sink<'_>) -> ControlFlow<(), ByteRange> {
-        // Whoever takes from the lanes has them to himself; the next part of the stream waits for the one before.
+        // Whoever takes from the lanes has them to himself; the next part of the stream waits for the one
+        // before.
         let lanes = self.lanes.lock();
         lanes.as_ref().map_or(ControlFlow::Continue(range), |lanes| lanes.take(range, sink))
     }
@@ -183,7 +185,8 @@ impl Remote {
     fn fetch(&self, mut seat: Seat<'_>, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
         let mut at = range.offset;
         let mut tries = Tries::new(self.patience, self.asking.clock.now());
-        // A response that was left open may have been given up by the server, which is no fault of the network.
+        // A response that was left open may have been given up by the server, which is no fault of the
+        // network.
         let mut was_parked = seat.flow.is_some();
         let mut came_until = at;
         while at < range.end() {
@@ -215,7 +218,8 @@ impl Remote {
         error
     }
 
-    /// Takes bytes of the seat's response, which is asked for when there is none, up to `end` or the response's own.
+    /// Takes bytes of the seat's response, which is asked for when there is none, up to `end` or the
+    /// response's own.
     fn bring(
         &self,
         seat: &mut Seat<'_>,

@@ -52,7 +52,8 @@ pub trait Transport: Send + Sync {
     /// [`HttpError::Connection`] when there is none.
     fn ask(&self, request: &Request) -> Result<Reply, HttpError>;
 
-    /// Nobody waits for bytes any more: whatever is under way fails with [`HttpError::Closed`], and so does what follows.
+    /// Nobody waits for bytes any more: whatever is under way fails with [`HttpError::Closed`], and so does
+    /// what follows.
     fn close(&self) {}
 }
 

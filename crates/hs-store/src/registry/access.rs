@@ -165,7 +165,8 @@ impl Access {
         }
         let actions = if self.right == Right::Push { "pull,push" } else { "pull" };
         let ours = format!("repository:{}:{actions}", self.address.repository);
-        // For reading, what the registry itself says that it needs; it does not know yet that we want to write.
+        // For reading, what the registry itself says that it needs; it does not know yet that we want to
+        // write.
         let scope = scope.filter(|_| self.right == Right::Pull).unwrap_or(&ours);
         let had_login = login.is_some();
         let requests = if had_login { self.client.unredirected() } else { self.client.requests() };

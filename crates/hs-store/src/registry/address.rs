@@ -42,8 +42,8 @@ impl fmt::Display for Reference {
 }
 
 impl RegistryAddress {
-    /// Parses an address without a fragment. Without tag and digest it is the tag `latest`; where both are given,
-    /// the digest counts.
+    /// Parses an address without a fragment. Without tag and digest it is the tag `latest`; where both are
+    /// given, the digest counts.
     ///
     /// # Errors
     /// [`HttpError::Address`] when it is none.
@@ -114,7 +114,8 @@ impl RegistryAddress {
             .map_err(|error| HttpError::Address { address: self.to_string(), reason: error.to_string() })
     }
 
-    /// What login files may call the registry, the best first: containers-auth.json(5) knows logins for parts of one.
+    /// What login files may call the registry, the best first: containers-auth.json(5) knows logins for parts
+    /// of one.
     pub(super) fn login_keys(&self) -> Vec<String> {
         if DOCKER[..2].contains(&self.host.as_str()) {
             return vec![DOCKER[2].to_owned(), DOCKER[0].to_owned()];
@@ -151,7 +152,8 @@ impl fmt::Display for RegistryAddress {
     }
 }
 
-/// The distribution specification's grammar, a little wider: `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*` between slashes.
+/// The distribution specification's grammar, a little wider: `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*` between
+/// slashes.
 fn is_repository(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.len() <= 255

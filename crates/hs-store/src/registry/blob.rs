@@ -13,7 +13,8 @@ use super::manifest::{Described, MANIFEST_TYPE, Manifest};
 use crate::http::{HttpClient, HttpError, Locate, Located};
 use crate::sha256::Sha256;
 
-/// An image in a registry. What its tag means is found out once: then it is this blob, whatever the tag means later.
+/// An image in a registry. What its tag means is found out once: then it is this blob, whatever the tag means
+/// later.
 pub struct RegistryImage {
     access: Access,
     described: Mutex<Option<Described>>,

@@ -76,8 +76,8 @@ impl Manifest {
         }
     }
 
-    /// Understands one: the one layer that is an image of ours, or the only layer of an artifact that somebody made with
-    /// another tool.
+    /// Understands one: the one layer that is an image of ours, or the only layer of an artifact that
+    /// somebody made with another tool.
     pub(super) fn describe(bytes: &[u8]) -> Result<Described, HttpError> {
         let wrong = |reason: String| HttpError::NotAnImage { reason };
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;

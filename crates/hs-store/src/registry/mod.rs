@@ -7,8 +7,8 @@
 //!
 //! - An image is an artifact with one layer, the file itself, of the type [`IMAGE_TYPE`]; its annotation
 //!   [`NAME_ANNOTATION`] has the image's own name.
-//! - A blob is asked for by ranges where the registry, or the place that it redirects to, has it; a token that has
-//!   aged is replaced when it is refused.
+//! - A blob is asked for by ranges where the registry, or the place that it redirects to, has it; a token
+//!   that has aged is replaced when it is refused.
 //! - [`push()`] sends what the registry does not have: the blob in pieces, from where it stands after a cut
 //!   connection, then the manifest.
 //!

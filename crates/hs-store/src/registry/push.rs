@@ -39,8 +39,8 @@ pub struct Artifact<'a> {
 /// Sends an image: what of it is not there, then the manifest, which is what a tag then means.
 ///
 /// # Errors
-/// [`PushError`] when the file cannot be read, or the registry refuses. Nothing can be had under the tag before all of
-/// it is there.
+/// [`PushError`] when the file cannot be read, or the registry refuses. Nothing can be had under the tag
+/// before all of it is there.
 pub fn push(
     client: Arc<HttpClient>,
     address: &RegistryAddress,
@@ -70,7 +70,8 @@ pub fn push(
     Ok(Pushed { sent_bytes, resumed_bytes, digest: Some(digest.to_string()) })
 }
 
-/// Has the registry forget what pushes to this address that were broken off have sent, which are noted in the folder `unfinished`.
+/// Has the registry forget what pushes to this address that were broken off have sent, which are noted in the
+/// folder `unfinished`.
 ///
 /// # Errors
 /// [`PushError`] when the registry refuses.
@@ -265,8 +266,8 @@ impl Sending<'_> {
         self.tries.often(|| what(self.access))
     }
 
-    /// Sends the blob in pieces, from where an earlier process has come to. After a fault it goes on where the registry says that it stands. Gives how
-    /// many bytes were missing, and how many were there.
+    /// Sends the blob in pieces, from where an earlier process has come to. After a fault it goes on where
+    /// the registry says that it stands. Gives how many bytes were missing, and how many were there.
     fn send_file(
         &mut self,
         artifact: Artifact<'_>,
@@ -323,7 +324,8 @@ impl Sending<'_> {
         }
     }
 
-    /// The upload that an earlier process has begun, and how far it is; a new one when there is none, or the registry will not go on with it.
+    /// The upload that an earlier process has begun, and how far it is; a new one when there is none, or the
+    /// registry will not go on with it.
     fn recall(&mut self, unfinished: &Unfinished, size: u64) -> Result<(Upload, u64), HttpError> {
         if let Some((place, least_bytes)) = recall(unfinished) {
             let mut upload = Upload { place, least_bytes };

@@ -40,7 +40,8 @@ fn fewer_chunks_are_marked_while_all_is_well_than_where_there_are_doubts() {
     assert_eq!(deliver(&mut prefetch, NOW, 25..30), [25, 26, 27, 28, 29]);
 }
 
-/// A stream that is used, on a medium that takes so long for a chunk, and so long for a request beside 10 ms from rest.
+/// A stream that is used, on a medium that takes so long for a chunk, and so long for a request beside 10 ms
+/// from rest.
 fn used_on(a_chunk: Nanos, goes_on: Nanos) -> Prefetch {
     let mut prefetch = stream(true);
     prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(10), 0);
@@ -53,7 +54,8 @@ fn used_on(a_chunk: Nanos, goes_on: Nanos) -> Prefetch {
 #[test]
 fn markers_are_as_far_apart_as_the_medium_is_fast() {
     let micros = |micros: u64| Nanos(micros * 1_000);
-    // What a chunk takes, what a request that goes on costs, and how many chunks have one marker: 30 ms, 2 to 16 chunks.
+    // What a chunk takes, what a request that goes on costs, and how many chunks have one marker: 30 ms, 2 to
+    // 16 chunks.
     let media = [
         ("fast", micros(100), micros(100), 16),
         ("nearly as fast", micros(1_900), micros(100), 15),

@@ -46,7 +46,8 @@ fn it_goes_on_by_itself_when_nobody_has_missed_for_long() {
     assert!(matches!(prefetch.poll(until), Next::Request(..)));
 }
 
-/// Where everything is to be brought in the end, a stream that nobody uses is not kept waiting by one who never ceases to miss.
+/// Where everything is to be brought in the end, a stream that nobody uses is not kept waiting by one who
+/// never ceases to miss.
 #[test]
 fn it_ages_where_it_is_told_to() {
     let pause = Nanos::from_millis(5_000);
@@ -157,7 +158,8 @@ fn is_at_work(prefetch: &mut Prefetch, now: Nanos) -> bool {
     true
 }
 
-/// Of a link whose every request takes its latency, a stream that nobody has used yet takes a part only, for a while.
+/// Of a link whose every request takes its latency, a stream that nobody has used yet takes a part only, for
+/// a while.
 #[test]
 fn on_a_link_without_overlap_it_is_careful_until_it_is_used() {
     let busy = |used: bool| {
@@ -210,7 +212,8 @@ fn run_serial_until(prefetch: &mut Prefetch, until: Nanos) -> Nanos {
     worked
 }
 
-/// A link without overlap, 10 ms for each request, on which somebody has missed lately, and what is under way there.
+/// A link without overlap, 10 ms for each request, on which somebody has missed lately, and what is under way
+/// there.
 fn dear(now: Nanos) -> (Prefetch, RequestId) {
     let mut prefetch = Prefetch::new(large(), vec![CHUNK; 400]);
     prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(10), 0);
@@ -252,8 +255,9 @@ fn where_requests_are_dear_and_somebody_misses_it_waits_for_the_program_to_think
     assert!(matches!(prefetch.poll(millis(3_000)), Next::Request(..)));
 }
 
-/// On a slow disc that hands out pieces of 64 kB, each of which takes longer than all else, a stream that nobody has used yet goes on at once;
-/// where each request costs as much as the first did, it leaves the medium to others for a while.
+/// On a slow disc that hands out pieces of 64 kB, each of which takes longer than all else, a stream that
+/// nobody has used yet goes on at once; where each request costs as much as the first did, it leaves the
+/// medium to others for a while.
 #[test]
 fn a_disc_that_hands_out_pieces_is_not_taken_for_a_link_without_overlap() {
     let millis = Nanos::from_millis;

@@ -1,8 +1,8 @@
-//! One way across the medium, then back to the lowest request: no request is passed twice, and the middle is not
-//! favoured over the edges as it is by an elevator that turns round.
+//! One way across the medium, then back to the lowest request: no request is passed twice, and the middle is
+//! not favoured over the edges as it is by an elevator that turns round.
 //!
-//! C-LOOK as in Worthington, Ganger and Patt, "Scheduling Algorithms for Modern Disk Drives" (SIGMETRICS 1994),
-//! section 3. It knows no deadline: whoever writes just ahead of the head can keep it there.
+//! C-LOOK as in Worthington, Ganger and Patt, "Scheduling Algorithms for Modern Disk Drives" (SIGMETRICS
+//! 1994), section 3. It knows no deadline: whoever writes just ahead of the head can keep it there.
 
 use super::{Choice, Elevator, View};
 use crate::queue::waiting::Grouping;

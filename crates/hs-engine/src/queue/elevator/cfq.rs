@@ -1,9 +1,9 @@
 //! A queue and a slice of time for each client in turn.
 //!
-//! Linux's CFQ (block/cfq-iosched.c until 5.0, Documentation/block/cfq-iosched.txt): within its slice a client's
-//! requests are served in order of position. When a client on a medium that seeks has nothing more, the slice
-//! waits for a moment, because who reads one block after another has no second request to show and would lose his turn
-//! at every block. Fair in time, not in bytes.
+//! Linux's CFQ (block/cfq-iosched.c until 5.0, Documentation/block/cfq-iosched.txt): within its slice a
+//! client's requests are served in order of position. When a client on a medium that seeks has nothing more,
+//! the slice waits for a moment, because who reads one block after another has no second request to show and
+//! would lose his turn at every block. Fair in time, not in bytes.
 
 use hs_units::Nanos;
 

@@ -1,16 +1,17 @@
 //! Class, deadline, direction and contiguity aware.
 //!
-//! Each class has an elevator of its own, and this one knows which. Where somebody waits (demand), requests are served
-//! one way across a medium that seeks, and in order of arrival on one that does not. Where nobody waits yet, order
-//! of arrival is the order of need, so it is kept, but whatever continues where the head is goes first: it costs
-//! no seek. Reads go before writes until a write has expired. What has expired goes first, one in every `batch`, so
-//! that a crowd of expired requests is still served in good order. And nothing expires before the medium, as fast as
-//! it has been, could have worked off twice what waits: a deadline that every request misses only spoils the order.
+//! Each class has an elevator of its own, and this one knows which. Where somebody waits (demand), requests
+//! are served one way across a medium that seeks, and in order of arrival on one that does not. Where nobody
+//! waits yet, order of arrival is the order of need, so it is kept, but whatever continues where the head is
+//! goes first: it costs no seek. Reads go before writes until a write has expired. What has expired goes
+//! first, one in every `batch`, so that a crowd of expired requests is still served in good order. And
+//! nothing expires before the medium, as fast as it has been, could have worked off twice what waits: a
+//! deadline that every request misses only spoils the order.
 //!
-//! Who reads one block after another has nothing to show at the moment at which the next request is chosen, and would be left for a seek at
-//! each block. So, where something moves, a stream that has proved itself is waited for, for a moment, as in anticipatory scheduling
-//! (Iyer and Druschel, SOSP 2001, section 3); a stream is known by its position, not by its client, and is left after a slice of
-//! time, as by CFQ.
+//! Who reads one block after another has nothing to show at the moment at which the next request is chosen,
+//! and would be left for a seek at each block. So, where something moves, a stream that has proved itself is
+//! waited for, for a moment, as in anticipatory scheduling (Iyer and Druschel, SOSP 2001, section 3); a
+//! stream is known by its position, not by its client, and is left after a slice of time, as by CFQ.
 
 use hs_units::Nanos;
 
@@ -25,8 +26,9 @@ const STREAMS: usize = 16;
 /// Requests that went on where one before them ended, which prove a stream.
 const PROOF: u32 = 2;
 
-/// How long a stream is served before others are: with 100 ms, the slice of CFQ, the two sequential readers of the lab's `elevators` had 0.85
-/// of what CFQ gives them on a hard disk, with 150 ms 1.07, at half of its p99.
+/// How long a stream is served before others are: with 100 ms, the slice of CFQ, the two sequential readers
+/// of the lab's `elevators` had 0.85 of what CFQ gives them on a hard disk, with 150 ms 1.07, at half of its
+/// p99.
 const SLICE: Nanos = Nanos::from_millis(150);
 
 /// But for so many requests at least, where each takes long.
@@ -84,7 +86,8 @@ impl Anticipation {
         self.turn = Some(Turn { stream, ends: view.now + slice, patience: None });
     }
 
-    /// The medium has come to `head`. Until when nothing else should be served, if the stream there is worth it.
+    /// The medium has come to `head`. Until when nothing else should be served, if the stream there is worth
+    /// it.
     fn wait(&mut self, now: Nanos) -> Option<Nanos> {
         let turn = self.turn.as_mut()?;
         let stream = &mut self.streams[turn.stream];

@@ -52,7 +52,8 @@ fn has_its_order(asked: [u64; 4], of_deadline: [u64; 4]) {
     }
 }
 
-/// There is always somebody above the head, so that nobody below it would ever be served in order of position.
+/// There is always somebody above the head, so that nobody below it would ever be served in order of
+/// position.
 #[test]
 fn who_waits_too_long_below_the_head_is_served_by_those_who_have_deadlines() {
     for (elevator, has_deadlines) in

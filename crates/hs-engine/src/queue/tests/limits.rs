@@ -27,7 +27,8 @@ fn a_class_leaves_room_for_less_urgent_requests_in_service() {
     }
 }
 
-/// One client reads alone for a while; when the other comes back, it gets a lead and not all that it did not ask for.
+/// One client reads alone for a while; when the other comes back, it gets a lead and not all that it did not
+/// ask for.
 #[test]
 fn a_client_that_comes_back_is_ahead_by_its_lead_at_most() {
     let serial = serial();

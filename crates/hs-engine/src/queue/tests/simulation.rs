@@ -77,8 +77,8 @@ impl Simulation {
         }
     }
 
-    /// Goes on to whatever comes first: the end of a request in service, `next`, or the queue's own time. False when
-    /// nothing will ever come.
+    /// Goes on to whatever comes first: the end of a request in service, `next`, or the queue's own time.
+    /// False when nothing will ever come.
     fn step(&mut self, next: Option<Nanos>) -> bool {
         let wait = self.poll();
         let done = self.medium.iter().map(|(end, _)| *end).min();
@@ -221,8 +221,8 @@ fn assert_classes(simulation: &Simulation, config: QueueConfig, end: Nanos, cont
     for seen in simulation.dispatched.iter().filter(|seen| seen.at <= end) {
         let class = seen.dispatch.class.index();
         for (lower, waited) in seen.waited.iter().enumerate().skip(1) {
-            // When it is due, the medium may be busy; then every class that is overdue as well may go before it. Each
-            // of them occupies the medium once.
+            // When it is due, the medium may be busy; then every class that is overdue as well may go before
+            // it. Each of them occupies the medium once.
             let bound =
                 config.classes[lower].ageing + Nanos(simulation.longest_service.0 * Class::COUNT as u64);
             let waited = waited.unwrap_or_default();
@@ -240,8 +240,8 @@ fn assert_classes(simulation: &Simulation, config: QueueConfig, end: Nanos, cont
     assert!(aged > 0, "{context}");
 }
 
-/// Serves clients that ask for the next thing as soon as they have the last one, `connections` of them at once each,
-/// for so many dispatches. Returns the bytes that each client got.
+/// Serves clients that ask for the next thing as soon as they have the last one, `connections` of them at
+/// once each, for so many dispatches. Returns the bytes that each client got.
 fn closed_loop(
     config: QueueConfig,
     connections: &[u64],

@@ -1,6 +1,6 @@
-//! `cd-24x-cav` alone, without queue and cache, against a drive that somebody measured: table 2. 4,920 references took 124.056 s
-//! where they lie scattered, 26.288 s after they were put in the order of their use on the outer tracks. No figure of the
-//! model comes from that paper.
+//! `cd-24x-cav` alone, without queue and cache, against a drive that somebody measured: table 2. 4,920
+//! references took 124.056 s where they lie scattered, 26.288 s after they were put in the order of their use
+//! on the outer tracks. No figure of the model comes from that paper.
 
 use hs_device::Medium;
 use hs_units::{ByteRange, Nanos, Prng};

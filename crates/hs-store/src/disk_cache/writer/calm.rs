@@ -1,6 +1,8 @@
-//! Whether others need the processors: more threads want to go on than there are, or a nice thread that pauses goes on late.
+//! Whether others need the processors: more threads want to go on than there are, or a nice thread that
+//! pauses goes on late.
 //!
-//! Neither tells it alone. Schedulers let on who has slept, however nice, and what runs at one moment may sleep at the next.
+//! Neither tells it alone. Schedulers let on who has slept, however nice, and what runs at one moment may
+//! sleep at the next.
 
 use std::time::Duration;
 
@@ -8,7 +10,8 @@ use std::time::Duration;
 const PAUSE: Duration = Duration::from_millis(5);
 /// The longest, where it is not.
 const LONG_PAUSE: Duration = Duration::from_millis(160);
-/// Later than that is late. Timers of threads are 0.05 ms late by themselves (`timer_slack_ns` of proc(5)), and waking takes as long.
+/// Later than that is late. Timers of threads are 0.05 ms late by themselves (`timer_slack_ns` of proc(5)),
+/// and waking takes as long.
 const LATE: Duration = Duration::from_millis(2);
 /// After so long it is no matter: what is not written is lost to whoever kills this process.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -32,7 +35,8 @@ impl Calm {
         self.pause
     }
 
-    /// The pause took so long in all, and the processors are crowded or not; whether it is calm, or was not for as long as can be waited for.
+    /// The pause took so long in all, and the processors are crowded or not; whether it is calm, or was not
+    /// for as long as can be waited for.
     pub(super) fn handle_pause(&mut self, took: Duration, is_crowded: bool) -> bool {
         self.waited += took;
         let is_calm = (took < self.pause + LATE && !is_crowded) || self.waited >= PATIENCE;
@@ -41,8 +45,8 @@ impl Calm {
     }
 }
 
-/// Threads of the whole machine that run or could, the one that asks among them, as `/proc/loadavg` tells (proc(5)); none where
-/// it tells nothing of that kind.
+/// Threads of the whole machine that run or could, the one that asks among them, as `/proc/loadavg` tells
+/// (proc(5)); none where it tells nothing of that kind.
 pub(super) fn runnable(loadavg: &str) -> Option<usize> {
     loadavg.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }

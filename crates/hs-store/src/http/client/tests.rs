@@ -100,11 +100,13 @@ fn all_who_wait_get_their_answers_whoever_drives_the_connections() {
         is_over.store(true, Relaxed);
         TcpStream::connect(server.local_addr().expect("an address")).expect("connected");
     });
-    // One whose answer was read serves the next request, unless that comes before the client has seen the end of the answer.
+    // One whose answer was read serves the next request, unless that comes before the client has seen the end
+    // of the answer.
     assert!(connections.into_inner() < 8 * 20, "every request had a connection of its own");
 }
 
-/// Answers requests with redirects, to the place that each of them asks for: `/N` leads to `/N-1`, `/0` is an end.
+/// Answers requests with redirects, to the place that each of them asks for: `/N` leads to `/N-1`, `/0` is an
+/// end.
 fn redirects(server: &TcpListener, elsewhere: &str) {
     for stream in server.incoming() {
         let mut connection = BufReader::new(stream.expect("a connection"));

@@ -300,7 +300,8 @@ fn a_server_that_gives_up_ranges_later_is_asked_again_within_bounds() {
     assert!(server.seen() < 20, "{} requests", server.seen());
 }
 
-/// A byte each five seconds is no progress: another connection is tried, and a whole one is taken as it comes.
+/// A byte each five seconds is no progress: another connection is tried, and a whole one is taken as it
+/// comes.
 #[test]
 fn a_server_that_trickles_counts_as_cut() {
     let server = Faulty::new(contract::noise(1_000_000, 16));
@@ -315,7 +316,8 @@ fn a_server_that_trickles_counts_as_cut() {
     assert!(clock.now() < Nanos::from_millis(45_000), "{}", clock.now());
 }
 
-/// However many connections trickle, nobody is held for ever: neither by bytes that come, nor by cuts after a few of them.
+/// However many connections trickle, nobody is held for ever: neither by bytes that come, nor by cuts after a
+/// few of them.
 #[test]
 fn trickling_does_not_renew_patience() {
     for (millis, bytes) in [(5_000, u64::MAX), (100, 50), (1, (64 << 10) - 1), (10, 1)] {

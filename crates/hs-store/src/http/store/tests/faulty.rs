@@ -34,7 +34,8 @@ pub(super) enum Mishap {
     Less(u64),
     /// It adds bytes that it did not announce.
     More,
-    /// Each byte comes alone, so many milliseconds after the one before, and after so many the connection ends.
+    /// Each byte comes alone, so many milliseconds after the one before, and after so many the connection
+    /// ends.
     Trickle(u64, u64),
 }
 
@@ -86,7 +87,8 @@ impl Faulty {
         state.generation += 1;
     }
 
-    /// What goes wrong with the next requests, one each; what is under way is cut by a `Cut` at its next piece.
+    /// What goes wrong with the next requests, one each; what is under way is cut by a `Cut` at its next
+    /// piece.
     pub(super) fn mishaps(&self, mishaps: impl IntoIterator<Item = Mishap>) {
         self.state.lock().mishaps.extend(mishaps);
     }
