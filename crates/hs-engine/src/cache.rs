@@ -1,5 +1,5 @@
-//! A cache by weight: what was asked for under an eviction policy, what nobody asked for yet on a share of
-//! its own.
+//! A cache by weight. Demanded entries are under an eviction policy; entries that were not asked for yet have
+//! a share of their own.
 //!
 //! ```text
 //!            asked for again, or for the first time
@@ -9,8 +9,8 @@
 //! insert(Prefetched) ──► waiting, first in first out ──► evicted    what is free, and a fifth for certain
 //! ```
 //!
-//! What is prefetched never makes a demanded entry leave: it takes free room, and beyond that the place of
-//! older prefetched entries. What is demanded may take all but a fifth, whoever waits there.
+//! A prefetched entry never displaces a demanded one: it takes free room, and beyond that the place of older
+//! prefetched entries. Demanded entries may take all but a fifth, whatever waits there.
 //!
 //! Every operation is O(1) at a million entries as at ten: slots in segments that never move, queues threaded
 //! through them, a table that grows one bucket at a time. The 1991 paper (seeds 002, section 2) found that
@@ -44,9 +44,9 @@ const PREFETCHED_PART: u64 = 5;
 /// Why an entry comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Somebody asked for it.
+    /// A reader asked for it.
     Demanded,
-    /// Nobody has asked for it yet.
+    /// No reader has asked for it yet.
     Prefetched,
 }
 
@@ -57,17 +57,17 @@ pub struct CacheUsage {
     pub budget_bytes: u64,
     /// Bytes that it holds.
     pub bytes: u64,
-    /// Of these, bytes that nobody has asked for.
+    /// Of these, bytes that were not asked for.
     pub prefetched_bytes: u64,
     /// Entries that it holds.
     pub entries: u64,
-    /// Times that something asked for was there.
+    /// Times that a requested entry was there.
     pub hits: u64,
     /// Times that it was not.
     pub misses: u64,
     /// Entries that left for others, or for a smaller budget.
     pub evicted: u64,
-    /// Of these, entries that nobody ever asked for.
+    /// Of these, entries that were never asked for.
     pub evicted_unused: u64,
 }
 
@@ -79,7 +79,7 @@ struct Entry<K, V> {
     origin: Origin,
 }
 
-/// A cache of values by key, each with a weight in bytes. See the head of this file.
+/// A cache of values by key, each with a weight in bytes. The head of this file describes it.
 #[derive(Debug)]
 pub struct Cache<K, V> {
     table: Table,
@@ -114,7 +114,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.policy.kind()
     }
 
-    /// What it holds and has done.
+    /// Its contents and counters.
     #[must_use]
     pub fn usage(&self) -> CacheUsage {
         CacheUsage {
@@ -125,7 +125,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         }
     }
 
-    /// Somebody asks for `key`: if it is here, it counts as demanded from now on.
+    /// A reader asks for `key`: if it is here, it counts as demanded from now on.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         let Some(slot) = self.find(key) else {
             self.usage.misses += 1;
@@ -158,9 +158,9 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.find(key).is_some()
     }
 
-    /// Keeps a value of so many bytes. What leaves for it goes to `left`; so does the value itself when it is
-    /// larger than its share of the budget, and an older value of the same key, whose place in the order is
-    /// lost. What was demanded before stays demanded.
+    /// Keeps a value of this many bytes. Evicted entries go to `left`. So does the value itself when it is
+    /// larger than its share of the budget, and an older value of the same key, which loses its place in the
+    /// order. A demanded entry stays demanded.
     pub fn insert(&mut self, key: K, value: V, weight: u64, origin: Origin, mut left: impl FnMut(K, V)) {
         let mut origin = origin;
         if let Some(slot) = self.find(&key)
@@ -203,7 +203,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.take(slot).map(|entry| entry.value)
     }
 
-    /// It may hold so many bytes from now on; what is too much leaves at once.
+    /// Sets the budget; what is too much leaves at once.
     pub fn set_budget(&mut self, bytes: u64, mut left: impl FnMut(K, V)) {
         self.usage.budget_bytes = bytes;
         self.policy.set_capacity(self.demanded_capacity());
@@ -220,7 +220,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
     }
 
     /// A prefetched entry was asked for. If the demanded ones now have more than their part, the next
-    /// insertion mends it: there is not a byte more in the cache than before.
+    /// insertion corrects it: the cache holds no more bytes than before.
     fn promote(&mut self, slot: u32, weight: u64) {
         self.waiting.remove(&mut self.waiting_nodes, slot);
         if let Some(entry) = self.entries.get_mut(slot) {

@@ -14,7 +14,7 @@ fn every_policy(check: impl Fn(PolicyKind)) {
     PolicyKind::ALL.into_iter().for_each(check);
 }
 
-/// What a cache must be, whatever its policy: the entries that came and did not leave.
+/// The contents of a cache of any policy: the entries that came and did not leave.
 struct Checked {
     cache: Cache<u64, u64>,
     here: BTreeMap<u64, u64>,
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// Asks for `key` and brings it when it is not there; whether it was.
+/// Asks for `key` and brings it when it is not there. Returns whether it was there.
 fn ask(cache: &mut Cache<u64, ()>, key: u64) -> bool {
     let hit = cache.get(&key).is_some();
     if !hit {
@@ -213,7 +213,7 @@ fn hit_ratio(kind: PolicyKind, budget: u64, mut next: impl FnMut() -> u64, count
     hits as f64 / f64::from(count)
 }
 
-/// What is asked for again and again survives a scan of ten times the cache: what LRU is known to lose.
+/// What is asked for repeatedly survives a scan of ten times the cache, which LRU does not keep.
 #[test]
 fn a_scan_leaves_what_is_needed_except_with_lru() {
     every_policy(|kind| {
@@ -237,7 +237,7 @@ fn a_scan_leaves_what_is_needed_except_with_lru() {
     });
 }
 
-/// Who drops out of the window competes with who has been there longest, and the one that was asked for more
+/// An entry that drops out of the window competes with the oldest one, and the one that was asked for more
 /// often stays.
 #[test]
 fn only_what_is_asked_for_more_often_gets_past_the_window() {

@@ -134,7 +134,7 @@ fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
     assert_eq!(prefetch.late(76), Late::Join);
     assert_eq!(prefetch.late(78), Late::Fetch);
     assert_eq!(prefetch.late(0), Late::Fetch, "what came and went must be asked for again");
-    // Somebody left the stream: 100,000 bytes took 34 ms, of which 30 are a seek.
+    // A reader left the stream: 100,000 bytes took 34 ms, of which 30 are a seek.
     prefetch.handle_fetched(Nanos::from_millis(20), Nanos::from_millis(54), 100_000);
     assert_eq!(prefetch.late(24), Late::Join, "22 chunks before it, 88 ms, are sooner than three seeks");
     assert_eq!(prefetch.late(26), Late::Fetch);
@@ -302,8 +302,8 @@ fn short_memory_ends_it_and_little_memory_narrows_its_budget() {
     assert_eq!(prefetch.late(5), Late::Fetch, "whoever needs it fetches it");
 }
 
-/// A medium of 25 MB/s that serves one request after the other and takes `gap` before each; `miss` is when
-/// somebody has waited 50 ms for something else. Returns how long each request lasted without its gap, in
+/// A medium of 25 MB/s that serves one request after the other and takes `gap` before each; `miss` is when a
+/// reader has waited 50 ms for something else. Returns how long each request lasted without its gap, in
 /// milliseconds.
 fn run_serial(prefetch: &mut Prefetch, gap: Nanos, miss: Option<Nanos>) -> Vec<u64> {
     let mut now = Nanos::ZERO;
@@ -466,7 +466,7 @@ fn what_comes_after_its_deadline_is_overdue_and_a_program_that_is_further_has_ea
     // The first was needed at once, the second comes in time.
     prefetch.handle_progress(millis(20), id, 0);
     prefetch.handle_progress(millis(90), id, 1);
-    // Somebody waits for the third already: the last is needed 100 ms from now.
+    // A reader already waits for the third: the last is needed 100 ms from now.
     prefetch.handle_wanted(millis(100), 2);
     prefetch.handle_progress(millis(190), id, 2);
     prefetch.handle_progress(millis(199), id, 3);

@@ -33,7 +33,7 @@ impl Block {
     }
 
     fn insert(&mut self, slot: usize, position: Position) {
-        // Often it is the last one: a call for nothing costs more than the question.
+        // Often it is the last one, and a call that does nothing costs more than this check.
         if slot < self.len {
             self.positions.copy_within(slot..self.len, slot + 1);
         }
@@ -105,7 +105,7 @@ impl Default for Positions {
 }
 
 impl Positions {
-    /// Whether nobody waits.
+    /// Whether no request waits.
     pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -205,7 +205,7 @@ impl Positions {
         self.lows.partition_point(|low| *low <= offset).saturating_sub(1)
     }
 
-    /// Who stands there; a place after the last one of a row is the first of the next one.
+    /// The request at a place; a place after the last one of a row is the first of the next row.
     #[inline]
     fn spot(&self, row: usize, slot: usize) -> Option<Spot> {
         let block = self.block(row);
@@ -216,7 +216,7 @@ impl Positions {
         self.first_of(row + 1)
     }
 
-    /// Who stands first in a row, if there is one.
+    /// The first request of a row, if there is one.
     #[cold]
     fn first_of(&self, row: usize) -> Option<Spot> {
         let block = &self.blocks[*self.order.get(row)? as usize];

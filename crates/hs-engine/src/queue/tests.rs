@@ -76,7 +76,7 @@ fn at_the_end_of_time_nobody_is_overdue_who_does_not_wait() {
     assert_eq!(queue.poll(Nanos(u64::MAX)), Poll::Idle);
 }
 
-/// One reader of one block after another thinks for a millisecond between two, while somebody else waits far
+/// A reader of one block after another thinks for a millisecond between two, while another client waits far
 /// away.
 #[test]
 fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
@@ -111,13 +111,13 @@ fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
         assert_eq!(served, blocks * 4096);
         blocks += 1;
         if now >= millis(150) {
-            // The slice is over: nobody is waited for.
+            // The slice is over: the queue waits for no client.
             assert_eq!(serve(&mut queue, now), far);
             break now;
         }
     };
     assert!(left >= millis(140), "left at {left}");
-    // Who does not come back is not waited for twice.
+    // A client that does not come back is not waited for twice.
     ask(&mut queue, now, far + (1 << 20));
     assert_eq!(serve(&mut queue, now), far + (1 << 20));
 }

@@ -35,8 +35,7 @@ fn a_disc_that_was_led_elsewhere_does_not_overlap_requests() {
     let opening = request(&mut prefetch, Nanos::ZERO);
     let mut now = come(&mut prefetch, Nanos::ZERO, 3, opening);
     for _ in 0..4 {
-        // Somebody has the head move, so the next request finds it elsewhere, and the one that follows on it
-        // does not.
+        // A miss moves the head, so the next request finds it elsewhere, and the one that follows does not.
         prefetch.handle_miss(now);
         now += Nanos::from_millis(150);
         prefetch.handle_miss_answered(now);

@@ -2,7 +2,7 @@
 //! not favoured over the edges as it is by an elevator that turns round.
 //!
 //! C-LOOK as in Worthington, Ganger and Patt, "Scheduling Algorithms for Modern Disk Drives" (SIGMETRICS
-//! 1994), section 3. It knows no deadline: whoever writes just ahead of the head can keep it there.
+//! 1994), section 3. It knows no deadline: a client that writes just ahead of the head can keep it there.
 
 use super::{Choice, Elevator, View};
 use crate::queue::waiting::Grouping;

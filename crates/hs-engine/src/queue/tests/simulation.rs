@@ -11,7 +11,7 @@ struct Seen {
     at: Nanos,
     dispatch: Dispatch,
     tags: Vec<u64>,
-    /// For how long each class had waited just before without being served; `None` if nobody did.
+    /// How long each class had waited just before without being served; `None` if it did not wait.
     waited: [Option<Nanos>; Class::COUNT],
 }
 
