@@ -213,8 +213,8 @@ impl Superblock {
         self.check_regions()
     }
 
-    /// The regions fill the file from the superblock to the mirror, disjoint, in any order, with no more
-    /// than alignment between them: no bytes of the file belong to nobody.
+    /// The regions fill the file from the superblock to the mirror, disjoint, in any order, with at most
+    /// alignment between them: each byte of the file belongs to a region.
     fn check_regions(&self) -> Result<(), FormatError> {
         let part = Part::Superblock;
         let mut regions = vec![self.cold.range];

@@ -1,4 +1,4 @@
-//! How QEMU is told what to boot from.
+//! The command line of QEMU.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use hs_units::ByteSize;
 use crate::jail::{self, Sight};
 use crate::{GuestError, Launch};
 
-/// The program, as it is called everywhere.
+/// The program's usual name.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 /// The least scratch with which a guest can begin: header and first tables of a qcow2 file, and some clusters
 /// of 64 KiB.
@@ -16,10 +16,9 @@ pub const LEAST_SCRATCH_BYTES: u64 = 1 << 20;
 /// The largest write that its NVMe drive takes (`mdts` of 7: 128 pages).
 pub const LARGEST_WRITE_BYTES: u64 = 512 << 10;
 
-/// It gives up on its own what it does not need: system calls by which it would raise or lower what it may,
-/// and other processes.
+/// QEMU drops the system calls that it does not need: those that change its privileges, and new processes.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
-/// Where its firmware and its modules lie, beside the folder of the program.
+/// Where its firmware and its modules are, relative to the folder of the program.
 const FOLDERS: [&str; 6] =
     ["share/qemu", "share/seabios", "lib/ipxe/qemu", "lib/qemu", "lib64/qemu", "lib/x86_64-linux-gnu/qemu"];
 
@@ -33,7 +32,7 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// As QEMU calls it.
+    /// QEMU's name for it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -48,7 +47,7 @@ impl Accelerator {
 pub enum Bus {
     /// As `/dev/vda`, the least work for both sides.
     Virtio,
-    /// As `/dev/nvme0n1`, which more kernels have a driver for that is no module.
+    /// As `/dev/nvme0n1`, for which more kernels have a built-in driver.
     Nvme,
 }
 

@@ -6,13 +6,13 @@
 //! ```
 //!
 //! Both links share their rate between all answers under way ([`SharedLink`]). The cache keeps slices of the
-//! image, is large enough for all of it, and fetches a slice once, whoever else asks for it meanwhile
+//! image, is large enough for all of it, and fetches a slice once, however many clients ask for it meanwhile
 //! (`proxy_cache_lock` of nginx, whose module `ngx_http_slice_module` cuts as well). It sends on what it has
-//! of an answer while it fetches the rest. What servers and caches compute is not modelled.
+//! of an answer while it fetches the rest. The processor time of servers and caches is not modelled.
 //!
-//! What a client prefetches comes as `hs-store`'s HTTP reader has it come: in one answer, of which each
-//! request takes the next part, so that only the first of them is a request of its own. Short gaps in it are
-//! read over.
+//! A client's prefetch is modelled after `hs-store`'s HTTP reader: it is one answer, of which each request
+//! takes the next part, so that only the first of them is a request to the server. Short gaps in it are read
+//! and dropped.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -131,7 +131,7 @@ impl Network {
         range.offset.checked_sub(before).filter(|gap| *gap <= GAP_BYTES)
     }
 
-    /// Somebody wants to be told, by `token`, when the first `bytes` of an answer have come.
+    /// A wake-up, by `token`, when the first `bytes` of an answer have come.
     pub(crate) fn mark(&mut self, now: Nanos, key: FlowKey, bytes: u64, token: u64) {
         let gap = self.gaps.get(&key).copied().unwrap_or_default();
         self.clients_link.mark(now, key, gap + bytes, token);
@@ -169,7 +169,8 @@ impl Network {
 }
 
 impl Edge {
-    /// Asks the origin for the slices of `range` that nobody has asked for; bytes of each request.
+    /// Asks the origin for the slices of `range` that were not requested yet; returns the bytes of each
+    /// request.
     fn fetch_missing(&mut self, now: Nanos, range: ByteRange) -> Vec<u64> {
         let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
         for slice in range.offset / SLICE_BYTES..range.end().div_ceil(SLICE_BYTES) {

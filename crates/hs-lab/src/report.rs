@@ -72,7 +72,7 @@ pub struct Figure {
     pub value: f64,
     /// The same with the mechanism switched off, where there is such a thing.
     pub off: Option<f64>,
-    /// What somebody else measured.
+    /// A figure that was measured elsewhere.
     pub published: Option<Published>,
     /// Whether it follows from what the model was given, so that agreement says nothing.
     pub given: bool,

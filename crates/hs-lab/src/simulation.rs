@@ -159,7 +159,7 @@ impl Io {
         number
     }
 
-    /// Somebody waits now for a request.
+    /// A reader now waits for a request.
     pub fn promote(&mut self, request: usize, class: Class) {
         self.queue.handle_promote(self.now, self.tickets[request], class);
     }

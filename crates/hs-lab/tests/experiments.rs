@@ -79,7 +79,7 @@ fn a_prefetch_yields_to_demand() {
         "{:?}",
         report.figures
     );
-    // Who only misses is seen to, by markers alone; without them he is not.
+    // A reader that only misses is detected, by markers alone; without them it is not.
     let by_markers = |figure: &&Figure| figure.name.contains("p99 where") && !figure.name.contains("a start");
     assert!(
         report.figures.iter().filter(by_markers).all(|figure| figure.value < figure.off.unwrap()),

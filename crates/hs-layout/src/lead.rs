@@ -5,10 +5,10 @@ use hs_units::{BLOCK_BYTES, BlockRange};
 
 use crate::order::Segment;
 
-/// Moves each run of metadata `lead_bytes` of hot data forward in the order of its segment, and
-/// leaves everything else in its place. Whoever warms caches by file must read a file's inode before
-/// it can ask for the file's pages; when the inode comes just in time, so do the pages, and the
-/// reader has overtaken them. Without knowledge of files there is nothing to move.
+/// Moves each run of metadata `lead_bytes` of hot data forward in the order of its segment, and leaves
+/// everything else in its place. A program that warms caches by file must read a file's inode before it can
+/// ask for the file's pages. If the inode came only just in time, so would the pages, and the reader would
+/// already wait for them. Without knowledge of files there is nothing to move.
 pub(crate) fn advance(segment: Segment, files: &FileMap<'_>, lead_bytes: u64) -> Segment {
     if files.is_empty() || lead_bytes == 0 {
         return segment;

@@ -8,8 +8,8 @@
 //!   short or full of zeros. **The reader of an entry verifies it**, and reports a bad one with
 //!   [`spoiled`](DiskCache::spoiled). So a bad entry is a miss.
 //! - It is bounded: a process that has written a sixteenth of the limit examines all entries, and removes
-//!   those that were used least recently until seven eighths of the limit are left. Until then each writer may
-//!   exceed the limit by a sixteenth.
+//!   those that were used least recently until seven eighths of the limit are left. Until then each writer
+//!   may exceed the limit by a sixteenth.
 //! - It leaves the last twentieth of its file system free, of a large one the last GiB. A full disk is no
 //!   error: what cannot be written is fetched again the next time.
 //!

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const LEN: u64 = 1 << 20;
 
-/// Moves only when somebody sleeps.
+/// Moves only during sleeps.
 #[derive(Default)]
 struct Virtual(AtomicU64);
 

@@ -45,9 +45,9 @@ impl Profile {
     /// This profile for the disk with `digest` and size, which has its blocks at `places`. Of its reads those
     /// stay that were the first of a block.
     ///
-    /// A block that lies where it lay stays there. Of several other addresses the one is taken that is as
-    /// far from the last block that was found as it was before, or nearest to that: files move as
-    /// wholes. A block of zeros is found only where it lay, since it could be anybody's.
+    /// A block that lies where it was stays there. Of several other addresses, the one is taken that is as
+    /// far from the last found block as it was before, or nearest to that: files move as wholes. A block of
+    /// zeros is found only where it was, since it could belong to any file.
     ///
     /// `files` are those that the other disk has under the paths of this profile's. Their metadata comes
     /// along, before their first block: inode tables and directories are not the same blocks once inode

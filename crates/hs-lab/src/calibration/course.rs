@@ -104,7 +104,7 @@ impl Course {
         };
         let slow_before = sorted(before)[before.len() / 4] as f64;
         let quick_after = sorted(after)[after.len() * 3 / 4] as f64;
-        // Somebody who stalls for a while is no bucket: what comes after the fall goes on evenly.
+        // A device that stalls for a while has no bucket: what comes after the fall goes on evenly.
         let slow_after = sorted(after)[after.len() / 4] as f64;
         let is_even = slow_after * 2.0 >= quick_after;
         enough && is_even && self.fall(at) >= FALL && slow_before >= APART * quick_after

@@ -3,8 +3,8 @@
 //!
 //! 3,140 files of 300 MB are read one after the other: where they lie scattered over the disk, copied
 //! together in another order, in the order of reading, as one archive, and compressed. The author measured
-//! 300 MB, of which a start needs 226; his factor of 93 divides the measured time of 300 MB by an
-//! extrapolated one of 226. His 114 s of a start are with ureadahead.
+//! 300 MB, of which a start needs 226. The published factor of 93 divides the measured time of 300 MB by an
+//! extrapolated one of 226. The published 114 s of a start are with ureadahead.
 
 use hs_device::Medium;
 use hs_engine::queue::{MediumTraits, QueueConfig};
@@ -117,8 +117,8 @@ struct Arrangements {
 const SMALL: u64 = 64 << 10;
 const POOL: u64 = 2 << 20;
 
-/// Files as ext4, which Ubuntu made by default since 2009, lays them one after the other from `place` on:
-/// small ones in pools, between which the large ones lie. Whoever reads them in that order goes to and fro.
+/// Files as ext4, Ubuntu's default since 2009, lays them one after the other from `place` on: small ones in
+/// pools, between which the large ones lie. Reading them in that order moves the head to and fro.
 fn together(sizes: &[u64], mut place: u64) -> Vec<ByteRange> {
     let mut pool = ByteRange::new(place, 0);
     let lay = |size: &u64| {
@@ -162,11 +162,11 @@ fn arrange(seed: u64) -> Arrangements {
     }
 }
 
-const ARCHIVE: &str = "his archive came at 39 MB/s and the compressed one at 62, where by his own account the place gives 81; \
-    he calls it unclear himself, and pieces of the archive on a full partition would explain it";
+const ARCHIVE: &str = "the archive came at 39 MB/s and the compressed one at 62, where the place gives 81 by the same account; \
+    the author calls it unclear, and pieces of the archive on a full partition would explain it";
 
-const PASSED: &str = "passed: his 0.678 s are 226/300 of half of 1.8 s, and those 1.8 s are slower than the 81 MB/s that he gives \
-    for the place; at the rates that he gives 226 MB come in 0.52 s";
+const PASSED: &str = "passed: the published 0.678 s are 226/300 of half of 1.8 s, and those 1.8 s are slower than the published \
+    81 MB/s for the place; at the published rates 226 MB come in 0.52 s";
 
 /// Bytes of the files when compressed, all of them and those that are needed.
 const COMPRESSED: u64 = (BYTES as f64 / COMPRESSION) as u64;

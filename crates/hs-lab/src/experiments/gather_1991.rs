@@ -49,7 +49,7 @@ const SEEKS: &str = "the paper's 440 KB/s leave 93 ms for five writes, wire and 
 /// What the server does with its disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// Nothing: whoever comes first is served.
+    /// Nothing: the first request that comes is served.
     Idle,
     /// Waits for these requests to the disk, then for others.
     Allocation,
@@ -135,7 +135,7 @@ impl Server {
                 self.begun.push(number);
                 self.step = Step::Gathering;
             }
-            // Everybody has come who can come before an answer.
+            // All writes have come that can come before an answer.
             if self.step == Step::Gathering && self.written + self.begun.len() as u64 == self.sent {
                 self.step = Step::Flushing;
                 self.write(io, true, self.indirect());

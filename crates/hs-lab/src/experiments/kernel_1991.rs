@@ -12,13 +12,13 @@ pub(super) const BLOCK: u64 = 8 << 10;
 const MERGE: u64 = 128 << 10;
 
 /// A queue like that of the kernel's disk driver: one request at a time, sorted one way across the disk,
-/// nobody has a share of his own. `merge` is the paper's section 3, `by_class` its section 4, where
-/// synchronous requests go before asynchronous ones.
+/// without shares of clients. `merge` is the paper's section 3, `by_class` its section 4, where synchronous
+/// requests go before asynchronous ones.
 pub(super) fn kernel(merge: bool, by_class: bool) -> QueueConfig {
     let config =
         QueueConfig::for_medium(MediumTraits { rotational: true, overlaps: false, bytes_per_s: None });
     let merge_bytes = if merge { MERGE } else { 0 };
-    // The paper asks for a remedy against starvation and does not tell its own: here it is that of the
+    // The paper asks for a remedy against starvation and does not name its own: here it is that of the
     // engine.
     let class = |class: ClassConfig| ClassConfig { merge_bytes, depth: 1, hold_off: Nanos::ZERO, ..class };
     QueueConfig {

@@ -51,7 +51,7 @@ impl Stage {
 pub(super) enum Source {
     /// In memory.
     Cache,
-    /// On this disk. The server reads one block ahead, as the kernel's `breada` does for everybody.
+    /// On this disk. The server reads one block ahead, as the kernel's `breada` does.
     Disk {
         /// The disk.
         device: Box<dyn WritableDevice>,

@@ -120,7 +120,7 @@ impl<'a> Caches<'a> {
         self.of(wanted.file).arrived(wanted.pages, request);
     }
 
-    /// Blocks were put here by somebody else.
+    /// Blocks were put here by another component.
     pub(crate) fn put(&mut self, mut block: u64, end: u64) {
         while block < end {
             let place = self.locate(block, end);

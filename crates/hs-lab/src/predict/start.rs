@@ -30,7 +30,7 @@ pub struct Front<'a> {
     pub read_ahead_pages: u64,
     /// Hot blocks are put into the page cache as they come.
     pub pushed: bool,
-    /// When one of its processes waits, the others have so much to do before they all wait as well.
+    /// When one of its processes waits, the others can compute for this long before they all wait.
     pub overlap: Nanos,
 }
 
@@ -225,7 +225,7 @@ impl Client<'_> {
         done
     }
 
-    /// Requests of the kernel are answered; whoever has waited for one of them goes on.
+    /// Requests of the kernel are answered; the reads that have waited for one of them go on.
     fn answer(&mut self, io: &mut Io) {
         let done = self.arrive();
         if let Some((_, since)) = self.waiting.take_if(|(waiting, _)| done.contains(waiting)) {

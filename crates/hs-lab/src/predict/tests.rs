@@ -168,7 +168,7 @@ fn the_kernel_reads_ahead_where_pages_follow_on_each_other() {
     assert_eq!(cache.find(3), Found::Coming(7));
     cache.arrived(0..4, 7);
     assert_eq!(cache.find(3), Found::There);
-    // Whoever comes to the mark has the next window read, twice as long, all of it marked.
+    // A read at the mark makes the kernel read the next window, twice as long, all of it marked.
     assert_eq!(cache.hit(1, 1), Some((4..12, Some(4))));
     assert_eq!(cache.hit(1, 1), None, "a mark is used once");
     cache.ask(4..12, Some(4), 8);

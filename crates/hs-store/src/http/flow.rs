@@ -24,7 +24,7 @@ pub(super) struct Flow {
     start: u64,
     /// What has come and is not taken yet.
     rest: Bytes,
-    /// The piece that was given last: whoever broke off had no use for all of it.
+    /// The piece that was returned last: a caller that broke off did not use all of it.
     last: Bytes,
     in_service: InService,
     /// Time spent waiting, and what came in it, since the rate was looked at last.
@@ -61,7 +61,7 @@ impl Flow {
         self.at == self.end
     }
 
-    /// Goes back to `offset`, if that lies in the piece that was given last, or is where the flow is.
+    /// Goes back to `offset`, if that lies in the last piece, or is the current position.
     pub(super) fn rewind(&mut self, offset: u64) -> bool {
         let Some(back) = self.at.checked_sub(offset).filter(|back| *back <= self.last.len() as u64) else {
             return false;

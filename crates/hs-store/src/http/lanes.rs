@@ -1,8 +1,8 @@
 //! One stream by several responses at once, for files of which most is needed.
 //!
 //! ```text
-//! lane 1: ├── segment 0 ──┤├── segment 4 ──┤          each is a request; whoever is done takes the next,
-//! lane 2: ├── segment 1 ──┤├── segment 5 ──┤          but none more than [`AHEAD`] segments before what was taken
+//! lane 1: ├── segment 0 ──┤├── segment 4 ──┤          each is a request; a lane that is done takes the next,
+//! lane 2: ├── segment 1 ──┤├── segment 5 ──┤          at most [`AHEAD`] segments before what was taken
 //! taken:  0 1 2 3 …                                   in order
 //! ```
 //!

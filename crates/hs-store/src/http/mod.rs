@@ -17,8 +17,8 @@
 //!   ([`Store::expect_most`](crate::Store::expect_most)): many servers and long distances give one connection
 //!   less than the link has.
 //! - **Every answer is checked** for status, range, length, and that the file is still the one that was
-//!   opened (`If-Match` where the tag is a strong one). After a temporary error the request is made again, from
-//!   the missing byte on, after pauses that double. Bytes of two files are never mixed.
+//!   opened (`If-Match` where the tag is a strong one). After a temporary error the request is made again,
+//!   from the missing byte on, after pauses that double. Bytes of two files are never mixed.
 //!
 //! The content itself is not checked here: a layer above that knows the digests verifies it.
 

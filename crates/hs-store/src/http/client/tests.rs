@@ -42,7 +42,7 @@ fn accept(server: &TcpListener) -> BufReader<TcpStream> {
     BufReader::new(connection)
 }
 
-/// Nobody calls the client afterwards.
+/// The client is not called afterwards.
 #[test]
 fn who_drops_an_answer_ends_its_transfer() {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -100,13 +100,13 @@ fn all_who_wait_get_their_answers_whoever_drives_the_connections() {
         is_over.store(true, Relaxed);
         TcpStream::connect(server.local_addr().expect("an address")).expect("connected");
     });
-    // One whose answer was read serves the next request, unless that comes before the client has seen the end
-    // of the answer.
+    // A connection whose answer was read serves the next request, unless that comes before the client has
+    // seen the end of the answer.
     assert!(connections.into_inner() < 8 * 20, "every request had a connection of its own");
 }
 
-/// Answers requests with redirects, to the place that each of them asks for: `/N` leads to `/N-1`, `/0` is an
-/// end.
+/// Answers requests with redirects, to the place that each of them names: `/N` leads to `/N-1`, and `/0` is
+/// an end.
 fn redirects(server: &TcpListener, elsewhere: &str) {
     for stream in server.incoming() {
         let mut connection = BufReader::new(stream.expect("a connection"));

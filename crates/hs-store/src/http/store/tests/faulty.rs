@@ -18,9 +18,9 @@ pub(super) enum Mishap {
     Cut(u64),
     /// The body ends well after so many bytes, though more were announced.
     Short(u64),
-    /// Nobody answers.
+    /// No connection.
     NoConnection,
-    /// The server cannot prove who it is.
+    /// The server's certificate is not trusted.
     Untrusted,
     /// It answers with this status, and perhaps when to come back.
     Status(u16, Option<u64>),
@@ -54,7 +54,7 @@ struct State {
 }
 
 impl Faulty {
-    /// One that behaves until it is told otherwise.
+    /// A server without faults until a test sets some.
     pub(super) fn new(bytes: Vec<u8>) -> Arc<Self> {
         let state = State {
             bytes: bytes.into(),
@@ -87,8 +87,7 @@ impl Faulty {
         state.generation += 1;
     }
 
-    /// What goes wrong with the next requests, one each; what is under way is cut by a `Cut` at its next
-    /// piece.
+    /// Faults of the next requests, one each; a `Cut` also ends what is under way at its next piece.
     pub(super) fn mishaps(&self, mishaps: impl IntoIterator<Item = Mishap>) {
         self.state.lock().mishaps.extend(mishaps);
     }
