@@ -27,7 +27,8 @@
 //! | [`FileStore`] | backend | a regular file or a block device |
 //! | [`MemoryStore`] | backend | a vector of bytes |
 //! | [`http::HttpStore`] | backend | a file on a web server, by ranges |
-//! | [`registry::RegistryImage`], [`cloud::CloudObject`] | | where `HttpStore` finds blobs of registries and objects of clouds |
+//! | [`registry::RegistryImage`] | | finds the blob of a registry for `HttpStore` |
+//! | [`cloud::CloudObject`] | | finds the object of a cloud for `HttpStore` |
 //! | [`Emulate`] | layer | takes as long as another medium would |
 //! | [`Count`] | layer | counts requests, bytes, seeks and busy time |
 //! | [`Retry`] | layer | asks again for what the medium could not read |
