@@ -1,4 +1,4 @@
-//! Bringing metadata forward.
+//! Moves metadata forward.
 
 use hs_trace::FileMap;
 use hs_units::{BLOCK_BYTES, BlockRange};
@@ -54,7 +54,7 @@ mod tests {
     fn without_a_lead_or_files_no_run_is_cut() {
         let runs = vec![FileRun { page: 0, blocks: run(100, 50) }];
         let file = FileUse { path: "/a".to_owned(), inode: 12, runs };
-        // One that begins before the file and ends in it.
+        // A run that begins before the file and ends in it.
         let order = vec![run(90, 20), run(5, 1)];
         assert_eq!(advance(order.clone(), &FileMap::new([&file]), 0), order);
         assert_eq!(advance(order.clone(), &FileMap::new([]), 4096), order);

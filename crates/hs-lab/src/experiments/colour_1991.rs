@@ -79,7 +79,7 @@ const fn element(row: u64, column: u64) -> u64 {
     (column * LEADING + row) * 8
 }
 
-/// Goes through the data of `dgefa`; gives the elements of `daxpy` and the misses.
+/// Goes through the data of `dgefa`; returns the elements of `daxpy` and the misses.
 fn factor(cache: &mut Cache) -> (u64, u64) {
     let mut elements = 0;
     for step in 0..ORDER - 1 {

@@ -24,12 +24,12 @@ const JAVA: Nanos = Nanos(500_000);
 
 const ELEVATORS: [ElevatorKind; 3] = [ElevatorKind::Noop, ElevatorKind::Deadline, ElevatorKind::Cfq];
 
-/// Threads whose requests all pass a process that serves one at a time. To the elevator it is the only one
-/// who asks.
+/// Threads whose requests all pass a process that serves one at a time. To the elevator that process is the
+/// only client.
 struct Daemon {
     prng: Prng,
     waiting: VecDeque<u64>,
-    /// Whose request is being served.
+    /// The thread whose request is being served.
     serves: Option<u64>,
     /// Reads of each thread.
     done: [f64; THREADS as usize],
@@ -66,7 +66,7 @@ impl Workload for Daemon {
     }
 }
 
-/// What a benchmark shows.
+/// The results of a benchmark.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     reads_per_s: f64,

@@ -1,4 +1,4 @@
-//! What the layers of a live CD read, and how much would do (Kitagawa and others 2005, table 3).
+//! What the layers of a live CD read, and how much would be enough (Kitagawa and others 2005, table 3).
 //!
 //! The file system asks for 22,057 blocks of 4 KiB (without inodes, which the paper did not count); they lie
 //! in 2,175 blocks of cloop, which are referred to 3,681 times. Packed, they would fill 1,379. The engine's
@@ -30,7 +30,7 @@ const COMPRESSED: u64 = 68_054 << 10;
 fn used(seed: u64) -> Vec<u64> {
     let mut prng = Prng::new(seed);
     let slots = CLOOP_BLOCK / BLOCK;
-    // Each block of cloop has one for certain, or it would not be read.
+    // Each block of cloop has at least one, or it would not be read.
     let mut masks: Vec<u64> = (0..UNIQUE).map(|_| 1 << prng.below(slots)).collect();
     let mut left = ASKED - UNIQUE;
     while left > 0 {
@@ -43,7 +43,7 @@ fn used(seed: u64) -> Vec<u64> {
     masks
 }
 
-/// Blocks of cloop that hold what is in use when it is moved together.
+/// Blocks of cloop that hold the used blocks when these are moved together.
 fn packed(masks: &[u64]) -> u64 {
     let blocks: u64 = masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
     (blocks * BLOCK).div_ceil(CLOOP_BLOCK)

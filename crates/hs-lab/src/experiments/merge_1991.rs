@@ -23,8 +23,8 @@ const FILE: u64 = 16 << 20;
 /// Blocks that the improved kernel reads ahead (table 5 names four).
 const READ_AHEAD: u64 = 4;
 
-/// What the processor takes for one block: a system call, a copy of 8 KiB, the file system. A tenth of what
-/// the disk takes; the experiment's test shows that the ratios hardly depend on it.
+/// The processor's time for one block: a system call, a copy of 8 KiB, the file system. It is a tenth of the
+/// disk's time; the experiment's test shows that the ratios hardly depend on it.
 const PROCESSOR: Nanos = Nanos::from_millis(1);
 
 fn block(number: u64) -> ByteRange {
@@ -51,7 +51,7 @@ impl Workload for Writer {
     fn handle_done(&mut self, _io: &mut Io, _request: usize) {}
 }
 
-/// A disk and what is switched.
+/// A disk and its switches.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     disk: NewsDisk,

@@ -37,12 +37,12 @@ const DATA: u64 = GROUP + 9 * BLOCK;
 /// The same as in the experiment on merging.
 const PROCESSOR: Nanos = Nanos::from_millis(1);
 
-/// What the program does next.
+/// The next step of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// Writes this and waits for it.
+    /// Writes a block and waits for it.
     Synchronous(ByteRange),
-    /// Writes this.
+    /// Writes a block.
     Asynchronous(ByteRange),
 }
 
