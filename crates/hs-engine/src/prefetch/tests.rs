@@ -299,7 +299,7 @@ fn short_memory_ends_it_and_little_memory_narrows_its_budget() {
     assert_eq!(prefetch.poll(Nanos::ZERO), Next::Done(EndReason::Memory));
     assert_eq!(EndReason::Memory.as_str(), "memory");
     assert!(!EndReason::Memory.is_complete() && EndReason::Complete.is_complete());
-    assert_eq!(prefetch.late(5), Late::Fetch, "whoever needs it fetches it");
+    assert_eq!(prefetch.late(5), Late::Fetch, "a reader fetches it");
 }
 
 /// A medium of 25 MB/s that serves one request after the other and takes `gap` before each; `miss` is when a
@@ -450,7 +450,7 @@ fn by_deadline_nothing_comes_long_before_its_need_unless_somebody_waits() {
     // The program is further already: it goes faster than when it was recorded.
     paced.handle_wanted(millis(5_000), 150);
     let asked = asked_by(&mut paced, millis(5_000));
-    assert!((160..=170).contains(&asked), "{asked}: up to where somebody waits, and a second");
+    assert!((160..=170).contains(&asked), "{asked}: up to where a reader waits, and a second");
     let mut limited = of(PrefetchRate::BytesPerS(1 << 20));
     assert!((5..=7).contains(&asked_by(&mut limited, millis(5_000))));
 }
@@ -481,7 +481,7 @@ fn neighbours_take_no_longer_than_the_request_that_they_may_save() {
     let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
     prefetch.handle_first_byte(Nanos::from_millis(10), id, 0);
     prefetch.handle_finished(Nanos::from_millis(210), id, Some(200_000));
-    assert_eq!(prefetch.most_neighbour_bytes(), None, "requests cost nobody else anything");
+    assert_eq!(prefetch.most_neighbour_bytes(), None, "requests cost others nothing");
     // 1,000 bytes a millisecond.
     prefetch.config.request_price = Nanos::from_millis(50);
     assert_eq!(prefetch.most_neighbour_bytes(), Some(50_000));

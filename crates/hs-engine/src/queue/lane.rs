@@ -92,7 +92,7 @@ impl Lane {
     /// The request that was admitted first, of a class that is not empty.
     pub(super) fn oldest(&mut self, arena: &mut Arena) -> Found {
         self.admit(arena);
-        self.waiting.oldest(arena).expect("a class that is not empty has somebody admitted")
+        self.waiting.oldest(arena).expect("a class that is not empty has admitted a request")
     }
 
     /// Takes the chosen request and its neighbours out to be served.

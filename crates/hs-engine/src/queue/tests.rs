@@ -88,7 +88,7 @@ fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
         queue.handle_request(now, request(tag, Class::Demand, offset, 4096));
     };
     let serve = |queue: &mut Queue, now: Nanos| {
-        let served = dispatched(queue, now).expect("somebody is served");
+        let served = dispatched(queue, now).expect("a request is served");
         let _ = queue.handle_done(now + millis(1), served.id, 4096).count();
         served.range.offset
     };

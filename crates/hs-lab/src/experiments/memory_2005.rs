@@ -105,7 +105,7 @@ impl Machine {
         let offset = self.files[(block / FILE_BLOCKS) as usize] + block % FILE_BLOCKS * len;
         let range = ByteRange::new(offset.min(FILE_BYTES - len), len);
         let number = io.request(Class::Demand, ClientKey(client), Direction::Read, range);
-        assert_eq!(number, self.of.len(), "nobody else asks");
+        assert_eq!(number, self.of.len(), "no other requests");
         self.of.push(block);
     }
 

@@ -43,7 +43,7 @@ fn image(hot: bool) -> ImageLayout {
 }
 
 fn crowd(clients: u32, within_ms: u64) -> Crowd {
-    let clients = NonZeroU32::new(clients).expect("somebody");
+    let clients = NonZeroU32::new(clients).expect("clients");
     Crowd { clients, within: Nanos::from_millis(within_ms), edge: None }
 }
 
@@ -82,7 +82,7 @@ fn predict_on(
         elevator: ElevatorKind::Headstart,
     };
     let predicted = prediction.run().expect("it fits").expect("it is modelled");
-    assert_eq!(predicted.starts.len(), crowd.clients.get() as usize, "everybody gets ready");
+    assert_eq!(predicted.starts.len(), crowd.clients.get() as usize, "each client gets ready");
     predicted
 }
 

@@ -229,10 +229,10 @@ fn what_does_not_fit_is_refused() {
             "large"
         }
         fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), StoreError> {
-            unreachable!("nobody reads")
+            unreachable!("not read")
         }
         fn stream(&self, _: ByteRange, _: &mut Sink<'_>) -> Result<(), StoreError> {
-            unreachable!("nobody reads")
+            unreachable!("not read")
         }
     }
     let cd = Medium::parse("cd-24x-cav").expect("known");
@@ -259,7 +259,7 @@ fn requests_on_a_link_share_it() {
     let third = timing.submit(ByteRange::new(0, bytes));
     timing.abandon(third);
     timing.wait(first, bytes, bytes);
-    assert!(late(1.25), "whoever gave up takes nothing: {:?}", clock.now());
+    assert!(late(1.25), "a reader that gave up takes nothing: {:?}", clock.now());
 }
 
 #[test]

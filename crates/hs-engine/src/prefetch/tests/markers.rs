@@ -32,7 +32,7 @@ fn misses(prefetch: &mut Prefetch, now: Nanos, count: usize) {
 #[test]
 fn fewer_chunks_are_marked_while_all_is_well_than_where_there_are_doubts() {
     let mut prefetch = stream(true);
-    assert_eq!(deliver(&mut prefetch, NOW, 0..5), [0, 1, 2, 3, 4], "nobody has used it yet");
+    assert_eq!(deliver(&mut prefetch, NOW, 0..5), [0, 1, 2, 3, 4], "it is not used yet");
     (0..2).for_each(|_| prefetch.handle_used());
     let calm = deliver(&mut prefetch, NOW, 5..25);
     assert!(calm.len() <= 10 && calm.windows(2).all(|pair| pair[1] - pair[0] <= 2), "{calm:?}");

@@ -15,7 +15,7 @@ fn seen() -> Prefetch {
 
 fn miss(prefetch: &mut Prefetch, now: Nanos) -> Nanos {
     prefetch.handle_miss(now);
-    assert_eq!(prefetch.poll(now), Next::Wait, "somebody else has the medium");
+    assert_eq!(prefetch.poll(now), Next::Wait, "another reader has the medium");
     let answered = now + Nanos::from_millis(14);
     prefetch.handle_miss_answered(answered);
     answered
@@ -31,7 +31,7 @@ fn it_stands_back_until_somebody_uses_it() {
         let now = miss(&mut prefetch, Nanos::from_millis(1_000));
         let Next::WaitUntil(until) = prefetch.poll(now) else { panic!("it stands back") };
         assert!(until >= now + Nanos::from_millis(400), "for forty reads: {now}, {until}");
-        assert!(prefetch.stands_back() && prefetch.stands_still(), "nobody may wait for it");
+        assert!(prefetch.stands_back() && prefetch.stands_still(), "no reader may wait for it");
         used(&mut prefetch);
         assert!(matches!(prefetch.poll(now), Next::Request(..)));
         assert!(!prefetch.stands_back());

@@ -18,6 +18,6 @@ impl Elevator for CLook {
     fn choose(&mut self, view: &View<'_>) -> Choice {
         let ahead = view.waiting.at_or_above(0, view.head);
         let next = ahead.or_else(|| view.waiting.lowest(0));
-        Choice::Request(next.expect("an elevator is asked when somebody waits"))
+        Choice::Request(next.expect("called only with a request"))
     }
 }

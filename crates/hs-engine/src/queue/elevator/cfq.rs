@@ -42,7 +42,7 @@ impl Cfq {
     fn next_client(&self, view: &View<'_>) -> u32 {
         let after = self.turn.map_or(0, |turn| turn.client as usize + 1);
         let next = view.waiting.group_from(after).or_else(|| view.waiting.group_from(0));
-        next.expect("an elevator is asked when somebody waits") as u32
+        next.expect("called only with a request") as u32
     }
 }
 

@@ -164,7 +164,7 @@ impl Headstart {
             return read;
         }
         let ahead = view.waiting.at_or_above(Direction::Write.index(), view.head);
-        self.in_order(view, Direction::Write, ahead).expect("an elevator is asked when somebody waits")
+        self.in_order(view, Direction::Write, ahead).expect("called only with a request")
     }
 
     /// The next one of a direction, of which `ahead` is the first at or above the head.

@@ -17,7 +17,7 @@ fn ask(queue: &mut Queue, now: Nanos, mib: u64) {
 
 /// Serves one request, which takes a millisecond.
 fn serve(queue: &mut Queue, now: Nanos) -> u64 {
-    let served = dispatched(queue, now).expect("somebody is served");
+    let served = dispatched(queue, now).expect("a request is served");
     let _ = queue.handle_done(now + Nanos::from_millis(1), served.id, 4096).count();
     served.range.offset / MIB
 }

@@ -46,7 +46,7 @@ fn a_client_that_comes_back_is_ahead_by_its_lead_at_most() {
     };
     let mut serve = |queue: &mut Queue| {
         now += Nanos::from_millis(1);
-        let served = dispatched(queue, now).expect("somebody is served");
+        let served = dispatched(queue, now).expect("a request is served");
         let client = queue.tags(served.id).next().expect("a request").0;
         let _ = queue.handle_done(now, served.id, MIB).count();
         client

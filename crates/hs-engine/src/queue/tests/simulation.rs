@@ -83,7 +83,7 @@ impl Simulation {
         let wait = self.poll();
         let done = self.medium.iter().map(|(end, _)| *end).min();
         let Some(then) = [wait, done, next].into_iter().flatten().min() else {
-            assert_eq!(self.queue.waiting(), 0, "nobody is left waiting by an idle medium");
+            assert_eq!(self.queue.waiting(), 0, "an idle medium leaves no request waiting");
             return false;
         };
         self.now = then;
@@ -235,7 +235,7 @@ fn assert_classes(simulation: &Simulation, config: QueueConfig, end: Nanos, cont
             assert!(waited >= ageing, "class {class} overtook after {waited}: {context}");
         }
     }
-    assert!(overtook > 0, "nobody was overdue: {context}");
+    assert!(overtook > 0, "no class was overdue: {context}");
     let aged: u64 = simulation.queue.metrics(end).classes.iter().map(|class| class.aged).sum();
     assert!(aged > 0, "{context}");
 }

@@ -53,7 +53,7 @@ fn who_drops_an_answer_ends_its_transfer() {
         let mut reply = client.ask(&request).expect("answered");
         assert!(reply.body.piece().expect("some of it").is_some());
         drop(reply);
-        let error = serving.join().expect("a server").expect_err("nobody takes all of it");
+        let error = serving.join().expect("a server").expect_err("not all of it is taken");
         assert!(
             !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
             "{error}"
@@ -159,7 +159,7 @@ fn redirects_are_followed_ten_times() {
 fn a_redirect_leads_to_http_or_https_only() {
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
     let [secure] = followed(["/x"], &format!("https://{nobody}/"));
-    let error = secure.expect_err("nobody is there");
+    let error = secure.expect_err("no server");
     assert!(error.to_string().contains("no connection") && error.is_transient(), "{error}");
     let [other] = followed(["/x"], &format!("ftp://{nobody}/"));
     let error = other.expect_err("another protocol");

@@ -242,7 +242,7 @@ fn what_is_refused_for_good_is_not_asked_for_again() {
         let clock = Arc::<Virtual>::default();
         let error = open_with(&server, options(&clock)).err().expect("refused").with_causes();
         assert!(error.contains(words), "{error}");
-        assert_eq!(clock.now(), Nanos::ZERO, "nobody waited");
+        assert_eq!(clock.now(), Nanos::ZERO, "no wait");
     }
 }
 
@@ -265,7 +265,7 @@ fn a_server_that_is_gone_is_given_up_in_time() {
     let clock = Arc::<Virtual>::default();
     let store = open_with(&server, options(&clock)).expect("opened");
     server.mishaps(std::iter::repeat_n(Mishap::NoConnection, 1_000));
-    store.read_at(80_000, &mut [0; 10]).expect_err("nobody there");
+    store.read_at(80_000, &mut [0; 10]).expect_err("no server");
     assert!(clock.now() > Nanos::from_millis(30_000) && clock.now() < Nanos::from_millis(100_000));
     assert_eq!(store.retries().snapshot().errors, 1);
     let seen = server.seen();
@@ -281,7 +281,7 @@ fn a_server_without_ranges_is_told_of() {
         let error = open_with(&server, HttpOptions { opening_bytes, ..options(&clock) });
         let error = error.err().expect("refused").with_causes();
         assert!(error.contains("range requests"), "{error}");
-        assert_eq!((server.seen(), clock.now()), (1, Nanos::ZERO), "asked once, and nobody waited");
+        assert_eq!((server.seen(), clock.now()), (1, Nanos::ZERO), "one request, and no wait");
     }
 }
 
