@@ -49,7 +49,7 @@ pub enum GuestError {
         source: io::Error,
     },
     /// The guest's kernel did not come far in a trial.
-    #[error("a trial of KVM did not get as far as to look for a disk; it said last: {}", said.as_deref().unwrap_or("nothing"))]
+    #[error("a kernel that was tried under KVM did not look for a disk; it said last: {}", said.as_deref().unwrap_or("nothing"))]
     KvmUnproven {
         /// The last line of its console.
         said: Option<String>,
@@ -71,10 +71,10 @@ pub enum GuestError {
         why: String,
     },
     /// What is loaded into the guest's program could not be kept in memory.
-    #[error("cannot keep what is loaded into the guest's program: {0}")]
+    #[error("cannot write a preload of the guest's program: {0}")]
     Preload(io::Error),
     /// A path that the guest's command line cannot hold.
-    #[error("User-mode Linux cannot be told about {}: its path holds a space or a comma", path.display())]
+    #[error("User-mode Linux cannot use {}: its path contains a space or a comma", path.display())]
     Path {
         /// The path.
         path: PathBuf,
@@ -101,8 +101,8 @@ pub enum GuestError {
         /// What it said.
         line: String,
     },
-    /// The guest's init gave up and asks for a person.
-    #[error("the guest did not come up and asks for a person: {line}")]
+    /// The guest's init gave up and waits for a user.
+    #[error("the guest did not start and waits for a user: {line}")]
     Emergency {
         /// What it said.
         line: String,

@@ -196,7 +196,7 @@ fn watch(mut output: File, console: &Mutex<Console>, signs: &Sender<(Instant, Si
             let _ = signs.send((now, sign));
         }
         if logged && let Err(error) = log.write_all(&buffer[..read]).and_then(|()| log.flush()) {
-            log::warn!("the guest's console is not kept any more: {error}");
+            log::warn!("the guest's console is no longer logged: {error}");
             logged = false;
         }
     }

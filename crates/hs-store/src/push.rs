@@ -56,7 +56,7 @@ pub enum PushError {
         source: HttpError,
     },
     /// Another object has the address.
-    #[error("{address} is another object already (--replace replaces it)")]
+    #[error("{address} already has another object (--replace replaces it)")]
     Taken {
         /// Where it was to lie.
         address: String,

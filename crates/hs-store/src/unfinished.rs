@@ -70,7 +70,7 @@ impl Unfinished {
             return Self { noted: None, what };
         };
         let opened = open(&path).inspect_err(|error| {
-            log::info!("{}: {error}: no later process can go on with this upload", path.display());
+            log::info!("{}: {error}: a later process cannot continue this upload", path.display());
         });
         let mut unfinished = Self { noted: opened.ok().map(|file| (file, path)), what };
         if let Some((was, _)) = unfinished.read() {

@@ -65,14 +65,14 @@ pub enum HttpError {
         had_login: bool,
     },
     /// A login is not sent over plain HTTP, where others can read it.
-    #[error("{host} wants a login, which is not told to it over plain HTTP")]
+    #[error("{host} wants a login, which is not sent over plain HTTP")]
     OpenLogin {
         /// The server.
         host: String,
     },
     /// A login of one host is not sent to another.
     #[error(
-        "{host} wants its login told to {realm}, which is another host: it is not told; if it should be, set \
+        "{host} wants its login sent to {realm}, which is another host: it is not sent; to allow it, set \
          HEADSTART_REGISTRY_REALMS={host}={realm}"
     )]
     ForeignLogin {
@@ -92,13 +92,13 @@ pub enum HttpError {
         said: String,
     },
     /// The file is not an image.
-    #[error("what lies there is no image: {reason}")]
+    #[error("it is no image: {reason}")]
     NotAnImage {
         /// Why it cannot be one.
         reason: String,
     },
     /// The bytes of a small object do not have the digest that was requested.
-    #[error("the server gave {found} for {expected}")]
+    #[error("the server sent {found} instead of {expected}")]
     Digest {
         /// The requested digest.
         expected: String,
@@ -120,10 +120,10 @@ pub enum HttpError {
         waited: Duration,
     },
     /// The store was closed: no more requests are made.
-    #[error("it was given up, because the program ends")]
+    #[error("the request was given up, because the program ends")]
     Closed,
     /// The bytes are not in the cache, and requests are forbidden.
-    #[error("not in the cache, and --offline forbids asking the network")]
+    #[error("not in the cache, and --offline forbids network requests")]
     Offline,
 }
 
