@@ -252,7 +252,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         Some(entry)
     }
 
-    /// Demanded entries leave until another of so many bytes fits into their part of the budget.
+    /// Demanded entries leave until another of this many bytes fits into their part of the budget.
     fn make_room_for_demanded(&mut self, weight: u64, left: &mut impl FnMut(K, V)) {
         let capacity = self.demanded_capacity();
         while self.demanded_bytes > 0 && self.demanded_bytes + weight > capacity {
@@ -264,7 +264,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         }
     }
 
-    /// Prefetched entries leave, oldest first, until another of so many bytes fits into the budget.
+    /// Prefetched entries leave, oldest first, until another of this many bytes fits into the budget.
     fn make_room(&mut self, weight: u64, left: &mut impl FnMut(K, V)) {
         while self.demanded_bytes + self.waiting.weight() + weight > self.usage.budget_bytes {
             let Some(slot) = self.waiting.pop(&mut self.waiting_nodes) else { return };

@@ -63,7 +63,7 @@ impl Rule {
         self
     }
 
-    /// Spoils so many requests, then no more.
+    /// Spoils this many requests, then no more.
     #[must_use]
     pub const fn times(mut self, requests: u64) -> Self {
         self.times = requests;

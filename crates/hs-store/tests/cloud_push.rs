@@ -68,7 +68,7 @@ impl Scene {
         Keyring::of_environment(variables.map(|(name, value)| (name.into(), value.into())))
     }
 
-    /// Sends it until so many bytes are there.
+    /// Sends it until this many bytes are there.
     fn push_until(&mut self, enough: u64, unfinished: bool) -> Result<Pushed, PushError> {
         let mut file = tempfile::tempfile().expect("a file");
         std::io::Write::write_all(&mut file, &self.bytes).expect("written");

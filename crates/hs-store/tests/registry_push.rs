@@ -21,7 +21,7 @@ struct State {
     /// Bytes of pieces that came, also of those that came twice.
     received: usize,
     given_up: usize,
-    /// The next pieces are cut after so many bytes.
+    /// The next pieces are cut after this many bytes.
     cuts: Vec<usize>,
     /// Pieces that are taken before it refuses all others.
     takes: Option<usize>,

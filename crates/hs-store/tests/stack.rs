@@ -28,7 +28,7 @@ impl Clock for Virtual {
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Read(ByteRange),
-    /// A stream whose sink breaks once it has so many bytes.
+    /// A stream whose sink breaks once it has this many bytes.
     Stream(ByteRange, u64),
 }
 

@@ -40,7 +40,7 @@ impl Default for FrequencySketch {
 }
 
 impl FrequencySketch {
-    /// Makes room for so many entries.
+    /// Makes room for this many entries.
     pub(super) fn reserve(&mut self, entries: usize) {
         while (self.words.len() as usize) < entries / 2 {
             self.words.push(self.words[self.words.len() & self.mask]);

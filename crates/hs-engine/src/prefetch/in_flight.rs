@@ -20,7 +20,7 @@ pub(super) struct InFlight {
     pub(super) first_byte: Option<Nanos>,
     /// What had come by then.
     pub(super) first_bytes: u64,
-    /// When so many stored bytes of it had come.
+    /// When this many stored bytes of it had come.
     pub(super) seen: Option<(Nanos, u64)>,
 }
 

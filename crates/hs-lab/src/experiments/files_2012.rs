@@ -69,9 +69,9 @@ fn read_files(files: &[ByteRange], each: f64) -> f64 {
     replay(queue(), disk(), reads.collect()).all
 }
 
-/// Seconds until so many bytes have come in one go from `place` and were decompressed by so many cores; none
-/// for what is not compressed. The hot region of the engine's prefetch lies where the medium begins, so the
-/// place is added.
+/// Seconds until this many bytes have come in one go from `place` and were decompressed by `cores` cores;
+/// zero cores for uncompressed bytes. The hot region of the engine's prefetch lies where the medium begins,
+/// so the place is added.
 fn read_and_decompress(place: u64, bytes: u64, cores: usize) -> f64 {
     let region = Region { chunks: (bytes / CHUNK) as u32, chunk_bytes: CHUNK, think: Nanos::ZERO };
     let run = prefetched(queue(), Elsewhere { disk: disk(), place }, region);
@@ -112,7 +112,7 @@ struct Arrangements {
     ordered: f64,
 }
 
-/// Files smaller than this share pools of so many bytes; each of the others has room of its own
+/// Files smaller than this share pools of this many bytes; each of the others has room of its own
 /// (`mb_stream_req` and `mb_group_prealloc`, 16 and 512 blocks: Linux, Documentation/admin-guide/ext4.rst).
 const SMALL: u64 = 64 << 10;
 const POOL: u64 = 2 << 20;

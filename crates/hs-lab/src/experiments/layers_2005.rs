@@ -68,7 +68,7 @@ fn through(seed: u64, bytes: u64) -> u64 {
     missed
 }
 
-/// Seconds until so many blocks have come.
+/// Seconds until this many blocks have come.
 fn read(blocks: u64) -> f64 {
     let region = Region { chunks: blocks as u32, chunk_bytes: COMPRESSED / REFERENCES, think: Nanos::ZERO };
     let bytes = u64::from(region.chunks) * region.chunk_bytes;

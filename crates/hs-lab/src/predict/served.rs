@@ -50,7 +50,7 @@ enum Place {
 /// Something that happens later.
 #[derive(Clone, Copy, Debug)]
 enum Later {
-    /// The first piece of a request has come, of so many bytes.
+    /// The first piece of a request has come, of this many bytes.
     First(usize, u64),
     /// The stored bytes of a piece have come with this request.
     Came(usize, Key),

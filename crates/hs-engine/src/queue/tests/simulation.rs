@@ -241,7 +241,7 @@ fn assert_classes(simulation: &Simulation, config: QueueConfig, end: Nanos, cont
 }
 
 /// Serves clients that ask for the next thing as soon as they have the last one, `connections` of them at
-/// once each, for so many dispatches. Returns the bytes that each client got.
+/// once each, for this many dispatches. Returns the bytes that each client got.
 fn closed_loop(
     config: QueueConfig,
     connections: &[u64],

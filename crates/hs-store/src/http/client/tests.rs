@@ -19,7 +19,7 @@ fn request(server: &TcpListener, bytes: usize) -> Request {
     Request { url, headers: HeaderMap::new(), range, if_match: None, if_none_match: None }
 }
 
-/// Reads one request's head and answers with so many bytes, as far as they are taken.
+/// Reads one request's head and answers with this many bytes, as far as they are taken.
 fn answer(connection: &mut BufReader<TcpStream>, bytes: usize) -> std::io::Result<()> {
     let mut line = String::new();
     while line != "\r\n" {

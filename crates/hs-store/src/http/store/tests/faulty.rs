@@ -14,9 +14,9 @@ use crate::http::{Body, HttpError, Reply, Request, Transport};
 /// What goes wrong with one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mishap {
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after this many bytes of the body.
     Cut(u64),
-    /// The body ends well after so many bytes, though more were announced.
+    /// The body ends well after this many bytes, though more were announced.
     Short(u64),
     /// No connection.
     NoConnection,
