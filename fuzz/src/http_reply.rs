@@ -1,6 +1,6 @@
-//! Bytes as heads and bodies of a web server's answers, to a store that opens and reads a file there. The first byte
-//! chooses the status; lines are fields; after an empty line comes the body. A line of "==" begins the next answer; the last
-//! one is given again and again.
+//! Bytes as heads and bodies of a web server's answers, to a store that opens and reads a file there. The
+//! first byte chooses the status; lines are fields; after an empty line comes the body. A line of "==" begins
+//! the next answer; the last one is repeated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

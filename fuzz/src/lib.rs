@@ -1,5 +1,5 @@
-//! One module for each parser of bytes from outside. Its `run` takes any bytes and panics when a promise is broken; it
-//! says whether the bytes were accepted, so that a corpus can be seen to get past the first check.
+//! One module for each parser of bytes from outside. Its `run` takes any bytes and panics when a promise is
+//! broken. It returns whether the bytes were accepted, which shows that a corpus gets past the first check.
 //!
 //! `make fuzz` gives them to a fuzzer. Every `make test` runs the files of `fuzz/corpus/` through them.
 
@@ -17,7 +17,7 @@ pub mod profile;
 pub mod superblock;
 pub mod upload;
 
-// The parts of the program that `pointer` is about; the program is no library.
+// The parts of the program that `pointer` tests; the program is no library.
 #[allow(dead_code, unreachable_pub, clippy::all, missing_docs, reason = "checked as parts of the program")]
 #[path = "../../crates/headstart/src/own_folders.rs"]
 mod own_folders;
@@ -28,7 +28,7 @@ mod signing;
 #[path = "../../crates/headstart/src/whole_file.rs"]
 mod whole_file;
 
-/// Tries bytes; whether they were accepted.
+/// Tries bytes; returns whether they were accepted.
 pub type Target = fn(&[u8]) -> bool;
 
 /// Every target by its name, which is that of its program in `targets/` and of its folder in `corpus/`.

@@ -1,4 +1,4 @@
-//! Bytes as what a registry answers: a manifest, or what it wants to be told of who asks.
+//! Bytes as the answer of a registry: a manifest, or a challenge.
 
 use hs_store::registry::{challenge_of, described};
 

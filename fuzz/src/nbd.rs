@@ -1,7 +1,7 @@
-//! Bytes as what an NBD client says. The first byte chooses how much of a good conversation comes before them,
-//! since the fuzzer would rarely find an open export: none, a handshake, or a handshake with structured replies and
-//! holes; and what
-//! the conversation has to do with TLS. The second says how long the pieces are in which everything comes a second time.
+//! Bytes as messages of an NBD client. The first byte chooses how much of a valid conversation comes before
+//! them, since the fuzzer would rarely reach an open export: none, a handshake, or a handshake with
+//! structured replies and holes; and the use of TLS. The second byte is the length of the pieces in which
+//! everything comes a second time.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub fn run(data: &[u8]) -> bool {
         said.extend(option(7, b"\0\0\0\0\0\x01\0\x03"));
     }
     said.extend(rest);
-    // What the handshake has to do with TLS.
+    // The use of TLS in the handshake.
     let security =
         [Security::Off, Security::Secured, Security::Offered, Security::Required][usize::from(mode / 3) % 4];
     let mut whole = conversation(security);
@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) -> bool {
     check(&expected);
     let read = expected.iter().any(|event| matches!(event, Event::Read { .. }));
     if matches!(security, Security::Offered | Security::Required) {
-        // Here it matters what has come together: after a request for TLS nothing may.
+        // Here it matters what has come together: nothing may follow a request for TLS.
         return read;
     }
     let mut cut = conversation(security);
@@ -56,7 +56,7 @@ fn option(number: u32, data: &[u8]) -> Vec<u8> {
     [&b"IHAVEOPT"[..], &number.to_be_bytes(), &length.to_be_bytes(), data].concat()
 }
 
-/// What is to be done can be done.
+/// Each event can be carried out.
 fn check(events: &[Event]) {
     let mut disk_bytes = None;
     let mut ended = false;

@@ -1,10 +1,10 @@
-//! Any text as a signed pointer, under a key that has not signed it: it is refused, and nothing of it believed.
+//! Any text as a signed pointer, under a key that has not signed it: it must be refused.
 
 use crate::signing::keys::{Key, generate};
 use crate::signing::pointer::Pointer;
 use std::sync::OnceLock;
 
-/// Whether the input is a signature of a pointer, though not by this key; panics when it is taken for one.
+/// Whether the input is a signature of a pointer, though not by this key; panics when it is accepted.
 pub fn run(data: &[u8]) -> bool {
     static KEY: OnceLock<Key> = OnceLock::new();
     let key = KEY.get_or_init(|| generate(None).expect("random numbers").2);

@@ -4,10 +4,11 @@
 //! cargo run --release -p hs-engine --example decision -- [QUEUED] [REQUESTS] [CASE]
 //! ```
 //!
-//! Keeps QUEUED requests waiting (10,000): whatever ends is replaced by a new one, REQUESTS times (400,000). The time of all of
-//! it, divided by the number of requests, is what one request costs: taking it in, choosing it, and ending it. Two
-//! workloads: `random` has nothing to merge, `streams` are readers whose blocks lie next to each other. And what
-//! recording an event costs. With CASE, only what has that in its name.
+//! Keeps QUEUED requests waiting (10,000): each that ends is replaced by a new one, REQUESTS times (400,000).
+//! The total time divided by the number of requests is the cost of one request: taking it in, choosing it and
+//! ending it. Of two workloads `random` has nothing to merge, and `streams` has readers whose blocks lie next
+//! to each other. It also measures the cost of recording an event. With CASE, only cases whose name contains
+//! it run.
 #![allow(clippy::disallowed_types, reason = "the engine is pure; what measures it is not")]
 
 use std::error::Error;
@@ -56,7 +57,7 @@ impl Workload {
     }
 }
 
-/// Nanoseconds a request: the median of many short runs, so that what else the machine does in between does not count.
+/// Nanoseconds a request: the median of many short runs, so that other load on the machine does not count.
 fn decisions(config: QueueConfig, streams: bool, queued: u64, requests: u64) -> f64 {
     let mut queue = Queue::new(config);
     let mut workload = Workload { prng: Prng::new(1), streams, positions: [0; CLIENTS as usize], tag: 0 };
@@ -72,7 +73,7 @@ fn decisions(config: QueueConfig, streams: bool, queued: u64, requests: u64) -> 
     runs[runs.len() / 2]
 }
 
-/// Serves so many requests, and returns the nanoseconds that each took.
+/// Serves this many requests, and returns the nanoseconds that each took.
 fn serve(queue: &mut Queue, workload: &mut Workload, now: &mut Nanos, requests: u64) -> f64 {
     let began = Instant::now();
     let mut ended = 0;
@@ -120,7 +121,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for shared in [true, false] {
                 let traits = MediumTraits { rotational: true, overlaps: false, bytes_per_s: None };
                 let base = QueueConfig::for_medium(traits);
-                // To look for a stream is part of a decision, to wait for its next request is none.
+                // Looking for a stream is part of a decision; waiting for its next request is not.
                 let config = QueueConfig {
                     elevator,
                     slice_idle: Nanos(1),

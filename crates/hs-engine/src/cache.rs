@@ -1,4 +1,5 @@
-//! A cache by weight: what was asked for under an eviction policy, what nobody asked for yet on a share of its own.
+//! A cache by weight. Demanded entries are under an eviction policy; entries that were not asked for yet have
+//! a share of their own.
 //!
 //! ```text
 //!            asked for again, or for the first time
@@ -8,12 +9,12 @@
 //! insert(Prefetched) ──► waiting, first in first out ──► evicted    what is free, and a fifth for certain
 //! ```
 //!
-//! What is prefetched never makes a demanded entry leave: it takes free room, and beyond that the place of
-//! older prefetched entries. What is demanded may take all but a fifth, whoever waits there.
+//! A prefetched entry never displaces a demanded one: it takes free room, and beyond that the place of older
+//! prefetched entries. Demanded entries may take all but a fifth, whatever waits there.
 //!
-//! Every operation is O(1) at a million entries as at ten: slots in segments that never move, queues threaded through them, a table
-//! that grows one bucket at a time. The 1991 paper (seeds 002, section 2) found that algorithms made for few buffers
-//! are what breaks first when a buffer cache grows into all of memory.
+//! Every operation is O(1) at a million entries as at ten: slots in segments that never move, queues threaded
+//! through them, a table that grows one bucket at a time. The 1991 paper (seeds 002, section 2) found that
+//! algorithms made for few buffers are what breaks first when a buffer cache grows into all of memory.
 
 mod frequency;
 mod ghost;
@@ -36,16 +37,16 @@ use table::{Table, hash_of};
 
 pub use policy::{EvictionPolicy, PolicyKind};
 
-/// The share of the budget that prefetched entries have for certain: one part in so many. It is what hs-image's reader gave
-/// to compressed neighbours from its first version on (8 of 40 MiB).
+/// The share of the budget that prefetched entries have for certain: one part in so many. It is what
+/// hs-image's reader gave to compressed neighbours from its first version on (8 of 40 MiB).
 const PREFETCHED_PART: u64 = 5;
 
 /// Why an entry comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Somebody asked for it.
+    /// A reader asked for it.
     Demanded,
-    /// Nobody has asked for it yet.
+    /// No reader has asked for it yet.
     Prefetched,
 }
 
@@ -56,17 +57,17 @@ pub struct CacheUsage {
     pub budget_bytes: u64,
     /// Bytes that it holds.
     pub bytes: u64,
-    /// Of these, bytes that nobody has asked for.
+    /// Of these, bytes that were not asked for.
     pub prefetched_bytes: u64,
     /// Entries that it holds.
     pub entries: u64,
-    /// Times that something asked for was there.
+    /// Times that a requested entry was there.
     pub hits: u64,
     /// Times that it was not.
     pub misses: u64,
     /// Entries that left for others, or for a smaller budget.
     pub evicted: u64,
-    /// Of these, entries that nobody ever asked for.
+    /// Of these, entries that were never asked for.
     pub evicted_unused: u64,
 }
 
@@ -78,7 +79,7 @@ struct Entry<K, V> {
     origin: Origin,
 }
 
-/// A cache of values by key, each with a weight in bytes. See the head of this file.
+/// A cache of values by key, each with a weight in bytes. The head of this file describes it.
 #[derive(Debug)]
 pub struct Cache<K, V> {
     table: Table,
@@ -113,7 +114,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.policy.kind()
     }
 
-    /// What it holds and has done.
+    /// Its contents and counters.
     #[must_use]
     pub fn usage(&self) -> CacheUsage {
         CacheUsage {
@@ -124,7 +125,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         }
     }
 
-    /// Somebody asks for `key`: if it is here, it counts as demanded from now on.
+    /// A reader asks for `key`: if it is here, it counts as demanded from now on.
     pub fn get(&mut self, key: &K) -> Option<&mut V> {
         let Some(slot) = self.find(key) else {
             self.usage.misses += 1;
@@ -157,9 +158,9 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.find(key).is_some()
     }
 
-    /// Keeps a value of so many bytes. What leaves for it goes to `left`; so does the value itself when it is
-    /// larger than its share of the budget, and an older value of the same key, whose place in the order is
-    /// lost. What was demanded before stays demanded.
+    /// Keeps a value of this many bytes. Evicted entries go to `left`. So does the value itself when it is
+    /// larger than its share of the budget, and an older value of the same key, which loses its place in the
+    /// order. A demanded entry stays demanded.
     pub fn insert(&mut self, key: K, value: V, weight: u64, origin: Origin, mut left: impl FnMut(K, V)) {
         let mut origin = origin;
         if let Some(slot) = self.find(&key)
@@ -202,7 +203,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.take(slot).map(|entry| entry.value)
     }
 
-    /// It may hold so many bytes from now on; what is too much leaves at once.
+    /// Sets the budget; what is too much leaves at once.
     pub fn set_budget(&mut self, bytes: u64, mut left: impl FnMut(K, V)) {
         self.usage.budget_bytes = bytes;
         self.policy.set_capacity(self.demanded_capacity());
@@ -218,8 +219,8 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.table.find(hash_of(key), |slot| self.entries.get(slot).is_some_and(|entry| entry.key == *key))
     }
 
-    /// A prefetched entry was asked for. If the demanded ones now have more than their part, the next insertion mends it:
-    /// there is not a byte more in the cache than before.
+    /// A prefetched entry was asked for. If the demanded ones now have more than their part, the next
+    /// insertion corrects it: the cache holds no more bytes than before.
     fn promote(&mut self, slot: u32, weight: u64) {
         self.waiting.remove(&mut self.waiting_nodes, slot);
         if let Some(entry) = self.entries.get_mut(slot) {
@@ -251,7 +252,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         Some(entry)
     }
 
-    /// Demanded entries leave until another of so many bytes fits into their part of the budget.
+    /// Demanded entries leave until another of this many bytes fits into their part of the budget.
     fn make_room_for_demanded(&mut self, weight: u64, left: &mut impl FnMut(K, V)) {
         let capacity = self.demanded_capacity();
         while self.demanded_bytes > 0 && self.demanded_bytes + weight > capacity {
@@ -263,7 +264,7 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         }
     }
 
-    /// Prefetched entries leave, oldest first, until another of so many bytes fits into the budget.
+    /// Prefetched entries leave, oldest first, until another of this many bytes fits into the budget.
     fn make_room(&mut self, weight: u64, left: &mut impl FnMut(K, V)) {
         while self.demanded_bytes + self.waiting.weight() + weight > self.usage.budget_bytes {
             let Some(slot) = self.waiting.pop(&mut self.waiting_nodes) else { return };

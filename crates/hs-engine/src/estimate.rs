@@ -1,4 +1,4 @@
-//! What the medium has shown of itself so far.
+//! What was measured of the medium so far.
 
 use hs_units::Nanos;
 
@@ -26,42 +26,46 @@ struct Opening {
 const MIN_RATE_SAMPLE_BYTES: u64 = 64 * 1024;
 
 impl MediumEstimate {
-    /// Learns from a request that found the medium idle: when it was asked, when its first byte came, and how many bytes with it.
+    /// Learns from a request that found the medium idle: when it was asked, when its first byte came, and how
+    /// many bytes with it.
     pub fn observe_latency(&mut self, asked: Nanos, first_byte: Nanos, bytes: u64) {
         blend_opening(&mut self.latency, first_byte.saturating_sub(asked), bytes);
     }
 
-    /// Learns from a request that found the medium idle, and nobody had led it elsewhere since the last: when it was asked, and when its first
-    /// piece came.
+    /// Learns from a request that found the medium idle and that no other request had led elsewhere since the
+    /// last one: when it was made, and when its first piece came.
     pub fn observe_latency_in_place(&mut self, asked: Nanos, first_piece: Nanos) {
         blend(&mut self.in_place_ns, first_piece.saturating_sub(asked).0 as f64);
     }
 
-    /// Learns from a request that went on where the one before ended, with nothing in between: how long after that its first byte came,
-    /// and how many bytes with it.
+    /// Learns from a request that continued where the one before ended, with nothing in between: how long
+    /// after that its first byte came, and how many bytes with it.
     pub fn observe_gap(&mut self, gap: Nanos, bytes: u64) {
         blend_opening(&mut self.gap, gap, bytes);
     }
 
-    /// What a request costs besides its bytes when it goes on where the one before ended; `None` before the first such.
+    /// What a request costs besides its bytes when it continues where the one before ended; `None` before the
+    /// first such request.
     #[must_use]
     pub fn gap(&self) -> Option<Nanos> {
         self.gap.map(|gap| self.without_bytes(gap))
     }
 
-    /// The same with the time that the first piece takes to come, which those wait for who are told of pieces.
+    /// The same with the time that the first piece takes to come. Callers that receive pieces wait for it.
     #[must_use]
     pub fn gap_with_piece(&self) -> Option<Nanos> {
         self.gap.map(|gap| Nanos(gap.ns as u64))
     }
 
-    /// The time until the first piece, less what its bytes take: on a slow disc a piece of 64 KiB takes longer than everything else.
+    /// The time until the first piece, without the time for its bytes: on a slow disc a piece of 64 KiB takes
+    /// longer than everything else.
     fn without_bytes(&self, opening: Opening) -> Nanos {
         let transfer = self.bytes_per_ns.map_or(0.0, |rate| opening.bytes / rate);
         Nanos((opening.ns - transfer).max(0.0) as u64)
     }
 
-    /// Learns from an answered request: when its first byte came, when its last, and how many bytes after the former.
+    /// Learns from an answered request: when its first byte came, when its last, and how many bytes after the
+    /// former.
     pub fn observe_rate(&mut self, first_byte: Nanos, done: Nanos, bytes: u64) {
         let transfer = done.saturating_sub(first_byte);
         if bytes >= MIN_RATE_SAMPLE_BYTES && transfer > Nanos::ZERO {
@@ -69,12 +73,12 @@ impl MediumEstimate {
         }
     }
 
-    /// Learns from a request that went elsewhere, away from the stream: how long the medium worked on it beyond
-    /// the transfer of its `bytes`.
+    /// Learns from a request away from the stream: how long the medium worked on it beyond the transfer of
+    /// its `bytes`.
     pub fn observe_jump(&mut self, worked: Nanos, bytes: u64) {
         let Some(transfer) = self.transfer(bytes) else { return };
         let sample = worked.saturating_sub(transfer).0 as f64;
-        // Those that fetch out of turn often fetch neighbours, which cost no seek: one that was long says more.
+        // Requests out of turn often fetch neighbours, which cost no seek. A long one says more about a seek.
         let jump = self.jump_ns.map_or(sample, |old| {
             let share = if sample > old { 0.5 } else { 1.0 / 16.0 };
             old + (sample - old) * share
@@ -82,14 +86,15 @@ impl MediumEstimate {
         self.jump_ns = Some(jump);
     }
 
-    /// Time from asking for something elsewhere to its first byte: a seek, where the medium seeks; `None` before the
-    /// first observation.
+    /// Time from a request elsewhere to its first byte, which is a seek where the medium seeks; `None` before
+    /// the first observation.
     #[must_use]
     pub fn jump(&self) -> Option<Nanos> {
         self.jump_ns.map(|jump| Nanos(jump as u64))
     }
 
-    /// Time from asking to the first byte; zero before the first observation. As long as the rate is not known, to the first piece.
+    /// Time from asking to the first byte; zero before the first observation. As long as the rate is not
+    /// known, to the first piece.
     #[must_use]
     pub fn latency(&self) -> Nanos {
         self.latency.map(|latency| self.without_bytes(latency)).unwrap_or_default()
@@ -101,8 +106,8 @@ impl MediumEstimate {
         Nanos(self.latency.map_or(0.0, |latency| latency.ns) as u64)
     }
 
-    /// Time from asking to the first piece where nobody had led the medium elsewhere before, so that there is no seek in it; zero before the
-    /// first observation.
+    /// Time from the request to the first piece where no other request had led the medium elsewhere before,
+    /// so that it contains no seek; zero before the first observation.
     #[must_use]
     pub fn latency_in_place(&self) -> Nanos {
         Nanos(self.in_place_ns.unwrap_or(0.0) as u64)

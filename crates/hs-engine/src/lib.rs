@@ -1,10 +1,10 @@
 //! Scheduling and prefetch policy as pure logic: `handle_*` in, `poll` out, `now` is an argument.
 //!
-//! The engine never touches a file or a clock. The [`Prefetch`] sees the sizes of the hot chunks, what the medium
-//! answered and how long that took, and it says which contiguous run of chunks to ask for next, or
-//! that somebody who needs a chunk now should wait for the stream rather than send the medium
-//! elsewhere (DESIGN decision 8). The [`queue`] sees every request and says which one is next. The same code can
-//! run against a model under a virtual clock.
+//! The engine never touches a file or a clock. The [`Prefetch`] sees the sizes of the hot chunks, what the
+//! medium answered and how long that took. It says which contiguous run of chunks to request next, or that a
+//! reader that needs a chunk now should wait for the stream rather than make the medium seek
+//! (docs/decisions/006-late-reads.md). The [`queue`] sees every request and says which one is next. The same
+//! code can run against a model under a virtual clock.
 
 #![forbid(unsafe_code)]
 

@@ -1,36 +1,37 @@
-//! How much memory a cache may take, by what the system says of itself.
+//! How much memory a cache may take, from what the system reports.
 //!
 //! The 1991 paper let its buffer cache have nearly all of memory, and found that it must give it back as the
-//! load demands (seeds 002, section 2, point c). So does this: half of what could be had, besides a reserve, is the
-//! goal. Giving back is immediate; growing waits until nothing has stood against it for a while, so that a cache
-//! does not breathe with every program that comes and goes.
+//! load demands (seeds 002, section 2, point c). So does this: the goal is half of the memory that is
+//! available besides a reserve. The budget shrinks at once. It grows only after several samples that allow
+//! it, so that it does not follow every program that comes and goes.
 
-/// What the system says of its memory at one moment.
+/// What the system reports about its memory at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemorySample {
-    /// Bytes that this process could use up to its nearest limit: those of the machine, or the smallest limit of a
-    /// control group that it is in.
+    /// Bytes that this process could use up to its nearest limit: those of the machine, or the smallest limit
+    /// of a control group that it is in.
     pub total_bytes: u64,
-    /// Bytes that could be had now without anybody's loss: `MemAvailable`, or what the groups' limits leave, whichever
-    /// is less.
+    /// Bytes that are available without loss to other programs: `MemAvailable`, or what the groups' limits
+    /// leave, whichever is less.
     pub available_bytes: u64,
     /// How long others had to wait for memory, where the kernel counts that.
     pub pressure: Option<MemoryPressure>,
 }
 
-/// Shares of the last ten seconds, in percent, that tasks stood still for want of memory (the kernel's
+/// Shares of the last ten seconds, in percent, in which tasks stalled for lack of memory (the kernel's
 /// Documentation/accounting/psi.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryPressure {
-    /// At least one task did.
+    /// At least one task stalled.
     pub some_avg10: f64,
-    /// All tasks did.
+    /// All tasks stalled.
     pub full_avg10: f64,
 }
 
 impl MemoryPressure {
-    /// Somebody waits for memory a tenth of the time, or everybody a hundredth of it: what is kept only because it may be
-    /// useful is too much. (Programs that kill for memory act at 60%, systemd-oomd's default.)
+    /// At least one task stalls for a tenth of the time, or all tasks for a hundredth: entries that are only
+    /// perhaps useful are then too much. (Programs that kill processes to free memory act at 60%,
+    /// systemd-oomd's default.)
     fn is_high(&self) -> bool {
         self.some_avg10 >= 10.0 || self.full_avg10 >= 1.0
     }
@@ -52,15 +53,16 @@ pub struct MemoryBudgetConfig {
 
 /// Samples in a row that must allow more before it grows.
 const CALM_SAMPLES: u32 = 3;
-/// Changes of less than one part in so many are not made.
+/// Smaller relative changes than one in this many are not made.
 const DEAD_PART: u64 = 8;
-/// One part in so many of the memory is left alone, within [`MIN_RESERVE`] and [`MAX_RESERVE`].
+/// One part in this many of the memory is left alone, within [`MIN_RESERVE`] and [`MAX_RESERVE`].
 const RESERVE_PART: u64 = 16;
 const MIN_RESERVE: u64 = 16 << 20;
 const MAX_RESERVE: u64 = 1 << 30;
-/// Pressure counts when less than one part in so many can be had.
+/// Pressure counts when less than one part in this many is available.
 const TIGHT_PART: u64 = 4;
-/// Memory is short when less than one part in so many can be had, within [`MIN_SCARCE`] and [`MAX_SCARCE`]; until twice that can.
+/// Memory is short when less than one part in this many is available, within [`MIN_SCARCE`] and
+/// [`MAX_SCARCE`], until twice as much is.
 const SCARCE_PART: u64 = 32;
 const MIN_SCARCE: u64 = 8 << 20;
 const MAX_SCARCE: u64 = 64 << 20;
@@ -89,26 +91,27 @@ impl MemoryBudget {
         self.target_bytes
     }
 
-    /// Half of what could be had at the last sample besides the reserve, whatever the bounds are: how much there is room for.
+    /// Half of what was available at the last sample besides the reserve, without the bounds: how much there
+    /// is room for.
     #[must_use]
     pub const fn room_bytes(&self) -> u64 {
         self.room_bytes
     }
 
-    /// Whether memory is short, so that nothing should be brought that nobody has asked for.
+    /// Whether memory is short, so that prefetch should bring nothing more.
     #[must_use]
     pub const fn is_short(&self) -> bool {
         self.short
     }
 
-    /// Learns how memory is, of which the cache now holds `own_bytes`; returns the budget from now on.
+    /// Takes a sample of the memory, of which the cache now holds `own_bytes`; returns the new budget.
     pub fn handle_sample(&mut self, sample: &MemorySample, own_bytes: u64) -> u64 {
         let reserve = (sample.total_bytes / RESERVE_PART).clamp(MIN_RESERVE, MAX_RESERVE);
-        // Others also wait for memory that is not short: in a group with a limit of its own, or because the kernel pages out what
-        // it takes for idle.
+        // Tasks also stall when memory is not short: in a group with a limit of its own, or because the
+        // kernel pages out what it takes for idle.
         let is_tight = sample.available_bytes.saturating_add(own_bytes) < sample.total_bytes / TIGHT_PART;
         let pressure = sample.pressure.filter(|_| is_tight).unwrap_or_default();
-        // What it holds itself could be given back, so it counts as had.
+        // What the cache holds could be given back, so it counts as available.
         let could_be_had = (sample.available_bytes + own_bytes).saturating_sub(reserve);
         self.room_bytes = could_be_had / 2;
         let mut goal = self.room_bytes;
@@ -128,7 +131,7 @@ impl MemoryBudget {
         } else if self.is_worth_growing(goal) && pressure.is_low() && !self.short {
             self.calm += 1;
             if self.calm >= CALM_SAMPLES {
-                // Step by step: what others think of it is known only afterwards.
+                // In steps: the effect on other programs is known only afterwards.
                 self.target_bytes = goal.min(self.target_bytes.saturating_mul(2));
             }
         } else {
@@ -137,7 +140,7 @@ impl MemoryBudget {
         self.target_bytes
     }
 
-    /// Small steps are not made, but for the last one: to the most that it may be.
+    /// Small steps are not made, except the last one to the upper bound.
     fn is_worth_growing(&self, goal: u64) -> bool {
         let band = self.target_bytes / DEAD_PART;
         goal > self.target_bytes + band || (goal == self.config.max_bytes && goal > self.target_bytes)
@@ -229,7 +232,8 @@ mod tests {
         }
     }
 
-    /// Whatever others do: once the cache has done as it was told, as much is free as it has, or it is at its least.
+    /// Whatever others do: once the cache has shrunk to its budget, as much is free as it has, or it is at
+    /// its minimum.
     #[test]
     fn others_get_what_they_want() {
         let mut prng = Prng::new(2);

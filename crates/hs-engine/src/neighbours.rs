@@ -1,19 +1,18 @@
 //! How many neighbours of a missed window to read with the same request.
 //!
-//! Asking costs latency, bytes cost transfer. Cold chunks of neighbouring windows lie one after
-//! another in the file, so a neighbour that will be needed comes almost for free, and one that will
-//! not costs its transfer. Which of the two it will be is learnt from the neighbours read before: a
-//! program that starts uses every second of them (measured on one start: 736 requests become 212), a
-//! random reader next to none.
+//! A request costs latency, and bytes cost transfer. Cold chunks of neighbouring windows lie one after
+//! another in the file. So a neighbour that will be needed is almost free, and one that will not be needed
+//! costs its transfer. The outcome of earlier neighbours decides: a starting program uses about every second
+//! one, a random reader almost none (docs/decisions/004-neighbours.md).
 
 use std::collections::VecDeque;
 
 /// Windows read beyond the missed one, at most. Seven and itself, about 270 KB stored, take as long
 /// to transfer at 25 MB/s as one latency of 10 ms.
 const MAX_DEPTH: u64 = 7;
-/// A neighbour that was not used within so many misses counts as unused.
+/// A neighbour that was not used within this many misses counts as unused.
 const PATIENCE: u64 = 48;
-/// Of so many misses one reads neighbours although they have not paid: programs change.
+/// One in this many misses reads neighbours although they have not paid: programs change.
 const PROBE_EVERY: u64 = 16;
 /// Weight of one outcome in the estimate.
 const WEIGHT: f64 = 1.0 / 32.0;
@@ -28,13 +27,13 @@ pub struct Neighbours {
 }
 
 impl Neighbours {
-    /// Nothing is known yet: the first misses bring all.
+    /// Without any outcome: the first misses bring all.
     #[must_use]
     pub const fn new() -> Self {
         Self { used_share: 0.4, misses: 0, open: VecDeque::new() }
     }
 
-    /// A miss: how many of the windows after it to read as well.
+    /// Takes a miss; returns how many of the windows after it to read as well.
     pub fn miss(&mut self) -> u64 {
         self.misses += 1;
         while let Some((_, born)) = self.open.front()
@@ -57,7 +56,7 @@ impl Neighbours {
         self.open.push_back((window, self.misses));
     }
 
-    /// A window was asked for; it may have been brought as a neighbour.
+    /// A window was read, perhaps one that was brought as a neighbour.
     pub fn used(&mut self, window: u64) {
         if let Some(at) = self.open.iter().position(|(open, _)| *open == window) {
             self.open.remove(at);

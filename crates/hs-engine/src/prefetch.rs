@@ -44,33 +44,33 @@ pub enum Next {
     Done(EndReason),
 }
 
-/// What somebody who needs a hot chunk that has not come yet should do.
+/// What a reader should do when it needs a hot chunk that has not come yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
-    /// Wait: the stream brings it sooner than a request of its own would.
+    /// Wait: the stream brings it sooner than a separate request would.
     Join,
     /// Ask the medium for it.
     Fetch,
 }
 
-/// Demand misses after which the profile is doubted and prefetch only fills the medium's pauses.
+/// After this many demand misses the profile is doubted, and prefetch only fills the medium's pauses.
 const TRUSTED_MISSES: u64 = 24;
-/// How many answered requests are remembered: those that another may have waited for.
+/// How many answered requests are remembered. A later request may have waited for one of them.
 const ANSWERED: usize = 8;
-/// Who leaves the stream waits for a jump, and holds everybody else up for two, there and back. Together that is
-/// what joining may cost him.
+/// The most that joining may cost a reader, in jumps. A reader that leaves the stream waits for one jump and
+/// delays all others by two, there and back.
 const JUMPS_OF_LEAVING: u64 = 3;
-/// What a jump costs as long as none was seen, on a medium that does not overlap requests: those of the slowest
-/// drives. Whoever joins in error loses this once, whoever seeks in error loses it each time.
+/// The assumed cost of a jump until one was measured, on a medium that does not overlap requests: that of the
+/// slowest drives. A wrong decision to join costs this once; a wrong decision to seek costs it each time.
 const UNKNOWN_JUMP: Nanos = Nanos::from_millis(100);
-/// How long the medium must have been free of demand before doubted prefetch goes on.
+/// How long the medium must have been free of demand before a doubted prefetch goes on.
 const PAUSE: Nanos = Nanos::from_millis(20);
 
 /// The prefetch of one hot region: one forward pass over its chunks.
 #[derive(Debug)]
 pub struct Prefetch {
     config: PrefetchConfig,
-    /// Of the configured budget, what memory has room for.
+    /// The part of the configured budget that memory has room for.
     budget_bytes: u64,
     chunks: Chunks,
     deadlines: Deadlines,
@@ -81,9 +81,9 @@ pub struct Prefetch {
     misses: u64,
     demand_under_way: u64,
     last_demand: Nanos,
-    /// When the medium last had to do with something else.
+    /// When the medium last worked on something else.
     disturbed: Nanos,
-    /// When somebody last waited, for a chunk or for something else.
+    /// When a reader last waited, for a chunk or for something else.
     heard: Nanos,
     estimate: MediumEstimate,
     last_done: Option<Nanos>,
@@ -94,13 +94,13 @@ pub struct Prefetch {
     overlaps: bool,
     evidence: Evidence,
     markers: Markers,
-    /// Whether the last decision was to stand back, since nothing speaks for the stream.
+    /// Whether the last decision was to throttle, because confidence is low.
     stands_back: bool,
     ended: Option<EndReason>,
 }
 
 impl Prefetch {
-    /// No more requests are under way at once: small ones must together last for a latency.
+    /// At most this many requests are under way at once: small ones must together last for one latency.
     pub const MOST_UNDER_WAY: usize = 4;
 
     /// A prefetch of chunks of these sizes, in this order, none of them asked for yet.
@@ -133,51 +133,52 @@ impl Prefetch {
         }
     }
 
-    /// By when each chunk is needed: the program's own time until it asks for it, without what it waits for storage. The start
-    /// begins at `began`.
+    /// Sets by when each chunk is needed: the program's own time until it asks for the chunk, without the
+    /// time that it waits for storage. The start begins at `began`.
     pub fn set_deadlines(&mut self, began: Nanos, needed: Vec<Nanos>) {
         self.deadlines.set(began, needed);
     }
 
-    /// Somebody waits for a hot chunk, and so for the stream up to there.
+    /// A reader waits for a hot chunk, and so for the stream up to that chunk.
     pub fn handle_wanted(&mut self, now: Nanos, chunk: u32) {
         self.heard = now;
         self.deadlines.handle_wanted(now, chunk);
         self.evidence.handle_wanted(chunk);
     }
 
-    /// Somebody read something of the hot region that was there: the stream is of use.
+    /// A reader used a part of the hot region that was there.
     pub const fn handle_used(&mut self) {
         self.evidence.handle_used();
     }
 
-    /// Whether a use would change anything.
+    /// Whether reporting a use would change anything.
     #[must_use]
     pub const fn has_doubts(&self) -> bool {
         self.ended.is_none() && self.evidence.has_doubts()
     }
 
-    /// How far the stream was ahead of need when it was least, in seconds: negative when something came too late, `None` when it is not known
-    /// what is needed when.
+    /// The smallest lead of the stream over need, in seconds: negative when a chunk came too late, `None`
+    /// when it is not known what is needed when.
     #[must_use]
     pub fn least_slack_s(&self) -> Option<f64> {
         self.deadlines.least_slack_s()
     }
 
-    /// The chunks that came by the stream after the profile says that they were needed, and their uncompressed bytes.
+    /// The chunks that came by the stream after the profile says that they were needed, and their
+    /// uncompressed bytes.
     pub fn overdue(&self) -> impl Iterator<Item = (u32, u32)> {
         let chunks = (0..self.chunks.len()).filter(|chunk| self.deadlines.is_overdue(*chunk));
         chunks.map(|chunk| (chunk, self.chunks.size(chunk).raw_bytes))
     }
 
-    /// The opening request already asks for the first `chunks` chunks, after `bytes_before` other bytes: counts
-    /// it as a request.
+    /// The opening request already asks for the first `chunks` chunks, after `bytes_before` other bytes:
+    /// counts it as a request.
     pub fn handle_head(&mut self, asked: Nanos, chunks: u32, bytes_before: u64) -> RequestId {
         assert!(self.next == 0, "the opening request comes first");
         self.start(asked, 0..chunks, bytes_before)
     }
 
-    /// Whatever may be asked for now.
+    /// What may be requested now.
     pub fn poll(&mut self, now: Nanos) -> Next {
         if let Some(reason) = self.ended {
             return Next::Done(reason);
@@ -273,13 +274,13 @@ impl Prefetch {
         self.chunks.released(chunk);
     }
 
-    /// A chunk came without the stream, because somebody needed it at once: the stream passes over it, unless it has been
-    /// asked for.
+    /// A chunk came without the stream, because a reader needed it at once. The stream passes over it, unless
+    /// it has already requested it.
     pub fn handle_resident(&mut self, chunk: u32) {
         self.chunks.resident(chunk);
     }
 
-    /// A chunk that had left for readers who were to keep it is asked for again.
+    /// A chunk is requested again, although it was delivered to readers that were to keep it.
     pub fn handle_dropped(&mut self, chunk: u32) {
         self.chunks.dropped(chunk);
         if self.chunks.are_dropped() {
@@ -287,12 +288,13 @@ impl Prefetch {
         }
     }
 
-    /// Memory has room for so many decompressed bytes of chunks that wait; the configured budget stays the limit.
+    /// Memory has room for this many decompressed bytes of chunks that wait. The configured budget stays the
+    /// limit.
     pub fn handle_budget(&mut self, bytes: u64) {
         self.budget_bytes = self.config.budget_bytes.min(bytes);
     }
 
-    /// Memory is so short that nothing should be brought that nobody has asked for.
+    /// Memory is so short that prefetch should bring nothing more.
     pub fn handle_short_memory(&mut self) {
         self.end(EndReason::Memory);
     }
@@ -318,13 +320,13 @@ impl Prefetch {
         }
     }
 
-    /// A read's own request, made at `asked`, had brought its first `bytes` at `now`. It waited for those made before it,
-    /// unless the medium overlaps.
+    /// A separate request of a reader, made at `asked`, had brought its first `bytes` at `now`. It waited for
+    /// the requests made before it, unless the medium overlaps.
     pub fn handle_fetched(&mut self, asked: Nanos, now: Nanos, bytes: u64) {
         let before = |(made, answered): &&(Nanos, Nanos)| *made <= asked && *answered < now;
         let waited_until = self.answered.iter().filter(before).map(|(_, answered)| *answered).max();
         let began = if self.overlaps { asked } else { waited_until.map_or(asked, |then| then.max(asked)) };
-        // Others that were asked for before it and have not come may have been served first, or not.
+        // Other requests that were made before it and have not come may have been served first, or not.
         self.disturbed = self.disturbed.max(now);
         let certain = self.overlaps || self.in_flight.iter().all(|request| request.asked >= asked);
         if certain {
@@ -333,7 +335,7 @@ impl Prefetch {
         self.remember(asked, now);
     }
 
-    /// Somebody waits for the medium for something that the hot region does not hold.
+    /// A reader waits for the medium for something that the hot region does not hold.
     pub fn handle_miss(&mut self, now: Nanos) {
         self.misses += 1;
         self.heard = now;
@@ -343,7 +345,7 @@ impl Prefetch {
         self.disturbed = now;
     }
 
-    /// What [`Prefetch::handle_miss`] announced has been answered.
+    /// The miss of [`Prefetch::handle_miss`] was answered.
     pub fn handle_miss_answered(&mut self, now: Nanos) {
         self.demand_under_way = self.demand_under_way.saturating_sub(1);
         self.evidence.handle_miss_answered(now);
@@ -351,7 +353,7 @@ impl Prefetch {
         self.disturbed = now;
     }
 
-    /// The user of the image goes away.
+    /// The image is no longer used.
     pub fn stop(&mut self) {
         self.end(EndReason::Stopped);
     }
@@ -374,27 +376,27 @@ impl Prefetch {
         self.chunks.first_missing(0)
     }
 
-    /// Whether so much was needed that the profile does not have that prefetch only fills pauses.
+    /// Whether there were so many misses that prefetch only fills pauses.
     #[must_use]
     pub const fn is_doubted(&self) -> bool {
         self.misses > TRUSTED_MISSES
     }
 
-    /// Whether nothing is under way, and nobody can say when something will be: chunks must be released
-    /// first, or there must be a pause, because the profile is doubted or nobody uses what it brings.
+    /// Whether nothing is under way and it is not known when something will be. First chunks must be
+    /// released, or there must be a pause, because the profile is doubted or the stream is unused.
     #[must_use]
     pub fn stands_still(&self) -> bool {
         let waits_for_pause = self.is_doubted() || self.stands_back;
         self.is_blocked() || (waits_for_pause && self.ended.is_none() && self.in_flight.is_empty())
     }
 
-    /// Whether it does nothing because nobody uses what it brings, while others wait for the medium.
+    /// Whether the stream is throttled because it is unused while others wait for the medium.
     #[must_use]
     pub const fn stands_back(&self) -> bool {
         self.stands_back
     }
 
-    /// Whether nothing is under way and nothing can be asked for until chunks are released.
+    /// Whether nothing is under way and nothing can be requested until chunks are released.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.ended.is_none()
@@ -403,16 +405,18 @@ impl Prefetch {
             && self.choose_run(self.config.first_request_bytes).is_none()
     }
 
-    /// What the medium has shown of itself.
+    /// What was measured of the medium.
     #[must_use]
     pub const fn estimate(&self) -> MediumEstimate {
         self.estimate
     }
 
-    /// Bytes that may come with a request for what the hot region does not hold, besides what is waited for: what is transferred while
-    /// a request is saved, where requests have a price. On a slow link more would hold up whatever comes behind for longer than another
-    /// request does. As long as the profile is trusted, they are an eighth of the hot region in all: what a start that fits reads besides,
-    /// it reads once. `None` where requests cost nobody else anything, or the medium's rate is not known yet.
+    /// Bytes that may come with a request for something outside the hot region, besides the bytes that are
+    /// waited for. Where requests have a price, this is what can be transferred in the time that one request
+    /// costs. On a slow link more would delay the next reader for longer than another request does. While the
+    /// profile is trusted, all such bytes together are at most an eighth of the hot region: a start that fits
+    /// its profile reads the rest of the disk once. `None` where requests cost others nothing, or while the
+    /// rate of the medium is not known.
     #[must_use]
     pub fn most_neighbour_bytes(&self) -> Option<u64> {
         let price = self.config.request_price;
@@ -422,9 +426,9 @@ impl Prefetch {
         Some(if hot == 0 || self.is_doubted() { bytes } else { bytes.min(hot / (8 * TRUSTED_MISSES)) })
     }
 
-    /// Whether a demand for a hot chunk that has not come should wait for the stream (DESIGN
-    /// decision 8: by cost, the time until the stream comes to it against the jumps that a request of its own
-    /// costs).
+    /// Whether a demand for a hot chunk that has not come should wait for the stream
+    /// (docs/decisions/006-late-reads.md). It compares the time until the stream reaches the chunk with the
+    /// jumps that a separate request costs.
     #[must_use]
     pub fn late(&self, chunk: u32) -> Late {
         match self.ended {
@@ -436,14 +440,14 @@ impl Prefetch {
         }
         let asked_for = self.in_flight.iter().any(|request| request.chunks.contains(&chunk));
         if asked_for {
-            // A request of its own would come after those that are under way.
+            // A separate request would come after those that are under way.
             return Late::Join;
         }
         if self.is_doubted() || chunk < self.next || self.is_blocked() {
             return Late::Fetch;
         }
-        // Both wait for the requests under way. Then the stream brings what lies between first; a request of its own
-        // costs a jump, and the stream another two, unless the medium overlaps them.
+        // Both wait for the requests under way. Then the stream first brings what lies between. A separate
+        // request costs a jump, and the stream another two, unless the medium overlaps requests.
         let patience = if self.overlaps {
             self.estimate.jump().unwrap_or_else(|| self.estimate.latency())
         } else {
@@ -465,7 +469,8 @@ impl Prefetch {
         self.answered.push_back((asked, now));
     }
 
-    /// Whether nothing may be asked for yet because others wait for the medium, who gain nothing by the stream.
+    /// Whether nothing may be requested yet because others wait for the medium and gain nothing from the
+    /// stream.
     fn wait_for_others(&mut self, now: Nanos) -> Option<Next> {
         let ageing = self.config.ageing.filter(|_| self.in_flight.is_empty());
         let due = ageing.map(|ageing| self.last_asked + ageing);
@@ -493,7 +498,7 @@ impl Prefetch {
         (now < free_again).then_some(Next::WaitUntil(free_again))
     }
 
-    /// Whether nothing may be asked for because nobody uses what the stream brings.
+    /// Whether nothing may be requested because the stream is unused.
     fn stand_back(&mut self, now: Nanos) -> Option<Next> {
         let read = self.read_elsewhere(UNKNOWN_JUMP);
         let until = self.evidence.stands_back_for(self.next, read).map(|pause| self.last_demand + pause);
@@ -510,8 +515,8 @@ impl Prefetch {
         self.ended.get_or_insert(reason);
     }
 
-    /// Whether the latency of a request that was made while another was under way passed during
-    /// that one: then its first piece comes at once when the other is done, or before.
+    /// Whether the latency of a request that was made while another was under way passed during that other
+    /// request. Then its first piece comes at once when the other is done, or before.
     fn observe_overlap(&mut self, first_byte: Nanos, asked: Nanos) {
         if self.in_flight.len() > 1 {
             self.overlaps = true;
@@ -522,8 +527,8 @@ impl Prefetch {
         }
     }
 
-    /// The longest run from `next` within `limit` stored bytes and the memory budget; a first chunk
-    /// is always allowed when nothing is resident, or a chunk larger than the budget would block.
+    /// The longest run from `next` within `limit` stored bytes and the memory budget. When nothing is
+    /// resident the first chunk is always allowed, or a chunk larger than the budget would block the stream.
     fn choose_run(&self, limit: u64) -> Option<Range<u32>> {
         let start = self.chunks.first_missing(self.next);
         // A last request for a little more would cost a whole latency.
@@ -548,7 +553,8 @@ impl Prefetch {
         (end > start).then_some(start..end)
     }
 
-    /// Whether so much from this chunk on has come already that a new request behind it costs less than reading it again.
+    /// Whether so much from this chunk on has already come that a new request behind it costs less than
+    /// reading it again.
     fn is_worth_a_gap(&self, chunk: u32) -> bool {
         if !self.chunks.has_come(chunk) {
             return false;

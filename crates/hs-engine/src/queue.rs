@@ -1,9 +1,11 @@
 //! The I/O scheduler: what goes to the medium next, of all that is wanted from it.
 //!
-//! `handle_*` in, [`Queue::poll`] out, `now` is an argument. A request waits in its [`Class`]; within one class an
-//! elevator says whose turn it is, and what lies next to it goes with it. docs/ENGINE.md says what each policy is for.
+//! `handle_*` in, [`Queue::poll`] out, `now` is an argument. A request waits in its [`Class`]; within one
+//! class an elevator says whose turn it is, and what lies next to it goes with it. docs/ENGINE.md says what
+//! each policy is for.
 //!
-//! The queue does not know which requests conflict: whoever reads what he is writing waits for the write himself.
+//! The queue does not know which requests conflict: a client that reads what it is writing waits for the
+//! write itself.
 
 mod arena;
 mod clients;
@@ -39,7 +41,7 @@ pub use service::Finish;
 use service::Services;
 use waiting::Found;
 
-/// What a request to the medium of each class counts for: its own class and those that are more urgent.
+/// The class counters that a request of each class is in: its own and those of more urgent classes.
 const COUNTED_IN: [[u32; Class::COUNT]; Class::COUNT] =
     [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]];
 
@@ -62,7 +64,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// A queue in which nobody waits.
+    /// A queue without requests.
     #[must_use]
     pub fn new(config: QueueConfig) -> Self {
         Self {
@@ -95,7 +97,7 @@ impl Queue {
         self.recorder.as_ref()
     }
 
-    /// Somebody wants something. [`Queue::poll`] afterwards.
+    /// Adds a request. Call [`Queue::poll`] afterwards.
     ///
     /// # Panics
     /// When the range ends beyond 2^64.
@@ -113,7 +115,7 @@ impl Queue {
         ticket
     }
 
-    /// Nobody wants it any more. False when it was in service already, or has ended.
+    /// Withdraws a request. False when it was in service already, or has ended.
     pub fn handle_cancel(&mut self, now: Nanos, ticket: Ticket) -> bool {
         let Some(index) = self.arena.waiting(ticket) else { return false };
         let entry = *self.arena.get(index);
@@ -124,7 +126,8 @@ impl Queue {
         true
     }
 
-    /// Somebody waits now for what was not so urgent. False when it was in service already, has ended, or is as urgent.
+    /// Makes a request more urgent, because a reader now waits for it. False when it was in service already,
+    /// has ended, or is already as urgent.
     pub fn handle_promote(&mut self, now: Nanos, ticket: Ticket, class: Class) -> bool {
         let Some(index) = self.arena.waiting(ticket) else { return false };
         let old = self.arena.get(index).class;
@@ -139,14 +142,15 @@ impl Queue {
         true
     }
 
-    /// A client opened a connection. It inherits what the client has been served: all of its connections have one share
-    /// together, and more of them gain nothing.
+    /// A client opened a connection. It inherits the service of the client: all connections of a client have
+    /// one share together, and more of them gain nothing.
     pub fn open_connection(&mut self, client: ClientKey) {
         let number = self.client(client);
         self.clients.get_mut(number).connections += 1;
     }
 
-    /// A client closed a connection. What it was served stays the client's, so that coming back gains nothing either.
+    /// A client closed a connection. The service of the connection stays with the client, so reconnecting
+    /// gains nothing either.
     pub fn close_connection(&mut self, client: ClientKey) {
         if let Some(number) = self.clients.find(client) {
             let client = self.clients.get_mut(number);
@@ -154,7 +158,7 @@ impl Queue {
         }
     }
 
-    /// What to send to the medium now. To be asked again until it is not [`Poll::Dispatch`].
+    /// What to send to the medium now. Call it again until the result is not [`Poll::Dispatch`].
     pub fn poll(&mut self, now: Nanos) -> Poll {
         if !self.has_room(Class::Demand) {
             return Poll::Idle;
@@ -188,8 +192,8 @@ impl Queue {
         self.services.members(&self.arena, id).map(|index| self.arena.get(index).tag)
     }
 
-    /// The medium has answered, or failed: `bytes` came, from the beginning of the range on. The requests that have
-    /// ended by that come out of the result; those that are not taken out of it end as well.
+    /// The medium has answered, or failed: `bytes` came, from the beginning of the range on. The result
+    /// yields the requests that have ended. Those that the caller does not take out of it end as well.
     ///
     /// # Panics
     /// When the dispatch has ended before.
@@ -222,7 +226,7 @@ impl Queue {
         }
     }
 
-    /// The number of a client, which is taken in if it is not known.
+    /// The number of a client; a new client gets one.
     fn client(&mut self, key: ClientKey) -> u32 {
         if let Some(number) = self.clients.find(key) {
             return number;
@@ -242,12 +246,14 @@ impl Queue {
         self.under_way[class.index()] < self.lanes[class.index()].config.depth
     }
 
-    /// When the class is to be served although more urgent ones wait; [`Lane::NEVER`] when nobody waits or it has no room.
+    /// When the class is to be served although more urgent requests wait; [`Lane::NEVER`] when it is empty or
+    /// has no room.
     fn due(&self, class: Class) -> Nanos {
         if self.has_room(class) { self.lanes[class.index()].due } else { Lane::NEVER }
     }
 
-    /// When the class may begin, if nothing more urgent comes: a pause after such requests have come or ended.
+    /// When the class may begin, if nothing more urgent comes: a pause after more urgent requests have come
+    /// or ended.
     fn may_begin(&self, class: Class) -> Nanos {
         let hold_off = self.lanes[class.index()].config.hold_off;
         if hold_off == Nanos::ZERO {

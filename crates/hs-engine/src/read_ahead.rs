@@ -1,16 +1,17 @@
 //! Reading ahead of sequential readers, for each stream and not for each process.
 //!
-//! A reader who asks for one block after another is given what comes next before he asks: first one block, then twice
-//! as many each time he has used half of what was read for him, up to a limit. Unix read one block ahead; reading more
-//! was what made the disks and networks of 1991 transfer at their rate (Tezuka 1991, sections 3 and 5). The doubling
-//! window is that of Linux's on-demand read-ahead (Wu Fengguang, "Sequential File Prefetching in Linux", 2010, section 4).
+//! A reader that asks for one block after another is given the next blocks before it asks: first one block,
+//! then twice as many each time it has used half of what was read for it, up to a limit. Unix read one block
+//! ahead; reading more made the disks and networks of 1991 transfer at their full rate (Tezuka 1991, sections
+//! 3 and 5). The doubling window is that of Linux's on-demand read-ahead (Wu Fengguang, "Sequential File
+//! Prefetching in Linux", 2010, section 4).
 //!
-//! Streams are told apart by position alone: one process may read several files, and several threads one file. A fixed
-//! number of them is followed, so that a step costs the same whoever reads.
+//! Streams are told apart by position alone: one process may read several files, and several threads one
+//! file. A fixed number of them is followed, so that a step always costs the same.
 
 use std::ops::Range;
 
-/// How sequential readers are found and served. Blocks are whatever the caller counts in.
+/// How sequential readers are found and served. The caller chooses the unit of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReadAheadConfig {
     /// Streams followed at once; a new one takes the place of the one that was quiet for longest.
@@ -21,9 +22,9 @@ pub struct ReadAheadConfig {
     pub first: u64,
     /// Blocks read ahead of any reader, at most.
     pub limit: u64,
-    /// Requests of one reader overtake each other: a block that is so little behind is still its own.
+    /// Requests of one reader overtake each other: a block up to this far behind still belongs to the reader.
     pub behind: u64,
-    /// A reader finds so many blocks elsewhere, in a cache above, and goes on.
+    /// A reader that finds this many blocks elsewhere, in a cache above, still continues its stream.
     pub skipped: u64,
 }
 
@@ -43,16 +44,16 @@ struct Stream {
     depth: u64,
     /// Blocks that have continued it.
     length: u64,
-    /// When it was continued last; zero for a stream that nobody has begun.
+    /// When it was continued last; zero for a stream that was not begun.
     used: u64,
 }
 
 /// What to do ahead of a reader.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ahead {
-    /// Blocks to bring that were not asked for yet; may be empty.
+    /// Blocks to bring that were not requested yet; may be empty.
     pub fetch: Range<u64>,
-    /// Blocks that the reader will want next, brought or on their way; empty while he is not sequential.
+    /// Blocks that the reader will want next, brought or on their way; empty while it is not sequential.
     pub coming: Range<u64>,
 }
 
@@ -65,14 +66,14 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Nobody reads yet.
+    /// Without any reader.
     #[must_use]
     pub fn new(config: ReadAheadConfig) -> Self {
         let streams = vec![Stream::default(); config.streams.max(1)].into_boxed_slice();
         Self { config, streams, clock: 0 }
     }
 
-    /// Somebody asked for a block, whether it was in memory or not.
+    /// A reader asked for a block, whether it was in memory or not.
     pub fn handle_read(&mut self, block: u64) -> Ahead {
         self.clock += 1;
         let config = self.config;

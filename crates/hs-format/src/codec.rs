@@ -183,8 +183,8 @@ impl Decompressor {
         Self { zstd, zlib: Decompress::new(true), spare: Vec::new() }
     }
 
-    /// Takes back what [`decompress`](Self::decompress) gave, for the next chunk: it then needs no memory that was never touched, and
-    /// decodes into what still lies in the processor's cache.
+    /// Takes back what [`decompress`](Self::decompress) gave, for the next chunk: it then needs no memory
+    /// that was never touched, and decodes into what still lies in the processor's cache.
     pub fn reuse(&mut self, raw: Vec<u8>) {
         self.spare = raw;
     }
@@ -227,7 +227,7 @@ impl Decompressor {
                 if zstd_safe::find_frame_compressed_size(stored).map_err(named)? != stored.len() {
                     return Err(damaged("bytes after the frame"));
                 }
-                // Decoded into memory that nobody has cleared first: zstd says how much of it is filled.
+                // Decoded into memory that was not cleared first: zstd reports how much of it is filled.
                 let mut raw = self.room_for(raw_bytes as usize);
                 self.zstd.decompress(&mut raw, stored).map_err(named)?;
                 size_is(raw.len()).map(|()| raw)

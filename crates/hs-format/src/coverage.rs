@@ -29,8 +29,8 @@ impl ColdCoverage {
         }));
     }
 
-    /// Checks, when every leaf has been given, that chunks do not overlap, leave no byte of their space to
-    /// nobody, and are as many as the superblock says.
+    /// Checks, when every leaf has been given, that chunks do not overlap, leave no gap in their space, and
+    /// are as many as the superblock says.
     ///
     /// # Errors
     /// [`FormatError::Overlap`], [`FormatError::Gap`] or [`FormatError::Inconsistent`].

@@ -1,10 +1,10 @@
 //! Residency hints: which file's pages the blocks of a hot segment were.
 //!
-//! A hint lets a reader that sees a file system, not only a disk, ask for a page by its file before
-//! somebody needs it. Nothing checks that a hint tells the truth. A reader may therefore use one to
-//! *ask* for pages on a path that finds their bytes by itself (read-ahead, `posix_fadvise`), and must never
-//! use one to decide *where bytes go* (such as storing a block's bytes in a file's page cache): a wrong hint may
-//! cost speed, never correctness.
+//! A hint lets a reader that sees a file system, not only a disk, ask for a page by its file before a program
+//! needs it. Nothing checks that a hint is right. A reader may therefore use one to *ask* for pages on a path
+//! that finds their bytes by itself (read-ahead, `posix_fadvise`). It must never use one to decide *where
+//! bytes go*, such as storing a block's bytes in a file's page cache: a wrong hint may cost speed, never
+//! correctness.
 
 use hs_units::{BlockRange, Digest, Lba};
 use zerocopy::{FromBytes, IntoBytes};

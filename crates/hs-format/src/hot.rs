@@ -101,8 +101,8 @@ pub struct HotChunk {
     pub first_extent: u32,
     /// Its extents.
     pub extent_count: u32,
-    /// The recorded program's own time, in milliseconds, until it asked for something in the chunk: without what it waited for
-    /// storage. Zero of all chunks where nothing is known.
+    /// The recorded program's own time, in milliseconds, until it asked for something in the chunk: without
+    /// what it waited for storage. Zero of all chunks where nothing is known.
     pub needed_ms: u32,
 }
 

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Opening an image: read 4096 bytes, [`Superblock::decode`], [`Superblock::check_file`]; for each
-//! [`HotSegment`] read its index and [`HotIndex::decode`]; read the root and [`ColdRoot::decode`]; on the first
-//! miss in a leaf, [`ColdLeaf::decode`]. Every `decode` checks the digest of its bytes before it looks at
-//! them. Reading a chunk: fetch the range, [`ChunkRef::verify`], then [`Decompressor::decompress`].
+//! [`HotSegment`] read its index and [`HotIndex::decode`]; read the root and [`ColdRoot::decode`]; on the
+//! first miss in a leaf, [`ColdLeaf::decode`]. Every `decode` checks the digest of its bytes before it looks
+//! at them. Reading a chunk: fetch the range, [`ChunkRef::verify`], then [`Decompressor::decompress`].
 
 #![forbid(unsafe_code)]
 

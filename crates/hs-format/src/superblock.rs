@@ -137,8 +137,8 @@ impl Superblock {
     /// The rules of the format, and that the file has the size that the superblock states.
     ///
     /// # Errors
-    /// [`FormatError::Size`] of [`Part::File`] when the file is cut off or longer; any other when a rule is broken,
-    /// which is news only for a superblock that was not decoded.
+    /// [`FormatError::Size`] of [`Part::File`] when the file is cut off or longer; any other when a rule is
+    /// broken, which is news only for a superblock that was not decoded.
     pub fn check_file(&self, file_bytes: u64) -> Result<(), FormatError> {
         self.check()?;
         // R2
@@ -213,8 +213,8 @@ impl Superblock {
         self.check_regions()
     }
 
-    /// The regions fill the file from the superblock to the mirror, disjoint, in any order, with no more
-    /// than alignment between them: no bytes of the file belong to nobody.
+    /// The regions fill the file from the superblock to the mirror, disjoint, in any order, with at most
+    /// alignment between them: each byte of the file belongs to a region.
     fn check_regions(&self) -> Result<(), FormatError> {
         let part = Part::Superblock;
         let mut regions = vec![self.cold.range];

@@ -1,4 +1,4 @@
-//! What a guest's console says about how far it has come.
+//! What the console of a guest shows about its progress.
 //!
 //! Bytes in, signs out: it reads nothing itself and keeps a bounded number of lines.
 
@@ -6,22 +6,22 @@ use std::collections::VecDeque;
 
 use regex::Regex;
 
-/// A pattern that fits a systemd that offers login prompts or has reached what it boots to, under the names that its
-/// versions give that, and a login prompt itself.
+/// A pattern that matches when systemd offers login prompts or has reached its boot target, under the names
+/// of its versions, and a login prompt itself.
 pub const READY: &str =
     r"Reached target .*([Mm]ulti-[Uu]ser|[Gg]raphical|Login Prompts)|Startup finished in |(^|[ -~])login: ?$";
 
-/// Lines kept for whoever wants to know what the guest said last.
+/// The last lines of the guest, kept for messages.
 const TAIL_LINES: usize = 20;
-/// What is kept of a line: a guest may print without ever ending one.
+/// The most bytes kept of a line: a guest may print without ever ending one.
 const LINE_BYTES: usize = 4096;
-/// What a kernel says when it gives up.
+/// The message of a kernel that gives up.
 const PANIC: &str = "Kernel panic - not syncing";
-/// What systemd and the shells of Debian's initramfs say when they wait for a person.
+/// Messages of systemd and of the shells of Debian's initramfs when they wait for a user.
 const EMERGENCY: [&str; 3] =
     ["You are in emergency mode", "Cannot open access to console, the root account is locked", "(initramfs)"];
 
-/// Something that the console said and that decides about the start.
+/// A console message that decides about the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// The pattern for ready matched.
@@ -38,19 +38,19 @@ pub struct Console {
     ready: Option<Regex>,
     line: Vec<u8>,
     tail: VecDeque<String>,
-    /// A kernel that gives up prints a page about where it was, which would push out what led to it.
+    /// A kernel that gives up prints a page about its state, which would push out the lines that led to it.
     gave_up: bool,
 }
 
 impl Console {
-    /// Watches for a line that matches `ready`. Lines are matched without their escape sequences; one that is
-    /// not ended yet, as a prompt is, is matched as far as it has come.
+    /// Watches for a line that matches `ready`. Lines are matched without their escape sequences. An
+    /// unfinished line, such as a prompt, is matched as far as it has come.
     #[must_use]
     pub fn new(ready: Regex) -> Self {
         Self { ready: Some(ready), line: Vec::new(), tail: VecDeque::new(), gave_up: false }
     }
 
-    /// Takes what the guest printed; gives the signs in it, in order. Ready is told once.
+    /// Takes what the guest printed; returns the signs in it, in order. Ready is reported once.
     pub fn feed(&mut self, bytes: &[u8]) -> Vec<Sign> {
         let mut signs = Vec::new();
         let mut pieces = bytes.split(|&byte| byte == b'\n');
@@ -79,8 +79,8 @@ impl Console {
         signs
     }
 
-    /// The last lines, oldest first, without escape sequences and empty ones; up to the one with which the kernel
-    /// gave up, if it did.
+    /// The last lines, oldest first, without escape sequences and empty ones; up to the one with which the
+    /// kernel gave up, if it did.
     #[must_use]
     pub fn tail(&self) -> Vec<String> {
         let unfinished = Some(self.text()).filter(|line| !self.gave_up && !line.trim().is_empty());
@@ -101,7 +101,7 @@ impl Console {
             self.ready = None;
             signs.push(Sign::Ready);
         }
-        // Why it gave up stands at the end of the line.
+        // The reason for the panic is at the end of the line.
         if is_whole && line.contains(PANIC) {
             self.gave_up = true;
             signs.push(Sign::Panic(line.trim().to_owned()));
@@ -112,8 +112,8 @@ impl Console {
     }
 }
 
-/// `text` without escape sequences (ECMA-48: `ESC [`, parameters, one final letter; or `ESC` and one character)
-/// and other control characters.
+/// `text` without escape sequences (ECMA-48: `ESC [`, parameters, one final letter; or `ESC` and one
+/// character) and other control characters.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();

@@ -1,4 +1,4 @@
-//! Everything that can go wrong with a guest, as one type.
+//! Errors of guests.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,31 +7,31 @@ use hs_serve::ServeError;
 use hs_serve::rootenv::Exit;
 use hs_units::ByteSize;
 
-/// What failed and what to try. Variants carry the data; the message is for a person.
+/// What failed and what to try. Variants carry the data; the message is for users.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GuestError {
     /// User-mode Linux is not installed.
     #[error("linux.uml was not found: install the package user-mode-linux, or give --kernel FILE")]
     UmlMissing,
-    /// The kernel that was named is no file.
+    /// The kernel that was named is not a file.
     #[error("there is no kernel at {}: give --kernel the path of a User-mode Linux program", path.display())]
     KernelMissing {
-        /// Where it should be.
+        /// Its path.
         path: PathBuf,
     },
     /// QEMU is not installed.
     #[error("qemu-system-x86_64 was not found: install the package qemu-system-x86")]
     QemuMissing,
-    /// A file that the guest was to be given does not exist.
+    /// A file for the guest does not exist.
     #[error("there is no file {}: give {flag} another", path.display())]
     FileMissing {
-        /// Where it should be.
+        /// Its path.
         path: PathBuf,
         /// The flag that named it.
         flag: &'static str,
     },
-    /// The guest was to boot the kernel in its disk, which holds none.
+    /// The guest was to boot the kernel in its disk, which contains none.
     #[error(
         "{} holds no kernel (/vmlinuz or /boot/vmlinuz): install one in the system that it is built from, or give \
          --kernel FILE; 'apt-get download' and 'dpkg-deb -x' of a linux-image package give one, and with \
@@ -45,11 +45,11 @@ pub enum GuestError {
     /// This process may not use KVM, or there is none.
     #[error("/dev/kvm cannot be opened: {source}")]
     KvmUnusable {
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The guest's kernel did not come far in a trial.
-    #[error("a trial of KVM did not get as far as to look for a disk; it said last: {}", said.as_deref().unwrap_or("nothing"))]
+    #[error("a kernel that was tried under KVM did not look for a disk; it said last: {}", said.as_deref().unwrap_or("nothing"))]
     KvmUnproven {
         /// The last line of its console.
         said: Option<String>,
@@ -57,9 +57,9 @@ pub enum GuestError {
     /// QEMU ran nothing in a trial.
     #[error("a trial of QEMU with {accelerator} failed: {why}")]
     QemuUnproven {
-        /// What was to execute instructions.
+        /// The accelerator.
         accelerator: &'static str,
-        /// What was seen.
+        /// What happened.
         why: String,
     },
     /// No guest of User-mode Linux ran in a trial.
@@ -71,22 +71,22 @@ pub enum GuestError {
         why: String,
     },
     /// What is loaded into the guest's program could not be kept in memory.
-    #[error("cannot keep what is loaded into the guest's program: {0}")]
+    #[error("cannot write a preload of the guest's program: {0}")]
     Preload(io::Error),
-    /// A path that the guest's command line cannot hold.
-    #[error("User-mode Linux cannot be told about {}: its path holds a space or a comma", path.display())]
+    /// A path that cannot be written on the guest's command line.
+    #[error("User-mode Linux cannot use {}: its path contains a space or a comma", path.display())]
     Path {
         /// The path.
         path: PathBuf,
     },
-    /// The root for what runs the guest could not be made.
+    /// The root for the VMM could not be made.
     #[error("cannot {action} {} for the guest's own root: {source}", path.display())]
     Jail {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// With what.
+        /// Its path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The guest's processes could not be started.
@@ -98,19 +98,19 @@ pub enum GuestError {
     /// The kernel gave up.
     #[error("the guest's kernel gave up: {line}")]
     Panic {
-        /// What it said.
+        /// Its message.
         line: String,
     },
-    /// The guest's init gave up and asks for a person.
-    #[error("the guest did not come up and asks for a person: {line}")]
+    /// The guest's init gave up and waits for a user.
+    #[error("the guest did not start and waits for a user: {line}")]
     Emergency {
-        /// What it said.
+        /// Its message.
         line: String,
     },
     /// It ended before it was ready.
     #[error("the guest ended before it was ready ({})", describe(*exit))]
     Ended {
-        /// How.
+        /// Its exit status.
         exit: Exit,
     },
     /// It was not ready in time.
@@ -119,15 +119,15 @@ pub enum GuestError {
          give another --ready or a longer --ready-timeout"
     )]
     NotReady {
-        /// How long was waited.
+        /// How long it had.
         seconds: f64,
-        /// What was looked for.
+        /// The pattern.
         pattern: String,
     },
-    /// What the guest wrote has filled the place for it.
+    /// The guest's writes have filled their scratch.
     #[error("the guest has filled its {scratch} of scratch: give a larger --scratch")]
     ScratchFull {
-        /// The bytes that it had.
+        /// The size of the scratch.
         scratch: ByteSize,
     },
 }

@@ -1,37 +1,38 @@
-//! A first program of ours for guests of User-mode Linux: it tells the guest's kernel how far to read ahead, mounts the disk
-//! as the root, and becomes the usual first program.
+//! A first program for guests of User-mode Linux. It sets the read-ahead of the guest's kernel, mounts the
+//! disk as the root, and executes the usual first program.
 //!
-//! Linux has no kernel parameter for the read-ahead of a block device, and the disk is the user's, who has no program in it that
-//! would set it before anything is read. So the guest gets an initramfs with nothing in it but this: a static ELF file of
-//! a few hundred bytes, assembled with this crate.
+//! Linux has no kernel parameter for the read-ahead of a block device, and the user's disk has no program in
+//! it that would set it before anything is read. So the guest gets an initramfs that contains only this
+//! program: a static ELF file of a few hundred bytes, assembled with this crate.
 //!
-//! The kernel starts it as `/init` and gives it, as arguments and environment, every word of its command line that is none of its own
-//! (Documentation/admin-guide/kernel-parameters.rst); all of that is handed on. What it does otherwise is what the
-//! kernel does when it has no initramfs (`prepare_namespace` in init/do_mounts.c, `kernel_init` in init/main.c).
+//! The kernel starts it as `/init`. As arguments and environment it gets every word of the kernel's command
+//! line that is not one of the kernel's own (Documentation/admin-guide/kernel-parameters.rst), and passes all
+//! of that on. Otherwise it does what the kernel does without an initramfs (`prepare_namespace` in
+//! init/do_mounts.c, `kernel_init` in init/main.c).
 
 use crate::initramfs;
 
-/// Where the file is loaded, as linkers usually have it.
+/// Where the file is loaded, the usual address of linkers.
 const LOAD_ADDRESS: u64 = 0x40_0000;
 const ELF_HEADER_BYTES: u16 = 64;
 const PROGRAM_HEADER_BYTES: u16 = 56;
-/// `mount(2)` knows no longer name of a file system that we do.
+/// The longest name of a file system that we pass to `mount(2)`.
 const FILE_SYSTEM_BYTES: usize = 16;
-/// What the kernel tries when it was not told what to start.
+/// The programs that the kernel tries when its command line names none.
 const USUAL: [&str; 4] = ["/sbin/init", "/etc/init", "/bin/init", "/bin/sh"];
 
-/// What it says when there is no disk whose read-ahead it could set; it says so as a process of the guest,
-/// which has run.
+/// The message when there is no disk whose read-ahead it could set. It appears from a process of the guest,
+/// so the guest has run.
 pub(crate) const NO_DISK: &str = "headstart: the read-ahead of /dev/ubda cannot be set";
 
-/// What the guest's first program is told.
+/// Settings of the guest's first program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstProgram {
-    /// How far the guest's kernel reads ahead of what is asked of its disk.
+    /// How far the guest's kernel reads ahead on its disk.
     pub read_ahead_kib: u32,
     /// The file system in the disk, as `mount(2)` calls it.
     pub file_system: &'static str,
-    /// What it becomes, when that is not the usual one.
+    /// The program that it executes, when that is not the usual one.
     pub init: Option<String>,
 }
 
@@ -39,7 +40,7 @@ impl FirstProgram {
     /// An initramfs (uncompressed) with it.
     ///
     /// # Panics
-    /// When the file system's name is longer than any.
+    /// When the file system's name is too long.
     #[must_use]
     pub fn initramfs(&self) -> Vec<u8> {
         initramfs::archive(&[
@@ -49,7 +50,7 @@ impl FirstProgram {
         ])
     }
 
-    /// The program: ELF-64, one segment, which holds headers, code and what the code reads.
+    /// The program: ELF-64, with one segment, which contains headers, code and the code's data.
     fn elf(&self) -> Vec<u8> {
         let body = [code(), &self.told()].concat();
         let headers = u64::from(ELF_HEADER_BYTES + PROGRAM_HEADER_BYTES);
@@ -78,8 +79,8 @@ impl FirstProgram {
         file
     }
 
-    /// What lies behind the code: sectors of read-ahead, the file system's name, the programs to try, each ended by a NUL,
-    /// all of them by another, and what to say when none can be started.
+    /// The data behind the code: sectors of read-ahead, the file system's name, the programs to try, each
+    /// ended by a NUL and all of them by another, and the message when none can be started.
     fn told(&self) -> Vec<u8> {
         assert!(self.file_system.len() < FILE_SYSTEM_BYTES, "{}", self.file_system);
         let sectors = u64::from(self.read_ahead_kib) * 2;
@@ -115,12 +116,12 @@ fn code() -> &'static [u8] {
         static hs_guest_init_end: u8;
     }
     let (begin, end) = (&raw const hs_guest_init_begin, &raw const hs_guest_init_end);
-    // SAFETY: both are labels of the one block of code below, the second at its end; nobody writes there.
+    // SAFETY: both are labels of the one block of code below, the second at its end; it is never written to.
     unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }
 
-// Position-independent, and nothing of it is written to. What is told lies at its end. Numbers of system calls are those
-// of x86-64: 1 write, 3 close, 2 open, 16 ioctl, 59 execve, 60 exit, 80 chdir, 161 chroot, 165 mount.
+// Position-independent, and never written to. Its data lies at its end. Numbers of system calls are those of
+// x86-64: 1 write, 3 close, 2 open, 16 ioctl, 59 execve, 60 exit, 80 chdir, 161 chroot, 165 mount.
 #[cfg(target_arch = "x86_64")]
 std::arch::global_asm!(
     ".pushsection .rodata.hs_guest_init, \"a\", @progbits",
@@ -190,7 +191,8 @@ std::arch::global_asm!(
     "lea r13, [rbx + rax * 8 + 16]",
     "lea rbx, [rbx + 8]",
     "lea r12, [rip + hs_guest_init_end + 24]",
-    // execve(program, arguments, environment), with the program's name as the first argument, one program after the other
+    // execve(program, arguments, environment), with the program's name as the first argument, one program
+    // after the other
     "5:",
     "lea r14, [r12 + 1]",
     "cmp byte ptr [r12], 0",

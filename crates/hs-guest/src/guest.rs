@@ -17,7 +17,7 @@ use crate::console::{Console, Sign};
 use crate::jail::{self, Jail, Sight};
 use crate::preload::{self, Preload};
 
-/// How often the caller may look at other things while it waits for the guest.
+/// How often the caller's check runs while it waits for the guest.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// How a guest is started. Its console is the command's standard output.
@@ -31,7 +31,7 @@ pub struct Launch {
     pub fixed_addresses: bool,
     /// What is loaded into the program before its libraries, in this order.
     pub preloads: Vec<Preload>,
-    /// What it sees of this machine: nothing else is in its root.
+    /// What is visible of this machine: nothing else is in its root.
     pub sights: Vec<Sight>,
     /// Further groups of the user that it runs as.
     pub groups: Vec<u32>,
@@ -66,11 +66,11 @@ impl Guest {
         let options = SpawnOptions {
             stdin: Stream::Null,
             stdout: Stream::Pipe,
-            // What runs the guest complains there, which belongs between the lines of the console.
+            // The VMM writes its errors there, which belong between the lines of the console.
             stderr: Stream::Output,
             env: Some(environment.collect()),
             confinement: Confinement::Jail(user),
-            // A signal for this process is for this process, and takes the guest along.
+            // A signal for this process is handled by this process, which then ends the guest.
             forward_signals: false,
             fixed_addresses: launch.fixed_addresses,
             ..SpawnOptions::default()
@@ -91,8 +91,8 @@ impl Guest {
         Ok(Self { child: Some(child), jail: Some(jail), signs, console, reader: Some(reader) })
     }
 
-    /// Waits until the guest is ready; gives the time when it was. `look` is called several times a second, to look
-    /// at whatever else may go wrong.
+    /// Waits until the guest is ready; returns the time when it was. `look` is called several times a second,
+    /// to check for other failures.
     ///
     /// # Errors
     /// At once when the guest gives up or ends, when `look` fails, and `patience` after `began`.
@@ -119,7 +119,7 @@ impl Guest {
         }
     }
 
-    /// Lets the guest go on for `grace`.
+    /// Lets the guest run for `grace`.
     ///
     /// # Errors
     /// When its kernel gives up meanwhile. A guest that ends by itself is fine.
@@ -134,7 +134,7 @@ impl Guest {
         }
     }
 
-    /// How long it has had a processor; what it did not, it waited for something, or for a processor.
+    /// The processor time of the guest; the rest of the time it waited.
     #[must_use]
     pub fn cpu_time(&self) -> Option<Duration> {
         self.child.as_ref()?.cpu_time()
@@ -146,7 +146,7 @@ impl Guest {
         self.console.lock().tail()
     }
 
-    /// Kills it, and does not wait for that.
+    /// Kills it, and does not wait for its end.
     pub fn kill(&self) {
         if let Some(child) = &self.child {
             child.killer()();
@@ -196,7 +196,7 @@ fn watch(mut output: File, console: &Mutex<Console>, signs: &Sender<(Instant, Si
             let _ = signs.send((now, sign));
         }
         if logged && let Err(error) = log.write_all(&buffer[..read]).and_then(|()| log.flush()) {
-            log::warn!("the guest's console is not kept any more: {error}");
+            log::warn!("the guest's console is no longer logged: {error}");
             logged = false;
         }
     }

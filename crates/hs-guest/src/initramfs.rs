@@ -29,7 +29,8 @@ pub(crate) fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
 fn push(archive: &mut Vec<u8>, inode: u32, mode: u32, path: &str, bytes: &[u8]) {
     let (links, path_bytes, bytes_len) = (1, path.len() as u32 + 1, bytes.len() as u32);
     archive.extend(b"070701");
-    // Inode, mode, user, group, links, time, size, device (two), device of a device file (two), length of the path, checksum.
+    // Inode, mode, user, group, links, time, size, device (two), device of a device file (two), length of the
+    // path, checksum.
     for field in [inode, mode, 0, 0, links, 0, bytes_len, 0, 0, 0, 0, path_bytes, 0] {
         archive.extend(format!("{field:08X}").bytes());
     }

@@ -1,5 +1,5 @@
-//! A root of its own for what runs a guest: a VMM that a guest has broken out of is a user who owns nothing,
-//! in a root that holds nothing but what it needs, each thing at the path that it has on this machine.
+//! A separate root for the program that runs a guest. A guest that has broken out of its VMM is then a user
+//! that owns nothing, in a root that contains only what the VMM needs, each file at its usual path.
 //!
 //! ```text
 //! tmpfs, read-only ── program, libraries, kernel   (read-only)
@@ -22,37 +22,37 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount};
 
 use crate::{GuestError, libraries};
 
-/// The first of the users that guests are: systemd.io's list of user ids (UIDS-GIDS) has no use for those
-/// from here to 2³¹ − 1. A process number, at most 2²², makes one of them: two guests have not the same.
+/// The first of the user ids of guests: systemd.io's list of user ids (UIDS-GIDS) leaves those from here to
+/// 2³¹ − 1 unused. A process number, at most 2²², is added, so two guests never have the same id.
 const FIRST_USER: u32 = 1_879_048_192;
-/// Where there are no such users, in a container for example, the last that the usual ranges of 2¹⁶ have but
+/// Where there are no such ids, for example in a container, the last of the usual range of 2¹⁶ before
 /// `nobody`.
 const LAST_OF_A_RANGE: u32 = 65_533;
-/// Devices that hold nothing of the machine's.
+/// Devices that give no access to the machine.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
-/// Folders in the root, and what it holds of kernels that only their owner may read.
+/// Folders in the root, and copies of kernels that only their owner may read.
 const ROOT_BYTES: u64 = 512 << 20;
 
-/// Something of this machine that a VMM needs, at its path.
+/// A file of this machine that a VMM needs, at its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sight {
     /// A program, with the libraries that it is linked to.
     Program(PathBuf),
-    /// A file that it reads. One that only its owner may read is copied.
+    /// A file that it reads. If only its owner may read it, it is copied.
     File(PathBuf),
-    /// A folder with files that it reads, where there is such a folder.
+    /// A folder with files that it reads, if there is such a folder.
     Folder(PathBuf),
     /// The disk: a file that [`user`] may read.
     Disk(PathBuf),
-    /// A socket that it connects to; it becomes the guest's.
+    /// A socket that it connects to; the guest becomes its owner.
     Socket(PathBuf),
-    /// A folder that it writes to; it becomes the guest's.
+    /// A folder that it writes to; the guest becomes its owner.
     Own(PathBuf),
     /// A device in `/dev`.
     Device(&'static str),
 }
 
-/// Whom the guests of this process run as: nobody else does.
+/// The user id of the guests of this process, which no other process uses.
 #[must_use]
 pub fn user() -> JailUser {
     let of_its_own = FIRST_USER.checked_add(std::process::id());
@@ -60,7 +60,7 @@ pub fn user() -> JailUser {
     JailUser { id: of_its_own.into_iter().chain([LAST_OF_A_RANGE]).find(exists), groups: Vec::new() }
 }
 
-/// The group that may use a device, if it is the group that may, and not root's.
+/// The group that may use a device, if it is not root's.
 #[must_use]
 pub fn group_of(device: &str) -> Option<u32> {
     use std::os::unix::fs::MetadataExt;
@@ -76,12 +76,12 @@ fn is_mapped(map: &str, id: u32) -> bool {
     })
 }
 
-/// The mounted root. Dropping it takes it down.
+/// The mounted root. Dropping it unmounts and removes it.
 #[derive(Debug)]
 pub(crate) struct Jail {
     root: PathBuf,
     user: Option<u32>,
-    /// Folders of libraries, for the program's loader: it has no list of them in there.
+    /// Folders of libraries, for the program's loader: its own list of them is not in the root.
     libraries: BTreeSet<PathBuf>,
 }
 
@@ -94,7 +94,7 @@ impl Jail {
         let options = std::ffi::CStr::from_bytes_with_nul(options.as_bytes()).unwrap_or(c"mode=755");
         mount("headstart", &root, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, options)
             .map_err(failed_to("mount", &root))?;
-        // From here on, Drop takes it down.
+        // From here on, Drop removes it.
         let mut jail = Self { root, user: user.id, libraries: BTreeSet::new() };
         for folder in ["/proc", "/dev"] {
             jail.folder_for(Path::new(folder))?;
@@ -113,7 +113,7 @@ impl Jail {
         &self.root
     }
 
-    /// What the program's environment must say besides.
+    /// Further variables for the program's environment.
     pub(crate) fn environment(&self) -> Option<(OsString, OsString)> {
         let folders = std::env::join_paths(&self.libraries).ok()?;
         (!folders.is_empty()).then(|| ("LD_LIBRARY_PATH".into(), folders))
@@ -212,7 +212,8 @@ fn bind(path: &Path, inside: &Path) -> Result<(), GuestError> {
     mount_bind(path, inside).map_err(failed_to("bind", path))
 }
 
-/// What a user namespace got from outside it may not change; there, the kernel's flags are as good as ours.
+/// In a user namespace the mount flags from outside may not be changed; there, the flags that the mount
+/// already has are kept.
 fn read_only(inside: &Path, further: MountFlags) -> Result<(), GuestError> {
     let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | further;
     match mount_remount(inside, flags, "") {
@@ -239,7 +240,7 @@ mod tests {
     fn a_guest_is_a_user_that_exists_and_is_nobody_elses() {
         let JailUser { id, groups } = user();
         assert!(groups.is_empty() && id != Some(0));
-        // Root of a whole machine has all of them.
+        // Root outside of a user namespace has all ids.
         let all = fs::read_to_string("/proc/self/uid_map").unwrap().contains("4294967295");
         assert!(!all || id.is_some_and(|id| id > FIRST_USER && id < 1 << 31), "{id:?}");
     }

@@ -1,7 +1,7 @@
-//! Whether guests run on the processor itself here.
+//! Whether guests can run under KVM on this machine.
 //!
-//! A machine may have `/dev/kvm` and still run no guest: inside another virtual machine its kernel may lack what a
-//! stock kernel needs, so that QEMU aborts or the guest hangs. So nothing but a trial tells.
+//! A machine may have `/dev/kvm` and still run no guest: inside another virtual machine its kernel may lack
+//! what a stock kernel needs, so that QEMU aborts or the guest hangs. So only a trial shows it.
 
 use std::time::{Duration, Instant};
 
@@ -11,10 +11,10 @@ use crate::console::Console;
 use crate::qemu::{Accelerator, Qemu};
 use crate::{Guest, GuestError};
 
-/// How long a trial may take. With KVM a kernel is at its end within a second or two; under the translator it would take
-/// longer than many boots, so a trial that is not over by then has shown that it is worth nothing.
+/// How long a trial may take. With KVM a kernel reaches its end within a second or two. A slower trial shows
+/// that KVM is of no use here.
 const TRIAL_PATIENCE: Duration = Duration::from_secs(8);
-/// What a kernel says that has come as far as to look for its disk.
+/// Messages of a kernel that has come as far as to look for its disk.
 const FAR_ENOUGH: &str = "Unable to mount root fs|Kernel panic - not syncing";
 
 /// The accelerator to use for `qemu`, and why it is the translator if it is.

@@ -1,13 +1,13 @@
 //! Guests: whole systems that boot from a disk that headstart serves.
 //!
-//! - [`uml`], [`qemu`]: how User-mode Linux and QEMU are told what to boot from, and where they write.
-//! - [`first_program`]: what sets the guest's read-ahead before it reads its disk, in an initramfs.
+//! - [`uml`], [`qemu`]: the command lines of User-mode Linux and QEMU.
+//! - [`first_program`]: a program in an initramfs that sets the guest's read-ahead before it reads its disk.
 //! - [`jail`]: the root in which they run, and the user that they run as.
-//! - [`preload`], [`xstate`]: what User-mode Linux needs on processors with more registers than it knows of.
-//! - [`uml_trial`], [`qemu_trial`]: whether guests run here.
-//! - [`kvm`]: whether QEMU's guests run on the processor itself here.
-//! - [`console`]: what a guest's console says about how far it has come; no I/O.
-//! - [`Guest`]: one that runs, in a PID namespace that ends with this process.
+//! - [`preload`], [`xstate`]: what User-mode Linux needs on processors with more registers than it supports.
+//! - [`uml_trial`], [`qemu_trial`]: whether guests run on this machine.
+//! - [`kvm`]: whether QEMU's guests run under KVM on this machine.
+//! - [`console`]: what a guest's console shows about its progress; no I/O.
+//! - [`Guest`]: a running guest, in a PID namespace that ends with this process.
 
 pub mod console;
 mod elf;

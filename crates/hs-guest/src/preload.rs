@@ -1,8 +1,7 @@
 //! Shared objects that are loaded into a guest's program before its libraries.
 //!
-//! One is ours, [shipped inside this program](ours): it has `linux.uml` run where the processor has more
-//! registers than User-mode Linux knows of. What this process itself was started with (`LD_PRELOAD`) comes
-//! behind it.
+//! One is ours, [shipped inside this program](ours): with it `linux.uml` runs where the processor has more
+//! registers than User-mode Linux supports. The preloads of this process itself (`LD_PRELOAD`) come after it.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +19,7 @@ const VARIABLE: &str = "LD_PRELOAD";
 /// Built by this crate's build script; empty for processors without User-mode Linux.
 static OURS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
-/// A shared object, byte for byte: the guest's program may have a root in which no file of this machine is.
+/// A shared object, byte for byte: the guest's root may contain no file of this machine.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Preload(Cow<'static, [u8]>);
 
@@ -38,15 +37,14 @@ impl std::fmt::Debug for Preload {
     }
 }
 
-/// Ours, with which `linux.uml` runs where it does not otherwise; `None` where it is of no use: here is no
-/// User-mode Linux.
+/// Ours, with which `linux.uml` runs on more processors; `None` where there is no User-mode Linux.
 #[must_use]
 pub fn ours() -> Option<Preload> {
     (!OURS.is_empty()).then_some(Preload(Cow::Borrowed(OURS)))
 }
 
-/// What `linux.uml` needs here: [`ours`] if a trial has shown that its registers are too few, and what this
-/// process was started with.
+/// What `linux.uml` needs here: [`ours`] if a trial has shown that it supports too few registers, and the
+/// preloads of this process.
 #[must_use]
 pub fn for_uml() -> Vec<Preload> {
     let is_needed = xstate::area().is_ok_and(|area| area.is_too_large);
@@ -55,7 +53,7 @@ pub fn for_uml() -> Vec<Preload> {
     preloads
 }
 
-/// Those that `variable` names by their paths. What is looked for by its name alone lies among the system's
+/// Those that `variable` names by their paths. An object named without a path is one of the system's
 /// libraries.
 fn named_in(variable: &OsStr) -> Vec<Preload> {
     let paths = variable.as_bytes().split(|byte| matches!(byte, b':' | b' '));
@@ -70,7 +68,7 @@ fn named_in(variable: &OsStr) -> Vec<Preload> {
     paths.filter_map(read).collect()
 }
 
-/// Writes `preloads` to `folder`, and gives the variable that names them there: none when there are none.
+/// Writes `preloads` to `folder`, and returns the variable that names them there: none when there are none.
 ///
 /// # Errors
 /// When they cannot be written.
@@ -79,7 +77,7 @@ pub(crate) fn placed(preloads: &[Preload], folder: &Path) -> io::Result<Option<(
     for (number, preload) in preloads.iter().enumerate() {
         let path = folder.join(format!("preload-{number}.so"));
         fs::write(&path, preload.bytes())?;
-        // The guest's user reads it, whatever this process lets others do.
+        // The guest's user reads it, whatever this process's umask is.
         fs::set_permissions(&path, Permissions::from_mode(0o444))?;
         if !names.is_empty() {
             names.push(":");

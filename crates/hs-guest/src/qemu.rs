@@ -1,4 +1,4 @@
-//! How QEMU is told what to boot from.
+//! The command line of QEMU.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -8,17 +8,17 @@ use hs_units::ByteSize;
 use crate::jail::{self, Sight};
 use crate::{GuestError, Launch};
 
-/// The program, as it is called everywhere.
+/// The program's usual name.
 pub const PROGRAM: &str = "qemu-system-x86_64";
-/// The least scratch with which a guest can begin: header and first tables of a qcow2 file, and some clusters of 64 KiB.
+/// The least scratch with which a guest can begin: header and first tables of a qcow2 file, and some clusters
+/// of 64 KiB.
 pub const LEAST_SCRATCH_BYTES: u64 = 1 << 20;
 /// The largest write that its NVMe drive takes (`mdts` of 7: 128 pages).
 pub const LARGEST_WRITE_BYTES: u64 = 512 << 10;
 
-/// It gives up on its own what it does not need: system calls by which it would raise or lower what it may,
-/// and other processes.
+/// QEMU drops the system calls that it does not need: those that change its privileges, and new processes.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
-/// Where its firmware and its modules lie, beside the folder of the program.
+/// Where its firmware and its modules are, relative to the folder of the program.
 const FOLDERS: [&str; 6] =
     ["share/qemu", "share/seabios", "lib/ipxe/qemu", "lib/qemu", "lib64/qemu", "lib/x86_64-linux-gnu/qemu"];
 
@@ -32,7 +32,7 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// As QEMU calls it.
+    /// QEMU's name for it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl Accelerator {
 pub enum Bus {
     /// As `/dev/vda`, the least work for both sides.
     Virtio,
-    /// As `/dev/nvme0n1`, which more kernels have a driver for that is no module.
+    /// As `/dev/nvme0n1`, for which more kernels have a built-in driver.
     Nvme,
 }
 
@@ -170,7 +170,8 @@ impl Qemu {
         sights
     }
 
-    /// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has ended.
+    /// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has
+    /// ended.
     fn machine(&self, accelerator: Accelerator) -> Vec<OsString> {
         let memory = format!("{}M", self.memory.0.div_ceil(1 << 20));
         let mut command = vec![self.program.clone().into_os_string()];
@@ -203,7 +204,8 @@ impl Qemu {
     }
 
     /// Linux looks early whether its timer ticks, and gives up if it does not within so many turns of a loop
-    /// ("IO-APIC + timer doesn't work!"); a translated one on a host that has no time for it is told to believe it.
+    /// ("IO-APIC + timer doesn't work!"); a translated one on a host that has no time for it is told to
+    /// believe it.
     fn kernel_words(&self) -> String {
         let root = self.bus.root();
         let mut words = format!("root={root} rw console=ttyS0 panic=-1 no_timer_check systemd.show_status=1");

@@ -1,7 +1,7 @@
-//! Whether QEMU runs guests here: a kernel of a few instructions, which says so on its serial port.
+//! Whether QEMU runs guests on this machine: a kernel of a few instructions reports on its serial port.
 //!
-//! It shows that QEMU starts, and that the accelerator executes instructions. A whole kernel asks for more:
-//! whether that runs under KVM is [tried with itself](crate::kvm) before each boot.
+//! It shows that QEMU starts, and that the accelerator executes instructions. A whole kernel needs more: each
+//! boot first [tries its own kernel](crate::kvm) under KVM.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -13,10 +13,9 @@ use crate::console::Console;
 use crate::qemu::{Accelerator, Bus, Drive, Qemu};
 use crate::{Guest, GuestError};
 
-/// What it says.
+/// Its message.
 const SAID: &str = "headstart: this machine runs";
-/// How long a trial may take. It is over within a second; a machine that is busy with other things needs
-/// longer.
+/// How long a trial may take. It is over within a second; a busy machine needs longer.
 const TRIAL_PATIENCE: Duration = Duration::from_secs(30);
 /// With `/dev/kvm`, it runs at once or not at all.
 const KVM_PATIENCE: Duration = Duration::from_secs(8);
@@ -25,10 +24,10 @@ const LOAD_ADDRESS: u32 = 1 << 20;
 /// Bytes of a multiboot header that says where the code goes.
 const HEADER_BYTES: u32 = 32;
 
-/// Proves that QEMU, which is `program`, runs instructions by `accelerator`. `folder` is for its files.
+/// Proves that QEMU, which is `program`, runs instructions with `accelerator`. `folder` is for its files.
 ///
 /// # Errors
-/// When it does not; the message says what was seen.
+/// When it does not; the message says what happened.
 pub fn prove(program: &Path, accelerator: Accelerator, folder: &Path) -> Result<(), GuestError> {
     if accelerator == Accelerator::Kvm {
         std::fs::File::options()
@@ -72,8 +71,8 @@ fn guest(program: &Path, accelerator: Accelerator, folder: &Path, kernel: PathBu
     }
 }
 
-/// A file as the Multiboot Specification 0.6.96 (section 3.1) has it. It begins in protected mode, prints
-/// [`SAID`] on the first serial port, and halts.
+/// A file in the format of the Multiboot Specification 0.6.96 (section 3.1). It begins in protected mode,
+/// prints [`SAID`] on the first serial port, and halts.
 fn kernel() -> Vec<u8> {
     let code = |text_at: u32| {
         let mut code = vec![0xfa, 0xbe]; // cli; mov esi, text

@@ -1,4 +1,4 @@
-//! How User-mode Linux is told what to boot from.
+//! The command line of User-mode Linux.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,10 +12,10 @@ use hs_units::ByteSize;
 use crate::jail::Sight;
 use crate::{GuestError, Launch, preload};
 
-/// The program, as Debian calls it.
+/// The program's name in Debian.
 pub const PROGRAM: &str = "linux.uml";
 
-/// The line of a kernel's configuration without which it takes no initramfs. The kernel's file holds each line as a
+/// The line of a kernel's configuration that is needed for an initramfs. The kernel's file holds each line as a
 /// string of its own, for `--showconfig`.
 const INITRAMFS_OPTION: &[u8] = b"\0CONFIG_BLK_DEV_INITRD=y\n\0";
 /// A kernel with its symbols has no more bytes.
@@ -41,25 +41,26 @@ pub struct Uml {
     pub memory: ByteSize,
     /// Its first program, when it is not the usual one.
     pub init: Option<String>,
-    /// What its kernel begins with, before there is a disk.
+    /// The initramfs that its kernel begins with, before there is a disk.
     pub initramfs: Option<PathBuf>,
     /// Further words for its kernel's command line.
     pub append: Vec<String>,
 }
 
 impl Uml {
-    /// How it is started.
+    /// The command that starts it.
     ///
-    /// The words about consoles: `con0` reads from nowhere and writes to descriptor 1, no other console opens a
-    /// terminal window, as it would by default. The disk is a copy-on-write pair, so that the guest may
-    /// write while the disk stays as it is.
+    /// The words about consoles: `con0` reads from nowhere and writes to descriptor 1. No other console opens
+    /// a terminal window, as it would by default. The disk is a copy-on-write pair, so that the guest may
+    /// write while the disk does not change.
     ///
-    /// User-mode Linux counts the gap before its heap as memory (`Adding … bytes to physical memory to account for exec-shield
-    /// gap`), and keeps its table of pages for that too: where addresses are randomised, that takes up to 16 MiB of what the
-    /// guest was given, each time another amount.
+    /// User-mode Linux counts the gap before its heap as memory
+    /// (`Adding … bytes to physical memory to account for exec-shield gap`), and its table of pages covers
+    /// that too. With randomised addresses, that takes up to 16 MiB of the guest's memory, a different amount
+    /// each time.
     ///
     /// # Errors
-    /// [`GuestError::Path`] when a path holds what the command line uses to separate things.
+    /// [`GuestError::Path`] when a path contains a character that the command line uses as a separator.
     pub fn launch(&self) -> Result<Launch, GuestError> {
         Ok(self.launch_of(self.command()?, Some(Sight::Disk(self.disk.clone()))))
     }
@@ -126,7 +127,7 @@ impl Uml {
     }
 }
 
-/// The least scratch with which a guest can begin, for a disk of so many bytes.
+/// The least scratch with which a guest can begin, for a disk of `disk_bytes`.
 #[must_use]
 pub const fn least_scratch_bytes(disk_bytes: u64) -> u64 {
     disk_bytes / BLOCKS_A_BITMAP_BYTE + SCRATCH_SLACK_BYTES
@@ -150,7 +151,7 @@ pub fn find_kernel(named: Option<&Path>, path: &OsStr) -> Result<PathBuf, GuestE
         .ok_or(GuestError::UmlMissing)
 }
 
-/// Whether this kernel takes an initramfs: its file says how it is configured. It does not run for that.
+/// Whether this kernel supports an initramfs, by the configuration in its file. The kernel is not run.
 #[must_use]
 pub fn takes_initramfs(kernel: &Path) -> bool {
     // Opened so that a pipe of that name would not hold us.

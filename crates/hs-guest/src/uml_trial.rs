@@ -1,7 +1,7 @@
-//! Whether User-mode Linux runs guests here.
+//! Whether User-mode Linux runs guests on this machine.
 //!
-//! That it is installed says little: it may be made for processors with fewer registers, or be no User-mode
-//! Linux at all. As with [KVM](crate::kvm), nothing but a trial tells: a guest without a disk, whose first
+//! An installed program is not enough: it may be made for processors with fewer registers, or be no User-mode
+//! Linux at all. As with [KVM](crate::kvm), only a trial shows it: a guest without a disk, whose first
 //! program is the few instructions of [`first_program`].
 
 use std::fs::Permissions;
@@ -17,18 +17,17 @@ use crate::first_program::{self, FirstProgram};
 use crate::uml::{Uml, takes_initramfs};
 use crate::{Guest, GuestError, xstate};
 
-/// How long a trial may take. It is over within two seconds; a machine that is busy with other things needs
-/// longer.
+/// How long a trial may take. It is over within two seconds; a busy machine needs longer.
 const TRIAL_PATIENCE: Duration = Duration::from_secs(60);
 /// Memory for its guest, of which it touches little. With 32 MiB, a kernel whose addresses are randomised
 /// runs out of it.
 pub const TRIAL_MEMORY: ByteSize = ByteSize(128 << 20);
-/// What User-mode Linux says when the processor has more registers than it knows of.
+/// The message of User-mode Linux when the processor has more registers than it supports.
 const TOO_FEW_REGISTERS: &str = "fp regs failed";
-/// What a kernel says that has no initramfs, and came as far as to look for its disk.
+/// The message of a kernel without an initramfs that came as far as to look for its disk.
 const NO_DISK: &str = "Unable to mount root fs";
 
-/// How it is made.
+/// The program and the folders of a trial.
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// The program.
@@ -40,7 +39,7 @@ pub struct Trial {
 }
 
 impl Trial {
-    /// Proves that guests run: one did, with [what it needs](crate::preload::for_uml).
+    /// Proves that guests run, by running one with [what it needs](crate::preload::for_uml).
     ///
     /// # Errors
     /// [`GuestError::UmlUnproven`], which names the reason as far as it is known.
@@ -89,14 +88,14 @@ impl Trial {
     }
 }
 
-/// What the guest says when it ran: its first program finds no disk. A kernel without an initramfs has no
+/// The message of a guest that ran: its first program finds no disk. A kernel without an initramfs has no
 /// program to run.
 fn pattern(has_initramfs: bool) -> Regex {
     let said = if has_initramfs { first_program::NO_DISK } else { NO_DISK };
     Regex::new(&regex::escape(said)).unwrap_or_else(|error| unreachable!("{error}"))
 }
 
-/// What is known of a guest that did not run, by its end and its last lines.
+/// The reason why a guest did not run, from its end and its last lines.
 pub(crate) fn why(error: &GuestError, tail: &[String]) -> String {
     if let Some(reason) = registers(tail) {
         return reason;
@@ -113,7 +112,7 @@ pub(crate) fn why(error: &GuestError, tail: &[String]) -> String {
     }
 }
 
-/// Why it failed, if it was for the processor's registers.
+/// The reason, if it was the processor's registers.
 #[must_use]
 pub fn registers(tail: &[String]) -> Option<String> {
     tail.iter().any(|line| line.contains(TOO_FEW_REGISTERS)).then(|| {

@@ -1,8 +1,8 @@
 //! The area in which Linux keeps a process's extended registers, and whether User-mode Linux can write it
 //! here.
 //!
-//! Processors differ in how much that is: 832 bytes with AVX, 2,696 with AVX-512 and protection keys,
-//! 11,008 with AMX. User-mode Linux up to 6.12 keeps 2,696, and the kernel takes only all of them.
+//! The size differs between processors: 832 bytes with AVX, 2,696 with AVX-512 and protection keys, 11,008
+//! with AMX. User-mode Linux up to 6.12 has room for 2,696, and the kernel accepts only all of them.
 
 use std::io;
 
@@ -15,17 +15,17 @@ const NT_X86_XSTATE: libc::c_int = 0x202;
 #[cfg(target_arch = "x86_64")]
 const MOST_BYTES: usize = 1 << 16;
 
-/// What a trial with a process of our own has shown.
+/// The result of a trial with a process of our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Bytes that a process has.
+    /// The size of a process's area.
     pub bytes: usize,
-    /// What User-mode Linux writes is refused, because it is not all of them.
+    /// The kernel refuses what User-mode Linux writes, because it is too short.
     pub is_too_large: bool,
 }
 
 impl Area {
-    /// A sentence for people, which names the reason.
+    /// A sentence for users, which names the reason.
     #[must_use]
     pub fn describe(&self) -> String {
         let amx = if has_amx() { " (AMX)" } else { "" };
@@ -39,7 +39,7 @@ impl Area {
 /// Tries it with a stopped child: reads its registers, and writes as many of them as User-mode Linux does.
 ///
 /// # Errors
-/// Where no process can be traced.
+/// When no process can be traced.
 #[cfg(target_arch = "x86_64")]
 pub fn area() -> io::Result<Area> {
     // SAFETY: the child makes system calls only, and leaves by `_exit`; nothing else waits for it by its
@@ -57,7 +57,7 @@ pub fn area() -> io::Result<Area> {
         }
     };
     if !libc::WIFSTOPPED(wait(child)?) {
-        // It has ended: it may not be traced.
+        // It has ended: tracing is not allowed.
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     let found = look_at(child);

@@ -1,5 +1,5 @@
-//! How many requests a second the virtual clock simulates on one core: sixteen readers before the engine's queue and a medium.
-//! Prints one JSON object for each medium.
+//! How many requests a second the virtual clock simulates on one core: sixteen readers before the engine's
+//! queue and a medium. Prints one JSON object for each medium.
 #![allow(clippy::disallowed_types, clippy::print_stdout, reason = "the lab is pure; what measures it is not")]
 
 use std::time::Instant;

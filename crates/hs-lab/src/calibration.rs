@@ -1,9 +1,9 @@
 //! From measurements of a device to a model of it.
 //!
-//! The probes are those of a flash paper's micro-benchmarks (seeds 004): 4 KiB in sequence and at random; one byte at strides of 1 MiB,
-//! in order (`sort`), each once in random order (`shuffle`) and anywhere (`rand`); backwards, at strides; by one reader and by
-//! sixteen. The first of them give the figures of a model of each class, from which it is moved to where it is least off; the others say
-//! how far that is.
+//! The probes are those of a flash paper's micro-benchmarks (seeds 004): 4 KiB in sequence and at random; one
+//! byte at strides of 1 MiB, in order (`sort`), each once in random order (`shuffle`) and anywhere (`rand`);
+//! backwards, at strides; by one reader and by sixteen. The first of them give the first figures of a model
+//! of each class, which are then adjusted until the error is smallest. The others measure that error.
 
 mod classes;
 mod course;
@@ -19,7 +19,7 @@ use crate::replay::{Pace, Replay, Replayed};
 /// In which order a probe reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// One request where the last one ended.
+    /// Each request begins where the last one ended.
     Sequential,
     /// Anywhere.
     Random,
@@ -36,17 +36,17 @@ pub enum Order {
 /// A probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Probe {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// In which order.
     pub order: Order,
     /// Bytes of each read.
     pub bytes: u64,
-    /// So many readers.
+    /// The number of readers.
     pub threads: u32,
 }
 
-/// What a probe found.
+/// The result of a probe.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measured {
     /// The probe.
@@ -63,7 +63,7 @@ const fn probe(name: &'static str, order: Order, bytes: u64, threads: u32) -> Pr
 
 const MIB: u64 = 1 << 20;
 
-/// All of them; a model is made from the first [`FITTED`], the others say how far it is off.
+/// All of them; a model is made from the first [`FITTED`], the others measure its error.
 pub const PROBES: [Probe; 18] = [
     probe("1 MiB in sequence, 4 readers", Order::Sequential, MIB, 4),
     probe("4 KiB in sequence, 16 readers", Order::Sequential, 4096, 16),
@@ -85,7 +85,7 @@ pub const PROBES: [Probe; 18] = [
     probe("256 KiB at random, 2 readers", Order::Random, 256 << 10, 2),
 ];
 
-/// So many of [`PROBES`] make a model.
+/// This many of [`PROBES`] make a model.
 pub const FITTED: usize = 8;
 
 /// The places that a probe reads, without end.
@@ -135,8 +135,9 @@ impl Iterator for Places {
     }
 }
 
-/// The model that the first probes give: those must be there, in the order of [`PROBES`]. Of the classes of models (flash with a
-/// controller, flash whose time depends on the step, a disk) it is the one that is least off, over all probes.
+/// The model that the first probes give: those must be there, in the order of [`PROBES`]. Of the classes of
+/// models (flash with a controller, flash whose time depends on the step, a disk) it is the one with the
+/// smallest error over all probes.
 ///
 /// # Panics
 /// When one of the first [`FITTED`] is missing.
@@ -159,10 +160,10 @@ pub fn fit(name: ModelName, file_bytes: u64, measured: &[Measured]) -> Model {
     best.expect("flash with a controller is always found").1
 }
 
-/// How far a model is off in the mean of some probes: the logarithm of the ratio.
+/// The mean error of a model over some probes: the logarithm of the ratio.
 fn off(model: &Model, file_bytes: u64, measured: &[Measured]) -> f64 {
     let one = |each: &Measured| {
-        // A thousand reads say what a hundred thousand would.
+        // A thousand reads are as good as a hundred thousand.
         let reads = each.reads.clamp(1, 1_000);
         let modelled = modelled(model, file_bytes, &Measured { reads, ..*each }, 1).as_secs_f64();
         let measured = each.time.as_secs_f64() * reads as f64 / each.reads.max(1) as f64;
@@ -171,7 +172,7 @@ fn off(model: &Model, file_bytes: u64, measured: &[Measured]) -> f64 {
     measured.iter().map(one).sum::<f64>() / measured.len() as f64
 }
 
-/// How long the model takes for what a probe has read.
+/// The model's time for the reads of a probe.
 ///
 /// # Panics
 /// When the file does not fit on the model.

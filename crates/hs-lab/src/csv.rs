@@ -45,7 +45,7 @@ impl Figure {
         ])
     }
 
-    /// Why it is not what was published; nothing when it is.
+    /// Why it differs from what was published; empty when it does not.
     #[must_use]
     pub fn miss(&self) -> Option<&'static str> {
         self.reason.filter(|_| self.verdict().is_some_and(Verdict::is_miss))
@@ -53,7 +53,8 @@ impl Figure {
 }
 
 impl Report {
-    /// The figures, one a line: ours, switched off, where it was published and what, ours over that, and what it is worth.
+    /// The figures, one a line: ours, with the mechanism switched off, the source and the published value,
+    /// ours over that, and the verdict.
     #[must_use]
     pub fn figures_csv(&self) -> String {
         let header = "figure,ours,switched off,source,published,ratio,verdict,target,met,reason\n";

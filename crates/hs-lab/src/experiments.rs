@@ -33,11 +33,11 @@ use crate::report::Report;
 /// An experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// What it shows, in a line.
     pub about: &'static str,
-    /// Runs it with a seed, which those ignore that have nothing random.
+    /// Runs it with a seed; experiments without random numbers ignore it.
     pub run: fn(u64) -> Report,
 }
 

@@ -1,8 +1,9 @@
 //! Experiments with the engine under a virtual clock.
 //!
-//! [`simulate`] puts the engine's own [`Queue`](hs_engine::queue::Queue) before the model of a medium and lets programs
-//! ask for something. Nothing here sleeps, reads a clock or is random beyond a seed, so every figure comes again to the
-//! last digit. The [`EXPERIMENTS`] say what they show; docs/LAB.md says why, and where their parameters come from.
+//! [`simulate`] puts the engine's own [`Queue`](hs_engine::queue::Queue) before the model of a medium, and
+//! programs make requests to it. Nothing here sleeps, reads a clock or is random beyond a seed, so every
+//! figure is reproduced to the last digit. The [`EXPERIMENTS`] say what they show; docs/LAB.md says why, and
+//! where their parameters come from.
 
 #![forbid(unsafe_code)]
 

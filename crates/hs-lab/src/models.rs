@@ -6,7 +6,7 @@ use hs_units::Nanos;
 
 use crate::simulation::Station;
 
-/// The model of a medium, and what the engine is told of it.
+/// The model of a medium, and its traits for the engine.
 #[derive(Clone, Copy, Debug)]
 pub enum Model {
     /// One of `--emulate`.
@@ -22,7 +22,8 @@ const JUDGED: [&str; 4] = ["cd-24x-cav", "hdd-7200", "flat-10ms-25mbs", "flat-10
 const FILE: u64 = 700_000_000;
 
 impl Model {
-    /// All that experiments run on: what turns, what has a latency, and the two disks of 1991 that are judged.
+    /// All models for experiments: media that rotate, media with a latency, and the two disks of 1991 that
+    /// are judged.
     #[must_use]
     pub fn all() -> Vec<Self> {
         let media =
@@ -58,7 +59,7 @@ impl Model {
         }
     }
 
-    /// A fresh, idle one.
+    /// A fresh, idle model.
     #[must_use]
     pub fn station(&self) -> Box<dyn Station> {
         match self {
@@ -90,7 +91,7 @@ impl Model {
         }
     }
 
-    /// What the engine is told.
+    /// The traits for the engine.
     #[must_use]
     pub fn traits(&self) -> MediumTraits {
         let (rotational, overlaps) = match self {

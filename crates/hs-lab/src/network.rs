@@ -5,13 +5,14 @@
 //! origin ───────────────────────────────── the clients' link ── clients        without
 //! ```
 //!
-//! Both links share their rate between all answers under way ([`SharedLink`]). The cache keeps slices of the image, is large
-//! enough for all of it, and fetches a slice once, whoever else asks for it meanwhile (`proxy_cache_lock` of nginx, whose module
-//! `ngx_http_slice_module` cuts as well). It sends on what it has of an answer while it fetches the rest. What servers and caches
-//! compute is not modelled.
+//! Both links share their rate between all answers under way ([`SharedLink`]). The cache keeps slices of the
+//! image, is large enough for all of it, and fetches a slice once, however many clients ask for it meanwhile
+//! (`proxy_cache_lock` of nginx, whose module `ngx_http_slice_module` cuts as well). It sends on what it has
+//! of an answer while it fetches the rest. The processor time of servers and caches is not modelled.
 //!
-//! What a client prefetches comes as `hs-store`'s HTTP reader has it come: in one answer, of which each request takes the next
-//! part, so that only the first of them is a request of its own. Short gaps in it are read over.
+//! A client's prefetch is modelled after `hs-store`'s HTTP reader: it is one answer, of which each request
+//! takes the next part, so that only the first of them is a request to the server. Short gaps in it are read
+//! and dropped.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -22,7 +23,8 @@ use hs_units::{ByteRange, Nanos};
 
 /// Bytes of a slice that a cache fetches and keeps as a whole.
 const SLICE_BYTES: u64 = 256 << 10;
-/// A gap in what is prefetched up to which the answer goes on through it (docs/NETWORK.md, "What goes over the wire").
+/// A gap in what is prefetched up to which the answer goes on through it (docs/NETWORK.md, "What goes over
+/// the wire").
 const GAP_BYTES: u64 = 256 << 10;
 
 /// What a cache knows of a slice.
@@ -122,13 +124,14 @@ impl Network {
         self.clients_link.open(now, key, flow);
     }
 
-    /// Bytes between the end of what the answer to a client's prefetch has brought and `range`, when that answer goes on to it.
+    /// Bytes between the end of what the answer to a client's prefetch has brought and `range`, when that
+    /// answer goes on to it.
     fn goes_on(&mut self, client: ClientKey, range: ByteRange) -> Option<u64> {
         let before = self.streams.insert(client, range.end())?;
         range.offset.checked_sub(before).filter(|gap| *gap <= GAP_BYTES)
     }
 
-    /// Somebody wants to be told, by `token`, when the first `bytes` of an answer have come.
+    /// A wake-up, by `token`, when the first `bytes` of an answer have come.
     pub(crate) fn mark(&mut self, now: Nanos, key: FlowKey, bytes: u64, token: u64) {
         let gap = self.gaps.get(&key).copied().unwrap_or_default();
         self.clients_link.mark(now, key, gap + bytes, token);
@@ -166,7 +169,8 @@ impl Network {
 }
 
 impl Edge {
-    /// Asks the origin for the slices of `range` that nobody has asked for; bytes of each request.
+    /// Asks the origin for the slices of `range` that were not requested yet; returns the bytes of each
+    /// request.
     fn fetch_missing(&mut self, now: Nanos, range: ByteRange) -> Vec<u64> {
         let mut runs: Vec<std::ops::Range<u64>> = Vec::new();
         for slice in range.offset / SLICE_BYTES..range.end().div_ceil(SLICE_BYTES) {

@@ -1,8 +1,9 @@
-//! How long a start would take: a recorded program before the engine before the model of a medium.
+//! Predicts the time of a start: a recorded program before the engine before the model of a medium.
 //!
-//! A program is what a profile says of it: its own time between its reads, and where it reads. Its reads go through
-//! the kernel's page cache with its read-ahead, to an image that is served by the engine's own policies, or to the raw
-//! disk, and from there to the medium. docs/LAB.md says what is modelled and how far it agrees with starts in real time.
+//! A program is described by its profile: its own time between its reads, and where it reads. Its reads go
+//! through the kernel's page cache with its read-ahead, to an image that is served by the engine's own
+//! policies, or to the raw disk, and from there to the medium. docs/LAB.md describes the model and compares
+//! it with starts in real time.
 
 mod caches;
 mod crowd;
@@ -42,7 +43,7 @@ pub struct Prediction<'a> {
     pub file_bytes: u64,
     /// The medium.
     pub medium: Medium,
-    /// Who starts from it.
+    /// The clients that start from it.
     pub crowd: Crowd,
     /// How the disk is shown.
     pub front: Front<'a>,
@@ -52,7 +53,7 @@ pub struct Prediction<'a> {
     pub elevator: ElevatorKind,
 }
 
-/// What a prediction says.
+/// The result of a prediction.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Predicted {
     /// Every start.
@@ -63,7 +64,7 @@ pub struct Predicted {
     pub bytes: u64,
     /// Requests that did not begin where the last one ended.
     pub seeks: u64,
-    /// For so long the medium had something to do.
+    /// The time during which the medium was busy.
     pub busy: Nanos,
 }
 
@@ -74,7 +75,7 @@ impl Predicted {
         jain_index(self.starts.iter().map(|start| 1.0 / start.ready.as_secs_f64().max(1e-9)))
     }
 
-    /// How long half of the starts took, at most.
+    /// The median time of the starts.
     #[must_use]
     pub fn median_ready(&self) -> Nanos {
         let mut ready: Vec<Nanos> = self.starts.iter().map(|start| start.ready).collect();
@@ -123,7 +124,8 @@ impl Prediction<'_> {
         Ok(Some(Predicted { starts: starts.started(), requests, bytes, ..account(&run) }))
     }
 
-    /// The queue before the medium of so many clients: each has its own before it, so this one lets everything through.
+    /// The queue before the medium of so many clients: each has its own before it, so this one lets
+    /// everything through.
     fn queue(&self, clients: usize) -> QueueConfig {
         let mut config = QueueConfig { elevator: self.elevator, ..QueueConfig::default() };
         let depth = if matches!(self.disk, Disk::Raw) { RAW_DEPTH } else { DEPTH };

@@ -8,7 +8,8 @@ use hs_units::{ByteRange, Nanos};
 
 use crate::simulation::Io;
 
-/// A hot region, at the front of the medium unless another place is given, and the policy that reads it ahead.
+/// A hot region, at the front of the medium unless another place is given, and the policy that reads it
+/// ahead.
 ///
 /// What arrives is given to its readers at once, so that no budget runs out.
 pub(crate) struct Stream {
@@ -22,7 +23,7 @@ pub(crate) struct Stream {
     /// The medium hands out so much at a time; byte by byte when nothing is said.
     piece_bytes: Option<u64>,
     under_way: Vec<Part>,
-    /// Times at which the policy wants to be asked again that are planned.
+    /// Planned times at which the policy is asked again.
     planned: Option<Nanos>,
 }
 
@@ -33,7 +34,8 @@ struct Part {
     chunks: Range<u32>,
 }
 
-/// Tokens of [`Io::wake`] that mean the stream: its turn, that a chunk has come, or the first piece of a request.
+/// Tokens of [`Io::wake`] that belong to the stream: it may request more, a chunk has come, or the first
+/// piece of a request.
 const TURN: u64 = 1 << 63;
 const ARRIVED: u64 = 1 << 62;
 const FIRST_PIECE: u64 = 1 << 61;
@@ -60,19 +62,19 @@ impl Stream {
         }
     }
 
-    /// The same for one of up to 256 clients, each of whom has a hot region of his own.
+    /// The same for one of up to 256 clients, each of which has its own hot region.
     pub(crate) fn of_client(self, client: u8) -> Self {
         let before = u64::from(client) * self.bytes();
         Self { client: client.into(), before, ..self }
     }
 
-    /// The same on a medium that hands out pieces of so many bytes, as those that are served do: nobody is told of a byte before the rest of
-    /// its piece has come.
+    /// The same on a medium that hands out pieces of this size, as served media do: a byte is reported only
+    /// when the rest of its piece has come.
     pub(crate) fn in_pieces(self, piece_bytes: u64) -> Self {
         Self { piece_bytes: Some(piece_bytes), ..self }
     }
 
-    /// A token that means this client, and neither his stream's turn nor a chunk.
+    /// A token of this client that is neither for its stream nor for a chunk.
     pub(crate) const fn token(&self) -> u64 {
         self.client << CLIENT_SHIFT
     }
@@ -92,7 +94,7 @@ impl Stream {
         u64::from(self.chunks) * self.chunk_bytes
     }
 
-    /// The policy, to be told of demand.
+    /// The policy, to report demand to.
     pub(crate) const fn policy(&mut self) -> &mut Prefetch {
         &mut self.policy
     }
@@ -107,7 +109,7 @@ impl Stream {
         self.policy.ended() != Some(hs_engine::EndReason::Nothing) && self.policy.has_arrived(chunk)
     }
 
-    /// Whether whoever wants this chunk had better wait for the stream.
+    /// Whether a reader of this chunk should wait for the stream.
     pub(crate) fn joins(&self, chunk: u32) -> bool {
         self.policy.ended() != Some(hs_engine::EndReason::Nothing) && self.policy.late(chunk) == Late::Join
     }
@@ -122,7 +124,7 @@ impl Stream {
         ByteRange::new(self.before + place(chunks.start), place(chunks.end) - place(chunks.start))
     }
 
-    /// Asks for whatever the policy says. To be called after anything that the policy was told.
+    /// Makes the requests of the policy. Called after every report to the policy.
     pub(crate) fn turn(&mut self, io: &mut Io) {
         loop {
             match self.policy.poll(io.now()) {
@@ -143,7 +145,7 @@ impl Stream {
         }
     }
 
-    /// Somebody waits for the stream: what it has asked for is as urgent as he is.
+    /// A reader waits for the stream: its requests become as urgent as that read.
     pub(crate) fn hurry(&self, io: &mut Io) {
         self.under_way.iter().for_each(|part| io.promote(part.request, Class::Demand));
     }
@@ -172,7 +174,7 @@ impl Stream {
         self.turn(io);
     }
 
-    /// The first piece of a request came, if nobody has been told yet.
+    /// The first piece of a request came, if that was not reported yet.
     fn handle_first_piece(&mut self, now: Nanos, request: usize) {
         let piece_bytes = self.piece_bytes.unwrap_or(0);
         if let Some(part) = self.under_way.iter().find(|part| part.request == request) {
@@ -181,7 +183,7 @@ impl Stream {
         }
     }
 
-    /// A time has come; tells whether it was one of the stream's, and which chunk is there now.
+    /// A planned time has come. Returns whether it was one of the stream's, and which chunk is there now.
     pub(crate) fn handle_wake(&mut self, io: &mut Io, token: u64) -> Option<Option<u32>> {
         if token & TURN != 0 {
             self.turn(io);
@@ -205,7 +207,7 @@ impl Stream {
         Some(Some(chunk))
     }
 
-    /// A request has ended; tells whether it was one of the stream's.
+    /// A request has ended. Returns whether it was one of the stream's.
     pub(crate) fn handle_done(&mut self, io: &mut Io, request: usize) -> bool {
         // The only piece of a small request comes when that ends.
         self.handle_first_piece(io.now(), request);

@@ -1,12 +1,13 @@
-//! What others have measured, and how a figure compares with it.
+//! Published measurements, and how a figure compares with them.
 
 /// Share by which a figure may differ from what was published.
 const TOLERANCE: f64 = 0.2;
 
-/// Share by which two things differ that were published as the same: a figure in a text has no more digits.
+/// The share by which two things may differ that were published as the same: a figure in a text has no more
+/// digits.
 const ALIKE: f64 = 0.1;
 
-/// What a text says of a figure.
+/// The statement of a text about a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Claim {
     /// One measurement over another: which of them is larger, and how much.
@@ -33,7 +34,7 @@ impl Claim {
         }
     }
 
-    /// As it stands in a table.
+    /// Its form in a table.
     #[must_use]
     pub fn text(self) -> String {
         match self {
@@ -45,7 +46,7 @@ impl Claim {
         }
     }
 
-    /// What `value` is worth beside it.
+    /// The verdict on `value`.
     #[must_use]
     pub fn judge(self, value: f64) -> Verdict {
         let near = |published: f64| (value / published - 1.0).abs() <= TOLERANCE;
@@ -65,12 +66,12 @@ impl Claim {
     }
 }
 
-/// Something that was published.
+/// A published statement.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Published {
     /// Where: the number of the seed document, and the place in it.
     pub source: &'static str,
-    /// What it says.
+    /// The statement.
     pub claim: Claim,
 }
 
@@ -79,13 +80,13 @@ pub struct Published {
 pub enum Verdict {
     /// The same within a fifth.
     Reproduced,
-    /// The text gives no number, and what it says is so.
+    /// The text gives no number, and its direction is the same.
     Direction,
-    /// It is so because it was put in: it follows from the model's inputs or definitions, and is no test of it.
+    /// It agrees because it follows from the model's inputs or definitions, and is no test of the model.
     Given,
     /// The right one of two is larger, by another ratio.
     DirectionOnly,
-    /// Something else came out.
+    /// The result is different.
     Missed,
 }
 

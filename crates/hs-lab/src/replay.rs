@@ -12,11 +12,12 @@ use crate::histogram::Histogram;
 /// When requests are made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pace {
-    /// When the log says.
+    /// At the times of the log.
     Recorded,
-    /// As soon as fewer than so many are under way; at least one.
+    /// As soon as fewer than this many are under way; at least one.
     Depth(u32),
-    /// When the program would: its own time is what the log has in place of an arrival, and stands still while anything is under way.
+    /// When the program would make them: its own time takes the place of an arrival, and stops while anything
+    /// is under way.
     Thinking,
 }
 
@@ -40,7 +41,7 @@ pub struct Replay {
     outcome: ReplayOutcome,
 }
 
-/// What came of it.
+/// The result of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayOutcome {
     /// Time from making a request to its last byte.
@@ -54,7 +55,7 @@ pub struct ReplayOutcome {
 }
 
 impl Replay {
-    /// Nothing was made yet.
+    /// A replay before its first request.
     #[must_use]
     pub fn new(medium: Replayed, pace: Pace) -> Self {
         Self {
@@ -73,7 +74,7 @@ impl Replay {
         self.now = match self.pace {
             Pace::Recorded => self.now.max(at),
             Pace::Depth(depth) => self.wait_for_room(depth.max(1)),
-            // What it asked for at the same point of its own time, it asked for at once.
+            // What it requested at the same point of its own time, it requested at once.
             Pace::Thinking if at <= self.own => self.now,
             Pace::Thinking => {
                 let thinks = at.saturating_sub(std::mem::replace(&mut self.own, at));
@@ -106,7 +107,7 @@ impl Replay {
         now
     }
 
-    /// Everything was made.
+    /// Ends the replay.
     #[must_use]
     pub fn finish(self) -> ReplayOutcome {
         self.outcome

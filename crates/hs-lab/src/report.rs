@@ -1,4 +1,4 @@
-//! What an experiment says.
+//! The report of an experiment.
 
 use crate::published::{Claim, Published, Verdict};
 
@@ -7,12 +7,12 @@ use crate::published::{Claim, Published, Verdict};
 pub enum Cell {
     /// A word.
     Text(String),
-    /// A number, shown with so many digits after the point.
+    /// A number, shown with this many digits after the point.
     Number(f64, usize),
 }
 
 impl Cell {
-    /// As it stands in a table.
+    /// Its form in a table.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -34,7 +34,7 @@ impl From<String> for Cell {
     }
 }
 
-/// What a figure has to reach.
+/// The target of a figure.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Target {
     /// Not more than this.
@@ -44,7 +44,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Whether `value` does.
+    /// Whether `value` reaches it.
     #[must_use]
     pub fn is_met(self, value: f64) -> bool {
         match self {
@@ -66,19 +66,19 @@ impl Target {
 /// A result.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
-    /// What it is of.
+    /// The name.
     pub name: String,
-    /// What came out.
+    /// The value.
     pub value: f64,
     /// The same with the mechanism switched off, where there is such a thing.
     pub off: Option<f64>,
-    /// What somebody else measured.
+    /// A figure that was measured elsewhere.
     pub published: Option<Published>,
-    /// Whether it follows from what the model was given, so that agreement says nothing.
+    /// Whether it follows from the model's inputs, so that agreement says nothing.
     pub given: bool,
-    /// Why it is not what was published, where that is so.
+    /// Why it differs from what was published, where it does.
     pub reason: Option<&'static str>,
-    /// What it has to reach.
+    /// Its target.
     pub target: Option<Target>,
 }
 
@@ -97,31 +97,31 @@ impl Figure {
         }
     }
 
-    /// With what came out without the mechanism.
+    /// Adds the value without the mechanism.
     #[must_use]
     pub fn off(self, value: f64) -> Self {
         Self { off: Some(value), ..self }
     }
 
-    /// With what was published, and where.
+    /// Adds the published value, and its source.
     #[must_use]
     pub fn published(self, source: &'static str, claim: Claim) -> Self {
         Self { published: Some(Published { source, claim }), ..self }
     }
 
-    /// Follows from what the model was given.
+    /// Marks it as following from the model's inputs.
     #[must_use]
     pub fn given(self) -> Self {
         Self { given: true, ..self }
     }
 
-    /// With the reason why it is not what was published.
+    /// Adds the reason why it differs from what was published.
     #[must_use]
     pub fn because(self, reason: &'static str) -> Self {
         Self { reason: Some(reason), ..self }
     }
 
-    /// With what it has to reach.
+    /// Adds a target.
     #[must_use]
     pub fn target(self, target: Target) -> Self {
         Self { target: Some(target), ..self }
@@ -133,7 +133,7 @@ impl Figure {
         self.target.map(|target| target.is_met(self.value))
     }
 
-    /// What it is worth beside what was published; `None` when nothing was.
+    /// Its verdict beside what was published; `None` when nothing was.
     #[must_use]
     pub fn verdict(&self) -> Option<Verdict> {
         let verdict = self.published?.claim.judge(self.value);
@@ -141,7 +141,7 @@ impl Figure {
     }
 }
 
-/// What an experiment says.
+/// The report of an experiment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
     /// Names of the columns of its table.
@@ -150,7 +150,7 @@ pub struct Report {
     pub rows: Vec<Vec<Cell>>,
     /// The results.
     pub figures: Vec<Figure>,
-    /// From which the random numbers followed, where there are any.
+    /// The seed of the random numbers, where there are any.
     pub seed: Option<u64>,
 }
 

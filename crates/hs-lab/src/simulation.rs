@@ -11,7 +11,7 @@ use hs_units::{ByteRange, Nanos};
 
 use crate::network::Network;
 
-/// Whatever serves requests in time.
+/// A medium that serves requests in time.
 pub trait Station {
     /// Hands a request over at `now`, and learns when it will be served.
     fn serve(&mut self, now: Nanos, direction: Direction, range: ByteRange) -> Service;
@@ -39,7 +39,7 @@ impl Station for Box<dyn WritableDevice> {
     }
 }
 
-/// Programs that want something from a medium.
+/// Programs that make requests to a medium.
 ///
 /// Requests are named by their place in [`Io::requests`], in the order in which they were made.
 pub trait Workload {
@@ -52,16 +52,16 @@ pub trait Workload {
     /// A request has ended.
     fn handle_done(&mut self, io: &mut Io, request: usize);
 
-    /// A time that [`Io::wake`] asked for has come.
+    /// A time that [`Io::wake`] was called for has come.
     fn handle_wake(&mut self, _io: &mut Io, _token: u64) {}
 }
 
-/// What became of one request.
+/// The result of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// As it was asked for.
+    /// The request.
     pub class: Class,
-    /// Who asked.
+    /// The client.
     pub client: ClientKey,
     /// Which way the bytes go.
     pub direction: Direction,
@@ -86,19 +86,19 @@ impl Answer {
 /// One request to the medium.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
-    /// What the queue made of one or several requests.
+    /// The dispatch that the queue made of one or several requests.
     pub dispatch: Dispatch,
     /// When it was sent.
     pub at: Nanos,
-    /// When it was served; on a network its end is known when it has come.
+    /// When it was served; on a network its end is known only when it has come.
     pub service: Service,
 }
 
-/// What serves the requests.
+/// The medium or the network.
 enum Medium {
-    /// It knows at the request when it will be served.
+    /// It knows the end of a request when it is made.
     Station(Box<dyn Station>),
-    /// It does not, as others may come.
+    /// It does not, as other requests may come.
     Network(Box<Network>),
 }
 
@@ -116,13 +116,13 @@ pub struct Io {
     now: Nanos,
     queue: Queue,
     medium: Medium,
-    /// When the network is to be asked what has happened.
+    /// When to ask the network for its next event.
     asks_network: Option<Nanos>,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     sequence: u64,
     requests: Vec<Answer>,
     tickets: Vec<Ticket>,
-    /// Of each request, the one to the medium that holds it, when it was sent.
+    /// Of each request, the request to the medium that holds it, once it was sent.
     holders: Vec<Option<usize>>,
     sent: Vec<Sent>,
     stopped: bool,
@@ -135,7 +135,7 @@ impl Io {
         self.now
     }
 
-    /// Asks for something; returns its number.
+    /// Makes a request; returns its number.
     pub fn request(
         &mut self,
         class: Class,
@@ -159,12 +159,12 @@ impl Io {
         number
     }
 
-    /// Somebody waits now for a request.
+    /// A reader now waits for a request.
     pub fn promote(&mut self, request: usize, class: Class) {
         self.queue.handle_promote(self.now, self.tickets[request], class);
     }
 
-    /// Asks for a call of [`Workload::handle_wake`] with `token` at `then`.
+    /// Plans a call of [`Workload::handle_wake`] with `token` at `then`.
     pub fn wake(&mut self, then: Nanos, token: u64) {
         self.plan(then, Event::Wake(token));
     }
@@ -189,8 +189,8 @@ impl Io {
         self.sent[self.holders[request].expect("the request was sent")]
     }
 
-    /// Asks for a call of [`Workload::handle_wake`] with `token` when the first `bytes` of the request to the medium that holds
-    /// `request` have come.
+    /// Plans a call of [`Workload::handle_wake`] with `token` when the first `bytes` of the request to the
+    /// medium that holds `request` have come.
     ///
     /// # Panics
     /// When it has not been sent.
@@ -260,7 +260,7 @@ impl Io {
         }
     }
 
-    /// Makes sure that the network is asked when something happens on it.
+    /// Plans a look at the network for when something happens on it.
     fn plan_network(&mut self) {
         let Medium::Network(network) = &self.medium else { return };
         let Some(then) = network.next_event() else { return };
@@ -270,7 +270,7 @@ impl Io {
         }
     }
 
-    /// What has happened on the network, one event at a time.
+    /// The next event of the network.
     fn poll_network(&mut self) -> Option<LinkEvent> {
         match &mut self.medium {
             Medium::Station(_) => None,
@@ -279,7 +279,7 @@ impl Io {
     }
 }
 
-/// What a run of a simulation leaves.
+/// The result of a simulation.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Every request, in the order in which they were made.

@@ -7,7 +7,8 @@ use hs_units::Nanos;
 pub struct Latencies(Vec<Nanos>);
 
 impl Latencies {
-    /// The time that the share `quantile` of the samples does not exceed (nearest rank); zero without samples.
+    /// The time that the share `quantile` of the samples does not exceed (nearest rank); zero without
+    /// samples.
     ///
     /// # Panics
     /// When `quantile` is not between 0 and 1.

@@ -1,11 +1,11 @@
-//! Programs that always have something asked for.
+//! Programs that always have requests under way.
 
 use hs_engine::queue::{Class, ClientKey, Direction};
 use hs_units::{ByteRange, Nanos, Prng};
 
 use crate::simulation::{Io, Workload};
 
-/// Where a program asks next.
+/// Where a program's next request is.
 #[derive(Clone, Copy, Debug)]
 pub enum Pattern {
     /// Anywhere in the region.
@@ -17,15 +17,15 @@ pub enum Pattern {
 /// A program that keeps a number of requests under way, and thinks between the end of one and the next.
 #[derive(Clone, Debug)]
 pub struct Stream {
-    /// Who it is.
+    /// The client.
     pub client: ClientKey,
-    /// How urgent it is.
+    /// The urgency.
     pub class: Class,
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// Where.
+    /// The order.
     pub pattern: Pattern,
-    /// In which part of the medium.
+    /// Its part of the medium.
     pub region: ByteRange,
     /// Bytes of each request.
     pub bytes: u64,
@@ -48,7 +48,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// These, with random places from `seed`.
+    /// These streams, with random places from `seed`.
     #[must_use]
     pub fn new(streams: Vec<Stream>, seed: u64) -> Self {
         let next = streams.iter().map(|stream| stream.region.offset).collect();

@@ -7,7 +7,8 @@ fn run(name: &str) -> Report {
     (experiment.run)(1)
 }
 
-/// All figures that are judged must be met, but for those whose names have one of `missed` in them: docs/LAB.md says why.
+/// All figures that are judged must be met, but for those whose names have one of `missed` in them:
+/// docs/LAB.md says why.
 fn judge(report: &Report, missed: &[&str]) {
     for figure in &report.figures {
         let excused = missed.iter().any(|part| figure.name.contains(part));
@@ -78,7 +79,7 @@ fn a_prefetch_yields_to_demand() {
         "{:?}",
         report.figures
     );
-    // Who only misses is seen to, by markers alone; without them he is not.
+    // A reader that only misses is detected, by markers alone; without them it is not.
     let by_markers = |figure: &&Figure| figure.name.contains("p99 where") && !figure.name.contains("a start");
     assert!(
         report.figures.iter().filter(by_markers).all(|figure| figure.value < figure.off.unwrap()),
@@ -125,8 +126,8 @@ fn deadlines_leave_the_link_to_those_who_need_it() {
     assert!(apart.value < 1.02, "{apart:?}");
 }
 
-/// Every experiment has its mechanism switched off as well, and comes out differently: by a twentieth at least (page colouring, whose
-/// published gain is 7%, by a twenty-fifth).
+/// Every experiment has its mechanism switched off as well, and comes out differently: by a twentieth at
+/// least (page colouring, whose published gain is 7%, by a twenty-fifth).
 #[test]
 fn every_mechanism_matters() {
     for experiment in EXPERIMENTS {

@@ -7,8 +7,8 @@ fn run(name: &str) -> Report {
     (experiment.run)(1)
 }
 
-/// Every figure beside a published one must have its direction, and within a fifth its ratio, but for those of `missed`;
-/// every miss says why.
+/// Every figure beside a published one must have its direction, and within a fifth its ratio, but for those
+/// of `missed`; every miss says why.
 fn judge(name: &str, missed: &[&str]) -> Report {
     let report = run(name);
     for figure in &report.figures {
@@ -77,7 +77,7 @@ fn a_start_from_a_server() {
 #[test]
 fn many_clients() {
     let report = judge("clients-2004", &[]);
-    // Whoever waits, waits as long as the others.
+    // A client that waits, waits as long as the others.
     for figure in report.figures.iter().filter(|figure| figure.name.starts_with("Jain")) {
         assert!(figure.value > 0.95, "{figure:?}");
     }

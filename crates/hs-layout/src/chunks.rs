@@ -6,10 +6,10 @@ use hs_units::{BLOCK_BYTES, BlockRange, Nanos};
 use crate::order::Segment;
 use crate::plan::{LayoutOptions, PlannedChunk};
 
-/// Fills chunks with blocks in the order given. The first has `first_chunk_bytes`, each further one
-/// twice as much up to `max_chunk_bytes`: somebody waits for the first, and large ones compress better
-/// (DESIGN decision 3). A chunk never spans two segments, so that a start which does not want a
-/// segment need not fetch a part of it; the last chunk of a segment may be smaller therefore.
+/// Fills chunks with blocks in the order given. The first has `first_chunk_bytes`, each further one twice as
+/// much up to `max_chunk_bytes`: a reader waits for the first, and large chunks compress better. A chunk
+/// never spans two segments, so that a start that does not need a segment fetches no part of it. So the last
+/// chunk of a segment may be smaller.
 pub(crate) fn cut(segments: &[Segment], options: &LayoutOptions) -> Vec<PlannedChunk> {
     let mut chunks = Vec::new();
     let max_blocks = options.max_chunk_bytes / BLOCK_BYTES;

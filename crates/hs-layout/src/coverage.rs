@@ -1,4 +1,4 @@
-//! How much several recordings say of each other.
+//! How much recordings have in common.
 
 use hs_trace::{BlockSet, Profile};
 
@@ -13,7 +13,7 @@ pub struct Coverage {
     pub profiles: Vec<Covered>,
 }
 
-/// What the other profiles have of one.
+/// How much of one profile the others have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Covered {
     /// Its blocks.

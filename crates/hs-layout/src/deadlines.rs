@@ -7,8 +7,8 @@ use hs_units::{BlockRange, Nanos};
 
 use crate::plan::PlannedChunk;
 
-/// Fills in by when each chunk is needed: the least of the think times after which any recording first read a block of it
-/// (DESIGN decision 8: what the program waited for storage is not in them).
+/// Sets by when each chunk is needed: the least of the think times after which any recording first read a
+/// block of it. Think times do not contain the program's waits for storage.
 pub(crate) fn fill_in(profiles: &[Profile], chunks: &mut [PlannedChunk]) {
     let times: Vec<BTreeMap<u64, (BlockRange, Nanos)>> = profiles.iter().map(first_needed).collect();
     for chunk in chunks {

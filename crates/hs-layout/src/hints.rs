@@ -4,9 +4,9 @@ use hs_trace::{BlockSet, FileMap, Profile};
 
 use crate::plan::{PlannedChunk, PlannedHint};
 
-/// One hint for each run of consecutive pages of a file, or of consecutive blocks of no file, inside
-/// one chunk, in the chunks' order. A block that no file claims is metadata only if a profile that
-/// knows files recorded it; otherwise nothing is known about it, and nothing is said.
+/// One hint for each run of consecutive pages of a file, or of consecutive blocks of no file, inside one
+/// chunk, in the chunks' order. A block outside all files is metadata only if a profile that knows files
+/// recorded it. Otherwise nothing is known about it, and it gets no hint.
 pub(crate) fn hints(profiles: &[Profile], chunks: &[PlannedChunk]) -> Vec<PlannedHint> {
     let files = FileMap::new(profiles.iter().flat_map(|profile| &profile.files));
     if files.is_empty() {

@@ -1,14 +1,14 @@
-//! Bringing metadata forward.
+//! Moves metadata forward.
 
 use hs_trace::FileMap;
 use hs_units::{BLOCK_BYTES, BlockRange};
 
 use crate::order::Segment;
 
-/// Moves each run of metadata `lead_bytes` of hot data forward in the order of its segment, and
-/// leaves everything else in its place. Whoever warms caches by file must read a file's inode before
-/// it can ask for the file's pages; when the inode comes just in time, so do the pages, and the
-/// reader has overtaken them. Without knowledge of files there is nothing to move.
+/// Moves each run of metadata `lead_bytes` of hot data forward in the order of its segment, and leaves
+/// everything else in its place. A program that warms caches by file must read a file's inode before it can
+/// ask for the file's pages. If the inode came only just in time, so would the pages, and the reader would
+/// already wait for them. Without knowledge of files there is nothing to move.
 pub(crate) fn advance(segment: Segment, files: &FileMap<'_>, lead_bytes: u64) -> Segment {
     if files.is_empty() || lead_bytes == 0 {
         return segment;
@@ -54,7 +54,7 @@ mod tests {
     fn without_a_lead_or_files_no_run_is_cut() {
         let runs = vec![FileRun { page: 0, blocks: run(100, 50) }];
         let file = FileUse { path: "/a".to_owned(), inode: 12, runs };
-        // One that begins before the file and ends in it.
+        // A run that begins before the file and ends in it.
         let order = vec![run(90, 20), run(5, 1)];
         assert_eq!(advance(order.clone(), &FileMap::new([&file]), 0), order);
         assert_eq!(advance(order.clone(), &FileMap::new([]), 4096), order);

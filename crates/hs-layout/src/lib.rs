@@ -1,8 +1,8 @@
 //! From profiles to a layout plan: which blocks the hot region holds, in which chunks, in which order.
 //!
-//! [`plan()`] is the whole of it. The hot region is one sequential read that brings blocks in the
-//! order in which a start first asks for them, so the plan's order is first access; address order
-//! matters only inside a chunk, which arrives as a unit.
+//! [`plan()`] is the only entry point. The hot region is one sequential read that brings blocks in the order
+//! in which a start first asks for them, so the plan's order is first access. Address order matters only
+//! inside a chunk, which arrives as a unit.
 
 #![forbid(unsafe_code)]
 

@@ -3,12 +3,12 @@
 use hs_trace::{BlockSet, Profile};
 use hs_units::BlockRange;
 
-/// Blocks that are wanted together, in the order in which they are wanted; no block is in two segments.
+/// Blocks that are needed together, in the order in which they are needed; no block is in two segments.
 pub(crate) type Segment = Vec<BlockRange>;
 
-/// Recordings of one start as one order: each block comes as early as any of them wants it, by how much that
-/// one had read before. So a block that only some runs read lies where those runs read it, and nothing
-/// depends on the order in which the profiles are given.
+/// Merges recordings of one start into one order. Each block comes as early as any recording needs it,
+/// measured by how much that recording had read before. So a block that only some runs read lies where those
+/// runs read it, and the order of the profiles does not matter.
 pub(crate) fn merged(profiles: &[Profile]) -> Segment {
     let mut runs = Vec::new();
     for profile in profiles {
@@ -26,9 +26,9 @@ pub(crate) fn merged(profiles: &[Profile]) -> Segment {
     order
 }
 
-/// The blocks common to all profiles in the first profile's order of first access; then, for each
-/// profile, those of its blocks that no segment has yet, in its own order (DESIGN decision 6). A start
-/// of any of the recorded kinds then finds its common part in one run in front.
+/// The blocks common to all profiles in the first profile's order of first access; then, for each profile,
+/// those of its blocks that no segment has yet, in its own order. A start of any of the recorded kinds then
+/// finds its common part in one run in front.
 pub(crate) fn variants(profiles: &[Profile]) -> Vec<Segment> {
     let Some((first, others)) = profiles.split_first() else { return Vec::new() };
     let common =

@@ -1,4 +1,5 @@
-//! Where in the file the hot region lies (DESIGN decision 5): wherever the medium delivers it sooner.
+//! Where in the file the hot region lies: where the medium delivers it sooner
+//! (docs/decisions/003-placement.md).
 
 use hs_device::{Medium, MediumError};
 use hs_units::{ByteRange, Nanos};
@@ -23,8 +24,8 @@ pub struct PlacementCosts {
 }
 
 impl PlacementCosts {
-    /// Costs on `medium` of an image whose superblock has `superblock_bytes`, at the front and once more at
-    /// the end; nothing for a medium that is not modelled.
+    /// Costs on `medium` of an image whose superblock has `superblock_bytes`, with its copy at the end;
+    /// `None` for a medium that is not modelled.
     ///
     /// # Errors
     /// When the image does not fit on the medium.
@@ -63,7 +64,7 @@ mod tests {
     fn the_rim_of_a_full_disc_is_worth_a_seek() {
         let costs = costs("cd-24x-cav", 30_000_000, 690_000_000);
         assert_eq!(costs.best(), Placement::End);
-        // 24 × at the rim, 10.3 × inside.
+        // 24× at the rim, 10.3× inside.
         let ratio = costs.front.as_secs_f64() / costs.end.as_secs_f64();
         assert!((2.0..2.33).contains(&ratio), "{ratio}");
     }

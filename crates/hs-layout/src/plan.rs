@@ -5,7 +5,7 @@ use hs_units::{BLOCK_BYTES, BlockRange, Digest, Nanos};
 
 use crate::{chunks, deadlines, hints, lead, order};
 
-/// What several profiles are of each other.
+/// How several profiles are related.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Combine {
     /// Recordings of one start, which varies from run to run: they make one order, one segment.
@@ -24,14 +24,15 @@ pub struct LayoutOptions {
     pub max_chunk_bytes: u64,
     /// How far metadata is moved forward, in uncompressed bytes of hot data.
     pub metadata_lead_bytes: u64,
-    /// What several profiles are of each other.
+    /// How several profiles are related.
     pub combine: Combine,
 }
 
 impl Default for LayoutOptions {
     /// 32 KiB, then doubling up to 256 KiB. At 25 MB/s the first chunk takes about a millisecond even
-    /// uncompressed, below any request's fixed cost; beyond 256 KiB zstd gains little. Metadata leads by
-    /// three of the largest chunks: one in which it arrives, one in which it is used, one in between.
+    /// uncompressed, which is less than any request's fixed cost. Beyond 256 KiB zstd gains little. Metadata
+    /// leads by three of the largest chunks: one in which it arrives, one in which it is used, one in
+    /// between.
     fn default() -> Self {
         Self {
             first_chunk_bytes: 32 << 10,
@@ -45,7 +46,7 @@ impl Default for LayoutOptions {
 /// One chunk of the hot region.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlannedChunk {
-    /// What it holds: runs by address that neither overlap nor touch.
+    /// Its blocks: runs by address that neither overlap nor touch.
     pub extents: Vec<BlockRange>,
     /// The program's own time, by the recording that is first, until it asks for something in the chunk.
     pub needed: Nanos,
@@ -59,15 +60,15 @@ impl PlannedChunk {
     }
 }
 
-/// What a run of hot blocks is in the file system, for pushing it into a file's page cache.
+/// The file pages of a run of hot blocks, for pushing it into a file's page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlannedHint {
     /// The blocks.
     pub blocks: BlockRange,
     /// The file's inode number, or 0 for metadata.
     pub inode: u64,
-    /// The page of the file that the first block is; for metadata its block number, which is its
-    /// page in the block device's own page cache.
+    /// The page of the file of the first block. For metadata it is the block number, which is its page in the
+    /// block device's own page cache.
     pub page: u64,
 }
 
@@ -76,13 +77,13 @@ pub struct PlannedHint {
 pub struct LayoutPlan {
     /// The chunks; every hot block is in exactly one.
     pub chunks: Vec<PlannedChunk>,
-    /// What the blocks are, in the chunks' order; empty when no profile knows files.
+    /// File pages of the blocks, in the chunks' order; empty when no profile knows files.
     pub hints: Vec<PlannedHint>,
     /// Hot blocks.
     pub blocks: u64,
 }
 
-/// A plan in figures.
+/// Figures of a plan.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LayoutStats {
     /// Uncompressed bytes of the hot blocks.
@@ -96,7 +97,7 @@ pub struct LayoutStats {
 }
 
 impl LayoutPlan {
-    /// The plan in figures.
+    /// Figures of the plan.
     #[must_use]
     pub fn stats(&self) -> LayoutStats {
         LayoutStats {
@@ -122,7 +123,7 @@ pub enum LayoutError {
         /// Disk digest of the second one.
         found: Digest,
     },
-    /// Chunk sizes that cannot be.
+    /// Chunk sizes that are not possible.
     #[error(
         "chunks of {first_chunk_bytes} to {max_chunk_bytes} bytes: sizes are positive multiples of {BLOCK_BYTES}, \
          the first not above the largest"
@@ -139,7 +140,7 @@ pub enum LayoutError {
 /// [`Profile::validate`]. No profile, or none with a read, gives the empty plan.
 ///
 /// # Errors
-/// When the profiles are of different disks or the options make no sense.
+/// When the profiles are of different disks or the options are not valid.
 pub fn plan(profiles: &[Profile], options: &LayoutOptions) -> Result<LayoutPlan, LayoutError> {
     check_options(options)?;
     check_disks(profiles)?;

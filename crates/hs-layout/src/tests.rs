@@ -51,7 +51,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
     })
 }
 
-/// The order of DESIGN decision 6, block by block, in segments.
+/// The order of [`crate::order`], block by block, in segments.
 fn naive_segments(profiles: &[Profile]) -> Vec<Vec<Lba>> {
     let sets: Vec<BTreeSet<Lba>> = profiles.iter().map(|p| p.first_access().into_iter().collect()).collect();
     let everywhere = |lba: &Lba| sets.iter().all(|set| set.contains(lba));
@@ -65,7 +65,7 @@ fn naive_segments(profiles: &[Profile]) -> Vec<Vec<Lba>> {
     segments
 }
 
-/// The chunks of that order: each as full as its turn allows, none across segments.
+/// The chunks of that order: each as full as allowed, none across segments.
 fn naive_chunks(segments: &[Vec<Lba>], first: usize, max: usize) -> Vec<BTreeSet<Lba>> {
     let mut chunks: Vec<BTreeSet<Lba>> = Vec::new();
     let mut capacity = first;
@@ -131,7 +131,7 @@ proptest! {
             h.blocks.blocks().enumerate().map(move |(i, lba)| (lba, (inode, page + i as u64))).collect::<Vec<_>>()
         };
         prop_assert_eq!(plan.hints.iter().flat_map(each).collect::<Vec<_>>(), expected);
-        // As few as can be: no two hints that could be one lie in one extent.
+        // As few as possible: no two hints that could be one lie in one extent.
         let extents: Vec<_> = plan.chunks.iter().flat_map(|c| &c.extents).collect();
         for pair in plan.hints.windows(2) {
             let (a, b) = (&pair[0], &pair[1]);
@@ -238,7 +238,7 @@ fn chunk_sizes_that_cannot_be_are_refused() {
 fn a_chunk_is_needed_when_a_recording_first_reads_a_block_of_it_without_its_waits() {
     let millis = Nanos::from_millis;
     let read = |at, start, cost| Read { at: millis(at), blocks: run(start, 4), cost: millis(cost) };
-    // The first read waits for 50 ms, which are no time of the program's own.
+    // The first read waits for 50 ms, which is not the program's own time.
     let recorded =
         Profile { reads: vec![read(10, 100, 50), read(80, 0, 0), read(90, 100, 0)], ..profile(&[]) };
     let plan = plan(&[recorded], &options(4, 4)).expect("a plan");
@@ -246,7 +246,8 @@ fn a_chunk_is_needed_when_a_recording_first_reads_a_block_of_it_without_its_wait
     assert_eq!(needed, [millis(10), millis(30)]);
 }
 
-/// One read of ten blocks becomes chunks of four: each is needed when the read was made, those that begin inside it as well.
+/// One read of ten blocks becomes chunks of four: each is needed when the read was made, those that begin
+/// inside it as well.
 #[test]
 fn chunks_that_are_cut_inside_a_read_are_needed_when_it_was_made() {
     let (then, free) = (Nanos::from_millis(5_000), Nanos::ZERO);

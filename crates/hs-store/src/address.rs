@@ -1,4 +1,4 @@
-//! Where an image lies that lies in no file of this machine.
+//! Addresses of images that are not files of this machine.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ impl Address {
         }
     }
 
-    /// What a folder would call it.
+    /// The file name for it in a folder.
     #[must_use]
     pub fn file_name(&self) -> Option<&str> {
         match self {
@@ -56,8 +56,8 @@ impl Address {
         }
     }
 
-    /// What `reference` means from here, as in RFC 3986, section 5; nothing in a registry, which has no places beside
-    /// one another.
+    /// The address that `reference` means relative to this one, as in RFC 3986, section 5; `None` in a
+    /// registry, which has no relative addresses.
     #[must_use]
     pub fn join(&self, reference: &str) -> Option<Self> {
         match self {
@@ -67,7 +67,7 @@ impl Address {
         }
     }
 
-    /// The same place with another path.
+    /// The same address with another path.
     #[must_use]
     pub fn with_path(&self, change: impl FnOnce(&str) -> String) -> Option<Self> {
         let url = match self {
@@ -80,10 +80,10 @@ impl Address {
         Self::parse(changed.as_str()).ok()
     }
 
-    /// What finds the bytes.
+    /// The object that finds the bytes.
     ///
     /// # Errors
-    /// [`HttpError::Cloud`] when what is set for a cloud makes no sense.
+    /// [`HttpError::Cloud`] when the settings for a cloud are not valid.
     pub fn locate(&self, client: &Arc<HttpClient>, keyring: &Keyring) -> Result<Box<dyn Locate>, HttpError> {
         Ok(match self {
             Self::Web(address) => Box::new(address.clone()),

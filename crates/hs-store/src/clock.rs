@@ -64,7 +64,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A clock that stands still, except that whoever sleeps on it moves it. For one thread.
+    /// A clock that stands still, except that each sleep on it moves it. For one thread.
     #[derive(Debug, Default)]
     pub(crate) struct Virtual {
         now: Mutex<Nanos>,

@@ -1,4 +1,4 @@
-//! What a medium is asked for.
+//! Counts requests to a medium.
 //!
 //! [`Count`] counts the requests that reach what it wraps: how many, how many bytes they brought,
 //! how many did not begin where the one before ended, and how long at least one was in service.
@@ -87,7 +87,7 @@ impl Requests {
         if self.in_service == 0 {
             self.busy += now.saturating_sub(self.busy_since);
         }
-        // Whoever stopped early goes on from there, unless somebody else has moved on since.
+        // A reader that stopped early goes on from there, unless another reader has moved on since.
         if self.position == Some(range.end()) {
             self.position = Some(range.offset + delivered);
         }

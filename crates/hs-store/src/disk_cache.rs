@@ -1,16 +1,20 @@
-//! Bytes that were fetched once, kept on disk by their digest: [`DiskCache`].
+//! A cache of fetched bytes on disk, by their digest: [`DiskCache`].
 //!
-//! One folder serves all images and processes of a machine. An entry is a file that is named by the digest of its bytes, in
-//! one of 256 folders, so equal chunks of different images are one entry and nobody needs a lock:
+//! One folder serves all images and processes of a machine. An entry is a file that is named by the digest of
+//! its bytes, in one of 256 folders. So equal chunks of different images are one entry, and no lock is
+//! needed:
 //!
-//! - It is written under another name and then renamed. Nothing is synced: after a crash an entry may be short or full of
-//!   zeros. **Who reads an entry verifies it**, and says when it is [`spoiled`](DiskCache::spoiled). So a bad entry is a miss.
-//! - It is bounded: whoever has written a sixteenth of the limit looks at all entries, and removes those that were used least
-//!   recently until seven eighths of the limit are left. Several writers may exceed it by a sixteenth each until then.
-//! - It leaves the last twentieth of its file system free, of a large one the last GiB. A disk that is full is no error: what
-//!   cannot be written is fetched again the next time.
+//! - It is written under another name and then renamed. Nothing is synced: after a crash an entry may be
+//!   short or full of zeros. **The reader of an entry verifies it**, and reports a bad one with
+//!   [`spoiled`](DiskCache::spoiled). So a bad entry is a miss.
+//! - It is bounded: a process that has written a sixteenth of the limit examines all entries, and removes
+//!   those that were used least recently until seven eighths of the limit are left. Until then each writer
+//!   may exceed the limit by a sixteenth.
+//! - It leaves the last twentieth of its file system free, of a large one the last GiB. A full disk is no
+//!   error: what cannot be written is fetched again the next time.
 //!
-//! Files are written by a [thread of its own](writer), so that whoever fetched the bytes waits neither for the disk nor for the processor.
+//! A [separate thread](writer) writes the files, so that the reader that fetched the bytes waits neither for
+//! the disk nor for the processor.
 
 mod writer;
 
@@ -29,16 +33,17 @@ use parking_lot::Mutex;
 
 use self::writer::{Entry, Writer};
 
-/// How old the mark of an entry's last use may be before it is renewed. Finer marks would cost a write for each read.
+/// How old the mark of an entry's last use may be before it is renewed. Finer marks would cost a write for
+/// each read.
 const MARK_EVERY: Duration = Duration::from_secs(600);
-/// What a writer that was killed has left may be removed after so long.
+/// Files that a killed writer has left may be removed after this time.
 const ABANDONED: Duration = Duration::from_secs(3600);
 /// Bytes that stay free on a large file system.
 const RESERVE_BYTES: u64 = 1 << 30;
-/// What unfinished files are called.
+/// The prefix of unfinished files.
 const UNFINISHED: &str = ".new-";
 
-/// What lies in a cache.
+/// The contents of a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskCacheUsage {
     /// Entries.
@@ -47,18 +52,18 @@ pub struct DiskCacheUsage {
     pub bytes: u64,
 }
 
-/// What a cache did for this process.
+/// Counters of a cache for this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DiskCacheCounts {
-    /// Entries that were asked for and there.
+    /// Requested entries that were there.
     pub hits: u64,
-    /// Entries that were asked for and not there.
+    /// Requested entries that were not there.
     pub misses: u64,
-    /// Entries that were not what their names say.
+    /// Entries whose bytes do not have the digest of their name.
     pub spoiled: u64,
 }
 
-/// A cache on disk. When it is dropped, what waits to be written is.
+/// A cache on disk. Dropping it writes what waits to be written.
 pub struct DiskCache {
     folder: Arc<Folder>,
     hits: AtomicU64,
@@ -75,19 +80,19 @@ struct Folder {
 
 #[derive(Default)]
 struct State {
-    /// Entries that this process has seen there.
+    /// Entries that this process has seen in the folder.
     known: HashSet<Digest>,
-    /// Bytes written since all entries were looked at; none yet at first.
+    /// Bytes written since all entries were examined; `None` before the first time.
     written_bytes: Option<u64>,
     unfinished: u64,
     has_complained: bool,
 }
 
 impl DiskCache {
-    /// The cache in this folder, which is made when it is not there, of `limit_bytes` at most.
+    /// Opens the cache in this folder, of at most `limit_bytes`, and makes the folder when it is missing.
     ///
     /// # Errors
-    /// When the folder cannot be made, or no thread started.
+    /// When the folder cannot be made, or no thread can be started.
     pub fn open(path: &Path, limit_bytes: u64) -> io::Result<Arc<Self>> {
         make_private(path)?;
         let folder = Arc::new(Folder { path: path.to_owned(), limit_bytes, state: Mutex::default() });
@@ -101,7 +106,7 @@ impl DiskCache {
         }))
     }
 
-    /// Whether there is an entry of this name. It may be spoiled, or gone in a moment.
+    /// Whether there is an entry of this name. It may be bad, or removed in a moment.
     #[must_use]
     pub fn has(&self, digest: &Digest) -> bool {
         self.folder.state.lock().known.contains(digest) || self.folder.entry(digest).exists()
@@ -123,7 +128,7 @@ impl DiskCache {
         found
     }
 
-    /// The entry that [`get`](Self::get) gave is not what its name says: it goes.
+    /// Removes the entry that [`get`](Self::get) returned, because its bytes do not have the digest.
     pub fn spoiled(&self, digest: &Digest) {
         self.spoiled.fetch_add(1, Relaxed);
         self.folder.state.lock().known.remove(digest);
@@ -132,7 +137,7 @@ impl DiskCache {
         let _ = fs::remove_file(path);
     }
 
-    /// Keeps verified bytes under their name.
+    /// Stores verified bytes under their name.
     pub fn put(&self, digest: &Digest, bytes: Bytes) {
         if !self.folder.state.lock().known.insert(*digest) {
             return;
@@ -140,7 +145,7 @@ impl DiskCache {
         self.writer.put(Entry { digest: *digest, bytes });
     }
 
-    /// What this process asked for.
+    /// Counters of this process.
     #[must_use]
     pub fn counts(&self) -> DiskCacheCounts {
         DiskCacheCounts {
@@ -150,14 +155,15 @@ impl DiskCache {
         }
     }
 
-    /// What lies in the folder; looks at every entry.
+    /// The contents of the folder; examines every entry.
     #[must_use]
     pub fn usage_of(path: &Path) -> DiskCacheUsage {
         let found = entries(path);
         DiskCacheUsage { entries: found.len() as u64, bytes: found.iter().map(|entry| entry.bytes).sum() }
     }
 
-    /// Removes entries, those that were used least recently first, until `limit_bytes` are left. Gives what is left.
+    /// Removes entries, those that were used least recently first, until `limit_bytes` are left. Returns what
+    /// is left.
     pub fn shrink(path: &Path, limit_bytes: u64) -> DiskCacheUsage {
         let mut found = entries(path);
         found.sort_by_key(|entry| entry.used);
@@ -169,7 +175,7 @@ impl DiskCache {
             if usage.bytes <= limit_bytes {
                 break;
             }
-            // Somebody else may have been quicker.
+            // Another process may have removed it first.
             if fs::remove_file(&entry.path).is_ok() {
                 usage.entries -= 1;
                 usage.bytes -= entry.bytes;
@@ -196,7 +202,7 @@ impl Folder {
         let now = SystemTime::now();
         let age = metadata.modified().ok().and_then(|used| now.duration_since(used).ok());
         if age.is_some_and(|age| age > MARK_EVERY) {
-            // Somebody else's entry cannot be marked, and is none the worse for it.
+            // The entry of another user cannot be marked, which does no harm.
             let _ = file.set_modified(now);
         }
         Some(bytes)
@@ -229,8 +235,8 @@ impl Folder {
         })
     }
 
-    /// A new file in `folder`. Its name is nobody else's: caches of this process, and processes with the same number in other
-    /// namespaces, may write there as well, and what a killed one has left may lie there.
+    /// A new file in `folder`, with a unique name: caches of this process, and processes with the same number
+    /// in other namespaces, may write there as well, and files of a killed process may lie there.
     fn begin(&self, folder: &Path) -> io::Result<(File, PathBuf)> {
         let mut made = false;
         loop {
@@ -266,7 +272,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Looks at all entries when so much was written that they may be too many.
+    /// Examines all entries when enough was written that they may exceed the limit.
     fn written(&self, bytes: u64) {
         let is_due = {
             let mut state = self.state.lock();
@@ -282,12 +288,13 @@ impl Folder {
     }
 }
 
-/// Bytes that stay free on a file system of this size: a twentieth, and of a large one no more than others need to go on.
+/// Bytes that stay free on a file system of this size: a twentieth, and on a large one no more than other
+/// programs need.
 fn reserve_bytes(size_bytes: u64) -> u64 {
     (size_bytes / 20).min(RESERVE_BYTES)
 }
 
-/// Makes a folder that is closed to others: what is kept may have been fetched with a login.
+/// Makes a folder that is closed to other users: its contents may have been fetched with a login.
 fn make_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -298,7 +305,7 @@ struct Found {
     used: SystemTime,
 }
 
-/// All entries. What a writer that died has left is removed.
+/// All entries. Removes files that a dead writer has left.
 fn entries(path: &Path) -> Vec<Found> {
     let list = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let is_ours = |name: &str| name.len() == 2 && name.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -9,8 +9,9 @@
 //! - A `stream` is one request. Its pieces of at most 64 KiB are handed out as they arrive; when the
 //!   sink breaks, the request is abandoned and the medium is free for others. A sink that is slower
 //!   than the medium does not slow the medium down: the bytes wait for it, as in a read-ahead buffer.
-//! - A request that fails ([`StoreError::Read`]) takes as long as if it had not: a `read_at` until its last byte
-//!   would have come, a stream until the first sector that did not. A drive's own tries are not modelled.
+//! - A request that fails ([`StoreError::Read`]) takes as long as if it had not: a `read_at` until its last
+//!   byte would have come, a stream until the first sector that did not. A drive's own tries are not
+//!   modelled.
 //! - Requests on a link share its rate as they come and go ([`hs_device::SharedLink`]); everywhere else
 //!   a request is submitted when it is made and keeps the place that it got. One that was made
 //!   while a stream was under way waits for that stream's end, even if the stream is abandoned

@@ -52,7 +52,7 @@ pub enum StoreError {
         available: u64,
     },
 
-    /// Nobody waits for bytes any more: the store was closed.
+    /// The store was closed: reads under way have no reader any more.
     #[error("{path} is being closed")]
     Closed {
         /// The store.

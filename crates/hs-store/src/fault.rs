@@ -7,8 +7,8 @@
 //! [`Rule::times`] has a memory: a fault that goes away when the request is repeated.
 //!
 //! Bad sectors belong to the surface, so `Fault` lies *under* [`Emulate`](crate::Emulate) and
-//! [`Count`](crate::Count): the medium takes its time to reach them and counts the request. Around these two it spoils
-//! what a healthy medium has delivered, as a bad cable does.
+//! [`Count`](crate::Count): the medium takes its time to reach them and counts the request. Around these two
+//! it spoils what a healthy medium has delivered, as a bad cable does.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -63,7 +63,7 @@ impl Rule {
         self
     }
 
-    /// Spoils so many requests, then no more.
+    /// Spoils this many requests, then no more.
     #[must_use]
     pub const fn times(mut self, requests: u64) -> Self {
         self.times = requests;

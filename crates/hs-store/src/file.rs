@@ -61,7 +61,7 @@ impl FileStore {
         let mut filled = 0;
         while filled < buf.len() {
             match file.read_at(&mut buf[filled..], offset + filled as u64) {
-                // It was longer when it was opened: somebody cut it.
+                // The file was longer when it was opened: another program truncated it.
                 Ok(0) => {
                     let available = measure(file).unwrap_or(offset);
                     return Err((filled, StoreError::short(&self.name, range, available)));
@@ -76,7 +76,7 @@ impl FileStore {
 }
 
 /// Size of a file or block device. A block device's metadata say zero; its end says how long it is,
-/// as does a file's. Nobody reads at the position that this moves.
+/// as does a file's. No other code uses the position that this moves.
 fn measure(mut file: &File) -> io::Result<u64> {
     file.seek(SeekFrom::End(0))
 }

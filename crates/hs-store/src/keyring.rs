@@ -1,11 +1,11 @@
-//! What of the environment is needed to read what is not for everybody.
+//! Credentials and settings from the environment, for images that are not public.
 
 use std::ffi::OsString;
 
 use crate::cloud::Settings;
 use crate::registry::Logins;
 
-/// Where logins are, and what is set for clouds. Nothing of it is ever printed.
+/// Logins, and settings for clouds. Nothing of it is ever printed.
 #[derive(Clone, Default)]
 pub struct Keyring {
     /// Of registries.
@@ -15,7 +15,7 @@ pub struct Keyring {
 }
 
 impl Keyring {
-    /// What these variables of an environment say; files that they name are read when they are needed.
+    /// Reads these variables of an environment; files that they name are read when they are needed.
     #[must_use]
     pub fn of_environment(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let variables: Vec<_> = variables.into_iter().collect();

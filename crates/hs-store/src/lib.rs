@@ -27,7 +27,8 @@
 //! | [`FileStore`] | backend | a regular file or a block device |
 //! | [`MemoryStore`] | backend | a vector of bytes |
 //! | [`http::HttpStore`] | backend | a file on a web server, by ranges |
-//! | [`registry::RegistryImage`], [`cloud::CloudObject`] | | where `HttpStore` finds blobs of registries and objects of clouds |
+//! | [`registry::RegistryImage`] | | finds the blob of a registry for `HttpStore` |
+//! | [`cloud::CloudObject`] | | finds the object of a cloud for `HttpStore` |
 //! | [`Emulate`] | layer | takes as long as another medium would |
 //! | [`Count`] | layer | counts requests, bytes, seeks and busy time |
 //! | [`Retry`] | layer | asks again for what the medium could not read |
@@ -109,17 +110,17 @@ pub trait Store: Send + Sync {
     /// except that a range that does not lie in the store hands out none.
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError>;
 
-    /// Says that `range` is going to be streamed in order, by several calls of [`stream`](Self::stream). A store to which
-    /// each request costs a round trip may bring it all with one.
+    /// Announces that `range` is going to be streamed in order, by several calls of [`stream`](Self::stream).
+    /// A store to which each request costs a round trip may bring it all with one.
     fn expect_stream(&self, _range: ByteRange) {}
 
-    /// The same for a stream that is most of what anybody will ever want of the store: several requests at once for parts
-    /// of it take the medium from nobody.
+    /// The same for a stream that is most of what will ever be read from the store: several requests at once
+    /// for parts of it take the medium from no other reader.
     fn expect_most(&self, range: ByteRange) {
         self.expect_stream(range);
     }
 
-    /// Nobody waits for bytes any more, because the program ends: requests under way and later ones fail with
+    /// Closes the store, because the program ends: requests under way and later ones fail with
     /// [`StoreError::Closed`] where the medium can be left at any moment. A disk of this machine cannot.
     fn close(&self) {}
 }

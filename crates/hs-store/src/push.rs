@@ -5,33 +5,33 @@ use std::ops::ControlFlow;
 
 use crate::http::HttpError;
 
-/// Told how many bytes of how many are there; `Break` ends the sending. What was sent is kept for a later process where it is noted, and given up
-/// elsewhere.
+/// Called with the bytes that are there and the total; `Break` ends the sending. What was sent is kept for a
+/// later process where it is noted, and removed elsewhere.
 pub type Pushing<'a> = dyn FnMut(u64, u64) -> ControlFlow<()> + Send + 'a;
 
-/// What became of an image that was to be sent.
+/// The result of sending an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
     /// Bytes of the image that were sent; none when it was there already.
     pub sent_bytes: u64,
-    /// Bytes that an earlier process had sent before it was broken off.
+    /// Bytes that an earlier process had sent before it was interrupted.
     pub resumed_bytes: u64,
     /// A registry's name for it, which only it can have: the manifest's digest.
     pub digest: Option<String>,
 }
 
-/// What became of an upload that was broken off, and is not wanted any more.
+/// The result of giving up an interrupted upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Abandoned {
     /// There was none that this machine knows of.
     Nothing,
     /// What had come is removed.
     Removed,
-    /// It is not gone on with. The store cannot be told to remove what had come, and does so on its own.
+    /// The upload is given up. The store cannot be asked to remove what had come, and does so on its own.
     Forgotten,
 }
 
-/// What can be done with what is kept.
+/// What the user can do with a kept upload.
 pub(crate) const KEPT: &str =
     "what has come is kept there: the same push goes on with it, push --abandon gives it up";
 
@@ -47,21 +47,21 @@ pub enum PushError {
         /// Why not.
         source: io::Error,
     },
-    /// There is no way there, or it is refused.
+    /// The address cannot be reached, or it refuses.
     #[error("cannot send to {address}")]
     Refused {
         /// Where to, without secrets.
         address: String,
-        /// What was said.
+        /// The error of the request.
         source: HttpError,
     },
-    /// Something else lies there.
-    #[error("{address} is another object already (--replace replaces it)")]
+    /// Another object has the address.
+    #[error("{address} already has another object (--replace replaces it)")]
     Taken {
         /// Where it was to lie.
         address: String,
     },
-    /// Whoever sent it was told to stop.
+    /// The caller interrupted the sending.
     #[error("sending to {address} was interrupted; {}", if *.is_kept { KEPT } else { "nothing of it is kept there" })]
     Interrupted {
         /// Where to.

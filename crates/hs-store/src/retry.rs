@@ -1,16 +1,16 @@
 //! What a medium could not read is tried again.
 //!
-//! A disc with scratches, dust or age reads a sector at the third try that it could not read at the first. So
-//! [`Retry`] asks again where a request broke off, with the rest of it: what has come is not asked for twice, and
-//! each bad place of a large request gets tries of its own. A place that stays unreadable is an error that begins
-//! there; who asked knows what lies behind it, and can go on there.
+//! A disc with scratches, dust or age may read a sector at the third try that it could not read at the first.
+//! So [`Retry`] repeats a request from where it broke off: what has come is not read twice, and each bad
+//! place of a large request gets its own tries. A place that stays unreadable is an error that begins there;
+//! the caller can go on behind it.
 //!
-//! - A place gets [`Retry::RETRIES`] further tries. The operating system and the drive have made their own before
-//!   they said that it cannot be read, so more of ours change little and cost seconds each.
-//! - A place that was given up is remembered, and gets one try from then on: a reader that asks for it again
-//!   and again must not wait each time. It is forgotten when a try succeeds.
-//! - After [`Retry::GONE`] places in a row, nothing read between them, the medium counts as gone, and every place
-//!   gets one try until one succeeds.
+//! - A place gets [`Retry::RETRIES`] further tries. The operating system and the drive have already made
+//!   their own, so more of ours change little and cost seconds each.
+//! - A place that was given up is remembered, and gets one try from then on: a reader that repeats the
+//!   request must not wait each time. It is forgotten when a try succeeds.
+//! - After [`Retry::GONE`] places in a row, without a byte read between them, the medium counts as gone, and
+//!   every place gets one try until one succeeds.
 //!
 //! Only [`StoreError::Read`] is tried again: a store that is too short does not grow.
 //!
@@ -26,9 +26,9 @@ use parking_lot::Mutex;
 
 use crate::{Sink, Store, StoreError};
 
-/// Places that are remembered, at most: beyond them a disc is not one that anybody goes on reading.
+/// The most places that are remembered: a disc with more is not worth reading further.
 const MAX_PLACES: usize = 1 << 16;
-/// Places that could be read in the end, of which it is said; nobody reads a longer list.
+/// The most recovered places that are logged; a longer list helps no reader.
 const MAX_TOLD: usize = 256;
 
 /// What a [`Retry`] layer had to do, up to some moment.
@@ -38,7 +38,7 @@ pub struct RetrySnapshot {
     pub retries: u64,
     /// Requests that failed for good.
     pub errors: u64,
-    /// What the first of these was told, causes included.
+    /// The message of the first of these, causes included.
     pub first_error: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct RetryCounters {
 #[derive(Debug, Default)]
 struct Places {
     unreadable: BTreeSet<u64>,
-    /// Those that could be read in the end, of which something was said.
+    /// Those that were read in the end and were logged.
     told: BTreeSet<u64>,
     first_error: Option<String>,
 }
@@ -88,7 +88,7 @@ impl RetryCounters {
         }
     }
 
-    /// A place was read at last; true when it is the first time.
+    /// A place was read at last; true the first time.
     fn recovered(&self, at: u64) -> bool {
         let mut places = self.places.lock();
         places.told.len() < MAX_TOLD && places.told.insert(at / BLOCK_BYTES)
@@ -124,16 +124,16 @@ pub struct Retry<S> {
 }
 
 impl<S> Retry<S> {
-    /// Further tries for a place that could not be read. They come after the drive's own and the kernel's (five
-    /// for a disk, `SD_MAX_RETRIES`), and on a real drive each takes seconds.
+    /// Further tries for a place that could not be read. They come after the drive's own and the kernel's
+    /// (five for a disk, `SD_MAX_RETRIES`), and on a real drive each takes seconds.
     pub const RETRIES: u32 = 3;
-    /// So many places in a row that were given up make a medium that is gone: as many as there are chunks in a
-    /// reader's largest request for windows that it was not asked for.
+    /// This many failed places in a row make a medium that is gone: as many as there are chunks in a reader's
+    /// largest request for windows that it was not asked for.
     pub const GONE: u64 = 8;
 }
 
 impl<S: Store> Retry<S> {
-    /// `inner`, with more patience.
+    /// Wraps `inner`, with further tries.
     #[must_use]
     pub fn new(inner: S) -> Self {
         Self { inner, counters: Arc::default() }
@@ -145,7 +145,8 @@ impl<S: Store> Retry<S> {
         Arc::clone(&self.counters)
     }
 
-    /// Asks for `rest` again. Its first byte is one that cannot be read, or, when that is not `known`, any is.
+    /// Repeats the request for `rest`. Its first byte is unreadable if that is `known`; otherwise any byte
+    /// may be.
     fn again(
         &self,
         mut rest: ByteRange,
@@ -178,7 +179,7 @@ impl<S: Store> Retry<S> {
             let Err(again) = result else { return Ok(()) };
             error = again;
             let tries = self.counters.tries(ByteRange::new(rest.offset, 1));
-            // A read does not say where it failed: if not where it began, it was here.
+            // A read does not report where it failed: if not where it began, it was here.
             left = if known && came > 0 { tries } else { left.min(tries) };
             known = true;
         }

@@ -1,8 +1,8 @@
-//! Uploads that are under way, noted on disk for a later process: a file for each, which nobody else may read, because an upload's place is all that
-//! is needed to go on with it.
+//! Uploads that are under way, noted on disk for a later process. Each has a file that other users may not
+//! read, because the address of an upload is all that is needed to continue it.
 //!
-//! The first line says what is sent where, for whoever asks what was broken off; the others are for whoever goes on with it. What is read is
-//! what anybody may have written: a note that makes no sense is none.
+//! The first line says what is sent where, for a list of interrupted uploads; the others are for the process
+//! that continues. The content is not trusted: a note that cannot be parsed counts as none.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -15,21 +15,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::sha256::Sha256;
 
-/// A note is no longer than this: ten thousand parts have two lines of a hundred bytes each at most.
+/// A note is no longer than this: ten thousand parts have at most two lines of a hundred bytes each.
 const MOST_BYTES: u64 = 4 << 20;
-/// So many files of a folder are looked at.
+/// At most this many files of a folder are read.
 const MOST_NOTES: usize = 1000;
-/// In seconds since 1970. Dates are not written beyond.
+/// In seconds since 1970. Later dates are not written.
 const YEAR_10_000: u64 = 253_402_300_800;
 
-/// An upload that was broken off.
+/// An interrupted upload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeftUpload {
     /// The image's file.
     pub image: String,
-    /// Where it was to lie, without secrets.
+    /// The destination, without secrets.
     pub address: String,
-    /// When it was begun, in seconds since 1970.
+    /// When it began, in seconds since 1970.
     begun: u64,
 }
 
@@ -39,37 +39,38 @@ impl LeftUpload {
         Self { image: image.display().to_string(), address, begun: since.as_secs() }
     }
 
-    /// When it was begun; nothing when that cannot be.
+    /// When it began; `None` when the time is not possible.
     #[must_use]
     pub fn begun(&self) -> Option<SystemTime> {
         let since = Some(self.begun).filter(|since| *since < YEAR_10_000)?;
         Some(SystemTime::UNIX_EPOCH + Duration::from_secs(since))
     }
 
-    /// For a terminal, whoever wrote it.
+    /// Safe to print on a terminal, whatever the file contains.
     fn printable(self) -> Self {
         let printable = |text: &str| text.chars().filter(|letter| !letter.is_control()).collect();
         Self { image: printable(&self.image), address: printable(&self.address), begun: self.begun }
     }
 }
 
-/// The note of one upload. The file is locked: of two processes that send the same at the same time the second notes nothing, and they do not
-/// disturb each other.
+/// The note of one upload. The file is locked: of two processes that send the same at the same time the
+/// second notes nothing, and they do not disturb each other.
 pub(crate) struct Unfinished {
     noted: Option<(File, PathBuf)>,
-    /// What the first line is to say.
+    /// The content of the first line.
     what: LeftUpload,
 }
 
 impl Unfinished {
-    /// The note, in `folder`, of what is sent to `place`, which is called `address` in messages. The folder need not be there yet; without one nothing is noted.
+    /// The note, in `folder`, of what is sent to `place`, which is called `address` in messages. The folder
+    /// need not exist yet; without one nothing is noted.
     pub(crate) fn of(folder: Option<&Path>, place: &str, image: &Path, address: String) -> Self {
         let what = LeftUpload::new(image, address);
         let Some(path) = folder.map(|folder| path_of(folder, place)) else {
             return Self { noted: None, what };
         };
         let opened = open(&path).inspect_err(|error| {
-            log::info!("{}: {error}: no later process can go on with this upload", path.display());
+            log::info!("{}: {error}: a later process cannot continue this upload", path.display());
         });
         let mut unfinished = Self { noted: opened.ok().map(|file| (file, path)), what };
         if let Some((was, _)) = unfinished.read() {
@@ -78,12 +79,13 @@ impl Unfinished {
         unfinished
     }
 
-    /// The note, in `folder`, of what was to be sent to `place`; none where there is none, or where somebody goes on with it now.
+    /// The note, in `folder`, of what was to be sent to `place`; `None` without a note, or while another
+    /// process continues it.
     pub(crate) fn find(folder: &Path, place: &str) -> Option<Self> {
         Self::at(path_of(folder, place))
     }
 
-    /// The notes of all that was to be sent to what is called `address` in messages, and that nobody goes on with now.
+    /// The notes of all uploads to what is called `address` in messages and that no process continues now.
     pub(crate) fn all_to(folder: &Path, address: &str) -> Vec<Self> {
         notes(folder).filter_map(Self::at).filter(|noted| noted.what.address == address).collect()
     }
@@ -95,7 +97,7 @@ impl Unfinished {
         Some(Self { noted: Some((file, path)), what })
     }
 
-    /// Whether a later process can go on with it.
+    /// Whether a later process can continue it.
     pub(crate) const fn is_noted(&self) -> bool {
         self.noted.is_some()
     }
@@ -109,7 +111,8 @@ impl Unfinished {
         self.read().map(|(_, rest)| rest).filter(|rest| !rest.is_empty())
     }
 
-    /// Notes these lines, and nothing else. They are not synced: what a crash spoils is an upload that begins anew.
+    /// Replaces the note by these lines. They are not synced: after a crash a damaged note means that the
+    /// upload begins again.
     pub(crate) fn note(&self, lines: &str) {
         let first = serde_json::to_string(&self.what).expect("strings and numbers are JSON");
         self.write(|file| {
@@ -130,7 +133,7 @@ impl Unfinished {
         }
     }
 
-    /// There is nothing to go on with.
+    /// Removes the note: there is nothing to continue.
     pub(crate) fn forget(&self) {
         if let Some((file, _)) = &self.noted {
             let _ = file.set_len(0);
@@ -148,7 +151,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// Links lead nowhere, and nobody waits for a pipe.
+/// Symbolic links are not followed, and opening a pipe does not block.
 const FLAGS: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()) as i32;
 
 fn path_of(folder: &Path, place: &str) -> PathBuf {
@@ -185,7 +188,7 @@ fn read(file: &File) -> Option<(LeftUpload, String)> {
     Some((serde_json::from_str(first).ok()?, rest.to_owned()))
 }
 
-/// Uploads that are noted in `folder` and that no process goes on with now, the oldest first.
+/// Uploads that are noted in `folder` and that no process continues now, the oldest first.
 #[must_use]
 pub fn left_uploads(folder: &Path) -> Vec<LeftUpload> {
     let mut left: Vec<_> = notes(folder).filter_map(|path| left_upload(&path)).collect();
@@ -195,7 +198,8 @@ pub fn left_uploads(folder: &Path) -> Vec<LeftUpload> {
 
 fn left_upload(path: &Path) -> Option<LeftUpload> {
     let file = File::options().read(true).custom_flags(FLAGS).open(path).ok()?;
-    // Whoever begins with the same in this very moment notes nothing, as if another process were sending it.
+    // A process that begins the same upload in this moment notes nothing, as if another process were sending
+    // it.
     flock(&file, FlockOperation::NonBlockingLockShared).ok()?;
     read(&file).map(|(what, _)| what.printable())
 }
@@ -225,7 +229,7 @@ mod tests {
         let files: Vec<_> = fs::read_dir(&uploads).expect("listed").flatten().collect();
         assert_eq!(files.len(), 1);
         assert_eq!(files[0].metadata().expect("there").permissions().mode() & 0o777, 0o600);
-        // Whoever comes while another sends it neither sees nor changes what that one notes.
+        // While one process sends, a second one neither sees nor changes its note.
         let (first, second) = (noted(&uploads, "a"), noted(&uploads, "a"));
         second.note("3");
         second.forget();
@@ -253,7 +257,7 @@ mod tests {
         fs::write(&path, [hostile, &b"\n1\n"[..]].concat()).expect("written");
         let left = left_uploads(folder.path());
         assert_eq!((left[0].image.as_str(), left[0].address.as_str(), left[0].begun()), ("a[2J", "b", None));
-        // A link leads nowhere.
+        // A symbolic link is not followed.
         let target = folder.path().join("other");
         fs::write(&target, &good).expect("written");
         fs::remove_file(&path).expect("removed");
@@ -274,7 +278,7 @@ mod tests {
         assert_eq!((left.len(), left[0].address.as_str(), left[0].image.as_str()), (1, "to b", "a.hsi"));
         let ago = left[0].begun().and_then(|begun| SystemTime::now().duration_since(begun).ok());
         assert!(ago.is_some_and(|ago| ago < Duration::from_secs(3600)), "{ago:?}");
-        // Nor can anybody else give it up.
+        // No other process can give it up either.
         assert!(
             Unfinished::find(folder.path(), "a").is_none() && Unfinished::find(folder.path(), "c").is_none()
         );

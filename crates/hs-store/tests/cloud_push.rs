@@ -1,4 +1,4 @@
-//! Images that are sent to a store of objects, at once or in parts, and what becomes of an upload that is broken off.
+//! Images that are sent to an object store, at once or in parts, and interrupted uploads.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -28,7 +28,7 @@ struct Scene {
     replace: bool,
     /// Where uploads are noted.
     folder: tempfile::TempDir,
-    /// What was told while it was sent.
+    /// The reported progress.
     told: Vec<(u64, u64)>,
 }
 
@@ -68,7 +68,7 @@ impl Scene {
         Keyring::of_environment(variables.map(|(name, value)| (name.into(), value.into())))
     }
 
-    /// Sends it until so many bytes are there.
+    /// Sends it until this many bytes are there.
     fn push_until(&mut self, enough: u64, unfinished: bool) -> Result<Pushed, PushError> {
         let mut file = tempfile::tempfile().expect("a file");
         std::io::Write::write_all(&mut file, &self.bytes).expect("written");

@@ -1,4 +1,4 @@
-//! A registry that cuts connections while it is sent a blob, and knows how much of it has come.
+//! A registry that cuts connections while it receives a blob, and knows how much of it has come.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -21,7 +21,7 @@ struct State {
     /// Bytes of pieces that came, also of those that came twice.
     received: usize,
     given_up: usize,
-    /// The next pieces are cut after so many bytes.
+    /// The next pieces are cut after this many bytes.
     cuts: Vec<usize>,
     /// Pieces that are taken before it refuses all others.
     takes: Option<usize>,
@@ -160,7 +160,7 @@ fn an_upload_that_is_interrupted_is_given_up() {
     assert_eq!((state.given_up, state.manifests.len(), state.blobs.len()), (1, 0, 0));
 }
 
-/// A process that dies between two pieces does nothing any more: its upload is there, and so is its note.
+/// A process that dies between two pieces leaves its upload and its note.
 fn dies_after_a_piece(bytes: &[u8], address: &RegistryAddress, state: &Mutex<State>, unfinished: &Path) {
     let died = std::panic::catch_unwind(AssertUnwindSafe(|| {
         let die = |done: u64, _: u64| if done > 0 { panic!("it dies") } else { ControlFlow::Continue(()) };

@@ -10,7 +10,7 @@ use hs_store::http::{HttpClient, HttpOptions, HttpStore, Locate, Timeouts};
 use hs_store::registry::{Logins, RegistryAddress, RegistryImage};
 use hs_store::{Address, Store};
 
-/// Requests after which a token, and an address that was redirected to, are refused.
+/// Requests after which a token, and an address of a redirect, are refused.
 const GOOD_FOR: u64 = 3;
 
 /// A registry of one image, and the place where its blob really is.
@@ -55,7 +55,7 @@ fn head(stream: &TcpStream) -> Option<Head> {
 fn answer(mut stream: &TcpStream, status: &str, fields: &str, body: &[u8]) {
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {length}\r\nConnection: close\r\n\r\n");
-    // Whoever has enough hangs up.
+    // A client that has enough closes the connection.
     let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
 }
 
@@ -128,7 +128,7 @@ impl Registry {
 
     fn at_elsewhere(&self, stream: &TcpStream) {
         let Some(head) = head(stream) else { return };
-        // A token of the registry is nothing that anybody else may see.
+        // Another server must not see a token of the registry.
         if head.authorization.is_some() {
             return answer(stream, "400 Bad Request", "", b"");
         }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 const LEN: u64 = 1 << 20;
 
-/// Moves only when somebody sleeps.
+/// Moves only during sleeps.
 #[derive(Default)]
 struct Virtual(AtomicU64);
 
@@ -28,7 +28,7 @@ impl Clock for Virtual {
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Read(ByteRange),
-    /// A stream whose sink breaks once it has so many bytes.
+    /// A stream whose sink breaks once it has this many bytes.
     Stream(ByteRange, u64),
 }
 

@@ -1,7 +1,8 @@
 //! Skips that are never silent.
 //!
-//! A test whose machine lacks something calls [`skip`] and returns. A person sees one line; in continuous integration
-//! the test fails, because nothing that is skipped there would ever be tested. `xtask test` counts the lines.
+//! A test whose machine lacks something calls [`skip`] and returns. A user sees one line. In continuous
+//! integration the test fails, because a test that is skipped there would never run. `xtask test` counts the
+//! lines.
 
 use std::ffi::OsStr;
 use std::fmt::Display;
@@ -13,8 +14,8 @@ pub const SKIPPED: &str = "SKIPPED ";
 /// How a line begins that names a test of which a part was skipped.
 pub const PARTLY_SKIPPED: &str = "PARTLY SKIPPED ";
 
-/// Whether continuous integration runs the tests: the variable `CI` is set, but not to `false` and not to nothing.
-/// The Makefile and scripts/setup.sh mean the same by it.
+/// Whether continuous integration runs the tests: the variable `CI` is set, but not to `false` and not empty.
+/// The Makefile and scripts/setup.sh use the same rule.
 #[must_use]
 pub fn in_ci() -> bool {
     means_ci(std::env::var_os("CI").as_deref())

@@ -1,8 +1,10 @@
-//! Requests of a real device, from the kernel's trace events `block_rq_insert`, `block_rq_issue` and `block_rq_complete`.
+//! Requests of a real device, from the kernel's trace events `block_rq_insert`, `block_rq_issue` and
+//! `block_rq_complete`.
 //!
-//! The text is that of `trace_pipe` (Documentation/trace/ftrace.rst) with times of one clock, and of the kernel's
-//! include/trace/events/block.h. A request waits from its insertion until it is issued, where a scheduler held it, and is served until it
-//! is complete. Requests are told apart by their first sector, as the events have no number.
+//! The text is that of `trace_pipe` (Documentation/trace/ftrace.rst) with times of one clock, and of the
+//! kernel's include/trace/events/block.h. A request waits from its insertion until it is issued, where a
+//! scheduler held it, and is served until it is complete. Requests are told apart by their first sector, as
+//! the events have no number.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +15,10 @@ use hs_units::{ByteRange, Nanos};
 pub struct ServedRequest {
     /// When it was handed to the scheduler, or to the device where there is none; on the trace's clock.
     pub at: Nanos,
-    /// Who asked: the name of the process and its number. A thread of the kernel, where that wrote or read ahead for others.
+    /// The name of the process that made the request: a thread of the kernel, where that wrote or read ahead
+    /// for others.
     pub process: String,
-    /// See [`process`](Self::process).
+    /// Its number.
     pub pid: u32,
     /// Whether it writes.
     pub writes: bool,
@@ -37,34 +40,36 @@ struct Open {
     sectors: u64,
 }
 
-/// Puts events together.
+/// Matches events to requests.
 #[derive(Clone, Debug, Default)]
 pub struct BlockEvents {
     open: BTreeMap<u64, Open>,
     unmatched: u64,
 }
 
-/// Requests that are told apart at once, at most: more than any device has in flight. What the kernel lost the end of must not pile up.
+/// The most requests that are followed at once: more than any device has in flight. Without a limit, requests
+/// whose end the kernel lost would pile up.
 const MAX_OPEN: usize = 1 << 16;
 
 impl BlockEvents {
-    /// Nothing was seen yet.
+    /// Without any event.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends that were seen without their beginnings, and what was forgotten.
+    /// Ends that were seen without their beginnings, and requests that were dropped.
     #[must_use]
     pub const fn unmatched(&self) -> u64 {
         self.unmatched
     }
 
-    /// A line of the trace; gives the request that has ended by it. Lines of anything else mean nothing.
+    /// Takes a line of the trace; returns the request that has ended by it. Other lines are ignored.
     pub fn handle_line(&mut self, line: &str) -> Option<ServedRequest> {
         let (head, event, rest) = split(line)?;
         let (process, pid, at) = who_and_when(head)?;
-        // What stands in front is the name that the kernel noted when it last switched tasks: after `exec` it is old.
+        // The name before the event is the one that the kernel noted when it last switched tasks: after
+        // `exec` it is old.
         let process = command(rest).unwrap_or(process);
         let place = Place::parse(rest)?;
         match event {

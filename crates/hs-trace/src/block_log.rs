@@ -1,7 +1,8 @@
 //! Logs of requests to a block device, as other programs write them: fio's iolog and the text of blkparse.
 //!
-//! Line by line, so that a log may be of any length. Formats: fio(1), *Trace file format v2* and *v3*; blkparse(1), *Default
-//! output*. In iologs of version 3 times are microseconds (what fio 3.33 writes; its manual does not say).
+//! It reads line by line, so a log may have any length. Formats: fio(1), *Trace file format v2* and *v3*;
+//! blkparse(1), *Default output*. In iologs of version 3 times are microseconds (fio 3.33 writes them so; its
+//! manual does not state the unit).
 
 use hs_units::{ByteRange, Nanos};
 
@@ -16,10 +17,10 @@ pub struct BlockRequest {
     pub range: ByteRange,
 }
 
-/// Who wrote the log.
+/// The program that wrote the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BlockLogKind {
-    /// fio, version 2: times are only what its `wait` lines add up to.
+    /// fio, version 2: times are only the sums of its `wait` lines.
     FioV2,
     /// fio, version 3.
     FioV3,
@@ -27,29 +28,29 @@ pub enum BlockLogKind {
     Blkparse,
 }
 
-/// What is wrong with a log, and where.
+/// An error of a log, and its line.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("line {line}: {fault}")]
 pub struct BlockLogError {
     /// The line, from 1.
     pub line: u64,
-    /// What is wrong there.
+    /// The error.
     pub fault: BlockLogFault,
 }
 
-/// What is wrong with a log.
+/// An error of a log.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockLogFault {
-    /// Too few words, or one that is not what its place asks for.
+    /// Too few words, or a word that is not valid in its place.
     #[error("'{word}' is no {expected}")]
     Word {
-        /// What stands there; empty where the line ends.
+        /// The word; empty where the line ends.
         word: String,
-        /// What should.
+        /// What is valid there.
         expected: &'static str,
     },
-    /// An iolog of a version that is not read.
+    /// An iolog of an unsupported version.
     #[error("fio version {version} is not read (2 and 3 are)")]
     Version {
         /// As written.
@@ -85,13 +86,13 @@ pub enum BlockLogFault {
         /// Another.
         second: String,
     },
-    /// There is not one request in it.
+    /// The log has no request.
     #[error("the log ends without a request")]
     Empty,
 }
 
 const SECTOR_BYTES: u64 = 512;
-/// So much of a word is shown in an error.
+/// The most characters of a word that an error shows.
 const SHOWN_CHARS: usize = 60;
 
 /// Reads a log, a line at a time.
@@ -99,7 +100,7 @@ const SHOWN_CHARS: usize = 60;
 pub struct BlockLog {
     kind: Option<BlockLogKind>,
     line: u64,
-    /// What the `wait` lines so far add up to.
+    /// The sum of the `wait` lines so far.
     waited: Nanos,
     last: Nanos,
     requests: u64,
@@ -109,29 +110,29 @@ pub struct BlockLog {
 type Found = Result<Option<BlockRequest>, BlockLogFault>;
 
 impl BlockLog {
-    /// A log of which nothing was read.
+    /// Before the first line.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Who wrote it; `None` before the first line.
+    /// The program that wrote it; `None` before the first line.
     #[must_use]
     pub const fn kind(&self) -> Option<BlockLogKind> {
         self.kind
     }
 
-    /// The next line, without its end; gives the request in it, if there is one.
+    /// Takes the next line, without its end; returns the request in it, if there is one.
     ///
     /// # Errors
-    /// When it is none of the format, or its time is negative or before that of an earlier request.
+    /// When it does not have the format, or its time is negative or before that of an earlier request.
     pub fn handle_line(&mut self, line: &str) -> Result<Option<BlockRequest>, BlockLogError> {
         self.line += 1;
         let found = self.parse(line.trim()).and_then(|found| self.check(found));
         found.map_err(|fault| BlockLogError { line: self.line, fault })
     }
 
-    /// The log is over.
+    /// Ends the log.
     ///
     /// # Errors
     /// When there was no request in it.
@@ -225,7 +226,7 @@ impl BlockLog {
             None => return Err(BlockLogFault::Word { word: shown(rwbs), expected: "direction (RWBS)" }),
         };
         if word(7) != "+" {
-            // An empty flush has no place.
+            // An empty flush has no address.
             return Ok(None);
         }
         let sector = number(word(6), "sector")?;
@@ -262,7 +263,7 @@ fn number(word: &str, expected: &'static str) -> Result<u64, BlockLogFault> {
     if is_number(word) { word.parse().map_err(|_| fault()) } else { Err(fault()) }
 }
 
-/// The span of so many units of `scale` nanoseconds.
+/// The span of `count` units of `scale` nanoseconds.
 fn span(count: u64, scale: u64, word: &str, expected: &'static str) -> Result<Nanos, BlockLogFault> {
     let nanos = count.checked_mul(scale).filter(|nanos| *nanos <= crate::limits::MAX_NANOS.0);
     nanos.map(Nanos).ok_or_else(|| BlockLogFault::Word { word: shown(word), expected })

@@ -57,7 +57,7 @@ pub(crate) fn put_files(files: &[FileUse]) -> Vec<u8> {
     out
 }
 
-/// Each start as a step from the end of the run in front of it.
+/// Each start as a step from the end of the run before it.
 fn put_starts(out: &mut Vec<u8>, runs: impl Iterator<Item = BlockRange>) {
     let mut end = 0;
     for run in runs {
@@ -163,7 +163,7 @@ impl<'a> Cursor<'a> {
         TraceError::SectionSyntax { section: self.section, offset: self.raw.len() - self.rest.len(), syntax }
     }
 
-    /// Refuses a count of things that the bytes left cannot hold.
+    /// Refuses a count that the bytes left cannot hold.
     fn expect_at_least(&self, count: usize, bytes_each: usize) -> Result<(), TraceError> {
         if count <= self.rest.len() / bytes_each { Ok(()) } else { Err(self.fault(Syntax::Short)) }
     }
@@ -190,8 +190,8 @@ impl<'a> Cursor<'a> {
 
     /// Two columns, starts and then counts, into the block range of each item.
     ///
-    /// The starts are steps from the end of the run in front, which the second column gives, so they
-    /// are kept as steps until then.
+    /// The starts are steps from the end of the run before, which needs the second column, so they are kept
+    /// as steps until then.
     fn runs<T>(
         &mut self,
         items: &mut [T],

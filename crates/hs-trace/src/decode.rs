@@ -43,8 +43,8 @@ impl Profile {
     }
 }
 
-/// How a frame begins (RFC 8878, section 3.1.1). Looked at first, since the library would also take
-/// skippable frames, nothing at all, and the formats of its early releases.
+/// The first bytes of a frame (RFC 8878, section 3.1.1). They are checked first, since the library would also
+/// accept skippable frames, empty input, and the formats of its early releases.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// One section as it is stored.
@@ -80,8 +80,8 @@ fn split_body<'a>(header: &Header, body: &'a [u8]) -> Result<[Stored<'a>; 4], Tr
 }
 
 impl Stored<'_> {
-    /// The section's bytes: exactly one frame, exactly as long as the header says. The buffer grows
-    /// with what comes out, so a header that promises much costs nothing.
+    /// The section's bytes: exactly one frame, exactly as long as the header says. The buffer grows with the
+    /// output, so a header that claims a large size costs nothing.
     fn inflate(&self) -> Result<Vec<u8>, TraceError> {
         let frame = |_| TraceError::Frame { section: self.section };
         if !self.bytes.starts_with(&ZSTD_MAGIC) {

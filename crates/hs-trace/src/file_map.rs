@@ -13,7 +13,7 @@ pub struct FilePiece<'a> {
     pub page_of: Option<(&'a FileUse, u64)>,
 }
 
-/// From blocks to files and pages; built once, asked often.
+/// From blocks to files and pages; built once, used often.
 #[derive(Clone, Debug, Default)]
 pub struct FileMap<'a> {
     /// Disjoint, ascending, every one with a file.

@@ -25,12 +25,12 @@ use crate::profile::at_most;
 pub(crate) const MAGIC: [u8; 8] = *b"HSPROF\0\0";
 pub(crate) const VERSION: u32 = 1;
 pub(crate) const HEADER_BYTES: usize = 256;
-/// Bytes that the header digest covers: everything in front of it.
+/// Bytes that the header digest covers: everything before it.
 pub(crate) const SIGNED_BYTES: usize = 224;
 
-/// `ready_ns` means something.
+/// `ready_ns` is set.
 pub(crate) const FLAG_READY: u32 = 1;
-/// Kernel read-ahead was on; `read_ahead_kib` means something.
+/// Kernel read-ahead was on; `read_ahead_kib` is set.
 pub(crate) const FLAG_READ_AHEAD: u32 = 2;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -77,7 +77,7 @@ const _: () = {
 };
 
 impl Header {
-    /// Computes the header's own digest and puts it in its place.
+    /// Computes the header's own digest and stores it in its place.
     pub(crate) fn seal(&mut self) {
         self.header_digest = blake3::hash(&self.as_bytes()[..SIGNED_BYTES]).into();
     }

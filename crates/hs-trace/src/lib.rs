@@ -5,7 +5,8 @@
 //! panics, allocates only what the bytes present can justify, and returns nothing that was not
 //! checked against the digests in the file and the rules of [`Profile::validate`].
 //!
-//! A [`BlockLog`] reads what other programs recorded of a device: fio and blkparse; [`BlockEvents`] what the kernel says of one.
+//! A [`BlockLog`] reads what other programs recorded of a device: fio and blkparse. [`BlockEvents`] reads the
+//! kernel's trace events of one.
 
 #![forbid(unsafe_code)]
 

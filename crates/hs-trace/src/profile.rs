@@ -29,8 +29,8 @@ pub struct Read {
     pub cost: Nanos,
 }
 
-/// The first 16 bytes of the BLAKE3 digest of one block: enough to find a block again elsewhere,
-/// not meant to withstand somebody who makes two blocks collide on purpose.
+/// The first 16 bytes of the BLAKE3 digest of one block: enough to find a block again elsewhere. It does not
+/// protect against blocks that are made to collide on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct BlockDigest(pub [u8; 16]);
 
@@ -61,8 +61,8 @@ pub struct FileRun {
     pub blocks: BlockRange,
 }
 
-/// A file of which the start used blocks, and all of its blocks: those that no read touched say how long it is and where the rest
-/// of it lies, and nothing else. Older recordings name only what was read.
+/// A file of which the start used blocks, with all of its blocks: those that were not read only show how long
+/// the file is and where the rest of it lies. Older recordings name only what was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileUse {
     /// Absolute path inside the file system; no `..`, no NUL.
@@ -73,21 +73,21 @@ pub struct FileUse {
     pub runs: Vec<FileRun>,
 }
 
-/// The record of one start. The fields are open to whoever records; [`Profile::validate`] states
-/// the rules between them, and both [`Profile::encode`] and [`Profile::decode`] enforce these.
+/// The record of one start. The recorder sets the fields directly; [`Profile::validate`] states the rules
+/// between them, and both [`Profile::encode`] and [`Profile::decode`] enforce these.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Profile {
     /// Digest of the disk that was read; names the content, whatever the image's layout.
     pub disk_digest: Digest,
     /// Size of that disk.
     pub disk_bytes: u64,
-    /// What was started, as a person would type it.
+    /// The command of the start, as a user would type it.
     pub command: String,
     /// What the image lay on, by name.
     pub medium: String,
     /// Kernel read-ahead during the recording.
     pub read_ahead: ReadAhead,
-    /// When the program was ready, since the first moment of recording; `None` when nobody could tell.
+    /// When the program was ready, since the first moment of recording; `None` when that is not known.
     pub ready: Option<Nanos>,
     /// When the recording ended, since its first moment.
     pub ended: Nanos,
@@ -136,13 +136,13 @@ impl Profile {
         self.block_set().blocks()
     }
 
-    /// For each read, the program's own time until it asked: the time since the first moment of
-    /// recording without the time during which at least one earlier read was under way. It is what a
-    /// prefetcher may count on when storage costs nothing (DESIGN decision 8): deadlines come from
-    /// this, not from raw time stamps, which contain the waits that prefetching removes.
+    /// For each read, the program's own time until it asked: the time since the first moment of recording
+    /// without the time during which at least one earlier read was under way. This is the time that a
+    /// prefetcher has when storage costs nothing. Deadlines come from it (docs/decisions/006-late-reads.md),
+    /// not from raw time stamps, which contain the waits that prefetching removes.
     ///
-    /// One pass suffices, since reads are in order of arrival: whatever part of the union of service
-    /// intervals lies behind a read's arrival is one piece, up to the latest answer so far.
+    /// One pass suffices, since reads are in order of arrival: the part of the union of service intervals
+    /// behind a read's arrival is one piece, up to the latest answer so far.
     #[must_use]
     pub fn think_times(&self) -> Vec<Nanos> {
         let mut busy = Nanos::ZERO;

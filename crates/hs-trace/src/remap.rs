@@ -1,4 +1,4 @@
-//! Carrying a profile over to another disk, by what its blocks hold.
+//! Carries a profile over to another disk, by the contents of its blocks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -42,15 +42,15 @@ pub struct Remapped {
 }
 
 impl Profile {
-    /// This profile for the disk with `digest` and size, which has its blocks at `places`. Of its reads those
-    /// stay that were the first of a block.
+    /// This profile for the disk with `digest` and size, which has its blocks at `places`. Of its reads only
+    /// those stay that were the first of a block.
     ///
-    /// A block that lies where it lay stays there. Of several other addresses the one is taken that is as
-    /// far from the last block that was found as it was before, or nearest to that: files move as
-    /// wholes. A block of zeros is found only where it lay, since it could be anybody's.
+    /// A block that lies where it was stays there. Of several other addresses, the one is taken that is as
+    /// far from the last found block as it was before, or nearest to that: files move as wholes. A block of
+    /// zeros is found only where it was, since it could belong to any file.
     ///
-    /// `files` are those that the other disk has under the paths of this profile's. Their metadata comes along, before
-    /// their first block: inode tables and directories are not the same blocks once inode numbers differ.
+    /// `files` are those that the other disk has under the paths of this profile's. Their metadata is added
+    /// before their first block: with other inode numbers, inode tables and directories are other blocks.
     #[must_use]
     pub fn remap(
         &self,

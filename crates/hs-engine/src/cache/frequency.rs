@@ -2,8 +2,8 @@
 
 use super::segments::Segments;
 
-/// Increments after which a word of counters is halved, so that all are once in as many as ten times the entries
-/// (the paper's sample of ten times the cache).
+/// Increments after which a word of counters is halved, so that all are once in as many as ten times the
+/// entries (the paper's sample of ten times the cache).
 const INCREMENTS_A_WORD: u64 = 20;
 /// Counters have four bits.
 const MAX_COUNT: u64 = 15;
@@ -13,13 +13,13 @@ const ROWS: u32 = 4;
 /// Words for the first entries; a power of two.
 const FIRST_WORDS: u32 = 64;
 
-/// A count-min sketch (Cormode, Muthukrishnan: "An improved data stream summary", J. Algorithms 2005) of four rows with
-/// counters of four bits, eight for each entry, that forgets: TinyLFU's "reset" (Einziger, Friedman, Manes: "TinyLFU: a highly
-/// efficient cache admission policy", ACM ToS 2017, section 3.3).
+/// A count-min sketch (Cormode, Muthukrishnan: "An improved data stream summary", J. Algorithms 2005) of four
+/// rows with counters of four bits, eight for each entry, that forgets: TinyLFU's "reset" (Einziger,
+/// Friedman, Manes: "TinyLFU: a highly efficient cache admission policy", ACM ToS 2017, section 3.3).
 ///
-/// Different from the paper: counters are halved a word at a time, round about, and not all at once, which would be a pause at a
-/// million entries. For the same reason it grows a word at a time, addressed as in linear hashing: the new word is a copy of
-/// that which had its keys until then.
+/// Different from the paper: counters are halved a word at a time, round about, and not all at once, which
+/// would be a pause at a million entries. For the same reason it grows a word at a time, addressed as in
+/// linear hashing: the new word is a copy of that which had its keys until then.
 #[derive(Debug)]
 pub(super) struct FrequencySketch {
     /// Words of 16 counters, four for each row.
@@ -40,7 +40,7 @@ impl Default for FrequencySketch {
 }
 
 impl FrequencySketch {
-    /// Makes room for so many entries.
+    /// Makes room for this many entries.
     pub(super) fn reserve(&mut self, entries: usize) {
         while (self.words.len() as usize) < entries / 2 {
             self.words.push(self.words[self.words.len() & self.mask]);

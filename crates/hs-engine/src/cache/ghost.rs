@@ -1,10 +1,10 @@
-//! Who left not long ago.
+//! Entries that left not long ago.
 
 use super::queue::{Nodes, Queue};
 use super::segments::Arena;
 use super::table::Table;
 
-/// The hashes of entries that left, oldest forgotten first, as many as weighed so many bytes.
+/// The hashes of entries that left, up to a total weight; the oldest is forgotten first.
 #[derive(Debug, Default)]
 pub(super) struct Ghost {
     capacity: u64,
@@ -33,7 +33,7 @@ impl Ghost {
         self.table.insert(slot, hash);
     }
 
-    /// Whether an entry of this hash left not long ago; it is forgotten by that.
+    /// Whether an entry of this hash left not long ago; this forgets it.
     pub(super) fn take(&mut self, hash: u64) -> bool {
         let Some(slot) = self.table.find(hash, |_| true) else { return false };
         self.queue.remove(&mut self.nodes, slot);

@@ -1,8 +1,8 @@
-//! LRU: who was not asked for the longest leaves.
+//! LRU: the entry that was not asked for the longest leaves.
 //!
-//! One queue; who is asked for becomes the newest. The yardstick of all others (Denning: "The working set
-//! model for program behavior", CACM 1968, section 3). One scan of a large file empties it, and a loop that is a little larger than
-//! the cache never hits.
+//! One queue; an entry that is asked for becomes the newest. The baseline for the others (Denning: "The
+//! working set model for program behavior", CACM 1968, section 3). One scan of a large file empties it, and a
+//! loop that is a little larger than the cache never hits.
 
 use super::policy::{EvictionPolicy, PolicyKind};
 use super::queue::{Nodes, Queue};

@@ -14,15 +14,16 @@ use super::w_tiny_lfu::WTinyLfu;
 /// 非常に効率が悪い」: algorithms made for few buffers are very slow with many.)
 pub(super) const EXAMINED_AT_MOST: usize = 64;
 
-/// An eviction policy: told what comes, is asked for and goes, it says who leaves next.
+/// An eviction policy: it learns what comes, is asked for and goes, and it chooses which entry leaves next.
 ///
-/// It sees slots, weights in bytes and hashes, never keys or values. Every call is O(1), at a million entries as
-/// at ten. It may count on being told of each entry that comes and goes.
+/// It sees slots, weights in bytes and hashes, never keys or values. Every call is O(1), at a million entries
+/// as at ten. Each entry that comes and goes is reported to it.
 pub trait EvictionPolicy: Send + std::fmt::Debug {
     /// Its published name.
     fn kind(&self) -> PolicyKind;
 
-    /// Entries of so many bytes fit from now on. What is too much is asked for by [`EvictionPolicy::evict`].
+    /// Entries of this many bytes fit from now on. The caller removes the rest with
+    /// [`EvictionPolicy::evict`].
     fn set_capacity(&mut self, bytes: u64);
 
     /// An entry has come; there is room for it.
@@ -31,10 +32,10 @@ pub trait EvictionPolicy: Send + std::fmt::Debug {
     /// An entry was asked for.
     fn touched(&mut self, slot: u32);
 
-    /// An entry left by somebody else's decision.
+    /// An entry left without a decision of the policy.
     fn removed(&mut self, slot: u32);
 
-    /// Chooses who leaves now, and forgets it; `None` when there is nobody.
+    /// Chooses the entry that leaves now, and forgets it; `None` when there is no entry.
     fn evict(&mut self) -> Option<u32>;
 }
 

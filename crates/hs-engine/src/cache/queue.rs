@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 
 use super::segments::{NONE, Segments};
 
-/// What a policy knows of the entry in a slot.
+/// What a policy stores about the entry in a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     newer: u32,
@@ -62,7 +62,7 @@ impl Default for Queue {
 }
 
 impl Queue {
-    /// Bytes of all that is in it.
+    /// Bytes of all entries in it.
     pub(super) const fn weight(&self) -> u64 {
         self.weight
     }

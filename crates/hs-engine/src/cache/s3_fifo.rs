@@ -1,18 +1,20 @@
-//! S3-FIFO: a small queue on trial, a main queue, and a memory of who left.
+//! S3-FIFO: a small queue on trial, a main queue, and a memory of evicted entries.
 //!
-//! Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023, section 4 and algorithm 1. What
-//! is new comes into the small queue, a tenth of the cache. Who has been asked for more than once when his turn comes goes
-//! on to the main queue; the others leave, and only their names are kept, in a *ghost* queue as long as the main one.
-//! Who comes back while he is remembered goes to the main queue at once. There, who was asked for gets another round.
-//! One scan passes through the small queue and touches nothing else.
+//! Yang, Zhang, Qiu, Yue, Rashmi: "FIFO queues are all you need for cache eviction", SOSP 2023, section 4 and
+//! algorithm 1. A new entry goes to the small queue, a tenth of the cache. If it was asked for more than once
+//! when it reaches the end, it goes on to the main queue. If not, it leaves, and only its name is kept, in a
+//! *ghost* queue as long as the main one. An entry that comes back while its name is kept goes to the main
+//! queue at once. There, an entry that was asked for gets another round. One scan passes through the small
+//! queue and touches nothing else.
 //!
-//! Different from the paper: sizes are bytes, and one eviction looks at 64 entries at most ([`EXAMINED_AT_MOST`]).
+//! Different from the paper: sizes are bytes, and one eviction looks at 64 entries at most
+//! ([`EXAMINED_AT_MOST`]).
 
 use super::ghost::Ghost;
 use super::policy::{EXAMINED_AT_MOST, EvictionPolicy, PolicyKind};
 use super::queue::{Nodes, Queue};
 
-/// The small queue has one part in so many of the cache (section 4: 10%).
+/// The small queue has this part of the cache (section 4: 10%).
 const SMALL_PART: u64 = 10;
 /// Requests are counted up to here (section 4: two bits).
 const MAX_COUNT: u8 = 3;

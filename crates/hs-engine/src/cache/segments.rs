@@ -9,8 +9,8 @@ pub(super) const NONE: u32 = u32::MAX;
 const SEGMENT: usize = 1 << SEGMENT_LOG;
 const SEGMENT_LOG: u32 = 12;
 
-/// A growing array in segments of 4,096 elements. A `Vec` would copy a million elements when it grows,
-/// and somebody would wait for that.
+/// A growing array in segments of 4,096 elements. A `Vec` would copy a million elements when it grows, and a
+/// reader would wait for that.
 #[derive(Debug)]
 pub(super) struct Segments<T> {
     segments: Vec<Vec<T>>,

@@ -1,4 +1,4 @@
-//! SIEVE: a hand goes over a queue and takes whoever was not asked for since it last came by.
+//! SIEVE: a hand goes over a queue and takes the first entry that was not asked for since it last came by.
 //!
 //! Zhang, Yang, Yue, Vigfusson, Rashmi: "SIEVE is simpler than LRU: an efficient turn-key eviction algorithm
 //! for web caches", NSDI 2024, algorithm 1. New entries come in at the newest end; the hand goes from the

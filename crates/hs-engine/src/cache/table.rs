@@ -108,8 +108,8 @@ impl Table {
     }
 }
 
-/// The hash of a key: the same in every run, since a pure crate has no randomness of its own. Whoever can
-/// choose keys can make them collide, and then has long chains of his own.
+/// The hash of a key: the same in every run, since a pure crate has no randomness of its own. A client that
+/// can choose keys can make them collide, and then has long chains of its own.
 pub(crate) fn hash_of(key: &impl Hash) -> u64 {
     let mut mixer = Mixer(0);
     key.hash(&mut mixer);

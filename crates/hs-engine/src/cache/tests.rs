@@ -14,7 +14,7 @@ fn every_policy(check: impl Fn(PolicyKind)) {
     PolicyKind::ALL.into_iter().for_each(check);
 }
 
-/// What a cache must be, whatever its policy: the entries that came and did not leave.
+/// The contents of a cache of any policy: the entries that came and did not leave.
 struct Checked {
     cache: Cache<u64, u64>,
     here: BTreeMap<u64, u64>,
@@ -83,7 +83,8 @@ fn op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Never over budget; what came and did not leave is found; weights add up; the budget may change at any time.
+    /// Never over budget; what came and did not leave is found; weights add up; the budget may change at any
+    /// time.
     #[test]
     fn a_cache_is_what_came_and_did_not_leave(ops in proptest::collection::vec(op(), 1..200), budget in 0_u64..300) {
         every_policy(|kind| {
@@ -116,8 +117,8 @@ proptest! {
         });
     }
 
-    /// LRU, SIEVE and S3-FIFO evict exactly as a naive model of them does. The models know no share for prefetched
-    /// entries, so theirs is the part that demanded ones have.
+    /// LRU, SIEVE and S3-FIFO evict exactly as a naive model of them does. The models know no share for
+    /// prefetched entries, so theirs is the part that demanded ones have.
     #[test]
     fn simple_policies_are_their_naive_models(keys in proptest::collection::vec(0_u64..30, 1..300), room in 1_usize..20) {
         let budget = room as u64 * 5;
@@ -143,7 +144,7 @@ proptest! {
     }
 }
 
-/// Asks for `key` and brings it when it is not there; whether it was.
+/// Asks for `key` and brings it when it is not there. Returns whether it was there.
 fn ask(cache: &mut Cache<u64, ()>, key: u64) -> bool {
     let hit = cache.get(&key).is_some();
     if !hit {
@@ -212,7 +213,7 @@ fn hit_ratio(kind: PolicyKind, budget: u64, mut next: impl FnMut() -> u64, count
     hits as f64 / f64::from(count)
 }
 
-/// What is asked for again and again survives a scan of ten times the cache: what LRU is known to lose.
+/// What is asked for repeatedly survives a scan of ten times the cache, which LRU does not keep.
 #[test]
 fn a_scan_leaves_what_is_needed_except_with_lru() {
     every_policy(|kind| {
@@ -228,14 +229,16 @@ fn a_scan_leaves_what_is_needed_except_with_lru() {
         let left = (0..500).filter(|key| cache.contains(key)).count();
         match kind {
             PolicyKind::Lru => assert_eq!(left, 0),
-            // SIEVE's hand clears all marks on its first way round and then takes them: its paper says that it does not withstand scans.
+            // SIEVE's hand clears all marks on its first way round and then takes them: its paper says that
+            // it does not withstand scans.
             PolicyKind::Sieve => assert!(left < 500),
             PolicyKind::S3Fifo | PolicyKind::WTinyLfu => assert!(left > 450, "{kind:?}: {left}"),
         }
     });
 }
 
-/// Who drops out of the window competes with who has been there longest, and the one that was asked for more often stays.
+/// An entry that drops out of the window competes with the oldest one, and the one that was asked for more
+/// often stays.
 #[test]
 fn only_what_is_asked_for_more_often_gets_past_the_window() {
     let (wanted, rare) = (1_000, 2_000..2_010);
@@ -282,8 +285,8 @@ fn skewed_requests_hit_at_least_as_often_as_with_lru() {
     assert!(ratios[1..].iter().all(|ratio| *ratio >= ratios[0] - 0.01), "{ratios:?}");
 }
 
-/// After a million hits on a million entries the next eviction looks at few of them. (Times are measured by the
-/// example `cache_policies` of hs-image; this counts.)
+/// After a million hits on a million entries the next eviction looks at few of them. (Times are measured by
+/// the example `cache_policies` of hs-image; this counts.)
 #[test]
 fn an_eviction_after_many_hits_passes_over_few() {
     every_policy(|kind| {
@@ -295,7 +298,8 @@ fn an_eviction_after_many_hits_passes_over_few() {
         for _ in 0..4 {
             (0..count).for_each(|key| assert!(cache.get(&key).is_some()));
         }
-        // Were the marks of all cleared by one eviction, this many would leave in the order in which they came.
+        // Were the marks of all cleared by one eviction, this many would leave in the order in which they
+        // came.
         ask(&mut cache, count);
         assert_eq!(cache.usage().evicted, 1, "{kind:?}");
         assert_eq!(cache.usage().bytes, count);

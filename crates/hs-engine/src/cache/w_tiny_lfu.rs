@@ -1,18 +1,19 @@
-//! W-TinyLFU: a small window for what is new, and behind it a cache that lets in only what is asked for more
-//! often than what would leave for it.
+//! W-TinyLFU: a small window for new entries, and behind it a cache that admits only entries that are asked
+//! for more often than those that would leave for them.
 //!
-//! Einziger, Friedman, Manes: "TinyLFU: a highly efficient cache admission policy", ACM ToS 2017, section 4. The window is an LRU queue of
-//! 1% of the cache. The rest is a segmented LRU (Karedla, Love, Wherry 1994): what is asked for a second time is *protected*,
-//! up to four fifths. Who drops out of the window comes in when the frequency sketch knows him better than the oldest on probation.
+//! Einziger, Friedman, Manes: "TinyLFU: a highly efficient cache admission policy", ACM ToS 2017, section 4.
+//! The window is an LRU queue of 1% of the cache. The rest is a segmented LRU (Karedla, Love, Wherry 1994):
+//! an entry that is asked for a second time is *protected*, up to four fifths. An entry that drops out of the
+//! window is admitted when the frequency sketch has a higher count for it than for the oldest on probation.
 //!
-//! Different from the paper: sizes are bytes, there is no doorkeeper (four-bit counters alone, as in the later Caffeine), and
-//! counters age one word at a time.
+//! Different from the paper: sizes are bytes, there is no doorkeeper (four-bit counters alone, as in the
+//! later Caffeine), and counters age one word at a time.
 
 use super::frequency::FrequencySketch;
 use super::policy::{EXAMINED_AT_MOST, EvictionPolicy, PolicyKind};
 use super::queue::{Nodes, Queue};
 
-/// The window has one part in so many of the cache (section 4: 1%).
+/// The window has this part of the cache (section 4: 1%).
 const WINDOW_PART: u64 = 100;
 /// Of the rest, four fifths are for those that were asked for again (section 4).
 const PROTECTED_FIFTHS: u64 = 4;
@@ -87,7 +88,7 @@ impl WTinyLfu {
         }
     }
 
-    /// Who would leave the part behind the window.
+    /// The entry that would leave the part behind the window.
     fn victim(&self) -> Option<u32> {
         self.probation.oldest().or_else(|| self.protected.oldest())
     }
@@ -127,7 +128,7 @@ impl EvictionPolicy for WTinyLfu {
     }
 
     fn evict(&mut self) -> Option<u32> {
-        // The newcomer for whom there must be room goes to the window, which is full already.
+        // The new entry that needs room goes to the window, which is full already.
         let candidate = self.window.oldest().filter(|_| self.window.weight() >= self.window_bytes);
         let evicted = match (candidate, self.victim()) {
             (Some(candidate), Some(victim)) => {

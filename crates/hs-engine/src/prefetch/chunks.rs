@@ -13,11 +13,11 @@ enum Place {
     UnderWay,
     /// In memory, until its readers have it.
     Held,
-    /// With its readers, or it came without the stream: nobody waits for it any more.
+    /// Delivered, or it came without the stream: no reader waits for it any more.
     Gone,
 }
 
-/// Below this nothing is said about whether prefetch helps.
+/// With fewer bytes than this, prefetch is not judged.
 const MIN_JUDGED_BYTES: u64 = 8 << 20;
 
 /// The hot chunks in their order.
@@ -33,7 +33,7 @@ pub(super) struct Chunks {
     under_way_bytes: u64,
     /// Decompressed bytes that the stream has brought.
     brought_bytes: u64,
-    /// Of these, bytes that had left for a reader who then did not have them.
+    /// Of these, bytes that were delivered to a reader that then did not have them.
     dropped_bytes: u64,
 }
 
@@ -131,12 +131,12 @@ impl Chunks {
         self.dropped_bytes += self.raw(chunk);
     }
 
-    /// Whether most of what was brought was dropped by those who were to keep it.
+    /// Whether most of what was brought was dropped by those that were to keep it.
     pub(super) const fn are_dropped(&self) -> bool {
         self.dropped_bytes >= MIN_JUDGED_BYTES && self.dropped_bytes > self.brought_bytes / 2
     }
 
-    /// Whether most of what was brought waits for somebody to ask.
+    /// Whether most of what was brought is unused.
     pub(super) const fn are_unused(&self) -> bool {
         self.held_bytes >= MIN_JUDGED_BYTES && self.held_bytes > self.brought_bytes / 4 * 3
     }

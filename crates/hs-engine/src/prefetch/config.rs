@@ -1,10 +1,10 @@
-//! What a prefetch may do.
+//! Configuration of the prefetch.
 
 use hs_units::Nanos;
 
 use super::{Prefetch, PrefetchRate};
 
-/// Bytes of one hot chunk, in the image and once decompressed.
+/// The size of one hot chunk, in the image and decompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkSize {
     /// Bytes in the image file.
@@ -22,48 +22,49 @@ pub struct PrefetchConfig {
     pub first_request_bytes: u64,
     /// No request is larger, however fast the medium.
     pub max_request_bytes: u64,
-    /// No request may occupy the medium for longer than this, by the estimate so far: it is what a
-    /// demand read may have to wait for on a medium that serves one request at a time.
+    /// No request may occupy the medium for longer than this, by the estimate so far. On a medium that serves
+    /// one request at a time a demand read may have to wait for this long.
     pub max_occupancy: Nanos,
-    /// The same for a medium that overlaps requests, where small requests cost nothing, and while somebody
-    /// needs what the profile does not have.
+    /// The same for a medium that overlaps requests, where small requests cost nothing, while readers need
+    /// what the profile does not have.
     pub max_occupancy_contended: Nanos,
-    /// Whether requests are as small as costs next to nothing, and smaller where somebody has to wait for them. Otherwise
-    /// only the two limits above hold, which is for experiments.
+    /// Whether requests are as small as possible at almost no cost, and smaller while readers wait for them.
+    /// Otherwise only the two limits above hold, which is for experiments.
     pub yields: bool,
-    /// So many requests are under way at once at most, and never more than [`Prefetch::MOST_UNDER_WAY`]: one, where the medium sends
-    /// what comes next without being asked.
+    /// At most this many requests are under way at once, and never more than [`Prefetch::MOST_UNDER_WAY`]. It
+    /// is one where the medium sends what comes next without a request.
     pub most_under_way: usize,
-    /// What somebody does who needs a hot chunk that has not been asked for yet.
+    /// What a reader does that needs a hot chunk that has not been requested yet.
     pub late: LateRule,
-    /// What a request is worth in time, for media whose requests cost others something, as those to a server do: a miss brings as many
-    /// neighbours as come within it.
+    /// What a request is worth in time, for media whose requests cost others something, such as a server. A
+    /// miss brings as many neighbours as come within this time.
     pub request_price: Nanos,
-    /// By cost, nobody leaves the stream to save less than this. What is fetched out of turn comes again with the stream, so on a link that is full it
-    /// keeps everybody waiting for its bytes, him who left included.
+    /// By cost, a reader does not leave the stream to save less than this. What is fetched out of turn comes
+    /// again with the stream, so on a full link its bytes delay all readers, this one included.
     pub least_gain: Nanos,
-    /// How fast it goes while nobody waits for it.
+    /// The rate of the stream while no reader waits for it.
     pub rate: PrefetchRate,
-    /// Whether the policy is told of reads of the hot region ([`Prefetch::handle_used`]), so that a start that reads none of it
-    /// can be told from one that does: of all of them, or, where the kernel has the pages and answers by itself, of those of
-    /// markers ([`Prefetch::handle_delivery`]).
+    /// Whether reads of the hot region are reported to the policy ([`Prefetch::handle_used`]), so that a
+    /// start that reads none of it can be told from one that does. Either all reads are reported, or, where
+    /// the kernel has the pages and answers by itself, the reads of markers ([`Prefetch::handle_delivery`]).
     pub sees_use: bool,
-    /// A stream that nobody uses makes one request in so much time all the same, where everything is to be brought in the end; where nothing
-    /// is said it may stand back for as long as somebody misses.
+    /// An unused stream still makes one request in this time, where everything is to be brought in the end.
+    /// With `None` it may be throttled for as long as readers miss.
     pub ageing: Option<Nanos>,
-    /// While nothing speaks against the stream, one marker in so much of the medium's time, but one in two chunks at most and one in 16 at least.
+    /// With full confidence, the medium time from one marker to the next. There is at most one in two chunks
+    /// and at least one in 16.
     pub markers_apart: Nanos,
 }
 
-/// What somebody does who needs a hot chunk that has not been asked for yet.
+/// What a reader does that needs a hot chunk that has not been requested yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LateRule {
-    /// Whatever costs less, by what the medium has shown of itself.
+    /// The choice that costs less, by what was measured of the medium.
     #[default]
     ByCost,
     /// Always wait for the stream.
     Join,
-    /// Always ask for it out of turn.
+    /// Always fetch the chunk with a separate request.
     Fetch,
 }
 
@@ -73,7 +74,7 @@ impl Default for PrefetchConfig {
             budget_bytes: 256 << 20,
             first_request_bytes: 512 << 10,
             max_request_bytes: 8 << 20,
-            // Three tenths of a second keep the price of one 10 ms latency a request near 3%.
+            // 300 ms keep the price of one 10 ms latency a request near 3%.
             max_occupancy: Nanos::from_millis(300),
             max_occupancy_contended: Nanos::from_millis(40),
             yields: true,
@@ -84,7 +85,8 @@ impl Default for PrefetchConfig {
             rate: PrefetchRate::Full,
             sees_use: false,
             ageing: None,
-            // A marker costs its reader a trip through the kernel to us, which is most of a millisecond where processors are scarce.
+            // A marker costs its reader a round trip through the kernel to the server, which is most of a
+            // millisecond where processors are scarce.
             markers_apart: Nanos::from_millis(30),
         }
     }

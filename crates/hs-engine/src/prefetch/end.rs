@@ -9,11 +9,11 @@ pub enum EndReason {
     Nothing,
     /// The medium failed.
     Failed,
-    /// The user of the image went away first.
+    /// The image was no longer used.
     Stopped,
-    /// Memory was short: what it would have brought would have pushed out what is needed.
+    /// Memory was short: prefetched chunks would have displaced what is needed.
     Memory,
-    /// What it brought was dropped again before anybody used it, or nobody wanted it.
+    /// What it brought was dropped before it was used, or was not wanted.
     NoHelp,
 }
 
@@ -31,7 +31,7 @@ impl EndReason {
         }
     }
 
-    /// Whether everything that was asked for still comes; else those who wait for the stream wait in vain.
+    /// Whether everything that was requested still comes. If not, readers must not wait for the stream.
     #[must_use]
     pub const fn is_complete(self) -> bool {
         matches!(self, Self::Complete)

@@ -1,33 +1,34 @@
-//! Whether anybody wants what the stream brings, by what readers ask for.
+//! Whether readers use what the stream brings.
 //!
-//! Who misses beside a stream waits for it, and gains nothing while nobody reads what it brings. So each miss is a doubt, and each
-//! use of the hot region takes half of the doubts away: a start, which uses hundreds of times what it misses, has none; a reader of
-//! something else soon has several. While there are two or more the stream stands back after each miss, for longer than misses are
-//! usually apart, so that they hardly ever meet it. Whoever uses it brings it back at once, however long it was to stand back.
+//! A miss beside a stream waits for it, which is a loss while the stream is unused. So each miss adds a
+//! doubt, and each use of the hot region halves the doubts. A start uses hundreds of times what it misses and
+//! has no doubts; a reader of something else soon has several. With two or more doubts the stream is
+//! throttled after each miss, for longer than misses are usually apart, so that they rarely meet. A use ends
+//! this at once, however long the stream was to be throttled.
 
 use hs_units::Nanos;
 
-/// Doubts before anybody has read anything: the first miss makes the stream stand back, unless a use came before it.
+/// Doubts before the first read: the first miss throttles the stream, unless a use came before it.
 const AT_FIRST: u32 = 1;
-/// From so many doubts on the stream stands back. One is what a start that now and then misses has.
+/// From this many doubts on the stream is throttled. A start that now and then misses has one.
 const ENOUGH: u32 = 2;
-/// More are not counted, so that a start that began with something else is believed after six uses.
+/// More are not counted, so that a start that began with something else is trusted after six uses.
 const MOST: u32 = 32;
-/// The stream stands back for so many times the pause that there usually is between two misses. If they come at random, one in
-/// four hundred (e⁻⁶) then finds it under way.
+/// The stream is throttled for this many times the usual pause between two misses. If misses come at random,
+/// one in four hundred (e⁻⁶) then finds the stream under way.
 const PAUSES: u64 = 6;
-/// And for so many reads elsewhere at least: of what follows one miss little is known after it.
+/// And for at least this many reads elsewhere: one miss says little about what follows it.
 const READS: u64 = 40;
 /// But never for longer, or a pause of minutes would end the stream.
 const LONGEST: Nanos = Nanos::from_millis(60_000);
-/// For so long after the opening request, or for [`READS`] reads, a stream that nobody has used yet is careful. Whoever opened the
-/// image is expected to read within that time.
+/// For this long after the opening request, or for [`READS`] reads, an unused stream is careful. The program
+/// that opened the image is expected to read within that time.
 const CAREFUL: Nanos = Nanos::from_millis(500);
 
-/// What speaks for the stream and against it.
+/// Uses and misses of the stream.
 #[derive(Debug)]
 pub(super) struct Evidence {
-    /// Whether uses are seen at all; else nothing is ever held against the stream.
+    /// Whether uses are seen at all. If not, misses do not throttle the stream.
     sees_use: bool,
     used: bool,
     doubts: u32,
@@ -35,9 +36,10 @@ pub(super) struct Evidence {
     began: Option<Nanos>,
     /// When the last miss was answered, if it was.
     answered: Option<Nanos>,
-    /// The usual pause between two misses. Longer ones count more, since it is they in which the stream would go on.
+    /// The usual pause between two misses. Longer pauses count more: it is in them that the stream would go
+    /// on.
     pause_ns: f64,
-    /// Behind the last chunk that somebody waits for.
+    /// Behind the last chunk that a reader waits for.
     wanted_end: u32,
 }
 
@@ -67,13 +69,13 @@ impl Evidence {
         self.began.get_or_insert(asked);
     }
 
-    /// Somebody read something of the hot region.
+    /// A reader used the hot region.
     pub(super) const fn handle_used(&mut self) {
         self.used = true;
         self.doubts /= 2;
     }
 
-    /// Somebody waits for this chunk, or asks whether to.
+    /// A reader waits for this chunk, or asks whether it should.
     pub(super) fn handle_wanted(&mut self, chunk: u32) {
         self.handle_used();
         self.wanted_end = self.wanted_end.max(chunk + 1);
@@ -94,7 +96,8 @@ impl Evidence {
         self.answered = Some(now);
     }
 
-    /// How long after a miss the stream stands back before it asks for `next`, if it does; `read` is how long one elsewhere takes.
+    /// How long the stream is throttled after a miss before it requests `next`; `None` when it is not. `read`
+    /// is the time of a read elsewhere.
     pub(super) fn stands_back_for(&self, next: u32, read: Nanos) -> Option<Nanos> {
         if !self.sees_use || self.doubts < ENOUGH || next < self.wanted_end {
             return None;
@@ -103,7 +106,8 @@ impl Evidence {
         Some(pauses.max(Nanos(read.0.saturating_mul(READS))).min(LONGEST))
     }
 
-    /// Whether somebody may yet come who wants nothing of the stream; `read` is what is known of how long a read takes.
+    /// Whether a reader may still come that uses nothing of the stream; `read` is what is known of how long a
+    /// read takes.
     pub(super) fn is_careful(&self, now: Nanos, read: Nanos) -> bool {
         let until = CAREFUL.max(Nanos(read.0.saturating_mul(READS)));
         self.sees_use && !self.used && self.began.is_some_and(|began| now < began + until)

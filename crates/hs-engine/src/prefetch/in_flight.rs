@@ -15,18 +15,18 @@ pub(super) struct InFlight {
     /// Bytes that it brings before those of the chunks.
     pub(super) bytes_before: u64,
     pub(super) asked: Nanos,
-    /// Asked while another was under way: its first byte says nothing of the medium's latency.
+    /// Requested while another was under way: its first byte says nothing about the medium's latency.
     pub(super) queued: bool,
     pub(super) first_byte: Option<Nanos>,
     /// What had come by then.
     pub(super) first_bytes: u64,
-    /// When so many stored bytes of it had come.
+    /// When this many stored bytes of it had come.
     pub(super) seen: Option<(Nanos, u64)>,
 }
 
 impl InFlight {
-    /// When the last byte of its chunks, which are so many, will come: by its own rate so far, else by that of
-    /// the requests before it. `expected` is when its first byte should come, if that is known.
+    /// When the last of `chunk_bytes` will come: by its own rate so far, or else by that of the requests
+    /// before it. `expected` is when its first byte should come, if that is known.
     pub(super) fn done(
         &self,
         expected: Option<Nanos>,

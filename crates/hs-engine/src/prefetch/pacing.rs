@@ -11,70 +11,74 @@ pub(super) enum Turn {
     Unknown,
 }
 
-/// How much earlier than one latency before its end a request is followed by the next: waking takes
-/// time, and a medium that waits is lost for good.
+/// How much earlier than one latency before its end a request is followed by the next. Waking takes time, and
+/// time in which the medium is idle is lost.
 pub(super) const EARLY: Nanos = Nanos::from_millis(2);
-/// As long as nobody has shown that he wants the stream, it leaves a medium that overlaps requests alone for this part of its latency.
+/// Until a reader has used the stream, the stream leaves a medium that overlaps requests idle for this part
+/// of its latency.
 const CAREFUL_SHARE: u64 = 4;
-/// For so long after a miss another is expected, and requests are kept short.
+/// For this long after a miss another one is expected, and requests are kept short.
 const RECENT: Nanos = Nanos::from_millis(2_000);
-/// Or for as long as so many reads elsewhere take, on a slow medium.
+/// Or for the time of this many reads elsewhere, on a slow medium.
 const RECENT_JUMPS: u64 = 40;
 /// The same when requests are only limited as the configuration says.
 const RECENT_UNYIELDING: Nanos = Nanos::from_millis(200);
-/// A request lasts for at most so many times what it costs besides its bytes, which is a price of 3%: longer ones gain
-/// nothing. A drive that reads ahead by itself gives a request that goes on where the last one ended for its command, a link without
-/// overlap takes its latency each time.
+/// A request lasts for at most this many times its fixed cost, which is then a price of 3%: longer requests
+/// gain nothing. The fixed cost is one command on a drive that reads ahead, when the request continues the
+/// last one, and one latency on a link without overlap.
 const CHEAP_GAPS: u64 = 30;
-/// While somebody misses, the price may be 20%.
+/// While readers miss, the price may be 20%.
 const LEAST_GAPS: u64 = 4;
-/// But requests are not made smaller than this for cheapness: each has a price here as well, in threads that wake.
+/// But the price alone does not make requests smaller than this: each request also wakes threads.
 const LEAST_OCCUPANCY: Nanos = Nanos::from_millis(10);
-/// Where each request costs as much as a read, it lasts for three times that while somebody misses, and [`AWAITED`] does the rest.
+/// Where each request costs as much as a read, it lasts for three times that while readers miss, and
+/// [`AWAITED`] does the rest.
 const DEAR_GAPS: u64 = 3;
-/// There the stream waits after each request until the program has shown what it needs next, for so long at most: it thinks when
-/// the last chunk has come, and if it then wants something else, that finds the medium free.
+/// There the stream waits after each request until the program has shown what it needs next, for at most this
+/// long. The program computes when the last chunk has come. If it then wants something else, the medium is
+/// free.
 const AWAITED: Nanos = Nanos::from_millis(5);
-/// While somebody misses, a request lasts no longer than this part of what a read elsewhere takes, so that who comes during it waits
-/// half as long again at most.
+/// While readers miss, a request lasts no longer than this part of a read elsewhere, so that a read that
+/// comes during the request waits at most half as long again.
 const SHARE_OF_JUMP: u64 = 2;
-/// Where one chunk takes more than this part of a small read elsewhere, requests cannot be made so small, and the stream waits for the program as if each
-/// request cost as much as a read.
+/// Where one chunk takes more than this part of a small read elsewhere, requests cannot be made so small, and
+/// the stream waits for the program as if each request cost as much as a read.
 const SHARE_OF_READ: u64 = 2;
 /// No request is smaller, but for the last.
 const LEAST_REQUEST: u64 = 64 << 10;
 
 impl Prefetch {
-    /// Whether nobody has shown yet that he wants the stream, so that the first who comes may want something else.
+    /// Whether no reader has used the stream yet, so that the first read may be for something else.
     pub(super) fn is_careful(&self, now: Nanos) -> bool {
         self.evidence.is_careful(now, self.read_elsewhere(self.estimate.latency()))
     }
 
-    /// How long a small read elsewhere takes; its jump is `unknown` as long as none was seen.
+    /// How long a small read elsewhere takes; its jump is `unknown` until one was measured.
     pub(super) fn read_elsewhere(&self, unknown: Nanos) -> Nanos {
         self.estimate.jump().unwrap_or(unknown) + self.estimate.transfer(LEAST_REQUEST).unwrap_or_default()
     }
 
-    /// Whether each request keeps a reader for about as long as his own takes, however small it is. A request that goes on where the
-    /// last one ended and yet costs what the first one did is that of a link which does not overlap requests. What waking costs is no price:
-    /// a disk whose head is there already answers the first request as fast as any other. One response that brings everything has no
-    /// requests, and what looks like their price is that of waiting for a processor.
+    /// Whether each request delays a reader for about as long as the reader's own request takes, however
+    /// small it is. On a link that does not overlap requests, a request that continues the last one costs
+    /// what the first one did. The time to wake a thread is not such a price: a disk whose head is already
+    /// there answers the first request as fast as any other. A response that brings everything has no
+    /// requests, and what looks like their price is waiting for a processor.
     pub(super) fn has_dear_requests(&self) -> bool {
         let price = EARLY.max(Nanos(self.estimate.latency().0 / 2));
         !self.overlaps && self.config.most_under_way > 1 && self.estimate.gap().is_some_and(|gap| gap > price)
     }
 
-    /// Whether as many requests are under way as may be: whatever comes or is let go of meanwhile, [`Prefetch::poll`] asks for nothing
-    /// before one of them has ended.
+    /// Whether as many requests are under way as may be. Whatever arrives or is released meanwhile,
+    /// [`Prefetch::poll`] requests nothing before one of them has ended.
     #[must_use]
     pub fn is_full(&self) -> bool {
         let most = if self.overlaps { Self::MOST_UNDER_WAY } else { 2 };
         self.in_flight.len() >= most.min(self.config.most_under_way)
     }
 
-    /// Another request is made one latency before what is under way is done: early enough that a medium
-    /// which overlaps requests never pauses, and so late that on one which does not a demand read
-    /// finds at most one request before it.
+    /// Another request is made one latency before what is under way is done. This is early enough that a
+    /// medium that overlaps requests never pauses. It is so late that on a medium without overlap a demand
+    /// read finds at most one request before it.
     pub(super) fn next_turn(&self, now: Nanos) -> Turn {
         let careful = self.is_careful(now);
         let halves = careful && self.has_dear_requests();
@@ -103,7 +107,7 @@ impl Prefetch {
         let behind: u64 =
             self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
         let latency = self.estimate.latency();
-        // What has not come by the end of the one before it comes then, or later.
+        // What has not come by the end of the request before it comes then, or later.
         let expected = (behind > 0).then(|| (front.asked + latency).max(self.last_done.unwrap_or_default()));
         match front.done(expected, self.chunks.stored(&front.chunks), &self.estimate) {
             Some(done) => {
@@ -113,7 +117,7 @@ impl Prefetch {
                 } else if self.is_missing(now) {
                     latency
                 } else {
-                    // The first piece counts here: a stream that nobody is in the way of may be early.
+                    // The first piece counts here: a stream that delays no reader may be early.
                     self.estimate.latency_with_piece() + EARLY
                 };
                 Turn::At(done.saturating_sub(ahead))
@@ -127,16 +131,17 @@ impl Prefetch {
         self.config.yields && self.is_missing(now) && (self.has_dear_requests() || self.has_long_chunks())
     }
 
-    /// Whether the smallest request, one chunk, keeps a reader for more than half of what his own takes.
+    /// Whether the smallest request, one chunk, delays a reader for more than half of the reader's own
+    /// request.
     fn has_long_chunks(&self) -> bool {
         let read = self.read_elsewhere(UNKNOWN_JUMP);
         let long = |lasts: Nanos| lasts.0 > read.0 / SHARE_OF_READ;
-        // Until a request has followed on another, one at a time would be all that is ever known of it.
+        // With only one request at a time, the cost of a request that follows another would never be known.
         let is_known = !self.overlaps && self.estimate.gap().is_some();
         is_known && self.estimate.transfer(self.mean_chunk_bytes()).is_some_and(long)
     }
 
-    /// Whether somebody missed so lately that another miss is expected.
+    /// Whether a reader missed so recently that another miss is expected.
     pub(super) fn is_missing(&self, now: Nanos) -> bool {
         let recent = if self.config.yields {
             RECENT.max(Nanos(self.estimate.jump().unwrap_or_default().0.saturating_mul(RECENT_JUMPS)))
@@ -160,25 +165,25 @@ impl Prefetch {
             return Nanos::ZERO;
         }
         if self.overlaps {
-            // Several small requests under way are as good as a large one, and a read waits for less.
+            // Several small requests under way are as good as one large request, and a read waits for less.
             let calm = || {
                 if missing || careful { self.estimate.latency() } else { self.estimate.latency_with_piece() }
             };
             let elsewhere = jump.filter(|_| missing).unwrap_or_else(calm);
             return most.min(Nanos(elsewhere.0 / SHARE_OF_JUMP));
         }
-        // Until a request has followed on another it is not known what that costs.
+        // Until one request has followed another its cost is not known.
         let Some(gap) = self.estimate.gap() else { return most.min(self.config.max_occupancy_contended) };
         let gaps = |count: u64| Nanos(gap.0.saturating_mul(count));
         let limit = match jump {
             _ if self.awaits_program(now) => gaps(DEAR_GAPS),
             Some(jump) if missing => Nanos(jump.0 / SHARE_OF_JUMP).max(gaps(LEAST_GAPS)),
             _ if careful => gaps(LEAST_GAPS).max(LEAST_OCCUPANCY),
-            // Each request is also a thread that waits for its first piece.
+            // Each request also needs a thread that waits for its first piece.
             _ => {
                 let with_piece = self.estimate.gap_with_piece().unwrap_or(gap);
                 let calm = Nanos(with_piece.0.saturating_mul(CHEAP_GAPS)).max(LEAST_OCCUPANCY);
-                // Who has missed once may do so again.
+                // A reader that has missed once may miss again.
                 let until_missed = jump.map_or(calm, |jump| jump.max(gaps(CHEAP_GAPS)).max(LEAST_OCCUPANCY));
                 calm.min(until_missed)
             }
@@ -186,10 +191,10 @@ impl Prefetch {
         most.min(limit)
     }
 
-    /// Most bytes of the next request.
+    /// The most bytes of the next request.
     pub(super) fn request_limit(&self, now: Nanos) -> u64 {
         let least = if self.config.yields { LEAST_REQUEST } else { self.config.first_request_bytes };
-        // Asked for before the opening request is done, nobody knows how long a byte takes.
+        // Before the opening request is done, the time for a byte is not known.
         let unknown = if self.config.yields && !self.in_flight.is_empty() { least } else { u64::MAX };
         let by_occupancy = self.estimate.bytes_in(self.occupancy(now)).unwrap_or(unknown);
         self.request_bytes.min(by_occupancy).max(least.min(self.config.first_request_bytes))

@@ -134,7 +134,7 @@ fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
     assert_eq!(prefetch.late(76), Late::Join);
     assert_eq!(prefetch.late(78), Late::Fetch);
     assert_eq!(prefetch.late(0), Late::Fetch, "what came and went must be asked for again");
-    // Somebody left the stream: 100,000 bytes took 34 ms, of which 30 are a seek.
+    // A reader left the stream: 100,000 bytes took 34 ms, of which 30 are a seek.
     prefetch.handle_fetched(Nanos::from_millis(20), Nanos::from_millis(54), 100_000);
     assert_eq!(prefetch.late(24), Late::Join, "22 chunks before it, 88 ms, are sooner than three seeks");
     assert_eq!(prefetch.late(26), Late::Fetch);
@@ -299,11 +299,12 @@ fn short_memory_ends_it_and_little_memory_narrows_its_budget() {
     assert_eq!(prefetch.poll(Nanos::ZERO), Next::Done(EndReason::Memory));
     assert_eq!(EndReason::Memory.as_str(), "memory");
     assert!(!EndReason::Memory.is_complete() && EndReason::Complete.is_complete());
-    assert_eq!(prefetch.late(5), Late::Fetch, "whoever needs it fetches it");
+    assert_eq!(prefetch.late(5), Late::Fetch, "a reader fetches it");
 }
 
-/// A medium of 25 MB/s that serves one request after the other and takes `gap` before each; `miss` is when somebody has waited
-/// 50 ms for something else. Returns how long each request lasted without its gap, in milliseconds.
+/// A medium of 25 MB/s that serves one request after the other and takes `gap` before each; `miss` is when a
+/// reader has waited 50 ms for something else. Returns how long each request lasted without its gap, in
+/// milliseconds.
 fn run_serial(prefetch: &mut Prefetch, gap: Nanos, miss: Option<Nanos>) -> Vec<u64> {
     let mut now = Nanos::ZERO;
     let mut free = Nanos::ZERO;
@@ -408,7 +409,8 @@ fn requests_become_small_when_somebody_misses() {
     assert!(small > 10, "for two seconds: {lasted:?}");
 }
 
-/// A stream that goes by deadlines, of chunks that are needed a tenth of a second apart: how many it has asked for by `until`.
+/// A stream that goes by deadlines, of chunks that are needed a tenth of a second apart: how many it has
+/// asked for by `until`.
 fn asked_by(prefetch: &mut Prefetch, until: Nanos) -> u32 {
     let (mut now, mut asked) = (Nanos::ZERO, prefetch.front());
     loop {
@@ -448,7 +450,7 @@ fn by_deadline_nothing_comes_long_before_its_need_unless_somebody_waits() {
     // The program is further already: it goes faster than when it was recorded.
     paced.handle_wanted(millis(5_000), 150);
     let asked = asked_by(&mut paced, millis(5_000));
-    assert!((160..=170).contains(&asked), "{asked}: up to where somebody waits, and a second");
+    assert!((160..=170).contains(&asked), "{asked}: up to where a reader waits, and a second");
     let mut limited = of(PrefetchRate::BytesPerS(1 << 20));
     assert!((5..=7).contains(&asked_by(&mut limited, millis(5_000))));
 }
@@ -464,7 +466,7 @@ fn what_comes_after_its_deadline_is_overdue_and_a_program_that_is_further_has_ea
     // The first was needed at once, the second comes in time.
     prefetch.handle_progress(millis(20), id, 0);
     prefetch.handle_progress(millis(90), id, 1);
-    // Somebody waits for the third already: the last is needed 100 ms from now.
+    // A reader already waits for the third: the last is needed 100 ms from now.
     prefetch.handle_wanted(millis(100), 2);
     prefetch.handle_progress(millis(190), id, 2);
     prefetch.handle_progress(millis(199), id, 3);
@@ -479,7 +481,7 @@ fn neighbours_take_no_longer_than_the_request_that_they_may_save() {
     let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
     prefetch.handle_first_byte(Nanos::from_millis(10), id, 0);
     prefetch.handle_finished(Nanos::from_millis(210), id, Some(200_000));
-    assert_eq!(prefetch.most_neighbour_bytes(), None, "requests cost nobody else anything");
+    assert_eq!(prefetch.most_neighbour_bytes(), None, "requests cost others nothing");
     // 1,000 bytes a millisecond.
     prefetch.config.request_price = Nanos::from_millis(50);
     assert_eq!(prefetch.most_neighbour_bytes(), Some(50_000));

@@ -1,4 +1,4 @@
-//! Where requests lie while they wait and while they are served: one slab, and lists through it.
+//! The memory of requests while they wait and while they are served: one slab, and lists through it.
 
 use hs_units::{ByteRange, Nanos};
 
@@ -125,7 +125,7 @@ impl Arena {
         Ticket { index, generation }
     }
 
-    /// A place that nobody has, out of the list of these.
+    /// A free place, taken out of the free list.
     fn vacant(&mut self) -> u32 {
         if self.free == NONE {
             return self.grow();
@@ -135,7 +135,7 @@ impl Arena {
         index
     }
 
-    /// One place more.
+    /// One more place.
     #[cold]
     fn grow(&mut self) -> u32 {
         let index = u32::try_from(self.entries.len()).expect("fewer than 2^32 requests wait");
@@ -144,7 +144,7 @@ impl Arena {
         index
     }
 
-    /// Gives the place of a request, which is in no list, to whoever comes next.
+    /// Frees the place of a request, which is in no list.
     pub(super) fn release(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         entry.place = Place::Free;

@@ -1,4 +1,4 @@
-//! Who asks: from the keys of clients to small numbers, and what is known of each.
+//! Clients: from their keys to small numbers, and what is known of each.
 
 use hs_units::Nanos;
 
@@ -9,7 +9,7 @@ const NONE: u32 = u32::MAX;
 /// How many clients are remembered before those that want nothing are forgotten.
 const REMEMBERED: usize = 1024;
 
-/// How many are looked at to find one that can be forgotten.
+/// How many are examined to find one that can be forgotten.
 const SEARCHED: usize = 16;
 
 /// One client, however many connections it has.
@@ -21,7 +21,7 @@ pub(super) struct Client {
     requests: u32,
     /// When the first of these came.
     since: Nanos,
-    /// How long there were such before that.
+    /// How long there were such requests before that.
     active: Nanos,
     /// Bytes that were sent to the medium for it.
     pub bytes: u64,
@@ -46,20 +46,20 @@ impl Client {
         }
     }
 
-    /// How long the client has wanted something up to now, all in all.
+    /// How long the client has had requests up to now, in all.
     pub(super) fn active(&self, now: Nanos) -> Nanos {
         if self.requests == 0 { self.active } else { self.active + now.saturating_sub(self.since) }
     }
 }
 
-/// All clients, found by key in a table with open addressing: the queue must replay, so that the standard table with
-/// its random order is out of the question, and a lookup costs a few nanoseconds.
+/// All clients, found by key in a table with open addressing. The queue must replay, which excludes the
+/// standard table with its random order, and a lookup costs a few nanoseconds.
 #[derive(Debug)]
 pub(super) struct Clients {
     clients: Vec<Client>,
     /// Numbers of clients; a power of two, at most half full.
     table: Vec<u32>,
-    /// Where the search for somebody to forget goes on.
+    /// Where the search for a client to forget goes on.
     hand: usize,
 }
 
@@ -80,8 +80,8 @@ impl Clients {
         (number != NONE).then_some(number)
     }
 
-    /// Takes in a client that is not known, perhaps in the place of one that wants nothing, has no connections, and
-    /// `may_forget` allows.
+    /// Adds a new client, perhaps in the place of one that has no requests and no connections, and that
+    /// `may_forget` allows to forget.
     pub(super) fn add(&mut self, key: ClientKey, may_forget: impl Fn(u32) -> bool) -> u32 {
         if self.clients.len() >= REMEMBERED
             && let Some(number) = self.forgettable(may_forget)
@@ -102,12 +102,12 @@ impl Clients {
         number
     }
 
-    /// Everybody who is known.
+    /// All known clients.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Client> {
         self.clients.iter()
     }
 
-    /// The next one, round and round, who can be forgotten; a few are looked at.
+    /// The next client, in a circle, that can be forgotten; a few are examined.
     fn forgettable(&mut self, may_forget: impl Fn(u32) -> bool) -> Option<u32> {
         for _ in 0..SEARCHED {
             self.hand = (self.hand + 1) % self.clients.len();
@@ -131,8 +131,8 @@ impl Clients {
     /// The place of a key in the table, or the free one where it belongs.
     fn place(&self, key: ClientKey) -> usize {
         let mask = self.table.len() - 1;
-        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4): the highest bits of the product, in
-        // which keys that follow one another lie apart.
+        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4): the highest bits of the
+        // product, in which keys that follow one another lie apart.
         let unused_bits = self.table.len().leading_zeros() + 1;
         let mut place = (key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> unused_bits) as usize;
         while self.table[place] != NONE && self.clients[self.table[place] as usize].key != key {

@@ -1,4 +1,4 @@
-//! What can be chosen about a queue.
+//! Configuration of a queue.
 
 use hs_units::Nanos;
 
@@ -9,7 +9,7 @@ use super::request::Class;
 pub enum ElevatorKind {
     /// First come, first served.
     Noop,
-    /// Sorted batches, reads before writes, nobody later than a deadline.
+    /// Sorted batches, reads before writes, no request much later than a deadline.
     Deadline,
     /// A queue and a slice of time for each client in turn.
     Cfq,
@@ -57,8 +57,8 @@ pub struct ClassConfig {
     pub ageing: Nanos,
     /// How many requests of this class and less urgent ones may be in service at once.
     pub depth: u32,
-    /// The class begins nothing until no more urgent request has come or ended for this long: a reader that thinks
-    /// for a moment between two reads should not find the medium occupied.
+    /// The class begins nothing until no more urgent request has come or ended for this long: a reader that
+    /// thinks for a moment between two reads should not find the medium occupied.
     pub hold_off: Nanos,
 }
 
@@ -67,8 +67,9 @@ pub struct ClassConfig {
 pub struct FairnessConfig {
     /// How far one client may be served ahead of another that waits as well, in bytes of service.
     pub lead_bytes: u64,
-    /// While few clients want something, each may be served further ahead, up to so much for all together: an elevator
-    /// that orders by position needs requests to choose from. It is what a client who comes later may have to wait for.
+    /// While few clients have requests, each may be served further ahead, up to this sum for all together: an
+    /// elevator that orders by position needs requests to choose from. A new client may have to wait for this
+    /// much.
     pub together_bytes: u64,
     /// What a request costs besides its bytes, in bytes that could have been transferred instead.
     pub request_cost_bytes: u64,
@@ -81,37 +82,38 @@ pub struct QueueConfig {
     pub elevator: ElevatorKind,
     /// Limits for each class, the most urgent first.
     pub classes: [ClassConfig; Class::COUNT],
-    /// Whether classes are told apart at all; otherwise everything is demand. For experiments.
+    /// Whether classes are told apart. If not, everything is demand, for experiments.
     pub by_class: bool,
-    /// Whether moving costs something, so that requests are best served in order of position (headstart).
+    /// Whether seeks cost time, so that requests are best served in order of position (headstart).
     pub by_position: bool,
-    /// Shares of clients; `None` serves whoever asks most.
+    /// Shares of clients; with `None` the client with the most requests gets the most.
     pub fairness: Option<FairnessConfig>,
     /// A read that waited this long goes first (deadline, headstart).
     pub read_deadline: Nanos,
     /// A write that waited this long goes first (deadline, headstart).
     pub write_deadline: Nanos,
-    /// How many requests are served in order of position before deadlines are looked at (deadline, headstart).
+    /// How many requests are served in order of position before deadlines are looked at (deadline,
+    /// headstart).
     pub batch: u32,
     /// How long a client is served before it is the next one's turn (cfq).
     pub slice: Nanos,
-    /// How long a client's slice waits for its next request (cfq), and a sequential reader is waited for (headstart); zero for media
-    /// where moving costs nothing.
+    /// How long a client's slice waits for its next request (cfq), and how long the queue waits for a
+    /// sequential reader (headstart); zero for media without seeks.
     pub slice_idle: Nanos,
 }
 
-/// Most bytes that demand requests are merged into: the paper's value and reason, the time for which one transfer
-/// occupies the disk while others wait (Tezuka 1991, section 3).
+/// The most bytes that demand requests are merged into. Value and reason are the paper's: the time for which
+/// one transfer occupies the disk while others wait (Tezuka 1991, section 3).
 pub const DEMAND_MERGE_BYTES: u64 = 128 << 10;
 
 /// How long one merged request of a class below demand may occupy the medium.
 const BACKGROUND_OCCUPANCY: Nanos = Nanos::from_millis(40);
 
-/// For so long after a demand read prefetch and filling wait for the next: the think time of a program that starts
-/// (docs/LAB.md, `demand-p99`).
+/// For this long after a demand read, prefetch and fill wait for the next one: the think time of a program
+/// that starts (docs/LAB.md, `demand-p99`).
 const BACKGROUND_HOLD_OFF: Nanos = Nanos::from_millis(5);
 
-/// A rate to derive limits from where none is known.
+/// The rate that limits are derived from where none is known.
 const ASSUMED_BYTES_PER_S: f64 = 100e6;
 
 impl QueueConfig {
@@ -122,7 +124,8 @@ impl QueueConfig {
         let occupancy_bytes = (rate * BACKGROUND_OCCUPANCY.as_secs_f64()) as u64;
         let background_bytes = occupancy_bytes.clamp(DEMAND_MERGE_BYTES, 8 << 20);
         let depths = if traits.overlaps { [16, 12, 8, 4] } else { [1; Class::COUNT] };
-        // Behind a read that overlaps nothing must wait, and its program often wants the next one soon.
+        // No other request may come right behind a read that does not overlap: its program often wants the
+        // next one soon.
         let hold_off = if traits.overlaps { Nanos::ZERO } else { BACKGROUND_HOLD_OFF };
         let class = |merge_bytes, ageing_ms, depth, hold_off| ClassConfig {
             merge_bytes,

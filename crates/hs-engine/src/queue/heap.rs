@@ -2,8 +2,8 @@
 
 const ABSENT: u32 = u32::MAX;
 
-/// Key and client in one number, so that a comparison is no branch: in a heap of clients that are alike every branch
-/// would be guessed wrong half of the time.
+/// Key and client in one number, so that a comparison is no branch: in a heap of clients that are alike every
+/// branch would be guessed wrong half of the time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Row(u128);
 

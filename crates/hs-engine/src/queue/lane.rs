@@ -1,4 +1,4 @@
-//! One class: what waits in it, in which order it goes, and how long it has not been served.
+//! One class: its waiting requests, their order, and how long it has not been served.
 
 use hs_units::Nanos;
 
@@ -19,12 +19,13 @@ pub(super) struct Lane {
     /// Those that the elevator chooses from.
     waiting: Waiting,
     elevator: Box<dyn Elevator>,
-    /// Who is admitted to `waiting`; `None` when the elevator shares by itself, or nobody does.
+    /// Which requests are admitted to `waiting`; `None` when the elevator shares by itself, or clients have
+    /// no shares.
     pub shares: Option<Shares>,
     /// Requests that were not sent to the medium yet, admitted or not.
     pub queued: u32,
-    /// When the class must be served, however busy others are: its ageing after somebody began to wait, or was served last.
-    /// [`Lane::NEVER`] while nobody waits.
+    /// When the class must be served, however busy others are: its ageing after a request began to wait, or
+    /// after the class was served last. [`Lane::NEVER`] while no request waits.
     pub due: Nanos,
     /// When a request of the class came or ended last.
     pub seen: Option<Nanos>,
@@ -82,16 +83,16 @@ impl Lane {
         }
     }
 
-    /// The elevator's choice, of a class that is not empty.
+    /// The request that the elevator chooses, of a class that is not empty.
     pub(super) fn choose(&mut self, now: Nanos, arena: &mut Arena, head: u64, pace: Nanos) -> Choice {
         self.admit(arena);
         self.elevator.choose(&View { now, waiting: &self.waiting, arena, head, pace })
     }
 
-    /// Whoever was admitted first, of a class that is not empty.
+    /// The request that was admitted first, of a class that is not empty.
     pub(super) fn oldest(&mut self, arena: &mut Arena) -> Found {
         self.admit(arena);
-        self.waiting.oldest(arena).expect("a class that is not empty has somebody admitted")
+        self.waiting.oldest(arena).expect("a class that is not empty has admitted a request")
     }
 
     /// Takes the chosen request and its neighbours out to be served.

@@ -22,8 +22,9 @@ impl Merged {
         Self { range: ByteRange::new(0, 0), members: Vec::new(), lowest: Cursor::START }
     }
 
-    /// Starts from a request and takes neighbours of its class, group and direction along, those above first, as long
-    /// as all is not more than `limit_bytes`. Writes have to touch exactly; reads may overlap or be the same.
+    /// Starts from a request and takes neighbours of its class, group and direction along, those above first,
+    /// as long as all is not more than `limit_bytes`. Writes have to touch exactly; reads may overlap or be
+    /// the same.
     pub(super) fn gather(&mut self, waiting: &Waiting, arena: &Arena, found: Found, limit_bytes: u64) {
         let chosen = arena.get(found.index);
         let mut range = chosen.range;
@@ -59,7 +60,8 @@ impl Merged {
     }
 }
 
-/// A range and one more request of the same direction, if they touch and are not more than `limit_bytes` together.
+/// A range and one more request of the same direction, if they touch and are not more than `limit_bytes`
+/// together.
 fn join(mine: ByteRange, entry: &Entry, direction: Direction, limit_bytes: u64) -> Option<ByteRange> {
     let other = entry.range;
     let touches = match direction {

@@ -5,7 +5,7 @@ use hs_units::Nanos;
 use super::clients::Clients;
 use super::request::{Class, ClientKey};
 
-/// What was done for one class since the queue is there.
+/// What was done for one class since the queue was made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ClassMetrics {
     /// Requests that were sent to the medium.
@@ -41,8 +41,8 @@ pub struct QueueMetrics {
     pub jain_index: f64,
 }
 
-/// Jain's index of fairness: 1 when all get the same, 1/n when one of n gets everything (Jain, Chiu and Hawe, DEC-TR-301,
-/// 1984); 1 of nobody.
+/// Jain's index of fairness: 1 when all get the same, 1/n when one of n gets everything (Jain, Chiu and Hawe,
+/// DEC-TR-301, 1984). Without clients it is 1.
 #[must_use]
 pub fn jain_index(shares: impl IntoIterator<Item = f64>) -> f64 {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);

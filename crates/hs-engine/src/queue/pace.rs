@@ -1,8 +1,9 @@
-//! How fast the medium works off what waits.
+//! How fast the medium serves the waiting requests.
 
 use hs_units::Nanos;
 
-/// Time from the end of one request to the end of the next while the medium is busy. Each new one counts an eighth.
+/// Time from the end of one request to the end of the next while the medium is busy. Each new one counts an
+/// eighth.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     last: Nanos,
@@ -10,15 +11,15 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The medium, which had nothing to do, has something.
+    /// An idle medium has work again.
     pub(super) const fn handle_busy(&mut self, now: Nanos) {
         self.last = now;
     }
 
-    /// A request to the medium has ended, which held so many of those that waited.
+    /// A request to the medium has ended that held this many of the queue's requests.
     pub(super) fn handle_ended(&mut self, now: Nanos, requests: u32) {
         let since = now.saturating_sub(self.last).0;
-        // Nearly always it is one, and a division costs as much as a heap of clients.
+        // Nearly always it is one, and a division is as expensive as a heap of clients.
         let sample = if requests > 1 { since / u64::from(requests) } else { since };
         self.last = now;
         self.request = Nanos(self.request.0 - self.request.0 / 8 + sample / 8);

@@ -1,16 +1,17 @@
 //! The requests that wait, sorted by position.
 //!
-//! Sorted blocks of offsets under one sorted table of their lowest offsets: a B-tree of two levels whose upper one is
-//! an array. With 10,000 requests the table has a few hundred entries, which stay in the processor's first cache; a
-//! step is one binary search in it, one in a block, and a move of a few hundred bytes. Nothing is allocated once the
-//! queue has been as long before.
+//! Sorted blocks of offsets under one sorted table of their lowest offsets: a B-tree of two levels whose
+//! upper one is an array. With 10,000 requests the table has a few hundred entries, which stay in the
+//! processor's first cache; a step is one binary search in it, one in a block, and a move of a few hundred
+//! bytes. Nothing is allocated once the queue has been as long before.
 
 use std::num::NonZeroU32;
 
 /// Requests in a block, which is then 512 bytes.
 const BLOCK_LEN: usize = 32;
 
-/// A request: what is compared and what it stands for lie together, so that a step moves one piece of memory, not two.
+/// A request: what is compared and what it stands for lie together, so that a step moves one piece of memory,
+/// not two.
 #[derive(Clone, Copy, Debug)]
 struct Position {
     offset: u64,
@@ -32,7 +33,7 @@ impl Block {
     }
 
     fn insert(&mut self, slot: usize, position: Position) {
-        // Often it is the last one: a call for nothing costs more than the question.
+        // Often it is the last one, and a call that does nothing costs more than this check.
         if slot < self.len {
             self.positions.copy_within(slot..self.len, slot + 1);
         }
@@ -104,7 +105,7 @@ impl Default for Positions {
 }
 
 impl Positions {
-    /// Whether nobody waits.
+    /// Whether no request waits.
     pub(super) const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -204,7 +205,7 @@ impl Positions {
         self.lows.partition_point(|low| *low <= offset).saturating_sub(1)
     }
 
-    /// Who stands there; a place after the last one of a row is the first of the next one.
+    /// The request at a place; a place after the last one of a row is the first of the next row.
     #[inline]
     fn spot(&self, row: usize, slot: usize) -> Option<Spot> {
         let block = self.block(row);
@@ -215,7 +216,7 @@ impl Positions {
         self.first_of(row + 1)
     }
 
-    /// Who stands first in a row, if there is one.
+    /// The first request of a row, if there is one.
     #[cold]
     fn first_of(&self, row: usize) -> Option<Spot> {
         let block = &self.blocks[*self.order.get(row)? as usize];
@@ -268,7 +269,8 @@ mod tests {
 
     use super::*;
 
-    /// Numbers of requests grow, so that the plain set has those with the same offset in order of arrival too.
+    /// Numbers of requests grow, so that the plain set has those with the same offset in order of arrival
+    /// too.
     #[test]
     fn it_is_a_sorted_set() {
         for (seed, offsets) in [(1, 50_000), (2, 40)] {

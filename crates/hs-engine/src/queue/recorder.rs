@@ -1,13 +1,13 @@
-//! The last things that the engine did.
+//! The latest events of the engine.
 
 use hs_units::{ByteRange, Nanos};
 
 use super::request::{Class, ClientKey, Direction, RequestTag};
 
-/// Something that the engine was told or decided.
+/// Something that was reported to the engine or that it decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// Somebody wants something.
+    /// A request came.
     Requested {
         /// The caller's name for it.
         tag: RequestTag,
@@ -20,14 +20,14 @@ pub enum Event {
         /// Which bytes of the medium.
         range: ByteRange,
     },
-    /// Somebody waits now for what was not so urgent.
+    /// A request became more urgent, because a reader now waits for it.
     Promoted {
         /// The caller's name for it.
         tag: RequestTag,
         /// How urgent it is now.
         class: Class,
     },
-    /// Nobody wants it any more.
+    /// A request was withdrawn.
     Withdrawn {
         /// The caller's name for it.
         tag: RequestTag,
@@ -56,7 +56,7 @@ pub enum Event {
     },
 }
 
-/// An event and when it was.
+/// An event and its time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recorded {
     /// When.

@@ -6,13 +6,13 @@ use hs_units::{ByteRange, Nanos};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum Class {
-    /// Somebody waits for it.
+    /// A reader waits for it.
     Demand,
     /// A sequential reader will want it next.
     ReadAhead,
     /// A profile says that it will be wanted.
     Prefetch,
-    /// Nobody has asked: filling a cache or a file in the background.
+    /// No read has asked for it: filling a cache or a file in the background.
     Fill,
 }
 
@@ -41,12 +41,13 @@ impl Class {
     }
 }
 
-/// Who asks: whoever has a share of the medium. A peer address, a Unix uid or a key; the shell makes a number of it.
+/// The client that asks and that has a share of the medium: a peer address, a Unix uid or a key. The shell
+/// makes a number of it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct ClientKey(pub u64);
 
 impl ClientKey {
-    /// Work for nobody in particular, such as what a profile says. It has a share of its class, and no part in Jain's index.
+    /// Work for no client, such as prefetch. It has a share of its class, and no part in Jain's index.
     pub const NOBODY: Self = Self(u64::MAX);
 }
 
@@ -75,7 +76,7 @@ impl Direction {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestTag(pub u64);
 
-/// Something that somebody wants from the medium.
+/// A request for the medium.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// The caller's name for it.
@@ -90,8 +91,8 @@ pub struct Request {
     pub range: ByteRange,
 }
 
-/// The queue's name for a request that waits in it, by which it can be withdrawn or made more urgent. A ticket of a
-/// request that was dispatched is void, and stays void when its place is used again.
+/// The queue's name for a request that waits in it, by which it can be withdrawn or made more urgent. A
+/// ticket of a request that was dispatched is void, and stays void when its place is used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Ticket {
     pub(super) index: u32,

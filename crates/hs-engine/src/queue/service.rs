@@ -118,7 +118,7 @@ impl Finish<'_> {
 impl Iterator for Finish<'_> {
     type Item = Finished;
 
-    // Nearly every dispatch holds one request: whoever asks for a second one finds out without a call.
+    // Nearly every dispatch holds one request, so asking for a second one must not cost a call.
     #[inline]
     fn next(&mut self) -> Option<Finished> {
         (self.next != NONE).then(|| self.end(self.next))

@@ -1,13 +1,14 @@
-//! Shares: who has been served more than others waits until they have had as much.
+//! Shares: a client that was served more than others waits until they have had as much.
 //!
-//! The elevator chooses from what is admitted, so that it can order requests of many clients by position; a client is
-//! admitted only as far as a *lead* beyond the one that was served least of those that want something. So the
-//! difference between two clients that always want something stays below the lead and one request, whatever the
-//! elevator does and however many connections each has: the requests of all connections of a client are one
-//! account. This is the paper's inheritance of usage between the processes of a job (Tezuka 1991, section 7), taken to its
-//! limit: a connection inherits all of the usage, and leaves all of it behind. The virtual time by which accounts
-//! are compared is that of start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996), with several requests
-//! in service as in SFQ(D) (Jin, Chase and Kaur, SIGMETRICS 2004).
+//! The elevator chooses from what is admitted, so that it can order requests of many clients by position; a
+//! client is admitted only as far as a *lead* beyond the one that was served least of those that want
+//! something. So the difference between two clients that always want something stays below the lead and one
+//! request, whatever the elevator does and however many connections each has: the requests of all connections
+//! of a client are one account. This is the paper's inheritance of usage between the processes of a job
+//! (Tezuka 1991, section 7), taken to its limit: a connection inherits all of the usage, and leaves all of it
+//! behind. The virtual time by which accounts are compared is that of start-time fair queueing (Goyal, Vin
+//! and Cheng, SIGCOMM 1996), with several requests in service as in SFQ(D) (Jin, Chase and Kaur, SIGMETRICS
+//! 2004).
 
 use super::arena::{Arena, Entry, List, Place};
 use super::config::FairnessConfig;
@@ -30,14 +31,15 @@ struct Account {
 pub(super) struct Shares {
     config: FairnessConfig,
     accounts: Vec<Account>,
-    /// Clients with requests that have not ended, by what they had been served when they were looked at last: of the
-    /// first one that is all, of the others it may be less. Service only grows, so the first one is who was served least.
+    /// Clients with requests that have not ended, by the service that they had when they were looked at last.
+    /// That is exact for the first client and may be too little for the others. Service only grows, so the
+    /// first client is the one that was served least.
     active: Heap,
-    /// How far each of these may be served ahead of the one that was served least.
+    /// How far each of these may be served ahead of the client that was served least.
     allowance: u64,
     /// For how many clients that was divided out.
     allowed: u64,
-    /// Clients with requests that are not admitted, by what is.
+    /// Clients with requests that are not admitted, by their admitted service.
     held_back: Heap,
     /// What the least served active client has had; never goes back.
     virtual_time: u64,
@@ -92,8 +94,8 @@ impl Shares {
         false
     }
 
-    /// The next request to be admitted, if any may be. With nobody admitted at all (`or_idle`), the client that is
-    /// the least ahead may go on: the medium does not wait for those who want nothing.
+    /// The next request to be admitted, if any may be. With no client admitted at all (`or_idle`), the client
+    /// that is the least ahead may go on: the medium does not wait for clients without requests.
     pub(super) fn admit(&mut self, arena: &mut Arena, or_idle: bool) -> Option<u32> {
         let (admitted, client) = self.held_back.first()?;
         if admitted > self.limit() && !or_idle {
@@ -140,8 +142,8 @@ impl Shares {
         self.handle_ended(entry.client);
     }
 
-    /// A client with this many requests wants one more. Who comes back keeps what he is behind up to a lead: his
-    /// pause was short, or he asks for one thing after another and has nothing to show in between.
+    /// A client with this many requests gets one more. A client that returns keeps its deficit up to a lead:
+    /// its pause was short, or it makes one request after another and has none waiting in between.
     fn begin(&mut self, client: u32) {
         let number = client as usize;
         if number >= self.accounts.len() {
@@ -165,7 +167,8 @@ impl Shares {
         self.active.first().map_or(self.virtual_time, |(least, _)| least) + self.allowance
     }
 
-    /// Clients have become active, or ceased to be: a division that every request would do otherwise.
+    /// Divides the allowance again when clients have become active or inactive, so that a request needs no
+    /// division.
     fn allow(&mut self) {
         let clients = self.active.len().max(1) as u64;
         if clients != self.allowed {
@@ -187,7 +190,7 @@ impl Shares {
         }
     }
 
-    /// Finds who was served least, and goes on to what that is.
+    /// Finds the client that was served least, and advances the virtual time to its service.
     fn advance(&mut self) {
         while let Some((seen, client)) = self.active.first() {
             let served = self.accounts[client as usize].served;

@@ -76,7 +76,8 @@ fn at_the_end_of_time_nobody_is_overdue_who_does_not_wait() {
     assert_eq!(queue.poll(Nanos(u64::MAX)), Poll::Idle);
 }
 
-/// One reader of one block after another thinks for a millisecond between two, while somebody else waits far away.
+/// A reader of one block after another thinks for a millisecond between two, while another client waits far
+/// away.
 #[test]
 fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
     let mut queue = Queue::new(serial());
@@ -87,7 +88,7 @@ fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
         queue.handle_request(now, request(tag, Class::Demand, offset, 4096));
     };
     let serve = |queue: &mut Queue, now: Nanos| {
-        let served = dispatched(queue, now).expect("somebody is served");
+        let served = dispatched(queue, now).expect("a request is served");
         let _ = queue.handle_done(now + millis(1), served.id, 4096).count();
         served.range.offset
     };
@@ -110,13 +111,13 @@ fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
         assert_eq!(served, blocks * 4096);
         blocks += 1;
         if now >= millis(150) {
-            // The slice is over: nobody is waited for.
+            // The slice is over: the queue waits for no client.
             assert_eq!(serve(&mut queue, now), far);
             break now;
         }
     };
     assert!(left >= millis(140), "left at {left}");
-    // Who does not come back is not waited for twice.
+    // A client that does not come back is not waited for twice.
     ask(&mut queue, now, far + (1 << 20));
     assert_eq!(serve(&mut queue, now), far + (1 << 20));
 }

@@ -89,7 +89,8 @@ impl Waiting {
         self.remove_run(arena, cursor, &[index]);
     }
 
-    /// Takes out `members`, at least one, all of one direction, which stand one after another from a place on.
+    /// Takes out `members`, at least one, all of one direction, which stand one after another from a place
+    /// on.
     pub(super) fn remove_run(&mut self, arena: &mut Arena, from: Cursor, members: &[u32]) {
         let first = arena.get(members[0]);
         let (group, arrivals) = (self.group(first), &mut self.arrivals[first.direction.index()]);
@@ -100,13 +101,13 @@ impl Waiting {
         self.count -= members.len() as u32;
     }
 
-    /// Whoever of this direction came first.
+    /// The request of this direction that came first.
     pub(super) fn oldest_of(&self, direction: Direction) -> Option<Found> {
         let index = self.arrivals[direction.index()].first;
         (index != NONE).then_some(Found::somewhere(index))
     }
 
-    /// Whoever came first.
+    /// The request that came first.
     pub(super) fn oldest(&self, arena: &Arena) -> Option<Found> {
         let (read, write) = (self.oldest_of(Direction::Read), self.oldest_of(Direction::Write));
         match (read, write) {
@@ -127,7 +128,7 @@ impl Waiting {
         self.positions.get(group)?.first().map(Found::at)
     }
 
-    /// The first group from this one on in which somebody waits.
+    /// The first group from this one on in which a request waits.
     pub(super) fn group_from(&self, group: usize) -> Option<usize> {
         let waits = self.positions.get(group..)?.iter().position(|positions| !positions.is_empty());
         waits.map(|further| group + further)

@@ -174,8 +174,8 @@ fn regions_stand_in_any_order() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever stands in the fields, decoding ends, and what is accepted encodes to the same bytes and lies in
-    /// the file.
+    /// Whatever stands in the fields, decoding ends, and what is accepted encodes to the same bytes and lies
+    /// in the file.
     #[test]
     fn patched_superblocks_do_not_panic(patches in proptest::collection::vec((8_usize..400, any::<u8>()), 1..5)) {
         let mut bytes = Sample::small().superblock.encode();

@@ -1,8 +1,9 @@
-//! Classes of models, and how each is found from probes.
+//! Classes of models, and how each is fitted to probes.
 //!
-//! Each has a first guess in closed form; then its figures are moved, one after the other and by less and less, as long as that
-//! brings it nearer to the probes that it is made from (a coordinate search; Hooke and Jeeves, "Direct search solution of
-//! numerical and statistical problems", Journal of the ACM 8(2), 1961).
+//! Each has a first guess in closed form. Then its figures are moved, one after the other and by ever smaller
+//! steps, as long as that reduces the error on the probes that it is made from (a coordinate search; Hooke
+//! and Jeeves, "Direct search solution of numerical and statistical problems", Journal of the ACM 8(2),
+//! 1961).
 
 use std::num::NonZeroU64;
 
@@ -11,7 +12,7 @@ use hs_units::Nanos;
 
 use super::{MIB, Measured, off};
 
-/// What the probes found, in seconds a read.
+/// The results of the probes, in seconds a read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rates {
     large_of_four: f64,
@@ -56,17 +57,19 @@ pub(super) enum Class {
     Disk,
 }
 
-/// All of them; of two that are equally far off the first is taken.
+/// All of them; of two with an equal error the first is taken.
 pub(super) const CLASSES: [Class; 4] = [Class::Ssd, Class::Throttled, Class::Emmc, Class::Disk];
 
-/// Devices that serve sixteen readers hardly better than one take one request at a time.
+/// Devices that serve sixteen readers hardly faster than one take one request at a time.
 const QUEUE_GAIN: f64 = 1.3;
 /// Turns that a disk may take, in seconds: 30,000 and 2,000 a minute.
 const TURNS: (f64, f64) = (0.002, 0.030);
-/// What probes cannot tell of a disk: how much it reads ahead, and how fast that comes from its buffer, by its rate.
+/// What probes cannot measure of a disk: how much it reads ahead, and the rate of its buffer relative to that
+/// of the surface.
 const BUFFER_BYTES: u64 = 512 << 10;
 const INTERFACE: f64 = 2.0;
-/// Shortest seeks within the file, by the average one, to begin with: a small part of a disk, and most of one.
+/// Initial values of the shortest seek within the file, relative to the average one: for a small part of a
+/// disk, and for most of one.
 const SHORTEST: [f64; 2] = [0.6, 0.1];
 
 /// Sequences of moves, and by how much the first ones go.
@@ -74,7 +77,8 @@ const ROUNDS: usize = 16;
 const FIRST_STEP: f64 = 1.4;
 
 impl Class {
-    /// The model of this class that is least off `fitted`, which found `rates`; nothing where they cannot be of it.
+    /// The model of this class with the smallest error on `fitted`, which found `rates`; `None` where they do
+    /// not fit the class.
     pub(super) fn fit(
         self,
         name: ModelName,
@@ -93,7 +97,7 @@ impl Class {
         model(&figures)
     }
 
-    /// Figures to begin with, of which the best in the end is taken; none where the class cannot be.
+    /// Initial figures, of which the best result is taken; none where the class is not possible.
     fn guesses(self, rates: &Rates) -> Vec<Vec<f64>> {
         match self {
             Self::Ssd | Self::Throttled => {
@@ -157,7 +161,8 @@ impl Class {
             }
             Self::Disk => {
                 let [bytes_per_s, turn, command, seek, shortest] = figures.try_into().expect("five figures");
-                // The probes do not tell the longest: the middle of what makes a curve that rises (`hs_device`'s seek curve).
+                // The probes do not tell the longest: the middle of what makes a curve that rises
+                // (`hs_device`'s seek curve).
                 let longest = ((15.0 - 7.0 * shortest) / 8.0 + 3.0 - 2.0 * shortest) / 2.0;
                 let spec = DiskSpec {
                     capacity_bytes: file_bytes,

@@ -1,8 +1,9 @@
-//! How a probe went on: whether the device became slower while it was read.
+//! The course of a probe: whether the device became slower while it was read.
 //!
-//! Clouds keep disks by *buckets of tokens*: each read takes tokens, which come again at a steady rate and are saved up to a limit. So a
-//! disk that has rested is quick until the bucket is empty, and from then on as quick as tokens come (Amazon's gp2 volumes and
-//! Firecracker's rate limiter are of this kind). A probe that sees both would find a rate that is neither.
+//! Clouds limit disks by *buckets of tokens*: each read takes tokens, which return at a steady rate and are
+//! saved up to a limit. So a disk that has rested is fast until the bucket is empty, and then as fast as
+//! tokens return (Amazon's gp2 volumes and Firecracker's rate limiter work like this). A probe that sees both
+//! phases would measure a rate that is neither.
 
 use hs_units::Nanos;
 
@@ -12,13 +13,14 @@ use super::{Measured, Probe};
 const PARTS: usize = 32;
 /// A part of the probe is a phase when it has as many of these.
 const LEAST_PARTS: usize = 6;
-/// Reads of a phase, at least: fewer have a rate by chance.
+/// The fewest reads of a phase: with fewer its rate may be chance.
 const LEAST_READS: u64 = 24;
-/// The first phase is quicker by this factor at least, and three quarters of its parts by the other one than three quarters of the rest.
+/// The first phase is faster by at least this factor, and three quarters of its parts are faster than three
+/// quarters of the rest by the other one.
 const FALL: f64 = 1.5;
 const APART: f64 = 1.25;
 
-/// A device that was quicker at first.
+/// A device that was faster at first.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Burst {
     /// Reads a second at first.
@@ -45,7 +47,7 @@ impl Course {
         Self { time, parts: [0; PARTS], reads: 0, ended: Nanos::ZERO }
     }
 
-    /// A read has ended, so long after the probe began.
+    /// A read has ended, this long after the probe began.
     pub fn note(&mut self, ended: Nanos) {
         self.reads += 1;
         self.ended = self.ended.max(ended);
@@ -56,7 +58,7 @@ impl Course {
         }
     }
 
-    /// What the probe found: of a device that became slower, the part after that.
+    /// The result of the probe: of a device that became slower, the part after that.
     #[must_use]
     pub fn measured(&self, probe: Probe) -> (Measured, Option<Burst>) {
         let Some((fall, burst)) = self.burst() else {
@@ -74,11 +76,11 @@ impl Course {
     /// The part with which the slower phase begins, where there is one.
     fn burst(&self) -> Option<(usize, Burst)> {
         if self.ended < self.time {
-            // It was over before its time: nothing can be said by parts.
+            // The probe was over before its time, so its parts cannot be compared.
             return None;
         }
         let falls = (LEAST_PARTS..=PARTS - LEAST_PARTS).filter(|fall| self.falls_at(*fall));
-        // Where several will do, the clearest one.
+        // Of several possible parts, the clearest one.
         let fall = falls.max_by(|one, other| self.fall(*one).total_cmp(&self.fall(*other)))?;
         let (before, after) = self.parts.split_at(fall);
         let rate = |parts: &[u64]| mean(parts) / self.part_time().as_secs_f64().max(1e-12);
@@ -86,7 +88,7 @@ impl Course {
         Some((fall, Burst { burst_per_s: rate(before), sustained_per_s: rate(after), after: after_s }))
     }
 
-    /// How much quicker what is before a part was than the rest.
+    /// The ratio of the rate before a part to that of the rest.
     fn fall(&self, at: usize) -> f64 {
         let (before, after) = self.parts.split_at(at);
         mean(before) / mean(after).max(1e-9)
@@ -102,7 +104,7 @@ impl Course {
         };
         let slow_before = sorted(before)[before.len() / 4] as f64;
         let quick_after = sorted(after)[after.len() * 3 / 4] as f64;
-        // Somebody who stalls for a while is no bucket: what comes after the fall goes on evenly.
+        // A device that stalls for a while has no bucket: what comes after the fall goes on evenly.
         let slow_after = sorted(after)[after.len() / 4] as f64;
         let is_even = slow_after * 2.0 >= quick_after;
         enough && is_even && self.fall(at) >= FALL && slow_before >= APART * quick_after

@@ -55,7 +55,8 @@ fn a_model_is_found_again() {
     }
 }
 
-/// Disks and telephones' flash, whose time depends on the step: the right class is found, its figures, and what other probes take.
+/// Disks and telephones' flash, whose time depends on the step: the right class is found, its figures, and
+/// what other probes take.
 #[test]
 fn media_whose_time_depends_on_the_step_are_found() {
     for (name, worst) in [("hdd-7200", 1.5), ("hdd-2010", 1.5), ("emmc-2010", 1.1), ("emmc-2012", 1.1)] {
@@ -108,7 +109,8 @@ fn course(ends: impl IntoIterator<Item = Nanos>) -> Course {
     course
 }
 
-/// When reads of 4 KiB end behind a bucket of tokens: `saved` reads at `burst`, the rest at `sustained` a second.
+/// When reads of 4 KiB end behind a bucket of tokens: `saved` reads at `burst`, the rest at `sustained` a
+/// second.
 fn bucket(saved: u64, burst: f64, sustained: f64) -> impl Iterator<Item = Nanos> {
     let end = move |read: u64| {
         let paid = read.saturating_sub(saved) as f64 / sustained;

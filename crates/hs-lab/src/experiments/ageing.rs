@@ -1,7 +1,8 @@
 //! How long a class can starve.
 //!
-//! Demand reads keep the medium busy without a pause, while a less urgent class has requests waiting all the time. It is to be
-//! served once in its ageing time, and the time of the request then in service. Without ageing it never is.
+//! Demand reads keep the medium busy without a pause, while a less urgent class always has requests waiting.
+//! The bound is its ageing time and the time of the request then in service. Without ageing the class is
+//! never served.
 
 use hs_engine::queue::{Class, ClientKey, Direction, QueueConfig};
 use hs_units::{ByteRange, Nanos};
@@ -45,7 +46,7 @@ fn longest_pause(run: &Run, class: Class) -> Nanos {
     longest
 }
 
-/// The longest time in which the medium could take nothing more.
+/// The longest time in which the medium accepted no request.
 fn longest_service(run: &Run) -> Nanos {
     run.sent.iter().map(|sent| sent.service.done.saturating_sub(sent.at)).max().unwrap_or_default()
 }

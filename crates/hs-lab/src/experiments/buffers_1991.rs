@@ -1,7 +1,8 @@
 //! A buffer cache as large as memory against one of a tenth (Tezuka 1991, section 2).
 //!
-//! A compilation reads the same headers and some sources again and again, and writes objects. Buffers are in the engine's
-//! cache under LRU, the disk is `hd286` behind the engine's queue. The paper gives no numbers: four of its claims are judged by their direction.
+//! A compilation reads the same headers and some sources again and again, and writes objects. Buffers are in
+//! the engine's cache under LRU, the disk is `hd286` behind the engine's queue. The paper gives no numbers:
+//! four of its claims are judged by their direction.
 
 use hs_device::NewsDisk;
 use hs_engine::cache::{Cache, Origin, PolicyKind};
@@ -13,7 +14,7 @@ use crate::published::Claim;
 use crate::report::{Cell, Figure, Report};
 use crate::simulation::{Io, Workload, simulate};
 
-/// Memory of the workstation of 1988 (table 1), and what kernel and programs take of it.
+/// Memory of the workstation of 1988 (table 1), and the memory of kernel and programs.
 const MEMORY: u64 = 16 << 20;
 const PROGRAMS: u64 = 6 << 20;
 
@@ -26,7 +27,7 @@ const FILES: u64 = 50 << 20;
 /// Blocks that are written: 4 MiB.
 const WRITTEN: u64 = 512;
 
-/// What the processor takes for a block, as elsewhere.
+/// The processor's time for a block, as elsewhere.
 const PROCESSOR: Nanos = Nanos::from_millis(1);
 
 /// A program that reads blocks one after the other, through the cache.
@@ -97,7 +98,7 @@ struct Writing {
     returned: Nanos,
 }
 
-/// Every so many blocks of data, one of the file system's own is needed, and how many of these there are.
+/// How many blocks of data need one more block of the file system, and how many of these there are.
 const LOOK_UP: u64 = 4;
 const METADATA: u64 = 96;
 
@@ -148,7 +149,7 @@ impl Workload for Writing {
     }
 }
 
-/// Seconds until the program has written, and until the disk has what was not written then: what `sync` takes.
+/// Seconds until the program has written, and until the disk has the rest, which is the time of `sync`.
 fn write(buffers: u64) -> [f64; 2] {
     // Of the buffers, those of the file system's own blocks stay a quarter.
     let mut writing = Writing {

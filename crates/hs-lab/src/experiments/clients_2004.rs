@@ -1,8 +1,9 @@
-//! Many clients that start at once from one server: what the slides of 2004 leave open ("one client takes up to 40 Mbit/s;
-//! how is that spread?").
+//! Many clients that start at once from one server. The slides of 2004 leave this open ("one client takes up
+//! to 40 Mbit/s; how is that spread?").
 //!
-//! All clients begin within ten seconds, and share the wire of 580 Mbit/s through the engine's queue at the server. Where
-//! SFS's own time is spent the slides do not say, so both ends are shown: at each client, or at the server for all.
+//! All clients begin within ten seconds, and share the wire of 580 Mbit/s through the engine's queue at the
+//! server. The slides do not say where SFS spends its own time, so both ends are shown: at each client, or at
+//! the server for all.
 
 use hs_engine::queue::{Class, ClientKey, Direction, MediumTraits, QueueConfig, jain_index};
 use hs_units::{Nanos, Prng};
@@ -11,7 +12,7 @@ use crate::experiments::sfs::{BLOCK, COMPUTING, GIGABIT, KNOPPIX_BYTES, Sfs, pla
 use crate::report::{Cell, Figure, Report};
 use crate::simulation::{Io, Workload, simulate};
 
-/// Within which clients are switched on.
+/// The time within which clients are switched on.
 const SPREAD: Nanos = Nanos::from_millis(10_000);
 
 /// How many clients.
@@ -20,10 +21,10 @@ const CLIENTS: [u64; 4] = [1, 4, 16, 64];
 /// Starts, one a client.
 struct Starts {
     begins: Vec<Nanos>,
-    /// Blocks that each has had, and when it had the last.
+    /// Blocks that each client has received, and when it received the last.
     had: Vec<u64>,
     ended: Vec<Nanos>,
-    /// Blocks that a client asks for at once: one, as cloop does, or some by a prefetch.
+    /// Blocks that a client requests at once: one, as cloop does, or several by a prefetch.
     together: u64,
     blocks: u64,
     think: Nanos,
@@ -77,7 +78,7 @@ impl Workload for Starts {
     }
 }
 
-/// What so many clients have of it.
+/// The result for this many clients.
 #[derive(Clone, Copy, Debug)]
 struct Served {
     mean: f64,

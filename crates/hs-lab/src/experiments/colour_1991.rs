@@ -1,8 +1,9 @@
 //! Page colouring under Linpack (Tezuka 1991, section 6, table 6).
 //!
-//! A cache of 64 KiB, direct-mapped by physical addresses, whose misses are counted over the data accesses of Linpack's
-//! `dgefa` (Dongarra, *LINPACK Users' Guide*, 1979: order 100, columns 201 numbers apart). *Without* the hint the kernel takes any free page, *with* it one whose
-//! address is that of the virtual page modulo the cache. This is a model of a processor's cache: the engine has no part in it.
+//! A cache of 64 KiB, direct-mapped by physical addresses, whose misses are counted over the data accesses of
+//! Linpack's `dgefa` (Dongarra, *LINPACK Users' Guide*, 1979: order 100, columns 201 numbers apart).
+//! *Without* the hint the kernel takes any free page, *with* it one whose address is that of the virtual page
+//! modulo the cache. This is a model of a processor's cache: the engine has no part in it.
 
 use hs_units::Prng;
 
@@ -27,8 +28,9 @@ const FRAMES: u64 = (64 << 20) / PAGE;
 /// A miss, in cycles of 25 MHz: the access time of 80 ns and 16 bytes at 100 MB/s (table 1).
 const MISS: f64 = (80e-9 + LINE as f64 / 100e6) * 25e6;
 
-/// Cycles for an element of `daxpy` that misses nothing: four loads and two stores of half a number each, a multiplication
-/// and an addition that go on at the same time as these and cost their issue (Kane, *MIPS RISC Architecture*).
+/// Cycles for an element of `daxpy` that misses nothing: four loads and two stores of half a number each, a
+/// multiplication and an addition that go on at the same time as these and cost their issue (Kane, *MIPS RISC
+/// Architecture*).
 const ELEMENT: f64 = 8.0;
 
 /// Runs of the program, as in the paper.
@@ -77,7 +79,7 @@ const fn element(row: u64, column: u64) -> u64 {
     (column * LEADING + row) * 8
 }
 
-/// Goes through the data of `dgefa`; gives the elements of `daxpy` and the misses.
+/// Goes through the data of `dgefa`; returns the elements of `daxpy` and the misses.
 fn factor(cache: &mut Cache) -> (u64, u64) {
     let mut elements = 0;
     for step in 0..ORDER - 1 {

@@ -1,9 +1,10 @@
 //! Eight boots over one slow link.
 //!
-//! Each boot reads what its profile says: much in its first fifth, little later, as systems do. Each has a prefetch of its own that knows nothing of the
-//! others; they meet at the link, which shares itself among them. *Full*: every prefetch goes as fast as it can, so that whoever boots for
-//! longer has brought what he needs in a minute while somebody who has just begun waits for what he needs now. *By deadline*: no
-//! prefetch brings anything long before the profile's think times say that it is needed.
+//! Each boot reads what its profile says: much in its first fifth, little later, as systems do. Each has a
+//! prefetch of its own that knows nothing of the others; they meet at the link, which divides its rate among
+//! them. *Full*: every prefetch goes as fast as it can. A boot that began earlier then brings what it needs
+//! in a minute, while a new boot waits for what it needs now. *By deadline*: no prefetch brings anything long
+//! before the profile's think times say that it is needed.
 
 use hs_device::Medium;
 use hs_engine::{PrefetchConfig, PrefetchRate};
@@ -20,7 +21,7 @@ const BOOTS: u8 = 8;
 const CHUNKS: u32 = 48;
 const CHUNK_BYTES: u64 = 128 << 10;
 
-/// What the machine does for itself until it is ready.
+/// The machine's own time until it is ready.
 const THINK: Nanos = Nanos::from_millis(20_000);
 
 /// Three fifths of the chunks are needed in the first fifth of the time.

@@ -1,10 +1,11 @@
 //! 4.3BSD's processor scheduling, with and without inheritance (Tezuka 1991, section 7).
 //!
-//! In the background `make` starts one short process after the other, several at a time; in the foreground a person gives a
-//! command that computes for a while, and then thinks. Priorities are those of Leffler and others, *The Design and Implementation of
-//! the 4.3BSD UNIX Operating System*, section 4.4: usage grows by one a tick and decays once a second by the load. A new process
-//! begins with no usage; *with inheritance* it has its parent's, and leaves its own to the parent at its end. This is a model of a
-//! processor's scheduler: the engine has no part in it.
+//! In the background `make` starts one short process after the other, several at a time. In the foreground a
+//! user gives a command that computes for a while, and then thinks. Priorities are those of Leffler and
+//! others, *The Design and Implementation of the 4.3BSD UNIX Operating System*, section 4.4: usage grows by
+//! one a tick and decays once a second by the load. A new process begins with no usage; *with inheritance* it
+//! has its parent's, and leaves its own to the parent at its end. This is a model of a processor's scheduler:
+//! the engine has no part in it.
 
 use hs_units::{Nanos, Prng};
 
@@ -15,16 +16,16 @@ use crate::statistics::Latencies;
 /// Ticks a second.
 const HZ: u64 = 100;
 
-/// Ticks between two looks at whose turn it is among equals.
+/// Ticks between two switches among processes of equal priority.
 const ROUND_ROBIN: u64 = 10;
 
 /// Highest usage.
 const MOST_USAGE: f64 = 255.0;
 
-/// How long is simulated.
+/// The simulated time.
 const TICKS: u64 = 600 * HZ;
 
-/// Ticks that a command of the foreground computes, and that the person thinks, at most.
+/// Ticks that a command of the foreground computes, and that the user thinks, at most.
 const COMMAND: u64 = 50;
 const THINKS: u64 = 500;
 
@@ -38,10 +39,10 @@ struct Process {
     usage: f64,
     /// Usage when the priority was last looked at, every four ticks.
     priority: u64,
-    /// Ticks that it has still to compute; it sleeps while there are none.
+    /// Ticks that it still has to compute; it sleeps while there are none.
     work: u64,
     wakes: u64,
-    /// Since when it wants something.
+    /// Since when it can run.
     since: u64,
 }
 
@@ -64,7 +65,7 @@ struct Machine {
     /// Usage of `make` itself.
     make: f64,
     running: usize,
-    /// When a process was served last, for the turn among equals.
+    /// When a process was last served, for the order among equals.
     served: Vec<u64>,
     load: f64,
     responses: Vec<Nanos>,
@@ -87,7 +88,7 @@ impl Machine {
         }
     }
 
-    /// Wakes who has slept long enough.
+    /// Wakes processes that have slept long enough.
     fn wake(&mut self, tick: u64) {
         for number in 0..self.processes.len() {
             if self.processes[number].work > 0 || self.processes[number].wakes > tick {
@@ -106,7 +107,7 @@ impl Machine {
         }
     }
 
-    /// Who runs: the best priority, and among equals who was served longest ago.
+    /// The process that runs: the best priority, and among equals the one that was served longest ago.
     fn choose(&mut self, tick: u64) {
         let ready = |number: &usize| self.processes[*number].work > 0;
         let best = (0..self.processes.len())
@@ -152,7 +153,7 @@ impl Machine {
         }
     }
 
-    /// Once a second usage decays, the slower the more is ready.
+    /// Once a second usage decays, more slowly the more processes are ready.
     fn decay(&mut self) {
         let ready = self.processes.iter().filter(|process| process.work > 0).count() as f64;
         // The average over a minute, as the kernel keeps it in steps of five seconds.
@@ -189,7 +190,8 @@ impl Machine {
     }
 }
 
-/// Responses of the foreground in seconds, and how much the usage of the background fluctuates beside its mean.
+/// Responses of the foreground in seconds, and the fluctuation of the background's usage relative to its
+/// mean.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     mean: f64,

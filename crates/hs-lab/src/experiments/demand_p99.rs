@@ -1,9 +1,10 @@
 //! Demand reads while a hot region is read ahead.
 //!
-//! The engine's prefetch policy and its queue together, against the same demand without prefetch. Three kinds of demand:
-//! *misses* outside the hot region, isolated or in bursts, which only lose by a prefetch; and a *start*, a program that
-//! reads what the profile says and now and then something else, for which prefetch is made. Each run is a start of its
-//! own: the policy knows nothing of the medium when it begins, and demand begins when the opening request has come.
+//! The engine's prefetch policy and its queue together, against the same demand without prefetch. Three kinds
+//! of demand: *misses* outside the hot region, isolated or in bursts, which only lose by a prefetch; and a
+//! *start*, a program that reads what the profile says and now and then something else, for which prefetch is
+//! made. Each run is a start of its own: the policy knows nothing of the medium when it begins, and demand
+//! begins when the opening request has come.
 
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::{Class, ClassConfig, ClientKey, Direction, QueueConfig};
@@ -18,10 +19,11 @@ use crate::statistics::Latencies;
 /// Bytes that a miss brings.
 const MISS: u64 = 64 << 10;
 
-/// Media hand out pieces of this size (`hs_store::Emulate`), and the policy is told of the first byte with the first piece.
+/// Media hand out pieces of this size (`hs_store::Emulate`), and the policy learns of the first byte with the
+/// first piece.
 const PIECE: u64 = 64 << 10;
 
-/// The hot region is what the medium delivers in the time of so many requests elsewhere.
+/// The hot region has as many bytes as the medium delivers in the time of this many requests elsewhere.
 const HOT: u64 = 600;
 
 /// Misses of a start, in the mean.
@@ -35,10 +37,11 @@ const STARTS: u64 = 20;
 enum Kind {
     /// Misses, some ten request times apart (exponentially distributed).
     Isolated,
-    /// Eight misses one after the other with two milliseconds between them, then a pause of twenty request times.
+    /// Eight misses one after the other with two milliseconds between them, then a pause of twenty request
+    /// times.
     Bursts,
-    /// The hot chunks in order, two milliseconds apart, and about twenty misses among them: so many that the profile is still
-    /// trusted.
+    /// The hot chunks in order, two milliseconds apart, and about twenty misses among them: so many that the
+    /// profile is still trusted.
     Start,
 }
 
@@ -60,7 +63,7 @@ enum Waiting {
     Nothing,
     Request(usize),
     Chunk(u32),
-    /// A request of its own for a hot chunk.
+    /// A separate request for a hot chunk.
     Own(usize, u32),
 }
 
@@ -85,7 +88,7 @@ struct Program {
 /// Token of [`Io::wake`]: the next read.
 const READ: u64 = 0;
 
-/// What a program thinks between two reads that follow on each other.
+/// The think time between two consecutive reads.
 const THINK: Nanos = Nanos::from_millis(2);
 
 impl Program {
@@ -125,7 +128,8 @@ impl Program {
         }
     }
 
-    /// Asks for the pages of chunks that are about to come, as who warms a page cache does, and keeps back what the policy says.
+    /// Asks for the pages of chunks that come soon, as a warmer of a page cache does, and keeps back the
+    /// blocks that the policy chooses.
     fn warm(&mut self, now: Nanos) {
         let policy = self.stream.policy();
         if self.sight != Sight::Markers || policy.ended().is_some() || policy.stands_back() {
@@ -195,7 +199,7 @@ impl Program {
         self.waiting = Waiting::Own(request, chunk);
     }
 
-    /// Nobody waits for a stream that stands still.
+    /// Readers leave a stream that is stalled.
     fn leave_standing(&mut self, io: &mut Io) {
         if let Waiting::Chunk(chunk) = self.waiting
             && self.stream.policy().stands_still()
@@ -268,8 +272,8 @@ impl Workload for Program {
     }
 }
 
-/// Stored bytes of a hot chunk: what they are in the image of the demo's root; small ones on the slow disks of 1991, for which an
-/// image would be built with small windows.
+/// Stored bytes of a hot chunk: as in the image of the demo's root. They are small on the slow disks of 1991,
+/// for which an image would be built with small windows.
 fn hot_chunk(model: &Model) -> u64 {
     match model {
         Model::Medium(_) => 160 << 10,
@@ -277,28 +281,29 @@ fn hot_chunk(model: &Model) -> u64 {
     }
 }
 
-/// What of its use the policy sees.
+/// Which uses the policy sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sight {
-    /// Each read: whoever reads asks the server.
+    /// Each read: readers ask the server.
     Every,
-    /// Reads of markers, and waits for what nobody has asked for yet.
+    /// Reads of markers, and waits for what was not requested yet.
     Markers,
     /// Only waits for what has not come.
     Waits,
 }
 
-/// So many chunks ahead of the stream pages are asked for that nobody has read: who reads them waits for these requests.
+/// The warmer requests unread pages this many chunks ahead of the stream; a reader of these pages waits for
+/// these requests.
 const WARMED_AHEAD: u32 = 3;
 
-/// What reads ahead.
+/// The kind of prefetch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Policy {
     Nothing,
-    /// The policy and the queue without regard for demand but what the classes give.
+    /// The policy and the queue without regard for demand, except for the classes.
     Unyielding,
     Ours,
-    /// The same where the kernel answers from its pages, so that nobody sees what of the hot region is read.
+    /// The same where the kernel answers from its pages, so that use of the hot region is not seen.
     Unseen,
     /// The same with markers.
     Marked,
@@ -344,10 +349,10 @@ impl Policy {
     }
 }
 
-/// What came out of all starts.
+/// The result of all starts.
 struct Outcome {
     latencies: Latencies,
-    /// Mean time of a start, or until the hot region was there where nobody reads it.
+    /// Mean time of a start, or until the hot region was there if it is not read.
     time: f64,
 }
 

@@ -1,7 +1,8 @@
 //! The five elevators on every medium.
 //!
-//! Eight clients: four read at random, two read one block after the other, two write at random. (On media that cannot be
-//! written to, those read as well.) Seven numbers for each elevator; the engine's default for a medium is chosen by them.
+//! Eight clients: four read at random, two read one block after the other, two write at random. (On media
+//! that cannot be written to, those read as well.) Seven numbers for each elevator; the engine's default for
+//! a medium is chosen by them.
 
 use hs_engine::queue::{Class, ClientKey, Direction, ElevatorKind, QueueConfig};
 use hs_units::{ByteRange, Nanos};

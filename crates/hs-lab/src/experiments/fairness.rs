@@ -3,10 +3,11 @@
 //! Sixteen clients read at random, each in its own part of the medium, and always want more.
 //!
 //! - *Alike*: each has four requests under way. Shares must cost nothing here.
-//! - *Unequal*: some have two requests under way, others sixteen. Without shares, whoever asks more gets more. Where a head moves,
-//!   sixteen requests of one client are served with less seeking than two each of eight, so shares have their price, which is
-//!   stated.
-//! - *Ten connections*: one client opens ten where the others have one each, and each connection asks as much as any other.
+//! - *Unequal*: some have two requests under way, others sixteen. Without shares, a client with more requests
+//!   gets more. Where a head moves, sixteen requests of one client are served with less seeking than two each
+//!   of eight. So shares have a price, which is stated.
+//! - *Ten connections*: one client opens ten where the others have one each, and each connection asks as much
+//!   as any other.
 
 use hs_engine::queue::{Class, ClientKey, Direction, ElevatorKind, QueueConfig, jain_index};
 use hs_units::{ByteRange, Nanos};
@@ -94,7 +95,7 @@ fn throughput(run: &Run) -> f64 {
     shares(run).iter().sum::<f64>() / run.ended.as_secs_f64()
 }
 
-/// What came out of one queue on one medium.
+/// The result of one queue on one medium.
 struct Outcome {
     alike: f64,
     alike_rate: f64,

@@ -1,9 +1,10 @@
-//! The files of a start, laid out ever better on a hard disk ("Doppelt so schnell booten durch 93 mal schnelleren
-//! Festplattenzugriff?", about 2012).
+//! The files of a start, laid out ever better on a hard disk ("Doppelt so schnell booten durch 93 mal
+//! schnelleren Festplattenzugriff?", about 2012).
 //!
-//! 3,140 files of 300 MB are read one after the other: where they lie scattered over the disk, copied together in another order,
-//! in the order of reading, as one archive, and compressed. The author measured 300 MB, of which a start needs 226; his
-//! factor of 93 divides the measured time of 300 MB by an extrapolated one of 226. His 114 s of a start are with ureadahead.
+//! 3,140 files of 300 MB are read one after the other: where they lie scattered over the disk, copied
+//! together in another order, in the order of reading, as one archive, and compressed. The author measured
+//! 300 MB, of which a start needs 226. The published factor of 93 divides the measured time of 300 MB by an
+//! extrapolated one of 226. The published 114 s of a start are with ureadahead.
 
 use hs_device::Medium;
 use hs_engine::queue::{MediumTraits, QueueConfig};
@@ -68,8 +69,9 @@ fn read_files(files: &[ByteRange], each: f64) -> f64 {
     replay(queue(), disk(), reads.collect()).all
 }
 
-/// Seconds until so many bytes have come in one go from `place` and were decompressed by so many cores; none for what is
-/// not compressed. The hot region of the engine's prefetch lies where the medium begins, so the place is added.
+/// Seconds until this many bytes have come in one go from `place` and were decompressed by `cores` cores;
+/// zero cores for uncompressed bytes. The hot region of the engine's prefetch lies where the medium begins,
+/// so the place is added.
 fn read_and_decompress(place: u64, bytes: u64, cores: usize) -> f64 {
     let region = Region { chunks: (bytes / CHUNK) as u32, chunk_bytes: CHUNK, think: Nanos::ZERO };
     let run = prefetched(queue(), Elsewhere { disk: disk(), place }, region);
@@ -110,13 +112,13 @@ struct Arrangements {
     ordered: f64,
 }
 
-/// Files smaller than this share pools of so many bytes; each of the others has room of its own (`mb_stream_req` and `mb_group_prealloc`, 16 and
-/// 512 blocks: Linux, Documentation/admin-guide/ext4.rst).
+/// Files smaller than this share pools of this many bytes; each of the others has room of its own
+/// (`mb_stream_req` and `mb_group_prealloc`, 16 and 512 blocks: Linux, Documentation/admin-guide/ext4.rst).
 const SMALL: u64 = 64 << 10;
 const POOL: u64 = 2 << 20;
 
-/// Files as ext4, which Ubuntu made by default since 2009, lays them one after the other from `place` on: small ones in pools, between
-/// which the large ones lie. Whoever reads them in that order goes to and fro.
+/// Files as ext4, Ubuntu's default since 2009, lays them one after the other from `place` on: small ones in
+/// pools, between which the large ones lie. Reading them in that order moves the head to and fro.
 fn together(sizes: &[u64], mut place: u64) -> Vec<ByteRange> {
     let mut pool = ByteRange::new(place, 0);
     let lay = |size: &u64| {
@@ -160,11 +162,11 @@ fn arrange(seed: u64) -> Arrangements {
     }
 }
 
-const ARCHIVE: &str = "his archive came at 39 MB/s and the compressed one at 62, where by his own account the place gives 81; \
-    he calls it unclear himself, and pieces of the archive on a full partition would explain it";
+const ARCHIVE: &str = "the archive came at 39 MB/s and the compressed one at 62, where the place gives 81 by the same account; \
+    the author calls it unclear, and pieces of the archive on a full partition would explain it";
 
-const PASSED: &str = "passed: his 0.678 s are 226/300 of half of 1.8 s, and those 1.8 s are slower than the 81 MB/s that he gives \
-    for the place; at the rates that he gives 226 MB come in 0.52 s";
+const PASSED: &str = "passed: the published 0.678 s are 226/300 of half of 1.8 s, and those 1.8 s are slower than the published \
+    81 MB/s for the place; at the published rates 226 MB come in 0.52 s";
 
 /// Bytes of the files when compressed, all of them and those that are needed.
 const COMPRESSED: u64 = (BYTES as f64 / COMPRESSION) as u64;

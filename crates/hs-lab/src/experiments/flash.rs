@@ -1,5 +1,5 @@
-//! The two telephones' flash, and what is asked of it (Nakamura and others, "フラッシュストレージ搭載 Android 端末における I/O
-//! スケジューリング", 2013).
+//! The flash of the two telephones, and the requests to it (Nakamura and others, "フラッシュストレージ搭載 Android 端末における
+//! I/O スケジューリング", 2013).
 
 use hs_device::Medium;
 use hs_engine::queue::{Class, ClientKey, Direction, ElevatorKind, MediumTraits, QueueConfig};
@@ -17,15 +17,15 @@ pub(super) const PAGE: u64 = 4 << 10;
 /// Threads of the benchmarks.
 pub(super) const THREADS: u64 = 16;
 
-/// What the processor takes from the end of a read to the next: a few system calls. A choice.
+/// The processor's time from the end of a read to the next: a few system calls. A choice.
 pub(super) const THINK: Nanos = Nanos(50_000);
 
-/// How long CFQ waits for a thread's next request: the kernel's default, also here, since these devices take one
-/// request at a time.
+/// How long CFQ waits for a thread's next request: the kernel's default, also here, since these devices take
+/// one request at a time.
 const SLICE_IDLE: Nanos = Nanos::from_millis(8);
 
-/// A telephone's flash, its name in the paper, and whether its files come through a process (FUSE) that serves one
-/// request at a time.
+/// A telephone's flash, its name in the paper, and whether its files come through a process (FUSE) that
+/// serves one request at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Telephone {
     pub(super) name: &'static str,
@@ -54,7 +54,7 @@ fn named(medium: &str) -> Box<dyn Station> {
     )
 }
 
-/// A medium for which the address step is nothing.
+/// A medium without an effect of the address step.
 pub(super) fn without_steps() -> Box<dyn Station> {
     named(WITHOUT_STEPS)
 }
@@ -65,7 +65,7 @@ pub(super) fn queue(elevator: ElevatorKind) -> QueueConfig {
     QueueConfig { elevator, fairness: None, slice_idle: SLICE_IDLE, ..QueueConfig::for_medium(traits) }
 }
 
-/// Threads that read single bytes of so much of the file.
+/// Threads that read single bytes of the first part of the file.
 pub(super) fn threads(bytes: u64) -> Vec<Stream> {
     let stream = |thread: u64| Stream {
         client: ClientKey(thread),

@@ -1,7 +1,8 @@
-//! Flash whose service time depends on the address step: one thread (Nakamura and others 2013, figures 1, 2, 5 and 6).
+//! Flash whose service time depends on the address step: one thread (Nakamura and others 2013, figures 1, 2,
+//! 5 and 6).
 //!
-//! The figures have no numbers in the text, so only directions are judged. The model takes from the paper that going up is
-//! cheaper than going down; figures 5 and 6 are therefore no test of it but a look at what it does.
+//! The figures have no numbers in the text, so only directions are judged. The model takes from the paper
+//! that going up is cheaper than going down. So figures 5 and 6 are no test of it, and only show it.
 
 use hs_engine::queue::{Class, ClientKey, Direction, ElevatorKind};
 use hs_engine::{ReadAhead, ReadAheadConfig};
@@ -21,7 +22,7 @@ const SINGLE: u64 = 1_024;
 /// Bytes from one read of `sort` to the next.
 const STRIDE: u64 = 1 << 20;
 
-/// What the paper's observer took for 1,000 records.
+/// The time of the paper's observer for 1,000 records.
 const RECORD: f64 = 850e-6 / 1_000.0;
 
 /// One thread that reads block after block, with the engine's read-ahead or without.

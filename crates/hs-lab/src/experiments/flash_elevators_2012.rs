@@ -1,9 +1,9 @@
 //! NOOP, DEADLINE and CFQ before flash (Nakamura and others 2013, figures 3, 4, 7, 8 and 9).
 //!
-//! *Micro*: sixteen threads read single bytes of 128 MB. *Application*: of 1 GB, with the time of a virtual machine between two
-//! reads; on the Nexus 7 files come through a process that serves one request at a time (its file system in the paper's
-//! table 1 is FUSE; that its process was single is our reading of the Android of the time). The figures have no numbers
-//! in the text, so only directions are judged.
+//! *Micro*: sixteen threads read single bytes of 128 MB. *Application*: of 1 GB, with the time of a virtual
+//! machine between two reads; on the Nexus 7 files come through a process that serves one request at a time
+//! (its file system in the paper's table 1 is FUSE; that its process was single is our reading of the Android
+//! of the time). The figures have no numbers in the text, so only directions are judged.
 
 use std::collections::VecDeque;
 
@@ -24,11 +24,12 @@ const JAVA: Nanos = Nanos(500_000);
 
 const ELEVATORS: [ElevatorKind; 3] = [ElevatorKind::Noop, ElevatorKind::Deadline, ElevatorKind::Cfq];
 
-/// Threads whose requests all pass a process that serves one at a time. To the elevator it is the only one who asks.
+/// Threads whose requests all pass a process that serves one at a time. To the elevator that process is the
+/// only client.
 struct Daemon {
     prng: Prng,
     waiting: VecDeque<u64>,
-    /// Whose request is being served.
+    /// The thread whose request is being served.
     serves: Option<u64>,
     /// Reads of each thread.
     done: [f64; THREADS as usize],
@@ -65,7 +66,7 @@ impl Workload for Daemon {
     }
 }
 
-/// What a benchmark shows.
+/// The results of a benchmark.
 #[derive(Clone, Copy, Debug)]
 struct Shown {
     reads_per_s: f64,

@@ -1,9 +1,10 @@
 //! Gathering writes in an NFS server (Tezuka 1991, section 5, table 4).
 //!
-//! A client writes a file; as many writes are under way as it has processes for. The server owes the disk three places
-//! for each write before it may answer: the block of the allocation, the data, the i-node. *Without*: the i-node is
-//! locked while all three are written, one write after the other. *With*: data goes to the disk as it comes, and when nothing
-//! more comes, the two others are written once for all that were gathered.
+//! A client writes a file; as many writes are under way as it has processes for. The server owes the disk
+//! three places for each write before it may answer: the block of the allocation, the data, the i-node.
+//! *Without*: the i-node is locked while all three are written, one write after the other. *With*: data goes
+//! to the disk as it comes, and when nothing more comes, the two others are written once for all that were
+//! gathered.
 
 use hs_device::NewsDisk;
 use hs_engine::queue::Direction;
@@ -18,19 +19,23 @@ use crate::simulation::{Io, Workload, simulate};
 /// Blocks of the file: 4 MiB.
 const BLOCKS: u64 = 512;
 
-/// Writes under way: four processes of the client and the program itself, as in `read-ahead-1991`; or eight processes.
+/// Writes under way: four processes of the client and the program itself, as in `read-ahead-1991`; or eight
+/// processes.
 const TOGETHER: [u64; 2] = [5, 9];
 
-/// Bytes of a write that are not the file's: UDP, RPC with Unix credentials, file handle, offsets, count (RFC 1094).
+/// Bytes of a write that are not the file's: UDP, RPC with Unix credentials, file handle, offsets, count (RFC
+/// 1094).
 const CALL: u64 = 8 + 40 + 60 + 32 + 16;
 
-/// Where the cylinder group begins that has the file's i-node, and the one that has its blocks: those of a file larger than 48 KB are put into another
-/// group, any that is emptier than most (McKusick and others, "A fast file system for UNIX", 1984, section 3.3). It is a
-/// third of the disk away, what an average seek is. The indirect block lies before the data.
+/// Where the cylinder group begins that has the file's i-node, and the one that has its blocks: those of a
+/// file larger than 48 KB are put into another group, any that is emptier than most (McKusick and others, "A
+/// fast file system for UNIX", 1984, section 3.3). It is a third of the disk away, what an average seek is.
+/// The indirect block lies before the data.
 const GROUP: u64 = 50 << 20;
 const INODE: ByteRange = ByteRange::new(GROUP + 2 * BLOCK, BLOCK);
 
-/// What a processor takes for 8 KiB through NFS: Sandberg's Sun-3, scaled by the paper's table 1, as in `read-ahead-1991`.
+/// What a processor takes for 8 KiB through NFS: Sandberg's Sun-3, scaled by the paper's table 1, as in
+/// `read-ahead-1991`.
 fn processor(mips: f64) -> Nanos {
     Nanos::from_secs_f64(processor_at(250e3, BLOCK).as_secs_f64() * 2.3 / mips)
 }
@@ -44,7 +49,7 @@ const SEEKS: &str = "the paper's 440 KB/s leave 93 ms for five writes, wire and 
 /// What the server does with its disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// Nothing: whoever comes first is served.
+    /// Nothing: the first request that comes is served.
     Idle,
     /// Waits for these requests to the disk, then for others.
     Allocation,
@@ -130,7 +135,7 @@ impl Server {
                 self.begun.push(number);
                 self.step = Step::Gathering;
             }
-            // Everybody has come who can come before an answer.
+            // All writes have come that can come before an answer.
             if self.step == Step::Gathering && self.written + self.begun.len() as u64 == self.sent {
                 self.step = Step::Flushing;
                 self.write(io, true, self.indirect());

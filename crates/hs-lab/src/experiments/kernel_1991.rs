@@ -11,14 +11,15 @@ pub(super) const BLOCK: u64 = 8 << 10;
 /// Most bytes of a merged transfer (Tezuka 1991, section 3).
 const MERGE: u64 = 128 << 10;
 
-/// A queue like that of the kernel's disk driver: one request at a time, sorted one way across the disk, nobody has a share
-/// of his own. `merge` is the paper's section 3, `by_class` its section 4, where synchronous requests go before
-/// asynchronous ones.
+/// A queue like that of the kernel's disk driver: one request at a time, sorted one way across the disk,
+/// without shares of clients. `merge` is the paper's section 3, `by_class` its section 4, where synchronous
+/// requests go before asynchronous ones.
 pub(super) fn kernel(merge: bool, by_class: bool) -> QueueConfig {
     let config =
         QueueConfig::for_medium(MediumTraits { rotational: true, overlaps: false, bytes_per_s: None });
     let merge_bytes = if merge { MERGE } else { 0 };
-    // The paper asks for a remedy against starvation and does not tell its own: here it is that of the engine.
+    // The paper asks for a remedy against starvation and does not name its own: here it is that of the
+    // engine.
     let class = |class: ClassConfig| ClassConfig { merge_bytes, depth: 1, hold_off: Nanos::ZERO, ..class };
     QueueConfig {
         elevator: ElevatorKind::CLook,
@@ -57,8 +58,8 @@ impl Reader {
         Self { file, blocks, read_ahead, processor, asked: 0, wanted: None }
     }
 
-    /// The program wants a block. What the kernel's `breada` does, for any number of blocks: it asks for this one and for
-    /// those ahead, as far as they have not been asked for, and waits for this one.
+    /// The program wants a block. What the kernel's `breada` does, for any number of blocks: it asks for this
+    /// one and for those ahead, as far as they have not been asked for, and waits for this one.
     fn want(&mut self, io: &mut Io, number: u64) {
         let end = (number + 1 + self.read_ahead).min(self.blocks);
         while self.asked < end {

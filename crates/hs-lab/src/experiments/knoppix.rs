@@ -1,7 +1,8 @@
 //! A start of KNOPPIX from its CD, as Kitagawa and others describe it ("CD/DVD から起動する Linux の起動高速化", 2005).
 //!
-//! The paper does not say which blocks a start refers to in which order, only that the order is scattered. That is taken
-//! from a start that we recorded, of another Linux on another disk. docs/MEDIA.md shows what other assumptions would give.
+//! The paper does not say which blocks a start refers to in which order, only that the order is scattered.
+//! The order here is that of a start that we recorded, of another Linux on another disk. docs/MEDIA.md shows
+//! what other assumptions would give.
 
 use hs_engine::queue::{MediumTraits, QueueConfig};
 use hs_units::{ByteRange, Nanos, Prng};
@@ -12,12 +13,12 @@ pub(super) const FILE_BYTES: u64 = 13 * 50 * 1_000_000;
 /// 1.8 GB in blocks of 64 KiB (section 2).
 pub(super) const BLOCKS: u64 = 1_800_000_000 / 65_536;
 
-/// References of a start and what they come to.
+/// References of a start and their bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct References {
-    /// How many.
+    /// The number of references.
     pub(super) count: u64,
-    /// Of how many compressed bytes.
+    /// The compressed bytes that they refer to.
     pub(super) bytes: u64,
 }
 
@@ -34,7 +35,8 @@ impl References {
     }
 }
 
-/// What the computer of table 2 does between two references: it starts in 311 s (figure 4), and refers for 124.
+/// Time of the computer of table 2 between two references: it starts in 311 s (figure 4), of which 124 are
+/// references.
 pub(super) fn think() -> Nanos {
     Nanos::from_secs_f64((311.0 - 124.056) / TABLE_2.count as f64)
 }
@@ -84,7 +86,7 @@ pub(super) fn scattered(seed: u64, count: u64) -> Vec<u64> {
                 Move::Near(blocks) => blocks,
                 Move::Far(share) => (share * BLOCKS as f64) as i64,
             };
-            // Who would leave the disk goes the other way.
+            // A move that would leave the disk goes the other way.
             let next = block as i64 + by;
             let next = if (0..BLOCKS as i64).contains(&next) { next } else { block as i64 - by };
             block = next.clamp(0, BLOCKS as i64 - 1) as u64;
@@ -93,8 +95,8 @@ pub(super) fn scattered(seed: u64, count: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Where the blocks of `order` lie in the file: all one after the other; those of `order` have `block_bytes` each, the
-/// others as many as fill the file.
+/// Where the blocks of `order` lie in the file: all one after the other; those of `order` have `block_bytes`
+/// each, the others as many as fill the file.
 pub(super) fn places(order: &[u64], block_bytes: u64) -> Vec<ByteRange> {
     let mut referred = vec![false; BLOCKS as usize];
     order.iter().for_each(|number| referred[*number as usize] = true);

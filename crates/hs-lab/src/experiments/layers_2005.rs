@@ -1,8 +1,9 @@
-//! What the layers of a live CD read, and how much would do (Kitagawa and others 2005, table 3).
+//! What the layers of a live CD read, and how much would be enough (Kitagawa and others 2005, table 3).
 //!
-//! The file system asks for 22,057 blocks of 4 KiB (without inodes, which the paper did not count); they lie in 2,175
-//! blocks of cloop, which are referred to 3,681 times. Packed, they would fill 1,379. The engine's prefetch brings what each
-//! case needs, in order, on the outer tracks; a cache of the engine's stands for caches that are not doubled.
+//! The file system asks for 22,057 blocks of 4 KiB (without inodes, which the paper did not count); they lie
+//! in 2,175 blocks of cloop, which are referred to 3,681 times. Packed, they would fill 1,379. The engine's
+//! prefetch brings what each case needs, in order, on the outer tracks; a cache of the engine's stands for
+//! caches that are not doubled.
 
 use hs_device::Medium;
 use hs_engine::cache::{Cache, Origin, PolicyKind};
@@ -29,7 +30,7 @@ const COMPRESSED: u64 = 68_054 << 10;
 fn used(seed: u64) -> Vec<u64> {
     let mut prng = Prng::new(seed);
     let slots = CLOOP_BLOCK / BLOCK;
-    // Each block of cloop has one for certain, or it would not be read.
+    // Each block of cloop has at least one, or it would not be read.
     let mut masks: Vec<u64> = (0..UNIQUE).map(|_| 1 << prng.below(slots)).collect();
     let mut left = ASKED - UNIQUE;
     while left > 0 {
@@ -42,13 +43,14 @@ fn used(seed: u64) -> Vec<u64> {
     masks
 }
 
-/// Blocks of cloop that hold what is in use when it is moved together.
+/// Blocks of cloop that hold the used blocks when these are moved together.
 fn packed(masks: &[u64]) -> u64 {
     let blocks: u64 = masks.iter().map(|mask| u64::from(mask.count_ones())).sum();
     (blocks * BLOCK).div_ceil(CLOOP_BLOCK)
 }
 
-/// References that a cache of `bytes` lets through: each block once, and others again at random until all are made.
+/// References that a cache of `bytes` lets through: each block once, and others again at random until all are
+/// made.
 fn through(seed: u64, bytes: u64) -> u64 {
     let mut prng = Prng::new(seed);
     let mut cache: Cache<u64, ()> = Cache::new(PolicyKind::Lru, bytes);
@@ -66,7 +68,7 @@ fn through(seed: u64, bytes: u64) -> u64 {
     missed
 }
 
-/// Seconds until so many blocks have come.
+/// Seconds until this many blocks have come.
 fn read(blocks: u64) -> f64 {
     let region = Region { chunks: blocks as u32, chunk_bytes: COMPRESSED / REFERENCES, think: Nanos::ZERO };
     let bytes = u64::from(region.chunks) * region.chunk_bytes;
@@ -77,7 +79,8 @@ fn read(blocks: u64) -> f64 {
 pub(super) fn run(seed: u64) -> Report {
     let masks = used(seed);
     let packed = packed(&masks);
-    // The driver keeps one block; all of them are 139 MB. A fifth of the engine's cache is not for what was asked for.
+    // The driver keeps one block; all of them are 139 MB. A fifth of the engine's cache is not for what was
+    // asked for.
     let (all, cached) = (through(seed, CLOOP_BLOCK), through(seed, UNIQUE * CLOOP_BLOCK * 5 / 4));
     let cases = [("all references", all), ("each block once", cached), ("packed", packed)];
     let times = cases.map(|(_, blocks)| read(blocks));

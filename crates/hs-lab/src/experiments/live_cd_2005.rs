@@ -1,8 +1,9 @@
-//! A live CD before and after its blocks were put in order (Kitagawa and others 2005, tables 1 and 2, figure 4).
+//! A live CD before and after its blocks were put in order (Kitagawa and others 2005, tables 1 and 2, figure
+//! 4).
 //!
-//! *Before*: references scattered over the disc, each waited for. *After*: the blocks lie in the order of their use on the
-//! outermost tracks, and the engine's prefetch brings them while the start goes on. The start of 311 s is that of an edition
-//! that copies home files (stock: 207 s).
+//! *Before*: references scattered over the disc, each waited for. *After*: the blocks lie in the order of
+//! their use on the outermost tracks, and the engine's prefetch brings them while the start goes on. The
+//! start of 311 s is that of an edition that copies home files (stock: 207 s).
 
 use hs_device::{Medium, OpticalDrive, Rotation};
 use hs_units::{ByteRange, Nanos};
@@ -27,7 +28,7 @@ fn drive(file_bytes: u64) -> Box<dyn Station> {
     Box::new(Medium::Cd24xCav.device(file_bytes).expect("fits").expect("modelled"))
 }
 
-/// The scattered start: the median of some draws by what it waited.
+/// The scattered start: the median of some draws by the time it waited.
 fn before(seed: u64, references: References, think: Nanos, station: impl Fn() -> Box<dyn Station>) -> Took {
     let mut draws: Vec<Took> = (0..DRAWS)
         .map(|draw| {
@@ -48,7 +49,7 @@ fn after(think: Nanos, inside: bool) -> Prefetched {
     prefetched(queue(), drive(file), region)
 }
 
-/// In order on the outer tracks, each block asked for when it is wanted.
+/// In order on the outer tracks, each block requested when it is needed.
 fn in_order(think: Nanos) -> Took {
     let len = TABLE_2.block_bytes();
     let read = |number| Read { think, range: ByteRange::new(number * len, len) };
@@ -67,7 +68,7 @@ fn table_1(seed: u64, rows: &mut Vec<Vec<Cell>>) -> Vec<Figure> {
     let took = before(seed, TABLE_1, think, fast).waited;
     let unique = References { count: 2_172, bytes: 45_074 * 1_024 };
     let cached = before(seed, unique, think, fast).waited;
-    // "24×, effectively 17×, somewhat less than 27 s": all of it in one go, over the whole disc.
+    // "24×, effectively 17×, somewhat less than 27 s": all of it in one read, over the whole disc.
     let whole = OpticalDrive::CAPACITY;
     let one_go = whole as f64
         / replay(queue(), drive(whole), vec![Read { think: Nanos::ZERO, range: ByteRange::new(0, whole) }])
@@ -130,8 +131,8 @@ pub(super) fn run(seed: u64) -> Report {
             .off(sorted.all / 207.0)
             .published("000 section 7", Claim::Ratio(83.0 / 207.0))
             .because(COMPUTING),
-        // The other way round the figures do agree: the accelerated start's 83 s, in which reading is hidden, and the
-        // scattered reads come to what the stock edition takes, which copies nothing.
+        // The other way round the figures do agree: the accelerated start's 83 s, in which reading is hidden,
+        // and the scattered reads come to what the stock edition takes, which copies nothing.
         Figure::new(
             "figure 4: 83 s of computing and the scattered reads (s), stock edition",
             83.0 + before.waited,

@@ -1,8 +1,9 @@
 //! Reading whole files ahead against the size of memory (Kitagawa and others 2005, figure 3).
 //!
-//! A start refers to blocks of files. *Whole files*: a second program reads every file that the start will use, from its
-//! first byte to its last, while the hardware is probed and further on. *Blocks*: it reads only what will be used, and no further ahead
-//! than half of the memory that is free. All share one page cache, the engine's, under LRU. The figure has no numbers.
+//! A start refers to blocks of files. *Whole files*: a second program reads every file that the start will
+//! use, from its first byte to its last, while the hardware is probed and further on. *Blocks*: it reads only
+//! what will be used, and no further ahead than half of the memory that is free. All share one page cache,
+//! the engine's, under LRU. The figure has no numbers.
 
 use hs_device::Medium;
 use hs_engine::cache::{Cache, Origin, PolicyKind};
@@ -18,20 +19,22 @@ use crate::simulation::{Io, Workload, simulate};
 const USED: u64 = 2_175;
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// Blocks of a file that are used, and that it has: 226 MB of 300 MB is what another start read of its files (seeds 003).
+/// Blocks of a file that are used, and all of its blocks: another start read 226 MB of its 300 MB of files
+/// (seeds 003).
 const OF_A_FILE: u64 = 9;
 const FILE_BLOCKS: u64 = 12;
 
-/// What the programs and the kernel occupy at the end: KNOPPIX asks for 96 MB for its desktop.
+/// The memory of the programs and the kernel at the end: KNOPPIX asks for 96 MB for its desktop.
 const PROGRAMS: u64 = 96 << 20;
 
-/// The hardware is probed and hardly anything read (section 3): from second 16 to 30 in the breakdown of seeds 001.
+/// The hardware is probed and hardly anything read (section 3): from second 16 to 30 in the breakdown of
+/// seeds 001.
 const PROBING: Nanos = Nanos::from_millis(14_000);
 
 /// Sizes of memory in MB, as `mem=` would give them; 768 is what the computer has.
 const MEMORY: [u64; 6] = [128, 160, 192, 256, 384, 768];
 
-/// What is read ahead.
+/// The kind of prefetch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ahead {
     Nothing,
@@ -39,7 +42,7 @@ enum Ahead {
     Blocks,
 }
 
-/// What the kernel alone occupies.
+/// The memory of the kernel alone.
 const KERNEL: u64 = 16 << 20;
 
 /// Files that the start uses.
@@ -50,15 +53,15 @@ type Block = u64;
 
 /// Two programs and a page cache.
 struct Machine {
-    /// Where each file lies on the disc.
+    /// The place of each file on the disc.
     files: Vec<u64>,
     memory_bytes: u64,
     cache: Cache<Block, ()>,
-    /// What the start refers to, and how far it is.
+    /// What the start refers to, and its progress.
     order: Vec<Block>,
     next: usize,
     start_waits: bool,
-    /// What the second program reads, how far it is, and how far before the start it may be.
+    /// What the second program reads, its progress, and how far before the start it may be.
     list: Vec<Block>,
     ahead: usize,
     window: Option<usize>,
@@ -102,11 +105,11 @@ impl Machine {
         let offset = self.files[(block / FILE_BLOCKS) as usize] + block % FILE_BLOCKS * len;
         let range = ByteRange::new(offset.min(FILE_BYTES - len), len);
         let number = io.request(Class::Demand, ClientKey(client), Direction::Read, range);
-        assert_eq!(number, self.of.len(), "nobody else asks");
+        assert_eq!(number, self.of.len(), "no other requests");
         self.of.push(block);
     }
 
-    /// The start wants its next block.
+    /// The start needs its next block.
     fn want(&mut self, io: &mut Io) {
         // The programs grow while they start, evenly.
         let grown = (PROGRAMS - KERNEL) * self.next as u64 / self.order.len() as u64;
@@ -131,7 +134,7 @@ impl Machine {
         self.read_ahead(io);
     }
 
-    /// The second program goes on, unless it waits or is far enough.
+    /// The second program goes on, unless it waits or is far enough ahead.
     fn read_ahead(&mut self, io: &mut Io) {
         while self.reading.is_none() && self.ahead < self.list.len() {
             if self.window.is_some_and(|window| self.ahead >= self.next + window) {

@@ -1,9 +1,9 @@
 //! Merging on a SCSI disk of the time (Tezuka 1991, section 3, table 2).
 //!
-//! A program writes, or reads, a file of 8 MiB in blocks of 8 KiB that lie one behind the other. (All of the paper's
-//! rates are 8192 KB over a time that is known to a tenth of a second: 25.0, 9.9, 13.0 and 10.7 s.) Writes are
-//! asynchronous, so the queue fills and neighbours meet in it. Reads are ahead by a fixed number of blocks, as the
-//! kernel's were: by one without merging, by several with it.
+//! A program writes, or reads, a file of 8 MiB in blocks of 8 KiB that lie one behind the other. (All of the
+//! paper's rates are 8192 KB over a time that is known to a tenth of a second: 25.0, 9.9, 13.0 and 10.7 s.)
+//! Writes are asynchronous, so the queue fills and neighbours meet in it. Reads are ahead by a fixed number
+//! of blocks, as the kernel's were: by one without merging, by several with it.
 
 use hs_device::NewsDisk;
 use hs_engine::queue::Direction;
@@ -23,8 +23,8 @@ const FILE: u64 = 16 << 20;
 /// Blocks that the improved kernel reads ahead (table 5 names four).
 const READ_AHEAD: u64 = 4;
 
-/// What the processor takes for one block: a system call, a copy of 8 KiB, the file system. A tenth of what the disk
-/// takes; the experiment's test shows that the ratios hardly depend on it.
+/// The processor's time for one block: a system call, a copy of 8 KiB, the file system. It is a tenth of the
+/// disk's time; the experiment's test shows that the ratios hardly depend on it.
 const PROCESSOR: Nanos = Nanos::from_millis(1);
 
 fn block(number: u64) -> ByteRange {
@@ -51,7 +51,7 @@ impl Workload for Writer {
     fn handle_done(&mut self, _io: &mut Io, _request: usize) {}
 }
 
-/// A disk and what is switched.
+/// A disk and its switches.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     disk: NewsDisk,

@@ -1,7 +1,8 @@
 //! A start from a server, by image, desktop, link, compression and cache (Suzaki and others, about 2004).
 //!
-//! The rates and the second start of the slides are the model's parameters ([`sfs`](super::sfs)); its times of first starts are
-//! what the model is judged by. The start computes as long as the second one takes, spread evenly over its blocks.
+//! The rates and the second start of the slides are the model's parameters ([`sfs`](super::sfs)); the model
+//! is judged by its times of first starts. The start computes as long as the second one takes, spread evenly
+//! over its blocks.
 
 use hs_engine::queue::{MediumTraits, QueueConfig};
 use hs_units::Nanos;
@@ -67,7 +68,7 @@ pub(super) fn run(_seed: u64) -> Report {
     let knoppix = measure("KNOPPIX 3.3", KNOPPIX);
     let edu = measure("KNOPPIX-Edu 3.2", Start { bytes: 52_300_000, ..KNOPPIX });
     let gis = measure("GIS-KNOPPIX 3.1", Start { bytes: 50_300_000, ..KNOPPIX });
-    // What comes before the desktop computes what is left of its 57 s besides its share of the transfer.
+    // Before the desktop the start computes the rest of its 57 s, without its share of the transfer.
     let small = KNOPPIX_BYTES - KDE_BYTES;
     let waited = (knoppix - COMPUTING) * small as f64 / KNOPPIX_BYTES as f64;
     let twm = measure("without KDE", Start { bytes: small, computing: DESKTOP_BEGINS - waited, ..KNOPPIX });
@@ -87,7 +88,7 @@ pub(super) fn run(_seed: u64) -> Report {
         let what = format!("{machine}, {megahertz} MHz, computing by its clock");
         measure(&what, Start { computing: COMPUTING * 2_400.0 / megahertz, wire: 100e6, ..KNOPPIX });
     }
-    // Nothing is transferred, so that nothing needs to be simulated.
+    // Nothing is transferred, so nothing is simulated.
     let again = COMPUTING;
     let cached = [Cell::Number(0.0, 1), Cell::Number(GIGABIT / 1e6, 0), Cell::Number(again, 1)];
     rows.push(["again, from the host's cache".into()].into_iter().chain(cached).collect());

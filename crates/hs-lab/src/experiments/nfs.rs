@@ -9,8 +9,8 @@ use crate::simulation::Station;
 /// Bits a second of the Ethernet.
 const ETHERNET: f64 = 10e6;
 
-/// Bytes of a fragment that are its own, but for the header of IP: preamble, addresses and type, checksum, and the gap
-/// before the next frame (IEEE 802.3).
+/// Bytes of a fragment that are its own, but for the header of IP: preamble, addresses and type, checksum,
+/// and the gap before the next frame (IEEE 802.3).
 const FRAME: u64 = 8 + 14 + 4 + 12;
 
 /// Header of IP.
@@ -19,8 +19,8 @@ const IP: u64 = 20;
 /// Bytes of a frame that carry something, with the header of IP.
 const FRAME_PAYLOAD: u64 = 1_500;
 
-/// Bytes of a reply that are not the file's: UDP, the reply of RPC (RFC 1057) and the attributes that NFS sends with it
-/// (RFC 1094, section 2.2.6).
+/// Bytes of a reply that are not the file's: UDP, the reply of RPC (RFC 1057) and the attributes that NFS
+/// sends with it (RFC 1094, section 2.2.6).
 const REPLY: u64 = 8 + 24 + 4 + 68 + 4;
 
 /// Bytes of a call: UDP, RPC with Unix credentials, a file handle, offset, count and total count.
@@ -51,7 +51,7 @@ impl Stage {
 pub(super) enum Source {
     /// In memory.
     Cache,
-    /// On this disk. The server reads one block ahead, as the kernel's `breada` does for everybody.
+    /// On this disk. The server reads one block ahead, as the kernel's `breada` does.
     Disk {
         /// The disk.
         device: Box<dyn WritableDevice>,
@@ -80,9 +80,9 @@ impl Source {
     }
 }
 
-/// Client, wire and server. A read takes the wire (the call), the server's processor, its disk, the wire (the reply) and the
-/// client's processor, one read behind the other in each of them. How many are under way is the queue's depth: those
-/// of the client's `biod` processes and the one of the program.
+/// Client, wire and server. A read takes the wire (the call), the server's processor, its disk, the wire (the
+/// reply) and the client's processor, one read behind the other in each of them. How many are under way is
+/// the queue's depth: those of the client's `biod` processes and the one of the program.
 pub(super) struct Nfs {
     /// What each of the processors takes for a read of 8 KiB.
     processor: Nanos,
@@ -112,8 +112,9 @@ impl Station for Nfs {
     }
 }
 
-/// What one processor takes for a read when `rate` bytes a second are read, two blocks at a time under way, on two machines
-/// of one kind whose server has the file in memory: then twice the time of a block is the time of one read.
+/// What one processor takes for a read when `rate` bytes a second are read, two blocks at a time under way,
+/// on two machines of one kind whose server has the file in memory: then twice the time of a block is the
+/// time of one read.
 pub(super) fn processor_at(rate: f64, block: u64) -> Nanos {
     let read = 2.0 * block as f64 / rate;
     let wire = on_the_wire(CALL) + on_the_wire(REPLY + block);

@@ -1,10 +1,11 @@
 //! Priority on a magneto-optical disk (Tezuka 1991, section 4, table 3).
 //!
-//! A program creates a file of 1 MiB, writes it and closes it. Blocks of data are written asynchronously; i-nodes, directories
-//! and indirect blocks synchronously (section 4; Leffler and others, *The Design and Implementation of the 4.3BSD UNIX
-//! Operating System*, 1989, chapter 7): the i-node and the directory's block when the file is created, the indirect
-//! block behind the first twelve of data, the i-node when the file is complete. So four times the program waits for the
-//! disk; without priority it waits in the fourth for everything that it has written.
+//! A program creates a file of 1 MiB, writes it and closes it. Blocks of data are written asynchronously;
+//! i-nodes, directories and indirect blocks synchronously (section 4; Leffler and others, *The Design and
+//! Implementation of the 4.3BSD UNIX Operating System*, 1989, chapter 7): the i-node and the directory's
+//! block when the file is created, the indirect block behind the first twelve of data, the i-node when the
+//! file is complete. So four times the program waits for the disk; without priority it waits in the fourth
+//! for everything that it has written.
 
 use hs_device::NewsDisk;
 use hs_engine::queue::Direction;
@@ -36,12 +37,12 @@ const DATA: u64 = GROUP + 9 * BLOCK;
 /// The same as in the experiment on merging.
 const PROCESSOR: Nanos = Nanos::from_millis(1);
 
-/// What the program does next.
+/// The next step of the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
-    /// Writes this and waits for it.
+    /// Writes a block and waits for it.
     Synchronous(ByteRange),
-    /// Writes this.
+    /// Writes a block.
     Asynchronous(ByteRange),
 }
 

@@ -1,8 +1,8 @@
 //! Reading ahead through NFS (Tezuka 1991, section 5, table 5).
 //!
-//! A program reads a file of 8 MiB that a server has. With one block ahead two reads are under way at any time; with
-//! four, five: each by a `biod` of its own, but for the one that the program itself waits for. What it gains
-//! is what the processors and the wire do at the same time.
+//! A program reads a file of 8 MiB from a server. With one block ahead two reads are always under way; with
+//! four, five: each by a separate `biod`, except the one that the program itself waits for. The gain is the
+//! work that the processors and the wire do at the same time.
 
 use hs_device::NewsDisk;
 use hs_engine::queue::QueueConfig;
@@ -20,7 +20,8 @@ const BLOCKS: u64 = 1_024;
 /// Processes of the client that wait for reads in the background: what `rc.local` started by default.
 const BIODS: u32 = 4;
 
-/// What one Sun-3 read from another (Sandberg, "The Sun Network Filesystem: Design, Implementation and Experience", 1986).
+/// The rate at which one Sun-3 read from another (Sandberg, "The Sun Network Filesystem: Design,
+/// Implementation and Experience", 1986).
 const SUN3_READS: f64 = 250e3;
 
 /// Of a processor, as the paper's table 1 has them, in MIPS. A Sun-3 has the first.
@@ -28,7 +29,7 @@ const MC68020: f64 = 2.3;
 const MC68030: f64 = 5.3;
 const R3000: f64 = 25.0;
 
-/// Nothing merges, since a read of NFS is a block; all that the client's processes have asked for is under way.
+/// Nothing merges, since a read of NFS is a block; all requests of the client's processes are under way.
 fn client(biods: u32) -> QueueConfig {
     let config = kernel(false, true);
     let [mut demand, mut read_ahead, prefetch, fill] = config.classes;

@@ -1,4 +1,5 @@
-//! A program that reads one place after another and waits for each; with a prefetch of the same places, or without.
+//! A program that reads one place after another and waits for each; with a prefetch of the same places, or
+//! without.
 
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::{Class, ClientKey, Direction, QueueConfig};
@@ -10,18 +11,18 @@ use crate::simulation::{Io, Station, Workload, simulate};
 /// One read of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Read {
-    /// What the program does before.
+    /// The program's own time before it.
     pub(super) think: Nanos,
     /// What it reads.
     pub(super) range: ByteRange,
 }
 
-/// What a replay took, in seconds.
+/// The times of a replay, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Took {
     /// Until the program had come to its end.
     pub(super) all: f64,
-    /// Of that, what it waited for reads.
+    /// Of that, the waits for reads.
     pub(super) waited: f64,
 }
 
@@ -63,16 +64,16 @@ pub(super) fn replay(config: QueueConfig, station: impl Station + 'static, reads
     Took { all: run.ended.as_secs_f64(), waited: program.waited.as_secs_f64() }
 }
 
-/// A hot region at the front of the medium, and a program that wants its chunks in order.
+/// A hot region at the front of the medium, and a program that needs its chunks in order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
     pub(super) chunks: u32,
     pub(super) chunk_bytes: u64,
-    /// What the program does before each chunk.
+    /// The program's own time before each chunk.
     pub(super) think: Nanos,
 }
 
-/// When a prefetched start came how far, in seconds.
+/// The progress of a prefetched start, in seconds.
 #[derive(Clone, Debug)]
 pub(super) struct Prefetched {
     /// The program had all of it.
@@ -83,7 +84,7 @@ pub(super) struct Prefetched {
     pub(super) arrivals: Vec<Nanos>,
 }
 
-/// A program that finds what it wants brought by the engine's prefetch.
+/// A program whose reads are brought by the engine's prefetch.
 struct Follower {
     stream: Stream,
     region: Region,
@@ -93,7 +94,7 @@ struct Follower {
     ended: Nanos,
 }
 
-/// Token of [`Io::wake`]: the program wants its next chunk. The stream's tokens have higher bits.
+/// Token of [`Io::wake`]: the program needs its next chunk. The stream's tokens have higher bits.
 const WANT: u64 = 0;
 
 impl Follower {

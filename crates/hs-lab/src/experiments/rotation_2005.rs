@@ -1,8 +1,8 @@
 //! The rate of a CD drive by the position on the disc (Kitagawa and others 2005, figure 1).
 //!
-//! Thirteen tracks of 50 MB from the inside out, read in requests of 1,024 KB as there. The figure has no numbers; its
-//! text says that CLV hardly changes, that CAV is about 2.5 times as fast outside as inside, and of the other kinds that
-//! inside is not faster than outside.
+//! Thirteen tracks of 50 MB from the inside out, read in requests of 1,024 KB as there. The figure has no
+//! numbers; its text says that CLV hardly changes, that CAV is about 2.5 times as fast outside as inside, and
+//! of the other kinds that inside is not faster than outside.
 
 use hs_device::{OpticalDrive, Rotation};
 use hs_units::{ByteRange, Nanos};

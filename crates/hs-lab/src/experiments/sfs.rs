@@ -1,8 +1,9 @@
-//! Starts of UML-KNOPPIX whose images lie on a server (Suzaki and others, "SFS による UML-KNOPPIX サービスの性能評価", about
-//! 2004).
+//! Starts of UML-KNOPPIX whose images lie on a server (Suzaki and others, "SFS による UML-KNOPPIX サービスの性能評価",
+//! about 2004).
 //!
-//! A piece of the image is fetched in reads of 8 KiB that are asked for together. A read takes what SFS does for it, and
-//! the wire, which all clients share. Where the server does what SFS does, that is shared as well.
+//! A piece of the image is fetched in reads of 8 KiB that are requested together. A read takes SFS's
+//! processor time, and the wire, which all clients share. Where the server does SFS's work, that is shared as
+//! well.
 
 use hs_device::Service;
 use hs_engine::queue::Direction;
@@ -16,7 +17,8 @@ const READ: u64 = 8 << 10;
 /// Bytes that a start of KNOPPIX transfers.
 pub(super) const KNOPPIX_BYTES: u64 = 51_600_000;
 
-/// Seconds that the start takes when nothing has to be transferred: the second one, from the host's page cache.
+/// Seconds that the start takes when nothing has to be transferred: the second one, from the host's page
+/// cache.
 pub(super) const COMPUTING: f64 = 80.0;
 
 /// Bytes of a block of cloop as it lies on the server: 68,156 KB in 3,668 references (seeds 000, table 1).
@@ -26,22 +28,23 @@ pub(super) const BLOCK: u64 = 68_156 * 1_024 / 3_668;
 const SEGMENT: u64 = 1_448;
 const FRAME: u64 = 1_538;
 
-/// Highest rate that was seen without compression, in bits a second: what SFS can do.
+/// The highest rate that was seen without compression, in bits a second: SFS's own limit.
 const SFS_RATE: f64 = 80e6;
 
-/// Highest rate that was seen with compression: what SFS and decompression can do, one block after the other.
+/// The highest rate that was seen with compression: the limit of SFS and decompression, one block after the
+/// other.
 const CLOOP_RATE: f64 = 38.7e6;
 
 /// Bits a second that were measured on the wire of 1 Gbit/s.
 pub(super) const GIGABIT: f64 = 580e6;
 
-/// What SFS does for a read, on both sides together. Most of it is crossing between processes, once a read, however
-/// long it is.
+/// SFS's time for a read, on both sides together. Most of it is switching between processes, once a read,
+/// however long the read is.
 fn processing() -> Nanos {
     Nanos::from_secs_f64(READ as f64 * 8.0 / SFS_RATE)
 }
 
-/// What the client takes to decompress a block.
+/// The client's time to decompress a block.
 pub(super) fn decompression() -> f64 {
     let fetching = BLOCK.div_ceil(READ) as f64 * processing().as_secs_f64();
     (BLOCK as f64 * 8.0 / CLOOP_RATE - fetching).max(0.0)
@@ -59,9 +62,9 @@ pub(super) fn place(client: u64, offset: u64, len: u64) -> ByteRange {
 pub(super) struct Sfs {
     /// Bits a second of the wire.
     wire: f64,
-    /// Whether the server does what SFS does, for all clients, or each client for itself.
+    /// Whether the server does SFS's work for all clients, or each client for itself.
     at_server: bool,
-    /// When each client's SFS, or the server's, and the wire are free.
+    /// When SFS of each client, or of the server, and the wire are free.
     sfs: Vec<Nanos>,
     wire_free: Nanos,
 }

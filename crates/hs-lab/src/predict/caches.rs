@@ -24,8 +24,9 @@ pub(crate) struct Wanted {
 }
 
 impl<'a> Caches<'a> {
-    /// Empty ones of a disk of `blocks`, in which the kernel reads `ahead` pages ahead. Where files are known it does so in them; of
-    /// the disk itself, file systems then read their metadata block by block, but for inode tables: `inode_ahead` blocks.
+    /// Empty ones of a disk of `blocks`, in which the kernel reads `ahead` pages ahead. Where files are known
+    /// it does so in them; of the disk itself, file systems then read their metadata block by block, but for
+    /// inode tables: `inode_ahead` blocks.
     pub(crate) fn new(blocks: u64, ahead: u64, known: Option<&'a Files>, inode_ahead: u64) -> Self {
         let files = known.map_or(&[][..], Files::all);
         Self {
@@ -77,8 +78,8 @@ impl<'a> Caches<'a> {
         self.of(place.file).hit(place.page, place.pages)
     }
 
-    /// Where the block holds inodes, those that are read with it (`__ext4_get_inode_loc` of fs/ext4/inode.c: from a multiple of
-    /// `inode_readahead_blks` on so many and one more, within the table).
+    /// Where the block holds inodes, those that are read with it (`__ext4_get_inode_loc` of fs/ext4/inode.c:
+    /// from a multiple of `inode_readahead_blks` on so many and one more, within the table).
     fn inodes(&self, place: Place) -> Option<Range<u64>> {
         let table =
             self.known?.inode_table(place.page).filter(|_| place.file.is_none() && self.inode_ahead > 1)?;
@@ -86,8 +87,8 @@ impl<'a> Caches<'a> {
         Some(first..(first + self.inode_ahead + 1).min(table.end().0))
     }
 
-    /// Where the page is asked for by a fault, the pages of its file that are executed. The first page of a program or a library
-    /// is read before it is mapped.
+    /// Where the page is asked for by a fault, the pages of its file that are executed. The first page of a
+    /// program or a library is read before it is mapped.
     fn faults(&self, place: Place) -> Option<Range<u64>> {
         let file = &self.known?.all()[place.file.filter(|_| place.page > 0)?];
         file.mapped.then(|| file.code.clone())
@@ -119,7 +120,7 @@ impl<'a> Caches<'a> {
         self.of(wanted.file).arrived(wanted.pages, request);
     }
 
-    /// Blocks were put here by somebody else.
+    /// Blocks were put here by another component.
     pub(crate) fn put(&mut self, mut block: u64, end: u64) {
         while block < end {
             let place = self.locate(block, end);

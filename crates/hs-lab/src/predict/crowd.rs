@@ -1,4 +1,4 @@
-//! Who starts the program, and when.
+//! The clients that start the program, and when.
 
 use std::num::NonZeroU32;
 
@@ -10,9 +10,10 @@ use hs_units::Nanos;
 pub struct Crowd {
     /// How many.
     pub clients: NonZeroU32,
-    /// They begin evenly within so long; zero is all at one moment.
+    /// They begin evenly within this time; zero is all at one moment.
     pub within: Nanos,
-    /// The link between them and a cache that is near to them; the medium is then the link between that cache and the origin.
+    /// The link between them and a cache that is near to them; the medium is then the link between that cache
+    /// and the origin.
     pub edge: Option<LinkSpec>,
 }
 
@@ -23,16 +24,18 @@ pub(crate) struct Cohort {
     pub(crate) begins: Nanos,
 }
 
-/// On a link, most moments at which clients begin. Where more clients are to begin within a time, so many of them begin together.
+/// On a link, most moments at which clients begin. Where more clients are to begin within a time, so many of
+/// them begin together.
 const MOMENTS: u32 = 100;
 
 impl Crowd {
     /// One client alone.
     pub const ALONE: Self = Self { clients: NonZeroU32::MIN, within: Nanos::ZERO, edge: None };
 
-    /// Who begins together. On a link that shares its rate equally, clients that do the same and begin together have everything
-    /// at the same time for ever, so one of them is simulated, which makes requests of so many clients: that is exact. Elsewhere requests come one
-    /// after another, and each client is simulated.
+    /// Groups of clients that begin together. On a link that shares its rate equally, clients that do the
+    /// same and begin together always have everything at the same time. So one of them is simulated, with the
+    /// requests of the whole group: that is exact. Elsewhere requests come one after another, and each client
+    /// is simulated.
     pub(crate) fn cohorts(&self, shared: bool) -> Vec<Cohort> {
         let clients = self.clients.get();
         let moments = match (shared, self.within) {

@@ -41,8 +41,9 @@ pub struct Files {
 }
 
 impl Files {
-    /// The files of `profile`, when it knows them as wholes and not only what was read of them: a recording of a
-    /// program does since it names all blocks of a file (docs/PROFILE.md, section 3). One of a guest names none.
+    /// The files of `profile`, when it knows them as wholes and not only what was read of them: a recording
+    /// of a program does since it names all blocks of a file (docs/PROFILE.md, section 3). One of a guest
+    /// names none.
     #[must_use]
     pub fn recorded(profile: &Profile) -> Option<Self> {
         let read = profile.block_set();
@@ -59,7 +60,8 @@ impl Files {
         let files = profile.files.iter().enumerate().map(|(number, file)| {
             let mut runs = BTreeMap::new();
             for run in &file.runs {
-                // Blocks that an earlier file has as well are cached once here; the kernel would have them twice.
+                // Blocks that an earlier file has as well are cached once here; the kernel would have them
+                // twice.
                 let mut page = run.page;
                 for piece in map.split(run.blocks) {
                     let (first, end) = (piece.blocks.start.0, piece.blocks.end().0);
@@ -83,7 +85,8 @@ impl Files {
         Self { tables, ..self }
     }
 
-    /// With the pages that are executed, of each file that is mapped: `code` says which they are by the file's first block.
+    /// With the pages that are executed, of each file that is mapped: `code` says which they are by the
+    /// file's first block.
     #[must_use]
     pub fn with_code(mut self, mut code: impl FnMut(Lba) -> Option<Range<u64>>) -> Self {
         for file in self.files.iter_mut().filter(|file| file.mapped) {
@@ -126,8 +129,9 @@ impl Files {
     }
 }
 
-/// Whether a file is one that programs map: programs themselves, libraries, and glibc's locales. All others are read. A recording
-/// does not say how a page was asked for, so this goes by names, as they are in every distribution.
+/// Whether a file is one that programs map: programs themselves, libraries, and glibc's locales. All others
+/// are read. A recording does not say how a page was asked for, so this goes by names, as they are in every
+/// distribution.
 fn is_mapped(file: &FileUse) -> bool {
     let mut parts = file.path.rsplit('/');
     let name = parts.next().unwrap_or_default();

@@ -1,7 +1,8 @@
 //! A loop device that reads its file through the page cache, as one without direct I/O does.
 //!
-//! `drivers/block/loop.c` of Linux 6.18: one worker reads for all requests of a control group, one after another, each as a
-//! call that waits for its pages (`loop_process_work`, `lo_read_simple`), with the read-ahead of the file's descriptor.
+//! `drivers/block/loop.c` of Linux 6.18: one worker reads for all requests of a control group, one after
+//! another, each as a call that waits for its pages (`loop_process_work`, `lo_read_simple`), with the
+//! read-ahead of the file's descriptor.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -37,7 +38,7 @@ impl LoopDevice {
         Self { cache, client, calls: VecDeque::new(), coming: BTreeMap::new(), next_number: 0 }
     }
 
-    /// Somebody asks for blocks, as part of his request `asked`.
+    /// A read of blocks, as part of the request `asked`.
     pub(crate) fn read(&mut self, asked: u64, blocks: BlockRange) {
         self.calls.push_back(Call { asked, next: blocks.start.0, end: blocks.end().0 });
     }
@@ -49,7 +50,7 @@ impl LoopDevice {
         }
     }
 
-    /// Works until it has to wait; gives the request of each call that is done.
+    /// Works until it has to wait; returns the request of each call that is done.
     pub(crate) fn work(&mut self, io: &mut Io) -> Vec<u64> {
         let mut done = Vec::new();
         while let Some(call) = self.calls.front().copied() {

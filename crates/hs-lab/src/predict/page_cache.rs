@@ -1,8 +1,8 @@
 //! The kernel's page cache before the disk, and its read-ahead.
 //!
 //! As `mm/readahead.c` and `mm/filemap.c` of Linux 6.18 do it: `page_cache_sync_ra` where a page is missing,
-//! `page_cache_async_ra` where a page is met that was marked when it was read ahead. Large folios, congestion and
-//! memory pressure are not modelled.
+//! `page_cache_async_ra` where a page is met that was marked when it was read ahead. Large folios, congestion
+//! and memory pressure are not modelled.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::ops::Range;
 struct Page {
     /// The request that brings it; `None` when it has come.
     coming: Option<u64>,
-    /// Whoever reads it makes the kernel read ahead.
+    /// Reading it makes the kernel read ahead.
     marked: bool,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum Found {
     There,
     /// This request brings it.
     Coming(u64),
-    /// Nobody has asked for it.
+    /// It was not requested.
     Missing,
 }
 
@@ -64,7 +64,7 @@ impl PageCache {
         }
     }
 
-    /// One in which nothing is read ahead but what somebody says, so many pages at once at most.
+    /// One without the kernel's read-ahead; pages come only by advice, at most this many at once.
     pub(crate) fn told(end: u64, longest: u64) -> Self {
         Self { longest, ..Self::new(end, 0) }
     }
@@ -87,7 +87,7 @@ impl PageCache {
         }
     }
 
-    /// Pages were put here by somebody else, those that are on their way excepted.
+    /// Pages were put here by another component, except those that are on their way.
     pub(crate) fn put(&mut self, pages: Range<u64>) {
         for page in pages {
             self.pages.entry(page).or_insert(Page { coming: None, marked: false });
@@ -99,7 +99,8 @@ impl PageCache {
         self.previous = Some(page);
     }
 
-    /// `page` is missing, and `wanted` pages from there on are asked for: which to read, from where on marked.
+    /// `page` is missing, and `wanted` pages from there on are requested. Returns which to read, and from
+    /// where on they are marked.
     pub(crate) fn miss(&mut self, page: u64, wanted: u64) -> (Range<u64>, Option<u64>) {
         if self.max == 0 {
             return (page..page + 1, None);
@@ -122,15 +123,16 @@ impl PageCache {
             self.size = (run + wanted).min(max);
             self.async_size = 1;
         }
-        // The next window follows at once when this one is over before anybody has used it.
+        // The next window follows at once when this one is used up.
         if self.async_size == self.size {
             self.size = (self.size + self.next_size()).min(max.max(self.size));
         }
         self.window()
     }
 
-    /// A fault finds `page` missing: which to read, from where on marked (`do_sync_mmap_readahead`). It lies in the
-    /// middle of what is read; where it is of the executed pages `code`, those from there on are, and nothing is marked (since Linux 6.17).
+    /// A fault finds `page` missing. Returns which to read, and from where on they are marked
+    /// (`do_sync_mmap_readahead`). The page lies in the middle of what is read. Of the executed pages `code`,
+    /// those from the page on are read, and nothing is marked (since Linux 6.17).
     pub(crate) fn fault(&mut self, page: u64, code: &Range<u64>) -> (Range<u64>, Option<u64>) {
         self.faults = (self.faults + 1).min(10 * FAULTS_IN_VAIN);
         if self.max == 0 || self.faults > FAULTS_IN_VAIN {
@@ -167,7 +169,8 @@ impl PageCache {
         Some(self.window())
     }
 
-    /// Requests for what is missing of `pages`, numbered from `first` on, where none is longer than requests may be.
+    /// Requests for what is missing of `pages`, numbered from `first` on, where none is longer than requests
+    /// may be.
     pub(crate) fn ask(&mut self, pages: Range<u64>, mark: Option<u64>, first: u64) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for page in pages.start..pages.end.min(self.end) {

@@ -25,11 +25,11 @@ pub struct Program {
     pub own_time: Nanos,
 }
 
-/// Blocks that follow on each other in the recording and were asked for within this time are one call: with read-ahead off the
-/// kernel asks for a call's pages one by one, some 15 µs apart.
+/// Consecutive blocks of the recording that were requested within this time are one call: with read-ahead off
+/// the kernel asks for a call's pages one by one, some 15 µs apart.
 const ONE_CALL: Nanos = Nanos(60_000);
-/// The same of files that are read and not mapped, where pages in a row are a call on slower machines too: nobody computes for so
-/// short a time between two reads that follow on each other.
+/// The same of files that are read and not mapped, where consecutive pages are one call on slower machines
+/// too: no program computes for so short a time between two consecutive reads.
 const ONE_CALL_OF_A_FILE: Nanos = Nanos(300_000);
 
 /// How long the reads of two blocks, one after another, may lie apart and be one call.
@@ -46,9 +46,9 @@ fn longest_pause(files: Option<&Files>, before: u64, block: u64) -> Nanos {
 const LONGEST_CALL: u64 = 64;
 
 impl Program {
-    /// What `profile` recorded until it was ready. Its think times are scaled so that all of them take `own_time`, when that is
-    /// known better: a recording is one run, on a machine that did other things as well. `files` are those that it reads, where
-    /// they are known.
+    /// What `profile` recorded until it was ready. Its think times are scaled so that all of them take
+    /// `own_time`, when that is known better: a recording is one run, on a machine that did other things as
+    /// well. `files` are those that it reads, where they are known.
     #[must_use]
     pub fn recorded(profile: &Profile, files: Option<&Files>, own_time: Option<Nanos>) -> Self {
         let end = profile.ready.unwrap_or(profile.ended);

@@ -1,4 +1,5 @@
-//! An image as it is served: the rules of `hs-image`'s reader and of `hs-serve`'s prefetch, with the engine's own policies.
+//! An image as it is served: the rules of `hs-image`'s reader and of `hs-serve`'s prefetch, with the engine's
+//! own policies.
 //!
 //! The policies are the engine's: prefetch, neighbours, read-ahead. What lies between them follows the
 //! reader's code step by step, without its threads. Not modelled: damage, and a machine short of memory.
@@ -16,13 +17,13 @@ use crate::simulation::Io;
 /// A request to the medium.
 #[derive(Clone, Debug)]
 enum Job {
-    /// Whoever opens the image: tables, then so many hot chunks.
+    /// The request that opens the image: tables, then this many hot chunks.
     Opening { chunks: u32 },
-    /// The index of the cold region, for a window that somebody waits for.
+    /// The index of the cold region, for a window that a reader waits for.
     Index { window: u64 },
-    /// These windows, of which somebody waits for the first.
+    /// These windows, the first of which a reader waits for.
     Windows { first: u64, count: u64, ahead: bool },
-    /// A hot chunk, out of turn.
+    /// A hot chunk, not by the stream.
     Hot { chunk: u32, asked: Nanos },
     /// Hot chunks, of the stream.
     Stream { id: RequestId, first: u32, count: u32 },
@@ -41,7 +42,7 @@ pub(crate) enum Key {
 enum Place {
     /// It is fetched, or decompressed.
     Loading,
-    /// As it is stored: nobody has waited for it.
+    /// As it is stored: no reader has waited for it.
     Stored,
     There,
 }
@@ -49,7 +50,7 @@ enum Place {
 /// Something that happens later.
 #[derive(Clone, Copy, Debug)]
 enum Later {
-    /// The first piece of a request has come, of so many bytes.
+    /// The first piece of a request has come, of this many bytes.
     First(usize, u64),
     /// The stored bytes of a piece have come with this request.
     Came(usize, Key),
@@ -57,11 +58,11 @@ enum Later {
     Decoded(Key),
     /// The tables have come.
     Opened,
-    /// The stream wants to be asked again.
+    /// The time has come for the next request of the stream.
     Turn,
 }
 
-/// What is new for whoever reads.
+/// What has become readable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum News {
     /// Nothing.
@@ -81,16 +82,17 @@ pub struct ServedConfig {
     pub decode_bytes_per_s: f64,
     /// Bytes of the disk read ahead of a sequential reader.
     pub read_ahead_bytes: u64,
-    /// Bytes of windows that stay in memory, in case that more of them is asked for.
+    /// Bytes of windows that stay in memory, because more of them may be read.
     pub cache_bytes: u64,
     /// What the clients' processors are, where they are not each client's own.
     pub shared_processors: Option<SharedProcessors>,
 }
 
-/// Processors that clients who begin together share, as those of a benchmark on one machine do.
+/// Processors that are shared by clients that begin together, as in a benchmark on one machine.
 ///
-/// Each has an equal part of them at every moment, and pieces of the disk cost it processor time one after another: decompressing,
-/// copies, FUSE, TCP. So the clients are done no sooner than the sum of their processor time, divided by the processors.
+/// Each has an equal part of them at every moment, and pieces of the disk cost it processor time one after
+/// another: decompressing, copies, FUSE, TCP. So the clients are done no sooner than the sum of their
+/// processor time, divided by the processors.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SharedProcessors {
     /// Clients for each processor; at least one.
@@ -109,9 +111,10 @@ pub(crate) struct Served<'a> {
     read_ahead: ReadAhead,
     hot_blocks: BTreeMap<u64, (u64, u32)>,
     places: BTreeMap<Key, Place>,
-    /// Windows that are in memory. What leaves it has no place any more.
+    /// Windows that are in memory.
     kept: Cache<Key, ()>,
-    /// Blocks of each window that have been asked for. Whoever asks keeps them, so with the last of them the window goes.
+    /// Blocks of each window that have been requested. Their reader keeps them, so the window is dropped with
+    /// the last of them.
     asked_blocks: BTreeMap<Key, u64>,
     wanted: BTreeMap<Key, bool>,
     jobs: BTreeMap<usize, Job>,
@@ -133,10 +136,10 @@ pub(crate) const SERVED: u64 = 1 << 63;
 
 /// Five windows in sequence, as the reader proves it.
 const PROOF: u64 = 5;
-/// Windows ahead of a reader who has just proved to be sequential.
+/// Windows ahead of a reader that has just proved to be sequential.
 const FIRST_DEPTH: u64 = 8;
-/// Media hand out the bytes of a streamed request in such pieces (`hs_store::Emulate`): what has come is known piece by piece, and a
-/// request that is broken off brings one at least.
+/// Media hand out the bytes of a streamed request in such pieces (`hs_store::Emulate`): what has come is
+/// known piece by piece, and a request that is broken off brings one at least.
 const PIECE_BYTES: u64 = 64 << 10;
 
 impl<'a> Served<'a> {
@@ -268,7 +271,7 @@ impl<'a> Served<'a> {
         self.layout.windows.get(window as usize).copied().flatten()
     }
 
-    /// Somebody reads these blocks: the pieces that he has to wait for.
+    /// A reader reads these blocks. Returns the pieces that it has to wait for.
     pub(crate) fn read(&mut self, io: &mut Io, block: u64, end: u64) -> Vec<Key> {
         let keys = self.pieces(block, end);
         let missing: Vec<Key> = keys.iter().copied().filter(|key| !self.is_there(*key)).collect();
@@ -291,7 +294,7 @@ impl<'a> Served<'a> {
         }
         for key in keys {
             if let Key::Cold(window) = key {
-                // That it was asked for again keeps it from leaving.
+                // This second use keeps it from leaving.
                 let _ = self.kept.get(&key);
                 if self.is_used_up(key) {
                     self.kept.remove(&key);
@@ -309,7 +312,7 @@ impl<'a> Served<'a> {
         asked >= self.layout.window_bytes / BLOCK_BYTES
     }
 
-    /// Keeps a window in memory, decompressed or as it is stored, as long as there is room.
+    /// Keeps a window in memory, decompressed or as it is stored, while there is room.
     fn keep(&mut self, key: Key, place: Place) {
         self.places.insert(key, place);
         let Key::Cold(window) = key else { return };
@@ -432,7 +435,7 @@ impl<'a> Served<'a> {
         }
     }
 
-    /// Asks for whatever the prefetch policy says.
+    /// Makes the requests of the prefetch policy.
     fn turn(&mut self, io: &mut Io) {
         if self.config.prefetch.is_none() || self.layout.hot.is_empty() {
             return;
@@ -543,7 +546,7 @@ impl<'a> Served<'a> {
         self.plan(io, decoded, Later::Decoded(key));
     }
 
-    /// A time has come that was planned under `token`.
+    /// A planned time has come, with this `token`.
     pub(crate) fn handle_later(&mut self, io: &mut Io, token: u64) -> News {
         let Some(what) = self.later.remove(&token) else { return News::Nothing };
         let news = match what {

@@ -20,8 +20,9 @@ use crate::simulation::{Io, Workload};
 /// How the disk is shown to the program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Front<'a> {
-    /// The files that it reads, where it reads them through a file system that is mounted from the disk. A raw disk is then behind a
-    /// loop device that has a page cache of its own, as `headstart run --raw` has one.
+    /// The files that it reads, where it reads them through a file system that is mounted from the disk. A
+    /// raw disk is then behind a loop device that has a page cache of its own, as `headstart run --raw` has
+    /// one.
     pub files: Option<&'a Files>,
     /// Blocks of inode tables that the file system reads at once, where files are known.
     pub inode_ahead_blocks: u64,
@@ -29,7 +30,7 @@ pub struct Front<'a> {
     pub read_ahead_pages: u64,
     /// Hot blocks are put into the page cache as they come.
     pub pushed: bool,
-    /// When one of its processes waits, the others have so much to do before they all wait as well.
+    /// When one of its processes waits, the others can compute for this long before they all wait.
     pub overlap: Nanos,
 }
 
@@ -160,9 +161,10 @@ impl Client<'_> {
         }
     }
 
-    /// Whether the warmer of a mounted file system has asked for a block by the time that the program needs it: for those of the hot
-    /// region, in the stream's order and a few chunks before it. Its pages are on their way, one by one, so nothing is
-    /// read ahead of them (docs/decisions/002-read-ahead-and-page-caches.md).
+    /// Whether the warmer of a mounted file system has asked for a block by the time that the program needs
+    /// it: for those of the hot region, in the stream's order and a few chunks before it. Its pages are on
+    /// their way, one by one, so nothing is read ahead of them
+    /// (docs/decisions/002-read-ahead-and-page-caches.md).
     fn is_warmed(&self, block: u64) -> bool {
         let Medium::Image(served) = &self.medium else { return false };
         self.front.files.is_some() && self.front.pushed && served.is_hot(block)
@@ -223,7 +225,7 @@ impl Client<'_> {
         done
     }
 
-    /// Requests of the kernel are answered; whoever has waited for one of them goes on.
+    /// Requests of the kernel are answered; the reads that have waited for one of them go on.
     fn answer(&mut self, io: &mut Io) {
         let done = self.arrive();
         if let Some((_, since)) = self.waiting.take_if(|(waiting, _)| done.contains(waiting)) {

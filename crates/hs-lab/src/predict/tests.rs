@@ -43,7 +43,7 @@ fn image(hot: bool) -> ImageLayout {
 }
 
 fn crowd(clients: u32, within_ms: u64) -> Crowd {
-    let clients = NonZeroU32::new(clients).expect("somebody");
+    let clients = NonZeroU32::new(clients).expect("clients");
     Crowd { clients, within: Nanos::from_millis(within_ms), edge: None }
 }
 
@@ -82,7 +82,7 @@ fn predict_on(
         elevator: ElevatorKind::Headstart,
     };
     let predicted = prediction.run().expect("it fits").expect("it is modelled");
-    assert_eq!(predicted.starts.len(), crowd.clients.get() as usize, "everybody gets ready");
+    assert_eq!(predicted.starts.len(), crowd.clients.get() as usize, "each client gets ready");
     predicted
 }
 
@@ -168,7 +168,7 @@ fn the_kernel_reads_ahead_where_pages_follow_on_each_other() {
     assert_eq!(cache.find(3), Found::Coming(7));
     cache.arrived(0..4, 7);
     assert_eq!(cache.find(3), Found::There);
-    // Whoever comes to the mark has the next window read, twice as long, all of it marked.
+    // A read at the mark makes the kernel read the next window, twice as long, all of it marked.
     assert_eq!(cache.hit(1, 1), Some((4..12, Some(4))));
     assert_eq!(cache.hit(1, 1), None, "a mark is used once");
     cache.ask(4..12, Some(4), 8);

@@ -1,4 +1,5 @@
-//! Azure's uploads: blocks of a key that nobody sees before a list of them has come. "Get Block List" and "Put Block List", Blob Service REST API.
+//! Azure's uploads: blocks of a key that are not visible before a list of them is sent. "Get Block List" and
+//! "Put Block List", Blob Service REST API.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

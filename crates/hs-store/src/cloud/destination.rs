@@ -42,8 +42,8 @@ impl<'a> Destination<'a> {
         Ok(Self { client, bucket, key, address: address.to_string(), provider: address.provider() })
     }
 
-    /// The address of the key with this query, signed for a request of this kind. Azure signs what may be done and to what, and no query ("Create a
-    /// service SAS").
+    /// The address of the key with this query, signed for a request of this kind. Azure signs what may be
+    /// done and to what, and no query ("Create a service SAS").
     fn signed(&self, method: &Method, query: &[(&str, String)]) -> Result<Url, HttpError> {
         let signed = if self.provider == Provider::Azure {
             let signed = self.bucket.signed_url(method.clone(), &self.key, SIGNED_FOR);
@@ -59,7 +59,7 @@ impl<'a> Destination<'a> {
         signed.map_err(|error| HttpError::Cloud { reason: said(&error) })
     }
 
-    /// Makes a request that the library does not make.
+    /// Makes a request that the library does not support.
     pub(super) fn ask(
         &self,
         method: &Method,
@@ -70,15 +70,15 @@ impl<'a> Destination<'a> {
         self.client.exchange(with(self.client.requests().request(method.clone(), url)))
     }
 
-    /// What tells this place from all others, whoever's store it is and whatever it is called; no secret.
+    /// The unique name of this destination among all stores and addresses; no secret.
     pub(super) fn place(&self) -> Result<String, HttpError> {
         let mut place = self.signed(&Method::GET, &[])?;
-        // What is signed is a secret, and another one each time.
+        // The signature is a secret, and differs each time.
         place.set_query(None);
         Ok(place.into())
     }
 
-    /// Begins an upload of an image with this name; gives what the store calls it.
+    /// Begins an upload of an image with this name. Returns the store's identifier for it.
     pub(super) fn begin(&self, name: &str) -> Result<String, Error> {
         // Azure's blocks belong to the key, and what they will be is said at the end.
         let attributes =
@@ -87,7 +87,7 @@ impl<'a> Destination<'a> {
         self.client.wait_for(self.bucket.create_multipart_opts(&self.key, options))
     }
 
-    /// The upload that the store calls `id`, of an image with this name.
+    /// The upload with the store's identifier `id`, of an image with this name.
     pub(super) fn upload<'u>(&'u self, id: &'u str, name: &'u str) -> Box<dyn Upload + 'u> {
         match self.provider {
             Provider::Azure => Box::new(Blocks { of: self, name }),
@@ -95,7 +95,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Has the store remove the parts of an upload; that it knows none is no error.
+    /// Has the store remove the parts of an upload; an unknown upload is no error.
     pub(super) fn abort(&self, upload: &str) -> Result<(), Error> {
         match self.client.wait_for(self.bucket.abort_multipart(&self.key, &upload.to_owned())) {
             Err(Error::NotFound { .. }) => Ok(()),
@@ -103,24 +103,26 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// Whether the store removes parts when it is asked to. Azure has no request for that: it forgets blocks a week after the last one has come ("Put
-    /// Block", remarks), or when the key gets an object.
+    /// Whether the store removes parts when it is asked to. Azure has no request for that: it forgets blocks
+    /// a week after the last one has come ("Put Block", remarks), or when the key gets an object.
     pub(super) fn removes_parts(&self) -> bool {
         self.provider != Provider::Azure
     }
 
-    /// Whether the end of an upload can be had on a condition. Google's XML API: "Preconditions are not supported" ("XML API multipart uploads").
+    /// Whether the end of an upload can have a condition. Google's XML API: "Preconditions are not supported"
+    /// ("XML API multipart uploads").
     pub(super) fn knows_conditions(&self) -> bool {
         self.provider != Provider::Google
     }
 
-    /// Where an object has the image's own name. Azure takes identifiers of C# only ("Setting and retrieving properties and metadata for Blob service
-    /// resources"); proxies of the others drop names with underscores.
+    /// The attribute of an object that has the image's own name. Azure takes identifiers of C# only ("Setting
+    /// and retrieving properties and metadata for Blob service resources"); proxies of the others drop names
+    /// with underscores.
     pub(super) fn name_key(&self) -> &'static str {
         if self.provider == Provider::Azure { "headstart_name" } else { "headstart-name" }
     }
 
-    /// What is kept with an image of this name.
+    /// The attributes of an image of this name.
     pub(super) fn attributes(&self, name: &str) -> Attributes {
         let mut attributes = Attributes::new();
         attributes.insert(Attribute::Metadata(self.name_key().into()), name.to_owned().into());

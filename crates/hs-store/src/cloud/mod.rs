@@ -1,10 +1,11 @@
-//! Objects in clouds, and in whatever speaks as they do: `s3://BUCKET/KEY`, `gs://BUCKET/KEY`, `az://CONTAINER/KEY`.
+//! Objects in clouds, and in other stores with the same interfaces: `s3://BUCKET/KEY`, `gs://BUCKET/KEY`,
+//! `az://CONTAINER/KEY`.
 //!
-//! The library `object_store` knows credentials, signatures and uploads. Reading is ours: [`CloudObject`] has an address
-//! signed, which then is a web server's like any other, so that there is one way to read over a network, with one long
-//! response, one idea of patience and one check that the object is still the same.
+//! The library `object_store` provides credentials, signatures and uploads. Reading is ours: [`CloudObject`]
+//! signs an address, which is then read like any web server's. So there is one way to read over a network,
+//! with one long response, one retry policy and one check that the object is still the same.
 //!
-//! [`push()`] sends an image with one request, or in parts of which a later process knows what has come.
+//! [`push()`] sends an image with one request, or in parts, so that a later process can continue.
 
 mod address;
 mod blocks;
@@ -26,7 +27,7 @@ pub use settings::Settings;
 #[doc(hidden)]
 #[must_use]
 pub fn understands_answer(bytes: &[u8]) -> bool {
-    // Each is tried, whatever became of the others.
+    // Each is tried, whatever the result of the others.
     [multipart::is_page(bytes), blocks::is_list(bytes), upload::is_complaint(bytes)].contains(&true)
 }
 

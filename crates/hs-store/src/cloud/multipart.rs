@@ -1,5 +1,6 @@
-//! Two requests of uploads in parts that the library does not make: "`ListParts`" and a conditional "`CompleteMultipartUpload`", Amazon Simple Storage
-//! Service API Reference. Google's XML API has the first as well.
+//! Two requests of uploads in parts that the library does not make: "`ListParts`" and a conditional
+//! "`CompleteMultipartUpload`", Amazon Simple Storage Service API Reference. Google's XML API has the first
+//! as well.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,10 @@ use super::parts::Part;
 use super::upload::{Condition, END, Listed, Upload, complaint, nonsense, parse, refused};
 use crate::http::HttpError;
 
-/// Ten thousand parts are ten pages; a server that gives fewer at a time than it may has so many.
+/// Ten thousand parts are ten pages; a server with smaller pages may have this many.
 const MOST_PAGES: usize = 200;
 
-/// An upload by the name that the store has given it.
+/// An upload with the identifier that the store has given it.
 pub(super) struct Multipart<'a> {
     pub(super) of: &'a Destination<'a>,
     pub(super) id: &'a str,
@@ -65,7 +66,8 @@ struct CompletionPart {
     crc64nvme: Option<String>,
 }
 
-/// What the library calls a part when checksums are asked for: a tag, and a checksum that the end must repeat.
+/// The library's identifier of a part when checksums are requested: a tag, and a checksum that the end must
+/// repeat.
 #[derive(Deserialize)]
 struct TagAndChecksum {
     e_tag: String,
@@ -85,7 +87,7 @@ impl TagAndChecksum {
     }
 }
 
-/// The entity tag in what the library calls a part, without its quotes.
+/// The entity tag in the library's identifier of a part, without its quotes.
 pub(super) fn tag_of(part: &str) -> String {
     TagAndChecksum::of(part).e_tag.trim_matches('"').to_owned()
 }
@@ -130,7 +132,7 @@ impl Upload for Multipart<'_> {
             if condition == Condition::Absent { asked.header(IF_NONE_MATCH, "*") } else { asked }
         })?;
         match answer.status {
-            // It answers before it knows, so that what goes wrong later is told in the body.
+            // The server answers before it knows the result, so a later error is in the body.
             200 => match complaint(&answer) {
                 None => Ok(()),
                 Some(said) => Err(HttpError::Refused { what: END, status: 500, said }),

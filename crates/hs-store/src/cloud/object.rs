@@ -1,4 +1,4 @@
-//! An object, where [`HttpStore`](crate::http::HttpStore) reads it: by an address that is signed for some time.
+//! An object that [`HttpStore`](crate::http::HttpStore) reads, by an address that is signed for some time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::address::CloudAddress;
 use super::settings::{Bucket, Settings};
 use crate::http::{HttpClient, HttpError, Locate, Located};
 
-/// How long a signed address can be used; it is signed anew after half of that. Long responses outlive it: what counts is when they were asked for.
+/// How long a signed address can be used; it is signed again after half of that. Long responses outlive it:
+/// only the start of a request counts.
 const SIGNED_FOR: Duration = Duration::from_secs(3600);
 
 /// An object in a store of objects.
@@ -23,10 +24,10 @@ pub struct CloudObject {
 }
 
 impl CloudObject {
-    /// The object at `address`. Asks nobody yet.
+    /// The object at `address`. Makes no request yet.
     ///
     /// # Errors
-    /// [`HttpError::Cloud`] when what is set makes no sense, and [`HttpError::Login`] when there is no login.
+    /// [`HttpError::Cloud`] when the settings are not valid, and [`HttpError::Login`] when there is no login.
     pub fn new(
         address: &CloudAddress,
         client: &Arc<HttpClient>,
@@ -54,7 +55,7 @@ impl Locate for CloudObject {
     }
 }
 
-/// What the library says, in a line, without addresses that may be signed.
+/// The library's message, in a line, without addresses that may be signed.
 pub(super) fn said(error: &object_store::Error) -> String {
     let text = error.to_string();
     let words = text.split_whitespace().map(|word| match word.find("://") {
@@ -69,7 +70,7 @@ mod tests {
     use super::*;
     use crate::http::Timeouts;
 
-    /// What is found at an address with these variables set; nobody is asked.
+    /// The address and headers for an object with these variables set; no request is made.
     fn located(address: &str, variables: &[(&str, &str)]) -> Result<(String, Located), HttpError> {
         let client = HttpClient::new(Timeouts::default())?;
         let settings = Settings::of_environment(variables.iter().copied(), |_| None);

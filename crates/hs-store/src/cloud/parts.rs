@@ -1,7 +1,8 @@
-//! Sending an image in parts, so that a later process can go on.
+//! Sending an image in parts, so that a later process can continue.
 //!
-//! What is noted of a part when it has come: the store's entity tag, and a digest of its bytes. A later process asks the store what it has, and leaves
-//! out what is there with the size and the tag that were noted, if the file still has those bytes. Everything else is sent again.
+//! The note of a part that has come has the store's entity tag, and a digest of its bytes. A later process
+//! asks the store for its parts, and leaves out those with the noted size and tag, if the file still has
+//! those bytes. Everything else is sent again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,10 +23,10 @@ use crate::sha256::Sha256;
 use crate::unfinished::Unfinished;
 use crate::{Abandoned, PushError, Pushed, Pushing};
 
-/// How long an interruption may go unnoticed, while parts are on their way.
+/// How long an interruption may go unnoticed while parts are being sent.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What is noted first.
+/// The first line of a note.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Begun {
     upload: String,
@@ -35,16 +36,16 @@ struct Begun {
     part_bytes: u64,
 }
 
-/// What is noted of each part.
+/// The line for each part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Part {
     number: u32,
-    /// What the library calls it.
+    /// The library's identifier.
     pub(super) id: String,
     sha256: String,
 }
 
-/// What was noted: nothing that makes no sense. Of a part that was sent twice the last line counts.
+/// Parses a note; `None` when it is not valid. Of a part that was sent twice the last line counts.
 fn parse(text: &str) -> Option<(Begun, BTreeMap<u32, Part>)> {
     let mut lines = text.lines();
     let begun = serde_json::from_str(lines.next()?).ok()?;
@@ -56,7 +57,7 @@ fn json(noted: &impl Serialize) -> String {
     serde_json::to_string(noted).expect("strings and numbers are JSON")
 }
 
-/// Gives up what is noted of an upload to this place.
+/// Gives up the noted upload to this place.
 pub(super) fn abandon(from: &Destination<'_>, unfinished: &Unfinished) -> Result<Abandoned, PushError> {
     let noted = unfinished.recall().and_then(|text| parse(&text));
     if let Some((begun, _)) = &noted {
@@ -80,7 +81,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Goes on with the upload that an earlier process has begun, or begins one.
+    /// Continues the upload of an earlier process, or begins one.
     pub(super) fn begin(sending: &'a Sending<'a>, unfinished: Unfinished) -> Result<Self, PushError> {
         let part_bytes = PART_BYTES.max(sending.size.div_ceil(MOST_PARTS));
         let noted = unfinished.recall().and_then(|text| parse(&text));
@@ -95,7 +96,7 @@ impl<'a> Parts<'a> {
             if !upload.there.is_empty() {
                 return Ok(upload);
             }
-            // Another image was being sent there, or nothing that is of use has come.
+            // The earlier upload was of another image, or none of its parts can be used.
             upload.leave();
             return Self::anew(sending, upload.unfinished, part_bytes);
         }
@@ -110,7 +111,8 @@ impl<'a> Parts<'a> {
         Ok(Self { sending, unfinished, begun, there: BTreeMap::new() })
     }
 
-    /// Those of the noted parts that the store has and the file too; none when the store does not know the upload or will not tell.
+    /// The noted parts that the store and the file both still have; none when the store does not know the
+    /// upload or does not answer.
     fn still_there(&self, noted: &BTreeMap<u32, Part>) -> Result<BTreeMap<u32, Part>, PushError> {
         let upload = self.upload();
         let listed = match Tries::new(self.sending.to.address.clone()).often(|| upload.parts(noted)) {
@@ -176,9 +178,9 @@ impl<'a> Parts<'a> {
     async fn send_missing(&mut self, pushing: &mut Pushing<'_>) -> Result<(), PushError> {
         let numbers: Vec<_> = (1..=self.count()).filter(|number| !self.there.contains_key(number)).collect();
         let mut missing = numbers.into_iter();
-        // Dropping this ends what is under way.
+        // Dropping this ends the requests under way.
         let mut under_way = JoinSet::new();
-        // After a failure nothing more is begun, but what is under way may still come, and then is noted.
+        // After a failure no new part is begun, but those under way may still come, and are then noted.
         let mut failed = None;
         loop {
             if pushing(self.bytes_there(), self.sending.size).is_break() {
@@ -220,9 +222,9 @@ impl<'a> Parts<'a> {
         self.sending.to.refused(error)
     }
 
-    /// Ends the upload, and does not replace what somebody else has sent meanwhile.
+    /// Ends the upload, and does not replace an object that another process has sent meanwhile.
     fn complete(&self) -> Result<(), PushError> {
-        // A store that knows no condition is asked at the last moment at least.
+        // A store without conditions is at least asked at the last moment.
         match self.sending.is_there() {
             Ok(false) => {}
             Ok(true) => {
@@ -246,7 +248,7 @@ impl<'a> Parts<'a> {
             ended => ended,
         };
         let Err(error) = ended else { return Ok(()) };
-        // An end whose answer was lost is one all the same, and an equal image that somebody else has sent will do.
+        // An end whose answer was lost is still an end, and an equal image of another process is as good.
         let found = self.sending.is_there();
         let is_final = matches!(error, HttpError::Refused { status: 400..=499, .. });
         if is_final || matches!(found, Ok(true) | Err(PushError::Taken { .. })) {

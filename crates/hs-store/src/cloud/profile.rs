@@ -1,5 +1,5 @@
-//! The files of the AWS command line: `~/.aws/credentials` and `~/.aws/config`. "Configuration and credential file
-//! settings", AWS Command Line Interface User Guide.
+//! The files of the AWS command line: `~/.aws/credentials` and `~/.aws/config`. "Configuration and credential
+//! file settings", AWS Command Line Interface User Guide.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use std::path::Path;
 pub(super) struct Profile(Vec<(String, String)>);
 
 impl Profile {
-    /// The profile `name` in those of the files that there are; what the first says of it counts.
+    /// Reads the profile `name` from those of the files that exist; the first file takes precedence.
     pub(super) fn read(credentials: Option<&Path>, config: Option<&Path>, name: &str) -> Self {
         let text = |path: Option<&Path>| std::fs::read_to_string(path?).ok();
         let mut profile = Self::default();
@@ -16,7 +16,7 @@ impl Profile {
             profile.add(&text, name);
         }
         if let Some(text) = text(config) {
-            // There every profile but the usual one is called so.
+            // In that file, every profile except the default has this prefix.
             let section = if name == "default" { name.to_owned() } else { format!("profile {name}") };
             profile.add(&text, &section);
         }
@@ -26,7 +26,7 @@ impl Profile {
     fn add(&mut self, text: &str, section: &str) {
         let mut is_ours = false;
         for line in text.lines() {
-            // What is indented belongs to a setting of several lines, of which none is ours.
+            // An indented line belongs to a setting of several lines; we read none of those.
             let is_part = line.starts_with([' ', '\t']);
             let line = line.trim();
             if line.starts_with(['#', ';']) || is_part {

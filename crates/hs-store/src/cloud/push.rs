@@ -1,4 +1,4 @@
-//! Sending an image to a store of objects.
+//! Sending an image to an object store.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -46,8 +46,8 @@ pub(super) struct Sending<'a> {
     pub(super) size: u64,
 }
 
-/// Sends an image, in parts where it is large. The object is there at once or not at all. Parts that have come of an image whose sending was broken
-/// off are kept where that is noted, and removed elsewhere.
+/// Sends an image, in parts if it is large. The object appears at once or not at all. Parts of an interrupted
+/// upload are kept if they are noted, and removed otherwise.
 ///
 /// # Errors
 /// [`PushError`] when the file cannot be read, the store refuses, or another object has the key.
@@ -61,7 +61,8 @@ pub fn push(
     Sending::new(Destination::new(client, address, settings)?, object)?.send(pushing)
 }
 
-/// Has the store remove what a push to this address that was broken off has sent, which is noted in the folder `unfinished`.
+/// Has the store remove the parts of an interrupted upload to this address, which is noted in the folder
+/// `unfinished`.
 ///
 /// # Errors
 /// [`PushError`] when the store refuses.
@@ -98,7 +99,7 @@ impl<'a> Sending<'a> {
         } else if let Ok(place) = self.to.place() {
             pushed = Parts::begin(self, self.unfinished(&place))?.send(pushing)?;
         } else {
-            // Who is logged in by an address that somebody else has signed can sign none.
+            // A client whose login is a signed address cannot sign another.
             self.to.client.wait_for(self.send_unsigned(pushing))?;
         }
         pushing(self.size, self.size).is_break();
@@ -110,7 +111,7 @@ impl<'a> Sending<'a> {
         Unfinished::of(self.object.unfinished, place, self.object.path, self.to.address.clone())
     }
 
-    /// Whether this image lies there. Another object is in the way, unless it is to be replaced.
+    /// Whether this image is already there. Another object is an error, unless it is to be replaced.
     pub(super) fn is_there(&self) -> Result<bool, PushError> {
         let head = GetOptions { head: true, ..GetOptions::default() };
         match self.to.client.wait_for(self.to.bucket.get_opts(&self.to.key, head)) {
@@ -123,7 +124,7 @@ impl<'a> Sending<'a> {
                 if self.object.replace { Ok(false) } else { Err(self.to.taken()) }
             }
             Err(Error::NotFound { .. }) => Ok(false),
-            // Who may write and not list is told neither that an object is there nor that it is not.
+            // With the right to write and not to list, the store does not tell whether an object is there.
             Err(Error::PermissionDenied { .. }) if self.object.replace => Ok(false),
             Err(error) => Err(self.to.refused(&error)),
         }
@@ -131,7 +132,7 @@ impl<'a> Sending<'a> {
 
     async fn send_whole(&self) -> Result<(), PushError> {
         let bytes = self.read(0, self.size)?.into();
-        // Somebody else may have been quicker.
+        // Another process may have sent it first.
         let mode = if self.object.replace { PutMode::Overwrite } else { PutMode::Create };
         let options =
             PutOptions { mode, attributes: self.to.attributes(self.object.name), ..PutOptions::default() };
@@ -142,7 +143,7 @@ impl<'a> Sending<'a> {
         }
     }
 
-    /// In parts as the library sends them, without a condition, and so that no later process can go on.
+    /// In parts as the library sends them, without a condition, so that no later process can continue.
     async fn send_unsigned(&self, pushing: &mut Pushing<'_>) -> Result<(), PushError> {
         let options = PutMultipartOptions {
             attributes: self.to.attributes(self.object.name),
@@ -169,7 +170,7 @@ impl<'a> Sending<'a> {
     ) -> Result<(), PushError> {
         let part_bytes = PART_BYTES.max(self.size.div_ceil(MOST_PARTS));
         let (mut read, mut sent) = (0, 0);
-        // Dropping this ends what is under way.
+        // Dropping this ends the requests under way.
         let mut under_way = JoinSet::new();
         while sent < self.size {
             if under_way.len() < AT_ONCE && read < self.size {

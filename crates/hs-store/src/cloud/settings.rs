@@ -1,4 +1,4 @@
-//! What is set for clouds in the environment and in files that it names.
+//! Settings for clouds from the environment and from files that it names.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use super::address::{CloudAddress, Provider};
 use super::profile::Profile;
 use crate::http::{HttpClient, HttpError};
 
-/// How long the library tries on its own, where it is asked for what is not reading.
+/// How often the library tries a request that is not a read.
 const TRIES: usize = 4;
 const TRYING: Duration = Duration::from_secs(60);
 
@@ -31,12 +31,12 @@ pub struct Settings {
     profile: Option<String>,
 }
 
-/// A store of objects, which can be sent an object in parts that a later process goes on with.
+/// An object store, to which an object can be sent in parts that a later process continues.
 pub(super) trait Bucket: ObjectStore + MultipartStore + Signer {}
 
 impl<B: ObjectStore + MultipartStore + Signer> Bucket for B {}
 
-/// Has the library make its requests as we make ours.
+/// Makes the library's requests with our client.
 #[derive(Debug)]
 struct OurClient(reqwest::Client);
 
@@ -47,8 +47,8 @@ impl HttpConnector for OurClient {
 }
 
 impl Settings {
-    /// Takes what the clouds' own tools take: `AWS_…`, `GOOGLE_…` and `AZURE_…` of the variables, and the files of the AWS
-    /// command line.
+    /// Takes the settings of the clouds' own tools: the variables `AWS_…`, `GOOGLE_…` and `AZURE_…`, and the
+    /// files of the AWS command line.
     pub(crate) fn of_environment<'a>(
         variables: impl Iterator<Item = (&'a str, &'a str)>,
         value: impl Fn(&str) -> Option<OsString>,
@@ -104,7 +104,7 @@ impl Settings {
         bucket.map_err(|error| HttpError::Cloud { reason: super::object::said(&error) })
     }
 
-    /// Sets what the library knows; the others' variables it does not.
+    /// Sets what the library knows; variables of the other clouds it does not.
     fn apply<B: Clone, E>(&self, builder: B, set: impl Fn(B, &str, &str) -> Result<B, E>) -> B {
         self.variables
             .iter()
@@ -117,7 +117,7 @@ impl Settings {
         });
         let name = self.profile.as_deref().unwrap_or("default");
         let profile = Profile::read(self.credentials.as_deref().map(Path::new), self.config.as_deref(), name);
-        // The variables count, unless somebody asks for a profile by its name.
+        // The variables take precedence, unless a profile is named.
         let has_key = self.has("aws_access_key_id") && self.profile.is_none();
         if let (Some(id), Some(secret), false) =
             (profile.get("aws_access_key_id"), profile.get("aws_secret_access_key"), has_key)

@@ -1,5 +1,6 @@
-//! What of an upload in parts the library does not do: to tell what has come of it, and to end it on a condition. Each kind of store has its own requests
-//! for that, which are made at addresses that are signed for a moment.
+//! The parts of an upload that the library does not support: listing what has come, and ending the upload on
+//! a condition. Each kind of store has its own requests for that, made at addresses that are signed for a
+//! short time.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +10,9 @@ use serde::Deserialize;
 use super::parts::Part;
 use crate::http::{Answer, HttpError};
 
-/// What is told of a server's own words.
+/// The most characters of a server's message that are shown.
 const MOST_SAID: usize = 200;
-/// What the end of an upload is called in messages.
+/// The name of the end of an upload in messages.
 pub(super) const END: &str = "the end of an upload";
 
 /// An upload that is under way.
@@ -19,8 +20,8 @@ pub(super) trait Upload {
     /// The parts that the store has, by their numbers from 1 on; at least those of `noted` that it has.
     fn parts(&self, noted: &BTreeMap<u32, Part>) -> Result<BTreeMap<u32, Listed>, HttpError>;
 
-    /// Ends the upload: then the object is there, of these parts. Where another one has the key, and that is not to be, it is refused, with a status
-    /// from 400 to 499.
+    /// Ends the upload: the object is then there, made of these parts. If another object has the key and must
+    /// not be replaced, the store refuses with a status from 400 to 499.
     fn complete(&self, parts: &[PartId], condition: Condition) -> Result<(), HttpError>;
 }
 
@@ -28,11 +29,11 @@ pub(super) trait Upload {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Listed {
     pub(super) bytes: u64,
-    /// Its entity tag, where the store tells it, which it need not.
+    /// Its entity tag, where the store reports it.
     pub(super) tag: Option<String>,
 }
 
-/// On what condition an upload is ended.
+/// The condition for ending an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Condition {
     /// None: what is there is replaced.
@@ -66,7 +67,7 @@ pub(super) fn nonsense(reason: &str) -> HttpError {
     HttpError::Nonsense { reason: reason.to_owned() }
 }
 
-/// What the store complains of, in a line.
+/// The store's error message, in a line.
 pub(super) fn complaint(answer: &Answer) -> Option<String> {
     let said: Complaint = parse(answer).ok()?;
     let text = format!("{} {}", said.code, said.message);

@@ -107,7 +107,7 @@ fn what_a_killed_writer_has_left_goes_after_a_while() {
     let place = files(folder.path()).remove(0).with_file_name(".new-1-1");
     fs::write(&place, b"half").expect("written");
     assert_eq!(DiskCache::usage_of(folder.path()).entries, 1);
-    assert!(place.exists(), "it may be somebody's who is at work");
+    assert!(place.exists(), "another process may be writing it");
     let old = SystemTime::now() - 2 * ABANDONED;
     File::options().write(true).open(&place).and_then(|file| file.set_modified(old)).expect("aged");
     assert_eq!(DiskCache::usage_of(folder.path()).entries, 1);

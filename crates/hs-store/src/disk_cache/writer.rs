@@ -1,10 +1,11 @@
 //! The thread that writes entries.
 //!
-//! What was fetched is wanted by somebody now, and its entry by nobody before the next start. Writing it costs about a tenth of what a start costs
-//! the processor: so the thread is as nice as one can be, and where processors are scarce entries wait in memory until those who
-//! want the bytes have them. Niceness alone is not enough: of fifty nice threads together a busy machine lets on a good deal, and who has to stop
-//! while he holds a lock of the allocator stops those who are not nice. So it looks first ([`Calm`]). Whoever ends the cache does not wait for a
-//! thread that is let on so seldom, but writes himself what is left.
+//! Fetched bytes are needed now, and their entry not before the next start. Writing an entry costs about a
+//! tenth of a start's processor time. So the thread has the lowest priority, and where processors are scarce,
+//! entries wait in memory until the readers have their bytes. Priority alone is not enough: a busy machine
+//! still runs some of fifty such threads, and one that is preempted while it holds a lock of the allocator
+//! stops threads of higher priority. So it checks the load first ([`Calm`]). Dropping the cache does not wait
+//! for this thread, which rarely runs: the caller writes what is left.
 
 mod calm;
 
@@ -21,11 +22,13 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use self::calm::{Calm, runnable};
 use super::Folder;
 
-/// Bytes that may wait to be written; whoever has more writes them himself. It is what the hot region of a start usually has.
+/// Bytes that may wait to be written; a caller with more writes them itself. The hot region of a start
+/// usually has this much.
 const WAITING_BYTES: usize = 16 << 20;
-/// As nice(1) counts: a sixtieth of what others have, and all that they leave.
+/// As nice(1) counts: a sixtieth of the share of others, and all time that they leave.
 const NICE: i32 = 19;
-/// Bytes that are written before the thread looks again whether others need the processor: about a millisecond.
+/// Bytes that are written before the thread checks again whether others need the processor: about a
+/// millisecond.
 const TURN_BYTES: usize = 1 << 20;
 
 /// Verified bytes and their name.
@@ -34,7 +37,7 @@ pub(super) struct Entry {
     pub(super) bytes: Bytes,
 }
 
-/// Writes entries. When it is dropped, all that were put have been written.
+/// Writes entries. Dropping it returns after all entries have been written.
 pub(super) struct Writer {
     folder: Arc<Folder>,
     queue: Arc<Queue>,
@@ -59,10 +62,11 @@ impl Writer {
         let queue = Arc::<Queue>::default();
         let thread = std::thread::Builder::new().name("hs-disk-cache".to_owned()).spawn({
             let (folder, queue) = (Arc::clone(folder), Arc::clone(&queue));
-            // Once: asking takes the standard library milliseconds where there are many mounts, since it looks for control groups in each.
+            // Once: the standard library takes milliseconds for it where there are many mounts, since it
+            // looks for control groups in each.
             let processors = std::thread::available_parallelism().map_or(1, usize::from);
             move || {
-                // Of a thread, on Linux. One that may not be nice is as it was.
+                // For this thread only, on Linux. If it fails, the priority stays as it was.
                 let _ = rustix::process::setpriority_process(None, NICE);
                 while queue.wait_until_calm(processors) {
                     queue.write_a_turn(&folder);
@@ -87,20 +91,20 @@ impl Drop for Writer {
             self.folder.write(&entry);
         }
         if let Some(thread) = self.thread.take() {
-            // It may be in the middle of an entry.
+            // The thread may be in the middle of an entry.
             let _ = thread.join();
         }
     }
 }
 
-/// Whether more threads want to go on than there are processors. Where nobody tells, it is not said.
+/// Whether more threads can run than there are processors. False where the system does not tell.
 fn is_crowded(processors: usize) -> bool {
     let runnable = std::fs::read_to_string("/proc/loadavg").ok().and_then(|told| runnable(&told));
     runnable.is_some_and(|runnable| runnable > processors)
 }
 
 impl Queue {
-    /// Gives back what has no place.
+    /// Queues an entry, or returns it when there is no room.
     fn put(&self, entry: Entry) -> Result<(), Entry> {
         let mut waiting = self.waiting.lock();
         let bytes = waiting.bytes + entry.bytes.len();
@@ -117,7 +121,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits until there is an entry, and a processor that nobody else needs; false when there will be none.
+    /// Waits until there is an entry, and a processor that is free; false when there will be no more entries.
     fn wait_until_calm(&self, processors: usize) -> bool {
         let mut waiting = self.waiting.lock();
         self.changed.wait_while(&mut waiting, |waiting| waiting.entries.is_empty() && !waiting.ended);
@@ -163,7 +167,7 @@ mod tests {
 
     #[test]
     fn more_threads_than_processors_are_a_crowd() {
-        // The one that asks is one at least.
+        // The calling thread is one of them.
         assert!(is_crowded(0));
         assert!(!is_crowded(usize::MAX));
     }

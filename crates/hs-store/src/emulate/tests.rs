@@ -12,14 +12,14 @@ use crate::{Fault, FaultKind, MemoryStore, Rule};
 const PIECE: u64 = Emulate::<MemoryStore>::PIECE_BYTES as u64;
 const MS: u64 = 1_000_000;
 
-/// What a device was asked.
+/// What a device was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Asked {
     Submit(Nanos, ByteRange),
     Abandon(Nanos, Service),
 }
 
-/// A device that writes down what it is asked and asks the real model.
+/// A device that records its requests and asks the real model.
 struct Recording {
     model: Box<dyn Device>,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -43,7 +43,7 @@ struct Bench<S> {
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-/// A store on a medium whose time passes only while somebody waits for it.
+/// A store on a medium whose time passes only during waits.
 fn bench<S: Store>(medium: &str, inner: S) -> Bench<S> {
     let asked = Arc::default();
     let clock = Arc::new(Virtual::default());
@@ -182,8 +182,8 @@ fn a_failed_request_takes_its_time_and_gives_the_medium_back() {
     assert_eq!(clock.now(), Nanos::ZERO);
 }
 
-/// With real threads and the real clock: the device sees every request, on a time that does not
-/// go backwards, and nobody is served before the model says.
+/// With real threads and the real clock: the device sees every request, on a time that does not go backwards,
+/// and no request is served before the model says.
 #[test]
 fn threads_wait_on_the_real_clock() {
     let asked = Arc::default();
@@ -229,10 +229,10 @@ fn what_does_not_fit_is_refused() {
             "large"
         }
         fn read_at(&self, _: u64, _: &mut [u8]) -> Result<(), StoreError> {
-            unreachable!("nobody reads")
+            unreachable!("not read")
         }
         fn stream(&self, _: ByteRange, _: &mut Sink<'_>) -> Result<(), StoreError> {
-            unreachable!("nobody reads")
+            unreachable!("not read")
         }
     }
     let cd = Medium::parse("cd-24x-cav").expect("known");
@@ -241,7 +241,8 @@ fn what_does_not_fit_is_refused() {
     assert!(Emulate::new(Large, &Medium::parse("hdd-7200").expect("known")).is_ok());
 }
 
-/// On a link of 1 MB/s two requests have half of it each, whichever came first; on a device one waits for the other.
+/// On a link of 1 MB/s two requests have half of it each, whichever came first; on a device one waits for the
+/// other.
 #[test]
 fn requests_on_a_link_share_it() {
     let link = Medium::parse("lan-10m").expect("known").link().expect("a link");
@@ -258,7 +259,7 @@ fn requests_on_a_link_share_it() {
     let third = timing.submit(ByteRange::new(0, bytes));
     timing.abandon(third);
     timing.wait(first, bytes, bytes);
-    assert!(late(1.25), "whoever gave up takes nothing: {:?}", clock.now());
+    assert!(late(1.25), "a reader that gave up takes nothing: {:?}", clock.now());
 }
 
 #[test]

@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 
 use crate::Clock;
 
-/// What says when bytes come.
+/// The model that tells when bytes come.
 pub(super) enum Modelled {
-    /// It promises at the request.
+    /// It fixes the time at the request.
     Device(Mutex<Box<dyn Device>>),
-    /// It shares its rate with whoever else asks, so it can only be asked again.
+    /// It shares its rate with other requests, so it must be asked repeatedly.
     Link(Mutex<SharedLink>),
 }
 
@@ -33,10 +33,10 @@ pub(super) struct Timing {
     is_closed: AtomicBool,
 }
 
-/// How long somebody who waits for a part of a shared link sleeps at least: bytes come so much late at most when others leave it,
-/// and with ten requests under way a wait for a quarter second wakes some fifty times.
+/// The shortest sleep of a thread that waits for a part of a shared link. Bytes come at most this late when
+/// others leave the link, and with ten requests under way a wait for a quarter second wakes some fifty times.
 const LEAST_SLEEP: Nanos = Nanos(200_000);
-/// How long a wait goes on after the store was closed, at most.
+/// How long a wait lasts at most after the store was closed.
 const LOOK: Nanos = Nanos::from_millis(50);
 
 impl Timing {
@@ -91,7 +91,7 @@ impl Timing {
         }
     }
 
-    /// Nobody waits for the medium any more: bytes come at once from now on.
+    /// Ends all waits for the medium: bytes come at once from now on.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Relaxed);
     }
@@ -115,7 +115,7 @@ impl Timing {
         (had < bytes).then(|| link.earliest(key, bytes).max(now + LEAST_SLEEP))
     }
 
-    /// Nobody takes the rest of a request.
+    /// The rest of a request is no longer needed.
     pub(super) fn abandon(&self, pending: Pending) {
         match (pending, &self.modelled) {
             (Pending::Promised(service), Modelled::Device(device)) => {

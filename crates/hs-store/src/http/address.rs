@@ -1,4 +1,4 @@
-//! Where a remote file is, and what may be said of it.
+//! Where a remote file is, and what of that may be shown.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use url::Url;
 
 use super::HttpError;
 
-/// An address of a file, `http` or `https`. Its text leaves out what may be secret: user, password, and the query,
-/// in which signed addresses have their signature.
+/// An address of a file, `http` or `https`. Its text leaves out what may be secret: user, password, and the
+/// query, in which signed addresses have their signature.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RemoteAddress(Url);
 
@@ -63,24 +63,24 @@ impl fmt::Debug for RemoteAddress {
 pub struct Located {
     /// The address.
     pub url: Url,
-    /// What to say to its host, such as who asks; never said to another host.
+    /// Headers for its host, such as a login; never sent to another host.
     pub headers: HeaderMap,
-    /// How long that is so, where it is known; it is asked for again before.
+    /// How long this is valid, where that is known; the caller asks again before.
     pub lasts: Option<Duration>,
 }
 
 /// Finds a file: by its plain address, a signed one that ages, a login.
 pub trait Locate: Send + Sync {
-    /// What to call the file in messages: no secrets.
+    /// The name of the file in messages: no secrets.
     fn name(&self) -> String;
 
-    /// Where it is now. Asked again when a server refuses what was said before.
+    /// Where the file is now. Called again when a server refuses the earlier answer.
     ///
     /// # Errors
     /// When it cannot be found out.
     fn locate(&self) -> Result<Located, HttpError>;
 
-    /// Whether [`locate`](Self::locate) may say something else the next time.
+    /// Whether [`locate`](Self::locate) may give another answer the next time.
     fn ages(&self) -> bool {
         false
     }

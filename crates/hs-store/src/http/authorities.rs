@@ -1,4 +1,4 @@
-//! Whom the system trusts, asked when somebody first has to be trusted: [`Authorities`].
+//! The system's certificate authorities, loaded when first needed: [`Authorities`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,8 +8,9 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// The system's authorities. There are more than a hundred, often a file each, to be opened and parsed: who reads by plain HTTP, which an
-/// image's name makes safe, never does. What they say of a server is the library's to judge.
+/// The system's authorities. There are more than a hundred, often one file each, to be opened and parsed. A
+/// reader over plain HTTP, where the image's name verifies the bytes, never loads them. The library judges
+/// what they say of a server.
 #[derive(Debug)]
 pub(super) struct Authorities {
     provider: Arc<CryptoProvider>,

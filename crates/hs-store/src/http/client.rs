@@ -1,12 +1,13 @@
-//! Requests by `reqwest`, for threads that wait.
+//! Requests by `reqwest`, for threads that block.
 //!
-//! Whoever waits drives all connections meanwhile, and there is no thread besides: a stream's bytes go from its connection to who
-//! takes them without a switch between threads, which cost as much as receiving them. While nobody waits, nothing moves but what the
-//! kernel does: a connection that its server has closed is found to be so by who asks next, and takes another. Who asks at once after the
-//! end of an answer may open one more connection than he needs, when the first is not seen to be free yet.
+//! The threads that wait drive all connections, and there is no thread besides: a stream's bytes go from its
+//! connection to their consumer without a switch between threads, which cost as much as receiving them. While
+//! no thread waits, only the kernel works. A connection that its server has closed is found by the next
+//! request, which takes another one. A request right after the end of an answer may open one connection more
+//! than needed, when the first is not yet seen to be free.
 //!
-//! HTTP/1.1 only: demand is to overtake the prefetch, and a connection of its own is how it does. (With HTTP/2 all requests of a host
-//! share one connection, its window, and every lost packet.)
+//! HTTP/1.1 only: demand has to overtake the prefetch, and does so on a connection of its own. (With HTTP/2
+//! all requests of a host share one connection, its window, and every lost packet.)
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,28 +25,30 @@ use super::transport::{Body, Reply, Request, Timeouts, Transport};
 
 /// Redirects that are followed for one request.
 const MOST_REDIRECTS: usize = 10;
-/// Connections that are kept when nothing is asked: those of a reader's eight threads and two streams.
+/// Idle connections that are kept: those of a reader's eight threads and two streams.
 const KEPT_CONNECTIONS: usize = 10;
 
-/// A manifest may have so much (distribution specification 1.1, "Pushing Manifests"), and nothing else has more.
+/// The largest answer that is accepted: a manifest may have this much (distribution specification 1.1,
+/// "Pushing Manifests"), and nothing else has more.
 const MOST_ANSWER_BYTES: usize = 4 << 20;
-/// How long a small answer may take, however its bytes trickle.
+/// How long a small answer may take, however slowly its bytes come.
 const EXCHANGE_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client, with the connections that it keeps. Proxies are taken from the environment (`https_proxy` and its like),
-/// certificates of authorities from the system (or `SSL_CERT_FILE`).
+/// A client with the connections that it keeps. Proxies come from the environment (`https_proxy` and
+/// similar), certificates of authorities from the system (or `SSL_CERT_FILE`).
 pub struct HttpClient {
     client: reqwest::Client,
-    /// For requests that carry a secret in their body or address: a redirect would carry it on.
+    /// For requests with a secret in their body or address, which a redirect would pass on.
     unredirected: reqwest::Client,
     connections: Arc<Connections>,
 }
 
-/// What connections are driven by, of which there is one for all threads: one that waits has it, and passes it on when he is done.
+/// The runtime that drives connections, one for all threads: a thread that waits has it, and passes it on
+/// when it is done.
 struct Connections {
     /// There until it is dropped.
     runtime: Option<Runtime>,
-    /// Whether nobody waits for anything any more.
+    /// Whether waiting has ended for all threads.
     closed: watch::Sender<bool>,
 }
 
@@ -87,13 +90,13 @@ impl HttpClient {
 }
 
 impl Connections {
-    /// Waits for what connections are to bring, and drives all of them until it is there.
+    /// Waits for a future, and drives all connections until it is ready.
     fn wait_for<F: Future>(&self, future: F) -> F::Output {
         let Some(runtime) = &self.runtime else { unreachable!("only drop takes it") };
         runtime.block_on(future)
     }
 
-    /// The same until they are closed.
+    /// The same until the connections are closed.
     fn wait_while_open<T>(&self, future: impl Future<Output = Result<T, HttpError>>) -> Result<T, HttpError> {
         let mut closed = self.closed.subscribe();
         self.wait_for(async {
@@ -109,9 +112,10 @@ impl Connections {
         })
     }
 
-    /// Lets connections find out what has happened to them: that nobody wants what they bring, or that they can be used again.
+    /// Lets connections see what has happened to them: that their bytes are no longer wanted, or that they
+    /// can be used again.
     fn settle(&self) {
-        // Who drops a body inside of somebody else's runtime may not wait; he who asks next settles it.
+        // A thread that drops a body inside another runtime may not wait; the next request settles it.
         if Handle::try_current().is_err() {
             self.wait_for(tokio::task::yield_now());
         }
@@ -121,7 +125,7 @@ impl Connections {
 impl Drop for Connections {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Waits for nobody: a name that is being looked up takes the time that it takes.
+            // Does not wait for tasks: looking up a name cannot be interrupted.
             runtime.shutdown_background();
         }
     }
@@ -131,28 +135,29 @@ impl Drop for Connections {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: reqwest::header::HeaderMap,
-    /// Where it came from, after redirects.
+    /// The final address, after redirects.
     pub(crate) url: url::Url,
     pub(crate) body: Vec<u8>,
 }
 
 impl HttpClient {
-    /// What requests are made with, for [`exchange`](Self::exchange) and for libraries that make their own.
+    /// The client for requests, for [`exchange`](Self::exchange) and for libraries that make their own
+    /// requests.
     pub(crate) const fn requests(&self) -> &reqwest::Client {
         &self.client
     }
 
-    /// The same, for requests that go where they are sent and nowhere else.
+    /// The same, for requests that follow no redirects.
     pub(crate) const fn unredirected(&self) -> &reqwest::Client {
         &self.unredirected
     }
 
-    /// Waits for what connections are to bring.
+    /// Waits for a future of a connection.
     pub(crate) fn wait_for<F: Future>(&self, future: F) -> F::Output {
         self.connections.wait_for(future)
     }
 
-    /// Makes a request and waits for all of the answer, whatever its status.
+    /// Makes a request and waits for the whole answer, whatever its status.
     pub(crate) fn exchange(&self, asked: reqwest::RequestBuilder) -> Result<Answer, HttpError> {
         let exchanged = async {
             let mut response = asked.send().await.map_err(|error| connection(&error))?;
@@ -177,7 +182,8 @@ impl HttpClient {
     }
 }
 
-/// Trusts the system's authorities. A system without any can still read by plain HTTP, which an image's name makes safe.
+/// Trusts the system's authorities. A system without any can still read over plain HTTP, which is safe
+/// because the image's name verifies the bytes.
 fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let authorities = Arc::new(Authorities::new(Arc::clone(&provider)));
@@ -186,7 +192,7 @@ fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
     Ok(config.dangerous().with_custom_certificate_verifier(authorities).with_no_client_auth())
 }
 
-/// Never from a server that proves who it is to one that does not.
+/// Refuses redirects from HTTPS to plain HTTP.
 fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     let was_secure = attempt.previous().iter().any(|url| url.scheme() == "https");
     let scheme = attempt.url().scheme();
@@ -262,7 +268,7 @@ impl Body for ResponseBody {
     }
 }
 
-/// What `reqwest` said, without the address, which may hold secrets, and which the store's name tells.
+/// The error of `reqwest` without the address: it may contain secrets, and the store's name has it.
 fn connection(error: &reqwest::Error) -> HttpError {
     let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
     let untrusted = causes.clone().any(|cause| {

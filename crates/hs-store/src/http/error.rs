@@ -1,4 +1,4 @@
-//! What a server, or the way to it, can do wrong.
+//! Errors of a server and of the connection to it.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HttpError {
-    /// The address is none that can be asked.
+    /// The address is not one of an image.
     #[error("{address} is no address of an image: {reason}")]
     Address {
         /// What was given, without secrets.
@@ -15,20 +15,20 @@ pub enum HttpError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The way to the server does not work: no name, no connection, no answer in time, a connection that was cut.
+    /// The connection failed: no name, no connection, no answer in time, or a cut connection.
     #[error("{reason}")]
     Connection {
-        /// What the network said.
+        /// The message of the network library.
         reason: String,
-        /// Whether trying again is in vain, as with a certificate that nobody vouches for.
+        /// Whether another try is useless, as with a certificate of an unknown authority.
         permanent: bool,
     },
-    /// The server answered with another status than one that brings the bytes.
+    /// The server answered with a status that brings no bytes.
     #[error("the server answered {status}{}", reason(*.status))]
     Status {
         /// The status.
         status: u16,
-        /// When it wants to be asked again, if it said so.
+        /// The pause that the server asks for, if it did.
         retry_after: Option<Duration>,
     },
     /// The answer ended before all its bytes had come.
@@ -39,16 +39,16 @@ pub enum HttpError {
         /// Bytes that were announced.
         expected: u64,
     },
-    /// The answer is for something else than what was asked for.
+    /// The answer is for something else than the request.
     #[error("the server's answer makes no sense: {reason}")]
     Nonsense {
         /// What is wrong with it.
         reason: String,
     },
-    /// The server sends the whole file whatever is asked for.
+    /// The server sends the whole file and ignores the range.
     #[error("the server ignores that only a range was asked for (it must support range requests)")]
     RangesIgnored,
-    /// The file is another one than when it was opened.
+    /// The file is not the one that was opened.
     #[error("the file was replaced on the server: it was {was}, it is {is}; start again to use the new one")]
     Replaced {
         /// What distinguished the file that was opened.
@@ -56,23 +56,23 @@ pub enum HttpError {
         /// What distinguishes the one that is there now.
         is: String,
     },
-    /// Whoever wants a login was not told one, or refuses the one that it was told.
+    /// The server requires a login, or refuses the one that it got.
     #[error("{host} {}", if *.had_login { "refuses this login" } else { "wants a login" })]
     Login {
-        /// Who wants it.
+        /// The server.
         host: String,
         /// Whether there was a login for it.
         had_login: bool,
     },
-    /// A login is not told over a network that everybody can listen to.
-    #[error("{host} wants a login, which is not told to it over plain HTTP")]
+    /// A login is not sent over plain HTTP, where others can read it.
+    #[error("{host} wants a login, which is not sent over plain HTTP")]
     OpenLogin {
-        /// Who wants it.
+        /// The server.
         host: String,
     },
-    /// A login of one host is not told to another.
+    /// A login of one host is not sent to another.
     #[error(
-        "{host} wants its login told to {realm}, which is another host: it is not told; if it should be, set \
+        "{host} wants its login sent to {realm}, which is another host: it is not sent; to allow it, set \
          HEADSTART_REGISTRY_REALMS={host}={realm}"
     )]
     ForeignLogin {
@@ -81,37 +81,37 @@ pub enum HttpError {
         /// The host that gives tokens for it.
         realm: String,
     },
-    /// Something that is not bytes of a file was refused.
+    /// A request for something other than bytes of a file was refused.
     #[error("{what}: the server answered {status}{}{said}", if said.is_empty() { "" } else { ": " })]
     Refused {
-        /// What was asked for.
+        /// What was requested.
         what: &'static str,
         /// The status.
         status: u16,
-        /// What the server said of it.
+        /// The server's message.
         said: String,
     },
-    /// What was found is no image.
-    #[error("what lies there is no image: {reason}")]
+    /// The file is not an image.
+    #[error("it is no image: {reason}")]
     NotAnImage {
         /// Why it cannot be one.
         reason: String,
     },
-    /// The bytes of something small are not those that were asked for by their digest.
-    #[error("the server gave {found} for {expected}")]
+    /// The bytes of a small object do not have the digest that was requested.
+    #[error("the server sent {found} instead of {expected}")]
     Digest {
-        /// What was asked for.
+        /// The requested digest.
         expected: String,
-        /// What came.
+        /// The digest of what came.
         found: String,
     },
-    /// A store of objects could not be asked.
+    /// A request to an object store failed.
     #[error("{reason}")]
     Cloud {
-        /// What its library says, without secrets.
+        /// The library's message, without secrets.
         reason: String,
     },
-    /// Bytes come more slowly than a connection that works would bring them.
+    /// Bytes come more slowly than a working connection would bring them.
     #[error("only {bytes} bytes came in {waited:.0?}")]
     Slow {
         /// Bytes that came.
@@ -119,11 +119,11 @@ pub enum HttpError {
         /// The time that was spent waiting for them.
         waited: Duration,
     },
-    /// The store was closed: nothing is asked any more.
-    #[error("it was given up, because the program ends")]
+    /// The store was closed: no more requests are made.
+    #[error("the request was given up, because the program ends")]
     Closed,
-    /// The bytes are not in the cache, and nothing else may be asked.
-    #[error("not in the cache, and --offline forbids asking the network")]
+    /// The bytes are not in the cache, and requests are forbidden.
+    #[error("not in the cache, and --offline forbids network requests")]
     Offline,
 }
 
@@ -133,7 +133,8 @@ impl HttpError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Connection { permanent, .. } => !*permanent,
-            // RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429); RFC 8470, section 5.2 (425).
+            // RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429); RFC 8470, section 5.2
+            // (425).
             Self::Status { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
             Self::Cut { .. } | Self::Nonsense { .. } | Self::Slow { .. } => true,
             Self::Refused { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
@@ -152,7 +153,7 @@ impl HttpError {
         }
     }
 
-    /// How long the server wants to be left alone.
+    /// The pause that the server asks for.
     pub(crate) const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -184,7 +185,7 @@ impl HttpError {
     }
 }
 
-/// What people call the statuses that they meet.
+/// The usual names of common statuses.
 fn reason(status: u16) -> &'static str {
     match status {
         401 => " (it wants a login)",

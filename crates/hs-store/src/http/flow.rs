@@ -8,7 +8,8 @@ use super::transport::Body;
 use crate::Clock;
 use crate::count::InService;
 
-/// A connection that brings less in [`FLOOR_SPAN`] counts as cut: a telephone line brings a hundred times as much.
+/// A connection that brings less in [`FLOOR_SPAN`] counts as cut: a telephone line brings a hundred times as
+/// much.
 const FLOOR_BYTES: u64 = 30 << 10;
 /// Time spent waiting for a response, after which its rate is looked at.
 const FLOOR_SPAN: Nanos = Nanos::from_millis(30_000);
@@ -23,7 +24,7 @@ pub(super) struct Flow {
     start: u64,
     /// What has come and is not taken yet.
     rest: Bytes,
-    /// The piece that was given last: whoever broke off had no use for all of it.
+    /// The piece that was returned last: a caller that broke off did not use all of it.
     last: Bytes,
     in_service: InService,
     /// Time spent waiting, and what came in it, since the rate was looked at last.
@@ -60,7 +61,7 @@ impl Flow {
         self.at == self.end
     }
 
-    /// Goes back to `offset`, if that lies in the piece that was given last, or is where the flow is.
+    /// Goes back to `offset`, if that lies in the last piece, or is the current position.
     pub(super) fn rewind(&mut self, offset: u64) -> bool {
         let Some(back) = self.at.checked_sub(offset).filter(|back| *back <= self.last.len() as u64) else {
             return false;

@@ -1,14 +1,14 @@
-//! One stream by several responses at once, for files of which most is wanted.
+//! One stream by several responses at once, for files of which most is needed.
 //!
 //! ```text
-//! lane 1: ├── segment 0 ──┤├── segment 4 ──┤          each is a request; whoever is done takes the next,
-//! lane 2: ├── segment 1 ──┤├── segment 5 ──┤          but none more than [`AHEAD`] segments before what was taken
+//! lane 1: ├── segment 0 ──┤├── segment 4 ──┤          each is a request; a lane that is done takes the next,
+//! lane 2: ├── segment 1 ──┤├── segment 5 ──┤          at most [`AHEAD`] segments before what was taken
 //! taken:  0 1 2 3 …                                   in order
 //! ```
 //!
-//! Many servers give one connection no more than a certain rate, and on a long way TCP's window does the same. Several
-//! connections have a multiple of that, and more of a link that is shared with others; so this is only for a stream that nearly everything
-//! depends on.
+//! Many servers limit the rate of one connection, and over a long distance TCP's window does the same.
+//! Several connections have a multiple of that rate, and more of a link that is shared with others. So this
+//! is only for a stream that nearly everything depends on.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,14 +20,14 @@ use parking_lot::{Condvar, Mutex};
 use super::store::Remote;
 use crate::Sink;
 
-/// Responses at once: with six connections, as browsers have them, two are left for readers.
+/// Responses at once. With six connections, the number that browsers use, two are left for readers.
 const LANES: usize = 4;
-/// Bytes of a request. Larger ones would have the first of them wait longer for what the other lanes bring too soon; smaller ones
-/// cost more round trips, of which the other lanes fill the pauses.
+/// Bytes of a request. With larger ones the first waits longer for what the other lanes bring too soon.
+/// Smaller ones cost more round trips, although the other lanes fill the pauses.
 const SEGMENT_BYTES: u64 = 1 << 20;
-/// Segments that are under way or wait to be taken: 8 MiB of memory while somebody is slow to take them.
+/// Segments that are under way or wait to be taken: 8 MiB of memory while their consumer is slow.
 const AHEAD: u64 = 2 * LANES as u64;
-/// Streams that are shorter are over before several connections have found out how quick they can be.
+/// Shorter streams are over before several connections have reached their rate.
 pub(super) const LEAST_FOR_LANES: u64 = 16 << 20;
 
 /// The lanes of one stream.
@@ -46,23 +46,23 @@ struct Shared {
 struct State {
     /// The lanes run.
     has_begun: bool,
-    /// The segment that is taken next; those before it are not wanted any more.
+    /// The segment that is taken next; those before it are no longer needed.
     taking: u64,
-    /// The segment that is asked for next.
+    /// The segment that is requested next.
     asking: u64,
     /// What has come of segments that were not taken, from their starts on.
     came: BTreeMap<u64, Vec<u8>>,
-    /// Nobody wants more, or a segment cannot be had: whoever asks for it by himself will be told why.
+    /// No more is needed, or a segment cannot be fetched: a separate request for it then reports why.
     is_over: bool,
 }
 
 impl Lanes {
-    /// Lanes for a range of the file; they ask for nothing before somebody takes something.
+    /// Lanes for a range of the file; they request nothing before bytes are taken.
     pub(super) fn new(remote: Arc<Remote>, range: ByteRange) -> Self {
         Self { shared: Arc::new(Shared { remote, range, state: Mutex::default(), changed: Condvar::new() }) }
     }
 
-    /// Hands over `wanted` in order; gives back what it could not, which may be all of it.
+    /// Passes `wanted` to the sink in order. Returns the rest, which may be all of it.
     pub(super) fn take(&self, wanted: ByteRange, sink: &mut Sink<'_>) -> ControlFlow<(), ByteRange> {
         let shared = &*self.shared;
         let whole = shared.range;
@@ -95,10 +95,10 @@ impl Lanes {
             }
             let came = &state.came[&number][from..];
             let piece = came[..came.len().min(rest.len as usize)].to_vec();
-            // The lock is not held while somebody works with the bytes.
+            // The lock is not held while the sink works with the bytes.
             drop(state);
             if sink(&piece).is_break() {
-                // Whoever goes on may want some of them once more.
+                // The next reader may need some of them again.
                 return ControlFlow::Break(());
             }
             at += piece.len() as u64;
@@ -110,7 +110,7 @@ impl Lanes {
         ControlFlow::Break(())
     }
 
-    /// Starts them; gives whether there is at least one.
+    /// Starts the lanes. Returns whether there is at least one.
     fn begin(&self) -> bool {
         let start = |number| {
             let shared = Arc::clone(&self.shared);
@@ -128,7 +128,7 @@ impl Drop for Lanes {
 }
 
 impl State {
-    /// Forgets what comes before segment `number`.
+    /// Drops what comes before segment `number`.
     fn leave_to(&mut self, number: u64) {
         self.taking = number;
         self.asking = self.asking.max(number);
@@ -154,9 +154,9 @@ impl Shared {
         ByteRange::new(offset, SEGMENT_BYTES.min(self.range.end() - offset))
     }
 
-    /// One lane: asks for one segment after the other.
+    /// One lane: requests one segment after the other.
     fn run(&self) {
-        // A lane that panics brings its segment never: those who wait for it ask for themselves.
+        // A lane that panics never brings its segment: those that wait for it then make their own request.
         let _over = Over(self);
         let segments = self.range.len.div_ceil(SEGMENT_BYTES);
         loop {

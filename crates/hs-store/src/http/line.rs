@@ -1,14 +1,15 @@
-//! The response that several calls share, one after the other: that of a stream which was announced.
+//! The response of an announced stream, which several calls share, one after the other.
 
 use hs_units::ByteRange;
 use parking_lot::{Condvar, Mutex};
 
 use super::flow::Flow;
 
-/// So much of a response is read and thrown away rather than asking anew: what 100 Mbit/s bring in 20 ms.
+/// This much of a response is read and dropped rather than making a new request: what 100 Mbit/s bring in 20
+/// ms.
 const SKIPPED_BYTES: u64 = 256 << 10;
 
-/// Who reads the shared response, or where it waits.
+/// Which thread reads the shared response, or where the response waits.
 #[derive(Default)]
 pub(super) struct Line {
     state: Mutex<State>,
@@ -20,39 +21,40 @@ struct State {
     /// What is to be streamed in order.
     expected: Option<ByteRange>,
     parked: Option<Flow>,
-    /// From where on, and until where, somebody reads.
+    /// The range that is being read.
     taken: Option<ByteRange>,
 }
 
-/// The right to read a response, shared or one's own. Whoever drops it lets the next one have it.
+/// The right to read a response, shared or separate. Dropping it gives the right to the next thread.
 pub(super) struct Seat<'a> {
     line: Option<&'a Line>,
     /// The response, while there is one.
     pub(super) flow: Option<Flow>,
-    /// Until where the next request should go.
+    /// Where the next request should end.
     pub(super) end: u64,
 }
 
 impl Seat<'_> {
-    /// One's own, for requests that end at `end`.
+    /// For a separate request, which ends at `end`.
     pub(super) const fn alone(end: u64) -> Self {
         Self { line: None, flow: None, end }
     }
 }
 
 impl Line {
-    /// Says what is going to be streamed in order.
+    /// Announces what will be streamed in order.
     pub(super) fn expect(&self, range: ByteRange) {
         self.state.lock().expected = Some(range);
     }
 
-    /// Leaves a response for whoever goes on with it.
+    /// Leaves a response for the next call that can continue it.
     pub(super) fn park(&self, flow: Flow) {
         self.state.lock().parked = Some(flow);
     }
 
-    /// Gives whoever wants `range` the shared response where it can go on with it, after waiting for those who read what
-    /// comes before. `is_stream` distinguishes the next part of a stream from a reader who happens to be there.
+    /// Returns the shared response if it can continue with `range`, after waiting for the calls that read
+    /// what comes before. `is_stream` distinguishes the next part of a stream from a read that only touches
+    /// the same range.
     pub(super) fn seat(&self, range: ByteRange, is_stream: bool) -> Seat<'_> {
         let mut state = self.state.lock();
         loop {

@@ -9,17 +9,18 @@
 //!                        Transport (HttpClient; tests have their own)
 //! ```
 //!
-//! - **Opening is a request for the first bytes**, which tells size and entity tag; whoever then reads from the
-//!   start is given the same response.
-//! - **A stream that was announced is one long response** ([`Store::expect_stream`](crate::Store::expect_stream)),
-//!   taken piece by piece by whoever asks for the next range. While nobody does, TCP's window holds the server.
-//! - **A stream that is most of the file is several responses at once** ([`Store::expect_most`](crate::Store::expect_most)):
-//!   many servers and long ways give one connection less than the link has.
-//! - **Every answer is checked** for status, range, length, and that the file is still the one that was opened
-//!   (`If-Match` where the tag is a strong one). What is wrong for a moment is asked for again, from the byte that is
-//!   missing, after pauses that double. No bytes of two files ever meet.
+//! - **Opening is a request for the first bytes**, which tells size and entity tag. A reader that then reads
+//!   from the start gets the same response.
+//! - **An announced stream is one long response** ([`Store::expect_stream`](crate::Store::expect_stream)),
+//!   which the request for each next range continues. Between such requests TCP's window holds the server.
+//! - **A stream that is most of the file is several responses at once**
+//!   ([`Store::expect_most`](crate::Store::expect_most)): many servers and long distances give one connection
+//!   less than the link has.
+//! - **Every answer is checked** for status, range, length, and that the file is still the one that was
+//!   opened (`If-Match` where the tag is a strong one). After a temporary error the request is made again,
+//!   from the missing byte on, after pauses that double. Bytes of two files are never mixed.
 //!
-//! What a server sends is otherwise believed: digests are the business of whoever knows them.
+//! The content itself is not checked here: a layer above that knows the digests verifies it.
 
 mod address;
 mod authorities;

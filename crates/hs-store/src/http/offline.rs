@@ -1,11 +1,12 @@
-//! A remote file that may not be asked for.
+//! A remote file for which no requests may be made.
 
 use hs_units::ByteRange;
 
 use super::HttpError;
 use crate::{Sink, Store, StoreError};
 
-/// A file of which the size is known, and of which every read fails: what is above has a cache, or has nothing.
+/// A file whose size is known, and of which every read fails: the layer above has the bytes in a cache, or
+/// not at all.
 #[derive(Clone, Debug)]
 pub struct Offline {
     name: String,

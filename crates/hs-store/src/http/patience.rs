@@ -6,21 +6,22 @@ use hs_units::Prng;
 
 /// Limits of trying again.
 ///
-/// Pauses double from `first_pause` to `longest_pause`, and each is drawn between half of that and all of it, so
-/// that the clients of a server that comes back do not all ask at once ("Exponential Backoff And Jitter", AWS
-/// Architecture Blog 2015, "equal jitter").
+/// Pauses double from `first_pause` to `longest_pause`, and each is drawn between half of that and all of it,
+/// so that the clients of a server that comes back do not all ask at once ("Exponential Backoff And Jitter",
+/// AWS Architecture Blog 2015, "equal jitter").
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// Further tries of a request that brings nothing. Bytes that come make it begin anew.
+    /// Further tries of a request that brings nothing. Bytes that come reset the count.
     pub tries: u32,
     /// The pause before the first of them.
     pub first_pause: Duration,
-    /// The longest pause that we choose. A server may ask for more (`Retry-After`), up to
+    /// The longest pause of our choice. A server may ask for more (`Retry-After`), up to
     /// [`longest_asked`](Self::longest_asked).
     pub longest_pause: Duration,
-    /// The longest pause that a server may ask for; one that asks for more is not waited for.
+    /// The longest pause that a server may ask for; if it asks for more, the request fails.
     pub longest_asked: Duration,
-    /// No try begins after so long without progress: what a reader is made to wait has an end however each try fails.
+    /// No try begins after this long without progress, so that the wait of a reader has an end however each
+    /// try fails.
     pub total: Duration,
 }
 
@@ -38,14 +39,14 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// The same for the first request of all, when a person waits to be told of a wrong address.
+    /// The same for the first request, when a user waits for the result.
     #[must_use]
     pub fn for_opening(self) -> Self {
         Self { tries: self.tries.min(4), ..self }
     }
 
-    /// The pause before further try number `done` + 1; nothing when it was the last one, or the server asks for
-    /// too much.
+    /// The pause before further try number `done` + 1; `None` when it was the last one, or the server asks
+    /// for too long a pause.
     pub(crate) fn pause(&self, done: u32, asked: Option<Duration>, jitter: &mut Prng) -> Option<Duration> {
         if done >= self.tries || asked.is_some_and(|asked| asked > self.longest_asked) {
             return None;

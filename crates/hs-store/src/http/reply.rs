@@ -10,7 +10,7 @@ use reqwest::header::{
 
 use super::HttpError;
 
-/// What distinguishes a file on a server from one that takes its place.
+/// What distinguishes a file on a server from one that replaces it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Version {
     /// Its size in bytes.
@@ -28,7 +28,8 @@ impl Version {
         self.etag.as_deref().filter(|tag| !tag.starts_with("W/"))
     }
 
-    /// Whether `self`, which was opened, may be what `other` describes. What one of them does not say cannot differ.
+    /// Whether `self`, which was opened, may be the file that `other` describes. A missing field cannot
+    /// differ.
     fn may_be(&self, other: &Self) -> bool {
         if self.len != other.len {
             return false;
@@ -109,14 +110,14 @@ fn partial(headers: &HeaderMap, range: ByteRange) -> Result<Brings, HttpError> {
     Ok(Brings::Bytes(came, version(headers, len)))
 }
 
-/// 200: all of it, which is as good where the range begins with the first byte and the server can do ranges. One that is
-/// asked for the first time shows that by 206, or says it where all of a small file was wanted.
+/// 200: the whole file. That is as good where the range begins with the first byte and the server supports
+/// ranges. On the first request it shows that by 206, or by a header where all of a small file was requested.
 fn whole(headers: &HeaderMap, range: ByteRange, is_opened: bool) -> Result<Brings, HttpError> {
     let len = content_length(headers);
     let says_so = text(headers, &ACCEPT_RANGES).is_some_and(|unit| unit.eq_ignore_ascii_case("bytes"));
     let wanted_all = says_so && len.is_some_and(|len| len <= range.len);
     if is_opened && range.offset != 0 {
-        // It was opened by a part of it, so this server, or a cache before it, fails for once.
+        // The file was opened with a 206, so this server, or a cache before it, made an error this time.
         return Err(nonsense("the whole file where a part was asked for"));
     }
     if range.offset != 0 || !(is_opened || wanted_all) {
@@ -142,7 +143,7 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     text(headers, &CONTENT_LENGTH)?.parse().ok()
 }
 
-/// What a refusal tells of the file that is there now.
+/// What a refusal says about the file that is there now.
 fn other(headers: &HeaderMap) -> String {
     let tag = text(headers, &ETAG).map(str::to_owned);
     tag.or_else(|| text(headers, &CONTENT_RANGE).map(str::to_owned)).unwrap_or_else(|| "another".to_owned())

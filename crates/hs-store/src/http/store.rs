@@ -20,21 +20,22 @@ use super::{HttpError, Patience};
 use crate::count::InService;
 use crate::{Clock, Counters, Monotonic, RetryCounters, Sink, Store, StoreError};
 
-/// Progress after which patience begins anew: less would let a server that gives a byte a time hold us for ever.
+/// Progress after which patience begins again. With less, a server that sends one byte at a time could block
+/// a reader without a limit.
 const PROGRESS_BYTES: u64 = 64 << 10;
-/// How long a pause goes on after the store was closed, at most.
+/// How long a pause lasts at most after the store was closed.
 const LOOK: Nanos = Nanos::from_millis(50);
 
 /// How a remote file is opened.
 #[derive(Clone)]
 pub struct HttpOptions {
-    /// Bytes of the first request; whoever reads from the file's start gets them without another.
+    /// Bytes of the first request; a reader of the file's start gets them without another request.
     pub opening_bytes: u64,
     /// How often requests are made again.
     pub patience: Patience,
-    /// What the file was the last time, if that is known: where it still is, opening brings no bytes.
+    /// The version of the file that was opened last, if known: if it is unchanged, opening brings no bytes.
     pub remembered: Option<Version>,
-    /// What pauses are measured with.
+    /// The clock that measures pauses.
     pub clock: Arc<dyn Clock>,
     /// Chooses pauses within their bounds.
     pub seed: u64,
@@ -47,7 +48,7 @@ impl Default for HttpOptions {
             patience: Patience::default(),
             remembered: None,
             clock: Arc::new(Monotonic::new()),
-            // No secret, only different in different processes.
+            // Not a secret: it only has to differ between processes.
             seed: std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
                 .map_or(0, |since| since.as_nanos() as u64)
@@ -59,11 +60,11 @@ impl Default for HttpOptions {
 /// A file on a web server.
 pub struct HttpStore {
     remote: Arc<Remote>,
-    /// Brings what was announced by several responses at once.
+    /// Brings an announced stream by several responses at once.
     lanes: Mutex<Option<Lanes>>,
 }
 
-/// The file, for whoever reads it.
+/// The file, shared by its readers.
 pub(super) struct Remote {
     name: String,
     asking: Asking,
@@ -73,7 +74,7 @@ pub(super) struct Remote {
     line: Line,
 }
 
-/// What it takes to make a request.
+/// What a request needs.
 struct Asking {
     transport: Arc<dyn Transport>,
     locate: Box<dyn Locate>,
@@ -89,7 +90,7 @@ struct Asking {
 #[derive(Default)]
 struct Place {
     located: Option<Located>,
-    /// When that is to be asked for again.
+    /// When the location has to be looked up again.
     ages_at: Option<Nanos>,
     /// Where a redirect led, to go there directly.
     redirected: Option<Url>,
@@ -99,7 +100,7 @@ impl HttpStore {
     /// Opens the file that `locate` finds.
     ///
     /// # Errors
-    /// [`StoreError::Open`] when there is none, or its server cannot be asked for ranges.
+    /// [`StoreError::Open`] when there is no file, or its server does not support ranges.
     pub fn open(
         locate: Box<dyn Locate>,
         transport: Arc<dyn Transport>,
@@ -136,7 +137,7 @@ impl HttpStore {
         Ok(Self { remote, lanes: Mutex::default() })
     }
 
-    /// What distinguishes the file from one that takes its place.
+    /// What distinguishes the file from one that replaces it.
     #[must_use]
     pub fn version(&self) -> &Version {
         &self.remote.version
@@ -154,28 +155,29 @@ impl HttpStore {
         self.remote.asking.locate.certain_name()
     }
 
-    /// What the server is asked for: each request over HTTP is one.
+    /// Counts of requests: each request over HTTP is one.
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.remote.asking.counters)
     }
 
-    /// What had to be asked for again.
+    /// Counts of requests that were made again.
     #[must_use]
     pub fn retries(&self) -> Arc<RetryCounters> {
         Arc::clone(&self.remote.asking.retries)
     }
 
-    /// By the lanes, as far as they have it; gives what is left for a request of the usual kind.
+    /// Takes bytes from the lanes, as far as they have them. Returns the rest for a request of the usual
+    /// kind.
     fn by_lanes(&self, range: ByteRange, sink: &mut Sink<'_>) -> ControlFlow<(), ByteRange> {
-        // Whoever takes from the lanes has them to himself; the next part of the stream waits for the one before.
+        // The lock gives one thread the lanes; the next part of the stream waits for the one before.
         let lanes = self.lanes.lock();
         lanes.as_ref().map_or(ControlFlow::Continue(range), |lanes| lanes.take(range, sink))
     }
 }
 
 impl Remote {
-    /// As [`Store::stream`], by requests of its own.
+    /// As [`Store::stream`], by separate requests.
     pub(super) fn fetch_alone(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
         self.fetch(Seat::alone(range.end()), range, sink)
     }
@@ -183,7 +185,7 @@ impl Remote {
     fn fetch(&self, mut seat: Seat<'_>, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
         let mut at = range.offset;
         let mut tries = Tries::new(self.patience, self.asking.clock.now());
-        // A response that was left open may have been given up by the server, which is no fault of the network.
+        // The server may have given up a response that was left open, which is not a fault of the network.
         let mut was_parked = seat.flow.is_some();
         let mut came_until = at;
         while at < range.end() {
@@ -205,7 +207,7 @@ impl Remote {
         Ok(())
     }
 
-    /// The error that a reader is told.
+    /// The error that a reader gets.
     fn given_up(&self, rest: ByteRange, error: HttpError) -> StoreError {
         if matches!(error, HttpError::Closed) {
             return StoreError::Closed { path: self.name.clone() };
@@ -215,7 +217,8 @@ impl Remote {
         error
     }
 
-    /// Takes bytes of the seat's response, which is asked for when there is none, up to `end` or the response's own.
+    /// Takes bytes of the seat's response up to `end` or the response's own end. Makes a request when there
+    /// is no response.
     fn bring(
         &self,
         seat: &mut Seat<'_>,
@@ -250,10 +253,10 @@ impl Remote {
     }
 }
 
-/// What is known of a file when it is asked for.
+/// What is known of a file when a request for it is made.
 #[derive(Clone, Copy)]
 enum Known<'a> {
-    /// It was this one the last time, or it is asked for the first time.
+    /// It was this one the last time, or this is the first request.
     Before(Option<&'a Version>),
     /// It must be this one.
     Opened(&'a Version),
@@ -280,7 +283,7 @@ impl Asking {
         let mut in_service = InService::begin(&self.counters, range);
         let reply = self.transport.ask(&request)?;
         let brings = match understand(reply.status, &reply.headers, range, opened) {
-            // What a redirect or a login was good for has ended: once more from the beginning.
+            // A redirect or a login has expired: begin again.
             Err(HttpError::Status { status: 401 | 403 | 404 | 410, .. }) if direct.may_have_aged => {
                 drop((reply, in_service));
                 *self.place.lock() = Place::default();
@@ -314,7 +317,7 @@ impl Asking {
         }
     }
 
-    /// Whom to ask, and what to say.
+    /// Where to send the request, and with which headers.
     fn place(&self) -> Result<(Url, HeaderMap, Direct), HttpError> {
         let mut place = self.place.lock();
         if place.ages_at.is_some_and(|ages_at| ages_at <= self.clock.now()) {
@@ -323,7 +326,7 @@ impl Asking {
         let fresh = place.located.is_none();
         if fresh {
             let located = self.locate.locate()?;
-            // A request that is made at the very end of that time is still to be answered.
+            // A request that is made at the very end of that time must still be answered.
             place.ages_at = located.lasts.map(|lasts| self.clock.now() + Nanos::from(lasts / 2));
             place.located = Some(located);
         }
@@ -344,7 +347,7 @@ impl Asking {
         })
     }
 
-    /// Waits before the next try, or gives the error back when there is none.
+    /// Waits before the next try, or returns the error when there is none.
     fn wait(&self, tries: &mut Tries, error: HttpError) -> Result<(), HttpError> {
         if !error.is_transient() {
             return Err(error);
@@ -368,12 +371,12 @@ impl Asking {
     }
 }
 
-/// How a request's address came about.
+/// Where a request's address came from.
 #[derive(Clone, Copy)]
 struct Direct {
     /// It is the file's own, not one that a redirect led to.
     is_original: bool,
-    /// A refusal may mean that it was good once and is no more.
+    /// A refusal may mean that the address or login has expired.
     may_have_aged: bool,
 }
 
@@ -381,7 +384,7 @@ struct Direct {
 struct Tries {
     patience: Patience,
     done: u32,
-    /// When the first was made, or progress was seen last.
+    /// When the first was made, or progress was last seen.
     began: Nanos,
 }
 

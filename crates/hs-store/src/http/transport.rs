@@ -13,7 +13,7 @@ use super::HttpError;
 pub struct Request {
     /// Where the file is.
     pub url: Url,
-    /// What else is to be said to the server, such as who asks. Secrets: nothing here is ever printed.
+    /// Further headers for the server, such as a login. Secrets: nothing here is ever printed.
     pub headers: HeaderMap,
     /// The bytes that are wanted; not empty.
     pub range: ByteRange,
@@ -52,11 +52,11 @@ pub trait Transport: Send + Sync {
     /// [`HttpError::Connection`] when there is none.
     fn ask(&self, request: &Request) -> Result<Reply, HttpError>;
 
-    /// Nobody waits for bytes any more: whatever is under way fails with [`HttpError::Closed`], and so does what follows.
+    /// Ends all transfers: whatever is under way fails with [`HttpError::Closed`], and so does what follows.
     fn close(&self) {}
 }
 
-/// How long the network may say nothing.
+/// How long the network may be silent.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
     /// Until a connection is there, TLS included.
@@ -72,7 +72,7 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// Those with which a reader who waits for so long has several connections tried.
+    /// Timeouts that leave a reader with this patience time to try several connections.
     #[must_use]
     pub fn within(patience: Duration) -> Self {
         let part = (patience / 4).clamp(Duration::from_millis(100), Duration::from_secs(15));

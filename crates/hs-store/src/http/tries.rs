@@ -1,4 +1,4 @@
-//! Requests that are made again after pauses: those of which each waits for the one before.
+//! Repeats requests after pauses, one at a time.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,9 +7,9 @@ use hs_units::{Nanos, Prng};
 use super::{HttpError, Patience};
 use crate::{Clock, Monotonic};
 
-/// Makes requests again while they may succeed.
+/// Repeats requests while they may succeed.
 pub(crate) struct Tries {
-    /// Whom they are made to, for messages.
+    /// The server, for messages.
     address: String,
     jitter: Prng,
     clock: Monotonic,
@@ -20,7 +20,7 @@ impl Tries {
         Self { address, jitter: Prng::new(seed()), clock: Monotonic::new() }
     }
 
-    /// Does something again, after pauses, while it may succeed.
+    /// Repeats an operation, after pauses, while it may succeed.
     pub(crate) fn often<T>(
         &mut self,
         mut what: impl FnMut() -> Result<T, HttpError>,
@@ -34,7 +34,7 @@ impl Tries {
         }
     }
 
-    /// Waits before the next try, or gives the error back when there is none.
+    /// Waits before the next try, or returns the error when there is none.
     pub(crate) fn pause(&mut self, done: &mut u32, error: HttpError) -> Result<(), HttpError> {
         let patience = Patience::default().for_opening();
         let pause = patience.pause(*done, error.retry_after(), &mut self.jitter);
@@ -46,7 +46,7 @@ impl Tries {
     }
 }
 
-/// No secret, only different in different processes.
+/// Not a secret: it only has to differ between processes.
 fn seed() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }

@@ -1,4 +1,4 @@
-//! Requests to one repository, with whatever proves who asks.
+//! Requests to one repository, with authentication.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use super::challenge::Challenge;
 use super::login::{Login, Logins};
 use crate::http::{Answer, HttpClient, HttpError};
 
-/// Registries that have tokens given by another host of their own.
+/// Registries whose tokens come from another host of their own.
 const KNOWN_REALMS: [(&str, &str); 3] = [
     ("registry-1.docker.io", "auth.docker.io"),
     ("registry.gitlab.com", "gitlab.com"),
     ("docker.elastic.co", "docker-auth.elastic.co"),
 ];
-/// What is told of a server's own words.
+/// The most characters of a server's message that are shown.
 const MOST_SAID: usize = 200;
 
-/// What one may do with a repository.
+/// Rights to a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Pull,
@@ -39,14 +39,14 @@ pub(super) struct Access {
     proof: Mutex<Proof>,
 }
 
-/// What proves who asks.
+/// The authentication that is sent.
 #[derive(Default)]
 struct Proof {
     challenge: Option<Challenge>,
     authorization: Option<HeaderValue>,
 }
 
-/// What gives tokens answers: Docker's "Token Authentication", section "Token Response Fields".
+/// The answer of a token server: Docker's "Token Authentication", section "Token Response Fields".
 #[derive(Deserialize)]
 struct Token {
     token: Option<String>,
@@ -80,13 +80,13 @@ impl Access {
         &self.address
     }
 
-    /// What to say to the registry, as far as it has asked.
+    /// Headers for the registry, as far as it has asked for them.
     pub(super) fn headers(&self) -> HeaderMap {
         let authorization = self.proof.lock().authorization.clone();
         authorization.into_iter().map(|value| (AUTHORIZATION, value)).collect()
     }
 
-    /// Makes a request, once more with a proof of who asks when that is asked for.
+    /// Makes a request, and repeats it with authentication when the registry asks for that.
     pub(super) fn ask(
         &self,
         method: &Method,
@@ -94,7 +94,7 @@ impl Access {
         with: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Answer, HttpError> {
         let is_of_registry = |url: &Url| self.address.url("").is_ok_and(|ours| ours.origin() == url.origin());
-        // Uploads may go elsewhere, where nobody is to know who asks here.
+        // Uploads may go to another host, which must not see the login.
         let is_ours = is_of_registry(url);
         let send = || {
             let asked = self.client.requests().request(method.clone(), url.clone());
@@ -116,13 +116,13 @@ impl Access {
         Ok(answer)
     }
 
-    /// Proves anew who asks, if that was asked for before.
+    /// Authenticates again, if that was required before.
     pub(super) fn renew(&self) -> Result<(), HttpError> {
         let known = self.proof.lock().challenge.clone();
         known.map_or(Ok(()), |challenge| self.prove(Some(challenge)).map(drop))
     }
 
-    /// Does what a challenge demands; whether there was a login.
+    /// Answers a challenge; returns whether there was a login.
     fn prove(&self, challenge: Option<Challenge>) -> Result<bool, HttpError> {
         let login = self.logins.find(&self.address.login_keys());
         let had_login = login.is_some();
@@ -165,7 +165,7 @@ impl Access {
         }
         let actions = if self.right == Right::Push { "pull,push" } else { "pull" };
         let ours = format!("repository:{}:{actions}", self.address.repository);
-        // For reading, what the registry itself says that it needs; it does not know yet that we want to write.
+        // For reading, the scope that the registry names; it does not know yet that we want to write.
         let scope = scope.filter(|_| self.right == Right::Pull).unwrap_or(&ours);
         let had_login = login.is_some();
         let requests = if had_login { self.client.unredirected() } else { self.client.requests() };
@@ -205,7 +205,7 @@ impl Access {
 }
 
 impl Access {
-    /// Whether a login of the registry may be told to who gives tokens: to the registry's own host, one below
+    /// Whether a login of the registry may be sent to a token server: to the registry's own host, one below
     /// it, one that is known to belong to it, or one that the user names; over plain HTTP only on this
     /// machine.
     fn check_realm(&self, realm: &Url) -> Result<(), HttpError> {

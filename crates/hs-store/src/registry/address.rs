@@ -10,7 +10,7 @@ use crate::sha256::Sha256;
 /// The registry that `docker.io` stands for, and what login files call it.
 const DOCKER: [&str; 3] = ["docker.io", "registry-1.docker.io", "https://index.docker.io/v1/"];
 
-/// Where an image lies in a registry.
+/// The address of an image in a registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryAddress {
     /// Plain HTTP was asked for (`oci+http://`).
@@ -19,14 +19,14 @@ pub struct RegistryAddress {
     pub(super) host: String,
     /// The name of the repository.
     pub(super) repository: String,
-    /// What of it.
+    /// Tag or digest.
     pub(super) reference: Reference,
 }
 
 /// Which manifest of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
-    /// Whatever the tag means now.
+    /// The current manifest of the tag.
     Tag(String),
     /// This one and no other.
     Digest(Sha256),
@@ -42,8 +42,8 @@ impl fmt::Display for Reference {
 }
 
 impl RegistryAddress {
-    /// Parses an address without a fragment. Without tag and digest it is the tag `latest`; where both are given,
-    /// the digest counts.
+    /// Parses an address without a fragment. Without tag and digest it is the tag `latest`; where both are
+    /// given, the digest counts.
     ///
     /// # Errors
     /// [`HttpError::Address`] when it is none.
@@ -93,7 +93,7 @@ impl RegistryAddress {
         Ok(Self { plain, host: host.to_ascii_lowercase(), repository: repository.to_owned(), reference })
     }
 
-    /// What of the repository.
+    /// Tag or digest.
     #[must_use]
     pub const fn reference(&self) -> &Reference {
         &self.reference
@@ -105,7 +105,7 @@ impl RegistryAddress {
         self.repository.rsplit('/').next().unwrap_or_default()
     }
 
-    /// Something below the repository in the registry's interface.
+    /// The address of a resource of the repository.
     pub(super) fn url(&self, below: &str) -> Result<Url, HttpError> {
         let scheme = if self.plain { "http" } else { "https" };
         let host = if self.host == DOCKER[0] { DOCKER[1] } else { &self.host };
@@ -114,7 +114,8 @@ impl RegistryAddress {
             .map_err(|error| HttpError::Address { address: self.to_string(), reason: error.to_string() })
     }
 
-    /// What login files may call the registry, the best first: containers-auth.json(5) knows logins for parts of one.
+    /// Names of the registry in login files, the best first: containers-auth.json(5) has logins for parts of
+    /// a registry.
     pub(super) fn login_keys(&self) -> Vec<String> {
         if DOCKER[..2].contains(&self.host.as_str()) {
             return vec![DOCKER[2].to_owned(), DOCKER[0].to_owned()];
@@ -126,7 +127,7 @@ impl RegistryAddress {
         keys
     }
 
-    /// Whether a secret may be said to it: not over a network that everybody can listen to.
+    /// Whether a secret may be sent to it: not over a network where others can read it.
     pub(super) fn keeps_secrets(&self) -> bool {
         let url = Url::parse(&format!("http://{}/", self.host)).ok();
         !self.plain || url.as_ref().is_some_and(is_loopback)
@@ -151,7 +152,8 @@ impl fmt::Display for RegistryAddress {
     }
 }
 
-/// The distribution specification's grammar, a little wider: `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*` between slashes.
+/// The distribution specification's grammar, a little wider: `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*` between
+/// slashes.
 fn is_repository(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     text.len() <= 255

@@ -13,14 +13,15 @@ use super::manifest::{Described, MANIFEST_TYPE, Manifest};
 use crate::http::{HttpClient, HttpError, Locate, Located};
 use crate::sha256::Sha256;
 
-/// An image in a registry. What its tag means is found out once: then it is this blob, whatever the tag means later.
+/// An image in a registry. Its tag is resolved once: then the image is this blob, whatever the tag means
+/// later.
 pub struct RegistryImage {
     access: Access,
     described: Mutex<Option<Described>>,
 }
 
 impl RegistryImage {
-    /// The image at `address`. Asks nobody yet.
+    /// The image at `address`. Makes no request yet.
     #[must_use]
     pub fn new(address: RegistryAddress, client: Arc<HttpClient>, logins: Logins) -> Self {
         let access = Access::new(client, address, logins, Right::Pull);

@@ -1,25 +1,25 @@
-//! What a registry that answers 401 wants to be told.
+//! What a registry requires that answers 401.
 
 use http_auth::ChallengeParser;
 
-/// How to prove who asks.
+/// How to authenticate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Challenge {
     /// User and password with each request: RFC 7617.
     Basic,
-    /// A token, which `realm` gives for a login or for nobody: Docker's "Token Authentication".
+    /// A token, which `realm` gives with a login or anonymously: Docker's "Token Authentication".
     Bearer {
-        /// Who gives tokens.
+        /// The token server.
         realm: String,
-        /// For whom.
+        /// The service that the token is for.
         service: Option<String>,
-        /// For what; what we ask for when it is not said.
+        /// The scope; without one we send our own.
         scope: Option<String>,
     },
 }
 
 impl Challenge {
-    /// The best of what a `WWW-Authenticate` offers: tokens do not show the password to everybody.
+    /// The best challenge of a `WWW-Authenticate`: with tokens the password goes to fewer servers.
     pub(super) fn parse(field: &str) -> Option<Self> {
         let challenges = ChallengeParser::new(field).collect::<Result<Vec<_>, _>>().ok()?;
         let bearer = challenges.iter().find(|challenge| challenge.scheme.eq_ignore_ascii_case("bearer"));

@@ -1,4 +1,4 @@
-//! Who asks: the login files of docker, podman and their like.
+//! Logins: the files of docker, podman and similar tools.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,9 +13,9 @@ use docker_credential::{CredentialRetrievalError, DockerCredential, get_credenti
 pub enum Login {
     /// User and password.
     Password {
-        /// Who.
+        /// The user.
         user: String,
-        /// What proves it.
+        /// The password.
         password: String,
     },
     /// A token that is exchanged for others.
@@ -28,12 +28,12 @@ impl fmt::Debug for Login {
     }
 }
 
-/// The files in which logins are looked for, the first that has one counts; and to which other hosts they may
-/// be told.
+/// The files in which logins are looked for, of which the first match counts, and the other hosts that may
+/// get the logins.
 #[derive(Clone, Debug, Default)]
 pub struct Logins {
     files: Vec<PathBuf>,
-    /// Pairs of a registry and who gives tokens for it, both by their hosts.
+    /// Pairs of a registry and its token server, both by their hosts.
     realms: Vec<(String, String)>,
 }
 
@@ -61,7 +61,7 @@ impl Logins {
         Self { files: files.into_iter().flatten().collect(), realms }
     }
 
-    /// Whether the user has said that logins of this registry may be told to this host.
+    /// Whether the user allows to send logins of this registry to this host.
     pub(super) fn allows(&self, registry: &str, realm: &str) -> bool {
         self.realms.iter().any(|(host, theirs)| host == registry && theirs == realm)
     }
@@ -92,7 +92,7 @@ fn host_of(text: &str) -> String {
     url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or(text)
 }
 
-/// What is wrong, without what a helper printed, which may be secret.
+/// The error without the output of a helper, which may be secret.
 fn trouble(error: &CredentialRetrievalError) -> String {
     match error {
         CredentialRetrievalError::HelperFailure { helper, .. } => format!("{helper} has none"),

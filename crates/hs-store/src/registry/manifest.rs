@@ -11,7 +11,7 @@ use crate::sha256::Sha256;
 pub const IMAGE_TYPE: &str = "application/vnd.headstart.image.v1";
 /// The annotation with the image's own name, `hs1-…`.
 pub const NAME_ANNOTATION: &str = "io.headstart.name";
-/// What is asked for.
+/// The accepted media type.
 pub(super) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 /// A configuration that says nothing, and its bytes.
 pub(super) const EMPTY_TYPE: &str = "application/vnd.oci.empty.v1+json";
@@ -42,12 +42,12 @@ pub(super) struct Descriptor {
     annotations: BTreeMap<String, String>,
 }
 
-/// What a manifest says of an image.
+/// The description of an image in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) blob: Sha256,
     pub(super) size: u64,
-    /// The image's own name, as somebody wrote it there.
+    /// The image's own name, as the manifest has it; it is not verified.
     pub(super) name: Option<String>,
 }
 
@@ -76,8 +76,8 @@ impl Manifest {
         }
     }
 
-    /// Understands one: the one layer that is an image of ours, or the only layer of an artifact that somebody made with
-    /// another tool.
+    /// Reads a manifest: the one layer that is an image of ours, or the only layer of an artifact that was
+    /// made with another tool.
     pub(super) fn describe(bytes: &[u8]) -> Result<Described, HttpError> {
         let wrong = |reason: String| HttpError::NotAnImage { reason };
         let manifest: Self = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;

@@ -1,15 +1,15 @@
 //! Images in registries of the Open Container Initiative: one blob, found by a manifest, read by ranges.
 //!
 //! ```text
-//! oci://HOST/NAME:TAG ──► Access ──► manifest ──► the blob's address and who asks ──► HttpStore
-//!                           │ 401: a token, by the login files or for nobody
+//! oci://HOST/NAME:TAG ──► Access ──► manifest ──► the blob's address and a login ──► HttpStore
+//!                           │ 401: a token, by the login files or anonymous
 //! ```
 //!
 //! - An image is an artifact with one layer, the file itself, of the type [`IMAGE_TYPE`]; its annotation
 //!   [`NAME_ANNOTATION`] has the image's own name.
-//! - A blob is asked for by ranges where the registry, or the place that it redirects to, has it; a token that has
-//!   aged is replaced when it is refused.
-//! - [`push()`] sends what the registry does not have: the blob in pieces, from where it stands after a cut
+//! - A blob is read by ranges from the registry, or from the place that it redirects to. An expired token
+//!   is replaced when it is refused.
+//! - [`push()`] sends what the registry does not have: the blob in pieces, from where it was after a cut
 //!   connection, then the manifest.
 //!
 //! The protocol is the OCI distribution specification 1.1; tokens are as in Docker's "Token Authentication".

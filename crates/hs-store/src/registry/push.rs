@@ -32,14 +32,14 @@ pub struct Artifact<'a> {
     pub path: &'a Path,
     /// The image's own name, `hs1-…`.
     pub name: &'a str,
-    /// The folder where uploads that are under way are noted, so that a later process goes on with them.
+    /// The folder where uploads that are under way are noted, so that a later process can continue them.
     pub unfinished: Option<&'a Path>,
 }
 
-/// Sends an image: what of it is not there, then the manifest, which is what a tag then means.
+/// Sends the missing parts of an image, then the manifest, which the tag then means.
 ///
 /// # Errors
-/// [`PushError`] when the file cannot be read, or the registry refuses. Nothing can be had under the tag before all of
+/// [`PushError`] when the file cannot be read, or the registry refuses. The tag does not change before all of
 /// it is there.
 pub fn push(
     client: Arc<HttpClient>,
@@ -70,7 +70,7 @@ pub fn push(
     Ok(Pushed { sent_bytes, resumed_bytes, digest: Some(digest.to_string()) })
 }
 
-/// Has the registry forget what pushes to this address that were broken off have sent, which are noted in the folder `unfinished`.
+/// Has the registry remove interrupted uploads to this address, which are noted in the folder `unfinished`.
 ///
 /// # Errors
 /// [`PushError`] when the registry refuses.
@@ -104,7 +104,7 @@ fn unfinished(artifact: Artifact<'_>, address: &RegistryAddress, blob: Sha256) -
     Unfinished::of(folder, &place, artifact.path, address.to_string())
 }
 
-/// Where it went on when that was noted last, and how large its pieces must be.
+/// Where it continued according to the last note, and the least size of its pieces.
 fn recall(unfinished: &Unfinished) -> Option<(Url, u64)> {
     let text = unfinished.recall()?;
     let (place, least_bytes) = text.trim_end().split_once(' ')?;
@@ -161,9 +161,9 @@ fn send_manifest(access: &Access, text: &[u8]) -> Result<(), HttpError> {
 
 /// A blob that is being sent.
 struct Upload {
-    /// Where its next bytes go; another place after each of them.
+    /// Where its next bytes go; the address changes after each piece.
     place: Url,
-    /// Pieces but the last must have so many bytes.
+    /// Every piece but the last must have at least this many bytes.
     least_bytes: u64,
 }
 
@@ -218,7 +218,7 @@ impl Upload {
         let field = answer.headers.get(RANGE).and_then(|field| field.to_str().ok());
         let last =
             field.and_then(|field| field.trim_start_matches("bytes=").split_once('-')?.1.parse::<u64>().ok());
-        // Nothing is told as 0-0, which is also what one byte is told as. Our pieces are larger.
+        // The answer 0-0 can mean nothing or one byte. Our pieces are larger.
         Ok(last.filter(|last| *last > 0).map_or(0, |last| last + 1))
     }
 
@@ -234,7 +234,7 @@ impl Upload {
         }
     }
 
-    /// Has the registry forget it; it does so on its own after some time, and may have done so.
+    /// Has the registry remove it; the registry also does so on its own after some time.
     fn give_up(&self, access: &Access) -> Result<(), HttpError> {
         let answer = access.ask(&Method::DELETE, &self.place, |asked| asked)?;
         match answer.status {
@@ -257,7 +257,7 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// Does something again, after pauses, while it may succeed.
+    /// Repeats an operation, after pauses, while it may succeed.
     fn try_often<T>(
         &mut self,
         mut what: impl FnMut(&Access) -> Result<T, HttpError>,
@@ -265,8 +265,8 @@ impl Sending<'_> {
         self.tries.often(|| what(self.access))
     }
 
-    /// Sends the blob in pieces, from where an earlier process has come to. After a fault it goes on where the registry says that it stands. Gives how
-    /// many bytes were missing, and how many were there.
+    /// Sends the blob in pieces, from where an earlier process stopped. After a fault it continues from where
+    /// the registry is. Returns how many bytes were missing, and how many were there.
     fn send_file(
         &mut self,
         artifact: Artifact<'_>,
@@ -314,16 +314,17 @@ impl Sending<'_> {
             }
         }
         let finished = self.try_often(|access| upload.finish(access, digest, &[]));
-        // What ends with another digest is not gone on with either.
+        // An upload that ends with another digest is not continued either.
         unfinished.forget();
-        // An end whose answer was lost is one all the same.
+        // An end whose answer was lost is still an end.
         match finished {
             Err(error) if !exists(access, digest).unwrap_or(false) => Err(refused(error)),
             _ => Ok((size - first, first)),
         }
     }
 
-    /// The upload that an earlier process has begun, and how far it is; a new one when there is none, or the registry will not go on with it.
+    /// The upload of an earlier process, and how far it is; a new one when there is none, or the registry
+    /// does not continue it.
     fn recall(&mut self, unfinished: &Unfinished, size: u64) -> Result<(Upload, u64), HttpError> {
         if let Some((place, least_bytes)) = recall(unfinished) {
             let mut upload = Upload { place, least_bytes };
@@ -336,7 +337,7 @@ impl Sending<'_> {
         Ok((self.try_often(Upload::begin)?, 0))
     }
 
-    /// Where to go on: an upload that the registry has forgotten is begun anew.
+    /// Where to continue: an upload that the registry has removed is begun again.
     fn resume(&mut self, upload: &mut Upload) -> Result<u64, HttpError> {
         match self.try_often(|access| upload.stands_at(access)) {
             Ok(at) => Ok(at),

@@ -69,7 +69,7 @@ fn a_place_that_stays_bad_is_an_error_that_begins_there_and_costs_one_try_from_t
     assert_eq!(retries.snapshot().errors, 1);
     assert!(retries.snapshot().first_error.is_some_and(|text| text.contains("offset 300000")));
 
-    // Whoever asks for it again, alone or with others, waits for one try; its neighbours are sound.
+    // Another read of it, alone or with other bytes, waits for one try; its neighbours are good.
     for range in [ByteRange::new(300_000, 4_096), ByteRange::new(290_000, 50_000)] {
         let before = medium.snapshot();
         store.read_at(range.offset, &mut vec![0; range.len as usize]).expect_err("unreadable");

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{any_profile, small};
 use crate::{Profile, TraceError, columns};
 
-/// Written by the first writer of version 1; to be read for ever.
+/// Written by the first writer of version 1; every later version must read it.
 const GOLDEN: &[u8] = include_bytes!("../../testdata/small-v1.hsp");
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Files that somebody made with care: every digest in them is right.
+//! Files that an attacker made with care: every digest in them is right.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! What is seen of use where others have the pages.
+//! How use is seen where other components have the pages.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn misses(prefetch: &mut Prefetch, now: Nanos, count: usize) {
 #[test]
 fn fewer_chunks_are_marked_while_all_is_well_than_where_there_are_doubts() {
     let mut prefetch = stream(true);
-    assert_eq!(deliver(&mut prefetch, NOW, 0..5), [0, 1, 2, 3, 4], "nobody has used it yet");
+    assert_eq!(deliver(&mut prefetch, NOW, 0..5), [0, 1, 2, 3, 4], "it is not used yet");
     (0..2).for_each(|_| prefetch.handle_used());
     let calm = deliver(&mut prefetch, NOW, 5..25);
     assert!(calm.len() <= 10 && calm.windows(2).all(|pair| pair[1] - pair[0] <= 2), "{calm:?}");
@@ -40,7 +40,8 @@ fn fewer_chunks_are_marked_while_all_is_well_than_where_there_are_doubts() {
     assert_eq!(deliver(&mut prefetch, NOW, 25..30), [25, 26, 27, 28, 29]);
 }
 
-/// A stream that is used, on a medium that takes so long for a chunk, and so long for a request beside 10 ms from rest.
+/// A stream that is used, on a medium with these times for a chunk and for a request that continues; a
+/// request from rest takes 10 ms.
 fn used_on(a_chunk: Nanos, goes_on: Nanos) -> Prefetch {
     let mut prefetch = stream(true);
     prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(10), 0);
@@ -53,7 +54,8 @@ fn used_on(a_chunk: Nanos, goes_on: Nanos) -> Prefetch {
 #[test]
 fn markers_are_as_far_apart_as_the_medium_is_fast() {
     let micros = |micros: u64| Nanos(micros * 1_000);
-    // What a chunk takes, what a request that goes on costs, and how many chunks have one marker: 30 ms, 2 to 16 chunks.
+    // The time of a chunk, the cost of a request that continues, and how many chunks share one marker: 30 ms,
+    // 2 to 16 chunks.
     let media = [
         ("fast", micros(100), micros(100), 16),
         ("nearly as fast", micros(1_900), micros(100), 15),
@@ -82,7 +84,7 @@ fn a_disk_that_answers_the_first_request_at_once_has_no_dear_ones() {
         prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(first_ms), 0);
         prefetch.estimate.observe_gap(Nanos::from_millis(goes_on_ms), 0);
         assert_eq!(prefetch.has_dear_requests(), is_dear, "{first_ms} ms, {goes_on_ms} ms");
-        // A medium that sends by itself is asked for nothing, and what is late there is this machine.
+        // A medium that sends by itself gets no requests, so a delay there comes from this machine.
         prefetch.config.most_under_way = 1;
         assert!(!prefetch.has_dear_requests(), "{first_ms} ms, {goes_on_ms} ms");
     }
@@ -118,7 +120,7 @@ fn where_no_marker_had_a_place_nothing_is_held_against_the_stream() {
     misses(&mut prefetch, NOW, 4);
     let _ = prefetch.poll(NOW);
     assert!(!prefetch.stands_back());
-    // With the next marker it is seen again whether somebody uses it.
+    // With the next marker use is seen again.
     prefetch.handle_marker(40);
     misses(&mut prefetch, NOW, 2);
     let _ = prefetch.poll(NOW);

@@ -18,8 +18,8 @@ fn request(prefetch: &mut Prefetch, now: Nanos) -> (RequestId, Range<u32>) {
     }
 }
 
-/// One that was asked for when the medium had nothing to do has its first piece after `latency_ms` and the piece's time, one that was asked for
-/// during another right after that and the piece's time.
+/// One that was asked for when the medium had nothing to do has its first piece after `latency_ms` and the
+/// piece's time, one that was asked for during another right after that and the piece's time.
 fn come(prefetch: &mut Prefetch, begun: Nanos, latency_ms: u64, (id, run): (RequestId, Range<u32>)) -> Nanos {
     let first = begun + Nanos::from_millis(latency_ms + 64);
     prefetch.handle_first_byte(first, id, PIECE_BYTES);
@@ -35,7 +35,7 @@ fn a_disc_that_was_led_elsewhere_does_not_overlap_requests() {
     let opening = request(&mut prefetch, Nanos::ZERO);
     let mut now = come(&mut prefetch, Nanos::ZERO, 3, opening);
     for _ in 0..4 {
-        // Somebody has the head move, so the next request finds it elsewhere, and the one that follows on it does not.
+        // A miss moves the head, so the next request finds it elsewhere, and the one that follows does not.
         prefetch.handle_miss(now);
         now += Nanos::from_millis(150);
         prefetch.handle_miss_answered(now);

@@ -1,10 +1,10 @@
-//! When nobody uses the stream.
+//! Throttling, when the stream is unused.
 
 use hs_units::Prng;
 
 use super::*;
 
-/// A stream whose readers are seen, on a medium that is known: 10 ms elsewhere, 4 ms a chunk.
+/// A stream whose use is seen, on a known medium: 10 ms elsewhere, 4 ms a chunk.
 fn seen() -> Prefetch {
     let mut prefetch = Prefetch::new(PrefetchConfig { sees_use: true, ..large() }, vec![CHUNK; 4_000]);
     prefetch.estimate.observe_rate(Nanos::ZERO, Nanos::from_millis(4), 100_000);
@@ -15,7 +15,7 @@ fn seen() -> Prefetch {
 
 fn miss(prefetch: &mut Prefetch, now: Nanos) -> Nanos {
     prefetch.handle_miss(now);
-    assert_eq!(prefetch.poll(now), Next::Wait, "somebody else has the medium");
+    assert_eq!(prefetch.poll(now), Next::Wait, "another reader has the medium");
     let answered = now + Nanos::from_millis(14);
     prefetch.handle_miss_answered(answered);
     answered
@@ -31,7 +31,7 @@ fn it_stands_back_until_somebody_uses_it() {
         let now = miss(&mut prefetch, Nanos::from_millis(1_000));
         let Next::WaitUntil(until) = prefetch.poll(now) else { panic!("it stands back") };
         assert!(until >= now + Nanos::from_millis(400), "for forty reads: {now}, {until}");
-        assert!(prefetch.stands_back() && prefetch.stands_still(), "nobody may wait for it");
+        assert!(prefetch.stands_back() && prefetch.stands_still(), "no reader may wait for it");
         used(&mut prefetch);
         assert!(matches!(prefetch.poll(now), Next::Request(..)));
         assert!(!prefetch.stands_back());
@@ -46,7 +46,7 @@ fn it_goes_on_by_itself_when_nobody_has_missed_for_long() {
     assert!(matches!(prefetch.poll(until), Next::Request(..)));
 }
 
-/// Where everything is to be brought in the end, a stream that nobody uses is not kept waiting by one who never ceases to miss.
+/// Where everything is to be brought in the end, a reader that always misses does not stop an unused stream.
 #[test]
 fn it_ages_where_it_is_told_to() {
     let pause = Nanos::from_millis(5_000);
@@ -54,7 +54,7 @@ fn it_ages_where_it_is_told_to() {
         let config = PrefetchConfig { sees_use: true, ageing, ..large() };
         let mut prefetch = Prefetch::new(config, vec![CHUNK; 4_000]);
         let mut asked = Vec::new();
-        // Somebody waits all the time, but for a moment between two misses.
+        // A reader waits all the time, except for a moment between two misses.
         for step in 0..6_000 {
             let now = Nanos::from_millis(1_000 + step * 10);
             prefetch.handle_miss(now);
@@ -107,7 +107,7 @@ fn who_already_waits_for_the_stream_gets_what_he_waits_for() {
     }
     let Next::Request(_, run) = prefetch.poll(now) else { panic!("chunk 0 is waited for") };
     assert!(run.contains(&0));
-    // Beyond that it stands back.
+    // Beyond that it is throttled.
     assert!(matches!(prefetch.poll(now + Nanos::from_millis(200)), Next::WaitUntil(_)));
     assert!(prefetch.stands_back());
 }
@@ -126,7 +126,7 @@ fn where_use_is_not_seen_nothing_is_held_against_it() {
     }
 }
 
-/// Whatever misses are apart, hardly one of them finds the stream at work, once some have been seen.
+/// However far misses are apart, few of them find the stream at work once some have been seen.
 #[test]
 fn misses_at_random_hardly_meet_it() {
     for mean_ms in [3, 40, 150, 700, 3_000] {
@@ -157,7 +157,7 @@ fn is_at_work(prefetch: &mut Prefetch, now: Nanos) -> bool {
     true
 }
 
-/// Of a link whose every request takes its latency, a stream that nobody has used yet takes a part only, for a while.
+/// On a link where each request takes its latency, an unused stream takes only a part of it, for a while.
 #[test]
 fn on_a_link_without_overlap_it_is_careful_until_it_is_used() {
     let busy = |used: bool| {
@@ -174,7 +174,7 @@ fn on_a_link_without_overlap_it_is_careful_until_it_is_used() {
     assert!(busy(true) > 0.9, "{}", busy(true));
 }
 
-/// How long a medium that takes 10 ms before each request and 4 ms a chunk is at work until then.
+/// How long a medium that takes 10 ms before each request and 4 ms a chunk works until then.
 fn run_serial_until(prefetch: &mut Prefetch, until: Nanos) -> Nanos {
     let (mut now, mut worked, mut free) = (Nanos::ZERO, Nanos::ZERO, Nanos::ZERO);
     let mut pending: VecDeque<(RequestId, Range<u32>, Nanos, Nanos)> = VecDeque::new();
@@ -210,7 +210,7 @@ fn run_serial_until(prefetch: &mut Prefetch, until: Nanos) -> Nanos {
     worked
 }
 
-/// A link without overlap, 10 ms for each request, on which somebody has missed lately, and what is under way there.
+/// A link without overlap, 10 ms for each request, with a recent miss, and the request under way there.
 fn dear(now: Nanos) -> (Prefetch, RequestId) {
     let mut prefetch = Prefetch::new(large(), vec![CHUNK; 400]);
     prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(10), 0);
@@ -245,15 +245,16 @@ fn where_requests_are_dear_and_somebody_misses_it_waits_for_the_program_to_think
             );
         }
     }
-    // Long after the last miss all is as before.
+    // Long after the last miss the stream is no longer limited.
     let (mut prefetch, id) = dear(millis(100));
     prefetch.handle_first_byte(millis(110), id, 0);
     prefetch.handle_finished(millis(3_000), id, Some(400_000));
     assert!(matches!(prefetch.poll(millis(3_000)), Next::Request(..)));
 }
 
-/// On a slow disc that hands out pieces of 64 kB, each of which takes longer than all else, a stream that nobody has used yet goes on at once;
-/// where each request costs as much as the first did, it leaves the medium to others for a while.
+/// On a slow disc that hands out pieces of 64 kB, each of which takes longer than the rest of the request, an
+/// unused stream goes on at once. Where each request costs as much as the first did, it leaves the medium to
+/// others for a while.
 #[test]
 fn a_disc_that_hands_out_pieces_is_not_taken_for_a_link_without_overlap() {
     let millis = Nanos::from_millis;
@@ -264,7 +265,7 @@ fn a_disc_that_hands_out_pieces_is_not_taken_for_a_link_without_overlap() {
         let bytes = |run: &Range<u32>| u64::from(run.end - run.start) * 100_000;
         prefetch.handle_first_byte(millis(12 + 16), first, 64_000);
         let mut now = millis(12) + Nanos(bytes(&run) * 250);
-        // The second is asked for while the first is under way.
+        // The second is requested while the first is under way.
         prefetch.handle_progress(millis(12 + 25), first, run.start);
         let Next::WaitUntil(then) = prefetch.poll(millis(12 + 25)) else { panic!("the next has time") };
         let Next::Request(second, next) = prefetch.poll(then) else { panic!("now is the time") };

@@ -1,8 +1,8 @@
-//! One way across the medium, then back to the lowest request: no request is passed twice, and the middle is not
-//! favoured over the edges as it is by an elevator that turns round.
+//! One way across the medium, then back to the lowest request: no request is passed twice, and the middle is
+//! not favoured over the edges as it is by an elevator that turns round.
 //!
-//! C-LOOK as in Worthington, Ganger and Patt, "Scheduling Algorithms for Modern Disk Drives" (SIGMETRICS 1994),
-//! section 3. It knows no deadline: whoever writes just ahead of the head can keep it there.
+//! C-LOOK as in Worthington, Ganger and Patt, "Scheduling Algorithms for Modern Disk Drives" (SIGMETRICS
+//! 1994), section 3. It knows no deadline: a client that writes just ahead of the head can keep it there.
 
 use super::{Choice, Elevator, View};
 use crate::queue::waiting::Grouping;
@@ -18,6 +18,6 @@ impl Elevator for CLook {
     fn choose(&mut self, view: &View<'_>) -> Choice {
         let ahead = view.waiting.at_or_above(0, view.head);
         let next = ahead.or_else(|| view.waiting.lowest(0));
-        Choice::Request(next.expect("an elevator is asked when somebody waits"))
+        Choice::Request(next.expect("called only with a request"))
     }
 }

@@ -1,9 +1,9 @@
 //! A queue and a slice of time for each client in turn.
 //!
-//! Linux's CFQ (block/cfq-iosched.c until 5.0, Documentation/block/cfq-iosched.txt): within its slice a client's
-//! requests are served in order of position. When a client on a medium that seeks has nothing more, the slice
-//! waits for a moment, because who reads one block after another has no second request to show and would lose his turn
-//! at every block. Fair in time, not in bytes.
+//! Linux's CFQ (block/cfq-iosched.c until 5.0, Documentation/block/cfq-iosched.txt): within its slice a
+//! client's requests are served in order of position. When a client on a medium that seeks has nothing more,
+//! the slice waits for a moment. A client that reads one block after another has no second request waiting,
+//! and would otherwise lose its slice at every block. Fair in time, not in bytes.
 
 use hs_units::Nanos;
 
@@ -15,7 +15,7 @@ use crate::queue::waiting::{Found, Grouping};
 pub(super) struct Cfq {
     slice: Nanos,
     idle: Nanos,
-    /// Whose turn it is, since when, and until when the turn waits for him.
+    /// The client that has the slice, since when, and how long the slice waits for its next request.
     turn: Option<Turn>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Cfq {
 struct Turn {
     client: u32,
     ends: Nanos,
-    /// Set when the client had nothing to ask: until then nobody else is served.
+    /// Set when the client had no request: until then no other client is served.
     patience: Option<Nanos>,
 }
 
@@ -38,11 +38,11 @@ impl Cfq {
         ahead.or_else(|| view.waiting.lowest(client as usize))
     }
 
-    /// The next client, round and round by number.
+    /// The next client, in a circle by number.
     fn next_client(&self, view: &View<'_>) -> u32 {
         let after = self.turn.map_or(0, |turn| turn.client as usize + 1);
         let next = view.waiting.group_from(after).or_else(|| view.waiting.group_from(0));
-        next.expect("an elevator is asked when somebody waits") as u32
+        next.expect("called only with a request") as u32
     }
 }
 

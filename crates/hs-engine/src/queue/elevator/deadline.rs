@@ -1,9 +1,9 @@
-//! Sorted batches, reads before writes, and nobody waits much longer than a deadline.
+//! Sorted batches, reads before writes, and no request waits much longer than a deadline.
 //!
-//! Linux's mq-deadline (block/mq-deadline.c, Documentation/block/deadline-iosched.rst): a batch of up to `fifo_batch`
-//! requests of one direction in order of position; then the direction is chosen anew, reads first unless writes
-//! were passed over twice; and the next batch begins with the oldest request when that has expired, else where
-//! the last one ended.
+//! Linux's mq-deadline (block/mq-deadline.c, Documentation/block/deadline-iosched.rst): a batch of up to
+//! `fifo_batch` requests of one direction in order of position; then the direction is chosen anew, reads
+//! first unless writes were passed over twice; and the next batch begins with the oldest request when that
+//! has expired, else where the last one ended.
 
 use hs_units::Nanos;
 

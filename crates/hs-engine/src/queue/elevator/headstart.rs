@@ -1,16 +1,17 @@
 //! Class, deadline, direction and contiguity aware.
 //!
-//! Each class has an elevator of its own, and this one knows which. Where somebody waits (demand), requests are served
-//! one way across a medium that seeks, and in order of arrival on one that does not. Where nobody waits yet, order
-//! of arrival is the order of need, so it is kept, but whatever continues where the head is goes first: it costs
-//! no seek. Reads go before writes until a write has expired. What has expired goes first, one in every `batch`, so
-//! that a crowd of expired requests is still served in good order. And nothing expires before the medium, as fast as
-//! it has been, could have worked off twice what waits: a deadline that every request misses only spoils the order.
+//! Each class has an elevator of its own, and this one knows which. For demand, requests are served one way
+//! across a medium that seeks, and in order of arrival on one that does not. In the other classes order of
+//! arrival is the order of need, so it is kept, but a request that continues at the head goes first: it costs
+//! no seek. Reads go before writes until a write has expired. Expired requests go first, one in every
+//! `batch`, so that many expired requests are still served in good order. Nothing expires before the medium,
+//! at its measured pace, could have served twice what waits: a deadline that every request misses only spoils
+//! the order.
 //!
-//! Who reads one block after another has nothing to show at the moment at which the next request is chosen, and would be left for a seek at
-//! each block. So, where something moves, a stream that has proved itself is waited for, for a moment, as in anticipatory scheduling
-//! (Iyer and Druschel, SOSP 2001, section 3); a stream is known by its position, not by its client, and is left after a slice of
-//! time, as by CFQ.
+//! A client that reads one block after another has no request waiting when the next one is chosen, so the
+//! head would seek away at each block. So, on a medium that seeks, the queue waits a moment for a stream that
+//! has proved itself, as in anticipatory scheduling (Iyer and Druschel, SOSP 2001, section 3). A stream is
+//! known by its position, not by its client, and is left after a slice of time, as by CFQ.
 
 use hs_units::Nanos;
 
@@ -22,14 +23,13 @@ use crate::queue::waiting::{Found, Grouping};
 /// Streams that are told apart.
 const STREAMS: usize = 16;
 
-/// Requests that went on where one before them ended, which prove a stream.
+/// This many requests that continue at the end of the one before prove a stream.
 const PROOF: u32 = 2;
 
-/// How long a stream is served before others are: with 100 ms, the slice of CFQ, the two sequential readers of the lab's `elevators` had 0.85
-/// of what CFQ gives them on a hard disk, with 150 ms 1.07, at half of its p99.
+/// How long a stream is served before others are. docs/LAB.md (`elevators`) compares slices with CFQ.
 const SLICE: Nanos = Nanos::from_millis(150);
 
-/// But for so many requests at least, where each takes long.
+/// But for at least this many requests, where each takes long.
 const SLICE_REQUESTS: u64 = 8;
 
 /// A reader of one block after another.
@@ -37,7 +37,7 @@ const SLICE_REQUESTS: u64 = 8;
 struct Stream {
     /// Where its last request ended.
     end: u64,
-    /// Requests that went on where the one before ended, since the last one that was waited for in vain.
+    /// Requests that continued where the one before ended, since the queue last waited for one in vain.
     proof: u32,
     /// When it was served last, by number of requests.
     used: u64,
@@ -47,7 +47,7 @@ struct Stream {
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     stream: usize,
-    /// When others are served although it goes on.
+    /// When others are served although the stream goes on.
     ends: Nanos,
     /// Until when its next request is waited for; set when it had none.
     patience: Option<Nanos>,
@@ -84,7 +84,8 @@ impl Anticipation {
         self.turn = Some(Turn { stream, ends: view.now + slice, patience: None });
     }
 
-    /// The medium has come to `head`. Until when nothing else should be served, if the stream there is worth it.
+    /// The medium has come to `head`. Returns until when nothing else should be served, if the stream there
+    /// is worth waiting for.
     fn wait(&mut self, now: Nanos) -> Option<Nanos> {
         let turn = self.turn.as_mut()?;
         let stream = &mut self.streams[turn.stream];
@@ -106,7 +107,7 @@ pub(super) struct Headstart {
     /// Whether requests are served in order of position.
     sweeps: bool,
     batch: u32,
-    /// How many may still be served before deadlines are looked at.
+    /// How many may still be served before deadlines are checked.
     left: u32,
     /// Where waiting for a stream can save a seek.
     anticipation: Option<Anticipation>,
@@ -148,7 +149,7 @@ impl Headstart {
         end
     }
 
-    /// The next request, whoever is expected.
+    /// The next request, whether or not a stream is expected.
     ///
     /// `ahead` is the first read at or above the head, if there is one.
     fn next(&mut self, view: &View<'_>, ahead: Option<Found>) -> Found {
@@ -163,7 +164,7 @@ impl Headstart {
             return read;
         }
         let ahead = view.waiting.at_or_above(Direction::Write.index(), view.head);
-        self.in_order(view, Direction::Write, ahead).expect("an elevator is asked when somebody waits")
+        self.in_order(view, Direction::Write, ahead).expect("called only with a request")
     }
 
     /// The next one of a direction, of which `ahead` is the first at or above the head.
@@ -187,7 +188,7 @@ impl Elevator for Headstart {
         // Where the sweep goes on: behind a stream that has had its slice.
         let mut past = view.head;
         if let Some(anticipation) = &mut self.anticipation {
-            // Neighbours went along with what was chosen, so only now it is known where that ended.
+            // Neighbours went along with the chosen request, so only now its end is known.
             if let Some(turn) = anticipation.turn {
                 anticipation.streams[turn.stream].end = view.head;
             }

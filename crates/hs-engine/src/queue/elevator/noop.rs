@@ -14,6 +14,6 @@ impl Elevator for Noop {
     }
 
     fn choose(&mut self, view: &View<'_>) -> Choice {
-        Choice::Request(view.waiting.oldest(view.arena).expect("an elevator is asked when somebody waits"))
+        Choice::Request(view.waiting.oldest(view.arena).expect("called only with a request"))
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// One client, no merging, and nobody is waited for.
+/// One client, no merging, and no waiting for a stream.
 fn config(elevator: ElevatorKind) -> QueueConfig {
     let serial = serial();
     let classes = serial.classes.map(|class| ClassConfig { merge_bytes: 0, ..class });
@@ -17,7 +17,7 @@ fn ask(queue: &mut Queue, now: Nanos, mib: u64) {
 
 /// Serves one request, which takes a millisecond.
 fn serve(queue: &mut Queue, now: Nanos) -> u64 {
-    let served = dispatched(queue, now).expect("somebody is served");
+    let served = dispatched(queue, now).expect("a request is served");
     let _ = queue.handle_done(now + Nanos::from_millis(1), served.id, 4096).count();
     served.range.offset / MIB
 }
@@ -25,7 +25,7 @@ fn serve(queue: &mut Queue, now: Nanos) -> u64 {
 #[test]
 fn each_elevator_has_an_order_of_its_own() {
     has_its_order([5, 1, 9, 3], [5, 9, 1, 3]);
-    // The lowest that is left at the end of a sweep is not the oldest, from which deadline goes on.
+    // The lowest that is left at the end of a sweep is not the oldest, where the deadline elevator goes on.
     has_its_order([5, 3, 9, 1], [5, 9, 3, 1]);
 }
 
@@ -52,7 +52,8 @@ fn has_its_order(asked: [u64; 4], of_deadline: [u64; 4]) {
     }
 }
 
-/// There is always somebody above the head, so that nobody below it would ever be served in order of position.
+/// There is always a request above the head, so that requests below it would never be served in order of
+/// position.
 #[test]
 fn who_waits_too_long_below_the_head_is_served_by_those_who_have_deadlines() {
     for (elevator, has_deadlines) in
@@ -67,7 +68,7 @@ fn who_waits_too_long_below_the_head_is_served_by_those_who_have_deadlines() {
         ask(&mut queue, Nanos::from_millis(1), 0);
         let step = Nanos::from_millis(2);
         let (mut now, mut above) = (step, 101);
-        // What is looked at only once in a batch can take one batch more.
+        // What is checked only once in a batch can take one batch more.
         let bound = config.read_deadline + Nanos(step.0 * (u64::from(config.batch) + 2));
         let served = loop {
             let served = serve(&mut queue, now);

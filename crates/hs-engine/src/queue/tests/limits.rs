@@ -27,7 +27,8 @@ fn a_class_leaves_room_for_less_urgent_requests_in_service() {
     }
 }
 
-/// One client reads alone for a while; when the other comes back, it gets a lead and not all that it did not ask for.
+/// One client reads alone for a while; when the other comes back, it gets a lead and not all that it did not
+/// ask for.
 #[test]
 fn a_client_that_comes_back_is_ahead_by_its_lead_at_most() {
     let serial = serial();
@@ -45,7 +46,7 @@ fn a_client_that_comes_back_is_ahead_by_its_lead_at_most() {
     };
     let mut serve = |queue: &mut Queue| {
         now += Nanos::from_millis(1);
-        let served = dispatched(queue, now).expect("somebody is served");
+        let served = dispatched(queue, now).expect("a request is served");
         let client = queue.tags(served.id).next().expect("a request").0;
         let _ = queue.handle_done(now, served.id, MIB).count();
         client

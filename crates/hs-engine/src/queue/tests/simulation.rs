@@ -11,7 +11,7 @@ struct Seen {
     at: Nanos,
     dispatch: Dispatch,
     tags: Vec<u64>,
-    /// For how long each class had waited just before without being served; `None` if nobody did.
+    /// How long each class had waited just before without being served; `None` if it did not wait.
     waited: [Option<Nanos>; Class::COUNT],
 }
 
@@ -77,13 +77,13 @@ impl Simulation {
         }
     }
 
-    /// Goes on to whatever comes first: the end of a request in service, `next`, or the queue's own time. False when
-    /// nothing will ever come.
+    /// Goes on to whatever comes first: the end of a request in service, `next`, or the queue's own time.
+    /// False when nothing will ever come.
     fn step(&mut self, next: Option<Nanos>) -> bool {
         let wait = self.poll();
         let done = self.medium.iter().map(|(end, _)| *end).min();
         let Some(then) = [wait, done, next].into_iter().flatten().min() else {
-            assert_eq!(self.queue.waiting(), 0, "nobody is left waiting by an idle medium");
+            assert_eq!(self.queue.waiting(), 0, "an idle medium leaves no request waiting");
             return false;
         };
         self.now = then;
@@ -221,8 +221,8 @@ fn assert_classes(simulation: &Simulation, config: QueueConfig, end: Nanos, cont
     for seen in simulation.dispatched.iter().filter(|seen| seen.at <= end) {
         let class = seen.dispatch.class.index();
         for (lower, waited) in seen.waited.iter().enumerate().skip(1) {
-            // When it is due, the medium may be busy; then every class that is overdue as well may go before it. Each
-            // of them occupies the medium once.
+            // When it is due, the medium may be busy; then every class that is overdue as well may go before
+            // it. Each of them occupies the medium once.
             let bound =
                 config.classes[lower].ageing + Nanos(simulation.longest_service.0 * Class::COUNT as u64);
             let waited = waited.unwrap_or_default();
@@ -235,13 +235,13 @@ fn assert_classes(simulation: &Simulation, config: QueueConfig, end: Nanos, cont
             assert!(waited >= ageing, "class {class} overtook after {waited}: {context}");
         }
     }
-    assert!(overtook > 0, "nobody was overdue: {context}");
+    assert!(overtook > 0, "no class was overdue: {context}");
     let aged: u64 = simulation.queue.metrics(end).classes.iter().map(|class| class.aged).sum();
     assert!(aged > 0, "{context}");
 }
 
-/// Serves clients that ask for the next thing as soon as they have the last one, `connections` of them at once each,
-/// for so many dispatches. Returns the bytes that each client got.
+/// Serves clients that ask for the next thing as soon as they have the last one, `connections` of them at
+/// once each, for this many dispatches. Returns the bytes that each client got.
 fn closed_loop(
     config: QueueConfig,
     connections: &[u64],

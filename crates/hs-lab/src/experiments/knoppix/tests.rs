@@ -1,6 +1,6 @@
-//! `cd-24x-cav` alone, without queue and cache, against a drive that somebody measured: table 2. 4,920 references took 124.056 s
-//! where they lie scattered, 26.288 s after they were put in the order of their use on the outer tracks. No figure of the
-//! model comes from that paper.
+//! `cd-24x-cav` alone, without queue and cache, against a published measurement: table 2. 4,920
+//! references took 124.056 s where they lie scattered, 26.288 s after they were put in the order of their use
+//! on the outer tracks. No figure of the model comes from that paper.
 
 use hs_device::Medium;
 use hs_units::{ByteRange, Nanos, Prng};
@@ -10,7 +10,7 @@ use super::{BLOCKS, FILE_BYTES, TABLE_1, TABLE_2, places, scattered, think};
 const SCATTERED_S: f64 = 124.056;
 const ORDERED_S: f64 = 26.288;
 
-/// Seconds that somebody waits for `requests`, each made `think` after the one before is done.
+/// Seconds that a reader waits for `requests`, each made `think` after the one before is done.
 fn replay(think: Nanos, requests: impl IntoIterator<Item = ByteRange>) -> f64 {
     let mut drive = Medium::Cd24xCav.device(FILE_BYTES).expect("fits").expect("modelled");
     let (mut now, mut waited) = (Nanos::ZERO, Nanos::ZERO);

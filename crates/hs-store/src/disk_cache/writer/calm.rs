@@ -1,19 +1,22 @@
-//! Whether others need the processors: more threads want to go on than there are, or a nice thread that pauses goes on late.
+//! Whether others need the processors: more threads can run than there are processors, or a thread of low
+//! priority wakes late from a pause.
 //!
-//! Neither tells it alone. Schedulers let on who has slept, however nice, and what runs at one moment may sleep at the next.
+//! Neither is enough alone. Schedulers prefer a thread that has slept, whatever its priority, and what runs
+//! at one moment may sleep at the next.
 
 use std::time::Duration;
 
-/// The shortest pause, where it is calm.
+/// The shortest pause, while it is calm.
 const PAUSE: Duration = Duration::from_millis(5);
-/// The longest, where it is not.
+/// The longest, while it is not.
 const LONG_PAUSE: Duration = Duration::from_millis(160);
-/// Later than that is late. Timers of threads are 0.05 ms late by themselves (`timer_slack_ns` of proc(5)), and waking takes as long.
+/// A wake-up later than this is late. Timers of threads are 0.05 ms late by default (`timer_slack_ns` of
+/// proc(5)), and waking takes as long.
 const LATE: Duration = Duration::from_millis(2);
-/// After so long it is no matter: what is not written is lost to whoever kills this process.
+/// After this long the thread writes anyway: what is not written is lost if this process is killed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What pauses tell, from the first of them on.
+/// The result of pauses, from the first of them on.
 #[derive(Debug)]
 pub(super) struct Calm {
     pause: Duration,
@@ -32,7 +35,8 @@ impl Calm {
         self.pause
     }
 
-    /// The pause took so long in all, and the processors are crowded or not; whether it is calm, or was not for as long as can be waited for.
+    /// Reports a pause that took this long in all, and whether the processors are crowded. Returns whether it
+    /// is calm, or has not been for as long as an entry may wait.
     pub(super) fn handle_pause(&mut self, took: Duration, is_crowded: bool) -> bool {
         self.waited += took;
         let is_calm = (took < self.pause + LATE && !is_crowded) || self.waited >= PATIENCE;
@@ -41,8 +45,8 @@ impl Calm {
     }
 }
 
-/// Threads of the whole machine that run or could, the one that asks among them, as `/proc/loadavg` tells (proc(5)); none where
-/// it tells nothing of that kind.
+/// Threads of the whole machine that run or could, including the calling one, from `/proc/loadavg` (proc(5));
+/// `None` when it has no such number.
 pub(super) fn runnable(loadavg: &str) -> Option<usize> {
     loadavg.split(' ').nth(3)?.split('/').next()?.parse().ok()
 }

@@ -19,7 +19,7 @@ fn request(server: &TcpListener, bytes: usize) -> Request {
     Request { url, headers: HeaderMap::new(), range, if_match: None, if_none_match: None }
 }
 
-/// Reads one request's head and answers with so many bytes, as far as they are taken.
+/// Reads one request's head and answers with this many bytes, as far as they are taken.
 fn answer(connection: &mut BufReader<TcpStream>, bytes: usize) -> std::io::Result<()> {
     let mut line = String::new();
     while line != "\r\n" {
@@ -42,7 +42,7 @@ fn accept(server: &TcpListener) -> BufReader<TcpStream> {
     BufReader::new(connection)
 }
 
-/// Nobody calls the client afterwards.
+/// The client is not called afterwards.
 #[test]
 fn who_drops_an_answer_ends_its_transfer() {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -53,7 +53,7 @@ fn who_drops_an_answer_ends_its_transfer() {
         let mut reply = client.ask(&request).expect("answered");
         assert!(reply.body.piece().expect("some of it").is_some());
         drop(reply);
-        let error = serving.join().expect("a server").expect_err("nobody takes all of it");
+        let error = serving.join().expect("a server").expect_err("not all of it is taken");
         assert!(
             !matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
             "{error}"
@@ -100,11 +100,13 @@ fn all_who_wait_get_their_answers_whoever_drives_the_connections() {
         is_over.store(true, Relaxed);
         TcpStream::connect(server.local_addr().expect("an address")).expect("connected");
     });
-    // One whose answer was read serves the next request, unless that comes before the client has seen the end of the answer.
+    // A connection whose answer was read serves the next request, unless that comes before the client has
+    // seen the end of the answer.
     assert!(connections.into_inner() < 8 * 20, "every request had a connection of its own");
 }
 
-/// Answers requests with redirects, to the place that each of them asks for: `/N` leads to `/N-1`, `/0` is an end.
+/// Answers requests with redirects, to the place that each of them names: `/N` leads to `/N-1`, and `/0` is
+/// an end.
 fn redirects(server: &TcpListener, elsewhere: &str) {
     for stream in server.incoming() {
         let mut connection = BufReader::new(stream.expect("a connection"));
@@ -157,7 +159,7 @@ fn redirects_are_followed_ten_times() {
 fn a_redirect_leads_to_http_or_https_only() {
     let nobody = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
     let [secure] = followed(["/x"], &format!("https://{nobody}/"));
-    let error = secure.expect_err("nobody is there");
+    let error = secure.expect_err("no server");
     assert!(error.to_string().contains("no connection") && error.is_transient(), "{error}");
     let [other] = followed(["/x"], &format!("ftp://{nobody}/"));
     let error = other.expect_err("another protocol");

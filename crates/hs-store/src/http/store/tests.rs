@@ -140,7 +140,7 @@ fn a_stream_of_most_of_a_file_comes_by_several_responses() {
     let whole = ByteRange::new(100_000, (40 << 20) - 300_000);
     store.expect_most(whole);
     let mut came = Vec::new();
-    // Whoever takes it breaks off now and then, and goes on where he was; he leaps once.
+    // The reader breaks off now and then and continues where it was; it leaps once.
     let mut at = whole.offset;
     for to in [200_000, 9 << 20, (9 << 20) + 1, 20 << 20, 33 << 20, whole.end()] {
         let mut pieces = 0;
@@ -161,7 +161,7 @@ fn a_stream_of_most_of_a_file_comes_by_several_responses() {
     assert!(came == server.bytes()[whole.offset as usize..whole.end() as usize]);
     // The opening one, and forty segments.
     assert_eq!(requests(&store), 41);
-    // What has been taken is asked for again, by whoever wants it.
+    // What has been taken is requested again for the next reader.
     assert!(
         contract::collect(&store, ByteRange::new(150_000, 10)).expect("read")
             == server.bytes()[150_000..150_010]
@@ -242,7 +242,7 @@ fn what_is_refused_for_good_is_not_asked_for_again() {
         let clock = Arc::<Virtual>::default();
         let error = open_with(&server, options(&clock)).err().expect("refused").with_causes();
         assert!(error.contains(words), "{error}");
-        assert_eq!(clock.now(), Nanos::ZERO, "nobody waited");
+        assert_eq!(clock.now(), Nanos::ZERO, "no wait");
     }
 }
 
@@ -265,7 +265,7 @@ fn a_server_that_is_gone_is_given_up_in_time() {
     let clock = Arc::<Virtual>::default();
     let store = open_with(&server, options(&clock)).expect("opened");
     server.mishaps(std::iter::repeat_n(Mishap::NoConnection, 1_000));
-    store.read_at(80_000, &mut [0; 10]).expect_err("nobody there");
+    store.read_at(80_000, &mut [0; 10]).expect_err("no server");
     assert!(clock.now() > Nanos::from_millis(30_000) && clock.now() < Nanos::from_millis(100_000));
     assert_eq!(store.retries().snapshot().errors, 1);
     let seen = server.seen();
@@ -281,7 +281,7 @@ fn a_server_without_ranges_is_told_of() {
         let error = open_with(&server, HttpOptions { opening_bytes, ..options(&clock) });
         let error = error.err().expect("refused").with_causes();
         assert!(error.contains("range requests"), "{error}");
-        assert_eq!((server.seen(), clock.now()), (1, Nanos::ZERO), "asked once, and nobody waited");
+        assert_eq!((server.seen(), clock.now()), (1, Nanos::ZERO), "one request, and no wait");
     }
 }
 
@@ -300,7 +300,8 @@ fn a_server_that_gives_up_ranges_later_is_asked_again_within_bounds() {
     assert!(server.seen() < 20, "{} requests", server.seen());
 }
 
-/// A byte each five seconds is no progress: another connection is tried, and a whole one is taken as it comes.
+/// One byte each five seconds is no progress: another connection is tried, and a whole one is taken as it
+/// comes.
 #[test]
 fn a_server_that_trickles_counts_as_cut() {
     let server = Faulty::new(contract::noise(1_000_000, 16));
@@ -315,7 +316,8 @@ fn a_server_that_trickles_counts_as_cut() {
     assert!(clock.now() < Nanos::from_millis(45_000), "{}", clock.now());
 }
 
-/// However many connections trickle, nobody is held for ever: neither by bytes that come, nor by cuts after a few of them.
+/// However many connections trickle, no reader is blocked without a limit: neither by bytes that come, nor by
+/// cuts after a few of them.
 #[test]
 fn trickling_does_not_renew_patience() {
     for (millis, bytes) in [(5_000, u64::MAX), (100, 50), (1, (64 << 10) - 1), (10, 1)] {
@@ -332,7 +334,7 @@ fn trickling_does_not_renew_patience() {
     }
 }
 
-/// What does bring something goes on for as long as it does.
+/// A connection that makes progress goes on for as long as it does.
 #[test]
 fn progress_renews_patience() {
     let server = Faulty::new(contract::noise(3_000_000, 18));
@@ -344,7 +346,7 @@ fn progress_renews_patience() {
     assert!(buffer == server.bytes()[400_000..2_900_000]);
 }
 
-/// The heart of it: whatever happens, bytes are right or an error is clear.
+/// Whatever happens, bytes are right or an error is clear.
 #[test]
 fn a_thousand_schedules_of_faults_and_no_wrong_byte() {
     let bytes = contract::noise(700_000, 15);

@@ -14,13 +14,13 @@ use crate::http::{Body, HttpError, Reply, Request, Transport};
 /// What goes wrong with one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Mishap {
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after this many bytes of the body.
     Cut(u64),
-    /// The body ends well after so many bytes, though more were announced.
+    /// The body ends well after this many bytes, though more were announced.
     Short(u64),
-    /// Nobody answers.
+    /// No connection.
     NoConnection,
-    /// The server cannot prove who it is.
+    /// The server's certificate is not trusted.
     Untrusted,
     /// It answers with this status, and perhaps when to come back.
     Status(u16, Option<u64>),
@@ -34,7 +34,8 @@ pub(super) enum Mishap {
     Less(u64),
     /// It adds bytes that it did not announce.
     More,
-    /// Each byte comes alone, so many milliseconds after the one before, and after so many the connection ends.
+    /// Each byte comes alone, so many milliseconds after the one before, and after so many the connection
+    /// ends.
     Trickle(u64, u64),
 }
 
@@ -53,7 +54,7 @@ struct State {
 }
 
 impl Faulty {
-    /// One that behaves until it is told otherwise.
+    /// A server without faults until a test sets some.
     pub(super) fn new(bytes: Vec<u8>) -> Arc<Self> {
         let state = State {
             bytes: bytes.into(),
@@ -86,7 +87,7 @@ impl Faulty {
         state.generation += 1;
     }
 
-    /// What goes wrong with the next requests, one each; what is under way is cut by a `Cut` at its next piece.
+    /// Faults of the next requests, one each; a `Cut` also ends what is under way at its next piece.
     pub(super) fn mishaps(&self, mishaps: impl IntoIterator<Item = Mishap>) {
         self.state.lock().mishaps.extend(mishaps);
     }

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Each response brings one byte before its connection ends. If that were progress, a read of 10,000 bytes would make
-/// 10,000 requests, with a pause before each.
+/// Each response brings one byte before its connection ends. If that were progress, a read of 10,000 bytes
+/// would make 10,000 requests, with a pause before each.
 #[test]
 fn a_byte_now_and_then_is_not_waited_for_for_ever() {
     let server = Faulty::new(contract::noise(100_000, 16));

@@ -6,8 +6,8 @@ use reqwest::header::{ETAG, HeaderValue};
 use super::*;
 use crate::http::Reply;
 
-/// Behaves, gives the file this tag, and keeps the `If-Match` of each request. It compares as RFC 9110, section 13.1.1 demands:
-/// a weak tag matches nothing.
+/// Behaves, gives the file this tag, and keeps the `If-Match` of each request. It compares as RFC 9110,
+/// section 13.1.1 demands: a weak tag matches nothing.
 struct Tagging {
     tag: &'static str,
     file: Arc<Faulty>,
