@@ -1,4 +1,4 @@
-//! One boot: a guest from an image, or from a raw disk, on some medium, timed.
+//! One timed boot: a guest starts from an image, or from a raw disk, on some medium.
 //!
 //! ```text
 //! medium ─► ServedImage | ServedFile ─► disk.img (FUSE; hot blocks are pushed into its page cache)
@@ -49,7 +49,7 @@ use self::consoles::Log;
 pub(crate) use self::qemu::{KernelOf, QemuSpec};
 use self::qemu::{NbdDisk, OnQemu};
 
-/// What User-mode Linux needs beside the guest's memory in the same place, generously.
+/// Memory that User-mode Linux needs in the same place beside the guest's memory; an upper bound.
 const MEMORY_SLACK_BYTES: u64 = 16 << 20;
 
 /// The disk of a guest.
@@ -92,8 +92,8 @@ impl Vmm {
         }
     }
 
-    /// Fails when no guest could mount a disk with this file system as its root; of the usual kernels it is known what they
-    /// can.
+    /// Fails when no guest could mount a disk with this file system as its root. Which file systems the usual
+    /// kernels can mount is known.
     pub(crate) fn check_boots(&self, file_system: FileSystem, disk: &ImageArg) -> anyhow::Result<()> {
         let path = disk.display();
         match self {
@@ -113,8 +113,8 @@ impl Vmm {
         Ok(())
     }
 
-    /// With so little of its scratch left, writes of the guest fail: User-mode Linux fills it to the last page, QEMU allocates
-    /// room for a whole request first, which on a tmpfs leaves nothing behind when it fails.
+    /// With so little free scratch, writes of the guest fail. User-mode Linux fills it to the last page. QEMU
+    /// allocates room for a whole request first; on a tmpfs a failed allocation leaves nothing behind.
     const fn least_free_bytes(&self) -> u64 {
         match self {
             Self::Uml { .. } => 0,
@@ -136,13 +136,13 @@ impl Vmm {
 pub(crate) struct BootSpec {
     /// What the guest boots from.
     pub disk: BootDisk,
-    /// What is in that, where somebody has looked.
+    /// The file system of the disk, where it has been identified.
     pub file_system: Option<FileSystem>,
-    /// What that lies on.
+    /// The medium of the disk.
     pub medium: Medium,
-    /// What is wrong with that.
+    /// The faults of that medium.
     pub damage: Damage,
-    /// Bring the whole disk into the page cache before the clock starts.
+    /// Read the whole disk into the page cache before the boot is timed.
     pub warm: bool,
     /// What runs the guest.
     pub vmm: Vmm,
@@ -168,17 +168,18 @@ pub(crate) struct BootSpec {
     pub watch: Option<Arc<dyn Watch>>,
 }
 
-/// How a boot went that got ready.
+/// The result of a boot that became ready.
 pub(crate) struct Booted {
     /// The figures.
     pub summary: Summary,
     /// Start → ready.
     pub ready: Duration,
-    /// What is to be said of reads that could not be answered.
+    /// The message about reads that could not be answered.
     pub lost: Option<String>,
 }
 
-/// Makes a boot, and takes everything down again. Call `hs_serve::rootenv::enter_private_mounts` once before.
+/// Boots the guest, and takes everything down again. Call `hs_serve::rootenv::enter_private_mounts` once
+/// before.
 pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let on_medium = medium::open(spec.disk.image(), &spec.medium, &spec.damage)?;
     // Opened before anything is mounted over the folder that it may lie in.
@@ -248,7 +249,7 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     booted
 }
 
-/// What is opened while the guest starts, or afterwards.
+/// Files that are opened while the guest starts, or afterwards.
 fn needed(spec: &BootSpec) -> Vec<PathBuf> {
     let mut needed = Vec::from_iter(place_here(&spec.disk.image()));
     // Where the console of a boot that fails is kept.
@@ -266,7 +267,7 @@ fn needed(spec: &BootSpec) -> Vec<PathBuf> {
     needed
 }
 
-/// What runs the guest, with its places on this machine.
+/// The program that runs the guest, with its paths on this machine.
 enum Machine {
     Uml { kernel: PathBuf, scratch: PathBuf, memory_folder: PathBuf },
     Qemu(OnQemu),
@@ -290,8 +291,8 @@ impl Machine {
         })
     }
 
-    /// How the guest is started now that its disk is served, in `folder` where that is a file, with so many
-    /// bytes.
+    /// The command that starts the guest. Its disk is served already: as a file of so many bytes in `folder`,
+    /// or over NBD.
     fn launch(
         &mut self,
         spec: &BootSpec,
@@ -331,11 +332,12 @@ enum Served {
 }
 
 impl Served {
-    /// Shows the disk: for QEMU over NBD, unless it is to be in the page cache or is no image; else as a file in `folder`.
+    /// Shows the disk. An image is shown to QEMU over NBD, unless it is read into the page cache first; every
+    /// other disk is a file in `folder`.
     fn start(spec: &BootSpec, on_medium: &OnMedium, folder: &Path) -> anyhow::Result<Self> {
         let store = Arc::clone(&on_medium.store);
         let watch = spec.watch.clone();
-        // The guest's user reads it, and nobody else does.
+        // Only the guest's user may read the file.
         let access =
             jail::user().id.map_or_else(FileAccess::default, |id| FileAccess::default().owned_by(id, id));
         Ok(match (&spec.disk, &spec.vmm) {
@@ -346,7 +348,8 @@ impl Served {
                 let config = ServeConfig { access, ..on_medium.config(config) };
                 Self::Image(Box::new(ServedImage::start(store, folder, &config, watch)?))
             }
-            // The file may be anything, a disk over NBD as well: what a second guess below the guest's own asks for comes from there.
+            // The file may be anything, also a disk over NBD. Read-ahead below the guest's own would fetch
+            // from there.
             (BootDisk::Raw(_), _) if spec.medium == Medium::None => {
                 Self::Raw(ServedFile::without_read_ahead(store, folder, "disk.img", access)?)
             }
@@ -363,7 +366,7 @@ impl Served {
         }
     }
 
-    /// The means to end what waits for the file, where there is one.
+    /// The means to fail requests that wait for the file, where there is one.
     fn abort(&self) -> Option<Arc<Abort>> {
         match self {
             Self::Image(served) => served.session().abort(),
@@ -372,7 +375,7 @@ impl Served {
         }
     }
 
-    /// Nobody needs the disk any more: what waits for it fails.
+    /// The disk is no longer needed: reads that wait for it fail.
     fn close(&self) {
         match self {
             Self::Image(served) => served.disk().close(),
@@ -389,7 +392,8 @@ impl Served {
         }
     }
 
-    /// What is in the disk. At an image that lies elsewhere nobody has looked before: by way of the reader that the guest has.
+    /// The file system of the disk. For a remote image it is not known yet; it is read through the reader
+    /// that serves the guest.
     fn file_system(&self, spec: &BootSpec) -> anyhow::Result<FileSystem> {
         if let Some(known) = spec.file_system {
             return Ok(known);
@@ -423,10 +427,10 @@ impl Served {
     }
 }
 
-/// Writes the guest's initramfs beside what the guest will write.
+/// Writes the guest's initramfs into the folder of its scratch.
 fn written(scratch: &Path, initramfs: &[u8]) -> anyhow::Result<PathBuf> {
     let path = scratch.join("initramfs");
-    // The guest's user reads it, whatever this process's umask is.
+    // The guest's user must be able to read it, whatever the umask of this process is.
     std::fs::write(&path, initramfs)
         .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)))
         .with_context(|| format!("write {}", path.display()))?;
@@ -441,7 +445,8 @@ fn mount_memory(target: &Path, bytes: u64) -> anyhow::Result<()> {
         .with_context(|| format!("mount {} of memory at {}", ByteSize(bytes), target.display()))
 }
 
-/// Fails when the guest cannot even begin with what it has been given, or this machine does not have it.
+/// Fails when the memory or the scratch is too small for the guest to begin, or this machine does not have
+/// it.
 fn check_room(spec: &BootSpec, disk_bytes: u64) -> anyhow::Result<()> {
     let least = spec.vmm.least_scratch_bytes(disk_bytes);
     if spec.scratch.0 < least {
@@ -486,7 +491,7 @@ fn read_whole(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What went wrong, also with the medium, what the guest said last, and where all of it is.
+/// The error, with the medium's errors, the guest's last output, and where the whole output is.
 fn explain(error: &GuestError, trouble: Option<String>, guest: &Guest, log: &Log) -> anyhow::Error {
     let tail = guest.tail();
     let trouble = trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! From `#key=KEY` to the image that the owner of the key vouches for.
+//! From `#key=KEY` to the image that the owner of the key has signed.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use crate::signing::seen::{Found, SeenFolder};
 /// Why a registry has no channels.
 const NO_NEIGHBOURS: &str = "signatures lie beside an image, on a web server or in a bucket; in a registry nothing lies beside anything";
 
-/// The image with its name, where somebody's word for it is asked for; else as it is.
+/// The image with the name that its signed pointer gives, where keys are trusted; else the image as it is.
 pub(crate) fn resolve(image: &ImageArg) -> anyhow::Result<ImageArg> {
     let Some(Trust::Keys(keys)) = &image.image.trust else { return Ok(image.clone()) };
     let place = pointer_place(&image.image.place)?;
@@ -52,7 +52,7 @@ pub(crate) fn resolve(image: &ImageArg) -> anyhow::Result<ImageArg> {
     // What is signed under its own name is that image; a channel is to move on.
     if pointer.url.is_some() && pointer.expires.is_none() {
         log::warn!(
-            "{name}: it never expires, so who stands between can hold the channel at this image for ever"
+            "{name}: it never expires, so an attacker on the network can hold the channel at this image"
         );
     }
     log::info!("{name}: {} is {} since {}", pointer.channel, pointer.image, pointer.date);
@@ -93,8 +93,8 @@ fn pointer_place(place: &Place) -> anyhow::Result<Place> {
     })
 }
 
-/// What to call a pointer, and the channel that it must be of: its file's name. Else a server could give one channel for
-/// another.
+/// What to call a pointer, and the channel that it must be of: its file's name. Else a server could give one
+/// channel for another.
 fn names(place: &Place) -> anyhow::Result<(String, String)> {
     let location = ImageLocation { place: place.clone(), trust: None };
     let file_name = location.file_name().unwrap_or_default();

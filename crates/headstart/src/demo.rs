@@ -43,9 +43,10 @@ use crate::cli::{Demo, Story};
 use crate::show::{self, Bar};
 use crate::signals::Ends;
 
-/// Runs of each kind when nobody says how many.
+/// Runs of each kind when no number is given.
 const REPEATS: u16 = 3;
-/// When the first story is to be told at the latest, and both; unless somebody says how many runs there are to be.
+/// When the first story, and both stories, must be told at the latest. Not used when a number of runs is
+/// given.
 const FIRST_WITHIN: Duration = Duration::from_secs(290);
 const BOTH_WITHIN: Duration = Duration::from_secs(470);
 
@@ -106,7 +107,7 @@ pub(crate) fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
     told
 }
 
-/// The stories that were told, and why another was not.
+/// The stories that succeeded, and why the other one failed.
 #[derive(Default)]
 struct Stories {
     start: Option<Told<start::Outcome>>,
@@ -132,7 +133,7 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
     let rounds =
         |within| Rounds { most: facts.repeats, until: args.repeats.is_none().then(|| began + within) };
     let bar = Bar::new(quiet);
-    // Tried before anything slow begins; what it says is for the second story alone.
+    // Tried before anything slow begins; its result matters only to the second story.
     let guest = args.story.has_boot().then(|| Guest::choose(cache, &bar));
     let roots: Vec<&'static Root> = needs.iter().map(|needs| needs.files.root).collect();
     let mut stamps = roots::make(cache, &roots, &bar).into_iter();
@@ -262,11 +263,11 @@ fn check_space(cache: &Cache, needed_bytes: u64) -> anyhow::Result<()> {
     )
 }
 
-/// Where things are kept when nobody says.
+/// The folder that is used when none is given.
 fn default_dir() -> PathBuf {
     match std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from) {
         Some(folder) if folder.is_absolute() => folder.join("headstart"),
-        // Who runs this is root.
+        // The user is root.
         _ => PathBuf::from("/var/cache/headstart"),
     }
 }

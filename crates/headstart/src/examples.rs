@@ -90,10 +90,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart push --abandon s3://images/fast.hsi     # remove what was broken off",
         ],
     ),
-    (
-        "keygen",
-        &["headstart keygen publisher      # publisher.key is secret, publisher.pub is for everybody"],
-    ),
+    ("keygen", &["headstart keygen publisher      # publisher.key is secret, publisher.pub is public"]),
     (
         "sign",
         &[

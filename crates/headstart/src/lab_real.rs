@@ -1,7 +1,7 @@
 //! Experiments on this machine's own kernel: `headstart lab run --real`.
 //!
-//! The medium is one of `--emulate`, emulated in real time as a FUSE file; what the kernel puts before it is real. What the
-//! machine does not have is said and left out.
+//! The medium is one of `--emulate`, emulated in real time as a FUSE file; what the kernel puts before it is
+//! real. What the machine does not have is said and left out.
 
 mod elevators;
 mod emulated;
@@ -30,7 +30,8 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs what of the experiment `name` this machine can show; nothing when there is no such thing. After [`prepare`].
+/// Runs what of the experiment `name` this machine can show; nothing when there is no such thing. After
+/// [`prepare`].
 ///
 /// # Errors
 /// What should work here and does not.

@@ -1,6 +1,6 @@
 //! Where an image lies, and what it must be: `PATH`, `https://HOST/PATH`, `oci://HOST/NAME:TAG`,
-//! `s3://BUCKET/KEY`, or `@FILE` with such an address in it, each with `#hs1-DIGEST` if it is to be that very
-//! image, or `#key=KEY` if it is to be what the owner of a key vouches for.
+//! `s3://BUCKET/KEY`, or `@FILE` with such an address in it. With `#hs1-DIGEST` it must be that very image;
+//! with `#key=KEY` it must be an image that the owner of a key has signed.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -13,21 +13,21 @@ use hs_store::http::HttpError;
 
 use crate::signing::keys::Keys;
 
-/// An image as somebody names it.
+/// An image as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImageLocation {
     /// Where it lies.
     pub place: Place,
-    /// Whom to trust; nobody when none.
+    /// The name or the keys that the image must have; `None` without either.
     pub trust: Option<Trust>,
 }
 
-/// What an image must be.
+/// What proves that an image is the right one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trust {
-    /// The one with this name.
+    /// The name of the image.
     Name(ImageDigest),
-    /// What the owner of one of these keys points at.
+    /// The signature of the owner of one of these keys.
     Keys(Keys),
 }
 
@@ -43,10 +43,10 @@ pub(crate) enum Place {
 /// Why a word names no image.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum LocationError {
-    /// It is an address of nothing that can be asked.
+    /// The address is invalid.
     #[error(transparent)]
     Address(#[from] HttpError),
-    /// A file in which an address was to be.
+    /// The file behind `@` gives no address.
     #[error("@{path}: {reason}", path = path.display())]
     InFile {
         /// The file.
@@ -57,7 +57,7 @@ pub(crate) enum LocationError {
     /// An address is text.
     #[error("an address of an image is text")]
     NotText,
-    /// What is behind the address is no name.
+    /// The part behind `#` is no name.
     #[error(
         "'#{0}' is no name of an image: #hs1- and 64 hexadecimal digits are (`headstart verify` prints it), or #key= and \
          a public key"
@@ -66,8 +66,9 @@ pub(crate) enum LocationError {
 }
 
 impl ImageLocation {
-    /// Understands a word. A file may have any name; only if it ends as names of images do, that is taken for
-    /// one. After `@` stands a file that holds an address, so that its secrets are among nobody's arguments.
+    /// Parses a word. A file may have any name; the word is taken for an image name only if it ends as image
+    /// names do. After `@` comes a file that contains an address, so that secrets are in no process's
+    /// arguments.
     pub(crate) fn parse(word: &OsStr) -> Result<Self, LocationError> {
         match word.as_bytes().strip_prefix(b"@") {
             Some(path) => Self::parse_address(&address_in(Path::new(OsStr::from_bytes(path)))?),
@@ -98,7 +99,7 @@ impl ImageLocation {
         Ok(Self { place: Place::Remote(Address::parse(address)?), trust })
     }
 
-    /// The name that it must have, as far as that is known without asking anybody.
+    /// The name that the image must have, as far as it is known without a request.
     pub(crate) fn name(&self) -> Option<ImageDigest> {
         match self.trust {
             Some(Trust::Name(name)) => Some(name),
@@ -114,7 +115,7 @@ impl ImageLocation {
         }
     }
 
-    /// What a folder would call it.
+    /// The file name that it would have in a folder.
     pub(crate) fn file_name(&self) -> Option<OsString> {
         match &self.place {
             Place::File(path) => path.file_name().map(OsStr::to_owned),
@@ -176,7 +177,7 @@ impl From<&Path> for ImageLocation {
     }
 }
 
-/// No secrets, and no name: what messages call it.
+/// For messages: without secrets and without the name.
 impl fmt::Display for ImageLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {

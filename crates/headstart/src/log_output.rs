@@ -1,5 +1,5 @@
-//! Where messages go: to standard error; with their levels, where that leads to the journal; and to the
-//! system's log once nobody reads standard error.
+//! Where messages go: to standard error; with their levels, where standard error leads to the journal; and to
+//! syslog once standard error has no reader.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -88,7 +88,7 @@ fn for_syslog(level: Level, text: &str) -> String {
 fn to_syslog(socket: &UnixDatagram, level: Level, text: &str) {
     let message = for_syslog(level, text);
     if socket.send(message.as_bytes()).is_err() && socket.connect(SYSLOG).is_ok() {
-        // It had been started again. If it is gone for good there is nobody to tell.
+        // syslog was restarted. If it is gone, the message is dropped.
         let _ = socket.send(message.as_bytes());
     }
 }
@@ -127,7 +127,7 @@ fn journal_reads_stderr() -> bool {
     named.to_str() == Some(&format!("{}:{}", stderr.dev(), stderr.ino()))
 }
 
-/// Tells why the program fails, to whoever can be told.
+/// Reports why the program fails, on standard error or in the log.
 pub(crate) fn failure(text: &str) {
     if matches!(*SINK.read().unwrap_or_else(PoisonError::into_inner), Sink::Stderr) {
         show::note!("headstart: {text}");
@@ -146,14 +146,14 @@ pub(crate) fn place() -> &'static str {
     }
 }
 
-/// A file for messages, which may tell where images lie: nobody else's to read.
+/// A file for messages. They may contain addresses of images, so only the owner may read it.
 pub(crate) fn create_log(path: &Path) -> io::Result<File> {
     File::options().create(true).append(true).mode(0o600).open(path)
 }
 
-/// From now on messages go to the system's log, or to the file that `otherwise` gives where there is
-/// none, and standard error is given back to whoever waits for its end. The journal waits for nothing,
-/// so what leads to it stays.
+/// From now on messages go to syslog, or to the file that `otherwise` gives where there is no syslog.
+/// Standard error is closed, so that a program that waits for its end goes on. A journal does not wait for
+/// the end, so standard error stays open if it leads there.
 pub(crate) fn go_to_background(otherwise: impl FnOnce() -> Option<File>) -> io::Result<()> {
     std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
     if journal_reads_stderr() {

@@ -1,6 +1,6 @@
 //! The headstart command line.
 
-// `eprintln!` panics when nobody reads standard error: `show::note!` does not.
+// `eprintln!` panics when standard error has no reader; `show::note!` does not.
 #![warn(clippy::print_stderr)]
 
 mod arguments;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         return helper.run(&arguments);
     }
     let cli = arguments::parse(&arguments).unwrap_or_else(|error| error.exit());
-    // Who was started by way of /proc/self/exe is called `exe` in lists of processes.
+    // A program that was started through /proc/self/exe is called `exe` in lists of processes.
     let _ = rustix::thread::set_name(c"headstart");
     log_output::start(cli.quiet, cli.verbose);
     let ended = run(&cli, &arguments).and_then(|code| show::written().map(|()| code));

@@ -36,7 +36,7 @@ pub(crate) fn named(name: &str) -> anyhow::Result<Medium> {
 /// Bytes of a model file that are read.
 const MAX_MODEL_BYTES: u64 = 64 << 10;
 
-/// Takes any name of a medium, or a model file, and tells help texts and shells those that stand for themselves.
+/// Parses any name of a medium, or a model file; help texts and shells list the media with a fixed name.
 #[derive(Clone)]
 pub(crate) struct MediumParser;
 
@@ -58,7 +58,7 @@ impl TypedValueParser for MediumParser {
     }
 }
 
-/// What is wrong with a medium, on purpose.
+/// Planted faults of a medium.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Damage {
     /// Emulate unreadable bytes, such as 10M+64K. With xTIMES, reads fail that many times first. Repeatable.
@@ -66,11 +66,11 @@ pub(crate) struct Damage {
     pub bad_sectors: Vec<BadSectors>,
 }
 
-/// Opens an image, or another file, on `medium`. For an emulated medium the file is first read into the page cache, so
-/// that the time of the real one does not show.
+/// Opens an image, or another file, on `medium`. For an emulated medium the file is first read into the page
+/// cache, so that the time of the real one does not show.
 ///
-/// From the inside out: the file, the damage of its surface, the time that the medium takes, what that counts, and
-/// further tries for what it could not read.
+/// The layers of the store, from the inside out: the file, faults of its surface, the emulated time, the
+/// counters, and retries of failed reads.
 pub(crate) fn open(image: impl Into<ImageArg>, medium: &Medium, damage: &Damage) -> anyhow::Result<OnMedium> {
     let image = channel::resolve(&image.into())?;
     let path = match &image.image.place {
@@ -86,7 +86,7 @@ pub(crate) fn open(image: impl Into<ImageArg>, medium: &Medium, damage: &Damage)
             bail!("{} has {} bytes: there are no sectors {bad} that could be bad", file.name(), file.len());
         }
     }
-    // What is spoiled follows from the rules alone, so any seed does.
+    // The rules alone decide which bytes are spoiled, so any seed does.
     let surface = Fault::new(Arc::clone(&file), damage.bad_sectors.iter().map(BadSectors::rule).collect(), 0);
     let emulated = Emulate::new(surface, medium)?;
     if *medium != Medium::None {
@@ -100,8 +100,9 @@ pub(crate) fn open(image: impl Into<ImageArg>, medium: &Medium, damage: &Damage)
     Ok(OnMedium { store: Arc::new(retry), counters, retries, image: options })
 }
 
-/// What the engine is told of the medium that a file lies on; without one it is a network. A disk that turns still overlaps requests when it is real: the kernel and the
-/// drive have queues of their own, and each knows more of the next place than we do.
+/// The traits of a file's medium for the engine; without a file it is a network. A real rotating disk still
+/// gets overlapping requests: the kernel and the drive have queues of their own, and each knows the drive's
+/// position better than this program.
 pub(crate) fn traits(file: Option<&Path>, medium: &Medium) -> MediumTraits {
     let Some(path) = file else {
         return MediumTraits { rotational: false, overlaps: true, bytes_per_s: None };
@@ -117,14 +118,14 @@ pub(crate) fn traits(file: Option<&Path>, medium: &Medium) -> MediumTraits {
     }
 }
 
-/// Whether a request for what lies on this medium waits for something that has to move, for a network, or for an emulated medium, as far as
-/// is known.
+/// Whether a request to this medium waits for a moving part, for a network, or for an emulated medium, as far
+/// as is known.
 pub(crate) fn has_dear_requests(file: Option<&Path>, medium: &Medium) -> bool {
     *medium != Medium::None || file.is_none_or(turns)
 }
 
-/// Whether the block device that a file lies on, or that it is, says that it turns. Without a block device (tmpfs, overlay, a network)
-/// nothing does.
+/// Whether the block device of a file, or the file if it is one, reports that it rotates. A file without a
+/// block device (tmpfs, overlay, a network) does not.
 fn turns(path: &Path) -> bool {
     let Ok(metadata) = std::fs::metadata(path) else { return false };
     let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };

@@ -10,9 +10,9 @@ use hs_store::{Counters, RetryCounters, RetrySnapshot, Store};
 pub(crate) struct OnMedium {
     /// The file, as the medium delivers it.
     pub store: Arc<dyn Store>,
-    /// What the medium counts.
+    /// The counters of the medium.
     pub counters: Arc<Counters>,
-    /// What had to be asked for again.
+    /// The counters of retries.
     pub retries: Arc<RetryCounters>,
     /// How an image in it is to be opened.
     pub image: OpenOptions,
@@ -24,15 +24,15 @@ impl OnMedium {
         ServeConfig { image: self.image.clone(), ..config.clone() }
     }
 
-    /// What is to be said of a medium that failed; nothing of one that did not.
+    /// The message about a medium that failed; `None` when it did not.
     pub(crate) fn trouble(&self) -> Option<String> {
         let RetrySnapshot { errors, first_error, .. } = self.retries.snapshot();
         let first = first_error?;
         Some(format!("{errors} reads of the medium failed, the first: {first}"))
     }
 
-    /// What is to be said when all is over of reads of the disk in it that were answered with an error, if there were any. Whoever made them was told no more
-    /// than that, and what could be read elsewhere is none of them.
+    /// The message at the end about reads of the disk that were answered with an error, if there were any.
+    /// Their programs got only an error number. A read that another source answered is not counted.
     pub(crate) fn lost(&self, reader: &Reader) -> Option<String> {
         let stats = reader.stats();
         let reads = stats.failed_requests;
@@ -46,7 +46,7 @@ impl OnMedium {
             .then(|| format!("{}: {reads} reads of its disk could not be answered: {why}", self.store.name()))
     }
 
-    /// An error that the medium may be the reason for, with what it did.
+    /// Adds the medium's errors to an error that they may have caused.
     pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         match self.trouble() {
             Some(trouble) if !format!("{error:#}").contains(&trouble) => {

@@ -1,4 +1,4 @@
-//! Where this program keeps what is its own: root's folders, or a user's by the XDG Base Directory Specification.
+//! The program's own folders: root's, or a user's by the XDG Base Directory Specification.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub(crate) struct OwnFolders {
 }
 
 impl OwnFolders {
-    /// What can be made again.
+    /// For files that can be made again.
     pub(crate) const CACHE: Self =
         Self { of_root: "/var/cache/headstart", of_user: ("XDG_CACHE_HOME", ".cache") };
     /// What cannot, but is no one's work.

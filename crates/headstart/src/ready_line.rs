@@ -1,10 +1,10 @@
-//! A command's output, passed on as it comes, and watched for the line that says that it is ready.
+//! Passes a command's output on as it comes, and watches it for the line that shows that it is ready.
 
 use std::io::{self, Read, Write};
 
 use regex::Regex;
 
-/// What is looked at of a line: a command may print without ever ending one.
+/// How much of a line is examined: a command may print without ever ending a line.
 const LINE_BYTES: usize = 64 << 10;
 
 /// The line that is being printed.
@@ -15,7 +15,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Takes what was printed; true when a line that ends in it says ready, which is told once.
+    /// Takes printed bytes; true, once, when a line that ends in them shows that the command is ready.
     fn feed(&mut self, bytes: &[u8]) -> bool {
         let mut is_ready = false;
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
@@ -40,8 +40,8 @@ impl Watched {
     }
 }
 
-/// Passes `output` on to `shown` until it ends, or nobody reads that any more; calls `told` at the end of the first line
-/// that matches `ready`.
+/// Passes `output` on to `shown` until it ends or `shown` has no reader; calls `told` at the end of the first
+/// line that matches `ready`.
 pub(crate) fn pass_on(
     mut output: impl Read,
     mut shown: impl Write,
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(watched.line.len(), LINE_BYTES);
     }
 
-    /// Who reads no more, as `head` does when it has enough.
+    /// A reader that reads no more, as `head` does when it has enough.
     struct Full;
 
     impl Write for Full {

@@ -1,4 +1,4 @@
-//! Images that lie elsewhere: how they are opened, and what is remembered of them.
+//! Remote images: how they are opened, and what is remembered of them.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::cli::image::ImageArg;
 use crate::on_medium::OnMedium;
 use crate::own_folders::OwnFolders;
 
-/// What the cache may take when nobody has said otherwise: a few systems' worth of working sets.
+/// The default size of the cache: the working sets of a few systems.
 pub(crate) const USUAL_LIMIT_BYTES: u64 = 4 << 30;
 
 /// What is remembered of an address.
@@ -41,12 +41,12 @@ impl Remembered {
     }
 }
 
-/// The folder of the cache: what was fetched, what is remembered of addresses, and the limit.
+/// The folder of the cache: fetched chunks, facts about addresses, and the limit.
 #[derive(Clone, Debug)]
 pub(crate) struct CacheFolder(PathBuf);
 
 impl CacheFolder {
-    /// The folder that was asked for, or the usual one; none when it was refused, or this user has no home.
+    /// The folder that the user names, or the default; `None` when it was refused, or this user has no home.
     pub(crate) fn of(asked: Option<&Path>) -> Option<Self> {
         if let Some(asked) = asked {
             return (asked != Path::new("none")).then(|| Self(asked.to_owned()));
@@ -86,7 +86,7 @@ impl CacheFolder {
             .ok()
     }
 
-    /// Where an address is remembered. Its text, which may hold secrets, cannot be told from this.
+    /// The file of an address. Its name does not reveal the address, which may contain secrets.
     fn record(&self, address: &Address) -> PathBuf {
         let digest = hs_format::chunk_digest(address.whole().as_bytes());
         self.addresses().join(format!("{digest}.json"))
@@ -113,8 +113,8 @@ impl CacheFolder {
     }
 }
 
-/// Closes the usual folder to others if an earlier version of this program left it open. A folder that was
-/// asked for is shared with those whom its owner lets in.
+/// Closes the default folder to other users if an earlier version of this program left it open. A folder that
+/// the user names keeps its mode, because its owner may share it.
 fn close_to_others(folder: &CacheFolder) {
     let path = folder.path();
     let is_usual = OwnFolders::CACHE.find("remote").is_some_and(|usual| usual == path);
@@ -129,7 +129,7 @@ fn close_to_others(folder: &CacheFolder) {
     }
 }
 
-/// Where this machine has an image: the file, or the folder of what was fetched of it.
+/// Where this machine has an image: the file, or the folder of its cached chunks.
 pub(crate) fn place_here(image: &ImageArg) -> Option<PathBuf> {
     match image.file() {
         Some(path) => Some(path.to_owned()),
@@ -137,22 +137,22 @@ pub(crate) fn place_here(image: &ImageArg) -> Option<PathBuf> {
     }
 }
 
-/// The logins of whoever runs this.
+/// The logins of the user who runs this.
 pub(crate) fn keyring() -> Keyring {
     Keyring::of_environment(std::env::vars_os())
 }
 
-/// What an image from elsewhere is opened for.
+/// What a remote image is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Its disk is shown to somebody.
+    /// Its disk is served.
     Serve,
-    /// Somebody wants to know something of it.
+    /// A command reads facts about it.
     Look,
 }
 
 impl Purpose {
-    /// Bytes of the first request: what a prefetch begins with, or the superblock and tables of the usual size.
+    /// Bytes of the first request: the first of a prefetch, or the superblock and tables of the usual size.
     const fn opening_bytes(self) -> u64 {
         match self {
             Self::Serve => 1 << 20,
@@ -173,7 +173,7 @@ pub(crate) fn open(image: &ImageArg, address: &Address, purpose: Purpose) -> any
         }
         return offline(address, wanted, cache, remembered.as_ref());
     }
-    // Without its first block, what is remembered saves nothing; another image than is wanted is no help.
+    // A record without the image's first block saves nothing, and a record of another image is no help.
     let remembered = remembered.filter(|remembered| {
         let name = remembered.name();
         name.is_some_and(|name| {

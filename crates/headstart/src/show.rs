@@ -78,13 +78,14 @@ static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
 
 /// Moves to the upper left corner of the terminal and clears what is below: ECMA-48, CUP and ED.
 pub(crate) fn clear_screen() {
-    // If it cannot be written, nor can the line that follows, which says so.
+    // If this cannot be written, the next line cannot either, and reports the error.
     let _ = write!(io::stdout(), "\x1b[H\x1b[J");
 }
 
 /// Prints a line to standard output; a reader that went away is not an error.
 pub(crate) fn line(text: impl std::fmt::Display) {
-    // A program that reads gets what there is; a person's terminal acts on nothing.
+    // A program that reads the output gets the exact text. On a terminal, control characters are made
+    // harmless.
     let mut stdout = io::stdout();
     let written = match stdout.is_terminal() {
         true => writeln!(stdout, "{}", Printable(text)),
@@ -92,13 +93,13 @@ pub(crate) fn line(text: impl std::fmt::Display) {
     };
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        // Only the first one says why.
+        // Only the first error is kept.
         Err(error) => drop(UNWRITTEN.set(error)),
         Ok(()) => {}
     }
 }
 
-/// Fails when a line could not be written; asked once, at the end.
+/// Fails when a line could not be written; called once, at the end.
 ///
 /// # Errors
 /// Why it could not.
@@ -109,8 +110,8 @@ pub(crate) fn written() -> anyhow::Result<()> {
     }
 }
 
-/// Says something on standard error, as `eprintln!` does, which panics when nobody reads it any more: a server has more to
-/// do than that.
+/// Prints to standard error as `eprintln!` does, but does not panic when standard error has no reader, since
+/// a server must go on.
 macro_rules! note {
     ($($text:tt)*) => {
         $crate::show::say(format_args!($($text)*))

@@ -40,7 +40,7 @@ impl Ends {
         if fd < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: signalfd returned a new descriptor that nobody else has.
+        // SAFETY: signalfd returned a new descriptor, which has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 }

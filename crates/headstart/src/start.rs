@@ -1,4 +1,4 @@
-//! One start: a command in the root of an image, or of a foreign disk, from some medium, timed.
+//! One timed start: a command runs in the root of an image, or of another disk, on some medium.
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
@@ -36,10 +36,10 @@ use crate::workdir::Workdir;
 
 /// How long a command that was killed may take to end before its disk is closed.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
-/// How often a command is looked at.
+/// How often the state of a command is checked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// What the root lies in.
+/// Where the root lies.
 #[derive(Clone, Debug)]
 pub(crate) enum Disk {
     /// A headstart image.
@@ -49,7 +49,7 @@ pub(crate) enum Disk {
         /// How it is served.
         config: Box<ServeConfig>,
     },
-    /// A plain disk of a foreign system.
+    /// A plain disk of another system.
     Foreign {
         /// The file.
         path: PathBuf,
@@ -64,35 +64,35 @@ pub(crate) enum Disk {
 /// A start to be made.
 #[derive(Clone)]
 pub(crate) struct Start {
-    /// What the root lies in.
+    /// Where the root lies.
     pub disk: Disk,
-    /// What the disk lies on.
+    /// The medium of the disk.
     pub medium: Medium,
-    /// What is wrong with that.
+    /// The faults of that medium.
     pub damage: Damage,
     /// How the file system is mounted.
     pub mount: MountFsOptions,
     /// The command.
     pub command: Vec<OsString>,
-    /// What it gets of this machine.
+    /// The access of the command to this machine.
     pub contain: ContainFlags,
-    /// Ready when a line of its output matches; when none, when it ends.
+    /// A line of its output that shows that it is ready; without one it is ready when it ends.
     pub ready: Option<regex::Regex>,
     /// How long to wait for that.
     pub ready_timeout: Duration,
-    /// After ready the command may go on for so long and is then ended; for ever when none.
+    /// How long the command may go on after it is ready; then it is ended. No limit when `None`.
     pub grace: Option<Duration>,
-    /// Say in a line what the start took, as soon as it is ready.
+    /// Print one line with the time of the start, as soon as it is ready.
     pub tell: bool,
     /// Whether the command's output is passed on.
     pub show_output: bool,
     /// Sees every read that the server answers.
     pub watch: Option<Arc<dyn Watch>>,
-    /// Observe, by kernel tracing, what becomes of prefetched bytes.
+    /// Observe, by kernel tracing, the use of prefetched bytes.
     pub observe: bool,
 }
 
-/// How a start went.
+/// The result of a start.
 pub(crate) struct Started {
     /// The figures.
     pub summary: Summary,
@@ -100,7 +100,7 @@ pub(crate) struct Started {
     pub exit: Option<Exit>,
     /// Start → ready; `None` when the command ended without being ready.
     pub ready: Option<Duration>,
-    /// What is to be said of reads that could not be answered.
+    /// The message about reads that could not be answered.
     pub lost: Option<String>,
 }
 
@@ -115,7 +115,7 @@ struct Mounted {
 }
 
 impl Mounted {
-    /// From here on nothing waits for the medium, and the rest must come to an end.
+    /// From here on reads of the medium fail, so that everything else can end.
     fn close(&self) {
         let session = match &self.served {
             Served::Image(served) => {
@@ -141,7 +141,8 @@ impl Drop for Mounted {
     }
 }
 
-/// The command. One that is dropped before it ended is killed, and does not wait for its disk then.
+/// The command. When this is dropped before the command has ended, the command is killed, and its reads of
+/// the disk fail.
 struct Running<'a> {
     child: Option<Child>,
     mounted: &'a Mounted,
@@ -195,7 +196,7 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
         Disk::Directory { .. } => (None, 0),
     };
     let started = start_from(spec, on_medium.as_ref(), disk_bytes);
-    // A mount or a command that failed says no more than that there was an error.
+    // A mount or a command that failed reports only an error number; the medium's errors explain it.
     started.map_err(|error| match &on_medium {
         Some(on_medium) => on_medium.explain(error),
         None => error,
@@ -221,7 +222,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     log::info!("mounted after {:.1?}", began.elapsed());
     let child = mounted.root.spawn(&spec.command, options)?;
     told.command(child.killer());
-    // Only now, so that the command has the score that this process was given.
+    // Only now, so that the command inherits the score that this process was given.
     crate::service::careful::survive_low_memory();
     log::info!("command started after {:.1?}", began.elapsed());
     let mut child = Running { child: Some(child), mounted: &mounted };
@@ -275,7 +276,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     Ok(Started { summary, exit, ready: ready_at, lost })
 }
 
-/// One line for the person who started it.
+/// One line for the user.
 fn tell(spec: &Start, what: &str, after: Duration, summary: &Summary) {
     if spec.tell {
         let requests = if summary.store_requests == 1 { "request" } else { "requests" };
@@ -288,7 +289,7 @@ fn tell(spec: &Start, what: &str, after: Duration, summary: &Summary) {
     }
 }
 
-/// What can be done when the command is told to end.
+/// Sets what happens when the command is told to end.
 fn hear_of(told: &Told, mounted: &Mounted, on_medium: Option<&OnMedium>) {
     let Some(on_medium) = on_medium else { return };
     let store = Arc::clone(&on_medium.store);
@@ -401,7 +402,7 @@ fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) 
     }
 }
 
-/// What the medium has counted.
+/// The figures of the medium.
 pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot, again: &RetrySnapshot) {
     summary.store_requests = counted.requests;
     summary.store_bytes = counted.bytes;
@@ -411,7 +412,7 @@ pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot, again: &Ret
     summary.store_errors = again.errors;
 }
 
-/// What an image holds, and what was asked of it until now.
+/// The figures of the image and of its reads until now.
 pub(crate) fn fill_image(summary: &mut Summary, served: &ServedDisk) {
     let image = served.reader().image();
     let stats = served.reader().stats();
@@ -454,7 +455,7 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
     summary.unused_prefetch_bytes = Some(usage.unused_bytes);
 }
 
-/// What was seen of use where the kernel answers from its pages: a sample.
+/// The observed use where the kernel answers from its page cache: a sample.
 pub(crate) fn fill_markers(summary: &mut Summary, reader: &Reader) {
     let count = reader.marker_count();
     summary.prefetch_markers = Some(count.placed);
@@ -467,10 +468,10 @@ pub(crate) fn fill_deadlines(summary: &mut Summary, driver: &Driver) {
     summary.overdue_bytes = driver.least_slack_s().map(|_| driver.overdue_bytes());
 }
 
-/// What a request to somebody's server is worth in time: on a slow link everybody else waits for what it brings.
+/// What a request to a server is worth in time: on a slow link all other readers wait for its bytes.
 const PRICE_OF_A_REQUEST: Nanos = Nanos::from_millis(50);
-/// A reader leaves the stream to save more than this. What he fetches comes again with the stream, which costs all of the link's readers its
-/// bytes: at 10 Mbit/s a boot moved a quarter more and was not ready earlier. Where the profile does not fit, nobody is to wait for minutes.
+/// A reader leaves the stream only to save more than this. What it fetches comes again with the stream, and
+/// those bytes delay all readers of the link. The value bounds the wait where the profile does not fit.
 const LEAST_GAIN: Nanos = Nanos::from_millis(5_000);
 
 /// The prefetch of an image that comes over HTTP.
@@ -478,7 +479,7 @@ pub(crate) fn over_http(prefetch: PrefetchConfig) -> PrefetchConfig {
     PrefetchConfig {
         request_price: PRICE_OF_A_REQUEST,
         least_gain: LEAST_GAIN,
-        // The stream is one response, of which a second request could not take its part.
+        // The stream is one response; a second request would fetch a part of it twice.
         most_under_way: 1,
         ..prefetch
     }

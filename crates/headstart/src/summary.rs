@@ -11,10 +11,10 @@ pub(crate) struct Summary {
     pub ready_s: Option<f64>,
     /// Start → end of the command.
     pub wall_s: f64,
-    /// How long a guest had a processor until ready. Waits for the medium are in the rest, with all its other waits; a
-    /// host that gives less of a processor at times changes this much less than `ready_s`.
+    /// How long a guest had a processor until ready. Waits for the medium are in the rest, with all its other
+    /// waits; a host that gives less of a processor at times changes this much less than `ready_s`.
     pub guest_cpu_s: Option<f64>,
-    /// How far a guest's kernel was told to read ahead; `None` when that was its own choice.
+    /// The read-ahead that a guest's kernel was told; `None` when it uses its own.
     pub guest_read_ahead_kib: Option<u32>,
     /// The medium.
     pub medium: String,
@@ -28,11 +28,11 @@ pub(crate) struct Summary {
     pub hot_bytes: u64,
     /// Bytes of the hot region in the file.
     pub hot_compressed_bytes: u64,
-    /// Reads that the kernel asked for.
+    /// Read requests of the kernel.
     pub demand_requests: Option<u64>,
-    /// Bytes that these asked for.
+    /// Bytes of these requests.
     pub demand_bytes: Option<u64>,
-    /// Bytes of the file outside the hot region that somebody waited for, as they are stored.
+    /// Bytes of the file outside the hot region that a read waited for, as they are stored.
     pub demand_outside_bytes: Option<u64>,
     /// Time in which the program waited for the medium: each moment once, however many of its reads waited in
     /// it, and without the reads that fill caches ahead of it.
@@ -45,7 +45,7 @@ pub(crate) struct Summary {
     pub overdue_bytes: Option<u64>,
     /// Of these, bytes that were used, as observed.
     pub overdue_used_bytes: Option<u64>,
-    /// Prefetched bytes that nobody used, as observed.
+    /// Prefetched bytes that were not used, as observed.
     pub unused_prefetch_bytes: Option<u64>,
     /// Prefetched bytes that were used, as observed.
     pub used_prefetch_bytes: Option<u64>,
@@ -69,12 +69,13 @@ pub(crate) struct Summary {
     pub cache_hit_ratio: Option<f64>,
     /// Peak memory of the server.
     pub peak_rss_bytes: Option<u64>,
-    /// Stored bytes of hot chunks that the prefetch's requests brought until ready, without those that came with the
-    /// first byte.
+    /// Stored bytes of hot chunks that the prefetch's requests brought until ready, without those that came
+    /// with the first byte.
     pub prefetch_stream_bytes: Option<u64>,
     /// The time from the first byte to the last of these chunks, every pause between included, as observed.
     pub prefetch_stream_s: Option<f64>,
-    /// How far the prefetch was ahead of need when it was least, by the recorded start's own times; negative when something came too late.
+    /// How far the prefetch was ahead of need when it was least, by the recorded start's own times; negative
+    /// when something came too late.
     pub prefetch_least_slack_s: Option<f64>,
     /// Prefetched chunks of which a block was kept from the kernel until ready, so that their use is seen.
     pub prefetch_markers: Option<u64>,
@@ -94,7 +95,7 @@ pub(crate) fn peak_rss_bytes() -> Option<u64> {
     memory_bytes("VmHWM")
 }
 
-/// Forgets the largest resident set so far, so that a later one is that of what comes now.
+/// Resets the largest resident set, so that a later one is that of the work from now on.
 pub(crate) fn reset_peak_rss() {
     // See proc_pid_clear_refs(5). Where it is not allowed the peak is that of the whole process.
     let _ = std::fs::write("/proc/self/clear_refs", "5");

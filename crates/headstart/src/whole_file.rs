@@ -17,8 +17,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write_with_mode(path, bytes, RESULT_MODE)
 }
 
-/// The same for a file that is nobody else's to read, in a folder that is made where it is missing and then
-/// is closed to others as well.
+/// The same for a file that only the owner may read. A missing folder is made, closed to other users as well.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         make_private_folder(folder).with_context(|| format!("make {}", folder.display()))?;

@@ -1,22 +1,23 @@
-//! A place for mounts that nobody else sees.
+//! A place for mounts that no other process sees.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// Folders that every system has and that a start does not need; one is covered, in this process's own mount namespace only.
+/// Folders that every system has and that a start does not need; one is covered, in this process's own mount
+/// namespace only.
 const PLACES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
-/// A tmpfs in this process's own mount namespace. It has no name that anybody else sees, so nothing
-/// of it is left behind, however the process ends.
+/// A tmpfs in this process's own mount namespace. No other process sees a name of it, so nothing of it is
+/// left behind, however the process ends.
 pub(crate) struct Workdir {
     path: PathBuf,
 }
 
 impl Workdir {
-    /// Covers a folder with a tmpfs, one in which nothing of `needed` lies: what is covered cannot be opened any more. Only
-    /// after `enter_private_mounts`.
+    /// Covers a folder with a tmpfs, one in which nothing of `needed` lies: what is covered cannot be opened
+    /// any more. Only after `enter_private_mounts`.
     pub(crate) fn new(needed: &[PathBuf]) -> anyhow::Result<Self> {
         let place = PLACES.iter().map(Path::new).find(|place| place.is_dir() && is_free(place, needed));
         let path = place

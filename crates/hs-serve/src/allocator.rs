@@ -1,6 +1,7 @@
 //! How this process allocates.
 
-/// Processors that share a heap. Decompressing a chunk takes a hundred times as long as finding a place for it.
+/// Processors that share a heap. Decompressing a chunk takes a hundred times as long as finding a place for
+/// it.
 const CORES_OF_A_HEAP: usize = 4;
 
 /// Gives free memory back to the system. It looks at all of the heap, so this is for after rare events
@@ -13,9 +14,9 @@ pub(crate) fn give_back() {
 }
 
 /// For the start of a program that serves images: chunks are allocated and freed all the time. By default
-/// each would be mapped and unmapped, which costs a page fault for every 4 KiB; and each thread would
-/// keep a heap of its own, of which none can use what another has free: so there are few, and more only where so many processors
-/// allocate at once that they would wait for each other.
+/// each would be mapped and unmapped, which costs a page fault for every 4 KiB; and each thread would keep a
+/// heap of its own, of which none can use what another has free: so there are few, and more only where so
+/// many processors allocate at once that they would wait for each other.
 pub fn allocate_kindly() {
     let heaps = std::thread::available_parallelism().map_or(1, usize::from).div_ceil(CORES_OF_A_HEAP);
     // SAFETY: mallopt only sets parameters of the allocator; they hold for what is allocated afterwards.

@@ -1,7 +1,9 @@
-//! Filling the cache on disk with what nobody has asked for, by the server of a disk: it knows best when its readers leave the medium alone.
+//! Fills the cache on disk with the blocks that no reader has asked for. The server of the disk does it,
+//! because it knows when its readers leave the medium alone.
 //!
-//! It begins when the prefetch has ended, asks for a little at a time, each in the lowest class of the reader's queue, and only
-//! when no reader has waited for the medium for [`QUIET`]. What is kept is not fetched again, so a server that takes over goes on.
+//! It begins when the prefetch has ended. It makes small requests in the lowest class of the reader's queue,
+//! and only when no reader has waited for the medium for [`QUIET`]. Stored chunks are not fetched again, so a
+//! server that takes over goes on.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -14,11 +16,11 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::{Driver, ServeError};
 
-/// How long nobody must have waited for the medium.
+/// The fill starts when no read has waited for the medium for so long.
 const QUIET: Duration = Duration::from_millis(500);
-/// How often that is looked at.
+/// How often the fill checks that.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
-/// Bytes of a request: a reader who comes meanwhile has to share the link with so much.
+/// Bytes of a request: a read that comes meanwhile has to share the link with so much.
 const REQUEST_BYTES: u64 = 512 << 10;
 /// How long to leave a medium alone that has failed.
 const FAULT_PAUSE: Duration = Duration::from_secs(60);
@@ -26,9 +28,9 @@ const FAULT_PAUSE: Duration = Duration::from_secs(60);
 /// How far the filling is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FillProgress {
-    /// Bytes of chunks that were gone through: fetched, or there already.
+    /// Bytes of chunks that were handled: fetched, or there already.
     pub done_bytes: u64,
-    /// Bytes of the image's file, which has more than chunks.
+    /// Bytes of the image's file, which contains more than chunks.
     pub total_bytes: u64,
     /// Whether everything is there.
     pub is_complete: bool,
@@ -131,7 +133,7 @@ impl Filling {
     }
 
     fn fill(&self) -> Result<FillReport, hs_image::ImageError> {
-        // The turn of the request that is under way ends when the next one wants to begin.
+        // The permit of one request ends when the next request wants to begin.
         let mut turn = None;
         let mut seen = None;
         let mut between = |progress: Progress| {
@@ -149,8 +151,8 @@ impl Filling {
         fill_cache(self.reader.image(), REQUEST_BYTES, &mut between)
     }
 
-    /// Waits until the prefetch has ended and no reader has waited for the medium for a while; breaks when the filling is to end. `seen` is how
-    /// many had, and since when.
+    /// Waits until the prefetch has ended and no reader has waited for the medium for a while; breaks when
+    /// the fill must end. `seen` is how many readers had waited, and since when.
     fn wait_for_quiet(&self, seen: &mut Option<(u64, Instant)>) -> ControlFlow<()> {
         loop {
             let waited = self.reader.stats().waited_requests;

@@ -70,11 +70,11 @@ const _: () = {
     assert!(offset_of!(Fiemap, extents) == 32);
 };
 
-/// The files of the file system mounted at `mount_point` that hold at least one of `blocks`, ordered by
-/// path, each with all of its pages, those included whose blocks are not in the set: how long a file is, and where the rest of it
-/// lies, decides what the kernel reads ahead in it. `blocks` are those of the device
-/// that is mounted, counted from its beginning. Every inode comes once, by one of its names; file systems
-/// mounted on top are left out. A name that is not UTF-8 is shown with replacement characters.
+/// The files of the file system mounted at `mount_point` that hold at least one of `blocks`, ordered by path,
+/// each with all of its pages, those included whose blocks are not in the set: how long a file is, and where
+/// the rest of it lies, decides what the kernel reads ahead in it. `blocks` are those of the device that is
+/// mounted, counted from its beginning. Every inode comes once, by one of its names; file systems mounted on
+/// top are left out. A name that is not UTF-8 is shown with replacement characters.
 ///
 /// A file system without block addresses (`FIEMAP` is refused, or the addresses are not those of the one
 /// device, as on Btrfs) gives an empty list.

@@ -144,7 +144,7 @@ fn keep(program: &Path, arguments: &[OsString], started: &Sender<OwnedFd>) -> io
         });
     }
     let mut child = command.spawn()?;
-    // Nobody has waited for it, so the number is still its own.
+    // The child has not been waited for, so the process number still belongs to it.
     let process = rustix::process::pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
     match process {
         Ok(process) => drop(started.send(process)),

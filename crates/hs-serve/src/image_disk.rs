@@ -36,18 +36,18 @@ impl Disk for ImageDisk {
         let asker = Asker::waiting(user_key(reply.uid()));
         self.reader.submit_for(asker, offset, len, move |result| match result {
             Ok(pieces) => reply.data(pieces),
-            // The reader has logged what is wrong, where, expected and found.
+            // The `Reader` has logged the error.
             Err(error) => reply.error(errno(error)),
         });
     }
 }
 
-/// Whose share of the medium a read is from: a user of this machine has one, by whichever front end.
+/// The client of a read: each user of this machine has one share of the medium, over all front ends.
 pub(crate) fn user_key(uid: u32) -> ClientKey {
     ClientKey(1 << 32 | u64::from(uid))
 }
 
-/// What a reader of the disk is told, by whichever front end.
+/// The error number of a failed read, for all front ends.
 pub(crate) fn errno(error: &ImageError) -> i32 {
     match error {
         ImageError::OutsideDisk { .. } => libc::EINVAL,
@@ -56,9 +56,9 @@ pub(crate) fn errno(error: &ImageError) -> i32 {
     }
 }
 
-/// Requests that a plain file's medium sees at once, at most.
+/// Requests that a plain file's medium gets at the same time, at most.
 const FILE_THREADS: usize = 32;
-/// Places that cannot be read, of which it is said; nobody reads a longer list.
+/// How many unreadable places are logged as errors; a longer log would help no user.
 const MAX_TOLD: usize = 4096;
 
 /// Called once with the bytes, or with an error number.
@@ -75,7 +75,7 @@ struct FileRead {
 pub struct FileReads(Mutex<[Option<Instant>; FILE_THREADS]>);
 
 impl FileReads {
-    /// How long the read has waited that waits longest; zero when none waits.
+    /// How long the oldest waiting read has waited; zero when none waits.
     #[must_use]
     pub fn oldest(&self) -> Duration {
         self.0.lock().iter().flatten().map(Instant::elapsed).max().unwrap_or_default()
@@ -86,7 +86,7 @@ impl FileReads {
     }
 }
 
-/// A plain file as a disk: what foreign systems run on, on the same medium.
+/// A plain file as a disk, for other systems on the same medium.
 pub struct FileDisk {
     bytes: u64,
     reads: Arc<FileReads>,
@@ -137,7 +137,8 @@ fn answer(
         match read {
             Ok(()) => answer(Ok(&buffer)),
             Err(error) => {
-                // Whoever needs a bad place asks for it again and again; one line says it.
+                // A program that needs an unreadable place asks again and again; one line in the log is
+                // enough.
                 let mut told = told.lock();
                 let is_news = told.len() < MAX_TOLD && told.insert(offset);
                 drop(told);
@@ -168,7 +169,8 @@ impl FileDisk {
         self.bytes == 0
     }
 
-    /// Reads `len` bytes from `offset`; `answer` is called once from any thread, or dropped where the threads have ended.
+    /// Reads `len` bytes from `offset`; `answer` is called once from any thread, or dropped where the threads
+    /// have ended.
     pub(crate) fn submit(
         &self,
         offset: u64,

@@ -29,8 +29,8 @@ const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 const LO_NAME_BYTES: usize = 64;
 
-/// A free device can be taken by somebody else between asking for it and using it. So many losses in a
-/// row are no coincidence any more.
+/// Another process can take a free device between the search for it and its use. So many losses in a row are
+/// no coincidence any more.
 const RACE_TRIES: u32 = 64;
 
 /// `struct loop_info64`.
@@ -207,8 +207,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// A device keeps the elevator that somebody once gave it, for whatever is attached to it next. One before a served disk orders
-/// requests a second time and holds them back: bfq made starts twice as long.
+/// Sets no elevator. A device keeps an elevator that was set earlier, for whatever is attached to it next. An
+/// elevator before a served disk orders requests a second time and delays them.
 fn forget_scheduler(number: i32) {
     let setting = format!("/sys/block/loop{number}/queue/scheduler");
     if let Err(error) = std::fs::write(&setting, "none") {

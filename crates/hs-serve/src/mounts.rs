@@ -33,15 +33,15 @@ pub(crate) struct MountEntry {
     pub(crate) source: PathBuf,
 }
 
-/// This process's table of mounts, and what tells of its changes. Paths in it are bytes: one mount under a name that is
-/// no text must not be the end of everybody else's.
+/// This process's table of mounts, and notification of its changes. Paths in it are bytes: a mount whose name
+/// is not UTF-8 must not make other mounts fail.
 #[derive(Debug)]
 pub struct MountTable(fs::File);
 
 impl MountTable {
     const PATH: &str = "/proc/self/mountinfo";
 
-    /// Opens it. From then on the kernel tells of every change.
+    /// Opens it. From then on the kernel notifies of every change.
     ///
     /// # Errors
     /// When there is no /proc.
@@ -96,7 +96,7 @@ pub(crate) fn check_mount_point(directory: &Path) -> Result<PathBuf, ServeError>
         Err(source) => return Err(ServeError::Io { action: "look at", path, source }),
     };
     if let Some(entry) = mounted_at(&target)? {
-        // A dead mount answers no question about itself, except to those that need no answer.
+        // Requests to a dead mount fail with ENOTCONN, except those that the kernel answers itself.
         return match fs::metadata(&target) {
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
                 Err(ServeError::MountPointDead { path })
@@ -115,9 +115,9 @@ pub(crate) fn check_mount_point(directory: &Path) -> Result<PathBuf, ServeError>
     }
 }
 
-/// Takes down what a server that was killed has left: the disk at `dir`, if nobody answers for it any more,
-/// and, before it, the file system at `fs`, if a loop device reads it from there. True when there was
-/// something. Whatever else is mounted there stays.
+/// Unmounts what a killed server has left: the disk at `dir`, if it has no server any more, and, before it,
+/// the file system at `fs`, if a loop device reads it from there. True when there was something. Other mounts
+/// there stay.
 ///
 /// # Errors
 /// When the table of mounts cannot be read, or the kernel keeps them (only root may).
@@ -139,8 +139,8 @@ pub fn clear_dead(dir: &Path, fs: Option<&Path>) -> Result<bool, ServeError> {
     Ok(true)
 }
 
-/// Whether a FUSE mount at `dir` has lost its server. What the kernel still has in its caches it would tell all the same,
-/// so the folder is opened, which only a server can allow.
+/// Whether a FUSE mount at `dir` has lost its server. What the kernel still has in its caches it would tell
+/// all the same, so the folder is opened, which only a server can allow.
 fn is_dead(dir: &Path) -> bool {
     fs::File::open(dir).is_err_and(|error| error.raw_os_error() == Some(libc::ENOTCONN))
 }
@@ -155,8 +155,8 @@ fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
     }
 }
 
-/// What is mounted at `target` from a loop device that reads a file in `dir`: the number of the device and the path of the
-/// mount, without links.
+/// What is mounted at `target` from a loop device that reads a file in `dir`: the number of the device and
+/// the path of the mount, without links.
 ///
 /// # Errors
 /// When the table of mounts cannot be read, or nothing can be found out about the folder of `target`.

@@ -1,8 +1,8 @@
-//! Who may be connected: one key for a client, and a bounded number of places for all of them.
+//! Which clients may be connected: one key for a client, and a bounded number of places for all of them.
 //!
-//! When all places are taken, the client with the most of them gives one up to a client with fewer: an idle connection
-//! first, and the one that was idle longest. So a client that opens many connections loses its own, and a client with
-//! one connection gets in and stays. The HTTP and the NBD server share this rule.
+//! When all places are taken, the client with the most of them gives one up to a client with fewer: an idle
+//! connection first, and the one that was idle longest. So a client that opens many connections loses its
+//! own, and a client with one connection gets in and stays. The HTTP and the NBD server share this rule.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,8 +12,8 @@ use std::time::Instant;
 use hs_engine::queue::ClientKey;
 use parking_lot::Mutex;
 
-/// A client is one address; of IPv6 it is a /64, which usually is one customer's network. IPv4 addresses that are mapped
-/// into IPv6 are themselves.
+/// A client is one address; of IPv6 it is a /64, which usually is one customer's network. IPv4 addresses that
+/// are mapped into IPv6 count as IPv4.
 pub(crate) fn address_key(address: IpAddr) -> ClientKey {
     ClientKey(match address.to_canonical() {
         IpAddr::V4(address) => 2 << 32 | u64::from(address.to_bits()),
@@ -30,10 +30,10 @@ pub(crate) struct PlaceLimits {
     pub(crate) client: usize,
 }
 
-/// What a connection does, as far as its place depends on it.
+/// The activity of a connection, as far as its place depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
-    /// Nothing was asked for that is not answered.
+    /// It has no unanswered requests.
     pub(crate) is_idle: bool,
     /// Since it has become idle, or made progress last.
     pub(crate) since: Instant,
@@ -72,8 +72,8 @@ impl Places {
         Arc::new(Self { limits, taken: Mutex::default() })
     }
 
-    /// A place for a connection of this client. Where there is none left, another connection gives up its own; `None`
-    /// when there is none that has to.
+    /// A place for a connection of this client. If there is none left, another connection is ended for it;
+    /// `None` when no connection may be ended.
     pub(crate) fn take(self: &Arc<Self>, client: ClientKey, occupant: Arc<dyn Occupant>) -> Option<Place> {
         let mut taken = self.taken.lock();
         let own = taken.of_client.get(&client).copied().unwrap_or(0);
@@ -89,14 +89,14 @@ impl Places {
         Some(Place { places: Arc::clone(self), number })
     }
 
-    /// One connection less, where the system has no descriptors for another one.
+    /// Ends one connection, when the system has no descriptors for another one.
     pub(crate) fn make_room(&self) {
         self.taken.lock().evict_for(0);
     }
 }
 
 impl Taken {
-    /// The client's connection that is idle longest gives up its place.
+    /// Ends the client's connection that is idle longest.
     fn evict_idle_of(&mut self, client: ClientKey) -> Option<()> {
         let own = self.occupants.iter().filter(|(_, (of, _))| *of == client);
         let standings = own.map(|(number, (_, occupant))| (*number, occupant.standing()));
@@ -105,12 +105,12 @@ impl Taken {
         self.evict(number)
     }
 
-    /// Somewhere a place becomes free for a client that has `own` others.
+    /// Ends another client's connection to free a place for a client that has `own` other places.
     fn evict_for(&mut self, own: usize) -> Option<()> {
         let ranks = self.occupants.iter().filter_map(|(number, (client, occupant))| {
             let (count, standing) = (self.of_client.get(client).copied()?, occupant.standing());
-            // A client that has many takes no place from one that has fewer; and a busy connection is only ended for
-            // a client that has fewer even then.
+            // A client that has many takes no place from one that has fewer; and a busy connection is only
+            // ended for a client that has fewer even then.
             let may_go = if standing.is_idle { count >= own } else { count > own + 1 };
             may_go.then_some(((count, standing.is_idle, std::cmp::Reverse(standing.since)), *number))
         });
@@ -238,7 +238,7 @@ mod tests {
         let busy: Vec<_> = (0..4).map(|_| scene.connect(1, false).unwrap()).collect();
         let newcomer = scene.connect(2, false).unwrap();
         assert!(gone(&busy[0]) && !gone(&newcomer));
-        // Two and two: neither takes from the other what it would then be owed.
+        // Two and two: neither client takes a place that it would then owe to the other.
         scene.connect(2, false).unwrap();
         assert!(scene.connect(2, false).is_none());
     }

@@ -1,9 +1,10 @@
 //! Runs the prefetch that `hs-engine` decides: reads the hot region ahead of its readers.
 //!
 //! ```text
-//! stream threads ──stored chunks──► decoding threads ──► Reader::supply_hot ──► whoever waits
+//! stream threads ──stored chunks──► decoding threads ──► Reader::supply_hot ──► reads that wait
 //!   ask the engine what to read        one a core       │
-//!                                                       └──► before that, Deliver: what nobody waits for goes into the kernel
+//!                                                       └──► before that, Deliver: blocks without a
+//!                                                            waiting read go into the kernel
 //! ```
 //!
 //! While one request is under way the chunks of the last are verified and decompressed.
@@ -42,26 +43,27 @@ const STREAMS: usize = Prefetch::MOST_UNDER_WAY;
 /// Chunks that may wait for a decoding thread, for each of these.
 const QUEUED_CHUNKS: usize = 16;
 
-/// Hot chunks in a row that cannot be read before the prefetch gives up: a stream that goes on behind each bad
-/// place must not go on for hours where the medium is gone. Twice as many places as `hs_store::Retry` tries hard.
+/// Hot chunks in a row that cannot be read before the prefetch gives up. The stream goes on behind each bad
+/// place, which takes hours where the medium is gone. Twice as many places as `hs_store::Retry` retries in
+/// full.
 const UNREADABLE_IN_A_ROW: u32 = 16;
 
-/// The prefetch of one image: the engine behind a lock, and who waits for its decisions.
+/// The prefetch of one image: the engine behind a lock, and the threads that wait for its decisions.
 pub struct Driver {
     engine: Mutex<Prefetch>,
     /// For the stream that asks the engine what to read next.
     changed: Condvar,
-    /// For others who watch the engine.
+    /// For other threads that watch the engine.
     watched: Condvar,
-    /// Held by the stream that asks the engine what to read next, for whom the others wait: every chunk that comes wakes him, and would
-    /// wake all of them.
+    /// Held by the stream that asks the engine what to read next; the other streams wait for the lock. Every
+    /// chunk that comes wakes that one stream instead of all of them.
     asking: Mutex<()>,
     started: Instant,
-    /// Chunks whose blocks somebody asks for only because they are to come: see [`Driver::expect`].
+    /// Chunks whose blocks are read by the warmer, not by a program: see [`Driver::expect`].
     expected: Vec<AtomicBool>,
     /// Whether a message has said why the prefetch ended.
     end_is_told: AtomicBool,
-    /// Whether a use of what has come would tell the engine anything that it does not know.
+    /// Whether a report of use would change the engine's state.
     asks_for_use: AtomicBool,
     arrived_at: Mutex<Vec<Option<Nanos>>>,
     unreadable_in_a_row: AtomicU32,
@@ -78,7 +80,7 @@ struct Stored {
 
 impl Driver {
     /// A prefetch of the hot chunks of `image`, or of none when `enabled` is false. `began` is when the image
-    /// was asked for: the opening request is the first that tells of the medium.
+    /// was requested: the opening request is the first measurement of the medium.
     #[must_use]
     pub fn new(image: &Image, config: PrefetchConfig, enabled: bool, began: Instant) -> Arc<Self> {
         let chunks = if enabled { image.hot_chunk_count() } else { 0 };
@@ -89,7 +91,7 @@ impl Driver {
         let sizes: Vec<ChunkSize> = (0..chunks).map(size).collect();
         let needed = (0..chunks).map(|chunk| image.hot_needed(chunk)).collect();
         let mut engine = Prefetch::new(config, sizes);
-        // The driver's clock begins when the image is asked for, which is when the start does.
+        // The driver's clock begins when the image is requested, which is when the start begins.
         engine.set_deadlines(Nanos::ZERO, needed);
         Arc::new(Self {
             memory: HeldMemory::new(config.budget_bytes),
@@ -135,7 +137,8 @@ impl Driver {
             Some(deliver) => Some(running.start_pushers(reader, deliver, cores)?),
             None => None,
         };
-        // While one of them pushes, which may wait for what another one decodes, there is another.
+        // At least two: while one of them pushes, which may wait for a chunk that is not decoded yet, the
+        // other decodes.
         for number in 0..cores.max(2) {
             let (driver, reader, stored) = (Arc::clone(self), Arc::clone(reader), stored_rx.clone());
             let pushing = pushing.clone();
@@ -167,41 +170,43 @@ impl Driver {
         !self.expected.is_empty()
     }
 
-    /// Announces that the blocks of this chunk will now be asked for by somebody who can wait, such
-    /// as the warmer of a page cache: those reads join the stream however far ahead it is.
+    /// Announces reads of this chunk's blocks that can wait, such as those of the warmer of a page cache:
+    /// these reads join the stream however far ahead it is.
     pub fn expect(&self, chunk: u32) {
         if let Some(expected) = self.expected.get(chunk as usize) {
             expected.store(true, Relaxed);
         }
     }
 
-    /// Whether a use of what has come would tell the engine anything that it does not know: cheap, unlike
+    /// Whether a report of use would change the engine's state: cheap, unlike
     /// [`used`](hs_image::HotPolicy::used).
     #[must_use]
     pub(crate) fn asks_for_use(&self) -> bool {
         self.asks_for_use.load(Relaxed)
     }
 
-    /// From now on nothing is held against the stream, whoever uses it.
+    /// From now on unused chunks and misses do not lower the confidence in the profile.
     pub(crate) fn hide_use(&self) {
         self.engine.lock().handle_use_hidden();
         self.asks_for_use.store(false, Relaxed);
         self.wake();
     }
 
-    /// Use is seen by markers alone: until there is one nothing is held against the stream.
+    /// Use is seen by markers alone: until there is one, unused chunks and misses do not lower the
+    /// confidence.
     pub(crate) fn sees_by_markers(&self) {
         self.engine.lock().handle_use_by_markers();
     }
 
-    /// A hot chunk goes to where its readers find it without us: whether a block of it should be kept back, so that its use is seen. See
-    /// [`Driver::mark`].
+    /// Whether a block of a hot chunk should be left out when the chunk is delivered. Readers then find the
+    /// chunk without the server, and only a request for the missing block shows use. See [`Driver::mark`].
     #[must_use]
     pub fn wants_marker(&self, chunk: u32) -> bool {
         self.engine.lock().handle_delivery(self.now(), chunk)
     }
 
-    /// Keeps a block of this chunk back, as [`Driver::wants_marker`] wants; false when its chunk has left again.
+    /// Notes that a block of this chunk is left out, as [`Driver::wants_marker`] wants; false when the chunk
+    /// has left again.
     #[must_use]
     pub fn mark(&self, reader: &Reader, chunk: u32, block_in_chunk: u32) -> bool {
         let has_come = self.engine.lock().has_arrived(chunk);
@@ -214,13 +219,14 @@ impl Driver {
         marked
     }
 
-    /// Whether the stream asks for nothing because nobody uses what it brings, and others wait for the medium.
+    /// Whether the stream makes no requests because its chunks are not used and other reads wait for the
+    /// medium.
     #[must_use]
     pub fn stands_back(&self) -> bool {
         self.engine.lock().stands_back()
     }
 
-    /// The warmer is here now.
+    /// Notes where the warmer is now.
     pub fn set_warmer(&self, place: WarmerPlace) {
         self.warmer.set(place);
     }
@@ -233,19 +239,20 @@ impl Driver {
         }
     }
 
-    /// Asks for nothing more.
+    /// Makes no more requests.
     pub(crate) fn stop(&self) {
         self.engine.lock().stop();
         self.wake();
     }
 
-    /// Wakes whoever waits, to look again.
+    /// Wakes all waiting threads, to look again.
     pub fn wake(&self) {
         self.changed.notify_all();
         self.watched.notify_all();
     }
 
-    /// Chunks came or went, as each of them does: the stream is not woken for what changes nothing for it.
+    /// Wakes waiting threads after a chunk came or went. The stream is woken only when the engine is not
+    /// full, or has ended.
     fn stirred(&self, engine: &Prefetch) {
         if !engine.is_full() || engine.ended().is_some() {
             self.changed.notify_all();
@@ -280,8 +287,8 @@ impl Driver {
         self.arrived_at.lock().clone()
     }
 
-    /// How far the stream was ahead of need when it was least, in seconds: negative when something came too late; `None` when the image does
-    /// not say what is needed when.
+    /// The stream's least lead over need, in seconds: negative when a chunk came too late; `None` when the
+    /// image has no deadlines.
     #[must_use]
     pub fn least_slack_s(&self) -> Option<f64> {
         self.engine.lock().least_slack_s()
@@ -293,7 +300,7 @@ impl Driver {
         self.engine.lock().overdue().map(|(chunk, _)| chunk).collect()
     }
 
-    /// Uncompressed bytes of these.
+    /// Uncompressed bytes of the overdue chunks.
     #[must_use]
     pub fn overdue_bytes(&self) -> u64 {
         self.engine.lock().overdue().map(|(_, bytes)| u64::from(bytes)).sum()
@@ -329,7 +336,7 @@ impl Driver {
             self.engine.lock().handle_begun(self.now(), id);
             log::debug!("{}: prefetching hot chunks {run:?}", self.now());
             let bring = || self.bring(id, run, reader, Some(&turn), stored);
-            // A mistake ends the prefetch, and whoever has joined it fetches by himself.
+            // A panic ends the prefetch, and readers that have joined it fetch the chunk themselves.
             let bytes = catch_unwind(AssertUnwindSafe(bring)).unwrap_or(None);
             drop(turn);
             self.finished(id, bytes);
@@ -339,8 +346,8 @@ impl Driver {
         }
     }
 
-    /// Reads a run of chunks, and goes on behind each one that cannot be read. Returns the bytes that came, or
-    /// nothing when so much is unreadable that the prefetch is to end.
+    /// Reads a run of chunks, and goes on behind each one that cannot be read. Returns the bytes that came,
+    /// or nothing when so much is unreadable that the prefetch is to end.
     fn bring(
         &self,
         id: RequestId,
@@ -374,7 +381,7 @@ impl Driver {
             });
             match outcome {
                 Ok(bytes) => return Some(bytes_before + bytes),
-                // Nobody waits for it any more.
+                // No read waits for it any more.
                 Err(_) if self.stopped() => return Some(bytes_before),
                 Err(error) => run = self.skip(next..run.end, reader, &error)?,
             }
@@ -383,8 +390,8 @@ impl Driver {
         Some(bytes_before)
     }
 
-    /// The first chunk of `rest` cannot be read: its readers get cold copies. Returns what is behind it, or nothing
-    /// when it is one too many.
+    /// The first chunk of `rest` cannot be read: its readers get cold copies. Returns the chunks behind it,
+    /// or `None` when too many in a row cannot be read.
     fn skip(&self, rest: Range<u32>, reader: &Reader, error: &ImageError) -> Option<Range<u32>> {
         if rest.is_empty() {
             return Some(rest);
@@ -398,7 +405,7 @@ impl Driver {
         Some(rest.start + 1..rest.end)
     }
 
-    /// The stream is past a chunk that it has not brought.
+    /// The stream has skipped a chunk.
     fn passed(&self, chunk: u32) {
         let mut engine = self.engine.lock();
         engine.handle_arrived(chunk);
@@ -417,7 +424,7 @@ impl Driver {
                 Next::Wait => None,
                 Next::WaitUntil(then) => Some(then),
                 Next::Done(reason) => {
-                    // Each of its threads comes here; one line says it.
+                    // Each stream thread comes here; the message is logged once.
                     if !self.end_is_told.swap(true, Relaxed) {
                         log::info!("{}: prefetch ended: {}", self.now(), reason.as_str());
                     }
@@ -427,8 +434,9 @@ impl Driver {
                 }
             };
             if engine.stands_still() && !told {
-                // Nobody who joined the stream may wait for memory that others hold, or for a pause that
-                // others do not leave. The engine may change meanwhile, so it is polled again.
+                // A read that joined the stream must not wait for memory that other chunks hold, or for a
+                // pause that other reads do not leave. The engine may change meanwhile, so it is polled
+                // again.
                 MutexGuard::unlocked(&mut engine, || reader.stream_pauses());
                 told = true;
                 continue;
@@ -484,7 +492,7 @@ impl Driver {
                 }
             }
         }
-        // Whoever was to send the rest may have panicked.
+        // The thread that was to send the rest may have panicked.
         let is_whole = next == head.chunks || self.stopped();
         self.finished(id, is_whole.then_some(0));
     }
@@ -520,7 +528,7 @@ impl Driver {
                 if let Some((pushing, decoded)) = pushing.zip(later) {
                     pushing.push_later(decoded);
                 }
-                // Pushed, and nobody else has it: the next chunk goes where this one was.
+                // It is pushed, and there is no other reference: the next chunk reuses the memory.
                 if let Some(raw) = Arc::into_inner(bytes) {
                     tools.reuse(raw);
                 }
@@ -532,8 +540,8 @@ impl Driver {
     }
 }
 
-/// Gives a chunk to the decoding threads; false when there are none any more. When they cannot keep up, what is waited for is
-/// not the medium, and the `turn` there ends.
+/// Gives a chunk to the decoding threads; false when there are none any more. When they cannot keep up, the
+/// stream does not wait for the medium, and gives up its permit `turn`.
 fn hand_over(stored: &Sender<Stored>, piece: Stored, turn: Option<&StreamTurn<'_>>) -> bool {
     match stored.try_send(piece) {
         Ok(()) => true,

@@ -1,4 +1,4 @@
-//! An image put to use: opened, prefetched, shown as a disk, and its file system mounted.
+//! A served image: opened, prefetched, shown as a disk, and its file system mounted.
 //!
 //! Both [`ServedImage`] and [`ServedFile`] show a disk as `DIR/disk.img`; a [`MountedFs`] attaches
 //! that to a loop device and mounts what is in it. Loop devices read the disk with direct I/O, so
@@ -31,20 +31,20 @@ use crate::warm::Warmer;
 pub enum Prefetching {
     /// Nothing is prefetched.
     Off,
-    /// They wait in this process's memory until they are asked for; a mounted file system's caches
-    /// are warmed from there.
+    /// They wait in this process's memory until they are read; the caches of a mounted file system are warmed
+    /// from there.
     #[default]
     Hold,
-    /// They are pushed into the page cache of `disk.img`, for whoever reads it without direct I/O.
+    /// They are pushed into the page cache of `disk.img`, for programs that read it without direct I/O.
     Push,
 }
 
-/// What becomes of the size that a cache begins with.
+/// How the size of a cache changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum CacheSizing {
     /// It stays.
     Fixed,
-    /// It never grows beyond that, and is smaller where others need the memory.
+    /// It never grows beyond its initial size, and is smaller where other programs need the memory.
     #[default]
     AtMost,
     /// It grows into free memory, and gives it back.
@@ -54,18 +54,18 @@ pub enum CacheSizing {
 /// How an image is served.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// Which image it must be, and where what is read of it is kept.
+    /// The name that the image must have, and the cache on disk.
     pub image: OpenOptions,
     /// Where prefetched blocks go.
     pub prefetching: Prefetching,
     /// Limits of the prefetch.
     pub prefetch: PrefetchConfig,
-    /// Where readers keep what they are given, a block of some hot chunks is kept back, so that use of them is seen: docs/ENGINE.md says what
-    /// that costs a start.
+    /// Where the kernel keeps delivered blocks, a block of some hot chunks is left out, so that use of them
+    /// is seen. docs/ENGINE.md says what that costs a start.
     pub markers: bool,
-    /// Threads and caches. Whether readers keep what they are given is for the front end to say.
+    /// Threads and caches. The front end sets whether readers keep what they are given.
     pub reader: ReaderOptions,
-    /// What becomes of the size of the cache that `reader` says.
+    /// How the size of the cache in `reader` changes.
     pub cache_sizing: CacheSizing,
     /// How far the kernel reads ahead in `disk.img`, in KiB; at most 1024.
     pub disk_read_ahead_kib: u32,
@@ -104,12 +104,12 @@ pub enum ServedError {
     /// The machine cannot show or mount it.
     #[error(transparent)]
     Serve(#[from] ServeError),
-    /// The machine, or the file, cannot fill itself.
+    /// The machine, or the file, does not support self-filling.
     #[error(transparent)]
     Fill(#[from] crate::self_filling::FillError),
 }
 
-/// Hands a session to what outlives this process, before readers are let in: see [`Session::prepare`].
+/// Hands a session to a process that outlives this one, before there are readers: see [`Session::prepare`].
 pub type Hold<'a> = &'a dyn Fn(&Session, &Reader) -> io::Result<()>;
 
 /// An image shown as `DIR/disk.img`.
@@ -136,7 +136,7 @@ impl ServedImage {
         Self::start_held(store, directory, config, watch, &|_, _| Ok(()))
     }
 
-    /// As [`start`](Self::start), with a supervisor that has the session before any reader has.
+    /// As [`start`](Self::start), with a supervisor that gets the session before there are readers.
     ///
     /// # Errors
     /// As [`start`](Self::start), and when `hold` fails.
@@ -159,8 +159,8 @@ impl ServedImage {
         })
     }
 
-    /// Goes on where a server that died was: whoever waited for it goes on waiting and is answered. `store` must hold the
-    /// same image, and `config` be the same.
+    /// Goes on where a server that died was: requests that waited for it go on waiting and are answered.
+    /// `store` must hold the same image, and `config` be the same.
     ///
     /// # Errors
     /// When the image is not one, or the session cannot be gone on with.
@@ -180,11 +180,13 @@ impl ServedImage {
         watch: Option<Arc<dyn Watch>>,
         session: impl FnOnce(Arc<dyn Disk>, SessionOptions, &Reader) -> Result<Session, ServeError>,
     ) -> Result<Self, ServedError> {
-        // The kernel keeps what it reads: in the cache of disk.img, or, past direct I/O, in those of a mounted file system.
+        // The kernel keeps what it reads: in the cache of disk.img, or, past direct I/O, in those of a
+        // mounted file system.
         let reader = ReaderOptions { readers_keep: true, ..config.reader };
         let mut disk = ServedDisk::open(store, &ServeConfig { reader, ..config.clone() }, watch)?;
         let push = config.prefetching == Prefetching::Push;
-        // What is held needs no kernel to go to, so the stream need not wait for the mount.
+        // Blocks that stay in this process do not go to the kernel, so the stream need not wait for the
+        // mount.
         if !push {
             disk.start_prefetch(None)?;
         }
@@ -212,7 +214,7 @@ impl ServedImage {
         Ok(Self { session, disk, has_hot })
     }
 
-    /// The disk, without how it is shown.
+    /// The disk, without its front end.
     #[must_use]
     pub const fn disk(&self) -> &ServedDisk {
         &self.disk
@@ -259,7 +261,8 @@ impl ServedImage {
         self.warmed(mounted, &options)
     }
 
-    /// Takes over the file system that a server that died had mounted at `target` from this disk; nothing when there is none.
+    /// Takes over the file system that a dead server had mounted at `target` from this disk; `None` when
+    /// there is none.
     ///
     /// # Errors
     /// As [`mount_fs`](Self::mount_fs).
@@ -288,7 +291,7 @@ impl ServedImage {
         FileSystem::detect_with(Path::new(self.reader().image().name()), read_at)
     }
 
-    /// Begins to warm the caches of what is mounted, if that is asked for and there is something to warm them with.
+    /// Begins to warm the caches of a mounted file system, if that is asked for and the image has hints.
     fn warmed(&self, mut mounted: MountedFs, options: &MountFsOptions) -> Result<MountedFs, ServedError> {
         let hinted = self.reader().image().hints().next().is_some();
         if options.warm
@@ -304,12 +307,12 @@ impl ServedImage {
     }
 }
 
-/// While a file system is being mounted, reads of its disk wait for a shorter time. No signal ends mount(2), and `sync` of the whole
-/// machine waits for it.
+/// While a file system is being mounted, reads of its disk have a shorter time limit. No signal ends
+/// mount(2), and `sync` of the whole machine waits for it.
 struct MountReads<'a>(&'a Reader);
 
 impl<'a> MountReads<'a> {
-    /// Each read may take a third of what readers are made to wait, and all of the mount as much as one of them.
+    /// Each read may take a third of the usual limit, and all of the mount as much as one read otherwise.
     fn limit(reader: &'a Reader) -> Self {
         let limit = reader
             .read_timeout()
@@ -347,7 +350,7 @@ impl ServedFile {
         Self::with_options(store, directory, file_name, options)
     }
 
-    /// The same for a reader who reads ahead himself: the kernel does not guess once more below him.
+    /// The same for a reader that reads ahead itself: the kernel does not read ahead below it as well.
     ///
     /// # Errors
     /// When FUSE cannot be used.
@@ -396,20 +399,20 @@ impl ServedFile {
     }
 }
 
-/// Who reads the file system in a disk.
+/// The driver that reads the file system in a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum FsDriver {
     /// The kernel, from a loop device. Needs root.
     #[default]
     Kernel,
-    /// The program `fuse2fs`, from the disk file, through its page cache: only [`Prefetching::Push`]
-    /// brings it anything early. Works in a user namespace; ext4 only.
+    /// The program `fuse2fs`, from the disk file, through its page cache: only [`Prefetching::Push`] brings
+    /// blocks there early. Works in a user namespace; ext4 only.
     Fuse2fs,
 }
 
 impl FsDriver {
-    /// What this process may use: in a user namespace the kernel mounts no disks. Ask after
-    /// [`crate::rootenv::enter_private_mounts`], which may have entered one.
+    /// The driver that this process can use: in a user namespace the kernel mounts no disks. Call it after
+    /// [`crate::rootenv::enter_private_mounts`], which may enter one.
     #[must_use]
     pub fn for_this_process() -> Self {
         if crate::rootenv::in_user_namespace() { Self::Fuse2fs } else { Self::Kernel }
@@ -419,16 +422,16 @@ impl FsDriver {
 /// How the file system in a disk is mounted.
 #[derive(Clone, Copy, Debug)]
 pub struct MountFsOptions {
-    /// Who reads it. What follows about loop devices and ext4 is for the kernel, as is `warm`; the
-    /// read-ahead counts for both, `fuse2fs` never trusts the image.
+    /// The driver of the file system. What follows about loop devices and ext4 is for the kernel, as is
+    /// `warm`. The read-ahead is for both; `fuse2fs` never trusts the image.
     pub driver: FsDriver,
     /// Loop devices read the disk with direct I/O.
     pub direct_io: bool,
-    /// Kernel read-ahead of the loop device, in KiB. Without being told the kernel takes twice the
-    /// largest request, 2.5 MiB on Linux 6.18, where disks have 128 KiB.
+    /// Kernel read-ahead of the loop device, in KiB. The kernel's own value is twice the largest request, 2.5
+    /// MiB on Linux 6.18, where disks have 128 KiB.
     pub read_ahead_kib: u32,
-    /// The same of `fuse2fs` where the image has a hot region that is prefetched: its files' pages cannot be warmed, and each first touch
-    /// would bring neighbours that nobody recorded.
+    /// The same of `fuse2fs` where the image has a hot region that is prefetched: its files' pages cannot be
+    /// warmed, and each first touch would bring neighbours that are not in the profile.
     pub hot_fuse2fs_read_ahead_kib: u32,
     /// ext4: blocks of inode tables read ahead; the kernel's own choice (32) when not given.
     pub inode_readahead_blocks: Option<u32>,
@@ -459,7 +462,7 @@ pub struct MountedFs {
     file_system: FileSystem,
 }
 
-/// The fields are dropped in order: the mount goes before what it reads.
+/// The fields are dropped in order: the mount goes before the device that it reads.
 enum Mount {
     Kernel { mount: FsMount, device: LoopDevice },
     Fuse2fs(Fuse2fs),
@@ -517,21 +520,21 @@ impl MountedFs {
         }
     }
 
-    /// What is mounted.
+    /// The file system that is mounted.
     #[must_use]
     pub const fn file_system(&self) -> FileSystem {
         self.file_system
     }
 
-    /// Waits until the pages that a start needs first are on their way. Whoever reads earlier asks for pages
-    /// that are not, and so for their neighbours.
+    /// Waits until the pages that a start needs first are being fetched. A program that reads earlier touches
+    /// pages that are not, and the kernel fetches their neighbours with them.
     pub fn wait_until_warming_leads(&self) {
         if let Some(warmer) = &self.warmer {
             warmer.wait_until_it_leads();
         }
     }
 
-    /// Whether the caches have been warmed with everything that was hinted.
+    /// Whether all hints have been given.
     #[must_use]
     pub fn is_warm(&self) -> bool {
         self.warmer.as_ref().is_none_or(Warmer::is_done)

@@ -1,4 +1,4 @@
-//! The disk in an image, opened and prefetched: what every front end shows in its own way.
+//! The disk in an image, opened and prefetched; each front end shows it in its own way.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::memory::keeper::CacheKeeper;
 use crate::prefetch::{Deliver, Driver, Running};
 use crate::served::{Prefetching, ServeConfig, ServedError};
 
-/// A disk whose reads are answered, and whose hot region comes ahead of them.
+/// A disk that answers reads and prefetches its hot region.
 ///
 /// The fields are dropped in order: the stream ends before its reader does.
 pub struct ServedDisk {
@@ -25,8 +25,8 @@ pub struct ServedDisk {
 }
 
 impl ServedDisk {
-    /// Opens the image in `store` and begins its prefetch, into this process's memory: nothing here could be
-    /// pushed elsewhere.
+    /// Opens the image in `store` and begins its prefetch into this process's memory: there is no kernel
+    /// cache to push to.
     ///
     /// # Errors
     /// When the image is not one, or a thread cannot be started.
@@ -40,7 +40,8 @@ impl ServedDisk {
         Ok(disk)
     }
 
-    /// Opens the image; with a prefetch that is on, by its first request, whose rest waits.
+    /// Opens the image. With a prefetch, the first request brings the beginning of the hot region too, which
+    /// waits for the prefetch.
     pub(crate) fn open(
         store: Arc<dyn Store>,
         config: &ServeConfig,
@@ -56,7 +57,8 @@ impl ServedDisk {
         };
         let image = Arc::new(image);
         let began = head.as_ref().map_or_else(Instant::now, |head| head.asked);
-        // Who keeps what he is given reads it without us, if somebody else than him had it brought: then markers show what is used.
+        // A kernel that keeps what it is given answers later reads itself, also when the warmer asked for the
+        // block first. Markers show such use.
         let sees_use = !config.reader.readers_keep || config.markers;
         let prefetch = PrefetchConfig { sees_use, ..config.prefetch };
         let driver = Driver::new(&image, prefetch, enabled, began);
@@ -74,7 +76,7 @@ impl ServedDisk {
         Ok(())
     }
 
-    /// The reader: it answers, and has the figures.
+    /// The reader, which answers reads and has the figures.
     #[must_use]
     pub const fn reader(&self) -> &Arc<Reader> {
         &self.reader
@@ -86,8 +88,8 @@ impl ServedDisk {
         &self.driver
     }
 
-    /// Nobody needs the disk any more: the prefetch stops, and whatever waits for the medium, or asks it later, fails. Call it
-    /// before anything is taken down that may wait for a read.
+    /// The disk is no longer needed: the prefetch stops, and reads that wait for the medium, or come later,
+    /// fail. Call it before anything is taken down that may wait for a read.
     pub fn close(&self) {
         self.driver.stop();
         self.reader.image().store().close();

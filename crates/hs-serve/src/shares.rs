@@ -1,8 +1,9 @@
 //! How much of a pool of bytes each client may hold: dynamic thresholds.
 //!
-//! A client may hold as much as is free: one that takes all it can leaves half, two leave a third. So clients that take
-//! and give nothing back leave room for others, without a fixed share for each (Choudhury and Hahne, "Dynamic queue
-//! length thresholds for shared-memory packet switches", 1998). The HTTP and the NBD server share this rule.
+//! A client may hold as much as is free: one that takes all it can leaves half, two leave a third. So clients
+//! that take and give nothing back leave room for others, without a fixed share for each (Choudhury and
+//! Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998). The HTTP and the NBD
+//! server share this rule.
 
 use std::collections::HashMap;
 

@@ -2,11 +2,11 @@
 
 use hs_units::Nanos;
 
-/// Most bytes of a request that have come when its first byte is told of: media hand out pieces of this size.
+/// Most bytes of a request that have come when its first byte is reported: media deliver pieces of this size.
 const FIRST_PIECE_BYTES: u64 = 64 << 10;
 
-/// What the prefetch's requests brought, from the first byte to the end of the latest chunk: every pause between
-/// is in it, whatever made it, and the seek to the first byte is not.
+/// The bytes of the prefetch's requests, and the time from the first byte to the end of the latest chunk.
+/// Every pause is included, and the seek to the first byte is not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streamed {
     /// Stored bytes of hot chunks, without those that came with the first byte.
@@ -19,7 +19,7 @@ pub struct Streamed {
 #[derive(Debug, Default)]
 pub(crate) struct StreamLog {
     first: Option<Nanos>,
-    /// Of the first piece, what has not been noted yet.
+    /// Bytes of the first piece that were not noted yet.
     uncounted: u64,
     streamed: Streamed,
 }

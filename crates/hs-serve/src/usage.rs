@@ -25,7 +25,7 @@ pub struct ObservedUsage {
 }
 
 impl Observation {
-    /// Begins to observe who uses what the hints of `served` bring into the caches of `mounted`.
+    /// Begins to observe which programs use what the hints of `served` bring into the caches of `mounted`.
     ///
     /// # Errors
     /// When the kernel cannot be asked, saying why.
@@ -58,7 +58,8 @@ impl Observation {
     }
 }
 
-/// The hinted pages whose chunk has come, and when that was on `CLOCK_MONOTONIC`; and those of them whose chunk came after its deadline.
+/// The hinted pages whose chunk has come, and when that was on `CLOCK_MONOTONIC`; and those of them whose
+/// chunk came after its deadline.
 fn prefetched(served: &ServedImage) -> (Vec<Prefetched>, Vec<Prefetched>) {
     let image = served.reader().image();
     let arrivals = served.driver().arrivals();

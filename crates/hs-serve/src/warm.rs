@@ -1,25 +1,26 @@
 //! Puts hot blocks into the page caches where their readers will look (DESIGN decision 13).
 //!
-//! A start reads through a file system, so what it needs must lie in the caches of that file system:
-//! pages of files, and pages of the block device for metadata. The image's residency hints say which
-//! page of which file a hot block is. For each hint, in the order of the stream, the warmer asks the
-//! kernel to read exactly these pages (`posix_fadvise(POSIX_FADV_WILLNEED)` reads what it is asked
-//! for and no neighbour). The request comes back to our own server, which answers it from the
-//! stream. Because the warmer runs a little ahead of the stream, a page that is still on its way is
-//! already locked in the cache, and a program that needs it waits for just that page, where a miss
-//! would make kernel read-ahead ask for 128 KiB of neighbours that nobody recorded. Read-ahead itself
-//! stays as it is, for everything that comes after.
+//! A start reads through a file system, so what it needs must lie in the caches of that file system: pages of
+//! files, and pages of the block device for metadata. The image's residency hints say which page of which
+//! file a hot block is. For each hint, in the order of the stream, the warmer asks the kernel to read exactly
+//! these pages (`posix_fadvise(POSIX_FADV_WILLNEED)` reads what it is asked for and no neighbour). The
+//! request comes back to our own server, which answers it from the stream. Because the warmer runs a little
+//! ahead of the stream, a page that is still on its way is already locked in the cache, and a program that
+//! needs it waits for just that page. A miss would make kernel read-ahead ask for 128 KiB of neighbours that
+//! are not in the profile. Read-ahead itself stays as it is, for everything that comes after.
 //!
-//! Pages in holes of a file are read without a request, so no profile has them; but touched, they miss
-//! the cache like any other and drag in their neighbours. The holes of a hinted file are therefore
-//! asked for as well, up to [`MAX_HOLE_BYTES`].
+//! Pages in holes of a file are read without a request, so no profile has them. But a page of a hole misses
+//! the cache like any other, and the kernel reads its neighbours too. So the holes of a hinted file are
+//! requested as well, up to [`MAX_HOLE_BYTES`].
 //!
-//! Nobody sees the use of a page that lies in a cache. So the warmer leaves a page of some chunks out, a *marker*: who uses the chunk asks
-//! for it, and is answered from memory. It takes pages that the kernel then reads alone, because all that it would read around them was
-//! asked for. Files that were read whole have such pages, and long stretches of others; metadata has none, since the warmer itself reads i-nodes.
+//! The server does not see the use of a page that lies in a cache. So the warmer leaves a page of some chunks
+//! out, a *marker*: a program that uses the chunk makes a request for it, which is answered from memory. The
+//! warmer chooses pages that the kernel then reads alone, because everything around them was already
+//! requested. Files that were read whole have such pages, and so have long stretches of others. Metadata has
+//! none, since the warmer itself reads inodes.
 //!
-//! Hints are not trusted: a wrong one makes the kernel read a page that nobody needs, by the same
-//! verified way as every other.
+//! Hints are not trusted: a wrong one makes the kernel read a page that is not needed, by the same verified
+//! way as every other.
 
 mod asked_pages;
 
@@ -44,11 +45,11 @@ use self::asked_pages::AskedPages;
 use crate::ServeError;
 use crate::prefetch::{Driver, WarmerPlace};
 
-/// How many requests may be on their way ahead of the stream. A loop device has 128 places; the
-/// rest is left for reads that somebody waits for.
+/// How many requests may be on their way ahead of the stream. A loop device has 128 places; the rest is left
+/// for demand reads.
 const HINTS_AHEAD: usize = 64;
-/// Where files are touched page by page, so many requests are not even one chunk: there it may be more,
-/// as long as they do not reach further ahead than [`CHUNKS_AHEAD`].
+/// Where programs touch files page by page, [`HINTS_AHEAD`] requests are less than a chunk. There may be more
+/// then, as long as they do not reach further ahead than [`CHUNKS_AHEAD`].
 const MAX_HINTS_AHEAD: usize = 112;
 /// See [`MAX_HINTS_AHEAD`].
 const CHUNKS_AHEAD: u32 = 3;
@@ -87,7 +88,7 @@ pub struct Warmer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the warming thread and its owner tell each other.
+/// The shared state of the warming thread and its owner.
 #[derive(Default)]
 struct Progress {
     stop: AtomicBool,
@@ -149,8 +150,8 @@ impl Warmer {
         Ok(Self { progress, driver: Arc::clone(driver), thread: Some(thread) })
     }
 
-    /// Waits until the warmer is as far ahead of the stream as it may be. A reader that starts
-    /// earlier would ask for pages that are not on their way yet, and so for their neighbours.
+    /// Waits until the warmer is as far ahead of the stream as it may be. A program that starts earlier
+    /// touches pages that are not requested yet, and the kernel fetches their neighbours with them.
     pub fn wait_until_it_leads(&self) {
         let mut leads = self.progress.leads.lock();
         while !*leads {
@@ -178,7 +179,8 @@ impl Drop for Warmer {
 fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, progress: &Progress) {
     let (mut released, mut marked) = (0, None);
     for (number, step) in steps.iter().enumerate() {
-        // Pages that a doubted profile promises may come late, as those of a stream that stands back: nobody should find them locked.
+        // Pages that a doubted profile promises may come late, as those of a throttled stream: no program
+        // should find them locked.
         let due = |engine: &Prefetch| {
             let waits = engine.is_doubted() || engine.stands_back();
             let after = if waits { step.chunk } else { due_after(steps, number) };
@@ -195,7 +197,7 @@ fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, pr
             break;
         }
         if let Some(chunk) = step.chunk {
-            // What is left of an old chunk by now is in no file, or was in a cache already.
+            // Blocks of an old chunk that are left by now are in no file, or were in a cache already.
             let old = chunk.saturating_sub(HELD_CHUNKS);
             (released..old).for_each(|chunk| reader.release_hot(chunk));
             released = released.max(old);
@@ -220,7 +222,7 @@ fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, pr
     progress.set_leads();
 }
 
-/// The chunk that must have come before the step with this number is due.
+/// The chunk that must arrive before the step with this number is due.
 fn due_after(steps: &[Step], number: usize) -> Option<u32> {
     let chunk_of = |hints: usize| steps[number.checked_sub(hints)?].chunk;
     let by_chunks = steps[number].chunk.and_then(|chunk| chunk.checked_sub(CHUNKS_AHEAD));
@@ -238,7 +240,8 @@ struct Caches {
 }
 
 impl Caches {
-    /// Keeps a page of a hint whose first block is in `chunk` back, if there should be one and is: returns which.
+    /// Leaves out a page of a hint whose first block is in `chunk`, if one should be and can be: returns
+    /// which.
     fn keep_back(&mut self, hint: &Hint, chunk: u32, reader: &Reader, driver: &Driver) -> Option<u32> {
         if !driver.wants_marker(chunk) || hint.inode == 0 {
             return None;
@@ -253,7 +256,7 @@ impl Caches {
         driver.mark(reader, chunk, place.block_in_chunk).then_some(page)
     }
 
-    /// Asks for the pages of a hint, but for the one that is kept back.
+    /// Requests the pages of a hint, but for the one that is left out.
     fn ask(&mut self, hint: &Hint, kept_back: Option<u32>) {
         let end = hint.page.saturating_add(hint.blocks);
         let middle = kept_back.unwrap_or(end);
@@ -291,7 +294,7 @@ impl Caches {
     }
 }
 
-/// Asks for the pages of a file's holes; they need no request.
+/// Asks the kernel for the pages of a file's holes; they cause no request to the server.
 fn ask_for_holes(file: &OwnedFd) {
     let mut left = MAX_HOLE_BYTES;
     let mut at = 0;
@@ -320,6 +323,6 @@ fn open_by_inode(mount: &File, inode: u64) -> rustix::io::Result<OwnedFd> {
         return Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
             .unwrap_or(rustix::io::Errno::IO));
     }
-    // SAFETY: the call returned a new descriptor that nobody else has.
+    // SAFETY: the call returned a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }

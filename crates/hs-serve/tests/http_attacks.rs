@@ -1,4 +1,5 @@
-//! `HttpServer` under attack, each attack tried over sockets: the attacker's connection ends, and an honest client is served.
+//! `HttpServer` under attack, each attack tried over sockets: the attacker's connection ends, and an honest
+//! client is served.
 
 #[path = "support/gate.rs"]
 #[allow(dead_code, reason = "each test binary uses a part of it")]

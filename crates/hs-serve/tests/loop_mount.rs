@@ -47,7 +47,8 @@ fn loops_of(file: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Waits for what the kernel, or a process that another test is just starting and that has all our files until then, delays.
+/// Waits for what the kernel, or a process that another test is just starting and that has all our files
+/// until then, delays.
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     while !done() {
@@ -100,7 +101,7 @@ fn a_pushed_file_system_is_read_without_asking() {
     if !machine_has(&["mkfs.ext4"]) {
         return;
     }
-    // Somebody else on the machine may drop its caches just then; not five times in a row.
+    // Another process of the machine may drop its caches just then; not five times in a row.
     assert!((0..5).any(|_| reads_after_pushing_everything() == 0), "a disk pushed as a whole was asked");
 }
 
@@ -165,7 +166,7 @@ fn a_device_does_not_keep_the_elevator_of_whoever_had_it_before() {
     drop(first);
     // Other tests attach devices too; one of us gets this one, as soon as it is free.
     let mut held = Vec::new();
-    wait_until("somebody else has the device", || {
+    wait_until("another process has the device", || {
         if is_free(&name) && held.len() < 32 {
             held.push(attach());
         }

@@ -1,4 +1,5 @@
-//! `NbdServer` under attack, each attack tried over sockets: the attacker's connection ends, and an honest client is served.
+//! `NbdServer` under attack, each attack tried over sockets: the attacker's connection ends, and an honest
+//! client is served.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,8 +38,8 @@ fn serve(options: NbdOptions) -> (NbdServer, u16) {
     serve_store(Arc::new(MemoryStore::new(disk())), options)
 }
 
-/// A connection from 127.0.0.`client`. Those of clients below [`HONEST`] receive into a small buffer, so that little is
-/// on its way to them.
+/// A connection from 127.0.0.`client`. Those of clients below [`HONEST`] receive into a small buffer, so that
+/// little is on its way to them.
 fn connect(client: u8, port: u16) -> TcpStream {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     if client < HONEST {
@@ -110,7 +111,7 @@ fn a_client_that_takes_nothing_is_hung_up_on() {
         std::thread::yield_now();
     }
     assert!(rest(unread) < 32 << 20);
-    // One that asks for nothing is not hung up on for it.
+    // A client that makes no request is not disconnected for it.
     check(&mut idle, &disk(), 5, 100_000);
 }
 
@@ -142,7 +143,8 @@ fn long_simple_replies_are_whole_and_in_order() {
         ask(&mut client, offset as u64, len as u32);
     }
     for (offset, len) in reads {
-        // Short ones may come in any order, but a long one comes alone: here each is asked between two that are long.
+        // Short ones may come in any order, but a long one comes alone: here each is asked between two that
+        // are long.
         assert_eq!(replied(&mut client), 0);
         let mut found = vec![0; len];
         client.read_exact(&mut found).expect("heard");
@@ -151,7 +153,8 @@ fn long_simple_replies_are_whole_and_in_order() {
     assert_eq!(server.stats().reads, 5);
 }
 
-/// An error in what comes first is told; later, when the client already counts on the bytes, it is hung up on.
+/// An error in the first bytes of an answer is reported. Later, when the client already counts on the bytes,
+/// the server closes the connection.
 #[test]
 fn a_long_simple_reply_that_fails_is_never_wrong_bytes() {
     let bad = Rule::new(FaultKind::Io, ByteRange::new(20 << 20, 1));

@@ -84,8 +84,8 @@ impl Scene {
     }
 }
 
-/// Other tests start programs, and a child has all locks of this process until it executes one: so a file that nobody
-/// has attached any more may still be locked for a moment.
+/// Other tests start programs, and a child has all locks of this process until it calls `exec`: so a file
+/// that is no longer attached may still be locked for a moment.
 fn open(path: &Path, subject: &Subject) -> Result<Found, FillError> {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
@@ -174,7 +174,7 @@ fn reads_of_what_is_filled_are_counted() {
     assert_eq!(filling.stats().hot_chunks_used, read.len() as u32);
 }
 
-/// Misses speak against the prefetch, and reads of what it has filled speak for it.
+/// Misses lower the confidence in the prefetch, and reads of what it has filled raise it.
 #[test]
 fn the_prefetch_is_told_of_reads_of_what_is_filled() {
     let Some(scene) = Scene::new(15) else { return };
@@ -191,7 +191,7 @@ fn the_prefetch_is_told_of_reads_of_what_is_filled() {
     let use_it = || scene.check(first, BLOCK);
     // Whether it is there already or not, now it is filled.
     use_it();
-    // One block in ten windows: neighbours that come along are nearer, and nobody is taken for a sequential reader.
+    // One block in ten windows: neighbours of a miss are nearer, and no reader is taken for a sequential one.
     let windows = (0..scene.sample.disk.len() / WINDOW).step_by(9);
     let stored = windows.filter(|window| matches!(image.window(*window as u64), Ok(WindowRef::Chunk(_))));
     let is_cold = |at: &usize| image.hot_place(Lba::containing(*at as u64)).is_none();
@@ -202,19 +202,19 @@ fn the_prefetch_is_told_of_reads_of_what_is_filled() {
     assert!(driver.ended().is_none() && cold.len() > 3);
     for missed in &cold[..3] {
         scene.check(*missed, BLOCK);
-        assert!(doubts(), "somebody has missed");
+        assert!(doubts(), "a reader has missed");
         let waited = filling.stats().waited;
         wait_until("use is told", || {
             use_it();
             !doubts()
         });
-        // Who is answered after a reader comes after what was told of him.
+        // When this later read is answered, the earlier one has been counted.
         scene.check(*missed, BLOCK);
         assert_eq!(filling.stats().waited, waited);
     }
     scene.check(cold[3], BLOCK);
-    assert!(doubts(), "somebody has missed");
-    // Somebody wants all of it: nothing speaks against the prefetch any more.
+    assert!(doubts(), "a reader has missed");
+    // Hydration wants all of the disk: nothing counts against the prefetch any more.
     filling.hydrate().expect("started");
     assert!(driver.ended().is_none() && !doubts());
 }
@@ -307,7 +307,8 @@ fn the_modification_time_stays_while_the_file_is_filled() {
     }
 }
 
-/// All ways to read that are not read(2): a mapping, copy_file_range, O_DIRECT, a read-only bind mount, an overlay.
+/// All ways to read that are not read(2): a mapping, copy_file_range, O_DIRECT, a read-only bind mount, an
+/// overlay.
 #[test]
 fn every_way_to_read_is_seen() {
     let Some(scene) = Scene::new(4) else { return };
@@ -319,7 +320,7 @@ fn every_way_to_read_is_seen() {
         libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), at as i64)
     };
     assert_ne!(mapped, libc::MAP_FAILED);
-    // SAFETY: the mapping is `len` bytes long, and nobody writes to the file.
+    // SAFETY: the mapping is `len` bytes long, and the file is not written to.
     assert!(unsafe { std::slice::from_raw_parts(mapped.cast::<u8>(), len) } == &disk[at..at + len]);
     // SAFETY: it was mapped above.
     unsafe { libc::munmap(mapped, len) };
@@ -421,7 +422,7 @@ fn what_somebody_writes_stays_and_ends_the_filling() {
     let writer = OpenOptions::new().write(true).open(scene.file()).expect("root may");
     writer.write_all_at(b"mine", 8 * WINDOW as u64 + 5).expect("written");
     let unfilled = |window: usize| read(&scene.file(), window * WINDOW, BLOCK);
-    // The word of it was queued before whoever asks now.
+    // The event of the write was queued before the event of this read.
     assert_eq!(unfilled(9), Err(libc::EIO));
     assert_eq!(unfilled(70), Err(libc::EIO));
     let found = read(&scene.file(), 8 * WINDOW, BLOCK).expect("it was filled first");

@@ -71,10 +71,11 @@ impl Serving {
         self.reader.submit(range.offset, range.len as u32, move |result| {
             let _ = sender.send(result.map(<[&[u8]]>::concat).ok());
         });
-        receiver.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("nobody answers {range}: {error}"))
+        receiver.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no answer for {range}: {error}"))
     }
 
-    /// The bytes of a block that can be read, though perhaps not at the first time; nothing of one that never can.
+    /// The bytes of a block that can be read, though perhaps not at the first time; nothing of one that never
+    /// can.
     fn read_in_the_end(&self, block: ByteRange) -> Option<Vec<u8>> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -126,7 +127,7 @@ impl Readable<'_> {
     }
 }
 
-/// Places of the file: where, how much, and how often a request fails there; for ever when that is 4.
+/// Places of the file: where, how much, and how often a request fails there; 4 means always.
 fn places() -> impl Strategy<Value = Vec<(f64, u64, u64)>> {
     let len = prop_oneof![1..5_000_u64, 1..200_000_u64];
     proptest::collection::vec((0.0..1.0, len, 1..=4_u64), 0..10)
@@ -135,8 +136,8 @@ fn places() -> impl Strategy<Value = Vec<(f64, u64, u64)>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Wherever sectors fail: each read gives the right bytes or an error, and is answered; and a block can be read
-    /// when one of its chunks can, and else not.
+    /// Wherever sectors fail: each read gives the right bytes or an error, and is answered; and a block can
+    /// be read when one of its chunks can, and else not.
     #[test]
     fn a_block_is_readable_when_one_of_its_chunks_is(
         places in places(), flips in proptest::collection::vec(0.0..1.0, 0..3), seed: u64, tight: bool, at_end: bool,
@@ -223,7 +224,7 @@ fn the_stream_goes_on_behind_what_it_cannot_read() {
     }
 }
 
-/// The medium is gone after the image was opened: the prefetch ends soon, and who waits for it is told.
+/// The medium is gone after the image was opened: the prefetch ends soon, and reads that wait for it fail.
 #[test]
 fn a_medium_that_is_gone_ends_the_prefetch_and_leaves_nobody_waiting() {
     let bench = bench(Placement::Front);
@@ -250,7 +251,8 @@ fn a_medium_that_is_gone_ends_the_prefetch_and_leaves_nobody_waiting() {
         });
         serving.running.wait();
         assert_eq!(serving.driver.ended(), Some(EndReason::Failed));
-        // It is there again: so is everything, but for who joins a request that was made before, perhaps ahead of a reader.
+        // The medium is back, and so is every block; only a read that joins an earlier request, perhaps one
+        // of read-ahead, may still fail.
         fault.bypass(true);
         for (lba, expected) in bench.disk.chunks(BLOCK).enumerate() {
             let block = ByteRange::new((lba * BLOCK) as u64, BLOCK as u64);
@@ -302,7 +304,8 @@ impl Deliver for Clumsy {
     }
 }
 
-/// Whoever waits for what the thread was to bring gets it from elsewhere, or is told; nobody waits for ever.
+/// Reads that wait for what the failed thread was to bring get it from elsewhere, or an error; none waits
+/// without a limit.
 #[test]
 fn a_panic_in_a_thread_of_the_prefetch_costs_nobody_an_answer() {
     let bench = bench(Placement::Front);

@@ -1,4 +1,4 @@
-//! What runs a guest, where that is left to us: User-mode Linux if a guest really ran on it, else QEMU.
+//! The VMM when the user chooses none: User-mode Linux if a guest has run on it in a trial, else QEMU.
 
 use std::io::Read;
 use std::path::Path;
@@ -14,10 +14,10 @@ use crate::workdir::Workdir;
 
 /// Room for the files of a trial.
 const TRIAL_SCRATCH_BYTES: u64 = 4 << 20;
-/// Where a kernel for a whole machine says that it is one, and what: Linux's boot protocol, 2.00 and later.
+/// The place and the magic number of a kernel for a whole machine: Linux's boot protocol, 2.00 and later.
 const BOOT_PROTOCOL: (usize, &[u8]) = (0x202, b"HdrS");
 
-/// What is to run the guest of `headstart boot`. Call `hs_serve::rootenv::enter_private_mounts` before.
+/// Chooses the VMM of `headstart boot`. Call `hs_serve::rootenv::enter_private_mounts` before.
 pub(crate) fn choose(args: &cli::Boot) -> anyhow::Result<Vmm> {
     match args.vmm {
         cli::Vmm::Uml => {
@@ -32,7 +32,7 @@ pub(crate) fn choose(args: &cli::Boot) -> anyhow::Result<Vmm> {
     }
 }
 
-/// Flags and kernels of QEMU say that it is wanted.
+/// A flag or a kernel for QEMU chooses QEMU.
 fn automatic(args: &cli::Boot) -> anyhow::Result<Vmm> {
     let is_for_qemu = args.qemu.given().is_some() || args.kernel.as_deref().is_some_and(boots_machines);
     if is_for_qemu {

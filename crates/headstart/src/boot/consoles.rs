@@ -1,4 +1,4 @@
-//! What guests say on their consoles, and what is kept of it.
+//! The consoles of guests, and how much of them is kept.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 use parking_lot::Mutex;
 
-/// What is kept of a console that nobody asked to keep, should the boot fail.
+/// How much console output is kept for a failed boot when no console file was asked for.
 const KEPT_CONSOLE_BYTES: usize = 4 << 20;
 /// Consoles of failed boots that are kept in one folder: the newest.
 const KEPT_CONSOLES: usize = 10;
@@ -16,7 +16,7 @@ const KEPT_CONSOLES: usize = 10;
 const PREFIX: &str = "headstart-console-";
 const SUFFIX: &str = ".log";
 
-/// Where the console goes: to the file that was asked for as it comes, else into memory.
+/// Where the console goes: to a file as it comes, if the user names one; else into memory.
 pub(super) enum Log {
     File(PathBuf, std::fs::File),
     Memory(Arc<Mutex<Vec<u8>>>),
@@ -90,7 +90,7 @@ fn remove_old(folder: &Path, most: usize) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        // Not followed: this is a folder that others write to as well.
+        // Links are not followed, because other users write to this folder as well.
         let is_ours = |metadata: &std::fs::Metadata| metadata.is_file() && metadata.uid() == user;
         if name.starts_with(PREFIX)
             && name.ends_with(SUFFIX)

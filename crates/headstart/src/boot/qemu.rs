@@ -57,7 +57,7 @@ pub(crate) struct QemuSpec {
     pub instead_of_uml: Option<String>,
 }
 
-/// A guest of QEMU, with its places on this machine.
+/// A guest of QEMU, with its paths on this machine.
 pub(super) struct OnQemu {
     spec: QemuSpec,
     accelerator: Accelerator,
@@ -67,7 +67,7 @@ pub(super) struct OnQemu {
 }
 
 impl OnQemu {
-    /// Finds out what executes the guest, which takes a trial where that is left to us. No clock runs yet.
+    /// Chooses the accelerator, by a trial where the user leaves the choice open. The boot is not timed yet.
     pub(super) fn prepare(
         spec: &BootSpec,
         qemu: &QemuSpec,
@@ -86,8 +86,8 @@ impl OnQemu {
         Ok(prepared)
     }
 
-    /// A kernel that lies in the disk is taken past an emulated medium: only the trial uses it. What lies elsewhere is not
-    /// opened a second time.
+    /// A kernel in the disk is read without the emulated medium, because only the trial uses it. A remote
+    /// disk is not opened a second time.
     fn choose(&self, spec: &BootSpec, on_medium: &OnMedium) -> anyhow::Result<Accelerator> {
         let nowhere = Drive::File(PathBuf::new());
         let qemu = match &spec.disk {
@@ -146,7 +146,7 @@ impl OnQemu {
         })
     }
 
-    /// Does what a boot loader does: takes kernel and initrd from the disk, by way of its medium.
+    /// Does what a boot loader does: reads kernel and initrd from the disk, through its medium.
     fn kernel_of_disk(
         &self,
         spec: &BootSpec,

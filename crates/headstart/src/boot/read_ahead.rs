@@ -13,16 +13,16 @@ use hs_serve::fsmount::FileSystem;
 use super::{BootDisk, BootSpec, Served, Vmm};
 use crate::cli::GuestReadAhead;
 
-/// What a guest is told whose reads are recorded, or known: less makes it ask so often that the boot takes
-/// longer from memory, more brings more that nobody uses.
+/// The read-ahead of a guest whose reads are recorded or known. With less, the guest makes so many requests
+/// that the boot is slower even from memory. With more, it reads blocks that it does not use.
 const OF_KNOWN_READS_KIB: u32 = 8;
-/// Words for the kernel about its root; our first program knows nothing of them.
+/// Words of the kernel's command line about its root, which our first program does not implement.
 const WORDS_OF_ROOT: [&str; 7] = ["root", "rootflags", "rootfstype", "rootdelay", "ro", "rdinit", "init"];
 /// Words for the kernel about an initramfs; there would be two.
 const WORDS_OF_INITRAMFS: [&str; 2] = ["initrd", "noinitrd"];
 
-/// Why the guest cannot be told, if it might be. This starts its kernel, to be asked: not while the clock
-/// runs.
+/// Why the guest's read-ahead cannot be set, where it would be set. This starts the guest's kernel to find
+/// out, so it is not called while the boot is timed.
 ///
 /// # Errors
 /// When it cannot be and was asked for.
@@ -39,8 +39,7 @@ pub(super) fn obstacle(spec: &BootSpec) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// What the guest is told, in KiB, where there is no [`obstacle`]; `None` when that is its kernel's own
-/// choice.
+/// The guest's read-ahead in KiB, where there is no [`obstacle`]; `None` for its kernel's own.
 pub(super) fn choose(spec: &BootSpec, served: &Served, obstacle: Option<&str>) -> Option<u32> {
     let asked = match spec.guest_read_ahead {
         GuestReadAhead::Kernel => return None,
@@ -54,12 +53,12 @@ pub(super) fn choose(spec: &BootSpec, served: &Served, obstacle: Option<&str>) -
     obstacle.is_none().then_some(asked)
 }
 
-/// An initramfs for a guest that is told so.
+/// An initramfs that sets this read-ahead in the guest.
 pub(super) fn initramfs(spec: &BootSpec, read_ahead_kib: u32, file_system: FileSystem) -> Vec<u8> {
     FirstProgram { read_ahead_kib, file_system: file_system.name(), init: spec.init.clone() }.initramfs()
 }
 
-/// Whether it is, or is about to be, known what the guest will read.
+/// Whether the guest's reads are known, or are being recorded.
 fn is_known(spec: &BootSpec, served: &Served) -> bool {
     let BootDisk::Image(_, config) = &spec.disk else { return false };
     let is_recorded = spec.watch.is_some();

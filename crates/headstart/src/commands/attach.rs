@@ -9,7 +9,8 @@ use crate::cli::{Attach, Detach};
 use crate::filling::{self, Request, ask};
 use crate::service::background;
 
-/// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the program.
+/// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the
+/// program.
 pub(crate) fn run(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     if let (Some(descriptors), Some(alive)) = (args.descriptors, args.standby) {
         return filling::stand_by(args, arguments, descriptors, alive);

@@ -8,7 +8,7 @@ use crate::cli::background_fill::BackgroundFillFlag;
 use crate::cli::image::ImageArg;
 use crate::remote::CacheFolder;
 
-/// Begins to fill the cache, if that is asked for.
+/// Begins to fill the cache, if the user asks for it.
 pub(super) fn start(
     flag: BackgroundFillFlag,
     image: &ImageArg,

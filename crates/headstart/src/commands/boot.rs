@@ -58,14 +58,14 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
             ByteSize(store_bytes)
         );
     }
-    // The guest went on without them. What it says of that may be in nobody's console.
+    // The guest went on without them. Its messages about it may be in a console that was not kept.
     if let Some(lost) = booted.lost {
         log::error!("{lost}");
     }
     Ok(())
 }
 
-/// Records a boot. Which files its blocks belong to is not known: the guest's file system is the guest's.
+/// Records a boot. The files of its blocks are not known, because the guest mounts the file system itself.
 pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
     let recorder = Arc::new(Recorder::default());
     let spec = spec(args, Some(Arc::clone(&recorder)))?;
@@ -86,7 +86,8 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
         disk_bytes: image.disk_bytes(),
         command: recorded_command(spec.vmm.as_str(), booted.summary.guest_read_ahead_kib),
         medium: args.emulation.medium.to_string(),
-        // Of disk.img. What the guest's own kernel reads ahead it will ask for the next time as well.
+        // The read-ahead of disk.img. Blocks that the guest's own kernel reads ahead are read again at the
+        // next boot.
         read_ahead: ReadAhead::Off,
         ready: Some(booted.ready.into()),
         ended: Nanos::from_secs_f64(booted.summary.wall_s),
@@ -98,7 +99,8 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
     Ok((recorded, booted))
 }
 
-/// What a profile says of itself. How far the guest reads ahead is part of what it reads.
+/// The command that a profile names. The guest's read-ahead is part of it, because it changes what the guest
+/// reads.
 fn recorded_command(vmm: &str, guest_read_ahead_kib: Option<u32>) -> String {
     let read_ahead = guest_read_ahead_kib.map(|kib| format!(" --guest-read-ahead {kib}"));
     format!("boot --vmm {vmm}{}", read_ahead.unwrap_or_default())
@@ -106,11 +108,11 @@ fn recorded_command(vmm: &str, guest_read_ahead_kib: Option<u32>) -> String {
 
 /// The boot that the flags describe, recorded if there is a recorder.
 pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Result<BootSpec> {
-    // A channel is asked once what it is.
+    // The channel's pointer is fetched only once.
     let disk = channel::resolve(&args.insecure.apply(&args.disk))?;
     let is_image = is_image(&disk)?;
     let file_system = file_system(&disk, is_image)?;
-    // May try a guest, after everything that needs none.
+    // After all checks that need no guest, because this may run a trial guest.
     let vmm = boot::choose(args)?;
     if let Some(file_system) = file_system {
         vmm.check_boots(file_system, &disk)?;
@@ -127,8 +129,9 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
         if recorder.is_some() {
             config.disk_read_ahead_kib = 0;
         }
-        // The guest's kernel guesses, or is told not to. A second guess below it asks for what is in no profile, as soon as this kernel has dropped a
-        // page that had been brought. Who has all of the disk brought before reads it in sequence.
+        // The guest's kernel reads ahead, or is told not to. Read-ahead below it would fetch blocks outside
+        // the profile as soon as this kernel has dropped a prefetched page. With `--warm` the whole disk is
+        // read in sequence first.
         if !args.warm {
             config.hot_disk_read_ahead_kib = 0;
         }
@@ -156,9 +159,10 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     })
 }
 
-/// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the same once more.
+/// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the
+/// same once more.
 fn is_image(image: &ImageArg) -> anyhow::Result<bool> {
-    // Nothing else is looked for elsewhere, or vouched for.
+    // Only images can be remote or have a trusted key.
     let Some(path) = image.file().filter(|_| image.image.trust.is_none()) else { return Ok(true) };
     let store = Retry::new(FileStore::open(path)?);
     let Some(mirror) = store.len().checked_sub(SUPERBLOCK_BYTES as u64) else { return Ok(false) };
@@ -169,7 +173,7 @@ fn is_image(image: &ImageArg) -> anyhow::Result<bool> {
     Ok(magic == *IMAGE_MAGIC)
 }
 
-/// What is in the disk. One that lies elsewhere is looked at when it is served: it is opened only once.
+/// The file system of the disk. A remote image is examined when it is served, so that it is opened only once.
 fn file_system(disk: &ImageArg, is_image: bool) -> anyhow::Result<Option<FileSystem>> {
     Ok(match disk.file() {
         Some(path) if !is_image => Some(FileSystem::detect(path)?),

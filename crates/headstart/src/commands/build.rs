@@ -15,7 +15,7 @@ use super::{check_output, open_image, read_profiles};
 use crate::cli::Build;
 use crate::show::{self, Bar};
 
-/// What was built, for people and for programs.
+/// The result of a build, as text and as JSON.
 #[derive(Serialize)]
 struct Built {
     image: String,
@@ -102,7 +102,7 @@ pub(crate) fn show_source(bar: &Bar, progress: SourceProgress) {
     }
 }
 
-/// Says what was built.
+/// Prints the result.
 pub(crate) fn print(
     image: &Path,
     as_json: bool,

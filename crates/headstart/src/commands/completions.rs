@@ -3,7 +3,7 @@
 use crate::cli::Completions;
 use crate::{examples, show};
 
-/// Prints what a shell needs to complete the program's arguments.
+/// Prints a shell's completion script for the program's arguments.
 pub(crate) fn run(args: &Completions) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut examples::command(), "headstart", &mut script);

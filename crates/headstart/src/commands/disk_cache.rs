@@ -58,7 +58,7 @@ pub(crate) fn run(args: &DiskCache, quiet: bool) -> anyhow::Result<()> {
     if args.json {
         return show::json(&shown);
     }
-    // Whoever only asks wants the answer.
+    // `show` prints its answer even with `--quiet`.
     if !quiet || matches!(action, DiskCacheAction::Show) {
         show::line(format_args!(
             "{}: {} in {} entries, of {} at most; {} addresses are remembered",

@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Docs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The pages of a command, called `path` (`lab disk`, nothing for the program), and of those below it.
+/// The pages of a command with the name `path` (`lab disk`; empty for the program), and of its subcommands.
 fn pages(command: &Command, path: &str, dir: &Path) -> io::Result<()> {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
         let name = inner.get_name();

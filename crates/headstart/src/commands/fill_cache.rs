@@ -47,7 +47,7 @@ pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> an
     };
     let report = hs_image::fill_cache(&image, REQUEST_BYTES, &mut between)?;
     drop(bar);
-    // What has come is on disk when nobody writes any more; whether it could be written is seen only there.
+    // What was fetched is on disk when no thread writes any more. Errors of writing are seen only then.
     drop(image);
     if report.is_complete && !is_kept(&arg).unwrap_or(false) {
         bail!(
@@ -82,14 +82,14 @@ fn is_kept(arg: &ImageArg) -> anyhow::Result<bool> {
     Ok(hs_image::fill_cache(&image, REQUEST_BYTES, &mut |_| ControlFlow::Break(()))?.is_complete)
 }
 
-/// Waits until no server of this machine asks its medium for anything; false when a signal ends the waiting. `seen` is how
-/// many requests they had made, and when that was.
+/// Waits until no server of this machine asks its medium for anything; false when a signal ends the waiting.
+/// `seen` is how many requests they had made, and when that was.
 fn wait_for_quiet(ends: &Ends, seen: &mut Option<(u64, Instant)>) -> bool {
     loop {
         if ends.take().is_some() {
             return false;
         }
-        // Who cannot be asked is not waited for.
+        // A server that does not answer is not waited for.
         let servers = super::status::servers().unwrap_or_default();
         if servers.is_empty() {
             return true;

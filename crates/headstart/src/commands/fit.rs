@@ -1,4 +1,4 @@
-//! How profiles are used: together, and on a disk that is not quite the one that they were recorded on.
+//! How profiles are used: several together, and on a disk that differs a little from the recorded one.
 
 use std::path::PathBuf;
 
@@ -44,8 +44,8 @@ impl Fitted {
     }
 }
 
-/// Looks up the blocks of those profiles that are of another disk than `image`, and puts in their place what it
-/// has of them. Says of each how much that is; refuses one of which it has less than `min_match` per cent.
+/// Maps the blocks of profiles of another disk to equal blocks of `image`, as far as it has them. Prints the
+/// share of each profile that was found; refuses a profile with less than `min_match` per cent.
 pub(crate) fn fit(
     image: &Image,
     paths: &[PathBuf],

@@ -84,7 +84,7 @@ fn shown(bar: &Bar, progress: FillProgress) {
 /// Another process fills it.
 fn watch(file: &Path, bar: &Bar) -> anyhow::Result<()> {
     let path = resolve(file);
-    // When it was asked, it began; but its first word on that may be older.
+    // The server begins at the request, but its first status may be older than that.
     let mut rested = 0;
     while let (Marker::Incomplete(_), _) = look_at(file)? {
         let servers = status::servers()?;

@@ -25,7 +25,7 @@ pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
     build::print(&args.output, args.json, &report, None, Vec::new())
 }
 
-/// What a file is shows at its start, whatever its name.
+/// The kind of a file shows at its start, whatever its name.
 fn open(args: &Import) -> anyhow::Result<Source> {
     let path = args.file.display();
     let file = FileStore::open(&args.file).with_context(|| format!("open {path}"))?;

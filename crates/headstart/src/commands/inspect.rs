@@ -15,7 +15,7 @@ use crate::cli::Inspect;
 use crate::cli::image::ImageArg;
 use crate::show;
 
-/// Says what a file holds.
+/// Prints the contents of a file.
 pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
     let Some(path) = args.file.file() else {
         if args.csv {
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
         _ if args.csv => {
             bail!("--csv prints the reads of a profile; {} is {kind}", args.file.display())
         }
-        // Anything else may be an image with a damaged start, whose mirror tells.
+        // Any other file may be an image with a damaged start; its mirror shows that.
         _ => image(&args.file, args.json),
     }
 }
@@ -104,7 +104,7 @@ fn image(image: &ImageArg, json: bool) -> anyhow::Result<()> {
     print(fields, json)
 }
 
-/// As one JSON object, or a line for each field, and for each of a list's parts one with what is in it.
+/// Prints one JSON object, or a line for each field and for each element of a list.
 fn print<const N: usize>(fields: [(&str, Value); N], json: bool) -> anyhow::Result<()> {
     if json {
         let object: Map<String, Value> =

@@ -64,14 +64,14 @@ pub(crate) fn read_profile(path: &Path) -> anyhow::Result<Profile> {
     Profile::decode(&bytes).with_context(|| format!("{} is not a usable profile", path.display()))
 }
 
-/// What the first bytes of a file say.
+/// The kind of a file by its first bytes.
 pub(crate) fn file_kind(file: &File) -> std::io::Result<FileKind> {
     let mut start = Vec::new();
     file.take(FileKind::NEEDED_BYTES as u64).read_to_end(&mut start)?;
     Ok(FileKind::of(&start))
 }
 
-/// Refuses an output whose folder is missing, before the work of which it is to be the result.
+/// Refuses an output whose folder is missing, before the work begins.
 pub(crate) fn check_output(path: &Path) -> anyhow::Result<()> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -36,7 +36,7 @@ use crate::service::supervisor::{self, Plan};
 use crate::signals::Ends;
 use crate::{log_output, medium, show, start};
 
-/// How long the server before this one, which died, may take to let go of what it was mounting.
+/// How long the dead server before this one may take to release its mounts.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Shows an image's disk until it is unmounted; gives the exit code. `arguments` are those of the program.
@@ -66,8 +66,8 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
     Ok(0)
 }
 
-/// Gives up what serving a mount does not take. What only a user can mount is mounted by a program that has
-/// more rights, so there nothing is given up; and Landlock would forbid to unmount.
+/// Gives up the rights that serving a mount does not need. A mount of an ordinary user is made by a program
+/// with more rights, so nothing is given up there. Landlock is not used, because it would forbid unmounting.
 fn confine(args: &Mount, supervisor: &Supervisor) {
     if !rustix::process::geteuid().is_root() {
         return;
@@ -90,7 +90,7 @@ fn confine(args: &Mount, supervisor: &Supervisor) {
     .enforce();
 }
 
-/// What a server has that is not of its image.
+/// The parts of a server that do not depend on its image.
 struct Server<'a> {
     args: &'a Mount,
     quiet: bool,
@@ -138,7 +138,7 @@ impl Server<'_> {
         ended
     }
 
-    /// Without a supervisor a signal that comes before everything is mounted must be heard as well.
+    /// Without a supervisor this process must also handle signals that come before everything is mounted.
     fn ends_early(&self) -> anyhow::Result<EndsEarly> {
         let (dir, fs) = (self.args.dir.clone(), self.args.fs.clone());
         EndsEarly::watch(self.supervisor.process().is_none().then_some(&self.signals), move || {
@@ -164,7 +164,7 @@ impl Server<'_> {
             let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
             careful::refuse_to_cover_itself(args.image.file(), RunFolder::place().as_deref(), &targets)?;
         }
-        // Without --fs nothing of this machine reads the disk but who asks for it.
+        // Without --fs this machine does not mount the disk; only programs that open the file read it.
         let image = if args.fs.is_some() { args.insecure.apply(&args.image) } else { args.image.clone() };
         let image = pinned::recall(kept, 0, &image)?;
         let mut config =
@@ -183,12 +183,12 @@ impl Server<'_> {
             Some(held) => ServedImage::resume(store, held, &config, None)?,
             None => ServedImage::start_held(store, &args.dir, &config, None, &hold)?,
         };
-        // Shown by now: what it was attached with is kept no longer.
+        // The disk is shown by now, so what it was attached with is no longer kept.
         hold(served.session(), served.reader())?;
         Ok((on_medium, served))
     }
 
-    /// Has the supervisor keep what the next server needs to go on.
+    /// Gives the supervisor what the next server needs to go on.
     fn hold(&self, session: &Session) -> anyhow::Result<()> {
         let descriptors = session.descriptors().chain(session.detached());
         self.supervisor.keep("session", HeldAs::of(session), descriptors)?;
@@ -245,11 +245,12 @@ impl Server<'_> {
         let args = self.args;
         careful::take_care();
         let filling = background_fill::start(args.filling, &args.image, served.disk())?;
-        // Who fills the cache waits for the medium, also when something fails from here on.
+        // The thread that fills the cache waits for the medium. The disk is closed to end it, also when
+        // something fails from here on.
         let closing = ClosesDisk(served.disk());
         let socket = StatusSocket::offer(self.folder.as_ref());
         let words = format!("{} at {}", args.image.display(), args.dir.display());
-        // A supervisor speaks to whoever manages the service, and to the parent.
+        // A supervisor itself reports to the service manager and to the parent.
         let unsupervised = self.supervisor.process().is_none();
         let manager = if unsupervised && args.ready_fd.is_none() {
             Manager::of_this_process()
@@ -264,7 +265,8 @@ impl Server<'_> {
                 Parent::at(fd)?.tell()?;
             }
         }
-        // Before the line: whoever has read it may end the server at once, and then it is one that serves.
+        // Before the line is printed: a program that has read it may end the server at once, and the server
+        // must be ready for that.
         self.supervisor.ready(&words);
         manager.ready(&words);
         if args.ready_fd.is_none() && !self.quiet && self.supervisor.restarts() == 0 {
@@ -325,7 +327,8 @@ impl Drop for ClosesDisk<'_> {
     }
 }
 
-/// What a supervisor is told of a session. Bytes, because JSON has no paths that are no text.
+/// The description of a session for the supervisor. Bytes, because a JSON string cannot hold a path that is
+/// not UTF-8.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct HeldAs {
     negotiated: Vec<u8>,
@@ -356,7 +359,7 @@ impl HeldAs {
     }
 }
 
-/// JSON has no other paths; one that is no text is shown with marks in it.
+/// A JSON string cannot hold other paths; one that is not UTF-8 is shown with replacement characters.
 fn shown(path: &Path) -> PathBuf {
     path.to_string_lossy().into_owned().into()
 }
@@ -365,8 +368,8 @@ fn word(mode: PrefetchMode) -> String {
     mode.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Waits until the disk, or the file system in it, is unmounted, or a signal comes. Meanwhile those who ask
-/// are told how the server is.
+/// Waits until the disk, or the file system in it, is unmounted, or a signal comes. Meanwhile it answers
+/// requests for the server's status.
 pub(crate) fn wait_for_end(
     session: &Session,
     fs: Option<&Path>,

@@ -68,7 +68,7 @@ impl Placed {
     }
 }
 
-/// What the profiles have in common.
+/// The overlap of the profiles.
 #[derive(Serialize)]
 struct Compared {
     common_blocks: u64,
@@ -85,7 +85,7 @@ struct ComparedProfile {
 }
 
 impl Compared {
-    /// Compares several profiles, read from these files; nothing when there is but one.
+    /// Compares several profiles, read from these files; `None` when there is only one.
     fn new(paths: &[PathBuf], profiles: &[Profile]) -> Option<Self> {
         if profiles.len() < 2 {
             return None;

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
 /// Records a start, and finds out which files' pages it read.
 pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Profile, Started)> {
     let recorder = Arc::new(Recorder::default());
-    // Off, each page that is touched is one read, and nothing else is.
+    // Without read-ahead, each touched page is one read, and there are no other reads.
     let exact = !args.keep_read_ahead && args.start.read_ahead.is_none();
     let mount = MountFsOptions {
         read_ahead_kib: if exact { 0 } else { args.start.read_ahead_kib() },

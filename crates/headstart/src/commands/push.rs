@@ -21,7 +21,7 @@ use crate::remote::keyring;
 use crate::show::{self, Bar};
 use crate::signals::Ends;
 
-/// A server says nothing while a piece is on its way to it, which takes long on a slow link.
+/// A server sends nothing while it receives a piece, which takes long on a slow link.
 const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(10), stall: Duration::from_secs(300) };
 
 #[derive(Serialize)]
@@ -46,10 +46,10 @@ struct ShownAbandoned {
     is_removed: bool,
 }
 
-/// So many uploads that were broken off are told of.
+/// How many interrupted uploads are listed.
 const MOST_TOLD: usize = 5;
 
-/// Sends an image, or gives up what was broken off.
+/// Sends an image, or abandons an interrupted upload.
 pub(crate) fn run(args: &Push, quiet: bool) -> anyhow::Result<()> {
     let unfinished = args.upload_state.clone().or_else(|| OwnFolders::STATE.find("uploads"));
     match &args.image {

@@ -9,13 +9,14 @@ use crate::show;
 use crate::start::{self, Disk, Start};
 use crate::whole_file::write_whole;
 
-/// The most that FUSE is told.
+/// The largest read-ahead that FUSE is given.
 const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
 
 /// The start that the flags describe.
 pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
     let mut mount = mount_options(&args.start);
-    // Where a request costs next to nothing, neighbours cost less than as many trips through fuse2fs.
+    // Where a request costs next to nothing, reading neighbours costs less than as many requests through
+    // fuse2fs.
     if !medium::has_dear_requests(args.image.file(), &args.start.emulation.medium) {
         mount.hot_fuse2fs_read_ahead_kib = mount.read_ahead_kib;
     }
@@ -48,7 +49,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         medium: args.start.emulation.medium,
         damage: args.start.emulation.damage.clone(),
         mount: MountFsOptions {
-            // What is pushed lies in the page cache of disk.img, which direct I/O would pass by.
+            // Pushed blocks lie in the page cache of disk.img, which direct I/O bypasses.
             direct_io: mode != PrefetchMode::Push && !args.foreign,
             warm: mode == PrefetchMode::Warm,
             // The neighbours of a recorded inode were not recorded: reading them ahead costs a miss each.
@@ -70,7 +71,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
 /// Runs a command in an image's root; gives the exit code.
 pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     hs_serve::rootenv::enter_private_mounts()?;
-    // The summary says the same, and more.
+    // The JSON summary contains this line's figures.
     let started = start::start(&Start { tell: !quiet && args.json.is_none(), ..spec(args)? })?;
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&started.summary)?;
@@ -83,7 +84,7 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
     match (started.ready, started.lost) {
         (Some(_), None) => {}
-        // The command may have gone on without them; if it has not, it could not say why.
+        // The command may have gone on without these reads. If it has not, it could not report the reason.
         (Some(_), Some(lost)) => log::error!("{lost}"),
         (None, lost) => bail!(
             "the command ended with exit code {code} without being ready{}",
@@ -93,7 +94,7 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     Ok(code)
 }
 
-/// Where the server puts what it prefetches.
+/// Where the server puts prefetched blocks.
 pub(crate) fn prefetching(mode: PrefetchMode) -> Prefetching {
     match mode {
         PrefetchMode::Off => Prefetching::Off,
@@ -102,7 +103,8 @@ pub(crate) fn prefetching(mode: PrefetchMode) -> Prefetching {
     }
 }
 
-/// Kernel read-ahead in disk.img, in KiB: what the file system's is, if that is read through its page cache.
+/// Kernel read-ahead in disk.img, in KiB: that of the file system, if the file system is read through its
+/// page cache.
 pub(crate) fn disk_read_ahead_kib(mount: &MountFsOptions, otherwise: u32) -> u32 {
     match mount.driver {
         FsDriver::Kernel => otherwise,
@@ -110,7 +112,7 @@ pub(crate) fn disk_read_ahead_kib(mount: &MountFsOptions, otherwise: u32) -> u32
     }
 }
 
-/// What the flags say about the mount.
+/// The options of the mount, by the flags.
 pub(crate) fn mount_options(flags: &StartFlags) -> MountFsOptions {
     MountFsOptions {
         driver: FsDriver::for_this_process(),

@@ -45,7 +45,7 @@ pub(crate) fn keygen(args: &Keygen, quiet: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All of a file that is to be at `path`, under another name.
+/// Writes a whole file under a temporary name beside `path`.
 fn written_aside(path: &Path, text: &str, mode: u32) -> anyhow::Result<NamedTempFile> {
     let context = || format!("write {}", path.display());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -90,7 +90,7 @@ pub(crate) fn sign(args: &Sign, quiet: bool) -> anyhow::Result<()> {
     let now = Now::of_this_machine(None);
     if now.is_future(&pointer.date) {
         bail!(
-            "--date {} is more than a day from now: nobody could sign anything later until then",
+            "--date {} is more than a day from now: until then nothing later could be signed",
             pointer.date
         );
     }
@@ -110,8 +110,7 @@ pub(crate) fn sign(args: &Sign, quiet: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Until when the signature may be believed: a channel is to move on, an image under its own name stays what
-/// it is.
+/// When the signature expires: a channel must move on, an image under its own name stays what it is.
 fn expires(args: &Sign) -> Option<Date> {
     let usual = if args.channel.is_some() { Lifetime::OF_CHANNELS } else { Lifetime::Never };
     match args.by.expires.unwrap_or(usual) {
@@ -120,7 +119,7 @@ fn expires(args: &Sign) -> Option<Date> {
     }
 }
 
-/// Signs an image that was just written, beside it.
+/// Signs an image that was just written; the signature lies beside it.
 pub(crate) fn sign_output(image: ImageDigest, output: &Path, key: Option<&Path>) -> anyhow::Result<()> {
     let Some(key) = key else { return Ok(()) };
     let name = output.file_name().and_then(|name| name.to_str());

@@ -9,7 +9,7 @@ use hs_image::source::{Source, SourceKind};
 /// Bytes of a sector: a disk has a whole number of them.
 const SECTOR_BYTES: u64 = 512;
 
-/// Refuses a file that is no raw disk, unless `force` says that it is one.
+/// Refuses a file that is no raw disk, unless `force` is given.
 ///
 /// # Errors
 /// What the file is instead.

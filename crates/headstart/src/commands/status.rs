@@ -34,7 +34,7 @@ pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What every server of this user says; one that does not answer is warned about.
+/// The status of every server of this user; prints a warning for a server that does not answer.
 pub(crate) fn servers() -> anyhow::Result<Vec<Status>> {
     let mut answers = Vec::new();
     for folder in RunFolder::all_existing()? {
@@ -86,7 +86,7 @@ fn show(status: &Status) {
         status.medium,
         status.log
     ));
-    // A server of files over HTTP brings nothing in ahead, and keeps nothing.
+    // A server of files over HTTP prefetches nothing, and keeps nothing.
     if !status.prefetch.mode.is_empty() {
         show_prefetch(status);
     }

@@ -89,7 +89,7 @@ fn rates_since(before: &[Status], now: &Status, seconds: f64) -> Option<Rates> {
     earlier.map(|earlier| rates(earlier, now, seconds))
 }
 
-/// What tells one thing that is served from another.
+/// The place that identifies a server: its NBD address, or its folder.
 fn place(status: &Status) -> String {
     status.nbd.clone().unwrap_or_else(|| status.dir.display().to_string())
 }

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     };
     let bar = Bar::new(quiet);
     let against = other.as_ref().map(|(source, name)| (source, name.as_str()));
-    // No cache has what nobody is served.
+    // Verification serves no disk, so there is no cache to use.
     let verify = if is_offline { hs_image::verify_content } else { hs_image::verify };
     let report = verify(&image, against, &|progress| bar.update(progress))?;
     drop(bar);

@@ -5,8 +5,8 @@
 //!                                └► cloop-like image
 //! ```
 //!
-//! Then the same system boots from each as a guest, cold, on one emulated medium, and from memory, which is the
-//! limit.
+//! Then the same system boots from each as a guest, cold, on one emulated medium, and from memory, which is
+//! the limit.
 
 mod contenders;
 mod delivery;
@@ -37,7 +37,7 @@ use crate::whole_file::write_whole;
 
 /// The recorded boot's name in the cache and in the output folder.
 pub(super) const PROFILE: &str = "boot.hsp";
-/// What the names of its runs' files begin with.
+/// The prefix of its runs' file names.
 pub(super) const PREFIX: &str = "boot-";
 /// The cloop-like image's name in the cache.
 const CLOOP_LIKE: &str = "boot-cloop-like.hsi";
@@ -130,7 +130,7 @@ fn delivery(path: &Path, medium: hs_device::Medium) -> anyhow::Result<Option<Del
 pub(super) mod tests {
     use super::*;
 
-    /// The story, told of made-up boots.
+    /// The story with made-up boots.
     pub(crate) fn told() -> Told<Outcome> {
         let (outcome, tallies) = outcome::tests::outcome("cd-24x-cav", 3);
         let text = table::render(&crate::demo::facts::tests::facts(3), &outcome, &tallies);

@@ -8,7 +8,7 @@ use super::tools::{self, MMDEBSTRAP, UNSHARE};
 use super::{NEEDED_FOR_BOOT_ROOT, check_space};
 use crate::show::{self, Bar};
 
-/// Whether it is kept in `dir`. Then nobody has to wait for a demo that holds the cache.
+/// Whether it is kept in `dir`. If so, there is no need to wait for a demo that holds the cache.
 pub(super) fn is_kept_in(dir: &Path) -> bool {
     BOOT.is_kept_in(dir)
 }

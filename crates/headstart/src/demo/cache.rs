@@ -1,8 +1,8 @@
 //! The folder where the root and the images are kept for the next time.
 //!
-//! Everything is first made under `unfinished/` and moved when it is complete, so nothing half done
-//! ever has a name that counts. What was made is known by its stamp, a text that says from what and
-//! how; when the text that is wanted differs, the thing is made again.
+//! Everything is first made under `unfinished/` and moved when it is complete, so an incomplete file never
+//! has a final name. Each result has a stamp, a text that says from what and how it was made. When the wanted
+//! stamp differs, the result is made again.
 
 use std::fs::{self, File};
 use std::io;
@@ -81,7 +81,7 @@ impl Cache {
         fs::write(&draft, stamp).and_then(|()| fs::rename(&draft, stamp_path)).with_context(context)
     }
 
-    /// Bytes free for what is still to be made.
+    /// Free bytes for results that are still to be made.
     pub(super) fn free_bytes(&self) -> anyhow::Result<u64> {
         let found =
             rustix::fs::statvfs(&self.dir).with_context(|| format!("ask about {}", self.dir.display()))?;
@@ -103,7 +103,7 @@ impl Drop for Cache {
     }
 }
 
-/// As [`Cache::stamp`], of a cache in `dir` that may be held by somebody else.
+/// As [`Cache::stamp`], of a cache in `dir` that another process may hold.
 pub(super) fn stamp_in(dir: &Path, name: &str) -> Option<String> {
     fs::read_to_string(dir.join(format!("{name}.stamp"))).ok()
 }

@@ -53,8 +53,8 @@ pub(super) fn plain_options() -> BuildOptions {
     BuildOptions { level: LEVEL, ..BuildOptions::default() }
 }
 
-/// What says how the disk `files` is made of the root with `root_stamp`: by this very program, since
-/// another build of it may make others.
+/// The stamp of the disk `files` of the root with `root_stamp`. It names this very program, since another
+/// build may make other disks.
 pub(super) fn stamp(files: &Files, root_stamp: &str) -> anyhow::Result<String> {
     let program = std::env::current_exe().context("find this program")?;
     let metadata = program.metadata().with_context(|| format!("look at {}", program.display()))?;
@@ -114,8 +114,8 @@ pub(super) fn make_image(
     cache.keep(name, &stamp)
 }
 
-/// Everything that a story's disk goes through: made, recorded, optimized, and compared. Gives the recorded start and the
-/// seconds that optimizing took.
+/// Everything that a story's disk goes through: made, recorded, optimized, and compared. Gives the recorded
+/// start and the seconds that optimizing took.
 pub(super) fn make_all(
     cache: &Cache,
     files: &Files,

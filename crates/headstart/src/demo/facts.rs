@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::machine::Machine;
 
-/// From this load on a machine is not quiet enough for figures that anybody should quote.
+/// From this load on, figures of the machine should not be quoted.
 const BUSY: f64 = 0.5;
 
 /// On what, with what, and how often.
@@ -18,7 +18,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// What a table's heading says of how its figures came about; `counts` is how many runs each contender had.
+    /// The part of a table's heading about the runs; `counts` is how many runs each contender had.
     pub(super) fn line(&self, noun: &str, counts: impl Iterator<Item = (&'static str, usize)>) -> String {
         let counts: Vec<_> = counts.collect();
         let runs = match counts.iter().map(|(_, count)| *count).max().unwrap_or_default() {

@@ -28,7 +28,8 @@ pub(super) enum Guest {
 }
 
 impl Guest {
-    /// What really runs here. Where that is QEMU, says so, and makes its kernel unless it is kept.
+    /// Chooses the VMM that really works here. If it is QEMU, reports that, and makes its kernel unless it is
+    /// kept.
     pub(super) fn choose(cache: &Cache, bar: &Bar) -> anyhow::Result<Self> {
         bar.spin("trying a guest of User-mode Linux");
         let path = std::env::var_os("PATH").unwrap_or_default();

@@ -9,7 +9,7 @@ pub(super) struct Limit {
     pub(super) limit_s: f64,
     /// The program itself, or the guest: its start with everything in memory.
     pub(super) program_s: f64,
-    /// The medium: what it takes to bring the hot region; `None` for a medium of unknown rate.
+    /// The medium's time for the hot region; `None` for a medium of unknown rate.
     pub(super) medium_s: Option<f64>,
 }
 

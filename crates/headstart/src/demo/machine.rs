@@ -4,7 +4,7 @@ use std::fs;
 
 use serde::Serialize;
 
-/// What a reader of the figures wants to know of the machine.
+/// The facts about the machine that its figures depend on.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Machine {
     pub(super) cores: usize,

@@ -1,4 +1,4 @@
-//! Ratios of figures that vary from run to run, and whether they are what they should be.
+//! Ratios of figures that vary from run to run, and their goals.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ pub(super) struct Spread {
     pub(super) least: f64,
     /// The most of any run.
     pub(super) most: f64,
-    /// Of so many runs; of one, nobody knows how it varies.
+    /// The number of runs; one run says nothing of the variation.
     pub(super) runs: usize,
 }
 
@@ -58,7 +58,7 @@ impl Spread {
     }
 }
 
-/// What a ratio should be.
+/// The goal of a ratio.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
     /// Not more than this.
@@ -77,7 +77,7 @@ impl Goal {
 }
 
 impl Serialize for Goal {
-    /// The number; which way it is meant follows from what the ratio is.
+    /// The number; its direction follows from the ratio.
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::AtMost(goal) | Self::AtLeast(goal) => serializer.serialize_f64(*goal),
@@ -85,14 +85,14 @@ impl Serialize for Goal {
     }
 }
 
-/// A ratio, and what it should be.
+/// A ratio and its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Ratio {
     pub(super) ratio: f64,
-    /// The least and the most that any of the runs could give; nothing where one was run but once, or is a size.
+    /// The least and the most that any of the runs could give; `None` after a single run, or for a size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) range: Option<(f64, f64)>,
-    /// Nothing where nobody has set one.
+    /// `None` where no goal is set.
     pub(super) goal: Option<Goal>,
     pub(super) met: Option<bool>,
     /// Whether all runs agree on that, if there were several.
@@ -101,13 +101,13 @@ pub(super) struct Ratio {
 }
 
 impl Ratio {
-    /// Of two figures that are what they are.
+    /// The ratio of two exact figures.
     pub(super) fn exact(value: f64, of: f64, goal: Goal) -> Self {
         let ratio = value / of;
         Self { ratio, range: None, goal: Some(goal), met: Some(goal.is_met_by(ratio)), sure: None }
     }
 
-    /// Of two figures that vary; nothing when the second may be no more than nothing in the median run.
+    /// The ratio of two figures that vary; `None` when the second may be zero in the median run.
     pub(super) fn of_runs(value: Spread, of: Spread, goal: Option<Goal>) -> Option<Self> {
         if of.median <= 0.0 {
             return None;
@@ -119,7 +119,7 @@ impl Ratio {
                 (value.most / of.least).max(value.most / of.most),
             )
         } else {
-            // Some run of the second was as quick as nothing: the ratio may be anything.
+            // In some run the second figure was zero: the ratio may be anything.
             (f64::NEG_INFINITY, f64::INFINITY)
         };
         let range = (value.runs.min(of.runs) > 1).then_some((low, high));
@@ -130,7 +130,7 @@ impl Ratio {
         Some(Self { ratio, range, goal, met: met(ratio), sure })
     }
 
-    /// The ratio to something, with its range, and whether it is what it should be, in words.
+    /// The ratio to `of` in words, with its range, and whether it meets its goal.
     pub(super) fn times(&self, of: &str) -> String {
         let range = match self.range {
             Some((low, high)) if low.is_finite() && high.is_finite() => format!(" [{low:.3} to {high:.3}]"),

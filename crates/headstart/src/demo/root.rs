@@ -1,4 +1,5 @@
-//! The systems that the demo starts from: a small Debian with Python and two large libraries, and one that boots.
+//! The systems that the demo starts from: a small Debian with Python and two large libraries, and one that
+//! boots.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -12,9 +13,9 @@ use crate::show::Bar;
 
 /// The root's name in the cache.
 pub(super) const NAME: &str = "root";
-/// What is started in it.
+/// The command that is started in it.
 pub(super) const COMMAND: [&str; 3] = ["python3", "-c", "import pandas, sympy; print(\"ready\", flush=True)"];
-/// How its output says that it is ready.
+/// The line of its output that shows that it is ready.
 pub(super) const READY: &str = "^ready";
 
 /// A Debian root that is made once and kept.
@@ -22,7 +23,7 @@ pub(super) const READY: &str = "^ready";
 pub(super) struct Root {
     /// Its name in the cache.
     pub(super) name: &'static str,
-    /// What it has beside the smallest Debian.
+    /// Packages beside the smallest Debian.
     packages: &'static str,
     /// A file that every complete one has.
     proof: &'static str,
@@ -54,7 +55,7 @@ const DPKG_OPTIONS: [&str; 6] = [
     "path-exclude=/usr/share/locale/*",
     "path-exclude=/usr/share/info/*",
 ];
-/// What a mirror that cannot be reached makes apt say.
+/// Parts of apt's messages when a mirror cannot be reached.
 const NETWORK_SIGNS: [&str; 7] = [
     "Could not resolve",
     "Temporary failure resolving",
@@ -89,7 +90,7 @@ impl Suite {
         Self::of_host(&std::fs::read_to_string("/etc/os-release").unwrap_or_default())
     }
 
-    /// What says how a root is made; a change makes it again.
+    /// The text that says how a root is made; a change makes it again.
     fn recipe(&self, root: &Root) -> String {
         format!("debian {} minbase {} {}\n", self.name, root.packages, DPKG_OPTIONS.join(" "))
     }
@@ -107,8 +108,8 @@ impl Root {
         self.is_kept_in(cache.dir())
     }
 
-    /// As [`Root::is_kept`], for a cache that is not held. What is kept is replaced only when it is not as it
-    /// would be made now.
+    /// As [`Root::is_kept`], for a cache that is not held. A kept root is replaced only when it would be made
+    /// differently now.
     pub(super) fn is_kept_in(&self, dir: &Path) -> bool {
         let recipe = Suite::host().recipe(self);
         // Not followed: a link in the root is meant for the root.
@@ -141,7 +142,7 @@ impl Root {
     }
 }
 
-/// What says how the kernel is made that QEMU boots.
+/// The stamp of the kernel that QEMU boots.
 pub(super) fn kernel_stamp() -> String {
     format!("debian {} extract {KERNEL_PACKAGE}\n", Suite::host().name)
 }

@@ -1,4 +1,4 @@
-//! A story, told.
+//! The result of one story, as text and as JSON.
 
 use hs_trace::Profile;
 

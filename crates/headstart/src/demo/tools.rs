@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// Where Debian puts some of them; not in everybody's `PATH`.
+/// Where Debian puts some of them; `PATH` may lack these folders.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 /// Lines of a tool's messages that are kept for the error.
 const KEPT_LINES: usize = 12;

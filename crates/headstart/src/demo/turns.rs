@@ -1,4 +1,4 @@
-//! Who is timed, in turns, so that whatever else the machine does hits all alike.
+//! The timed contenders take turns, so that other load of the machine affects all of them alike.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,24 +7,25 @@ use anyhow::Context;
 
 use crate::summary::{self, Summary};
 
-/// How often everyone has a turn.
+/// How many turns the contenders have.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rounds {
     /// At most so often.
     pub(super) most: usize,
-    /// But the first, no round begins that would end later, if everyone takes as long as the last time.
+    /// After the first, no round begins that would end later than this, if all contenders take as long as the
+    /// last time.
     pub(super) until: Option<Instant>,
 }
 
-/// One who takes turns, and the runs so far.
+/// A contender that takes turns, and its runs so far.
 #[derive(Clone, Debug)]
 pub(super) struct Tally {
     /// Its name in files and JSON.
     pub(super) key: &'static str,
     /// Its name for people.
     pub(super) label: &'static str,
-    /// Who has used so many seconds for each repeat is not run again: slow runs hardly vary, since they wait
-    /// for the emulated medium most of the time.
+    /// A contender that has used so many seconds for each repeat is not run again. Slow runs hardly vary,
+    /// since they wait for the emulated medium most of the time.
     pub(super) patience_s: f64,
     /// One summary a run.
     pub(super) runs: Vec<Summary>,
@@ -33,7 +34,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Of nobody's run yet.
+    /// A tally without runs.
     pub(super) fn new(key: &'static str, label: &'static str, patience_s: f64) -> Self {
         Self { key, label, patience_s, runs: Vec::new(), spent_s: 0.0, last_s: 0.0 }
     }
@@ -57,15 +58,15 @@ impl Tally {
     }
 }
 
-/// Writes what was made in the file system of `folder` to its disk: files that are still being written would be in the way of who is
-/// timed. Only there: other file systems of this machine may take long, or wait for something that never comes.
+/// Writes new files in the file system of `folder` to its disk, because write-back would disturb the timed
+/// runs. Only there: other file systems of this machine may take long, or wait without an end.
 pub(super) fn settle(folder: &Path) -> anyhow::Result<()> {
     let opened = std::fs::File::open(folder).with_context(|| format!("open {}", folder.display()))?;
     rustix::fs::syncfs(&opened).with_context(|| format!("write {} to its disk", folder.display()))
 }
 
-/// Gives everyone their turns, the slow fewer. `run` makes the run of one at a place, in a round counted
-/// from 1; `show` hears what is being done.
+/// Gives all contenders their turns, the slow ones fewer. `run` makes the run of the contender at a place, in
+/// a round counted from 1; `show` gets messages about the progress.
 pub(super) fn take_turns(
     tallies: &mut [Tally],
     rounds: Rounds,
@@ -121,7 +122,7 @@ mod tests {
     fn turns_alternate_and_who_has_no_patience_left_is_passed_over() {
         let mut tallies =
             [Tally::new("a", "a", f64::INFINITY), Tally::new("b", "b", 0.0), Tally::new("c", "c", 1e9)];
-        // Not even a clock that stands still gives it a second turn.
+        // Even with a clock that does not advance it gets no second turn.
         tallies[1].spent_s = f64::MIN_POSITIVE;
         tallies[1].patience_s = f64::MIN_POSITIVE / 2.0;
         let mut turns = Vec::new();

@@ -47,8 +47,8 @@ fn judge_mount(outcome: io::Result<()>) -> Check {
     }
 }
 
-/// Mounts a FUSE file system that nobody serves, over the tmpfs of the child's own namespace. The
-/// kernel does not wait for an answer, and the end of the child takes the mount away.
+/// Mounts a FUSE file system without a server, over the tmpfs of the child's own namespace. The kernel does
+/// not wait for an answer, and the end of the child removes the mount.
 fn mount_once() -> io::Result<()> {
     const DESCRIPTOR: libc::c_int = 100;
     // SAFETY: the path is a C string; the descriptors belong to this child, which ends at once.

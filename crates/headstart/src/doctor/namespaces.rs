@@ -1,4 +1,4 @@
-//! Mount and user namespaces: `run` mounts an image's root where nobody else sees it.
+//! Mount and user namespaces: `run` mounts an image's root in a mount namespace of its own.
 
 use std::ffi::CStr;
 use std::io;
@@ -24,7 +24,7 @@ impl User {
     }
 }
 
-/// Where the trials mount: in the child's own namespace, so that nobody else sees it.
+/// Where the trials mount: in the child's own namespace, where no other process sees it.
 const PLACE: &CStr = c"/tmp";
 
 pub(super) fn checks(user: User) -> Vec<Check> {

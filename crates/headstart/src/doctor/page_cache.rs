@@ -23,7 +23,7 @@ pub(super) fn checks(user: User) -> Vec<Check> {
 
 fn cachestat() -> Check {
     let needed_for = "run, profile: counts pages of the image that are cached";
-    // Of others' files the kernel tells nobody but root, so a file of our own is asked about.
+    // The kernel tells this about other users' files only to root, so the test uses a file of its own.
     match tempfile::tempfile().and_then(|file| count_cached(&file)) {
         Ok(_) => Check::ok("cachestat(2)", "works (called)", needed_for),
         Err(error) => Check::ok("cachestat(2)", format!("failed: {error}"), needed_for)

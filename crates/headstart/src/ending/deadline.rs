@@ -1,4 +1,4 @@
-//! Taking down comes to an end.
+//! A time limit for taking everything down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,25 +6,26 @@ use std::time::Duration;
 use crossbeam_channel::{Sender, bounded};
 use hs_serve::fuse::Abort;
 
-/// How long taking down may wait for what is under way.
+/// How long requests that are under way may take at the end.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long the rest may take when nothing waits for the disk any more.
 const LAST_PATIENCE: Duration = Duration::from_millis(2_500);
-/// The same when no signal is behind it: a busy machine may take long to end many processes.
+/// The same when no signal asked for the end: a busy machine may take long to end many processes.
 const UNHURRIED_PATIENCE: Duration = Duration::from_secs(30);
 
-/// From when it is made until it is dropped everything must be taken down; else it is ended by force.
+/// Between its creation and its drop everything must be taken down; otherwise the process ends by force.
 pub(crate) struct Deadline {
     _done: Sender<()>,
 }
 
 impl Deadline {
-    /// `aborts` end what readers wait for; `last` is done before the process ends by force.
+    /// `aborts` fail the requests that readers wait for; `last` is called before the process ends by force.
     pub(crate) fn begin(aborts: Vec<Arc<Abort>>, last: impl FnOnce() + Send + 'static) -> Self {
         Self::within(LAST_PATIENCE, aborts, last)
     }
 
-    /// The same for an end that no signal asked for: what waits is cut off as soon, the rest has time.
+    /// The same for an end that no signal asked for: waiting requests fail as soon, and the rest has more
+    /// time.
     pub(crate) fn unhurried(aborts: Vec<Arc<Abort>>) -> Self {
         Self::within(UNHURRIED_PATIENCE, aborts, || {})
     }
@@ -39,11 +40,11 @@ impl Deadline {
             if !matches!(waits.recv_timeout(PATIENCE), Err(crossbeam_channel::RecvTimeoutError::Timeout)) {
                 return;
             }
-            log::debug!("still waiting for what was under way: it is cut off");
+            log::debug!("requests are still under way: they are cut off");
             aborts.iter().for_each(|abort| abort.now());
             if matches!(waits.recv_timeout(last_patience), Err(crossbeam_channel::RecvTimeoutError::Timeout))
             {
-                log::error!("what was under way does not end: this process ends without it");
+                log::error!("requests that are under way do not end: this process ends without them");
                 last();
                 // SAFETY: _exit has no preconditions; what destructors would wait for does not end.
                 unsafe { libc::_exit(1) };

@@ -11,21 +11,23 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::signals::Ends;
 
-/// How long what was begun may take to end.
+/// How long the process may take to take everything down.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How long it is waited for a disk that is just being shown: between its mount and [`EndsEarly::serves`] it cannot be taken down.
+/// How long it waits for a disk that is just being shown: between its mount and [`EndsEarly::serves`] it
+/// cannot be taken down.
 const SHOWING: Duration = Duration::from_secs(1);
-/// How often it is looked whether it is.
+/// How often it checks whether the disk is shown.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// While this lives, a signal ends the process: what waits for the disk fails, so that what was begun is taken down.
+/// While this lives, a signal ends the process: reads that wait for the disk fail, and everything is taken
+/// down.
 pub(crate) struct EndsEarly {
     over: Option<OwnedFd>,
     abort: Arc<Mutex<Option<Arc<Abort>>>>,
 }
 
 impl EndsEarly {
-    /// Looks at `signals`, if there are any to be looked at; `last` is done before the process ends.
+    /// Watches `signals`, if there are any; calls `last` before the process ends.
     pub(crate) fn watch(
         signals: Option<&Ends>,
         last: impl FnOnce() + Send + 'static,
@@ -41,7 +43,7 @@ impl EndsEarly {
             if !events[1].revents().is_empty() {
                 return;
             }
-            // What it was mounting comes to an end with an error, and the rest is taken down.
+            // The mount in progress ends with an error, and the rest is taken down.
             let heard = Instant::now();
             let is_shown = loop {
                 let abort = served.lock().take();
@@ -55,7 +57,7 @@ impl EndsEarly {
             };
             if is_shown {
                 std::thread::sleep(PATIENCE);
-                // Nothing answers there any more, so that it does not wait.
+                // The connection has been ended, so `last` does not wait for it.
                 last();
             }
             // SAFETY: _exit has no preconditions; the opening of an image may wait for a network for long.
@@ -64,12 +66,12 @@ impl EndsEarly {
         Ok(Self { over: Some(over), abort })
     }
 
-    /// From now on something is mounted.
+    /// From now on the disk is mounted.
     pub(crate) fn serves(&self, served: &ServedImage) {
         *self.abort.lock() = served.session().abort();
     }
 
-    /// Signals are looked at by somebody else.
+    /// From now on another object handles signals.
     pub(crate) fn end(self) {
         drop(self);
     }

@@ -1,8 +1,8 @@
 //! A process that ends FUSE connections when this one is killed.
 //!
-//! It is this program again. It holds the control files of the connections that it is told of, and learns of the death of
-//! the thread that started it, which happens at once, also where another thread of the process waits for its own disk and
-//! cannot end.
+//! The guard runs this program again. It holds the control files of the connections that this process reports
+//! to it, and is notified of the death of the thread that started it. The notification comes at once, also
+//! where another thread of the process waits for its own disk and cannot end.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -25,7 +25,7 @@ pub(crate) const ARGUMENT: &str = "__guard";
 /// How long the guard may take to begin.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The guard of this process. Dropped when what it guards is taken down, it does nothing.
+/// The guard of this process. Dropped when the connections are taken down; it does nothing then.
 pub(crate) struct Guard {
     stdin: Option<ChildStdin>,
     /// Until it has.
@@ -33,11 +33,11 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// Starts one; without one everything works but being killed.
+    /// Starts one. Without a guard everything works except the end of a killed process.
     pub(crate) fn start() -> Self {
         let (started, stdin) = bounded(1);
         let (begins, begun) = bounded(1);
-        // The guard is told of the death of this thread, which therefore lives as long as the process.
+        // The guard is notified of the death of this thread, which therefore lives as long as the process.
         let keep = move || {
             let child = Command::new("/proc/self/exe")
                 .arg0_guard()
@@ -66,7 +66,8 @@ impl Guard {
         Self { stdin: stdin.recv().ok().flatten(), begun: Some(begun) }
     }
 
-    /// From now on it ends this connection when this process is killed. Call it before anything waits for the disk.
+    /// From now on it ends this connection when this process is killed. Call it before anything waits for the
+    /// disk.
     pub(crate) fn watch(&mut self, abort: &Abort) {
         let Some(stdin) = &mut self.stdin else { return };
         let (connection, target) = abort.place();
@@ -106,7 +107,7 @@ pub(crate) fn guard_main(mut arguments: impl Iterator<Item = OsString>) -> ! {
 }
 
 fn guard(parent: i32) -> Option<()> {
-    // A terminal's Ctrl-C, and whoever ends the process group, mean the process that is guarded.
+    // A terminal's Ctrl-C, and a signal to the process group, are meant for the guarded process.
     let _ = rustix::process::setsid();
     let meant_for_it = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
     let signals = Ends::block_these(&[&meant_for_it[..], &[libc::SIGUSR1]].concat()).ok()?;

@@ -1,4 +1,4 @@
-//! Ending always works, whatever a store does that is waited for.
+//! A command always ends, also when it waits for a store that does not answer.
 //!
 //! ```text
 //! taking down   the store is closed: reads that wait fail          (ServedDisk::close)
@@ -8,9 +8,9 @@
 //! killed        another process ends the FUSE connection           (Guard)
 //! ```
 //!
-//! A thread that waits for a disk which its own process serves cannot be killed: the process keeps its `/dev/fuse` open
-//! for as long as it has a thread, and nobody answers any more. Only ending the connection helps, and only somebody else
-//! can do that.
+//! A thread that waits for a disk which its own process serves cannot be killed. The process keeps its
+//! `/dev/fuse` open as long as it has a thread, and no thread answers any more. Only ending the connection
+//! helps, and only another process can do that.
 
 mod deadline;
 mod early;

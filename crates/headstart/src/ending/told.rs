@@ -10,13 +10,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// How long a command that was told to end may wait for its disk.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Signals that come together are one: timeout(1) tells a process and its group.
+/// Signals that come together count as one: timeout(1) sends one to a process and one to its group.
 const ONE_WORD: Duration = Duration::from_secs(1);
-/// A command that lives on for so long, and does not wait for its disk then, was not meant to end.
+/// A command that is still there after so long, and does not wait for its disk, was not meant to end.
 const MEMORY: Duration = Duration::from_secs(5);
 /// A read that has waited so long may never be answered.
 const STUCK: Duration = Duration::from_secs(1);
-/// How often it is looked whether a read waits.
+/// How often it is checked whether a read waits.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Whether a signal was passed on to a command of this process.
@@ -24,14 +24,14 @@ static WAS_TOLD: AtomicBool = AtomicBool::new(false);
 
 type Act = Box<dyn Fn() + Send>;
 
-/// What can be done for a command that was told to end.
+/// The means to end a command that was told to end.
 #[derive(Default)]
 struct Means {
     /// When that was.
     since: Option<Instant>,
     /// Whether a read of the disk has waited so long.
     waits: Option<Box<dyn Fn(Duration) -> bool + Send>>,
-    /// Fails what waits for the disk.
+    /// Fails reads that wait for the disk.
     close: Option<Act>,
     /// Ends the command.
     kill: Option<Act>,
@@ -39,16 +39,18 @@ struct Means {
     is_closed: bool,
 }
 
-/// Of the one command that gets the signals of this process. Signal handlers are the process's too.
+/// For the one command that gets the signals of this process. Signal handlers belong to the whole process
+/// too.
 static MEANS: Mutex<Means> =
     Mutex::new(Means { since: None, waits: None, close: None, kill: None, is_closed: false });
 
-/// Hears INT and TERM, which are passed on to the command. When the command is still there after some seconds in which its disk did
-/// not answer, reads of that fail; when it is told again, it is killed. A command whose disk answers may live with both.
+/// Watches for INT and TERM, which are passed on to the command. When the command is still there after some
+/// seconds in which its disk did not answer, reads of the disk fail. When a signal comes once more, the
+/// command is killed. A command whose disk answers may ignore both signals.
 pub(crate) struct Told(());
 
 impl Told {
-    /// Hears from now on, for one command at a time.
+    /// Watches from now on, for one command at a time.
     pub(crate) fn hear() -> Self {
         static STARTED: Once = Once::new();
         STARTED.call_once(|| {
@@ -59,7 +61,7 @@ impl Told {
         Self(())
     }
 
-    /// Once it is known: whether a read has waited so long, and what fails all of them.
+    /// Sets, once the disk is known, how to see that a read has waited so long, and how to fail all reads.
     pub(crate) fn disk(
         &self,
         waits: impl Fn(Duration) -> bool + Send + 'static,
@@ -70,7 +72,7 @@ impl Told {
         means.close = Some(Box::new(close));
     }
 
-    /// Once it is known: what kills the command.
+    /// Sets, once the command is known, how to kill it.
     pub(crate) fn command(&self, kill: impl Fn() + Send + 'static) {
         MEANS.lock().kill = Some(Box::new(kill));
     }
@@ -91,7 +93,8 @@ fn start() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether a command of this process was told to end: then whoever told it does not want to wait for a store that does not answer.
+/// Whether a command of this process was told to end. The user then does not want to wait for a store that
+/// does not answer.
 pub(crate) fn was_told() -> bool {
     WAS_TOLD.load(Relaxed)
 }
@@ -122,7 +125,8 @@ impl Means {
                 self.close();
                 self.kill.iter().for_each(|kill| kill());
             } else {
-                // One that lives with such signals, as interactive programs do. What it reads from now on may wait for long.
+                // A command that handles such signals, as interactive programs do. Its later reads may wait
+                // for long.
                 self.since = Some(now);
             }
             return;
@@ -185,7 +189,8 @@ mod tests {
             Self { means, began: Instant::now(), waited, closed, killed }
         }
 
-        /// At that moment, in milliseconds, when a read has waited so long; whether the disk is closed, and the command killed.
+        /// At that moment, in milliseconds, when a read has waited so long; whether the disk is closed, and
+        /// the command killed.
         fn at(&mut self, moment: u64, came: bool, waited: u64) -> (bool, bool) {
             self.waited.store(waited, Relaxed);
             self.means.act(came, self.began + Duration::from_millis(moment));
@@ -197,11 +202,11 @@ mod tests {
     fn a_command_that_goes_on_keeps_its_disk() {
         let mut command = Command::new();
         for moment in (0..100_000).step_by(200) {
-            // Told now and then, also in a row; its reads take a while.
+            // Signals now and then, also in a row; its reads take a while.
             let came = matches!(moment, 0 | 2_000 | 4_000 | 60_000);
             assert_eq!(command.at(moment, came, moment % 1_000), (false, false), "{moment}");
         }
-        // Long after the last word a read may wait for as long as it takes.
+        // Long after the last signal a read may wait for as long as it takes.
         for waited in [200, 1_000, 20_000] {
             assert_eq!(command.at(100_000 + waited, false, waited), (false, false));
         }

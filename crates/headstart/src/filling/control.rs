@@ -1,4 +1,4 @@
-//! How other commands find the guard of a file, and what they ask of it: a socket in the run folder, one word a
+//! How other commands find the guard of a file, and their requests: a socket in the run folder, one word a
 //! connection, one line back.
 
 use std::fs;
@@ -13,18 +13,18 @@ use anyhow::{Context, bail};
 
 use crate::service::run_folder::RunFolder;
 
-/// How long a client may take to say its word; it says it at once.
+/// How long a client may take to send its word.
 const PATIENCE: Duration = Duration::from_secs(1);
 const MOST_BYTES: u64 = 64;
 
-/// What can be asked.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// Start a server when there is none; answered when it fills.
     Start,
-    /// Fill what nobody has asked for.
+    /// Fill the blocks that no reader has asked for.
     Hydrate,
-    /// End, both.
+    /// End the server and the guard.
     End,
 }
 
@@ -40,7 +40,7 @@ impl Request {
     }
 }
 
-/// Where the guard of a file listens: the file is known by its device and inode, whatever it is called.
+/// The socket of the guard of a file. The file is known by its device and inode, not by its name.
 fn place(folder: &RunFolder, file: &Path) -> anyhow::Result<PathBuf> {
     let found = fs::metadata(file).with_context(|| format!("look at {}", file.display()))?;
     Ok(folder.path().join(format!("attach-{:x}-{:x}", found.dev(), found.ino())))
@@ -53,7 +53,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens for those who ask about `file`. The caller holds the file's lock, so what listened before is dead.
+    /// Listens for requests about `file`. The caller holds the file's lock, so an earlier listener is dead.
     pub(crate) fn listen(file: &Path) -> anyhow::Result<Self> {
         let path = place(&RunFolder::create()?, file)?;
         let _ = fs::remove_file(&path);
@@ -62,7 +62,7 @@ impl Control {
         Ok(Self { listener, path })
     }
 
-    /// Where messages go when nobody reads standard error.
+    /// Where messages go when standard error has no reader.
     pub(crate) fn log_place(&self) -> PathBuf {
         self.path.with_extension("log")
     }
@@ -71,7 +71,7 @@ impl Control {
         self.listener.as_fd()
     }
 
-    /// The next who asks, if there is one, and what.
+    /// The next request and its client, if there is one.
     pub(crate) fn next(&self) -> Option<(Request, Asking)> {
         loop {
             let (stream, _) = self.listener.accept().ok()?;
@@ -99,17 +99,17 @@ impl Drop for Control {
     }
 }
 
-/// Somebody who waits for an answer.
+/// A client that waits for an answer.
 pub(crate) struct Asking(UnixStream);
 
 impl Asking {
-    /// Answers with a line; nothing means that it went well.
+    /// Answers with a line; an empty line means success.
     pub(crate) fn answer(mut self, trouble: &str) {
         let _ = writeln!(self.0, "{trouble}");
     }
 }
 
-/// Asks the guard of `file`. False when there is none.
+/// Sends a request to the guard of `file`. False when there is none.
 ///
 /// # Errors
 /// What went wrong for the guard.

@@ -1,4 +1,4 @@
-//! The process that holds the group whatever becomes of the server.
+//! The process that holds the fanotify group when the server dies.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -27,13 +27,14 @@ use crate::service::notify::{self, Manager};
 use crate::show;
 use crate::signals::Ends;
 
-/// So many servers in a row may be killed before they fill; more are a fault that does not go away.
+/// So many servers in a row may be killed before they fill. More deaths are a fault that does not go away.
 const MOST_EARLY_DEATHS: u32 = 20;
 
-/// Names under which the service manager keeps what [`Attachment::descriptors`] gives.
+/// Names under which the service manager keeps [`Attachment::descriptors`].
 const KEPT: [&str; 4] = ["headstart-group", "headstart-file", "headstart-sidecar", "headstart-ledger"];
 
-/// Attaches the file, and guards it until it is complete or a signal comes. `arguments` are those of the program.
+/// Attaches the file, and guards it until it is complete or a signal comes. `arguments` are those of the
+/// program.
 pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     let signals = Ends::block()?;
     let parent = args.ready_fd.map(Parent::at).transpose()?;
@@ -54,7 +55,7 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
             say(quiet, format_args!("{name} is complete"));
             return told(parent);
         }
-        // Whoever attaches what is attached has what he wants, as soon as there is a server.
+        // The file is attached already: the command succeeds as soon as there is a server.
         Err(error @ FillError::Attached { .. }) => {
             if !ask(&args.file, Request::Start)? {
                 return Err(error.into());
@@ -73,7 +74,8 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
     guard.run(&signals, parent, &manager, quiet || args.ready_fd.is_some())
 }
 
-/// What the service manager has kept of this file, whose readers wait since all its processes have died.
+/// The descriptors that the service manager has kept of this file. Its readers wait since all its processes
+/// have died.
 fn kept(args: &Attach, subject: &Subject) -> Option<Attachment> {
     let [group, writer, sidecar, ledger] = notify::kept(KEPT)?;
     let attachment = Attachment::resume(&args.file, Handover { group, writer, sidecar, ledger });
@@ -86,7 +88,7 @@ fn kept(args: &Attach, subject: &Subject) -> Option<Attachment> {
     }
 }
 
-/// Guards a file of which the service manager has kept the descriptors.
+/// Guards a file with descriptors that the service manager has kept.
 fn go_on(attachment: Guarded, arguments: &[OsString], signals: &Ends, quiet: bool) -> anyhow::Result<i32> {
     careful::take_care();
     let control = Control::listen(attachment.path())?;
@@ -96,8 +98,7 @@ fn go_on(attachment: Guarded, arguments: &[OsString], signals: &Ends, quiet: boo
     guard.run(signals, None, &Manager::of_this_process(), quiet)
 }
 
-/// Guards a file whose guard and server have died. Readers whose wishes they had noted go on waiting, for the
-/// next server.
+/// Guards a file whose guard and server have died. Readers in the ledger go on waiting, for the next server.
 pub(super) fn take_over(
     attachment: Guarded,
     arguments: &[OsString],
@@ -120,7 +121,8 @@ pub(super) fn take_over(
             log::error!("{name}: {error:#}; {denied} readers got an error");
         }
     }
-    // The service manager's process is the one that died: what it keeps is for the one that it starts next.
+    // The service manager's own process has died: the descriptors that it keeps are for the process that it
+    // starts next.
     guard.run(signals, None, &Manager::none(), true)
 }
 
@@ -130,13 +132,13 @@ fn say(quiet: bool, what: std::fmt::Arguments<'_>) {
     }
 }
 
-/// Whoever waits until the file can be read has what he wants; gives the exit code.
+/// Tells a parent that waits that the file can be read; gives the exit code.
 fn told(parent: Option<Parent>) -> anyhow::Result<i32> {
     parent.map_or(Ok(()), Parent::tell).map(|()| 0)
 }
 
 struct Guard<'a> {
-    /// Before what stands by: what is withheld here is given back there.
+    /// Before the standby, so that it is dropped first: the standby restores the mode that this withholds.
     attachment: Guarded,
     control: Control,
     arguments: &'a [OsString],
@@ -144,13 +146,13 @@ struct Guard<'a> {
     server: Option<Server>,
     /// Takes this process's place when it and the server are killed.
     standby: Standby,
-    /// Somebody was told that the file can be read.
+    /// A client was told that the file can be read.
     was_ready: bool,
     survivors: Survivors,
     backoff: Backoff,
     /// When the next server is started, where one has died.
     start_at: Option<Instant>,
-    /// Those who wait until there is a server.
+    /// Clients that wait until there is a server.
     asking: Vec<Asking>,
 }
 
@@ -184,7 +186,7 @@ impl<'a> Guard<'a> {
         Server::start(self.arguments, self.attachment.descriptors(), self.standby.alive(), log_file)
     }
 
-    /// Has a process stand by. Without one the file is filled all the same.
+    /// Starts a standby process. Without one the file is filled all the same.
     fn stand_by(&mut self) {
         let log_place = self.control.log_place();
         let log_file = self.in_background.then_some(&*log_place);
@@ -193,15 +195,15 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Where there is a service manager that keeps descriptors, readers wait for the next guard when all
-    /// processes of the unit have died.
+    /// Gives the descriptors to the service manager, if it keeps descriptors. Readers then wait for the next
+    /// guard when all processes of the unit have died.
     fn have_kept(&self, manager: &Manager) {
         for (name, descriptor) in KEPT.into_iter().zip(self.attachment.descriptors()) {
             manager.keep(name, descriptor);
         }
     }
 
-    /// From now on somebody relies on the file.
+    /// From now on a client relies on the file.
     fn ready(&mut self) {
         self.was_ready = true;
         self.standby.tell_ready();
@@ -226,7 +228,7 @@ impl<'a> Guard<'a> {
                 self.standby.lost();
                 self.stand_by();
             }
-            // Whoever waits for the file to fill has gone: nobody would know that it does.
+            // The process that waits for the file has gone: it would not learn that the file fills.
             if signal || abandoned {
                 KEPT.into_iter().for_each(|name| manager.forget(name));
                 manager.stopping();
@@ -259,7 +261,7 @@ impl<'a> Guard<'a> {
                 }
                 KEPT.into_iter().for_each(|name| manager.forget(name));
                 self.standby.dismiss();
-                // Whoever waits for a server has a file that needs none.
+                // Clients that wait for a server have a file that needs none.
                 self.asking.drain(..).for_each(|asking| asking.answer(""));
                 return if code == 0 { told(parent) } else { Ok(code) };
             }
@@ -273,7 +275,7 @@ impl<'a> Guard<'a> {
                 KEPT.into_iter().for_each(|name| manager.forget(name));
                 manager.stopping();
                 let ended = self.end();
-                // Not before: whoever asked may attach the file again at once.
+                // Not earlier: the client may attach the file again at once.
                 asking.answer("");
                 return ended;
             }
@@ -291,8 +293,8 @@ impl<'a> Guard<'a> {
                 events.push(PollFd::from_borrowed_fd(server.ended(), PollFlags::IN));
                 events.extend(server.ready().map(|ready| PollFd::from_borrowed_fd(ready, PollFlags::IN)));
             }
-            // While there is a server, what is asked is for it, even when it only begins; and for the next one
-            // when it is to begin soon.
+            // The server answers the events, also when it is only starting; so does the next server when it
+            // starts soon.
             None if self.start_at.is_some() => {}
             None => events.push(PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)),
         }
@@ -310,7 +312,7 @@ impl<'a> Guard<'a> {
         let has_server = self.server.is_some();
         Ok(Woken {
             signal: happened(0),
-            // A pipe that nobody can read from any more is an error, which need not be asked for.
+            // A pipe without a reader reports an error; poll(2) reports errors without being asked for them.
             abandoned: parent.is_some() && happened(events.len() - 1),
             asked: happened(1),
             ended: has_server && happened(2),
@@ -333,7 +335,7 @@ impl<'a> Guard<'a> {
             self.survivors.after_a_death(&self.attachment, status.signal() != Some(libc::SIGKILL));
         log::error!("{why}; of its readers, {waiting} go on waiting, and {denied} got an error");
         let pause = self.backoff.died(was_ready, lived);
-        // A signal is not the server's own failure, unless it always gets one.
+        // A server that was killed by a signal has not failed itself, unless every server gets a signal.
         let was_killed = status.signal().is_some() && self.backoff.failures() <= MOST_EARLY_DEATHS;
         if (was_ready && !status.success()) || was_killed {
             if !pause.is_zero() {
@@ -346,7 +348,7 @@ impl<'a> Guard<'a> {
         Ok(None)
     }
 
-    /// No server follows.
+    /// Reports that no server follows.
     fn is_not_filled(&mut self, why: &str) {
         let name = self.attachment.path().display();
         let denied = self.survivors.give_up(&self.attachment);
@@ -358,9 +360,9 @@ impl<'a> Guard<'a> {
     fn done(&self, status: ExitStatus) -> Option<i32> {
         match self.attachment.marker() {
             Ok(Some(Marker::Complete(_))) => Some(0),
-            // The server has said so.
+            // The server has reported it.
             Ok(Some(Marker::Contradicted(_))) => Some(1),
-            // Nobody has been told that the file can be read; what the server had to say it has said.
+            // No client was told that the file can be read, and the server has already reported its error.
             _ if !self.was_ready => Some(status.code().unwrap_or(1)),
             _ => None,
         }
@@ -371,7 +373,7 @@ impl<'a> Guard<'a> {
         match deny_events(&self.attachment) {
             Ok(denied) => {
                 if denied.readers > 0 {
-                    log::warn!("{name}: {} readers got an error: nobody fills it", denied.readers);
+                    log::warn!("{name}: {} readers got an error: the file has no server", denied.readers);
                 }
                 if let Some(process) = denied.writer {
                     log::error!("{name}: process {process} has written to it");
@@ -381,7 +383,7 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Does what is asked; gives who asks for the end.
+    /// Handles the requests of clients; returns the client that asks for the end.
     fn answer(&mut self) -> Option<Asking> {
         while let Some((request, asking)) = self.control.next() {
             if self.start_at.is_some() && request != Request::End {
@@ -399,7 +401,7 @@ impl<'a> Guard<'a> {
                         server.tell("hydrate");
                         asking.answer("");
                     }
-                    None => asking.answer("nobody fills it: attach it again"),
+                    None => asking.answer("the file has no server: attach it again"),
                 },
             }
         }
@@ -424,8 +426,8 @@ impl<'a> Guard<'a> {
         }
     }
 
-    /// Ends both. Before the file could be read a server looks at nothing, perhaps for as long as a network is waited for,
-    /// and nobody was told of a file that was made.
+    /// Ends the server and the guard. Before the file can be read a server handles no signals, perhaps for as
+    /// long as it waits for a network. It is killed then; no client was told of a file that was made.
     fn end(mut self) -> anyhow::Result<i32> {
         let was_ready = self.was_ready;
         if let Some(server) = self.server.take() {
@@ -448,7 +450,7 @@ impl<'a> Guard<'a> {
             if let Err(error) = self.attachment.withhold() {
                 log::warn!("{}: its mode cannot be changed: {error}", self.attachment.path().display());
             }
-            // The kernel lets those pass who still ask when the group is closed.
+            // The kernel allows reads that still wait when the group is closed, so they get an error first.
             while deny_events(&self.attachment).is_ok_and(|denied| denied.readers > 0) {}
             log::warn!(
                 "{} is not complete: from now on only root can read it, and root's reads give zeros where blocks \
@@ -462,7 +464,7 @@ impl<'a> Guard<'a> {
 }
 
 impl Drop for Guard<'_> {
-    /// A guard that fails takes its server with it, so that what stands by goes on in their place.
+    /// A guard that fails ends its server too, so that the standby takes over from both.
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             server.kill();
@@ -471,7 +473,7 @@ impl Drop for Guard<'_> {
     }
 }
 
-/// What has happened.
+/// The events that have woken the guard.
 struct Woken {
     signal: bool,
     abandoned: bool,
@@ -479,6 +481,6 @@ struct Woken {
     ended: bool,
     asked: bool,
     events: bool,
-    /// The process that stood by has died.
+    /// The standby has died.
     alone: bool,
 }

@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use hs_serve::self_filling::{Attachment, Marker};
 
-/// An attachment that leaves nothing readable behind which nobody guards: however its guard ends, a file that
-/// is not complete then has no right to be read.
+/// An attachment that leaves no readable file behind without a guard. However the guard ends, a file that is
+/// not complete then has mode 0.
 pub(super) struct Guarded(Attachment);
 
 impl Guarded {

@@ -1,15 +1,16 @@
-//! The processes behind a file that fills itself: one fills, one guards, one stands by.
+//! The processes behind a file that fills itself: the server fills it, the guard guards it, and a standby
+//! waits.
 //!
 //! ```text
-//! headstart attach ──► guard: holds the fanotify group, answers nobody while the server lives
+//! headstart attach ──► guard: holds the fanotify group, answers no event while the server lives
 //!                        │ starts, with the group, the file and its sidecar as descriptors
 //!                        ▼
 //!                      server: asked, fills, answers; ends when the file is complete
 //!                      standby: waits until both have died, and is the guard then
 //! ```
 //!
-//! When the server dies, the guard gives an error to those whom it has not answered, starts another, and while there
-//! is none gives an error to everybody who asks.
+//! When the server dies, the guard answers the events that the server had not noted with an error and starts
+//! another server. While there is none, the guard answers every event with an error.
 
 mod control;
 mod guard;

@@ -43,11 +43,10 @@ impl Descriptors {
 /// How long a server that is told to end may take; it gives itself less.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// What only the process itself is told, each with a value.
+/// Flags that only this process gets, each with a value.
 const OWN_FLAGS: [&str; 4] = ["--ready-fd=", "--descriptors=", "--standby=", "--log-file="];
 
-/// This program for a guard that was started with these `arguments`, and what it is told beside them. What
-/// only the guard is told is left out.
+/// The arguments of a process of the guard: the guard's own `arguments` without [`OWN_FLAGS`], and `more`.
 pub(super) fn of_guard(arguments: &[OsString], more: &[String]) -> anyhow::Result<Command> {
     let for_all = |word: &&OsString| {
         let word = word.to_string_lossy();
@@ -100,22 +99,22 @@ impl Server {
         self.began.elapsed()
     }
 
-    /// Whether it has said that it fills.
+    /// Whether it has reported that it fills.
     pub(crate) const fn is_ready(&self) -> bool {
         self.ready.is_none()
     }
 
-    /// What becomes readable when it says that it fills, or ends before.
+    /// Becomes readable when the server reports that it fills, or ends before.
     pub(crate) fn ready(&self) -> Option<BorrowedFd<'_>> {
         self.ready.as_ref().map(AsFd::as_fd)
     }
 
-    /// What becomes readable when it ends.
+    /// Becomes readable when it ends.
     pub(crate) fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
 
-    /// Hears what it has to say of being ready; true when it is.
+    /// Reads the server's report that it fills; true when it does.
     pub(crate) fn hear(&mut self) -> bool {
         if let Some(ready) = &mut self.ready
             && matches!(ready.read(&mut [0]), Ok(1))
@@ -125,7 +124,7 @@ impl Server {
         self.is_ready()
     }
 
-    /// Tells it something, a word a line.
+    /// Sends it a word, one a line.
     pub(crate) fn tell(&mut self, word: &str) {
         use std::io::Write;
         if let Some(pipe) = &mut self.child.stdin {
@@ -133,7 +132,7 @@ impl Server {
         }
     }
 
-    /// Asks it to end, and ends it when it does not in time.
+    /// Asks it to end, and kills it when it takes too long.
     pub(crate) fn terminate(&self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let end = Instant::now() + PATIENCE;

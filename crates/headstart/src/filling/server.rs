@@ -20,10 +20,10 @@ use crate::service::status::{FillStatus, PrefetchStatus, Status, Subject, unix_n
 use crate::signals::Ends;
 use crate::{log_output, medium, start};
 
-/// How often is looked whether somebody reads the file without asking, such as a loop device: no event tells of it.
+/// How often the server checks for programs that read the file without an event, such as a loop device.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
-/// Fills the file until it is complete, or a signal comes. The descriptors are those that the guard has left open.
+/// Fills the file until it is complete, or a signal comes. The descriptors come from the guard.
 pub(crate) fn serve(args: &Attach, descriptors: Descriptors) -> anyhow::Result<()> {
     let signals = Ends::block()?;
     limit_descriptors().context("limit this process's descriptors")?;
@@ -60,7 +60,7 @@ struct Serving<'a> {
     args: &'a Attach,
     on_medium: OnMedium,
     filling: SelfFilling,
-    /// What the guard says; it ends with the guard.
+    /// Messages of the guard; end of file when the guard has died.
     guard: Option<std::io::Stdin>,
     since: f64,
     is_uncovered: bool,
@@ -120,7 +120,7 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// What the kernel does not ask for can only be said, and made short.
+    /// Reports a program that reads the file without events, because such reads cannot be made to wait.
     fn look(&mut self) {
         if self.is_uncovered {
             return;

@@ -1,5 +1,5 @@
-//! The third process behind a file that fills itself: it holds the same fanotify group, and is the next guard
-//! when guard and server have died together. Were it not there, the kernel would then let every reader pass.
+//! The third process behind a file that fills itself. It holds the same fanotify group, and is the next guard
+//! when guard and server have died together. Without it the kernel would then allow every read.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,20 +21,20 @@ use crate::service::background::inherit;
 use crate::service::careful;
 use crate::signals::Ends;
 
-/// What a guard says when somebody has been told that the file can be read.
+/// What a guard sends when a client was told that the file can be read.
 const READY: &[u8] = b"ready ";
-/// What a guard says that ends properly.
+/// What a guard sends when it ends in order.
 const END: &[u8] = b"end";
-/// Another name than the program's, so that what ends all processes of that name leaves this one.
+/// Another name than the program's, so that a command which kills all processes of that name leaves this one.
 const NAME: &std::ffi::CStr = c"hs-standby";
-/// So many may be started: where they are always killed there is no use in more.
+/// So many may be started: where they are always killed, more do not help.
 const MOST_PROCESSES: u32 = 100;
 
-/// The process that takes the place of a guard, and the pipe by which it knows that the guard lives.
+/// The process that replaces a guard, and the pipe by which it learns whether the guard lives.
 pub(crate) struct Standby {
-    /// What it reads from.
+    /// The end of the pipe that it reads.
     line: OwnedFd,
-    /// Open in the guard and in every server: when it ends, they have all died.
+    /// Open in the guard and in every server: end of file means that they have all died.
     alive: File,
     process: Option<(Child, OwnedFd)>,
     started: u32,
@@ -61,7 +61,7 @@ impl Standby {
         }
         self.started += 1;
         if self.is_ready {
-            // What the one before it has heard it has not.
+            // A new standby has not received the message that its predecessor got.
             self.tell_ready();
         }
         let [group, writer, sidecar, ledger] = descriptors.map(|fd| fd.as_raw_fd());
@@ -81,7 +81,7 @@ impl Standby {
         Ok(())
     }
 
-    /// What becomes readable when the process has died.
+    /// Becomes readable when the process has died.
     pub(crate) fn ended(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(|(_, ended)| ended.as_fd())
     }
@@ -93,27 +93,27 @@ impl Standby {
         }
     }
 
-    /// What a server has to hold as long as it lives.
+    /// The descriptor that a server holds as long as it lives.
     pub(crate) fn alive(&self) -> BorrowedFd<'_> {
         self.alive.as_fd()
     }
 
-    /// Somebody has been told that the file can be read: from now on it must stay guarded.
+    /// A client was told that the file can be read: from now on the file must stay guarded.
     pub(crate) fn tell_ready(&mut self) {
         self.is_ready = true;
         let _ = self.alive.write_all(READY);
     }
 
-    /// The guard ends properly: nothing is to take its place. A guard that fails does not say so, and the process
-    /// goes on in its place when the server has ended too.
+    /// The guard ends in order, and needs no replacement. A guard that fails does not call this, and the
+    /// standby replaces it when the server has ended too.
     pub(crate) fn dismiss(&mut self) {
         let _ = self.alive.write_all(END);
         self.lost();
     }
 }
 
-/// Waits until guard and server have died, and guards the file then; ends at once when the guard says that it
-/// ends.
+/// Waits until guard and server have died, and guards the file then; ends at once when the guard sends that
+/// it ends.
 pub(crate) fn stand_by(
     args: &Attach,
     arguments: &[OsString],
@@ -121,7 +121,7 @@ pub(crate) fn stand_by(
     alive: i32,
 ) -> anyhow::Result<i32> {
     let signals = Ends::block()?;
-    // What ends a terminal's processes does not end this one.
+    // In a session of its own, the end of a terminal does not end this process.
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(NAME);
     let attachment = Attachment::resume(&args.file, descriptors.take())?;
@@ -141,7 +141,7 @@ pub(crate) fn stand_by(
             Err(error) => return Err(error).context("wait for the guard"),
         }
     }
-    // What nobody was told of needs no guard.
+    // If no client was told of the file, it needs no guard.
     if said.ends_with(END) || !said.starts_with(READY) {
         return Ok(0);
     }

@@ -1,7 +1,7 @@
 //! The kernel's elevators before emulated flash, on a loop device.
 //!
-//! A loop device passes up to 128 requests on at once, and only what waits beyond these is the elevator's to order. So there are
-//! more threads here than the sixteen of the paper.
+//! A loop device passes up to 128 requests on at once, and only what waits beyond these is the elevator's to
+//! order. So there are more threads here than the sixteen of the paper.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

@@ -26,7 +26,8 @@ const GROUPS: &str = "/sys/fs/cgroup/memory";
 /// Memory in MiB that holds a third of what is used, and all of it.
 const MEMORY: [u64; 2] = [12, 256];
 
-/// Seconds in which hardware is probed: the second program has them for itself, and is further ahead then than little memory holds.
+/// Seconds in which hardware is probed: the second program has them for itself, and is further ahead then
+/// than little memory holds.
 const PROBING: u64 = 1;
 
 /// A control group; it goes with its last process.

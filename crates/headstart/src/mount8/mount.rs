@@ -16,11 +16,12 @@ use crate::{commands, log_output};
 /// The disk in the image SPEC appears as DIR/disk.img, and its file system at the directory of the option
 /// fs. Everything is read-only. A server stays in the background until DIR or the file system is unmounted.
 ///
-/// Options, separated by commas: fs=DIRECTORY; emulate=MEDIUM, prefetch=WHERE, budget=SIZE, cache=SIZE, mode=OCTAL,
-/// owner=`USER[:GROUP]`, trusted, insecure and clear-dead as the flags of headstart-mount(1). Of mount(8)'s own
-/// options these are accepted: ro, rw (which mount says when nothing is said), defaults, exec, nosuid, nodev,
-/// auto, noauto, nouser, nofail, sync, async, atime, noatime, diratime, nodiratime, relatime, norelatime,
-/// strictatime, _netdev, and all that begin with x- or X-. Any other is an error, unless -s is given.
+/// Options, separated by commas: fs=DIRECTORY; emulate=MEDIUM, prefetch=WHERE, budget=SIZE, cache=SIZE,
+/// mode=OCTAL, owner=`USER[:GROUP]`, trusted, insecure and clear-dead as the flags of headstart-mount(1). Of
+/// mount(8)'s own options these are accepted: ro, rw (which mount says when nothing is said), defaults, exec,
+/// nosuid, nodev, auto, noauto, nouser, nofail, sync, async, atime, noatime, diratime, nodiratime, relatime,
+/// norelatime, strictatime, _netdev, and all that begin with x- or X-. Any other is an error, unless -s is
+/// given.
 #[derive(Debug, Parser)]
 #[command(name = "mount.headstart", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -136,8 +137,8 @@ fn mount(arguments: &Arguments, cli: &Cli, words: &[OsString]) -> anyhow::Result
 /// Makes umount(8) ask its helper when it is to unmount `dir`, which the file system in it keeps busy.
 ///
 /// As root it looks for the helper only when it knows the type, and it only looks that up for a mount of
-/// which its own notes hold an option (`x-…`). It makes such a note itself when a mount is changed; nothing else
-/// of it changes here. Without the note `umount` of the file system still ends both.
+/// which its own notes hold an option (`x-…`). It makes such a note itself when a mount is changed; nothing
+/// else of it changes here. Without the note `umount` of the file system still ends both.
 fn make_umount_ask(dir: &Path, fs: &Path) {
     let mut options = OsString::from("remount,bind,ro,nosuid,nodev,x-headstart.fs=\"");
     options.push(fs);

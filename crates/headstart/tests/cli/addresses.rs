@@ -1,4 +1,4 @@
-//! What lies elsewhere, by way of every command that takes an image, and with a disk that is full.
+//! Remote images, by every command that takes an image, and with a full disk.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -98,7 +98,7 @@ fn a_guest_opens_its_disk_once() {
         nginx.answered()[from..].iter().filter(|(_, _, request)| request.contains("bytes=0-")).count()
     };
     assert_eq!(opened(0), 1, "{:?}", nginx.answered());
-    // What no guest boots from is told all the same.
+    // An image from which no guest can boot is reported all the same.
     scene.image("www/b.hsi", 40, 102);
     let ran = boot(&scene, &nginx.url("b.hsi"), &["--memory", "64M", "--disk-cache=none", "--insecure"]);
     ran.fails(1, &["b.hsi", "file system"]);
@@ -145,7 +145,8 @@ fn a_full_disk_below_the_cache_is_no_error() {
     let disk = scene.image("a.hsi", 2000, 104);
     let nginx = Nginx::start(&scene, "");
     let url = publish(&scene, &nginx, &scene.arg("a.hsi"));
-    // 1 MiB, of which a part is taken: far less than the image, and too little for the last twentieth to be left.
+    // 1 MiB, of which a part is taken: far less than the image, and too little for the last twentieth to be
+    // left.
     let small = scene.folder("small");
     let script = "mount -t tmpfs -o size=1m none \"$1\" && head -c 300000 /dev/zero >\"$1/taken\" && shift && exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");

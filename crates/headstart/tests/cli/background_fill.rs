@@ -1,4 +1,4 @@
-//! Servers of disks that fill the cache on disk while nobody waits for them.
+//! Servers of disks that fill the cache on disk while no read waits.
 
 use std::fs;
 use std::process::Command;
@@ -21,7 +21,7 @@ fn published(scene: &Scene, nginx: &Nginx, blocks: usize, seed: u64) -> (Vec<u8>
     (disk, format!("{}#{name}", nginx.url("a.hsi")))
 }
 
-/// What the only server of `of` says of its filling.
+/// The fill's status of the only server of `of`.
 fn filled(of: &str) -> Value {
     status_of(of).first().map_or(Value::Null, |status| status["cache_fill"].clone())
 }

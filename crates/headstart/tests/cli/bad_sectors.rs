@@ -39,7 +39,7 @@ fn optimised() -> (Scene, Vec<u8>) {
     (scene, disk)
 }
 
-/// Reads a file block by block: those for which `is_lost` says so fail with EIO, the others are right.
+/// Reads a file block by block: those of `is_lost` fail with EIO, the others are right.
 fn check_blocks(file: &Path, disk: &[u8], is_lost: impl Fn(usize) -> bool) {
     let file = fs::File::open(file).expect("opened");
     let mut found = vec![0; BLOCK];
@@ -54,7 +54,7 @@ fn check_blocks(file: &Path, disk: &[u8], is_lost: impl Fn(usize) -> bool) {
     }
 }
 
-/// What the program says until it has mounted.
+/// The program's output until it has mounted.
 fn until_mounted(serving: &mut Running) -> String {
     let mut said = String::new();
     while !said.contains("umount") {
@@ -65,7 +65,7 @@ fn until_mounted(serving: &mut Running) -> String {
     said
 }
 
-/// Serves what these arguments say until its disk has been looked at; what it said.
+/// Serves with these arguments while `look` runs; returns the server's output.
 fn serving(scene: &Scene, arguments: &[&str], look: impl FnOnce()) -> String {
     let mut serving = Running::start(arguments);
     let before = until_mounted(&mut serving);
@@ -162,8 +162,8 @@ fn a_real_medium_with_unreadable_sectors_is_no_different() {
     }
     let (scene, disk) = optimised();
     let hot = image(&scene.path("hot.hsi"));
-    // One hot chunk, one cold window, and the superblock. The kernel reads whole pages, so what shares one with a
-    // bad place is lost with it.
+    // One hot chunk, one cold window, and the superblock. The kernel reads whole pages, so what shares one
+    // with a bad place is lost with it.
     let inside = cold_chunk(&hot, 7).offset.next_multiple_of(4096);
     let bad = [ByteRange::new(0, 4096), hot.hot_chunk(3).1, ByteRange::new(inside, 1)]
         .map(|range| format!("--bad-sectors={range}"));

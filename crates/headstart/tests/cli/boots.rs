@@ -14,8 +14,8 @@ use crate::starts::with_empty_mnt;
 /// What a guest needs.
 pub(crate) const GUEST: &[&str] = &["/usr/bin/linux.uml", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
 
-/// The Debian that boots, in the demo's cache, where it is made once for this machine: by one process at a time, and from an
-/// archive that may be away for a moment.
+/// The Debian that boots, in the demo's cache, where it is made once for this machine: by one process at a
+/// time, and from an archive that may be away for a moment.
 pub(crate) fn debian() -> &'static str {
     static MADE: OnceLock<String> = OnceLock::new();
     MADE.get_or_init(|| {
@@ -88,8 +88,8 @@ pub(crate) fn kept_console(scene: &Scene, ran: &Ran) -> String {
     text
 }
 
-/// A guest that is up and never ready is given up after the time that was given. Where it is so slow that it has said nothing by
-/// then, it is given more.
+/// A guest that is up and never ready is given up after the time that was given. Where it is so slow that it
+/// has said nothing by then, it is given more.
 pub(crate) fn assert_is_given_up(scene: &Scene, boot: impl Fn(&[&str]) -> Ran) {
     for seconds in ["2", "8", "30", "110"] {
         let ran = boot(&["--ready", "never", "--ready-timeout", seconds]);
@@ -181,7 +181,7 @@ fn a_guest_that_fails_says_why() {
     let ran = with(&["--kernel", "/bin/true"]);
     ran.fails(1, &["ended before it was ready", "said nothing"]);
 
-    // One that is recorded and never ready is no record; a console that was asked for is kept where it was asked.
+    // A recorded boot that is never ready leaves no profile. A console that the user names is kept there.
     let (profile, console) = (scene.arg("never.hsp"), scene.arg("console"));
     let flags = ["--record", &profile, "--console", &console, "--append", "then=exit", "--ready", "never"];
     with(&flags).fails(1, &["kernel gave up", &console]);
@@ -230,7 +230,8 @@ fn what_cannot_boot_is_refused_at_once() {
     scene.wait_until_clean();
 }
 
-/// The little guest with two more files, and the flags that make the middle of one of them unreadable in `disk`.
+/// The little guest with two more files, and the flags that make the middle of one of them unreadable in
+/// `disk`.
 fn with_lost_file(make: impl FnOnce(&Scene) -> String) -> (Scene, String, String) {
     let (scene, _) = little_guest();
     let mut content = vec![0; 2 << 20];
@@ -298,7 +299,7 @@ fn a_guest_sees_unreadable_sectors_as_its_own_errors() {
         assert!(said.contains("fine is fine") && !said.contains("lost is lost"), "{said}");
         assert!(!said.contains("I/O error"), "{said}");
 
-        // What the guest cannot do without.
+        // A file without which the guest does not run.
         let ran =
             boot(&scene, &disk, &["--memory", "64M", "--append", "then=need", "--ready", "never", &bad]);
         ran.fails(1, &["kernel gave up", "reads of the medium failed", &disk, "Input/output error"]);
@@ -354,7 +355,8 @@ fn descendants(parent: u32) -> BTreeSet<Process> {
     found
 }
 
-/// Of a boot with a file `console` that is ended by `signal` when it is up, and has started `least` processes by then.
+/// Of a boot with a file `console` that is ended by `signal` when it is up, and has started `least` processes
+/// by then.
 pub(crate) fn assert_nothing_is_left_after(
     scene: &Scene,
     mut command: Command,
@@ -410,7 +412,8 @@ fn a_debian_boots_is_recorded_optimised_and_asks_for_less() {
     let recorded = boot(&scene, &image, &["--record", &profile, "--json"]).ok();
     assert_eq!(recorded.json()["profile"], profile.as_str());
     run(["optimize", &image, "-p", &profile, "-o", &fast, "--codec", "zstd:3"]).ok();
-    // What readers waited for, and what the medium was asked: a stream comes in more requests where the host is slow.
+    // The requests that readers waited for, and all requests to the medium. On a slow host the stream makes
+    // more requests.
     let asked = |image: &str| {
         let ran = boot(&scene, image, &["--medium", "flat-10ms-25mbs-serial", "--json"]).ok();
         let summary = ran.json();
@@ -418,7 +421,8 @@ fn a_debian_boots_is_recorded_optimised_and_asks_for_less() {
         ["demand_requests", "store_requests"].map(|key| summary[key].as_u64().expect("counted"))
     };
     let plain = asked(&image);
-    // A kernel that drops what was pushed, for another program of the machine, asks for it page by page; but most boots ask for less.
+    // A kernel that drops pushed pages, for another program of the machine, reads them again page by page;
+    // but most boots read less.
     let optimised = [(); 3].map(|()| asked(&fast));
     let few = optimised.iter().filter(|asked| asked[0] * 2 < plain[0] && asked[1] < plain[1]).count();
     assert!(few >= 2, "demand and store requests: {plain:?}, optimised {optimised:?}");

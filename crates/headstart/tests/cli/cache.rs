@@ -1,4 +1,4 @@
-//! What stays in a server's memory, as its status tells.
+//! The memory of a server, as its status reports it.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::scene::{Running, Scene, has_tools, machine_has, run, wait_until};
 
-/// What the only server of this image or directory says.
+/// The status of the only server of this image or directory.
 fn status(of: &str) -> Value {
     run(["status", of, "--json"]).ok().json()["mounts"][0].clone()
 }
@@ -33,7 +33,8 @@ fn what_the_kernel_has_is_not_kept_again() {
     assert!(cache["misses"].as_u64() > Some(0), "{cache}");
     drop(file);
     assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
-    // A kernel may drop pages at any time and ask for them again, of which some windows would be left; not most.
+    // A kernel may drop pages at any time and ask for them again, of which some windows would be left; not
+    // most.
     let few = disk.len() as u64 / 2;
     wait_until("most windows are gone", || status(&dir)["cache"]["bytes"].as_u64() < Some(few));
     assert!(status(&dir)["cache"]["handed_over_bytes"].as_u64() < Some(few));

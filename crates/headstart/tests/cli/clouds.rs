@@ -1,7 +1,9 @@
 //! Stores of objects that are not S3, and what S3's own does at the end of an upload, which s3s-fs does not.
 //!
-//! No store of Google's or Azure's kind can be installed here, so the server is [the tests' own](crate::object_server): what it knows of the protocols is
-//! written from their documents, and signatures are checked by `openssl`. That shows that both agree with the documents as we read them, not with the clouds.
+//! No store of Google's or Azure's kind can be installed here, so the server is [the tests'
+//! own](crate::object_server): what it knows of the protocols is written from their documents, and signatures
+//! are checked by `openssl`. That shows that both agree with the documents as we read them, not with the
+//! clouds.
 
 use std::fs;
 use std::io::Write;
@@ -43,7 +45,8 @@ fn is_signed(key: &[u8], text: &str, signature: &str) -> bool {
     !made.is_empty() && Base64::decode_to_vec(signature, None).is_ok_and(|signature| signature == made)
 }
 
-/// "Authorize with Shared Key" for requests, and "Create a service SAS", version 2020-12-06 and later, for addresses.
+/// "Authorize with Shared Key" for requests, and "Create a service SAS", version 2020-12-06 and later, for
+/// addresses.
 fn azure_knows(key: &[u8], asked: &Asked) -> bool {
     let Some(signature) = asked.value("sig") else { return has_shared_key(key, asked) };
     let value = |name| asked.value(name).unwrap_or_default();
@@ -100,7 +103,8 @@ fn has_shared_key(key: &[u8], asked: &Asked) -> bool {
     is_signed(key, &text, signature)
 }
 
-/// "V4 signing process with Cloud Storage tooling" for addresses, and AIP-4111, self-signed tokens, for requests.
+/// "V4 signing process with Cloud Storage tooling" for addresses, and AIP-4111, self-signed tokens, for
+/// requests.
 fn google_knows(folder: &str, asked: &Asked) -> bool {
     let is_by_key = |text: &[u8], signature: &[u8]| {
         let path = format!("{folder}/signature-{:?}", std::thread::current().id());
@@ -228,7 +232,7 @@ fn broken_off(scene: &Scene, server: &ObjectServer, settings: &[(&str, &str)], a
     })
 }
 
-/// A later process goes on with blocks, unless the store has others or none, or somebody gives them up.
+/// A later process goes on with blocks, unless the store has others or none, or the upload was given up.
 fn goes_on_by_its_blocks(scene: &Scene, server: &ObjectServer, settings: &[(&str, &str)]) {
     let file = fs::read(scene.path("large.hsi")).expect("an image");
     let address = "az://images/dir/x.hsi";
@@ -248,7 +252,7 @@ fn goes_on_by_its_blocks(scene: &Scene, server: &ObjectServer, settings: &[(&str
         assert!(server.with(|state| state.objects[&path].bytes == file && state.uploads.is_empty()));
         server.with(|state| state.objects.remove(&path));
     }
-    // It cannot be told to remove them, which is said.
+    // The program cannot remove them in this store, and says so.
     broken_off(scene, server, settings, address);
     let abandoned = run(scene, settings, &["push", "--abandon", address, "--json"]).ok().json();
     assert_eq!((&abandoned["was_there"], &abandoned["is_removed"]), (&true.into(), &false.into()));
@@ -256,7 +260,8 @@ fn goes_on_by_its_blocks(scene: &Scene, server: &ObjectServer, settings: &[(&str
     server.with(|state| state.uploads.clear());
 }
 
-/// What somebody else has put there in the last moment is not replaced, and an end whose answer was lost is one.
+/// An object that another client put there in the last moment is not replaced. An end whose answer was lost
+/// is still an end.
 fn ends_on_a_condition(scene: &Scene, server: &ObjectServer, settings: &[(&str, &str)]) {
     let path = format!("/{ACCOUNT}/images/dir/y.hsi");
     let push = |extra: &[&str]| {
@@ -396,7 +401,7 @@ fn the_end_of_an_upload_may_go_wrong() {
     let scene = Scene::new();
     let (server, endpoint) = s3(&scene);
     let file = fs::read(scene.path("a.hsi")).expect("an image");
-    // Its answer is lost, it is told late that it failed, or the store knows no condition.
+    // The answer is lost, the failure is reported late, or the store knows no condition.
     for at_end in [AtEnd::Cut, AtEnd::FailsLate, AtEnd::Unconditional] {
         server.with(|state| (state.at_end, state.objects) = (Some(at_end), Default::default()));
         let pushed = push_s3(&scene, &endpoint, &[]).ok().json();
@@ -427,7 +432,7 @@ fn a_failed_upload_goes_on_by_all_pages_of_its_list() {
     assert_eq!(puts as u64, (file.len() as u64).div_ceil(8 << 20) - 2);
     assert!(server.with(|state| state.objects[PATH].bytes == file));
 
-    // Parts that are not what was noted are sent again.
+    // Parts that differ from the noted ones are sent again.
     server.with(|state| (state.refuse_from, state.objects) = (Some(3), Default::default()));
     push_s3(&scene, &endpoint, &[]).fails(1, &["403"]);
     server.with(|state| {

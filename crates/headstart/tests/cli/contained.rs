@@ -1,4 +1,4 @@
-//! What a program of an image gets of the machine that runs it: no more than in a container.
+//! The access of an image's program to the machine that runs it: no more than in a container.
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -23,7 +23,7 @@ fn what_is_missing_is_named_before_anything_slow_begins() {
         let ran = bare_demo(&scene, &[flags, &["--out", &out]].concat());
         ran.fails(1, &["linux.uml", "user-mode-linux", "mmdebstrap", "apt install"]);
     }
-    // Who wants the first story needs no guest.
+    // The first story alone needs no guest.
     let ran = bare_demo(&scene, &["--story", "start"]);
     ran.fails(1, &["mksquashfs", "squashfs-tools"]);
     assert!(!ran.stderr.contains("linux.uml"), "{ran:?}");

@@ -1,4 +1,4 @@
-//! Ending always works: signals at random moments, while what is waited for misbehaves in every way.
+//! A command always ends: signals at random moments, while the store misbehaves in every way.
 //!
 //! A few in `make test`; as many as `ENDINGS` says, in the order of their seeds.
 
@@ -20,17 +20,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::misbehaving::{Manners, Misbehaving};
 use crate::scene::{PATIENCE, Running, START, Scene, headstart, machine_has, run, wait_until};
 
-/// So many endings when nothing is said.
+/// Endings when no number is set.
 const ENDINGS: u64 = 20;
 const ENDINGS_VARIABLE: &str = "ENDINGS";
 /// Cases that run beside each other: most of the time they wait.
 const AT_ONCE: usize = 3;
 /// The requirement, for a machine with time to spare.
 const LIMIT: Duration = Duration::from_secs(5);
-/// What a loaded machine is given.
+/// Factor of the time limits for a loaded machine.
 const SLACK: u32 = 6;
 
-/// What is ended.
+/// The command that is ended.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Run,
@@ -60,8 +60,8 @@ const SIGNALS: [&[Signal]; 5] = [
     &[Signal::TERM, Signal::TERM],
 ];
 
-/// What one start has on the machine, as it was just before its end. Other tests run beside this one, so all of it is told from what
-/// has the same number later.
+/// The processes, mounts and devices of one start, as they were just before its end. Other tests run beside
+/// this one and may reuse a number, so each is kept with what distinguishes it from a later one.
 #[derive(Default)]
 struct Traces {
     /// Processes, and when each was started.
@@ -92,7 +92,7 @@ impl Traces {
         traces
     }
 
-    /// Only what is in a namespace of its own belongs to the start for certain; the others have the scene's name.
+    /// Only mounts in a namespace of its own belong to the start for certain. Others have the scene's name.
     fn note_mounts(&mut self, table: &str, root: u32, others: &HashSet<String>) {
         let namespace = |process: String| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
         if namespace(root.to_string()) == namespace("self".to_owned()) {
@@ -164,7 +164,7 @@ fn started(number: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
-    // A leader that has ended while a thread has not is a zombie too, and is one that stays.
+    // A leader that has ended before one of its threads is a zombie too, and stays one.
     let threads = fs::read_dir(format!("/proc/{number}/task")).map_or(0, Iterator::count);
     (state != "X" && (state != "Z" || threads > 1)).then(|| fields.nth(18).map(str::to_owned)).flatten()
 }
@@ -237,7 +237,7 @@ fn start(case: &Case, scene: &Scene, url: &str) -> Child {
     command.process_group(0).spawn().expect("the program starts")
 }
 
-/// A reader who waits in the mount when its server is told to end.
+/// A program that waits for a read in the mount when its server is told to end.
 fn read_from(case: &Case, scene: &Scene) -> Option<Child> {
     let dir = scene.path(&format!("fs-{}", case.seed));
     let mut command = Command::new("ls");
@@ -358,7 +358,8 @@ fn whatever_the_store_does_a_signal_ends_everything() {
     assert!(by_themselves * 2 < endings(), "{by_themselves} of {} ended by themselves", endings());
 }
 
-/// What was found: a store that falls silent, INT, and later TERM. Nothing of it may stay, also when it is killed.
+/// A regression: a store that stops answering, then INT, and later TERM. Nothing may stay, also when it is
+/// killed.
 #[test]
 fn a_start_whose_store_falls_silent_ends_by_signals_and_when_it_is_killed() {
     if !machine_has(START) {
@@ -409,7 +410,7 @@ fn a_command_that_survives_signals_keeps_its_disk() {
             running.signal(Signal::QUIT);
             running.signal(Signal::INT);
             assert_eq!(running.printed(), "told\n");
-            // So that the next is another word.
+            // Later than a second, so that the next signal counts by itself.
             std::thread::sleep(Duration::from_secs(2));
         }
         let (status, printed, said) = running.end();
@@ -419,7 +420,7 @@ fn a_command_that_survives_signals_keeps_its_disk() {
     scene.wait_until_clean();
 }
 
-/// The server that everybody has at hand.
+/// The server that most users have at hand.
 #[test]
 fn pythons_web_server_is_refused_at_once() {
     if !machine_has(START) || !crate::scene::has_tools(&["python3"]) {
@@ -446,7 +447,7 @@ fn pythons_web_server_is_refused_at_once() {
     assert!(took < PATIENCE / 4, "{took:?}");
 }
 
-/// Reads that nobody answers fail after the time that was given, and until then everybody can see that they wait.
+/// Reads without an answer fail after the given time. Until then `status` shows that they wait.
 #[test]
 fn a_silent_store_is_told_of_and_given_up() {
     if !machine_has(START) {
@@ -463,7 +464,7 @@ fn a_silent_store_is_told_of_and_given_up() {
         let arguments =
             ["mount", "-f", &server.url(), &dir, cache, "--prefetch", "off", "--read-timeout", "4"];
         let mut mounted = Running::start(arguments);
-        // That nobody vouches for it is said first.
+        // The first message says that the image has no signature.
         while !mounted.said().contains("mounted") {}
         let path = PathBuf::from(&dir).join("disk.img");
         let (seen, failed) = (AtomicBool::new(false), Mutex::new(None));

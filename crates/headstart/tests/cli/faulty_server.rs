@@ -29,7 +29,7 @@ enum Mishap {
     Flip(usize),
 }
 
-/// What a server says in the end that does not recover: a client that is told so does not ask again.
+/// The last answers of a server that does not recover: a client that gets one does not ask again.
 const FINAL: [(u16, Option<u64>); 4] = [(404, None), (410, None), (403, None), (503, Some(3_600))];
 
 /// How it says which file it has.
@@ -37,7 +37,7 @@ const FINAL: [(u16, Option<u64>); 4] = [(404, None), (410, None), (403, None), (
 pub(crate) enum Identity {
     /// By an entity tag, and it answers 412 where another was wanted.
     Tag,
-    /// By an entity tag; what was wanted is not looked at.
+    /// By an entity tag; conditions of requests are ignored.
     TagOnly,
     /// By a date alone.
     Date,
@@ -48,7 +48,7 @@ struct State {
     generation: u64,
     /// The file that takes the place of this one as soon as a request wants something of this range.
     next: Option<(Range<usize>, Vec<u8>)>,
-    /// What is wrong with each request that wants something of this range.
+    /// The fault of each request for bytes of this range.
     refused: Option<(Range<usize>, u16, Option<u64>)>,
     faults: Option<Prng>,
     /// Whether faults are such that the client cannot go on as well.
@@ -58,7 +58,7 @@ struct State {
     mishaps: u64,
     /// Bytes of bodies that were sent.
     sent: u64,
-    /// Where it stops, in those bytes, until it is told to go on.
+    /// Where it stops, in those bytes, until the test lets it go on.
     pause: Option<u64>,
     /// Whether it has come there.
     is_paused: bool,
@@ -71,12 +71,12 @@ pub(crate) struct FaultyServer {
     address: SocketAddr,
 }
 
-/// Further tries of a request end at last; so that every request can be answered, no more than so many go wrong
-/// one after the other.
+/// Further tries of a request end at last; so that every request can be answered, no more than so many go
+/// wrong one after the other.
 const MOST_IN_A_ROW: u32 = 2;
 
 impl FaultyServer {
-    /// One that behaves.
+    /// A server without faults.
     pub(crate) fn start(file: Vec<u8>, identity: Identity) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -118,15 +118,15 @@ impl FaultyServer {
         format!("http://{}/faulty.hsi", self.address)
     }
 
-    /// From now on about every third request goes wrong somehow, which ones and how is drawn from the seed; `None` ends that. With every
-    /// fourth seed some of it is such that the client must give up.
+    /// From now on about every third request goes wrong somehow, which ones and how is drawn from the seed;
+    /// `None` ends that. With every fourth seed some of it is such that the client must give up.
     pub(crate) fn misbehave(&self, seed: Option<u64>) {
         let mut state = self.state.lock().expect("no panic");
         state.faults = seed.map(Prng::new);
         state.is_harsh = seed.is_some_and(|seed| seed % 4 == 3);
     }
 
-    /// From now on whoever asks for something of `range` is answered with this status, and perhaps with when to come back.
+    /// From now on requests for any part of `range` get this status, and perhaps a time to retry.
     pub(crate) fn refuse(&self, range: Range<usize>, status: u16, again: Option<u64>) {
         self.state.lock().expect("no panic").refused = Some((range, status, again));
     }

@@ -92,7 +92,8 @@ fn attached_read_hydrated_and_then_a_plain_file() {
     run(["detach", &file]).ok();
 }
 
-/// On a medium that takes a minute for every answer, a server that starts has nothing to say for long; nobody waits for it.
+/// On a medium that takes a minute for every answer, a server takes long to become ready. An interrupt does
+/// not wait for it.
 #[test]
 fn an_attach_that_is_interrupted_leaves_nothing() {
     let Some(folder) = FillingFolder::new() else { return };
@@ -123,7 +124,7 @@ fn a_killed_server_gives_no_zeros_and_another_answers_those_who_wait() {
     let scene = Scene::new();
     // No block of it is zero.
     let disk = scene.image("disk.hsi", 3000, 92);
-    // What is never read meanwhile: a file that were complete would have no server.
+    // This block is never read meanwhile: a complete file would have no server.
     const LEFT_OUT: usize = 100 * BLOCK;
     const READERS: u64 = 4;
     let file = file_in(&folder, &scene);
@@ -168,7 +169,8 @@ fn a_killed_server_gives_no_zeros_and_another_answers_those_who_wait() {
         next(&pid);
         over.store(true, Relaxed);
     });
-    // Who waits goes on waiting. Only who was heard, and not noted yet, gets an error: at most all of them, each time.
+    // Reads that wait go on waiting. Only a read whose event was received and not yet noted gets an error: at
+    // most all of them, at each kill.
     assert!(errors.load(Relaxed) <= kills * READERS, "{errors:?}");
     for (block, expected) in disk.chunks(BLOCK).enumerate() {
         let mut found = vec![0; BLOCK];
@@ -179,7 +181,7 @@ fn a_killed_server_gives_no_zeros_and_another_answers_those_who_wait() {
     let (status, _, said) = guard.end();
     assert!(status.success(), "{said}");
     assert_eq!(said.matches("by signal 9").count(), kills as usize, "{said}");
-    // One after the other is killed young: the first is replaced at once, and others after pauses.
+    // Each server is killed soon after its start: the first is replaced at once, and the others after pauses.
     assert!(said.contains("the next server starts in"), "{said}");
     scene.wait_until_clean();
 }
@@ -218,7 +220,7 @@ fn a_killed_server_and_guard_give_no_zeros_and_another_guard_goes_on() {
         });
         let was = standby(&scene, None);
         if kills == 1 {
-            // One that is killed alone is replaced by its guard.
+            // A standby that is killed alone is replaced by its guard.
             kill(&Value::from(was), Signal::KILL);
             standby(&scene, Some(was));
         }
@@ -240,7 +242,7 @@ fn a_killed_server_and_guard_give_no_zeros_and_another_guard_goes_on() {
             }
         }
     }
-    // Who asks before another server is there waits for it.
+    // A read that comes before there is another server waits for it.
     assert!(right > 1400, "{right} right, {errors} errors");
     run(["detach", &file, "--incomplete"]).ok();
     assert_eq!(mode(&file), 0);
@@ -256,7 +258,7 @@ fn mode(file: &str) -> u32 {
     fs::metadata(file).expect("there").permissions().mode() & 0o777
 }
 
-/// What is not complete has no reader while nobody guards it, however a guard failed to begin.
+/// An incomplete file cannot be read while it has no guard, however a guard failed to begin.
 #[test]
 fn what_nobody_guards_has_no_right_to_be_read_until_somebody_does() {
     let Some(folder) = FillingFolder::new() else { return };
@@ -277,10 +279,10 @@ fn what_nobody_guards_has_no_right_to_be_read_until_somebody_does() {
     hydrating.signal(Signal::INT);
     assert!(!hydrating.end().0.success());
     assert_eq!(mode(&file), 0);
-    // It gets back what it had.
+    // The file gets its mode back.
     leaving(&scene, &["attach", &image, &file, "--no-hydrate"]).ok();
     assert_eq!(mode(&file), 0o440);
-    // Those who cannot end anything properly leave it as it is, and the next attach does not.
+    // Processes that are killed leave the mode as it is; the next attach sets it.
     standby(&scene, None);
     for process in scene.processes() {
         kill(&Value::from(process), Signal::KILL);
@@ -295,7 +297,7 @@ fn what_nobody_guards_has_no_right_to_be_read_until_somebody_does() {
     scene.wait_until_clean();
 }
 
-/// At whatever request a store falls silent: who is told to end does not wait for it.
+/// At whatever request a store stops answering: a command that is told to end does not wait for it.
 #[test]
 fn a_silent_store_keeps_no_filling_from_its_end() {
     let Some(folder) = FillingFolder::new() else { return };
@@ -330,7 +332,7 @@ fn a_silent_store_keeps_no_filling_from_its_end() {
     }
 }
 
-/// What a service manager is sent: messages, each with the descriptor that came along.
+/// The messages to a service manager, each with its descriptor.
 fn manager_hears(manager: &UnixDatagram) -> (String, Option<OwnedFd>) {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
     let (mut text, mut space) = ([0; 512], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
@@ -385,7 +387,7 @@ fn readers_wait_where_a_service_manager_keeps_the_group() {
         assert_eq!(over.load(Relaxed), 0, "nothing answers yet");
         // What systemd does: the descriptors from 3 on, and their names.
         let names: Vec<&str> = kept.iter().map(|(name, _)| name.as_str()).collect();
-        // Copies that a program gets which is started, with numbers beyond those that they will have there.
+        // Copies for the started program, with numbers above those that they will have there.
         let copies: Vec<OwnedFd> = kept
             .iter()
             .map(|(_, descriptor)| rustix::io::fcntl_dupfd_cloexec(descriptor, 100).expect("a copy"))
@@ -437,7 +439,7 @@ fn a_guard_without_a_server_says_no_until_it_is_attached_again() {
         assert!(!line.is_empty(), "{said}");
         said += &line;
     }
-    // Also what is filled: who nobody fills for is not asked what he has.
+    // Filled blocks fail too: without a server the guard answers every event with an error.
     for block in [7, 8, 400] {
         assert_eq!(read(block), Err(Some(libc::EIO)));
     }
@@ -450,7 +452,7 @@ fn a_guard_without_a_server_says_no_until_it_is_attached_again() {
     let (status, _, said) = guard.end();
     assert!(status.success() && said.contains("is not complete"), "{said}");
     scene.wait_until_clean();
-    // What was filled is still known.
+    // The filled blocks are still known.
     let hydrated = run(["hydrate", &file]).ok();
     assert!(hydrated.stderr.contains("is complete"), "{hydrated:?}");
     assert!(fs::read(&file).expect("read") == disk);
@@ -490,7 +492,7 @@ fn attribute(file: &str, name: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&value[..length]).into_owned())
 }
 
-/// A superblock may claim any digest of the disk, also where every digest of what is stored is right.
+/// A superblock may claim any digest of the disk, also where all other digests are right.
 #[test]
 fn a_file_is_marked_with_the_digest_of_what_it_holds_and_no_other() {
     let Some(folder) = FillingFolder::new() else { return };

@@ -1,4 +1,4 @@
-//! What a guest's kernel is told of reading ahead, and that nothing else is different for the guest.
+//! The read-ahead that a guest's kernel is told, and that nothing else changes for the guest.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use crate::boots::{GUEST, boot, kept_console, little_guest};
 use crate::scene::{Scene, machine_has, run};
 
-/// Tells what the guest was told, what it was started as and with, and where it is.
+/// Prints the read-ahead that it was told, its name and arguments, and its mounts.
 const INIT: &str = "#!/bin/sh
 mount -t sysfs sysfs /sys
 mount -t proc proc /proc
@@ -31,7 +31,7 @@ fn telling_guest() -> (Scene, String) {
     (scene, image)
 }
 
-/// What the console says from `told` on, and what the summary says of the read-ahead.
+/// The console from `told` on, and the summary's read-ahead.
 fn tell(scene: &Scene, image: &str, flags: &[&str]) -> (String, serde_json::Value) {
     let console = scene.arg("console");
     let usual = ["--memory", "64M", "--ready", "^up$", "--json", "--console", &console];
@@ -81,7 +81,7 @@ fn a_guest_guesses_less_where_its_reads_are_known() {
     assert_eq!(read_ahead(&fast, &[]), 8);
     assert!(read_ahead(&fast, &["--no-prefetch"]).is_null());
     assert!(read_ahead(&fast, &["--guest-read-ahead", "kernel"]).is_null());
-    // Who says what the root is has the kernel mount it.
+    // With words about the root in `--append`, the kernel mounts the root.
     assert!(read_ahead(&fast, &["--append", "rootflags=errors=continue"]).is_null());
     boot(&scene, &fast, &["--guest-read-ahead", "8", "--append", "rootflags=errors=continue"])
         .fails(1, &["--guest-read-ahead", "rootflags=errors=continue", "kernel"]);

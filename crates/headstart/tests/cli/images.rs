@@ -134,7 +134,7 @@ fn a_profile_of_another_disk_is_refused_naming_both() {
     assert_eq!(ours.names(), ["cold.hsi", "disk.raw"]);
 }
 
-/// Another build of the same root: some blocks are elsewhere, some are gone.
+/// Another build of the same root: some blocks have moved, some are gone.
 #[test]
 fn a_profile_of_a_similar_disk_is_used_for_what_the_disk_has_of_it() {
     let (old, new) = (Scene::new(), Scene::new());
@@ -189,7 +189,7 @@ fn a_build_that_is_ended_leaves_nothing() {
     let scene = Scene::new();
     scene.raw("disk.raw", 16_384, 5);
     for signal in [Signal::KILL, Signal::TERM, Signal::INT] {
-        // So hard to compress that it goes on when somebody who is late looks.
+        // Compression that takes so long that it still runs when a late test looks.
         let flags = ["-o", &scene.arg("out.hsi"), "--threads", "1", "--codec", "zstd:22"];
         let mut building = headstart(["build", "--force", &scene.arg("disk.raw")].iter().chain(&flags))
             .stderr(Stdio::piped())

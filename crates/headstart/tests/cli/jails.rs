@@ -1,4 +1,4 @@
-//! What a guest gets of the machine that runs it, should it break out of its VMM: nothing but what that
+//! The access of a guest to the machine that runs it, should it break out of its VMM: no more than the VMM
 //! needs.
 
 use std::fs;
@@ -63,7 +63,7 @@ fn a_guests_root_reaches_no_file_of_the_host() {
     scene.wait_until_clean();
 }
 
-/// What `/proc` tells of one process.
+/// The fields of one process in `/proc`.
 fn fields(process: u32) -> impl Fn(&str) -> String {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
     move |name| {
@@ -155,7 +155,7 @@ fn qemu_is_a_user_of_its_own_in_a_root_of_its_own() {
     assert_is_jailed(&scene, headstart(&words), "qemu-system-x86_64");
 }
 
-/// What is made for the guest can be read by its user, whatever this process lets others do.
+/// Files for the guest can be read by its user, whatever this process's umask is.
 #[test]
 fn a_guest_boots_whatever_the_umask_is() {
     if !machine_has(GUEST) {
@@ -170,7 +170,7 @@ fn a_guest_boots_whatever_the_umask_is() {
     scene.wait_until_clean();
 }
 
-/// A kernel that only root may read boots all the same, for a guest that is nobody's.
+/// A kernel that only root may read boots a guest that runs as `nobody`.
 #[test]
 fn a_kernel_that_only_root_may_read_boots() {
     if !machine_has(GUEST) {

@@ -1,7 +1,8 @@
-//! Servers that are killed at any moment of a start or a boot: it comes to its end all the same, and every byte is right.
+//! Servers that are killed at any moment of a start or a boot: the start succeeds all the same, and every
+//! byte is right.
 //!
-//! A moment is a place in the bytes that the start needs, drawn from a seed. The web server from which they come stops
-//! there until the kill is done, so that a moment is the same on a slow machine and on a fast one.
+//! A moment is a place in the bytes that the start needs, drawn from a seed. The web server from which they
+//! come stops there until the kill is done, so that a moment is the same on a slow machine and on a fast one.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -16,7 +17,8 @@ use crate::scene::{Running, START, Scene, machine_has, wait_until};
 use crate::supervised::{first_child, served_again};
 use crate::web::remote;
 
-/// So many starts have their server killed, and so often it is killed in boots; or as often as this variable says.
+/// So many starts have their server killed, and so often it is killed in boots; or as often as this variable
+/// says.
 const KILLS: u64 = 20;
 const KILLS_VARIABLE: &str = "KILLS";
 /// As often in one boot, as long as it asks for more.

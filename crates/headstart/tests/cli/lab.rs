@@ -202,7 +202,8 @@ fn requests_of_a_real_device_are_traced() {
     if !machine_has(&["/dev/loop-control"]) || !has_tools(&["mkfs.ext4", "mount", "umount", "dd"]) {
         return;
     }
-    // A loop device of its own: temporary files may lie on no block device, or on one that tells of no requests.
+    // A loop device of its own: temporary files may lie on no block device, or on one without events for
+    // requests.
     let scene = Scene::new();
     let (device, folder) = (scene.arg("device"), scene.folder("mounted"));
     std::fs::File::create(&device).and_then(|file| file.set_len(16 << 20)).unwrap();

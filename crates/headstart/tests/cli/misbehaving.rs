@@ -1,4 +1,5 @@
-//! Servers of one file that do not serve: silent, slow, cut off, overloaded, or without ranges. And a disk with bad sectors.
+//! Servers of one file that do not serve: silent, slow, cut off, overloaded, or without ranges. And a disk
+//! with bad sectors.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What a server does to requests.
+/// How a server treats requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manners {
     /// Sends the whole file whatever is asked for.

@@ -11,8 +11,8 @@ use crate::images::write_profile;
 use crate::scene::{Running, START, Scene, headstart, machine_has, mount, run, wait_until};
 use crate::service::server_of;
 
-/// Unmounts with this command. What another test of this process is about to start has, until it is started, all open files of
-/// this process too, one of that mount perhaps: then it is busy for a moment.
+/// Unmounts with this command. What another test of this process is about to start has, until it is started,
+/// all open files of this process too, one of that mount perhaps: then it is busy for a moment.
 pub(crate) fn unmount_by(program: &str, words: &[&str]) {
     wait_until("it is unmounted", || {
         Command::new(program).args(words).status().expect("it starts").success()
@@ -70,8 +70,8 @@ fn read_while_prefetching(recorded: impl Fn(&u64) -> bool, flags: &[&str]) {
     }
 }
 
-/// A pushed page may be locked by a reader that waits for a chunk which comes later: whoever pushes must
-/// not be whom that chunk needs.
+/// A pushed page may be locked by a reader that waits for a later chunk: the thread that pushes must not be
+/// the thread that brings that chunk.
 #[test]
 fn a_disk_can_be_read_while_it_is_pushed() {
     if machine_has(&[]) {
@@ -79,8 +79,8 @@ fn a_disk_can_be_read_while_it_is_pushed() {
     }
 }
 
-/// Here the prefetch stands still again and again, because its budget is full and because so much is
-/// read that the profile does not have; nobody may wait for it then.
+/// Here the prefetch stalls again and again, because its budget is full and because many reads are not in the
+/// profile. No read may wait for the stalled stream.
 #[test]
 fn a_disk_can_be_read_while_its_prefetch_stands_still() {
     if machine_has(&[]) {
@@ -90,7 +90,8 @@ fn a_disk_can_be_read_while_its_prefetch_stands_still() {
     }
 }
 
-/// Names are bytes, and the table of mounts is everybody's: whoever cannot read one line of it must not end.
+/// Names are bytes, and all programs share the table of mounts: a reader that cannot parse one line must not
+/// end.
 #[test]
 fn a_mount_under_a_name_that_is_no_text_is_served_and_harms_nobody() {
     if !machine_has(&[]) {
@@ -234,7 +235,8 @@ fn a_lab_disk_counts_what_others_read_from_it() {
     assert!(status.success());
     let counted: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
     assert!(counted["store_requests"].as_u64().is_some_and(|requests| requests > 0), "{counted}");
-    // Each byte once; a kernel that drops pages before they were read, as another test has it do, asks for those again.
+    // Each byte once; a kernel that drops pages before they were read, as another test has it do, asks for
+    // those again.
     let bytes = counted["store_bytes"].as_u64().expect("a number");
     assert!((disk.len() as u64..2 * disk.len() as u64).contains(&bytes), "{counted}");
     // 1 MiB at 25 MB/s, and at least one request of 10 ms.

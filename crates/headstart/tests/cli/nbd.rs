@@ -294,7 +294,7 @@ fn sockets_of_the_dead_are_taken_over_and_those_of_the_living_are_not() {
     let socket = format!("unix:{}", scene.arg("socket"));
     run(["serve", &image, "--nbd", &socket]).fails(1, &[&scene.arg("socket"), "a server listens"]);
     end(serving);
-    drop(UnixListener::bind(scene.path("socket")).expect("nobody has it"));
+    drop(UnixListener::bind(scene.path("socket")).expect("the name is free"));
     fs::remove_file(scene.path("socket")).expect("removed");
     fs::write(scene.path("socket"), "mine").expect("written");
     run(["serve", &image, "--nbd", &socket]).fails(1, &["no socket"]);

@@ -1,4 +1,5 @@
-//! QEMU with `reconnect-delay` while its server is killed, and its supervisor starts the next: what it reads waits, and is right.
+//! QEMU with `reconnect-delay` while its server is killed, and its supervisor starts the next: QEMU's reads
+//! wait, and get the right bytes.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -67,7 +68,7 @@ impl Machine {
         Self { qemu, console }
     }
 
-    /// Waits for a line with these words; what was said until then.
+    /// Waits for a line with these words; returns the output until then.
     fn wait_for(&mut self, words: &str) -> String {
         let mut said = String::new();
         loop {

@@ -9,8 +9,8 @@ use crate::scene::{Running, Scene, has_tools, run};
 /// Everything that these tests need.
 const TOOLS: &[&str] = &["certtool", "nbdinfo", "nbdcopy", "qemu-img"];
 
-/// A folder with an authority, a server's certificate for localhost, and a client's of the same authority, in the layout
-/// that libnbd and QEMU share.
+/// A folder with an authority, a server's certificate for localhost, and a client's of the same authority, in
+/// the layout that libnbd and QEMU share.
 pub(crate) fn certificates(scene: &Scene, name: &str) -> String {
     let folder = scene.folder(name);
     let path = |file: &str| format!("{folder}/{file}");
@@ -42,7 +42,7 @@ fn uri(address: &str, certificates: &str) -> String {
     format!("{address}?tls-certificates={certificates}")
 }
 
-/// A server on any port of localhost; what it is called begins with `nbds` or `nbd`.
+/// A server on any port of localhost; its address begins with `nbds` or `nbd`.
 fn serve_on_port(image: &str, flags: &[&str]) -> (Running, String) {
     let arguments = [&["serve", "--nbd", "127.0.0.1:0", image][..], flags].concat();
     let mut serving = Running::start(arguments);
@@ -116,7 +116,8 @@ fn who_does_not_speak_tls_is_told_nothing_where_it_is_required() {
     let (serving, address) = serve_on_port(&image, &["--tls-certificates", &pki]);
     refused(&in_the_clear(&address));
     refused(&uri(&address, &other));
-    // Not asked for, a client needs no certificate: here it has one that the server would not trust.
+    // A client needs no certificate unless the server asks for one: here it has one that the server would not
+    // trust.
     fs::copy(format!("{pki}/ca-cert.pem"), format!("{other}/ca-cert.pem")).expect("copied");
     assert!(nbdinfo(&uri(&address, &other)).status.success());
     end(serving);

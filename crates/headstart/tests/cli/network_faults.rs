@@ -1,5 +1,5 @@
-//! Programs and guests that start over a network which fails in every way: they start as if nothing had been, once the server
-//! behaves, or end with an error that says why; no byte is wrong.
+//! Programs and guests that start over a network which fails in every way: they start as if nothing had been,
+//! once the server behaves, or end with an error that says why; no byte is wrong.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,7 +11,8 @@ use crate::faulty_server::{FaultyServer, Identity};
 use crate::scene::{Ran, START, Scene, machine_has, run};
 use crate::web::run_remote;
 
-/// So many schedules are tried of starts and of boots; or as many as this variable says: `100`, or a portion of them, `40..60`.
+/// So many schedules are tried of starts and of boots; or as many as this variable says: `100`, or a portion
+/// of them, `40..60`.
 const STARTS: u64 = 20;
 const BOOTS: u64 = 20;
 const SEEDS_VARIABLE: &str = "NETWORK_FAULT_SEEDS";
@@ -36,8 +37,8 @@ pub(crate) fn content(seed: u64, bytes: usize) -> Vec<u8> {
     content
 }
 
-/// The little guest's image with two files of the folder: `hot`, which a recorded boot reads, and `cold`. `then` is what it does when it is
-/// up; the image is as its server has it.
+/// The little guest's image with two files of the folder: `hot`, which a recorded boot reads, and `cold`.
+/// `then` is what it does when it is up; the image is as its server has it.
 pub(crate) fn published(scene: &Scene, cold: &[u8], init: &str) -> Vec<u8> {
     fs::write(scene.path("root/hot"), content(1, 1_500_000)).expect("written");
     fs::write(scene.path("root/cold"), cold).expect("written");
@@ -69,7 +70,7 @@ fn start(scene: &Scene, url: &str, cache: &str) -> Ran {
     run_remote(scene, &[&["run", url, &cache], &SUMS[..]].concat())
 }
 
-/// What a last word may give as the reason.
+/// Reasons that a last message may give.
 const REASONS: [&str; 6] = [
     "the server answered",
     "the answer ended after",
@@ -92,7 +93,7 @@ fn assert_says_why(ran: &Ran, url: &str, reasons: &[&str], seed: u64) {
     assert!(last.contains(address), "seed {seed}: {ran:?}");
     assert!(reasons.iter().any(|reason| last.contains(reason)), "seed {seed}: {ran:?}");
     assert!(!ran.stderr.contains("panicked"), "seed {seed}: {ran:?}");
-    // For whoever runs many.
+    // For a user who runs many seeds.
     eprintln!("seed {seed}: {}", ran.stderr.trim());
 }
 
@@ -130,8 +131,8 @@ fn a_start_under_faults_reads_what_is_right_or_fails() {
     scene.wait_until_clean();
 }
 
-/// Enough must have gone wrong, and most starts must have come to their end all the same: three of four schedules have nothing
-/// that a client cannot outlast.
+/// Enough requests must have failed, and most starts must have succeeded all the same: three of four
+/// schedules have no fault that a client cannot outlast.
 fn assert_came_through(whole: u64, failed: u64, mishaps: u64) {
     let all = whole + failed;
     assert!(mishaps >= all, "{mishaps} mishaps in {all} starts");
@@ -152,7 +153,7 @@ fn boot_from(scene: &Scene, url: &str, flags: &[&str]) -> Ran {
     command.env("TMPDIR", scene.path("tmp")).output().expect("the program starts").into()
 }
 
-/// What the console says of files, in whole lines: a guest may be ended in the middle of one.
+/// The checksums on the console, in whole lines: a guest may be ended in the middle of one.
 pub(crate) fn sums(said: &str) -> Vec<String> {
     let said = said.replace('\r', "");
     let said = said.rsplit_once('\n').map_or("", |(whole, _)| whole);
@@ -212,7 +213,7 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     noise
 }
 
-/// A server that never comes to its senses: what a program or a guest lost by it is the last that is said, with the reason.
+/// A server that never recovers: the last message says what a program or a guest lost by it, with the reason.
 #[test]
 fn what_cannot_be_read_for_good_is_said_by_whoever_serves_it() {
     if !machine_has(&[START, GUEST].concat()) {
@@ -245,7 +246,7 @@ fn what_cannot_be_read_for_good_is_said_by_whoever_serves_it() {
         assert_eq!(ran.code, Some(1), "{ran:?}");
         assert!(!ran.stdout.contains("/cold") && ran.stdout.contains("/hot"), "{ran:?}");
         assert_says_why(&ran, &url, &[why], number);
-        // The guest's own init goes on, so it boots; what it lacked is said all the same.
+        // The guest's own init goes on, so it boots; what it lacked is reported all the same.
         let ran = boot_from(&scene, &url, &["--ready", "^summed$", "--console", &scene.arg("console")]).ok();
         let said = sums(&fs::read_to_string(scene.path("console")).expect("the console"));
         assert!(said.contains(&"lost cold".to_owned()), "{said:?}");
@@ -261,8 +262,8 @@ fn what_cannot_be_read_for_good_is_said_by_whoever_serves_it() {
     scene.wait_until_clean();
 }
 
-/// Reads a file that is in no hot region, tells how often what could be read holds the other image's line, and ends when
-/// that was not all.
+/// Reads a file that is in no hot region, tells how often what could be read holds the other image's line,
+/// and ends when that was not all.
 const NEEDING: &str = "#!/bin/sh
 cat /cold >/copy
 lost=$?

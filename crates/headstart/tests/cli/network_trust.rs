@@ -1,4 +1,5 @@
-//! Whom starts and boots trust over a network: what must be refused is, before anything runs.
+//! Which images starts and boots trust over a network: an image that must be refused is refused before
+//! anything runs.
 
 use std::fs;
 

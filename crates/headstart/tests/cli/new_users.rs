@@ -98,7 +98,7 @@ fn what_nobody_serves_is_a_failure_to_all_who_ask() {
     asked(&["top", "-n", "1", &nothing]).fails(1, &said);
 }
 
-/// Files over HTTP are neither prefetched nor kept, and nothing is said of either.
+/// Files over HTTP are neither prefetched nor kept, and the status mentions neither.
 #[test]
 fn the_status_of_files_over_http_has_no_blanks() {
     if !machine_has(&[]) {
@@ -177,7 +177,7 @@ fn run_ends_with_a_line_of_figures() {
     assert!(said[0].starts_with("headstart: ended after ") && said[0].contains(" request"), "{said:?}");
     assert_eq!(lines(&["-q"], "true"), [""; 0]);
     assert_eq!(lines(&["--json", &scene.arg("summary.json")], "true"), [""; 0]);
-    // The command goes on until it is told that the line has come.
+    // The command goes on until the test sends a line.
     let script = "echo up; read line; echo over";
     let words = ["run", "--ready", "^up", &image, "--", "/bin/sh", "-c", script];
     let mut command = headstart(words);

@@ -1,6 +1,8 @@
-//! A store of objects, as small as a test needs: it checks who asks, does what uploads in parts and by blocks ask for, and goes wrong where it is told.
+//! A small object store for tests: it checks signatures, does what uploads in parts and by blocks need, and
+//! fails where a test tells it to.
 //!
-//! Written from "Amazon S3 API Reference", Google's "XML API multipart uploads" and "Blob Service REST API", not from the library that asks it.
+//! Written from "Amazon S3 API Reference", Google's "XML API multipart uploads" and "Blob Service REST API",
+//! not from the library that asks it.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -68,7 +70,7 @@ pub(crate) struct Kept {
 /// What an end of an upload meets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtEnd {
-    /// Somebody else has put an object there a moment before.
+    /// Another client has put an object there a moment before.
     SomebodyElse,
     /// It works, and the connection is cut before the answer.
     Cut,
@@ -111,7 +113,7 @@ fn xml(name: &str, content: &str) -> Answer {
     Some((200, Vec::new(), format!("<{name}>{content}</{name}>").into_bytes()))
 }
 
-/// Not of the bytes: those of a part are where they should be, or the object is another.
+/// A cheap checksum, enough to tell the objects of a test apart.
 fn tag(bytes: &[u8]) -> String {
     let words =
         bytes.chunks(8).map(|word| word.iter().fold(0_u64, |word, byte| word << 8 | u64::from(*byte)));
@@ -149,7 +151,7 @@ fn serve(stream: &TcpStream, state: &Mutex<State>, check: &Check) -> Option<()> 
         let is_head = asked.method == "HEAD";
         let address = (asked.method.clone(), asked.path.clone(), asked.query.clone());
         let is_signed = asked.header("authorization").is_empty();
-        // Signatures are checked before anybody else has to wait.
+        // Signatures are checked before other clients have to wait.
         let is_known = (is_signed && known.as_ref() == Some(&address)) || check(&asked);
         known = is_known.then_some(address);
         let answer = {
@@ -224,7 +226,7 @@ fn answer(state: &mut State, asked: Asked) -> Answer {
         }
         ("POST", None, _) if asked.value("uploads").is_some() => {
             state.begun += 1;
-            // With what a query must not have as it is.
+            // With characters that a query must escape.
             let name = format!("upload-{}+/&=", state.begun);
             state.uploads.insert(name.clone(), (kept(&asked, Vec::new()), BTreeMap::new()));
             xml(
@@ -285,7 +287,7 @@ fn list(state: &State, asked: &Asked, upload: &str) -> Answer {
     xml("ListPartsResult", &content)
 }
 
-/// Somebody else is quicker, if that is what the end meets.
+/// Another client puts its object first, if the end of the upload is to meet that.
 fn meet_somebody_else(state: &mut State, asked: &Asked) {
     if state.at_end == Some(AtEnd::SomebodyElse) {
         let other = Kept { bytes: b"of somebody else".to_vec(), ..Kept::default() };

@@ -1,4 +1,4 @@
-//! Who may read what the program shows, keeps and writes.
+//! Which users may read the program's output, caches and files.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -59,7 +59,7 @@ fn who_may_not_read_a_file_in_the_tree_may_not_read_it_in_the_disk() {
     rustix::mount::unmount(&tree, rustix::mount::UnmountFlags::empty()).expect("unmounted");
     scene.wait_until_clean();
 
-    // Who wants it open says so: for all, or for the user that a guest runs as.
+    // A flag opens it: for all users, or for the user that a guest runs as.
     for (flag, value, owner) in [("--mode", "0444", 0), ("--owner", "65534:65534", NOBODY)] {
         mount(&scene, &[&image, &dir, flag, value]).ok();
         assert!(another_user_finds_the_secret(&disk), "{flag} {value}");

@@ -59,7 +59,7 @@ fn by_deadline_nothing_comes_an_hour_early_unless_the_start_is_there_already() {
     let waits = prefetch(&hot);
     assert!(waits["end_reason"].is_null(), "{waits}");
     assert!(bytes(&waits) < (AT_ONCE + LATER / 2) * 4096, "{waits}");
-    // Who needs some of it now shows that the start is further than it was.
+    // An early read of such a block shows that the start is further than the profile says.
     read(AT_ONCE + LATER - 1);
     wait_until("the rest has come", || prefetch(&hot)["end_reason"] == "complete");
     end(serving);

@@ -16,7 +16,7 @@ use crate::scene::{Ran, Scene, headstart, machine_has, run};
 const GUEST: &[&str] = &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
 /// Translated, since the machines of tests seldom have a KVM that works; and with little memory.
 const QEMU: [&str; 6] = ["--vmm", "qemu", "--accel", "tcg", "--memory", "160M"];
-/// For guests that are never ready, and should be told so much earlier.
+/// For guests that are never ready: the command must notice much earlier than this limit.
 const NEVER: [&str; 4] = ["--ready", "never", "--ready-timeout", "100"];
 
 /// A boot with these flags by QEMU, of the kernel in this file.

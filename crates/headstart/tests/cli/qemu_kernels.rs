@@ -1,4 +1,5 @@
-//! Kernels for guests of QEMU: a real one, from the package archive, and some that are made of a few instructions.
+//! Kernels for guests of QEMU: a real one, from the package archive, and some that are made of a few
+//! instructions.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ const LOAD_ADDRESS: u32 = 1 << 20;
 /// Bytes of a multiboot header that says where the code goes.
 const HEADER_BYTES: u32 = 32;
 
-/// What a little kernel does when it has spoken.
+/// The action of a little kernel after its output.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     /// It stays.
@@ -19,8 +20,8 @@ pub(crate) enum Then {
     Reset,
 }
 
-/// A kernel that prints `text` on the first serial port: a file as the Multiboot Specification 0.6.96 (section 3.1) has it,
-/// which QEMU loads in a fraction of the time that Linux takes.
+/// A kernel that prints `text` on the first serial port: a file as the Multiboot Specification 0.6.96
+/// (section 3.1) has it, which QEMU loads in a fraction of the time that Linux takes.
 pub(crate) fn little_kernel(path: &Path, text: &str, then: Then) {
     let code = |text_at: u32| {
         let mut code = vec![0xfa, 0xbe]; // cli; mov esi, text
@@ -48,9 +49,10 @@ pub(crate) fn little_kernel(path: &Path, text: &str, then: Then) {
     fs::write(path, file).expect("written");
 }
 
-/// A Linux of Debian's: the kernel of linux-image-cloud-amd64, which has drivers for NVMe and ext4, and its modules for
-/// virtio disks. It is downloaded once and kept beside what cargo builds; installing it would run hooks of boot loaders.
-/// Nothing, which is said aloud, and fails in CI, where there is no Debian archive to be had.
+/// A Linux of Debian's: the kernel of linux-image-cloud-amd64, which has drivers for NVMe and ext4, and its
+/// modules for virtio disks. It is downloaded once and kept beside what cargo builds; installing it would run
+/// hooks of boot loaders. Nothing, which is said aloud, and fails in CI, where there is no Debian archive to
+/// be had.
 pub(crate) fn linux() -> Option<&'static Path> {
     static KEPT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let kept = KEPT.get_or_init(|| {
@@ -107,8 +109,8 @@ fn download(kept: &Path) -> Result<(), String> {
     }
 }
 
-/// An initial RAM disk: a cpio archive of the new ASCII format (cpio(5)), with these files; those in `bin` and `init` can
-/// be executed.
+/// An initial RAM disk: a cpio archive of the new ASCII format (cpio(5)), with these files; those in `bin`
+/// and `init` can be executed.
 pub(crate) fn initrd(path: &Path, files: &[(&str, Vec<u8>)]) {
     let mut archive = Vec::new();
     let mut add = |number: usize, name: &str, mode: u32, content: &[u8]| {

@@ -20,7 +20,7 @@ const SECRET: &str = "pa55-w0rd-secret";
 /// bcrypt of the secret, at its least cost: what `htpasswd -B` writes.
 const HTPASSWD: &str = "me:$2b$05$abcdefghijklmnopqrstuuTmAJrcKp55TowDW..MFIrZusWvvGGpq\n";
 
-/// One registry, which keeps what it is sent in the scene.
+/// One registry, which keeps its data in the scene.
 pub(crate) struct Registry {
     child: Child,
     pub(crate) port: u16,
@@ -49,7 +49,7 @@ impl Registry {
         let child = Command::new(REGISTRY)
             .args(["serve", &scene.arg("registry.yml")])
             .stdin(Stdio::null())
-            // Requests are told on the one, everything else on the other.
+            // The log of requests goes to standard output, everything else to standard error.
             .stdout(file.try_clone().expect("one more"))
             .stderr(file)
             .spawn()
@@ -64,7 +64,7 @@ impl Registry {
         registry
     }
 
-    /// It is killed, and another goes on with what it has, at the same address: of what was asked before, nothing is told any more.
+    /// Kills it and starts another with its data, at the same address. The log of requests begins anew.
     fn again(self, scene: &Scene) -> Self {
         let (log, port) = (self.log.clone(), self.port);
         drop(self);
@@ -81,12 +81,12 @@ impl Registry {
         format!("oci+http://127.0.0.1:{}/{name}", self.port)
     }
 
-    /// Requests with this method that it has told of.
+    /// Logged requests with this method.
     fn requests(&self, method: &str) -> usize {
         self.said().matches(&format!("\"{method} /v2/")).count()
     }
 
-    /// The same, when so many have been: it tells of a request after it has answered.
+    /// The same, once there were so many: the registry logs a request after it has answered.
     fn wait_requests(&self, method: &str, count: usize) -> usize {
         wait_until("the registry has told of every request", || self.requests(method) >= count);
         self.requests(method)
@@ -100,7 +100,7 @@ impl Drop for Registry {
     }
 }
 
-/// The program with nobody's logins, and its home in the scene.
+/// The program without logins, and with its home in the scene.
 fn program(scene: &Scene, arguments: &[&str]) -> Command {
     let mut command = remote(scene, arguments);
     for name in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"] {
@@ -135,7 +135,8 @@ fn an_image_is_sent_once_and_read_lazily() {
     );
     let name = sent["image"].as_str().expect("a name").to_owned();
     wait_until("it has told of the blob's pieces", || registry.requests("PATCH") > 0);
-    // Under another tag: the blob is there. It tells of requests in any order, a moment after they were answered; so one that knows of none before is asked.
+    // Under another tag: the blob is there. The registry logs requests in any order, a moment after it has
+    // answered them. A new registry, whose log is empty, makes the count certain.
     let registry = registry.again(&scene);
     let again = run_here(
         &scene,
@@ -151,11 +152,12 @@ fn an_image_is_sent_once_and_read_lazily() {
 
     export(&scene, &format!("{url}#{name}"), &[]).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
-    // A manifest's digest proves the image's name; nobody has to be warned.
+    // A manifest's digest proves the image's name, so there is no warning.
     let proven = format!("{}@{}", registry.url("images/demo"), sent["digest"].as_str().expect("a digest"));
     let ran = run_here(&scene, &["verify", &proven, CACHE]).ok();
     assert!(ran.stdout.contains(&name) && !ran.stderr.contains("nobody vouches"), "{ran:?}");
-    // What was fetched is not fetched again: one manifest, and whether the blob is the same.
+    // Fetched chunks are not fetched again: one request for the manifest, and one to check that the blob is
+    // the same.
     let registry = registry.again(&scene);
     export(&scene, &format!("{url}#{name}"), &[]).ok();
     let manifests = |said: &str| said.matches("\"GET /v2/images/demo/manifests/").count();
@@ -195,7 +197,7 @@ fn what_is_not_there_is_told() {
         &["push", "--upload-state=state", "a.hsi", &format!("{}@{digest}", registry.url("demo"))],
     )
     .fails(1, &[&digest, sent["digest"].as_str().expect("one")]);
-    // Somebody with access to its disk changes the manifest: its digest tells.
+    // An attacker with access to the registry's disk changes the manifest: its digest shows it.
     let hex = sent["digest"].as_str().and_then(|digest| digest.strip_prefix("sha256:")).expect("a digest");
     let blob =
         scene.path("registry").join(format!("docker/registry/v2/blobs/sha256/{}/{hex}/data", &hex[..2]));
@@ -377,7 +379,7 @@ fn what_is_interrupted_is_kept_until_it_is_abandoned() {
     wait_until("the second piece is on its way", || relay.held() == 1);
     pushing.signal(Signal::KILL);
     assert!(!pushing.end().0.success());
-    // Another push tells of it.
+    // Another push reports it.
     scene.image("b.hsi", 40, 77);
     let other = run_here(&scene, &["push", "--upload-state=state", "b.hsi", &registry.url("other")]).ok();
     assert!(other.stderr.contains(&address) && other.stderr.contains("--abandon"), "{}", other.stderr);
@@ -387,7 +389,7 @@ fn what_is_interrupted_is_kept_until_it_is_abandoned() {
     assert!(run_here(&scene, &abandon).ok().stdout.contains("is removed"));
     assert_eq!(fs::read_dir(scene.path("state")).expect("listed").count(), 0);
     let uploads = scene.path("registry/docker/registry/v2/repositories/demo/_uploads");
-    // This registry makes the upload's folder anew when it closes what it has just removed, but not its bytes.
+    // This registry makes the upload's folder again when it closes the removed upload, but not its bytes.
     let left = fs::read_dir(uploads).expect("listed").flatten().map(|upload| upload.path().join("data"));
     assert!(left.into_iter().all(|data| !data.exists()), "{}", registry.said());
     assert!(run_here(&scene, &abandon).ok().stdout.contains("nothing to remove"));

@@ -1,4 +1,4 @@
-//! Logins of registries, and hosts that would like to be told them.
+//! Logins of registries, and other hosts that must not get them.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,7 +15,7 @@ const PASSWORD: &str = "pa55-w0rd-secret";
 const ENCODED: &str = "YWxpY2U6cGE1NS13MHJkLXNlY3JldA==";
 const IDENTITY: &str = "refresh-token-secret";
 
-/// A server that answers as it is told to, and remembers what it was sent.
+/// A server with given answers that records its requests.
 struct Host {
     port: u16,
     sent: Arc<Mutex<Vec<String>>>,

@@ -1,4 +1,4 @@
-//! Stands between the program and a server, tells requests, and keeps those back that a test chooses.
+//! A relay between the program and a server: it records requests, and holds back those that a test chooses.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ struct Seen {
     held: usize,
 }
 
-/// What a request's first line may begin with.
+/// Beginnings of a request's first line.
 const METHODS: [&[u8]; 6] = [b"GET /", b"HEAD /", b"PUT /", b"POST /", b"PATCH /", b"DELETE /"];
 
 pub(crate) struct Relay {
@@ -26,7 +26,8 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    /// Hands connections on to this port. A request that `rule` chooses never gets there: it waits until whoever makes it is gone.
+    /// Hands connections on to this port. A request that `rule` chooses never gets there: it waits until its
+    /// client is gone.
     pub(crate) fn start(to: u16, rule: impl FnMut(&str) -> bool + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();

@@ -48,7 +48,7 @@ fn an_image_is_read_from_a_server_and_the_second_time_from_the_cache() {
     let (status, bytes, _) = &answered[first];
     assert!(*status == 304 && *bytes <= 4096, "{answered:?}");
 
-    // Without asking anybody.
+    // Without a request.
     export(&["--offline"]).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
     assert_eq!(nginx.answered().len(), first + 1);
@@ -103,12 +103,12 @@ fn a_name_is_the_only_thing_that_is_trusted() {
     let nginx = Nginx::start(&scene, "");
     let named = format!("{}#{first}", nginx.url("a.hsi"));
     run_remote(&scene, &["verify", &named, CACHE]).ok();
-    // Another image takes its place: by name it is refused, though the cache has the one that is wanted.
+    // Another image takes its place: with a name it is refused, though the cache has the wanted one.
     let (_, second) = published(&scene, "a.hsi", 101, 4);
     run_remote(&scene, &["verify", &named, CACHE]).fails(1, &["another image", &first, &second]);
     run_remote(&scene, &["verify", &named, "--disk-cache=none"])
         .fails(1, &["another image", &first, &second]);
-    // Without a name whatever is there will do, and of the one that is served it is said.
+    // Without a name any image will do, and a message names the one that is served.
     let ran = run_remote(&scene, &["verify", &nginx.url("a.hsi"), CACHE]).ok();
     assert!(ran.stdout.contains(&second), "{ran:?}");
     // A file is held to its name as well.
@@ -192,8 +192,8 @@ fn a_program_starts_from_a_server_with_few_requests() {
         |summary: &serde_json::Value| summary["store_requests"].as_u64().expect("counted") as usize;
     let mut before = requests(&summary);
     assert_eq!(before, nginx.wait_answered(before).len(), "{summary}");
-    // How many they are depends on how fast this machine is, and bench/http.py looks at that.
-    // A kernel that is short of time or memory may read a block that it had no need for before; it is there the next time.
+    // How many they are depends on how fast this machine is, and bench/http.py looks at that. A kernel that
+    // is short of time or memory may read a block that it had no need for before; it is there the next time.
     let asked_once = (0..5).any(|_| {
         let again = start(&[]);
         let moved = nginx.wait_answered(before + requests(&again)).split_off(before);
@@ -273,7 +273,8 @@ fn a_full_disk_under_the_cache_leaves_nothing_that_is_wrong() {
     let cache = scene.path("cache");
     fs::create_dir(&cache).expect("a folder");
     rustix::mount::mount("cache", &cache, "tmpfs", MountFlags::empty(), c"size=400k").expect("mounted");
-    // It is full in the middle of an entry, and full already the second time: what was kept is whole, and nothing else is there.
+    // The disk is full in the middle of an entry, and from the start the second time. Kept entries are whole,
+    // and there is nothing else.
     for _ in 0..2 {
         let ran = export(&[]);
         assert!(ran.stderr.contains("what is fetched is not kept"), "{ran:?}");

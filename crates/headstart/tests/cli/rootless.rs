@@ -1,5 +1,5 @@
-//! Starts by somebody who is not root. Root plays that user: `nobody`, with a `/dev/fuse` that users may
-//! open, which exists in a mount namespace of the test only.
+//! Starts by a user who is not root. Root plays that user: `nobody`, with a `/dev/fuse` that users may open,
+//! which exists in a mount namespace of the test only.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -115,8 +115,8 @@ impl User {
     }
 }
 
-/// True when somebody who is not root can start something here. Otherwise the test is skipped, which is
-/// said aloud; where CI runs it, it fails.
+/// True when a user who is not root can start something here. Otherwise the test is skipped and says so;
+/// where CI runs it, it fails.
 fn machine_serves_users() -> bool {
     let user = User::new();
     let works = |words: &[&str]| {
@@ -254,12 +254,12 @@ fn a_user_records_optimises_and_repeats_a_start() {
     let busybox = fs::metadata("/bin/busybox").expect("busybox").len();
     let bytes = |key: &str| summary[key].as_u64().unwrap_or_else(|| panic!("{key}: {summary}"));
     assert!(bytes("prefetch_bytes") >= busybox, "{summary}");
-    // How many depends on who is faster, the stream or the program.
+    // How many depends on whether the stream or the program is faster.
     assert!(bytes("demand_bytes") < busybox, "some of the pushed pages were used: {summary}");
     user.wait_until_clean();
 }
 
-/// What is pushed has no neighbours; a first touch would ask for them, and wait.
+/// Pushed blocks come without neighbours; a first touch would read the neighbours, and wait.
 #[test]
 fn nothing_is_read_ahead_of_a_users_start_that_is_prefetched() {
     if !machine_serves_users() {

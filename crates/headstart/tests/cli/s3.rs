@@ -131,7 +131,7 @@ fn an_image_is_sent_in_parts_and_read_from_signed_addresses() {
     let export = ["export", &named, "-o", "out.raw", "--format", "raw", CACHE, "--offline"];
     store.run(&scene, &export).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
-    // Neither the secret nor a signed address is told, nor kept.
+    // Neither the secret nor a signed address is printed or kept.
     for word in [SECRET, "X-Amz-Signature", "X-Amz-Credential"] {
         assert!(!ran.stderr.contains(word) && !ran.stdout.contains(word), "{}", ran.stderr);
         let kept = Command::new("grep").args(["-rl", word, &scene.arg("cache")]).output();
@@ -209,7 +209,7 @@ fn parts_of_what_has_changed_are_sent_again() {
     let scene = Scene::new();
     let store = Store::start(&scene);
     scene.image("a.hsi", 9000, 87);
-    // A note that does not say what the file has: of the first part.
+    // A note whose digest of the first part does not match the file.
     let (relay, _) = broken_off(&scene, &store, &PUSH, Signal::KILL);
     let note = fs::read_dir(scene.path("state")).expect("listed").flatten().next().expect("a note").path();
     let text = fs::read_to_string(&note).expect("text");

@@ -39,7 +39,7 @@ fn commands(heading: &str, name: &str) -> String {
     replaced(&commands, "headstart run ", "headstart run --disk-cache=cache ")
 }
 
-/// Runs commands as somebody types them who has the program on his path.
+/// Runs commands as a user types them who has the program in `PATH`.
 fn typed(scene: &Scene, commands: &str) -> Ran {
     let bin = scene.folder("bin");
     symlink(env!("CARGO_BIN_EXE_headstart"), scene.path("bin/headstart")).expect("a link");
@@ -92,12 +92,12 @@ fn nginx_with_slices_is_one_client_to_its_origin() {
     export("one");
     let asked = origin.answered().len() as u64;
     assert!(asked <= size.div_ceil(1 << 20) + 2, "{:?}", origin.answered());
-    // Another machine: the origin hears nothing of it, and need not even be there.
+    // Another machine: the origin gets no request, and need not even be there.
     export("two");
     assert_eq!(origin.answered().len() as u64, asked);
     drop(origin);
     export("three");
-    // One that has it all asks whether it is the same.
+    // A machine that has the whole image only checks that it is the same.
     let before = edge.answered().len();
     export("three");
     let since = edge.wait_answered(before + 1).split_off(before);

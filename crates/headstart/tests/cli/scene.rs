@@ -1,4 +1,4 @@
-//! What the tests run the program on, and what they ask of the machine.
+//! The environment of the tests, and their requirements of the machine.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -48,8 +48,8 @@ impl From<Output> for Ran {
     }
 }
 
-/// Runs `headstart mount`, which leaves a server behind: what that inherits must not be a pipe that
-/// somebody reads to its end.
+/// Runs `headstart mount`, which leaves a server behind: the server must not inherit a pipe that the test
+/// reads to its end.
 pub(crate) fn mount(scene: &Scene, arguments: &[&str]) -> Ran {
     let said = scene.path("said");
     let stderr = fs::File::create(&said).expect("a file");
@@ -174,7 +174,7 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        // What a failed test has left must not keep the folder.
+        // Processes that a failed test has left must not keep the folder.
         for number in self.processes() {
             if let Some(pid) = Pid::from_raw(number.cast_signed()) {
                 let _ = kill_process(pid, Signal::TERM);
@@ -188,7 +188,7 @@ impl Drop for Scene {
     }
 }
 
-/// Waits for something that no descriptor tells of.
+/// Waits for a condition that no descriptor signals.
 pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
@@ -219,8 +219,8 @@ fn tiny_root() -> &'static Path {
     image
 }
 
-/// True when this machine lets us mount, and has all of `files`. Otherwise the test is skipped, which is
-/// said aloud; where CI runs it, it fails.
+/// True when this machine allows mounts, and has all of `files`. Otherwise the test is skipped and says so;
+/// where CI runs it, it fails.
 pub(crate) fn machine_has(files: &[&str]) -> bool {
     let lack = if !rustix::process::geteuid().is_root() {
         "mounting needs root".to_owned()
@@ -295,7 +295,7 @@ impl Running {
         kill_process(pid, signal).expect("signalled");
     }
 
-    /// Waits for the end; what it printed and said since.
+    /// Waits for the end; returns the exit status, and the output that was not read yet.
     pub(crate) fn end(mut self) -> (ExitStatus, String, String) {
         let (mut printed, mut said) = (String::new(), String::new());
         std::io::Read::read_to_string(&mut self.stdout, &mut printed).expect("standard output");

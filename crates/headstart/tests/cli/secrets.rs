@@ -1,4 +1,4 @@
-//! Secrets of addresses stay with the process that was told them, and hostile texts stay text.
+//! Secrets of addresses stay in the process that got them, and hostile texts stay text.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use crate::web::{NGINX, Nginx, remote, run_remote};
 const LOGIN: &str = "alice:pw123";
 const SIGNATURE: &str = "sig456";
 
-/// What every user of this machine may read of these processes, as nobody.
+/// What every user of this machine may read of these processes; read as `nobody`.
 fn shown_to_others(scene: &Scene) -> Vec<String> {
     let lines = scene.processes().into_iter().map(|process| {
         let mut cat = std::process::Command::new("cat");
@@ -57,7 +57,7 @@ fn servers_and_supervisors_show_no_secrets_of_addresses() {
     assert!(ran.success());
     assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
     check(&scene, 2);
-    // The next server is told as well.
+    // The next server gets them as well.
     let status = run_remote(&scene, &["status", "--json", &dir]).ok().json();
     let server = status["mounts"][0]["pid"].as_i64().expect("a number");
     let pid = rustix::process::Pid::from_raw(server as i32).expect("one");
@@ -70,7 +70,7 @@ fn servers_and_supervisors_show_no_secrets_of_addresses() {
     rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::empty()).expect("unmounted");
     wait_until_unserved(&scene);
 
-    // In the foreground the supervisor is the process that was told.
+    // In the foreground the supervisor is the process that got them.
     let command = remote(&scene, ["mount", "--foreground", &url, &dir, "--disk-cache=cache"]);
     let mut mounted = Running::start_command(command);
     wait_until("it is mounted", || mounted.said().contains("mounted"));
@@ -135,7 +135,7 @@ fn addresses_are_read_from_files() {
     export("@empty").fails(2, &["empty"]);
 }
 
-/// What a terminal acts on.
+/// Whether the text has control characters for a terminal.
 fn acts_on_terminals(text: &str) -> bool {
     text.chars().any(|letter| letter.is_control() && !"\n\t".contains(letter) || letter == '\u{202e}')
 }

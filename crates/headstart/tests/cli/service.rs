@@ -1,4 +1,4 @@
-//! Servers as services: what they tell the system, and what they tell who asks.
+//! Servers as services: what they report to the service manager, and what they answer to `status`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,14 +11,14 @@ use serde_json::Value;
 use crate::mounts::umount;
 use crate::scene::{PATIENCE, Running, START, Scene, headstart, machine_has, mount, run, wait_until};
 
-/// What `status` says of what is served at a directory, or from an image.
+/// The output of `status` for a directory or an image.
 pub(crate) fn status_of(of: &str) -> Vec<Value> {
     let all = run(["status", "--json"]).ok().json();
     let mounts = all["mounts"].as_array().expect("a list").clone();
     mounts.into_iter().filter(|mount| mount["dir"] == of || mount["image"] == of).collect()
 }
 
-/// What the server says of a directory or an image that is served. One that the machine has no time for is waited for.
+/// The status of the server of a directory or an image. Waits for a server that a busy machine delays.
 pub(crate) fn server_of(of: &str) -> Value {
     let mut found = None;
     wait_until("a server says how it is", || {
@@ -69,7 +69,7 @@ fn status_tells_of_every_mount() {
     assert!(of_first["rss_bytes"].as_u64() > Some(0) && of_first["since"].as_f64() > Some(0.0));
     let of_second = &server_of(&second);
     assert_eq!(of_second["medium"], "flat-10ms-25mbs");
-    // The queue is told what the medium is.
+    // The queue gets the traits of the medium.
     assert_eq!(of_second["queue"]["elevator"], "headstart");
     assert_eq!(of_second["queue"]["by_position"], false);
     assert_eq!(of_second["queue"]["classes"][0]["class"], "demand");
@@ -84,7 +84,7 @@ fn status_tells_of_every_mount() {
     assert!(shown.contains(&root) && !shown.contains("cold.hsi"), "{shown}");
     run(["status", &scene.arg("disk.raw")]).fails(1, &["disk.raw", "nothing serves"]);
 
-    // Root's servers are not what the memory killer takes, and their code stays.
+    // The memory killer spares root's servers, and their code stays in memory.
     let process = of_second["pid"].as_u64().expect("a process");
     let score = fs::read_to_string(format!("/proc/{process}/oom_score_adj")).expect("read");
     // Root of a container may not lower it (CAP_SYS_RESOURCE); then it is as it was.
@@ -156,7 +156,7 @@ fn the_journal_gets_levels() {
     let about = journal.metadata().expect("known");
     let mut command = headstart(["mount", &scene.arg("cold.hsi"), &dir]);
     command.env("JOURNAL_STREAM", format!("{}:{}", about.dev(), about.ino()));
-    // In the background too: the journal is not somebody who waits.
+    // In the background too: the journal does not wait for the end of standard error.
     assert!(command.stdout(Stdio::null()).stderr(journal).status().expect("the program starts").success());
     fs::read(scene.path("dir/disk.img")).expect_err("damaged");
     assert_eq!(server_of(&dir)["log"], "journal");
@@ -234,14 +234,14 @@ fn what_a_killed_server_has_left_can_be_cleared() {
     serving.signal(Signal::KILL);
     assert!(!serving.end().0.success());
     assert_eq!(status_of(&dir), [] as [Value; 0]);
-    assert!(!fs::exists(&socket).expect("asked"), "whoever finds a dead server's socket removes it");
+    assert!(!fs::exists(&socket).expect("asked"), "the program that finds a dead server's socket removes it");
     assert_eq!(scene.mounts().len(), 2);
 
     mount(&scene, &[&image, &dir, "--fs", &tree]).fails(1, &[&dir, "died"]);
     mount(&scene, &[&image, &dir, "--fs", &tree, "--clear-dead"]).ok();
     assert_eq!(fs::read_to_string(scene.path("tree/etc/motd")).expect("read"), "hello from the image\n");
     assert_eq!(scene.mounts().len(), 2);
-    // One that lives is not cleared away.
+    // A mount with a living server is not cleared away.
     mount(&scene, &[&image, &dir, "--fs", &tree, "--clear-dead"]).fails(1, &["already a mount point"]);
     umount(&tree);
     wait_until("the old loop device is gone", || {

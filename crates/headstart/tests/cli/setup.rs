@@ -1,4 +1,4 @@
-//! `scripts/setup.sh` on a machine that has nothing, whose apt only notes what it is asked for.
+//! `scripts/setup.sh` on a machine without tools, whose apt only records its arguments.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -46,7 +46,7 @@ fn on_short_areas(mut command: Command) -> Command {
     command
 }
 
-/// What a guest without a disk says, whose first program would say that it has none.
+/// The console of a guest without a disk, whose first program would report that it has none.
 fn said_by_first_program(scene: &Scene, preloads: &[&Path]) -> String {
     let program = FirstProgram { read_ahead_kib: 0, file_system: "ext4", init: None };
     fs::write(scene.path("initramfs"), program.initramfs()).expect("written");

@@ -1,4 +1,4 @@
-//! A server in a control group whose memory somebody else needs.
+//! A server in a control group whose memory another process needs.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -25,7 +25,8 @@ struct Group {
 }
 
 impl Group {
-    /// A group below the first place of [`places`] where one can be made. `None`, and the test is skipped, where there is none.
+    /// A group below the first place of [`places`] where one can be made. `None`, and the test is skipped,
+    /// where there is none.
     fn new(limit_bytes: u64) -> Option<Self> {
         let mountinfo = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
         let mut lacks = Vec::new();
@@ -96,8 +97,8 @@ const VERSION_1: &str = "memory.limit_in_bytes";
 const VERSION_2: &str = "memory.max";
 const NO_MEMORY: std::io::ErrorKind = std::io::ErrorKind::Unsupported;
 
-/// Where this machine has mounted groups that may limit memory, and the file for that: version 1 before version 2, since a machine
-/// that has both limits memory by version 1.
+/// Where this machine has mounted groups that may limit memory, and the file for that: version 1 before
+/// version 2, since a machine that has both limits memory by version 1.
 fn places(mountinfo: &str) -> Vec<(PathBuf, &'static str)> {
     let of = |version: &'static str, limit: &'static str| {
         mountinfo.lines().filter_map(move |line| {
@@ -160,7 +161,7 @@ fn the_cache_is_given_back_where_its_group_needs_the_memory() {
         status["mounts"][0]["cache"][key].as_u64().expect("a number")
     };
 
-    // The kernel keeps one block of each window; the others stay here, because somebody may ask for them.
+    // The kernel keeps one block of each window; the others stay here, because they may still be read.
     let file = File::open(scene.path("dir/disk.img")).expect("opened");
     rustix::fs::fadvise(&file, 0, None, Advice::Random).expect("advised");
     let mut block = [0; 4096];
@@ -173,8 +174,9 @@ fn the_cache_is_given_back_where_its_group_needs_the_memory() {
     assert_eq!(cache("budget_bytes"), CACHE_BYTES, "there is room for it");
     let (full, before) = (cache("bytes"), rss_anon_bytes(serving.id()));
 
-    // By steps that leave room for what the server has until it looks. The cache may have a half of what others leave besides 16 MiB:
-    // of the 160 first 34 at most, which is less than seven eighths of what it has, and then 24.
+    // In steps that leave room for the server's memory until it looks. The cache may have half of what other
+    // programs leave besides 16 MiB: of the first 160 MiB at most 34, which is less than seven eighths of
+    // what it has, and then 24.
     let mut eater = group.eater();
     feed(&mut eater, 76 * MIB);
     wait_until("the cache makes room", || cache("budget_bytes") < CACHE_BYTES);

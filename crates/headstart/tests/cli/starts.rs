@@ -96,8 +96,8 @@ fn an_image_may_lie_wherever_one_mounts() {
     scene.wait_until_clean();
 }
 
-/// What the command prints reaches whoever reads as it comes, also before a line ends; and when nobody reads any more, the
-/// command learns of it as if it had printed there itself.
+/// The output of the command reaches its reader as it comes, also before a line ends. When the reader is
+/// gone, the command gets the same error as if it had printed there itself.
 #[test]
 fn output_is_passed_on_as_it_comes_and_to_nobody_else() {
     if !machine_has(START) {
@@ -135,7 +135,8 @@ fn a_command_that_never_gets_ready_is_ended_and_leaves_nothing() {
     // The argument is how its process is found again.
     let mark = scene.arg("mark");
     let script = "echo up; sleep 1000";
-    // Its time includes that of the mounts, and it must be looked at before it is over: a slow machine needs more.
+    // Its time includes that of the mounts, and it must be looked at before it is over: a slow machine needs
+    // more.
     let device = ["1", "10", "100"].into_iter().find_map(|seconds| {
         let flags =
             ["--ready", "never", "--ready-timeout", seconds, "--", "/bin/sh", "-c", script, "sh", &mark];

@@ -1,4 +1,4 @@
-//! Servers that are killed, and those who read meanwhile and notice nothing.
+//! Servers that are killed, and programs that read meanwhile and notice nothing.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -20,11 +20,12 @@ use crate::web::remote;
 /// Kills the server that says this of itself, and waits until it can take no more clients.
 pub(crate) fn kill(status: &Value) {
     let number = status["pid"].as_u64().expect("a process");
-    assert_ne!(status["supervisor"], number, "the supervisor is somebody else");
+    assert_ne!(status["supervisor"], number, "the supervisor is another process");
     let process = Pid::from_raw(number as i32).expect("a process");
     let handle = pidfd_open(process, PidfdFlags::empty()).expect("a handle");
     kill_process(process, Signal::KILL).expect("killed");
-    // It is readable when the last thread has ended and left its sockets: until then one could still take a client.
+    // It is readable when the last thread has ended and left its sockets: until then one could still take a
+    // client.
     let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
     let ended = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&patience)).expect("polled");
     assert_eq!(ended, 1, "it does not die");
@@ -99,7 +100,7 @@ fn readers_that_wait_for_the_dead_are_answered_by_the_next() {
             })
         })
         .collect();
-    wait_until("somebody waits", || {
+    wait_until("a client waits", || {
         server_of(&dir)["store_requests"].as_u64() > status["store_requests"].as_u64()
     });
     kill(&status);
@@ -130,7 +131,8 @@ fn a_mounted_file_system_outlives_its_server() {
     let program = fs::read("/bin/busybox").expect("read");
     for restarts in 0..3 {
         kill(&served_again(&dir, restarts));
-        // What the kernel has read once it would not ask for again. Others on this machine keep what they have.
+        // The kernel would not ask again for pages that it has. Only these files are dropped; other programs
+        // on this machine keep their page cache.
         ["tree/bin/busybox", "dir/disk.img"].into_iter().for_each(|name| forget(&scene.path(name)));
         assert!(fs::read(scene.path("tree/bin/busybox")).expect("read") == program);
         wait_until("the next server was asked", || {
@@ -145,7 +147,7 @@ fn a_mounted_file_system_outlives_its_server() {
     scene.wait_until_clean();
 }
 
-/// At any moment of its start: then the next one starts from the beginning, and whoever waits for it notices nothing.
+/// At any moment of its start: the next server starts from the beginning, and waiting clients notice nothing.
 #[test]
 fn a_server_that_is_killed_while_it_starts_is_started_again() {
     if !machine_has(START) {
@@ -188,7 +190,8 @@ pub(crate) fn first_child(supervisor: u32) -> u32 {
     found.expect("a process")
 }
 
-/// On a medium that takes a minute for every answer, a server that starts has nothing to say for long; nobody waits for it.
+/// On a medium that takes a minute for every answer, a server takes long to become ready. An interrupt does
+/// not wait for it.
 #[test]
 fn a_start_that_is_interrupted_leaves_nothing() {
     if !machine_has(START) {
@@ -227,7 +230,8 @@ fn limit_descriptors(process: u32, descriptors: u64) {
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// What the machine lacks for a moment, here descriptors, is no reason to end what is served: its readers wait.
+/// What the machine lacks for a moment, here descriptors, is no reason to end what is served: its readers
+/// wait.
 #[test]
 fn a_server_that_cannot_be_started_now_is_started_later() {
     if !machine_has(&[]) {
@@ -283,7 +287,7 @@ fn without_an_image_the_supervisor_gives_up_and_clears_away() {
 
 /// What is asked for over HTTP.
 fn get(address: &str, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    let mut stream = TcpStream::connect(address).expect("the server listens");
     write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").expect("asked");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("answered");
@@ -315,7 +319,7 @@ fn metrics_are_answered_by_whichever_server_serves() {
     wait_until("all reads are counted", || line("headstart_demand_bytes_total") >= 320.0 * 4096.0);
     assert_eq!(line("headstart_restarts_total"), 0.0);
     kill(&server_of(&dir));
-    assert_eq!(line("headstart_restarts_total"), 1.0, "whoever asks waits for the next server");
+    assert_eq!(line("headstart_restarts_total"), 1.0, "a client waits for the next server");
     assert!(get(&address, "/").starts_with("HTTP/1.0 404") || get(&address, "/").starts_with("HTTP/1.1 404"));
     serving.signal(Signal::TERM);
     assert!(serving.end().0.success());
@@ -335,7 +339,7 @@ fn the_supervisor_of_exports_keeps_their_sockets() {
         let status = served_again(&image, restarts);
         assert_eq!(status["nbd"], uri.as_str());
         kill(&status);
-        // A client that comes while nobody serves waits, and is served by the next.
+        // A client that connects while there is no server waits, and the next server serves it.
         let copy = scene.arg("copy");
         let copied = Command::new("nbdcopy").args([&uri, &copy]).status().expect("nbdcopy starts");
         assert!(copied.success());

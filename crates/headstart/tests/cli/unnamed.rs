@@ -1,4 +1,4 @@
-//! Images from the network for which nobody vouches: root does not start them, unless it is told to.
+//! Images from the network without a trusted name: root does not start them, unless it is told to.
 
 use std::fs;
 use std::process::Command;

@@ -129,7 +129,7 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     }
 }
 
-/// A result that nobody gets is a failure; a reader that has enough is none.
+/// A result that cannot be written is a failure; a reader that has enough is none.
 #[test]
 fn output_that_cannot_be_written_is_said() {
     let scene = Scene::new();
@@ -145,7 +145,7 @@ fn output_that_cannot_be_written_is_said() {
     }
 }
 
-/// Nobody reads standard error any more; the program has more to do than to say that.
+/// Standard error has no reader any more; the program goes on without messages.
 #[test]
 fn messages_that_nobody_reads_end_nothing() {
     let scene = Scene::new();

@@ -45,7 +45,8 @@ impl Nginx {
     }
 
     fn begin(scene: &Scene, port: u16, http: impl FnOnce(u16) -> String) -> Self {
-        // The socket is made here and inherited, as nginx does it when it replaces itself: so the port is free for certain.
+        // The socket is made here and inherited, as nginx does it when it replaces itself: so the port is
+        // free for certain.
         let mut listener = None;
         wait_until("the port is free", || {
             listener = TcpListener::bind(("127.0.0.1", port)).ok();
@@ -88,7 +89,8 @@ impl Nginx {
         format!("http://127.0.0.1:{}/{name}", self.port)
     }
 
-    /// Requests that it has answered: status, bytes in all that went over the connection, both ways, and the request.
+    /// Requests that it has answered: status, bytes in all that went over the connection, both ways, and the
+    /// request.
     pub(crate) fn answered(&self) -> Vec<(u16, u64, String)> {
         self.wait_until_told();
         let text = fs::read_to_string(&self.log).unwrap_or_default();
@@ -100,8 +102,8 @@ impl Nginx {
         text.lines().filter(|line| !line.contains(OWN)).map(line).collect()
     }
 
-    /// nginx writes of a request after it has answered, one after the other: when it has told of a request that was made just
-    /// now, it has told of all that were answered before.
+    /// nginx writes of a request after it has answered, one after the other: when it has told of a request
+    /// that was made just now, it has told of all that were answered before.
     fn wait_until_told(&self) {
         let path = format!("{OWN}{}", self.own.fetch_add(1, Relaxed));
         let asked = TcpStream::connect(("127.0.0.1", self.port)).and_then(|mut stream| {
@@ -144,7 +146,8 @@ pub(crate) fn remote<S: AsRef<std::ffi::OsStr>>(
     command
 }
 
-/// The same with its home in the scene, which it notes uploads in as well, and without what this machine has set for clouds.
+/// The same with its home in the scene, which it notes uploads in as well, and without what this machine has
+/// set for clouds.
 pub(crate) fn without_clouds(scene: &Scene, arguments: &[&str]) -> Command {
     let mut command = remote(scene, arguments);
     if arguments.contains(&"push") {

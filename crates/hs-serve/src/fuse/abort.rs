@@ -1,8 +1,10 @@
-//! Ending a FUSE connection from outside: whatever waits for an answer gets an error, also what no signal reaches.
+//! Ending a FUSE connection from outside: whatever waits for an answer gets an error, also what no signal
+//! reaches.
 //!
-//! The kernel has a control file for each connection, in a file system of its own (fusectl). It need not be mounted anywhere:
-//! root makes a mount of it that has no name (fsmount(2)). An open control file belongs to its one connection, so it does
-//! nothing to another that has the same number later. Where there is none, `umount2` with `MNT_FORCE` does the same.
+//! The kernel has a control file for each connection, in a file system of its own (fusectl). It need not be
+//! mounted anywhere: root makes a mount of it that has no name (fsmount(2)). An open control file belongs to
+//! its one connection, so it does nothing to another that has the same number later. Where there is none,
+//! `umount2` with `MNT_FORCE` does the same.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
 
 use crate::mounts;
 
-/// Where the control files are when somebody has mounted them.
+/// Where the control files are when the control file system is mounted.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// The means to end one connection.
@@ -39,8 +41,8 @@ impl Abort {
         Self { control, connection, target: target.to_owned() }
     }
 
-    /// The same, told of by another process: nothing if that connection is not mounted there any more, when its
-    /// number may be another one's.
+    /// The same, told of by another process: nothing if that connection is not mounted there any more, when
+    /// its number may be another one's.
     #[must_use]
     pub fn of_mounted(connection: u32, target: &Path) -> Option<Self> {
         let found = Self::of(connection, target);
@@ -68,7 +70,7 @@ impl Abort {
         }
     }
 
-    /// Ends the connection: whoever waits for an answer gets an error, and whoever asks later.
+    /// Ends the connection: requests that wait for an answer, and all later ones, fail.
     pub fn now(&self) {
         if let Some(control) = self.control() {
             return Self::by(control);
@@ -81,7 +83,7 @@ impl Abort {
     }
 }
 
-/// The control file by way of a mount that nobody sees.
+/// The control file, through a private mount of the control file system.
 fn open_private(connection: u32) -> Result<OwnedFd, Errno> {
     let context = rustix::mount::fsopen("fusectl", FsOpenFlags::FSOPEN_CLOEXEC)?;
     rustix::mount::fsconfig_create(context.as_fd())?;

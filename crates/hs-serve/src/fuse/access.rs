@@ -1,9 +1,9 @@
-//! Who may read the file that shows a disk.
+//! The users who may read the file that shows a disk.
 
 /// Owner and permission bits of a file that holds a whole disk.
 ///
-/// The raw disk contains what the permissions of the file system in it protect, so by default only the user
-/// who mounts may read it.
+/// The raw disk contains data that the permissions of its file system protect, so by default only the user
+/// who mounts it may read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileAccess {
     /// The owner's user id.

@@ -48,7 +48,8 @@ pub(crate) struct FileView {
 
 impl Files {
     pub(crate) fn new(disk: Arc<dyn Disk>, view: FileView) -> Self {
-        // Whoever closes the file, or ends, does not ask us: while nobody serves he would hang, and with him whoever looks at his process.
+        // Closing the file makes no request. Otherwise a program that closes it, or ends, would hang while
+        // there is no server, and so would programs that look at that process.
         let mut file_open_flags = open_flag::NOFLUSH;
         if view.direct_io {
             file_open_flags |= open_flag::DIRECT_IO;
@@ -106,7 +107,8 @@ impl Files {
             // These have no answer. Nodes live as long as the session, so nothing is to be forgotten.
             opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
             opcode::IOCTL => respond(request, device, libc::ENOTTY, &[]),
-            // The kernel then never sends it again. A read is not worth interrupting: its answer is on the way.
+            // The kernel then never sends it again. A read is not worth interrupting: its answer is on the
+            // way.
             opcode::INTERRUPT => respond(request, device, libc::ENOSYS, &[]),
             _ => respond(request, device, libc::ENOSYS, &[]),
         }

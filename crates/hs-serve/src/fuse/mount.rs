@@ -26,7 +26,7 @@ use crate::mounts::{self, Unmounted, escape_option};
 const SUBTYPE: &str = "headstart";
 const FUSERMOUNT: &str = "fusermount3";
 
-/// Who mounts.
+/// How the process mounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mounter {
     /// This process, which is root.
@@ -36,7 +36,7 @@ pub(crate) enum Mounter {
 }
 
 impl Mounter {
-    /// Root mounts by itself, everybody else through the helper.
+    /// Root mounts directly, other users through the helper.
     pub(crate) fn for_this_process() -> Self {
         if rustix::process::geteuid().is_root() { Mounter::Root } else { Mounter::Fusermount }
     }
@@ -55,8 +55,9 @@ pub(crate) struct FuseMount {
 }
 
 impl FuseMount {
-    /// Makes a mount for `directory`, which must exist and have nothing mounted on it. Its kernel side waits for the answer
-    /// to INIT. Root's mount is seen by no process before [`attach`](Self::attach); the helper attaches its own at once.
+    /// Makes a mount for `directory`, which must exist and have nothing mounted on it. Its kernel side waits
+    /// for the answer to INIT. Root's mount is seen by no process before [`attach`](Self::attach); the helper
+    /// attaches its own at once.
     pub(crate) fn make(
         mounter: Mounter,
         directory: &Path,
@@ -75,7 +76,8 @@ impl FuseMount {
         }
     }
 
-    /// Takes over a mount that another process made. `detached` is the mount where that process may not have attached it.
+    /// Takes over a mount that another process made. `detached` is the mount where that process may not have
+    /// attached it.
     pub(crate) fn existing(mounter: Mounter, target: PathBuf, detached: Option<OwnedFd>) -> Self {
         let connection = match &detached {
             Some(mount) => connection_of(mount.as_fd()),
@@ -149,7 +151,7 @@ impl FuseMount {
         }
     }
 
-    /// What [`FuseMount::abort`] does, for somebody else.
+    /// What [`FuseMount::abort`] uses, for other threads.
     pub(crate) fn aborter(&self) -> Option<&Arc<Abort>> {
         self.abort.as_ref()
     }
@@ -253,7 +255,7 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     }))
 }
 
-/// `fusermount3 -u`, and the lazy way when somebody still uses the file system.
+/// `fusermount3 -u`, and a lazy unmount when the file system is still in use.
 fn unmount_with_helper(target: &Path) -> Result<(), ServeError> {
     let mut message = String::new();
     for flags in [&["-u"][..], &["-u", "-z"]] {

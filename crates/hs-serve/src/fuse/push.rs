@@ -1,4 +1,4 @@
-//! Pushing bytes into the kernel's page cache before anybody asks for them.
+//! Pushes bytes into the kernel's page cache before they are read.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::workers::Workers;
 #[non_exhaustive]
 pub enum PushError {
     /// The kernel has not looked the file up yet (or has forgotten it): nothing can hold its pages.
-    #[error("the kernel does not know the file yet: somebody has to look it up first")]
+    #[error("the kernel does not know the file yet: a program has to look it up first")]
     NotLookedUp,
     /// The file system is unmounted.
     #[error("the file system is unmounted")]
@@ -74,7 +74,8 @@ impl Pusher {
             }
         };
         sent.map_err(|errno| match errno {
-            // The kernel says the same when nothing is mounted any more; then nobody serves either.
+            // The kernel reports the same error when nothing is mounted any more; the workers have ended
+            // then.
             Errno::NOENT if self.workers.have_ended() => PushError::Unmounted,
             Errno::NOENT => PushError::NotLookedUp,
             Errno::NODEV | Errno::PERM | Errno::CONNABORTED | Errno::NOTCONN => PushError::Unmounted,

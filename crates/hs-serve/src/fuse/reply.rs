@@ -32,7 +32,8 @@ impl Reply {
         Self { device, unique, len, uid, answered: false }
     }
 
-    /// The user who reads: whose file system user id the kernel names. Root's, when the kernel reads for itself, as a loop device does.
+    /// The user who reads: whose file system user id the kernel names. Root's, when the kernel reads for
+    /// itself, as a loop device does.
     #[must_use]
     pub const fn uid(&self) -> u32 {
         self.uid
@@ -59,7 +60,7 @@ impl Reply {
 
     /// Answers with a (positive) errno, as in `libc::EIO`.
     pub fn error(mut self, errno: i32) {
-        // The kernel accepts 1..512 only; anything else would leave the reader waiting for ever.
+        // The kernel accepts 1..512 only. With any other number the reader would wait without a limit.
         let errno = if (1..512).contains(&errno) { errno } else { libc::EIO };
         self.send(errno, &[]);
     }
@@ -70,7 +71,7 @@ impl Reply {
             Ok(()) => {}
             // The reader, or the whole mount, went away before the answer came.
             Err(Errno::NOENT | Errno::NODEV | Errno::PERM | Errno::CONNABORTED) => {
-                log::debug!("nobody waits for answer {} any more", self.unique);
+                log::debug!("no reader waits for answer {} any more", self.unique);
             }
             Err(errno) => log::error!("the kernel did not take answer {}: {errno}", self.unique),
         }

@@ -116,9 +116,9 @@ pub struct HeldSession {
 ///
 /// A file system that is still in use when it is unmounted is detached, and its readers get errors.
 ///
-/// It begins in two steps: [`prepare`](Session::prepare) makes the connection, [`show`](Session::show) lets readers in. A
-/// supervisor is given the [descriptors](Session::descriptors) in between: a server that is killed has then no reader whose
-/// request ends with it.
+/// It begins in two steps: [`prepare`](Session::prepare) makes the connection, [`show`](Session::show) lets
+/// readers in. A supervisor is given the [descriptors](Session::descriptors) in between: a server that is
+/// killed has then no reader whose request ends with it.
 pub struct Session {
     mount: FuseMount,
     negotiated: Negotiated,
@@ -148,8 +148,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Makes the connection for `directory`. As root nothing is seen there before [`show`](Self::show); `fusermount3` mounts
-    /// at once, and readers wait.
+    /// Makes the connection for `directory`. As root nothing is seen there before [`show`](Self::show);
+    /// `fusermount3` mounts at once, and readers wait.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).
@@ -209,9 +209,9 @@ impl Session {
         self.mount.attach()
     }
 
-    /// Goes on with the session of a server that died, which a supervisor has held. Readers that waited for the dead server go on waiting,
-    /// and are answered: the requests it had taken are asked for again (Linux 6.9; before, they are
-    /// lost). `disk` must be the same disk and `options` the same options.
+    /// Goes on with the session of a server that died, which a supervisor has held. Readers that waited for
+    /// the dead server go on waiting, and are answered: the kernel sends the requests that it had taken again
+    /// (Linux 6.9; before, they are lost). `disk` must be the same disk and `options` the same options.
     ///
     /// # Errors
     /// No descriptors, a mount point that is gone, or an option out of range.
@@ -226,7 +226,7 @@ impl Session {
             let needed = "at least one descriptor of the session";
             return Err(ServeError::Option { option: "descriptors", value: "empty".into(), needed });
         }
-        // Resolving the path would ask the very file system that nobody serves yet.
+        // Resolving the path would make a request to the very file system that has no server yet.
         let mount = FuseMount::existing(Mounter::for_this_process(), mount_point, detached);
         let devices: Vec<_> = descriptors.into_iter().map(|fd| Arc::new(Device::from_fd(fd))).collect();
         if !negotiated.has_resend() {
@@ -313,7 +313,7 @@ impl Session {
         self.mount.set_read_ahead(kib)
     }
 
-    /// Waits until the file system is unmounted, by whomever.
+    /// Waits until the file system is unmounted, by this or another process.
     pub fn wait(&self) {
         self.workers.wait();
     }
@@ -324,7 +324,7 @@ impl Session {
     /// # Errors
     /// The kernel, or `fusermount3`, refused.
     pub fn unmount(&self) -> Result<(), ServeError> {
-        // Also one whose connection has ended, by whomever: its mount may still be there.
+        // Also when another process has ended the connection: the mount may still be there.
         self.mount.unmount()?;
         if !self.workers.wait_for(END_PATIENCE) {
             self.mount.abort();

@@ -41,7 +41,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 enum Behaviour {
     /// Answers in pieces of so many bytes.
     Pieces(usize),
-    /// Gives the read to somebody else.
+    /// Gives the read to another thread.
     Later(Sender<(u64, u32, Reply)>),
     /// Answers block 1 with an error, drops the reply for 2, answers 3 too shortly, panics at 4.
     Faulty,
@@ -317,7 +317,7 @@ fn pushed_bytes_are_read_without_asking() {
     if !can_mount() {
         return;
     }
-    // Somebody else on the machine may drop its caches just then; not five times in a row.
+    // Another process of the machine may drop its caches just then; not five times in a row.
     assert!((0..5).any(|_| reads_after_pushing_everything() == 0), "a disk pushed as a whole was asked");
 }
 
@@ -392,7 +392,8 @@ fn somebody_else_may_unmount() {
         return;
     }
     let mounted = Mounted::new(Behaviour::Pieces(4096), SessionOptions::default());
-    // What another test is just starting has all files of this process, those of the mount among them, and keeps it busy.
+    // What another test is just starting has all files of this process, those of the mount among them, and
+    // keeps it busy.
     let end = Instant::now() + Duration::from_secs(120);
     let unmount = || rustix::mount::unmount(mounted.directory.path(), rustix::mount::UnmountFlags::empty());
     while let Err(error) = unmount() {
@@ -458,7 +459,7 @@ fn whoever_closes_the_file_does_not_wait_for_the_server() {
     if !can_mount() {
         return;
     }
-    // The only worker hands a read over that nobody takes, and takes no other request meanwhile.
+    // The only worker hands a read over that no thread takes, and takes no other request meanwhile.
     let (sender, reads) = bounded(0);
     let options = SessionOptions { threads: 1, direct_io: true, ..Default::default() };
     let mounted = Mounted::new(Behaviour::Later(sender), options);
@@ -470,7 +471,7 @@ fn whoever_closes_the_file_does_not_wait_for_the_server() {
     let reader = thread::spawn(move || read.read_at(&mut [0; 4096], 0).map(|count| (count, read)));
     let end = Instant::now() + Duration::from_secs(120);
     while mounted.disk.reads.load(Ordering::SeqCst) == 0 {
-        assert!(Instant::now() < end, "nobody reads");
+        assert!(Instant::now() < end, "no thread reads");
         thread::yield_now();
     }
     let (closing, closed_at_last) = unbounded();

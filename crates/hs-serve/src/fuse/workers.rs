@@ -32,7 +32,7 @@ impl Workers {
         let own = Arc::clone(workers);
         let started = std::thread::Builder::new().name(format!("fuse-{index}")).spawn(move || {
             serve(&device, &files);
-            // What the disk holds is let go before anybody is told that the end has come.
+            // The disk's resources are released before other threads learn of the end.
             drop((device, files));
             own.leave();
         });

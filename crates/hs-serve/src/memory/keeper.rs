@@ -12,22 +12,22 @@ use hs_units::ByteSize;
 use super::watch::MemoryWatch;
 use crate::{CacheSizing, ServeError, allocator};
 
-/// How often it looks. Page cache is the system's cushion meanwhile: it goes before anybody waits.
+/// How often it looks. In between, the system gives up page cache before a program has to wait for memory.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often where memory has no room for twice the size that the cache began with: there a program that starts takes all of it
-/// within a second.
+/// How often it looks where memory has no room for twice the initial size of the cache: there a program that
+/// starts takes all of it within a second.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// The least that the cache keeps: two sequential readers' windows and a few chunks.
 const MIN_BYTES: u64 = 8 << 20;
 /// Freed bytes after which the heap is trimmed, which looks at all of it.
 const TRIM_BYTES: u64 = 16 << 20;
-/// The same where memory is short: a cache that shrinks step by step would otherwise keep what it frees for itself, and what waits
-/// meanwhile are programs whose text the kernel drops and reads again.
+/// The same where memory is short: a cache that shrinks step by step would otherwise keep what it frees for
+/// itself, and what waits meanwhile are programs whose text the kernel drops and reads again.
 const SHORT_TRIM_BYTES: u64 = 1 << 20;
 
 /// The thread that looks after the cache. Dropping it ends it.
 ///
-/// A thread of its own, because those who serve wait for their clients alone, perhaps for hours.
+/// A thread of its own, because the serving threads wait for their clients alone, perhaps for hours.
 #[derive(Debug)]
 pub(crate) struct CacheKeeper {
     stop: Option<Sender<()>>,
@@ -35,7 +35,8 @@ pub(crate) struct CacheKeeper {
 }
 
 impl CacheKeeper {
-    /// Begins to look after the cache of `reader`, which has `initial_bytes` now; nobody needs to when its size is fixed.
+    /// Begins to adjust the cache of `reader`, which has `initial_bytes` now; not needed when its size is
+    /// fixed.
     ///
     /// # Errors
     /// When the thread cannot be started.

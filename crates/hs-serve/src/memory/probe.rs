@@ -1,14 +1,16 @@
 //! What the system says of its memory: MemAvailable, the limits of control groups, and pressure.
 //!
-//! Sources: proc_meminfo(5); Documentation/admin-guide/cgroup-v2.rst (`memory.max`, `memory.high`, `memory.current`,
-//! `memory.stat`) and cgroup-v1/memory.rst (`memory.limit_in_bytes`, `memory.usage_in_bytes`, hierarchical limits); accounting/psi.rst.
+//! Sources: proc_meminfo(5); Documentation/admin-guide/cgroup-v2.rst (`memory.max`, `memory.high`,
+//! `memory.current`, `memory.stat`) and cgroup-v1/memory.rst (`memory.limit_in_bytes`,
+//! `memory.usage_in_bytes`, hierarchical limits); accounting/psi.rst.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use hs_engine::{MemoryPressure, MemorySample};
 
-/// Where the kernel tells of this process's memory. A control group that it is moved to later is not noticed.
+/// The files with the kernel's figures of this process's memory. A later move to another control group is not
+/// noticed.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryProbe {
     meminfo: PathBuf,
@@ -39,7 +41,7 @@ impl MemoryProbe {
 
     /// The files of this process below another root than `/`.
     fn below(root: &Path) -> Self {
-        // Somebody's mount under a name that is no text must not hide the control groups.
+        // A mount whose name is not UTF-8 must not hide the control groups.
         let read =
             |path: &str| String::from_utf8_lossy(&fs::read(root.join(path)).unwrap_or_default()).into_owned();
         let groups: Vec<Group> = own_groups(&read("proc/self/cgroup"), &read("proc/self/mountinfo"))
@@ -74,8 +76,8 @@ impl MemoryProbe {
 }
 
 impl Group {
-    /// The limit, where there is one, and what can be had within it: with the page cache that the kernel would give up, which is all that was
-    /// used once and half of what was used again.
+    /// The limit, where there is one, and how much memory is available within it. That includes the page
+    /// cache that the kernel would give up: all that was used once and half of what was used again.
     fn limit_and_available(&self) -> Option<(u64, u64)> {
         let number = |name: &str| fs::read_to_string(self.folder.join(name)).ok()?.trim().parse::<u64>().ok();
         let (limit, usage, inactive, active) = match self.version {
@@ -119,8 +121,8 @@ fn pressure(text: &str) -> Option<MemoryPressure> {
     Some(MemoryPressure { some_avg10: avg10("some")?, full_avg10: avg10("full").unwrap_or(0.0) })
 }
 
-/// The folders of this process's control groups that account for memory, each followed by those above it, from
-/// /proc/self/cgroup (cgroups(7)) and /proc/self/mountinfo.
+/// The folders of this process's control groups that account for memory, each followed by those above it,
+/// from /proc/self/cgroup (cgroups(7)) and /proc/self/mountinfo.
 fn own_groups(cgroup: &str, mountinfo: &str) -> Vec<Group> {
     let mut groups = Vec::new();
     for line in cgroup.lines() {
@@ -138,7 +140,8 @@ fn own_groups(cgroup: &str, mountinfo: &str) -> Vec<Group> {
         else {
             continue;
         };
-        // Another namespace's path, or one outside what is mounted here: the top of the mount is all that can be seen.
+        // Another namespace's path, or one outside what is mounted here: the top of the mount is all that can
+        // be seen.
         let inside = Path::new(path).strip_prefix(mounted).unwrap_or(Path::new(""));
         let inside = if inside.starts_with("..") { Path::new("") } else { inside };
         for above in inside.ancestors() {
@@ -154,8 +157,8 @@ fn own_groups(cgroup: &str, mountinfo: &str) -> Vec<Group> {
     groups
 }
 
-/// Mount point and mounted root of a line of mountinfo (proc_pid_mountinfo(5)), if it shows control groups of this version
-/// that account for memory.
+/// Mount point and mounted root of a line of mountinfo (proc_pid_mountinfo(5)), if it shows control groups of
+/// this version that account for memory.
 fn group_mount(line: &str, version: Version) -> Option<(&str, &str)> {
     let (mount, file_system) = line.split_once(" - ")?;
     let mut fields = mount.split(' ').skip(3);

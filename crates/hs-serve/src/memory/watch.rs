@@ -1,4 +1,4 @@
-//! Looks at the system's memory from time to time, on the thread of whoever asks.
+//! Looks at the system's memory from time to time, on the calling thread.
 
 use std::time::{Duration, Instant};
 

@@ -127,7 +127,8 @@ impl Listener {
             Self::Tcp { listener, .. } => {
                 let (stream, address) = listener.accept()?;
                 stream.set_nodelay(true)?;
-                // A client whose machine died says nothing any more, and would stay for ever.
+                // A client whose machine died sends nothing any more; without keep-alive its connection would
+                // stay.
                 rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
                 Ok((stream.into(), Client::Address(address)))
             }
@@ -206,8 +207,8 @@ mod tests {
         }
     }
 
-    /// The file of a socket at which nobody listens. Nobody ever has: what another test is just starting would have the
-    /// listening socket too, until it is started.
+    /// The file of a socket without a listener. It never had one: a child process that another test is just
+    /// starting would inherit a listening socket until it calls `exec`.
     fn dead_socket(path: &Path) {
         let flags = SocketFlags::CLOEXEC;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None);

@@ -1,4 +1,4 @@
-//! Who a client is: the address of its machine, or the user of its process.
+//! What identifies a client: the address of its machine, or the user of its process.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -22,8 +22,9 @@ impl Client {
     pub(super) fn of_socket(socket: impl AsFd) -> std::io::Result<Self> {
         let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes to a structure of that size, any bytes of which are valid.
-        // The type that rustix gives has no room for a process of another PID namespace, whose number is 0.
+        // SAFETY: the kernel writes at most `len` bytes to a structure of that size, any bytes of which are
+        // valid. The type that rustix gives has no room for a process of another PID namespace, whose number
+        // is 0.
         let got = unsafe {
             libc::getsockopt(
                 socket.as_fd().as_raw_fd(),
@@ -39,8 +40,8 @@ impl Client {
         Ok(Self::User { uid: peer.uid, pid: peer.pid as u32 })
     }
 
-    /// Whose share of the medium its reads are from: a machine has one, however many connections it opens, and so has
-    /// a user of this machine.
+    /// Whose share of the medium its reads are from: a machine has one, however many connections it opens,
+    /// and so has a user of this machine.
     pub(super) fn key(self) -> ClientKey {
         match self {
             Self::User { uid, .. } => user_key(uid),

@@ -157,7 +157,7 @@ impl Connection {
     /// Serves the client until it or the server ends.
     pub(super) fn run(&mut self) -> Why {
         let mut input = vec![0; INPUT_BYTES];
-        // Whoever comes is greeted, also when this thread is let on so late that his time is over.
+        // Every client is greeted, also when this thread starts so late that the client's time is over.
         if let Some(greeting) = self.protocol.poll()
             && let Err(why) = self.handle(greeting)
         {
@@ -355,7 +355,7 @@ impl Connection {
                 log::error!("an NBD connection cannot wait: {error}");
                 Err(Why::HungUp)
             }
-            // What it has said before it hung up is still there to be read.
+            // Bytes that the client sent before it closed the connection can still be read.
             _ if gone && want != Want::Input => Err(Why::HungUp),
             _ => Ok(()),
         }
@@ -372,8 +372,8 @@ impl Unread {
     fn new(outgoing: &Arc<Outgoing>, request: Request, uncut: bool, client: ClientKey) -> Self {
         let Request { reply, offset, len } = request;
         let end = offset + u64::from(len);
-        // A simple reply may only be cut by sending its parts one after the other, and an error in a later one can only
-        // be told by hanging up: it is whole where there is room for that.
+        // A simple reply may only be cut by sending its parts one after the other, and an error in a later
+        // one can only be told by hanging up: it is whole where there is room for that.
         let fits = u64::from(len) + outgoing.under_way().bytes <= HELD_BYTES / 4;
         let whole = if reply.structured { uncut } else { fits };
         let step = if whole { u64::MAX } else { PART_BYTES };

@@ -70,7 +70,8 @@ impl ExportedDisk {
         }
     }
 
-    /// Reads `len` bytes from `offset`; `answer` is called once from any thread with the bytes or an error number.
+    /// Reads `len` bytes from `offset`; `answer` is called once from any thread with the bytes or an error
+    /// number.
     pub(super) fn submit(
         &self,
         asker: Asker,
@@ -89,7 +90,8 @@ impl ExportedDisk {
         }
     }
 
-    /// Which parts of `range` are zero: `(bytes, zero)`, `most` of them at most. Of a plain file nothing is known.
+    /// Which parts of `range` are zero: `(bytes, zero)`, `most` of them at most. Of a plain file nothing is
+    /// known.
     pub(super) fn allocation(&self, range: ByteRange, most: usize) -> Result<Vec<(u32, bool)>, u32> {
         match self {
             Self::Image(reader) => match reader.image().allocation(range, most) {

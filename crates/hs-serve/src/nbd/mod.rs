@@ -6,9 +6,9 @@
 //!        ◄─sendmsg── connection's thread, what the socket did not take at once
 //! ```
 //!
-//! Under TLS these bytes are records: whoever sends seals them, the connection's thread opens them.
-//! The protocol ([`protocol`]) does no I/O and is the same whatever carries its bytes. docs/NBD.md says
-//! what clients get.
+//! Under TLS these bytes are records: the thread that sends an answer seals it, the connection's thread opens
+//! them. The protocol ([`protocol`]) does no I/O and is the same for every transport. docs/NBD.md says what
+//! clients get.
 
 mod address;
 mod client;

@@ -1,10 +1,11 @@
-//! What a connection says, by whichever thread has it, and how much of it may be under way.
+//! The sending half of a connection, used by all threads, and the limit of its unanswered requests.
 //!
-//! The thread that brings the last chunk of a read sends the answer itself when the socket takes it at once;
-//! what the socket does not take is copied and left to the connection's own thread, so that a client that does
-//! not read holds nobody else. What was asked for and not sent yet is counted, and the connection takes no
-//! further request while that is much, or while there is no room for it beside other connections (see [`Room`]): this
-//! bounds the memory of all. A client that takes nothing is known by the time that bytes wait for it.
+//! The thread that brings the last chunk of a read sends the answer itself when the socket takes it at once.
+//! What the socket does not take is copied and left to the connection's own thread, so that a client that
+//! does not read delays no other client. Bytes that were asked for and not sent yet are counted. The
+//! connection takes no further request while there are many of them, or while there is no room for the
+//! request beside other connections (see [`Room`]): this bounds the memory of all connections. A client that
+//! takes nothing is recognized by the time that bytes wait for it.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -47,15 +48,16 @@ pub(super) struct Outgoing {
 struct State {
     queue: VecDeque<Waiting>,
     held: Hold,
-    /// Counts whatever may let the connection's thread go on.
+    /// Counts all changes that may let the connection's thread go on.
     changes: u64,
     asleep: Option<Until>,
     closed: bool,
     /// Its place was given to another connection.
     evicted: bool,
-    /// When something was last asked, answered or taken.
+    /// The time of the last request, answer or bytes taken.
     progress: Instant,
-    /// Since when the socket is full and the client takes next to nothing, and how much had reached it then.
+    /// Since when the socket is full and the client takes hardly anything, and how many bytes had reached it
+    /// then.
     full_since: Option<Instant>,
     reached_bytes: u64,
     /// Seals what is sent, once the client has asked for it.
@@ -96,7 +98,7 @@ pub(super) struct Hold {
 /// What wakes the connection's thread, beside input and a socket that takes more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// Answers that the socket did not take, and whatever [`Outgoing::nudge`] tells of.
+    /// Answers that the socket did not take, and calls of [`Outgoing::nudge`].
     Nudged,
     /// An answer that was sent, as well.
     Answered,
@@ -151,15 +153,15 @@ impl Outgoing {
         self.state.lock().changes
     }
 
-    /// Whether a read of so many bytes, or a part of one, may be under way; then it is. Otherwise the connection's thread
-    /// is woken when that has changed.
+    /// Whether a read of so many bytes, or a part of one, fits into the limits; then it is counted. Otherwise
+    /// the connection's thread is woken when that has changed.
     pub(super) fn admit(&self, hold: Hold) -> bool {
         let mut state = self.state.lock();
         let held = state.held.bytes + hold.bytes;
         if state.held.requests + hold.requests > HELD_REQUESTS || held > HELD_BYTES {
             return false;
         }
-        // What is there of its own is always there; what goes beyond is asked for as a whole.
+        // The connection's own share is always available; bytes beyond it are taken from the pool as a whole.
         let [before, after] = [state.held.bytes, held].map(|held| held.saturating_sub(OWN_BYTES));
         if after > before && !self.room.take(self.client, after - before, &self.wake) {
             return false;
@@ -170,7 +172,7 @@ impl Outgoing {
         true
     }
 
-    /// Whether a further request may be listened to.
+    /// Whether the connection may take a further request.
     pub(super) fn listens(&self) -> bool {
         let held = self.state.lock().held;
         held.requests < HELD_REQUESTS
@@ -178,7 +180,7 @@ impl Outgoing {
             && (held.bytes < OWN_BYTES || self.room.take(self.client, 0, &self.wake))
     }
 
-    /// Counts what is under way and was not asked for by [`admit`](Self::admit).
+    /// Counts requests and bytes that were not [admitted](Self::admit).
     pub(super) fn hold(&self, hold: Hold) {
         self.held(&mut self.state.lock(), hold);
     }
@@ -196,14 +198,14 @@ impl Outgoing {
         self.state.lock().held
     }
 
-    /// Until when the client has to take something of what waits for it; it may be over.
+    /// When the time of the client to take some of the waiting bytes ends; it may be over.
     pub(super) fn unread_until(&self, patience: Duration) -> Option<Instant> {
         let mut state = self.state.lock();
         let since = state.full_since?;
         if since.elapsed() < patience {
             return Some(since + patience);
         }
-        // A slow client takes some, of which the socket does not tell before it has room for much more.
+        // A slow client takes some bytes, but the socket reports room only after many more.
         let reached = reached_bytes(&self.socket, self.sent_bytes());
         if reached < state.reached_bytes + PROGRESS_BYTES {
             return Some(since + patience);
@@ -223,13 +225,13 @@ impl Outgoing {
         self.state.lock().held == Hold::default()
     }
 
-    /// Something has happened that the connection's thread should know.
+    /// Tells the connection's thread that something has changed.
     pub(super) fn nudge(&self) {
         let mut state = self.state.lock();
         self.changed(&mut state, Until::Nudged);
     }
 
-    /// Sends bytes that nothing was held for.
+    /// Sends bytes that are not counted.
     pub(super) fn say(&self, bytes: &[u8]) {
         let hold = Hold { bytes: bytes.len() as u64, requests: 0 };
         self.hold(hold);
@@ -246,8 +248,8 @@ impl Outgoing {
         self.state.lock().tls = Some(Box::new(session));
     }
 
-    /// What the received bytes say, and whether that was the last: themselves, or what the records in them carry, once
-    /// there is TLS. What TLS itself has to say to them is sent.
+    /// The received plain bytes, and whether they were the last. Under TLS they are the contents of the
+    /// records, and TLS's own answers are sent.
     pub(super) fn open<'a>(&self, bytes: &'a [u8]) -> Result<(Cow<'a, [u8]>, bool), rustls::Error> {
         let mut state = self.state.lock();
         let Some(tls) = &mut state.tls else { return Ok((bytes.into(), false)) };
@@ -381,7 +383,7 @@ impl Outgoing {
     /// Nothing is sent or received any more.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
-        // The client can tell an end from somebody who cuts the line.
+        // With this record the client can tell an end from an attacker who cuts the connection.
         if !state.closed
             && state.queue.is_empty()
             && let Some(Ok(end)) = state.tls.as_mut().map(|tls| tls.seal_end())
@@ -440,7 +442,8 @@ impl Drop for Outgoing {
     }
 }
 
-/// A read whose parts are answered as they come; in their order, one after the other, if the reply is not structured.
+/// A read whose parts are answered as they come; in their order, one after the other, if the reply is not
+/// structured.
 pub(super) struct Reading {
     outgoing: Arc<Outgoing>,
     reply: Reply,
@@ -505,9 +508,10 @@ impl Part {
                 failed.store(true, Relaxed);
                 outgoing.send(&mut state, &reply.error(errno), &[], Hold { requests: 1, ..hold });
             }
-            // The client was told that it gets the bytes: there is no other way left to say that they cannot be had.
+            // The client was told that it gets the bytes. Closing the connection is the only way left to
+            // report the error.
             Err(_) => {
-                log::warn!("an NBD client is hung up on: the rest of what it reads cannot be had");
+                log::warn!("an NBD client is disconnected: the rest of its read cannot be answered");
                 outgoing.close_now(&mut state);
                 outgoing.released(&mut state, Hold { requests: 1, ..hold });
             }

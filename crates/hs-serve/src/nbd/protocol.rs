@@ -4,9 +4,9 @@
 //! greeting ─► client's flags ─► options ─► requests ─► end
 //! ```
 //!
-//! [`Protocol::handle_bytes`] takes what has come, cut anywhere; [`Protocol::poll`] says what is to be done,
-//! one thing at a time, so that whoever has no room for another answer does not ask. Between two calls it
-//! keeps one unfinished option or request, and what has not been looked at.
+//! [`Protocol::handle_bytes`] takes received bytes, cut anywhere. [`Protocol::poll`] gives the next thing to
+//! do; a caller without room for another answer does not call it. Between two calls the protocol keeps one
+//! unfinished option or request, and the bytes that were not parsed yet.
 
 use std::sync::Arc;
 
@@ -61,21 +61,21 @@ pub struct Request {
 pub enum Event {
     /// Send these bytes.
     Send(Vec<u8>),
-    /// The bytes that were sent so far were the last ones in the clear: a TLS handshake follows, and what it carries is
-    /// what the client says from now on.
+    /// The bytes that were sent so far were the last ones in the clear: a TLS handshake follows, and what it
+    /// carries is what the client says from now on.
     StartTls,
     /// The client has chosen this export: requests follow.
     Opened(usize),
     /// Send bytes of the disk, in one piece or, if the reply is structured and `uncut` is not set, in any.
     Read {
-        /// What, and for whom.
+        /// The range and the handle of the reply.
         request: Request,
         /// In one piece.
         uncut: bool,
     },
     /// Say what is allocated, from the offset on.
     Allocation {
-        /// Of which bytes, and for whom.
+        /// The range and the handle of the reply.
         request: Request,
         /// One extent only.
         one: bool,
@@ -113,7 +113,7 @@ pub enum End {
     /// The same option, in the clear, where only TLS is spoken.
     #[error("the client did not ask for TLS")]
     WithoutTls,
-    /// Somebody put words into the client's mouth that would count as protected.
+    /// An attacker on the network added bytes that would count as protected.
     #[error("{bytes} bytes came in the clear between the request for TLS and its answer")]
     Injected {
         /// How many.
@@ -245,7 +245,8 @@ impl Protocol {
         Some(Some(Event::Send(said)))
     }
 
-    /// A client waits for the answer before it begins with TLS. What is here already came in the clear, from whomever.
+    /// A client waits for the answer before it begins with TLS. Bytes that are here already came in the
+    /// clear, perhaps from an attacker.
     fn start_tls(&mut self) -> Event {
         let bytes = self.input.waiting();
         if bytes > 0 {
@@ -370,7 +371,7 @@ fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
 struct Input {
     bytes: Vec<u8>,
     from: usize,
-    /// Bytes still to come that nobody wants.
+    /// Bytes still to come that are skipped.
     unwanted: u64,
     opened: Option<usize>,
     aborted: bool,

@@ -22,8 +22,8 @@ use super::tls::NbdTls;
 use crate::places::{self, PlaceLimits, Places};
 use crate::{ServeError, allocator};
 
-/// What reads under way may hold beyond what each connection has of its own. With 512 KiB for each of 256 connections,
-/// and 128 KiB for a thread and its buffers, that is 256 MiB.
+/// What reads under way may hold beyond what each connection has of its own. With 512 KiB for each of 256
+/// connections, and 128 KiB for a thread and its buffers, that is 256 MiB.
 const ROOM_BYTES: u64 = 96 << 20;
 /// Threads of connections that have lost their places and are not gone yet.
 const MOST_LINGERING: usize = 64;
@@ -34,19 +34,19 @@ const WORTH_GIVING_BACK_BYTES: u64 = 4 << 20;
 /// A connection's thread keeps its buffers on the heap.
 const STACK_BYTES: usize = 256 << 10;
 
-/// How patient a server is, and whether it speaks TLS.
+/// The time limits of a server, and whether it uses TLS.
 #[derive(Clone, Debug)]
 pub struct NbdOptions {
-    /// A client that has not chosen an export by then is hung up on.
+    /// A client that has not chosen an export by then is disconnected.
     pub handshake_patience: Duration,
     /// How long a client that is done, or whose server ends, may take to read its last answers.
     pub end_patience: Duration,
-    /// A client that takes nothing of its answers for so long is hung up on.
+    /// A client that takes nothing of its answers for so long is disconnected.
     pub read_patience: Duration,
     /// Connections at once. When there are as many, the client with the most of them loses one for the next.
     pub most_connections: usize,
-    /// Connections at once of one client: an address, a /64 of IPv6, or a user of this machine. With the next it loses
-    /// the one that is idle longest, or is turned away.
+    /// Connections at once of one client: an address, a /64 of IPv6, or a user of this machine. With the next
+    /// it loses the one that is idle longest, or is turned away.
     pub most_connections_of_client: usize,
     /// With TLS.
     pub tls: Option<NbdTls>,
@@ -127,8 +127,9 @@ impl NbdServer {
         Self::serve(exports, listeners, options)
     }
 
-    /// Goes on where a server that died was: `sockets` are all of its [`sockets`](Self::sockets), kept open meanwhile by a
-    /// supervisor. Clients that were connected have lost their connection; those that connect meanwhile wait.
+    /// Goes on where a server that died was: `sockets` are all of its [`sockets`](Self::sockets), kept open
+    /// meanwhile by a supervisor. Clients that were connected have lost their connection; those that connect
+    /// meanwhile wait.
     ///
     /// # Errors
     /// As [`start`](Self::start), or when something else than a listening socket is among them.
@@ -321,7 +322,7 @@ fn serve(shared: &Arc<Shared>, socket: OwnedFd, client: Client) -> std::io::Resu
             why @ (Why::Said(super::End::Done) | Why::HungUp | Why::Stopped | Why::Evicted) => {
                 log::info!("NBD client {client} is gone: {why}");
             }
-            why => log::warn!("NBD client {client} was hung up on: {why}"),
+            why => log::warn!("NBD client {client} was disconnected: {why}"),
         }
     };
     // A thread that cannot start drops its place.

@@ -1,7 +1,8 @@
 //! TLS for NBD clients: from files to a configuration, and from bytes to records and back.
 //!
-//! A [`TlsSession`] does no I/O. Whoever has an answer seals it under the lock of the connection's sending half, so that
-//! records leave in the order of their numbers; the connection's thread opens what has come under the same lock.
+//! A [`TlsSession`] does no I/O. The thread that has an answer seals it under the lock of the connection's
+//! sending half, so that records leave in the order of their numbers. The connection's thread opens received
+//! records under the same lock.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -34,9 +35,9 @@ pub struct NbdTls {
 }
 
 impl NbdTls {
-    /// Reads `server-cert.pem` and `server-key.pem` in `directory`. With `verify_peer` a client must have a certificate of
-    /// an authority in `ca-cert.pem` that is not revoked in `ca-crl.pem`, if that exists. With `required` nothing is told
-    /// to clients that do not ask for TLS.
+    /// Reads `server-cert.pem` and `server-key.pem` in `directory`. With `verify_peer` a client must have a
+    /// certificate of an authority in `ca-cert.pem` that is not revoked in `ca-crl.pem`, if that exists. With
+    /// `required` nothing is told to clients that do not ask for TLS.
     ///
     /// # Errors
     /// When a file cannot be read, or they do not belong together.

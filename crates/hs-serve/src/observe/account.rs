@@ -24,13 +24,13 @@ pub struct Prefetched {
 /// Bytes of prefetched pages by what became of them; every page counts in exactly one of these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
-    /// Somebody needed it, and it was there.
+    /// A program needed it, and it was there.
     pub used_bytes: u64,
-    /// Somebody needed it before it had arrived.
+    /// A program needed it before it had arrived.
     pub late_bytes: u64,
-    /// Nobody read it, and nobody could have through a mapping.
+    /// No program read it, and none could have through a mapping.
     pub unused_bytes: u64,
-    /// It was mapped because a neighbour was needed. Whether a program then looked at it, nobody can say.
+    /// It was mapped because a neighbour was needed. Whether a program then looked at it is unknown.
     pub mapped_only_bytes: u64,
 }
 
@@ -44,7 +44,7 @@ impl Usage {
 
 #[derive(Default)]
 struct Touched {
-    /// When somebody first needed the page.
+    /// When a program first needed the page.
     needed: PageTimes,
     /// When the page was last mapped with a neighbour.
     mapped: PageTimes,

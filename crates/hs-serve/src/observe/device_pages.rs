@@ -1,4 +1,4 @@
-//! Which cached pages of a block device somebody has looked at: the kernel's accessed marks.
+//! Which cached pages of a block device were used: the kernel's accessed marks.
 //!
 //! A file system looks its metadata up in the page cache of its device without a trace event, but the
 //! look-up marks the page (`PG_referenced`, and `PG_active` the next time), and reading ahead does not.

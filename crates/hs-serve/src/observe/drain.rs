@@ -12,8 +12,8 @@ use super::format::PageFormat;
 use super::recorder::Recorder;
 use super::ring;
 
-/// How often the buffers are emptied. Nobody waits for the result, so that looking from time to time costs
-/// less than being woken.
+/// How often the buffers are emptied. No thread waits for the result, so looking from time to time costs less
+/// than being woken.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 pub(super) struct Drain {

@@ -1,22 +1,23 @@
 //! What programs really did with pages of a mounted file system (DESIGN decision 9).
 //!
-//! Pages that prefetching put into the page cache of the upper file system are read there, and our
-//! server never hears of it. The [`Observer`] therefore asks the kernel: trace events of a tracefs
-//! instance of its own, and, for metadata, the accessed marks of cached pages. [`account()`] then says
-//! what was used, late and unused.
+//! Pages that prefetching put into the page cache of the upper file system are read there, and our server
+//! gets no request for them. The [`Observer`] therefore asks the kernel: trace events of a tracefs instance
+//! of its own, and, for metadata, the accessed marks of cached pages. [`account()`] then says what was used,
+//! late and unused.
 //!
 //! # What is seen (tried on Linux 6.18, ext4 on a loop device)
 //!
-//! | access | seen as |
-//! | --- | --- |
-//! | `read(2)` and its kin, `sendfile`, `splice`, the head of a program in `execve` | [`AccessKind::Read`]: all pages asked for, from the moment the system call began |
-//! | a fault on a page that is not cached, or is written to in a private mapping | [`AccessKind::Fault`] |
-//! | a fault on a cached page | [`AccessKind::MappedAround`]: the kernel maps up to 16 cached neighbours with it (`fault_around_bytes`), and does not say which one was meant |
-//! | a fault on a cached page, where the mapping has just one | [`AccessKind::Fault`] |
-//! | a metadata block looked up again shortly after (directory, inode table, extent tree) | [`AccessKind::Metadata`] |
-//! | any metadata block looked up at all | [`AccessKind::Referenced`], at the end, without its time |
-//! | reading the block device itself | [`AccessKind::Read`] of [`Object::Device`] |
-//! | `posix_fadvise(WILLNEED)`, `readahead(2)`, the kernel's own read-ahead | not at all, as it should be |
+//! - `read(2)` and its kin, `sendfile`, `splice`, the head of a program in `execve`: [`AccessKind::Read`],
+//!   all pages asked for, from the moment the system call began.
+//! - A fault on a page that is not cached, or is written to in a private mapping: [`AccessKind::Fault`].
+//! - A fault on a cached page: [`AccessKind::MappedAround`]. The kernel maps up to 16 cached neighbours with
+//!   it (`fault_around_bytes`), and does not say which one was meant.
+//! - A fault on a cached page, where the mapping has just one: [`AccessKind::Fault`].
+//! - A metadata block looked up again shortly after (directory, inode table, extent tree):
+//!   [`AccessKind::Metadata`].
+//! - Any metadata block looked up at all: [`AccessKind::Referenced`], at the end, without its time.
+//! - Reading the block device itself: [`AccessKind::Read`] of [`Object::Device`].
+//! - `posix_fadvise(WILLNEED)`, `readahead(2)`, the kernel's own read-ahead: not at all, as it should be.
 //!
 //! # What cannot be seen
 //!
@@ -28,7 +29,7 @@
 //!   look-up the kernel emits no event (`block_touch_buffer` comes only for a block among the 16 that a
 //!   CPU has looked up last).
 //! - ext4's read-ahead of inode tables, where it is on (`inode_readahead_blks`), touches and marks
-//!   neighbours as if somebody needed them: mount with it off when the figures should be exact.
+//!   neighbours as if a program needed them: mount with it off when the figures should be exact.
 //! - A metadata page looked up a second time, on another CPU than brought it, while it is still among the
 //!   last 31 that this CPU brought, can lose its mark (`folio_mark_accessed` in mm/swap.c): seldom, and for
 //!   the tail of a prefetch only.
@@ -41,7 +42,7 @@
 //! - Direct I/O, which does not use the page cache.
 //! - On Btrfs `st_dev` is not the number that the events carry: nothing is seen.
 //!
-//! Watching costs every system call of any process some 0.3 µs (tried), and an event for each that may read.
+//! Watching adds some 0.3 µs to every system call of any process, and an event for each that may read.
 
 mod account;
 mod block_trace;
@@ -72,8 +73,8 @@ use format::PageFormat;
 use recorder::Recorder;
 use tracefs::Instance;
 
-/// Bytes of trace buffer for each CPU, and for all together. An event takes 40 to 70 bytes, so that a CPU
-/// may have a hundred thousand before anybody empties its buffer.
+/// Bytes of trace buffer for each CPU, and for all together. An event takes 40 to 70 bytes, so that a CPU may
+/// record a hundred thousand before its buffer is emptied.
 const BUFFER_BYTES: usize = 8 << 20;
 const ALL_BUFFERS_BYTES: usize = 64 << 20;
 
@@ -146,7 +147,8 @@ pub struct Targets {
     pub fs_dev: u64,
     /// Its device, to see metadata as well.
     pub device: Option<TargetDevice>,
-    /// Leave out what threads of this process do: the prefetcher opens files, too, and nobody needs these.
+    /// Leave out what threads of this process do: the prefetcher opens files, too, and its accesses are no
+    /// use.
     pub ignore_own_process: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A trace instance of our own: buffers, events and filters that nobody else sees or disturbs.
+//! A trace instance of our own: no other program sees or changes its buffers, events and filters.
 //!
 //! See the kernel's Documentation/trace/ftrace.rst, section "Instances".
 
@@ -142,7 +142,7 @@ fn needs_root() -> NotObserved {
     NotObserved::new("reading trace events needs root")
 }
 
-/// Takes away what a killed server of ours left. The kernel refuses while somebody still reads it.
+/// Removes what a killed server of ours left. The kernel refuses while a process still reads it.
 fn remove_abandoned(instances: &Path) {
     let Ok(entries) = fs::read_dir(instances) else { return };
     for entry in entries.flatten() {

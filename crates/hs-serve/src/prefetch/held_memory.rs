@@ -10,11 +10,14 @@ use super::running::spawn;
 use crate::allocator;
 use crate::memory::watch::MemoryWatch;
 
-/// How often the stream looks at the system's memory, at most: a request takes that long at least on media where it matters.
+/// How often the stream looks at the system's memory, at most. On media where it matters a request takes at
+/// least as long.
 const PAUSE: Duration = Duration::from_millis(100);
-/// However little memory there is, so much may wait for its readers: a few chunks, or the stream stands still.
+/// However little memory there is, so much may wait for its readers: a few chunks. With less the stream would
+/// stall.
 const MIN_BYTES: u64 = 1 << 20;
-/// What may still wait for its readers when the rest is given back to the system: some chunks are never asked for completely.
+/// How much may still wait for its readers when memory is given back to the system: some chunks are never
+/// read completely.
 const LEFT_BYTES: u64 = 4 << 20;
 
 /// The memory of one prefetch.
@@ -24,14 +27,14 @@ pub(super) struct HeldMemory {
 }
 
 impl HeldMemory {
-    /// At most so much.
+    /// With a budget of so many bytes.
     pub(super) fn new(budget_bytes: u64) -> Self {
         let bounds = MemoryBudgetConfig { min_bytes: MIN_BYTES.min(budget_bytes), max_bytes: budget_bytes };
         let watch = Mutex::new(MemoryWatch::new(bounds, budget_bytes, PAUSE));
         Self { watch, gave_back: AtomicBool::new(false) }
     }
 
-    /// Lets the engine know how much memory there is for what it brings. It is unlocked meanwhile.
+    /// Tells the engine how much memory there is for prefetched chunks. The engine is unlocked meanwhile.
     pub(super) fn observe(&self, engine: &mut MutexGuard<'_, Prefetch>) {
         let held = engine.held_bytes();
         let (target, is_short) = MutexGuard::unlocked(engine, || {
@@ -45,12 +48,12 @@ impl HeldMemory {
         }
     }
 
-    /// When nearly all that the stream brought has left, the holes in the heap are given back to the system, once. By a thread of
-    /// its own: whoever lets go of a chunk is answering a reader.
+    /// When nearly all that the stream brought has left, the holes in the heap are given back to the system,
+    /// once. A thread of its own does it, because the thread that releases a chunk is answering a reader.
     pub(super) fn give_back_when_over(&self, engine: &Prefetch) {
         let is_over = engine.ended().is_some() && engine.held_bytes() <= LEFT_BYTES;
         if is_over && !self.gave_back.swap(true, Relaxed) {
-            // Without a thread the memory stays with this process, which has other use for it.
+            // If no thread can start, the memory stays with this process and is reused.
             let _ = spawn("hs-give-back".to_owned(), allocator::give_back);
         }
     }

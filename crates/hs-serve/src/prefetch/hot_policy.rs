@@ -1,4 +1,4 @@
-//! What the readers of hot chunks ask the prefetch, and tell it.
+//! The questions of the readers of hot chunks to the prefetch, and their reports.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -17,7 +17,7 @@ impl HotPolicy for Driver {
         let expected = self.expected[chunk as usize].load(Relaxed);
         if !expected {
             engine.handle_wanted(self.now(), chunk);
-            // A stream that takes its time does so no longer.
+            // A stream that waits for a deadline goes on at once.
             self.wake();
         }
         let comes = engine.ended().is_none_or(EndReason::is_complete);
@@ -41,7 +41,7 @@ impl HotPolicy for Driver {
     }
 
     fn used(&self) {
-        // Nearly every read of a start comes here: the engine is told only while it has doubts.
+        // Nearly every read of a start comes here, so the engine gets a report only while it has doubts.
         if self.asks_for_use() {
             let mut engine = self.engine.lock();
             engine.handle_used();

@@ -11,12 +11,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::Driver;
 
-/// How it is seen that somebody uses what was delivered.
+/// How the use of delivered blocks is observed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sight {
-    /// Whoever reads it asks first, and the driver is told.
+    /// Each read makes a request first, and the driver is told of it.
     Asked,
-    /// Blocks can be kept back, and who wants one asks for it.
+    /// Blocks can be left out, and a program that needs one of them makes a request for it.
     Marked,
     /// Not at all.
     Hidden,
@@ -24,19 +24,20 @@ pub enum Sight {
 
 /// What is done with hot blocks beyond keeping them in memory for their first reader.
 pub trait Deliver: Send + Sync {
-    /// How use of what was delivered is seen.
+    /// How the use of delivered blocks is observed.
     fn sight(&self) -> Sight;
-    /// Whether delivering takes no longer than copying, and blocks that somebody waits for need not be delivered besides: then the rest of
-    /// a chunk is delivered before those who wait are answered, who would otherwise ask for it.
+    /// Whether delivering takes no longer than copying, and the blocks that reads wait for need not be
+    /// delivered as well. Then the rest of a chunk is delivered before those reads are answered; their
+    /// readers would ask for it next.
     fn comes_before_answers(&self) -> bool;
-    /// Takes the blocks of a chunk, extent by extent, into the kernel, but for those that are `left_out` (counted from the chunk's
-    /// first, in ascending order of their starts); false when the
-    /// kernel does not want them yet, and they must wait in memory for their reader.
+    /// Takes the blocks of a chunk, extent by extent, into the kernel, but for those that are `left_out`
+    /// (counted from the chunk's first, in ascending order of their starts); false when the kernel does not
+    /// want them yet, and they must wait in memory for their reader.
     fn deliver(&self, extents: &[BlockRange], raw: &[u8], left_out: &[Range<u32>]) -> bool;
 }
 
-/// The parts of a chunk's extents without the blocks that are `left_out` (counted from the chunk's first, in ascending order of their
-/// starts), each with the block of the chunk that it begins with.
+/// The parts of a chunk's extents without the blocks that are `left_out` (counted from the chunk's first, in
+/// ascending order of their starts), each with the block of the chunk that it begins with.
 pub(crate) fn parts(extents: &[BlockRange], left_out: &[Range<u32>]) -> Vec<(BlockRange, u32)> {
     let mut parts = Vec::with_capacity(extents.len() + left_out.len());
     let mut first = 0;
@@ -56,11 +57,13 @@ pub(crate) fn parts(extents: &[BlockRange], left_out: &[Range<u32>]) -> Vec<(Blo
     parts
 }
 
-/// A block of a hot chunk (counted from the chunk's first) that the kernel reads alone when it misses it in the page cache of the disk.
+/// A block of a hot chunk (counted from the chunk's first) that the kernel reads alone when it misses it in
+/// the page cache of the disk.
 ///
-/// A miss whose predecessor is missing too is a random read to the kernel, which then reads what was asked for and nothing ahead
-/// (`page_cache_sync_ra` of mm/readahead.c: "Standalone, small random read. Read as is"). Such is the first block of an extent behind
-/// something cold. It is also where those who read the extent begin.
+/// A miss whose predecessor is missing too is a random read to the kernel, which then reads what was asked
+/// for and nothing ahead (`page_cache_sync_ra` of mm/readahead.c: "Standalone, small random read. Read as
+/// is"). Such is the first block of an extent behind a cold block. It is also where readers of the extent
+/// begin.
 fn block_read_alone(image: &Image, chunk: u32) -> Option<u32> {
     let mut block = 0;
     for extent in image.hot_extents(chunk) {
@@ -77,18 +80,21 @@ fn block_read_alone(image: &Image, chunk: u32) -> Option<u32> {
 pub(super) struct Decoded {
     pub(super) chunk: u32,
     pub(super) raw: Arc<Vec<u8>>,
-    /// Blocks of it that somebody waits for, or has been answered.
+    /// Blocks of it that a read waits for, or got.
     pub(super) asked_for: Vec<Range<u32>>,
 }
 
 /// Brings decompressed chunks into the kernel.
 ///
-/// The thread that has decompressed a chunk pushes it, while it lies in its processor's cache, and then answers those who wait for blocks
-/// of it. In the other order they run at once, and ask through FUSE for blocks that were about to be pushed: four switches between threads for each.
+/// The thread that has decompressed a chunk pushes it, while it lies in its processor's cache, and then
+/// answers the reads that wait for blocks of it. In the other order the readers run at once, and ask through
+/// FUSE for blocks that were about to be pushed: four switches between threads for each.
+/// docs/decisions/031-push-before-answer.md.
 ///
-/// Pushing waits for a page that a reader holds. The reads that the chunk was waited for with are left out, but one that has come since
-/// may wait for another chunk, which has to be decompressed first. So only one decoding thread pushes at a time, of two at least, and what the others
-/// decompress meanwhile is pushed by threads that do nothing else.
+/// Pushing waits for a page that a reader holds. The reads that the chunk was waited for with are left out,
+/// but a later read may wait for another chunk, which has to be decompressed first. So only one decoding
+/// thread pushes at a time, of two at least. What the other threads decompress meanwhile is pushed by threads
+/// that do nothing else.
 pub(super) struct Pushing {
     deliver: Arc<dyn Deliver>,
     /// Held by the decoding thread that pushes.
@@ -97,14 +103,16 @@ pub(super) struct Pushing {
 }
 
 impl Pushing {
-    /// A decoding thread waits so long for another one that pushes: that of a chunk takes a tenth of it, when no page is waited for.
+    /// A decoding thread waits so long for another one that pushes. Pushing a chunk takes a tenth of it,
+    /// unless it waits for a page.
     const PATIENCE: Duration = Duration::from_millis(1);
 
     pub(super) fn new(deliver: Arc<dyn Deliver>) -> Self {
         Self { deliver, at_once: Mutex::new(()), queue: PushQueue::default() }
     }
 
-    /// Pushes a chunk before those who wait for it are answered; gives it back if it has to be pushed after that.
+    /// Pushes a chunk before the reads that wait for it are answered; gives it back if it has to be pushed
+    /// after that.
     pub(super) fn push_at_once(
         &self,
         driver: &Driver,
@@ -120,19 +128,19 @@ impl Pushing {
         None
     }
 
-    /// Has a chunk pushed by a thread for that.
+    /// Gives a chunk to the pushing threads.
     pub(super) fn push_later(&self, decoded: Decoded) {
         self.queue.put(decoded);
     }
 
-    /// Pushes what is to be pushed later, until there will be no more.
+    /// Pushes the chunks of the queue until the queue ends.
     pub(super) fn work(&self, driver: &Driver, reader: &Reader) {
         while let Some(decoded) = self.queue.take() {
             self.push(driver, reader, decoded);
         }
     }
 
-    /// There will be no more.
+    /// Ends the queue.
     pub(super) fn end(&self) {
         self.queue.end();
     }
@@ -149,7 +157,8 @@ impl Pushing {
     }
 }
 
-/// Keeps a block of a chunk that is about to be delivered back, if one should be and can be; returns which of the chunk's.
+/// Leaves out a block of a chunk that is about to be delivered, if one should be and can be; returns which
+/// block of the chunk.
 fn keep_back(driver: &Driver, reader: &Reader, chunk: u32) -> Option<u32> {
     if !driver.wants_marker(chunk) {
         return None;
@@ -172,8 +181,8 @@ struct PushChunks {
 }
 
 impl PushQueue {
-    /// Chunks in the queue beyond which decoding should wait, so that a chunk is pushed while it still lies
-    /// in the processor's cache, in memory that the next one uses again.
+    /// When more chunks are queued, decoding should wait, so that a chunk is pushed while it still lies in
+    /// the processor's cache, and its memory is reused for the next.
     const ENOUGH: usize = 4;
     /// But no longer than this: pushing may itself wait for a chunk that has not been decoded yet.
     const PATIENCE: Duration = Duration::from_millis(5);
@@ -187,7 +196,7 @@ impl PushQueue {
         self.changed.notify_all();
     }
 
-    /// The next chunk; `None` when there will be no more.
+    /// The next chunk; `None` when the queue has ended.
     fn take(&self) -> Option<Decoded> {
         let mut chunks = self.chunks.lock();
         self.changed.wait_while(&mut chunks, |chunks| chunks.waiting.is_empty() && !chunks.ended);

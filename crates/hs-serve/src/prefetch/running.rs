@@ -20,9 +20,9 @@ pub struct Running {
 }
 
 impl Running {
-    /// Threads that give chunks to the kernel that the decoding threads do not. They may have to wait for a page that some reader holds
-    /// until its last chunk has come, so they never bring chunks. What waits for them counts against the
-    /// prefetch's budget.
+    /// Threads that push the chunks that the decoding threads do not push. They may have to wait for a page
+    /// that a reader holds until its last chunk has come, so they never bring chunks. Chunks that wait for
+    /// them count against the prefetch's budget.
     pub(super) fn start_pushers(
         &mut self,
         reader: &Arc<Reader>,

@@ -1,4 +1,4 @@
-//! Where a warmer of page caches is, for whom chunks wait a moment.
+//! Where a warmer of page caches is; chunks wait for it a moment.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ const PATIENCE: Duration = Duration::from_millis(3);
 /// Where a warmer of page caches is in its work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WarmerPlace {
-    /// There is none, or it has ended, or it waits for the stream: nobody need wait for it.
+    /// There is none, or it has ended, or it waits for the stream: no chunk needs to wait for it.
     #[default]
     Idle,
     /// It has asked for the pages of every chunk before this one.
     Before(u32),
 }
 
-/// Where the warmer was last seen, and who waits for it.
+/// Where the warmer was last seen, and the threads that wait for it.
 #[derive(Debug, Default)]
 pub(super) struct WarmerSeen {
     place: Mutex<WarmerPlace>,

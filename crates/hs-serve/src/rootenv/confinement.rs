@@ -27,7 +27,7 @@ pub enum Confinement {
     Jail(JailUser),
 }
 
-/// Whom a jailed program runs as.
+/// The user that a jailed program runs as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JailUser {
     /// The user, and the group of the same number. `None` is the user that started it: in a user namespace

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Of the processes that live, and of those that they have waited for. `init` is the pidfd of the namespace's first one;
-/// `None` when that is gone.
+/// Of the processes that live, and of those that they have waited for. `init` is the pidfd of the namespace's
+/// first one; `None` when that is gone.
 pub(super) fn of_namespace(init: BorrowedFd<'_>) -> Option<Duration> {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", init.as_raw_fd())).ok()?;
     let init: u32 = about.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
@@ -24,8 +24,8 @@ fn namespace_of(pid: u32) -> Option<std::path::PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
 }
 
-/// User and system time, with that of children that were waited for. The second field, a name in parentheses, may hold
-/// anything.
+/// User and system time, with that of children that were waited for. The second field, a name in parentheses,
+/// may hold anything.
 fn ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut times = fields.split_ascii_whitespace().skip(11).take(4);

@@ -1,5 +1,5 @@
-//! Inside the root: the first process. It starts the command, buries the dead, passes signals on, and
-//! takes everything with it when the command, or whoever started all this, is gone.
+//! The first process inside the root. It starts the command, reaps dead processes, passes signals on, and
+//! ends all processes when the command, or the process that started it, is gone.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -22,7 +22,7 @@ use super::spec::InitSpec;
 pub fn init_main(args: impl IntoIterator<Item = OsString>) -> ! {
     let inherited = args.into_iter().next().and_then(|number| number.to_str()?.parse::<RawFd>().ok());
     let Some((spec, report, liveness)) = inherited.and_then(read_orders) else {
-        // Somebody typed the hidden argument. Nothing is set up, so nothing can be reported.
+        // A user typed the hidden argument. Nothing is set up, so nothing can be reported.
         std::process::exit(2);
     };
     if let Err((step, errno)) = run(&spec, &report, &liveness) {
@@ -118,7 +118,7 @@ fn start(spec: &InitSpec) -> io::Result<libc::pid_t> {
             }
         });
     }
-    // The handle is not waited on: init buries its children itself, this one like those it inherits.
+    // The handle is not waited on: init reaps its children itself, this one like those it inherits.
     command.spawn().map(|child| child.id() as libc::pid_t)
 }
 
@@ -133,7 +133,7 @@ fn look_after(main: libc::pid_t, signals: &OwnedFd, liveness: &OwnedFd) -> Optio
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return None,
         }
-        // Nobody ever writes to the pipe; any event on it is its end.
+        // Nothing is ever written to the pipe; any event on it is its end.
         if !fds[1].revents().is_empty() {
             return None;
         }
@@ -184,7 +184,7 @@ fn pass_on(signal: libc::c_int, main: libc::pid_t) {
 
 /// All signals wait to be read. Blocked signals reach even an init that has no handlers.
 fn block_signals() -> io::Result<OwnedFd> {
-    // SAFETY: the set lives until the calls return; the new descriptor belongs to nobody else.
+    // SAFETY: the set lives until the calls return; the new descriptor has no other owner.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);

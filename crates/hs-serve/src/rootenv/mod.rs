@@ -61,13 +61,13 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
     ("ptmx", "pts/ptmx"),
 ];
 
-/// Gives the calling thread, and the threads and processes it starts from now on, a mount namespace of
-/// its own. Call it when the program starts, before any thread: mounts made afterwards are seen by nobody
-/// else and go with the last process. What the host mounts and unmounts is still followed, so that
-/// nothing of the host's is kept busy.
+/// Gives the calling thread, and the threads and processes it starts from now on, a mount namespace of its
+/// own. Call it when the program starts, before any thread. No other process sees mounts that are made
+/// afterwards, and they go with the last process. Mounts and unmounts of the host are still followed, so that
+/// the host's mounts are not kept busy.
 ///
-/// Whoever is not root gets a user namespace as well, in which only they exist, as root: enough for FUSE
-/// (Linux 4.18), overlay (5.11), tmpfs and bind mounts, not for disks.
+/// A user who is not root gets a user namespace as well, in which only that user exists, as root. It is
+/// enough for FUSE (Linux 4.18), overlay (5.11), tmpfs and bind mounts, not for disks.
 ///
 /// # Errors
 /// Root without `CAP_SYS_ADMIN`; others where the kernel, or a security module, refuses them a user
@@ -170,8 +170,8 @@ impl RootEnv {
         &self.root
     }
 
-    /// Starts `argv` in this root and returns when it is running. Its program is looked up in the `PATH` of its own
-    /// environment, inside the root.
+    /// Starts `argv` in this root and returns when it is running. Its program is looked up in the `PATH` of
+    /// its own environment, inside the root.
     ///
     /// # Errors
     /// [`ServeError::Command`] when the root has no such program or it cannot be executed; others when the
@@ -222,7 +222,7 @@ impl RootEnv {
 
 impl Drop for RootEnv {
     fn drop(&mut self) {
-        // The whole tree at once; what nobody uses any more is gone when this returns.
+        // The whole tree at once; what is no longer in use is gone when this returns.
         let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
         if let Err(errno) = rustix::mount::unmount(&self.workdir, flags) {
             log::error!("cannot unmount {}: {errno}", self.workdir.display());

@@ -99,7 +99,7 @@ impl Report {
 
     /// Sends it. Safe between `fork` and `exec`: it only writes.
     pub(super) fn send(self, pipe: BorrowedFd<'_>) {
-        // Nobody to tell means nobody who waits.
+        // If the pipe has no reader, no process waits for the report.
         let _ = rustix::io::write(pipe, &self.encode());
     }
 

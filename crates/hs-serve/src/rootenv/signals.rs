@@ -1,8 +1,8 @@
 //! Signals sent to this process, passed on to the command.
 //!
-//! What the terminal sends (Ctrl-C, Ctrl-\) reaches the whole foreground process group, the command
-//! included, so it is only ignored here; what somebody sends to this process with `kill` is passed on.
-//! The kernel marks the difference in `si_code`.
+//! What the terminal sends (Ctrl-C, Ctrl-\) reaches the whole foreground process group, the command included,
+//! so it is only ignored here. What a process sends to this process with `kill` is passed on. The kernel
+//! marks the difference in `si_code`.
 
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Drop for Forwarding {
     }
 }
 
-/// Called just before the command's first process comes to life, by whoever called [`Forwarding::begin`].
+/// Called just before the command's first process starts, by the caller of [`Forwarding::begin`].
 pub(super) fn command_is_starting() {
     RECEIVER.store(STARTING, Ordering::SeqCst);
 }
@@ -108,7 +108,7 @@ pub(super) fn sent_by_a_process(code: libc::c_int) -> bool {
     code <= 0
 }
 
-/// True for what the terminal sends to everybody in the foreground.
+/// True for what the terminal sends to all processes in the foreground.
 pub(super) fn from_the_terminal(signal: libc::c_int, code: libc::c_int) -> bool {
     matches!(signal, libc::SIGINT | libc::SIGQUIT) && !sent_by_a_process(code)
 }
@@ -132,7 +132,7 @@ extern "C" fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, _context:
     }
 }
 
-/// From now on `told`, an eventfd that is never closed, hears of each INT and TERM that comes.
+/// From now on each INT and TERM that comes is counted in `told`, an eventfd that is never closed.
 pub fn tell_of_endings(told: OwnedFd) {
     TOLD.store(told.into_raw_fd(), Ordering::SeqCst);
 }

@@ -48,8 +48,9 @@ pub struct SpawnOptions {
     pub cwd: Option<PathBuf>,
     /// The command's whole environment; this process's when not given.
     pub env: Option<Vec<(OsString, OsString)>>,
-    /// Pass on the signals that this process gets while the command runs (INT and QUIT unless the terminal sent
-    /// them, which the command then got itself; TERM, HUP, USR1, USR2). One command at a time can have them.
+    /// Pass on the signals that this process gets while the command runs (INT and QUIT unless the terminal
+    /// sent them, which the command then got itself; TERM, HUP, USR1, USR2). One command at a time can have
+    /// them.
     pub forward_signals: bool,
     /// What it is kept from.
     pub confinement: Confinement,
@@ -116,14 +117,15 @@ impl Child {
     /// Waits until the command has ended and everything it started is gone.
     ///
     /// # Errors
-    /// [`ServeError::InitDied`] when nobody knows how it ended.
+    /// [`ServeError::InitDied`] when its exit status was lost.
     pub fn wait(mut self) -> Result<Exit, ServeError> {
         drop(self.stdin.take());
         self.join()
     }
 
-    /// How long it and everything it started have had a processor; `None` once all of that is gone. To a hundredth of a
-    /// second for each process, and short of those that were killed with nobody to wait for them.
+    /// The processor time of the command and everything it started; `None` once all of that is gone. It is
+    /// exact to a hundredth of a second for each process, and leaves out killed processes that no parent
+    /// waited for.
     pub fn cpu_time(&self) -> Option<Duration> {
         super::cpu_time::of_namespace(self.init.as_fd())
     }
@@ -142,7 +144,8 @@ impl Child {
         Ok(rustix::process::pidfd_send_signal(&*self.init, signal)?)
     }
 
-    /// What ends the command at once, with everything it started, whoever waits for it.
+    /// A function that ends the command at once, with everything it started, also while another thread waits
+    /// for it.
     pub fn killer(&self) -> impl Fn() + Send + Sync + use<> {
         let init = Arc::clone(&self.init);
         move || {
@@ -214,7 +217,7 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
             (theirs[index], ours[index]) = open_stream(stream, index == 0).map_err(failed)?;
         }
     }
-    // Before the command can run: whoever sees it run may send a signal at once.
+    // Before the command can run: a program that sees it run may send a signal at once.
     let mut forwarding = options.forward_signals.then(Forwarding::begin).flatten();
     let arguments = ["headstart-init".to_owned(), INIT_ARGUMENT.to_owned(), spec.as_raw_fd().to_string()];
     let launch = Launch {
@@ -329,11 +332,13 @@ fn block_all_signals() {
     }
 }
 
-/// What this thread starts has its addresses not randomised. A system that does not allow it is left as it is.
+/// What this thread starts has its addresses not randomised. A system that does not allow it is left as it
+/// is.
 fn fix_addresses() {
     /// Asks, and changes nothing: personality(2).
     const ASK: libc::c_ulong = 0xffff_ffff;
-    // SAFETY: takes and gives numbers; of this thread, which runs nothing else, only later programs are affected.
+    // SAFETY: takes and gives numbers; of this thread, which runs nothing else, only later programs are
+    // affected.
     unsafe {
         let now = libc::personality(ASK);
         if now >= 0 {

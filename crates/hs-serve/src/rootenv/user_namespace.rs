@@ -1,4 +1,4 @@
-//! A user namespace: whoever is not root may mount in it, as root of nothing but themselves.
+//! A user namespace: a user who is not root may mount in it, as a root without rights outside.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! The file, made or found again, with its mark, its sidecar, and a descriptor that writes without being asked.
+//! The file, made or found again, with its mark, its sidecar, and a descriptor that writes without events.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -23,11 +23,11 @@ use super::uncovered;
 use super::withheld;
 use crate::fuse::FileAccess;
 
-/// Types of file systems that ask: statfs(2).
+/// Types of file systems with pre-content events: statfs(2).
 const EXT4: u64 = 0xef53;
 const XFS: u64 = 0x5846_5342;
 const BTRFS: u64 = 0x9123_683e;
-/// What a file is to hold.
+/// The disk that a file is filled with.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// Digest of the disk, as the image claims it.
@@ -36,11 +36,11 @@ pub struct Subject {
     pub image_name: ImageDigest,
     /// Bytes of the disk.
     pub disk_bytes: u64,
-    /// The image, for whoever completes the file later.
+    /// The image, for a later process that completes the file.
     pub image: PathBuf,
     /// The modification time that the file gets and keeps.
     pub mtime: FileTime,
-    /// Who may read a file that is made; one that exists keeps what it has.
+    /// The access rights of a new file; an existing one keeps its own.
     pub access: FileAccess,
 }
 
@@ -63,10 +63,11 @@ impl Subject {
         })
     }
 
-    /// The disk of an image that is no file here; `word` is where it was found.
+    /// The disk of a remote image; `word` is its address.
     #[must_use]
     pub fn of_remote(image: &Image, word: &Path) -> Self {
-        // No server is believed for it; the beginning of 2000 is as good as any other time that never changes.
+        // A server's time is not trusted. The beginning of 2000 is as good as any other time that never
+        // changes.
         let mtime = FileTime { seconds: 946_684_800, nanos: 0 };
         Self {
             disk_digest: image.disk_digest(),
@@ -79,7 +80,7 @@ impl Subject {
     }
 }
 
-/// How a file was found.
+/// The state of a file that was opened.
 #[derive(Debug)]
 pub enum Found {
     /// It holds all of the disk: nothing is to be done.
@@ -88,7 +89,7 @@ pub enum Found {
     Incomplete(Attachment),
 }
 
-/// A marked file that is not complete. While any process holds its group, nobody reads what is not filled.
+/// A marked file that is not complete. While any process holds its group, no program reads missing blocks.
 #[derive(Debug)]
 pub struct Attachment {
     pub(super) path: PathBuf,
@@ -108,7 +109,7 @@ pub struct Handover {
     pub writer: OwnedFd,
     /// The sidecar, which is locked through this descriptor.
     pub sidecar: OwnedFd,
-    /// Memory in which a server notes who waits.
+    /// Memory in which a server notes the reads that wait.
     pub ledger: OwnedFd,
 }
 
@@ -122,8 +123,8 @@ impl Attachment {
         Self::open_with(path, subject, Some(Arc::new(group)))
     }
 
-    /// The same without a mark: whoever reads the file meanwhile sees zeros where blocks are missing. Only for
-    /// completing a file of which nobody fills anything.
+    /// The same without a mark: a program that reads the file meanwhile sees zeros where blocks are missing.
+    /// Only for completing a file that no process fills on demand.
     ///
     /// # Errors
     /// See [`FillError`].
@@ -157,7 +158,7 @@ impl Attachment {
         opened
     }
 
-    /// Goes on with what another process has handed over.
+    /// Goes on with the descriptors of another process.
     ///
     /// # Errors
     /// When the sidecar is none any more.
@@ -204,7 +205,7 @@ impl Attachment {
         [group.as_fd(), self.writer.as_fd(), self.sidecar.file().as_fd(), self.ledger.as_fd()]
     }
 
-    /// The group, for whoever guards the file.
+    /// The group, for the process that guards the file.
     ///
     /// # Panics
     /// Without a group.
@@ -221,7 +222,8 @@ impl Attachment {
         self.sidecar.header().disk_bytes.div_ceil(BLOCK_BYTES)
     }
 
-    /// Removes the file, and its sidecar, when it has been made just now: nobody was told of it. True when it was.
+    /// Removes the file, and its sidecar, when it has been made just now and no client was told of it. True
+    /// when it was removed.
     pub fn discard_if_made(&self) -> bool {
         if self.was_made {
             let _ = fs::remove_file(&self.path).and_then(|()| fs::remove_file(sidecar_path(&self.path)));
@@ -229,8 +231,8 @@ impl Attachment {
         self.was_made
     }
 
-    /// Leaves the file with no right to read it, for the time in which it is not complete and nothing fills
-    /// it. One that is found incomplete is left so from the beginning.
+    /// Takes all rights to read the file away while it is not complete and has no server. A file that is
+    /// opened incomplete has none from the beginning.
     ///
     /// # Errors
     /// When the system refuses.
@@ -238,7 +240,7 @@ impl Attachment {
         withheld::withhold(&self.writer, None)
     }
 
-    /// Undoes [`Attachment::withhold`]: from now on somebody guards the file.
+    /// Undoes [`Attachment::withhold`]: from now on a process guards the file.
     ///
     /// # Errors
     /// When the system refuses.
@@ -252,7 +254,7 @@ impl Attachment {
         &self.path
     }
 
-    /// What the file says of itself now.
+    /// The marker in the file now.
     ///
     /// # Errors
     /// When it cannot be asked.
@@ -261,7 +263,7 @@ impl Attachment {
     }
 }
 
-/// What a file says of itself, and what its sidecar knows; for a file that nobody need have attached.
+/// The file's own marks, and the contents of its sidecar; the file need not be attached.
 ///
 /// # Errors
 /// When it cannot be opened, or is none of ours.
@@ -273,7 +275,7 @@ pub fn look_at(path: &Path) -> Result<(Marker, Option<Header>), FillError> {
     Ok((marker, Header::decode(&sidecar).ok()))
 }
 
-/// Whether a file at `path` could fill itself here.
+/// Whether a file in `folder` could fill itself.
 ///
 /// # Errors
 /// Why not.
@@ -303,7 +305,7 @@ fn file_system(file: impl AsFd) -> u64 {
     rustix::fs::fstatfs(file).map_or(0, |found| found.f_type as u64)
 }
 
-/// The folder without links, and the name in it.
+/// The path with links of its folder resolved.
 fn absolute(path: &Path) -> Result<PathBuf, FillError> {
     let name = path.file_name().ok_or_else(|| FillError::Foreign { path: path.to_owned() })?;
     let folder = folder_of(path);
@@ -314,8 +316,8 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Opens the sidecar, made if need be, and locks it: two processes that fill one file would not know of each other's
-/// blocks.
+/// Opens the sidecar, made if need be, and locks it: two processes that fill one file would not know each
+/// other's blocks.
 fn lock(path: &Path) -> Result<File, FillError> {
     let place = sidecar_path(path);
     loop {
@@ -328,7 +330,7 @@ fn lock(path: &Path) -> Result<File, FillError> {
             Err(Errno::AGAIN) => return Err(FillError::Attached { path: path.to_owned() }),
             Err(errno) => return Err(FillError::io("lock", &place)(errno)),
         }
-        // Whoever completed the file just now has removed it.
+        // A process that completed the file just now has removed the sidecar.
         let is_it =
             fs::metadata(&place).is_ok_and(|now| file.metadata().is_ok_and(|own| own.ino() == now.ino()));
         if is_it {
@@ -375,7 +377,7 @@ fn existing(
         group.mark(writer.as_fd()).map_err(|source| no_mark(path, &writer, source))?;
     }
     let sidecar = known(path, lock, identity)?;
-    // Also where it was not: those who guarded it were all killed, and nobody guards it yet.
+    // Also where it was not withheld: all its guards were killed, and it has no new guard yet.
     withheld::withhold(&writer, Some(subject.access.mode)).map_err(FillError::io("withhold", path))?;
     Ok(Found::Incomplete(Attachment {
         path: path_of(),
@@ -387,7 +389,7 @@ fn existing(
     }))
 }
 
-/// The sidecar of an existing file, or a new one where it says nothing of this file.
+/// The sidecar of an existing file, or a new one where the old one is not of this file.
 fn known(path: &Path, file: File, identity: Header) -> Result<Sidecar, FillError> {
     let io = |action| FillError::io(action, sidecar_path(path));
     let (begun, wanted) = (|sidecar: &Sidecar| sidecar.header().image_name, identity.image_name);
@@ -463,7 +465,7 @@ fn create(
     Ok(Attachment { path: path.to_owned(), group, ledger: ledger(path)?, writer, sidecar, was_made: true })
 }
 
-/// Nothing of the file is readable before: it is made with the narrowest mode.
+/// The file cannot be read before, because it is made with the narrowest mode.
 fn give_to(file: &File, access: FileAccess) -> io::Result<()> {
     let FileAccess { uid, gid, mode } = access;
     std::os::unix::fs::fchown(file, Some(uid), Some(gid))?;
@@ -489,16 +491,16 @@ fn header(path: &Path, file: &File, subject: &Subject) -> Result<Header, FillErr
     })
 }
 
-/// Gives the file the modification time that it is to keep: User-mode Linux refuses a backing file whose time is not
-/// the one in the header of its copy-on-write file.
+/// Gives the file the modification time that it is to keep: User-mode Linux refuses a backing file whose time
+/// is not the one in the header of its copy-on-write file.
 pub(super) fn keep_mtime(file: &File, time: FileTime) -> io::Result<()> {
     let last_access = Timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT };
     let last_modification = Timespec { tv_sec: time.seconds, tv_nsec: time.nanos.into() };
     Ok(rustix::fs::futimens(file, &Timestamps { last_access, last_modification })?)
 }
 
-/// A descriptor for writing that causes no events: what comes with an event is one. So somebody has to ask: a thread
-/// of our own reads a byte. Without `needed`, the file as it was opened does.
+/// A descriptor for writing that causes no events: a descriptor that comes with an event is one. To get an
+/// event, a thread of our own reads a byte. When not `needed`, the file is returned as it was opened.
 fn silent_writer(path: &Path, file: File, needed: bool) -> Result<File, FillError> {
     if !needed {
         return Ok(file);
@@ -518,7 +520,7 @@ fn silent_writer(path: &Path, file: File, needed: bool) -> Result<File, FillErro
         for told in group.read().map_err(io("be asked about"))? {
             let is_own = told.event.asks() && told.event.pid == std::process::id().cast_signed();
             let writer = told.fd.as_ref().filter(|_| is_own).map(OwnedFd::try_clone);
-            // Others may ask as well, and get what the file has: nobody has promised them anything yet.
+            // Other programs may read as well, and get what the file has: no client was told of the file yet.
             if let Some(question) = told.question(&group) {
                 question.allow();
             }

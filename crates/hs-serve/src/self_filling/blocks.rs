@@ -96,8 +96,8 @@ impl FilledBlocks {
         }
     }
 
-    /// Takes bits over as [`FilledBlocks::copy_to`] gives them. False, and nothing, when they name blocks beyond the
-    /// end of the disk.
+    /// Takes bits over as [`FilledBlocks::copy_to`] gives them. False, and nothing, when they name blocks
+    /// beyond the end of the disk.
     ///
     /// # Panics
     /// When `first` is no multiple of 64.

@@ -1,4 +1,4 @@
-//! Readers that wait, and what is filled for them first.
+//! Reads that wait, and the blocks that are filled for them first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -16,7 +16,7 @@ use super::group::Question;
 /// Blocks that are asked of the image at once: a mapping of a whole disk asks for all of it.
 const PIECE_BLOCKS: u64 = 256;
 
-/// Who waits now, for those who stand back.
+/// The reads that wait now, for background work that waits for their end.
 #[derive(Default)]
 pub(super) struct Waiting {
     readers: AtomicUsize,
@@ -27,7 +27,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Waits until nobody has waited for `quiet`, but no longer than `patience`, and only while `goes_on`.
+    /// Waits until no read has waited for `quiet`, but no longer than `patience`, and only while `goes_on`.
     pub(super) fn stand_back(&self, quiet: Duration, patience: Duration, goes_on: impl Fn() -> bool) {
         let end = Instant::now() + patience;
         let mut last = self.last.lock();
@@ -42,7 +42,7 @@ impl Waiting {
         }
     }
 
-    /// Waits until nobody waits, and only while `goes_on`.
+    /// Waits until no read waits, and only while `goes_on`.
     pub(super) fn until_nobody(&self, goes_on: impl Fn() -> bool) {
         let mut last = self.last.lock();
         while goes_on() && self.readers.load(Relaxed) > 0 {
@@ -50,7 +50,7 @@ impl Waiting {
         }
     }
 
-    /// Wakes whoever stands back, to look again.
+    /// Wakes the threads that wait here, to look again.
     pub(super) fn wake(&self) {
         drop(self.last.lock());
         self.calm.notify_all();
@@ -92,7 +92,7 @@ impl Demand {
 
 impl Drop for Demand {
     fn drop(&mut self) {
-        // Where there is still a question, its own drop denies it.
+        // If the question is still there, dropping it denies it.
         let mut last = self.waiting.last.lock();
         *last = Some(Instant::now());
         self.waiting.readers.fetch_sub(1, Relaxed);
@@ -101,7 +101,7 @@ impl Drop for Demand {
     }
 }
 
-/// The blocks of a disk of so many bytes that an event is about; all of them when it does not say.
+/// The blocks, of a disk of so many bytes, of an event; all blocks when the event has no range.
 pub(super) fn blocks_of(event: &Event, disk_bytes: u64) -> BlockRange {
     let (offset, count) = event.range.unwrap_or((0, u64::MAX));
     let start = offset.min(disk_bytes);
@@ -113,23 +113,23 @@ pub(super) fn blocks_of(event: &Event, disk_bytes: u64) -> BlockRange {
     }
 }
 
-/// Fills for those who wait, piece by piece; never waits for the medium.
+/// Fills for the reads that wait, piece by piece; never waits for the medium.
 pub(super) struct Filler {
     pub(super) file: Arc<FillFile>,
     pub(super) reader: Arc<Reader>,
-    /// Demands to go on with; nothing when there will be none.
+    /// Demands to go on with; `None` when there are no more.
     pub(super) again: Sender<Option<Demand>>,
 }
 
 impl Filler {
-    /// Goes on with those of whom a piece has come.
+    /// Goes on with demands of which a piece has come.
     pub(super) fn work(&self, queue: &Receiver<Option<Demand>>) {
         for demand in queue.iter().map_while(|demand| demand) {
             self.go_on(demand);
         }
     }
 
-    /// Asks for the next piece that `demand` lacks, or lets its reader go.
+    /// Requests the next missing piece of `demand`, or lets its reader read.
     pub(super) fn go_on(&self, demand: Demand) {
         let blocks = demand.blocks;
         let Some(piece) = self.file.missing(blocks.start.0..blocks.end().0, PIECE_BLOCKS) else {
@@ -139,19 +139,19 @@ impl Filler {
             return demand.deny(libc::EIO);
         }
         let (offset, len) = self.file.bytes_of(piece);
-        // Not the reader: the thread that answers may not be the one that ends it.
+        // The closure does not own the `Reader`: the thread that answers must not be the one that drops it.
         let (file, again) = (Arc::clone(&self.file), self.again.clone());
         self.reader.submit(offset, len, move |result| {
             let put = match result {
                 Ok(pieces) => file.put(piece, pieces),
-                // The reader has logged what is wrong, where, expected and found.
+                // The `Reader` has logged the error.
                 Err(_) => Err(libc::EIO),
             };
             match put {
                 Err(errno) => demand.deny(errno),
                 Ok(()) if piece.end() >= blocks.end() => demand.allow(),
-                // From another thread's stack: answers come from within submit when they are in memory. When nobody
-                // listens any more, dropping the demand denies it.
+                // Another thread goes on, because `submit` answers on its own stack what is in memory. When
+                // that thread has ended, dropping the demand denies it.
                 Ok(()) => drop(again.send(Some(demand))),
             }
         });

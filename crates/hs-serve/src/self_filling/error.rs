@@ -80,9 +80,9 @@ pub enum FillError {
         /// The digest of what it holds.
         found: Digest,
     },
-    /// Somebody has written to the file.
+    /// A program has written to the file.
     #[error(
-        "{} was changed by somebody, so it is not the disk of the image any more, and nothing is filled over that: \
+        "{} was changed by another program, so it is not the disk of the image any more and is not filled further: \
          it stays as it is; attach the image under another name",
         path.display()
     )]

@@ -7,9 +7,9 @@
 //! 0  u8 type | u8 pad | u16 len | ...     type 6, a range: u32 pad | u64 offset | u64 count
 //! ```
 
-/// Somebody is about to read or write a range: `FAN_PRE_ACCESS`, since Linux 6.14.
+/// A program is about to read or write a range: `FAN_PRE_ACCESS`, since Linux 6.14.
 pub const PRE_ACCESS: u64 = 0x0010_0000;
-/// Somebody has written: `FAN_MODIFY`.
+/// A program has written: `FAN_MODIFY`.
 pub const MODIFY: u64 = 0x0000_0002;
 /// Events were lost: `FAN_Q_OVERFLOW`.
 pub const OVERFLOW: u64 = 0x0000_4000;

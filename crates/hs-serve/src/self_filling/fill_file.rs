@@ -1,4 +1,4 @@
-//! The file while it is filled: every block is written once, and is known to be filled when it is.
+//! The file while it is filled: every block is written once, and counts as filled only after that.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -25,13 +25,13 @@ use super::withheld;
 
 /// Zeros in whole pieces of so many bytes stay holes.
 const HOLE_BYTES: usize = 64 << 10;
-/// One call writes at most so many pieces of [`HOLE_BYTES`]: 4 MiB. The larger it is, the larger are the folios in which the kernel keeps the
-/// bytes, and the faster they are read from memory afterwards.
+/// One call writes at most so many pieces of [`HOLE_BYTES`]: 4 MiB. The larger it is, the larger are the
+/// folios in which the kernel keeps the bytes, and the faster they are read from memory afterwards.
 const MOST_PIECES: usize = 64;
-/// So much may be lost by a crash of the machine, and filled again: in time, and in bytes.
+/// A crash of the machine may lose what was filled in this time, or so many bytes; they are filled again.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(1);
 const CHECKPOINT_BYTES: u64 = 64 << 20;
-/// Whoever fills in the background waits when so much has not been brought to the disk.
+/// The background fill waits when so many bytes have not been brought to the disk.
 const MOST_UNSYNCED_BYTES: u64 = 256 << 20;
 
 /// How far a file is.
@@ -45,7 +45,7 @@ pub struct FillProgress {
 
 struct State {
     blocks: FilledBlocks,
-    /// Pages of the sidecar that are behind.
+    /// Pages of the sidecar that are not written yet.
     dirty: BTreeSet<u64>,
     unsynced_bytes: u64,
     dirty_since: Option<Instant>,
@@ -76,7 +76,7 @@ impl FillFile {
                 sidecar_path(&path).display()
             );
         }
-        // A crash may have come between writing and this.
+        // A crash may have come between a write and the restoring of the time.
         keep_mtime(&writer, sidecar.header().mtime).map_err(FillError::io("set the time of", &path))?;
         let state = State {
             blocks,
@@ -144,10 +144,11 @@ impl FillFile {
         (start, (end - start) as u32)
     }
 
-    /// Writes what is missing of `blocks`, whose verified bytes `pieces` hold one after the other. Gives the number of
-    /// the error when it cannot.
+    /// Writes what is missing of `blocks`, whose verified bytes `pieces` hold one after the other. Gives the
+    /// number of the error when it cannot.
     pub(super) fn put(&self, blocks: BlockRange, pieces: &[&[u8]]) -> Result<(), i32> {
-        // Under the lock: what is filled is somebody's, who may even write to it, and is never written again.
+        // Under the lock: filled blocks belong to the programs that use the file, which may even write to
+        // them, and are never written again here.
         let mut state = self.state.lock();
         if state.is_changed {
             return Err(libc::EIO);
@@ -178,7 +179,7 @@ impl FillFile {
     }
 
     fn write(&self, mut offset: u64, part: Part<'_>, state: &mut State) -> Result<(), i32> {
-        // Writing beyond the end would make a file that was cut long again.
+        // Writing beyond the end would make a truncated file long again.
         if self.writer.metadata().map_or(0, |found| found.len()) != self.disk_bytes() {
             self.note_change(state, "its length was changed");
             return Err(libc::EIO);
@@ -200,7 +201,8 @@ impl FillFile {
         self.write_run(&mut run, offset - run_bytes)
     }
 
-    /// Writes these bytes from `offset` on with one call, if the file system takes them all, and empties the list.
+    /// Writes these bytes from `offset` on with one call, if the file system takes them all, and empties the
+    /// list.
     fn write_run(&self, run: &mut Vec<IoSlice<'_>>, mut offset: u64) -> Result<(), i32> {
         let mut rest = run.as_mut_slice();
         while !rest.is_empty() {
@@ -222,7 +224,7 @@ impl FillFile {
         Ok(())
     }
 
-    /// Somebody has written to the file, or cut it: nothing is filled any more.
+    /// A program has written to the file, or truncated it: from now on nothing is filled.
     pub(super) fn note_written(&self, process: i32) {
         let mut state = self.state.lock();
         if !state.is_changed && !state.is_finished {
@@ -244,7 +246,7 @@ impl FillFile {
         }
     }
 
-    /// Brings to the disk what is filled, and then to the sidecar that it is.
+    /// Syncs the filled blocks to the disk, and then notes them in the sidecar.
     pub(super) fn checkpoint(&self) -> Result<(), FillError> {
         let mut state = self.state.lock();
         let pages: Vec<_> = std::mem::take(&mut state.dirty)
@@ -272,7 +274,7 @@ impl FillFile {
         written
     }
 
-    /// Makes checkpoints until the file is finished or to be left.
+    /// Makes checkpoints until the file is finished or the server stops.
     pub(super) fn keep(&self) {
         loop {
             let mut state = self.state.lock();
@@ -295,7 +297,7 @@ impl FillFile {
                 (state.is_stopping, state.blocks.is_complete() && !state.is_changed);
             drop(state);
             if is_due && let Err(error) = self.checkpoint() {
-                log::error!("{error}: what has been filled lately is filled again after the next start");
+                log::error!("{error}: the blocks filled last are filled again after the next start");
             }
             if is_complete && let Err(error) = self.finish() {
                 log::error!("{error}: the file is complete, and stays marked as if it were not");
@@ -306,8 +308,8 @@ impl FillFile {
         }
     }
 
-    /// The file holds everything: nobody need ask any more. What disk that is, is computed: an image only
-    /// claims it.
+    /// The file holds everything: no event is needed any more. The disk digest is computed, because an image
+    /// only claims one.
     fn finish(&self) -> Result<(), FillError> {
         let io = |action| FillError::io(action, &self.path);
         self.writer.sync_all().map_err(io("write"))?;
@@ -316,7 +318,7 @@ impl FillFile {
         let claimed = self.sidecar.header().disk_digest;
         let is_it = found == claimed;
         let marker = if is_it { Marker::Complete(found) } else { Marker::Contradicted(found) };
-        // Nothing is missing, so everybody may read what was withheld while nobody guarded it.
+        // Nothing is missing, so the mode that was withheld while the file had no guard is given back.
         withheld::give_back(&self.writer).map_err(io("set the mode of"))?;
         marker::write(&self.writer, marker).map_err(io("mark"))?;
         self.writer.sync_all().map_err(io("write"))?;
@@ -355,7 +357,7 @@ impl FillFile {
             let is_hole = match rustix::fs::seek(&self.writer, rustix::fs::SeekFrom::Data(at)) {
                 Ok(data) => data >= end,
                 Err(rustix::io::Errno::NXIO) => true,
-                // Where holes are not told there are none.
+                // A file system that cannot report holes has none.
                 Err(_) => false,
             };
             if is_hole {
@@ -369,22 +371,23 @@ impl FillFile {
         Ok(Some(hasher.finish()))
     }
 
-    /// Gives up the pages that came in piece by piece: the kernel keeps them in small folios, which are copied more slowly than
-    /// those that it reads ahead in large pieces, as it does from now on. Everything is on the disk, and nobody is asked any more
-    /// (while the file is marked each read would bring back one page). Pages that somebody has mapped stay.
+    /// Gives up the pages that came in piece by piece: the kernel keeps them in small folios, which are
+    /// copied more slowly than those that it reads ahead in large pieces, as it does from now on. Everything
+    /// is on the disk, and there are no events any more (while the file is marked each read would bring back
+    /// one page). Pages that a program has mapped stay.
     fn leave_memory(&self) {
         if let Err(errno) = rustix::fs::fadvise(&self.writer, 0, None, Advice::DontNeed) {
             log::warn!("{}: reads from memory stay slower than they could be: {errno}", self.path.display());
         }
     }
 
-    /// Lets [`FillFile::keep`], and whoever waits for the disk, end.
+    /// Lets [`FillFile::keep`], and threads that wait for the disk, end.
     pub(super) fn stop(&self) {
         self.state.lock().is_stopping = true;
         self.changed.notify_all();
     }
 
-    /// Waits while too much has not been brought to the disk. False when there is nothing more to do.
+    /// Waits while too many bytes are not synced. False when there is nothing more to do.
     pub(super) fn wait_for_the_disk(&self) -> bool {
         let mut state = self.state.lock();
         let ended = |state: &State| state.is_stopping || state.is_changed || state.is_finished;
@@ -397,7 +400,7 @@ impl FillFile {
 /// Errors of a full disk, which a reader may be told as they are.
 const FULL: [i32; 2] = [libc::ENOSPC, libc::EDQUOT];
 
-/// `len` bytes behind the first `skip` of all that lies in `pieces`.
+/// A range of the bytes of all `pieces` together: `len` bytes after the first `skip`.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     pieces: &'a [&'a [u8]],

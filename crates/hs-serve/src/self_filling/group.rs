@@ -1,4 +1,4 @@
-//! A fanotify group that is asked before its file is read: fanotify_init(2), fanotify_mark(2).
+//! A fanotify group that gets an event before its file is read: fanotify_init(2), fanotify_mark(2).
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,18 +15,18 @@ use super::ledger::Ledger;
 const CLASS_PRE_CONTENT: u32 = 0x08;
 const CLOEXEC: u32 = 0x01;
 const NONBLOCK: u32 = 0x02;
-/// A queue that were full would lose events; only root may ask for this.
+/// No limit of the queue, because a full queue loses events; needs root.
 const UNLIMITED_QUEUE: u32 = 0x10;
 const MARK_ADD: u32 = 0x01;
 const MARK_REMOVE: u32 = 0x02;
 const ALLOW: u32 = 0x01;
 const DENY: u32 = 0x02;
-/// `FAN_ERRNO_SHIFT`: where an answer has the number of its error, since Linux 6.14.
+/// `FAN_ERRNO_SHIFT`: the bits of an answer that carry its error number, since Linux 6.14.
 const ERRNO_SHIFT: u32 = 24;
 /// What one read takes: some 1,300 events.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// What the descriptors are for that come with events.
+/// What the descriptors of events are used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Only to name the file. Works whatever mount the file is read through.
@@ -35,7 +35,7 @@ pub enum Access {
     Write,
 }
 
-/// A group. The kernel lets everything pass as soon as its last descriptor is closed.
+/// A group. The kernel allows every read as soon as its last descriptor is closed.
 #[derive(Debug)]
 pub struct Group {
     fd: OwnedFd,
@@ -58,7 +58,7 @@ impl Group {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: fanotify_init returned a new descriptor that nobody else has.
+        // SAFETY: fanotify_init returned a new descriptor, which has no other owner.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
@@ -68,7 +68,7 @@ impl Group {
         Self { fd }
     }
 
-    /// Asks to be asked before `file` is read or written, and told when it has been written.
+    /// Asks for an event before `file` is read or written, and after it was written.
     ///
     /// # Errors
     /// `EINVAL` before Linux 6.14, `EOPNOTSUPP` where the file system has no such events.
@@ -76,7 +76,7 @@ impl Group {
         self.change_mark(MARK_ADD, file)
     }
 
-    /// Takes the mark away. What waits for an answer still does.
+    /// Removes the mark. Events that wait for an answer go on waiting.
     ///
     /// # Errors
     /// `ENOENT` when there is none.
@@ -99,11 +99,11 @@ impl Group {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The events that there are, without waiting.
+    /// The events that are queued; does not wait.
     ///
     /// # Errors
-    /// What the kernel says, or `InvalidData` when its bytes are no events. An event that the kernel cannot hand over
-    /// it has answered itself, with an error: whoever calls goes on.
+    /// The kernel's error, or `InvalidData` when its bytes are no events. An event that the kernel cannot
+    /// hand over it has answered itself, with an error, so the caller goes on.
     pub fn read(&self) -> io::Result<Vec<Told>> {
         let mut buffer = vec![0; BUFFER_BYTES];
         let length = match rustix::io::read(&self.fd, &mut buffer) {
@@ -129,9 +129,9 @@ impl Group {
         Ok(())
     }
 
-    /// Answers with EIO what a process has been asked that holds this group too, and that died before it answered. The
-    /// kernel knows a question by the number of the descriptor that came with it, so all `numbers` that there could be
-    /// are tried. Returns how many there were.
+    /// Answers with EIO the events that a dead process of this group has received and not answered. The
+    /// kernel knows an event by the number of its descriptor, so all possible `numbers` are tried. Returns
+    /// how many there were.
     #[must_use]
     pub fn deny_questions_of_the_dead(&self, numbers: impl Iterator<Item = i32>) -> u32 {
         numbers.filter(|number| self.answer(*number, deny(libc::EIO)).is_ok()).count() as u32
@@ -176,7 +176,7 @@ impl Told {
 #[derive(Debug)]
 pub struct Question {
     group: Arc<Group>,
-    /// The kernel knows it by this.
+    /// The number by which the kernel knows it.
     number: i32,
     /// Held until it is answered, so that no other question gets the number.
     fd: Option<OwnedFd>,
@@ -185,13 +185,13 @@ pub struct Question {
 }
 
 impl Question {
-    /// One that a dead process has left in `ledger`.
+    /// A question that a dead process has left in `ledger`.
     pub(super) fn left(group: &Arc<Group>, number: i32, ledger: &Arc<Ledger>) -> Self {
         let (group, ledger) = (Arc::clone(group), Some(Arc::clone(ledger)));
         Self { group, number, fd: None, ledger, is_answered: false }
     }
 
-    /// Notes for another process, should this one die, what the reader waits for.
+    /// Notes the reader's blocks for another process, in case this one dies.
     #[must_use]
     pub(super) fn noted(mut self, blocks: BlockRange, ledger: &Arc<Ledger>) -> Self {
         ledger.note(self.number, blocks);

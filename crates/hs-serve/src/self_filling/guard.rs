@@ -1,5 +1,6 @@
-//! What the process does that holds the group whatever becomes of the one that fills: it says no when nobody fills. Were
-//! it not there, the kernel would let every reader pass, and a reader would see zeros.
+//! What the guard process does. It holds the group whatever becomes of the server, and answers events with an
+//! error while there is no server. Without a guard the kernel would allow every read, and programs would read
+//! zeros.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,10 +10,11 @@ use hs_units::BlockRange;
 use super::attachment::Attachment;
 use super::ledger::SLOTS;
 
-/// A reader that so many servers have died on gets an error: it may be why they did.
+/// A reader that was waiting when so many servers died gets an error: it may be the reason.
 const MOST_DEATHS: u32 = 3;
 
-/// Bounds this process's descriptors, so that a guard can find what it has not answered. Call it before it reads events.
+/// Bounds this process's descriptors, so that a guard can find the events that it has not answered. Call it
+/// before it reads events.
 ///
 /// # Errors
 /// When the limit cannot be set.
@@ -49,8 +51,9 @@ pub struct Survivors {
 }
 
 impl Survivors {
-    /// After the death of a server, and before the next: those of whom it has not even noted what they want get an
-    /// error, as do those that too many have died on by a fault of their own: not those that somebody has killed. The others go on waiting.
+    /// After the death of a server, and before the next one. Events that the server had not noted in the
+    /// ledger get an error. So do readers that were waiting when too many servers died by a fault of their
+    /// own; a server that was killed does not count. The other readers go on waiting.
     pub fn after_a_death(&mut self, attachment: &Attachment, was_own_fault: bool) -> Left {
         let ledger = attachment.ledger();
         let before = std::mem::take(&mut self.deaths);
@@ -70,7 +73,7 @@ impl Survivors {
         Left { waiting: self.deaths.len() as u32, denied }
     }
 
-    /// When no server follows: everybody who was left gets an error. Returns how many there were.
+    /// When no server follows: every waiting reader gets an error. Returns how many there were.
     pub fn give_up(&mut self, attachment: &Attachment) -> u32 {
         self.deaths.clear();
         (0..SLOTS as i32).for_each(|number| attachment.ledger().clear(number));
@@ -78,16 +81,16 @@ impl Survivors {
     }
 }
 
-/// What was said to those who asked.
+/// The readers and writers that got an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Denied {
     /// Readers that got an error.
     pub readers: u32,
-    /// A process that has written to the file, which no guard can hinder.
+    /// A process that has written to the file; a guard cannot prevent that.
     pub writer: Option<i32>,
 }
 
-/// Gives an error to everybody who asks now; does not wait.
+/// Answers the events that are there now with an error; does not wait.
 ///
 /// # Errors
 /// When the group cannot be read.

@@ -1,4 +1,4 @@
-//! Filling the rest in the background, when nobody waits.
+//! Fills the rest in the background, while no read waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,11 +11,11 @@ use super::demand::Waiting;
 use super::fill_file::FillFile;
 use crate::Driver;
 
-/// What is asked for at once, 512 KiB: four windows, so that whoever comes meanwhile waits for little.
+/// Blocks of one request, 512 KiB: four windows, so that a read that comes meanwhile waits for little.
 const PIECE_BLOCKS: u64 = 128;
-/// Nobody has waited for so long: whoever reads one block after the other has none of ours between them.
+/// How long no read must have waited: a sequential reader then has none of these requests between its own.
 const QUIET: Duration = Duration::from_millis(20);
-/// But a guest that never rests has the rest filled too, a piece at a time.
+/// While a guest reads without a pause, the rest is filled too, one piece in so much time.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Fills a file from its beginning to its end.
@@ -28,10 +28,10 @@ pub(super) struct Hydrator {
 }
 
 impl Hydrator {
-    /// Ends when everything is filled that can be.
+    /// Fills until every block that can be read is filled.
     pub(super) fn run(&self) {
         let goes_on = || !self.stop.load(Relaxed);
-        // What a start needs comes first.
+        // The prefetch comes first.
         self.driver.wait_until(|_| !goes_on());
         let blocks = self.file.disk_blocks();
         let (mut next, mut unreadable) = (0, 0);
@@ -59,7 +59,8 @@ impl Hydrator {
         self.reader.read_at(offset, &mut bytes).is_ok() && self.file.put(piece, &[&bytes]).is_ok()
     }
 
-    /// One bad place must not cost the blocks around it. Gives the blocks that cannot be had.
+    /// Fills block by block, so that one bad place does not cost the blocks around it. Returns how many
+    /// blocks cannot be read.
     fn fill_singly(&self, piece: BlockRange) -> u64 {
         let blocks = piece.blocks().take_while(|_| !self.stop.load(Relaxed));
         blocks.filter(|block| !self.fill(BlockRange::new(*block, 1))).count() as u64

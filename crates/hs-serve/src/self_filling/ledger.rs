@@ -1,8 +1,8 @@
-//! What a server has been asked and not answered yet, in memory that its guard shares: should the server die, the next
-//! one answers.
+//! The events that a server has received and not answered yet, in memory that its guard shares. If the server
+//! dies, the next one answers them.
 //!
-//! The kernel knows a question by the number of the descriptor that came with it, so there is a slot for each number that
-//! a server can have ([`super::limit_descriptors`]).
+//! The kernel knows an event by the number of the descriptor that came with it, so there is a slot for each
+//! number that a server can have ([`super::limit_descriptors`]).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,12 +13,13 @@ use hs_units::{BlockRange, Lba};
 use rustix::fs::MemfdFlags;
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Descriptors that a process may have which fills a file, and so readers that it may have waiting.
+/// Descriptors that a process which fills a file may have, and so the reads that may wait.
 pub(super) const SLOTS: usize = 16_384;
 const BYTES: usize = SLOTS * size_of::<AtomicU64>();
-/// A slot is the first block in the upper bits and the number of blocks in the lower ones; 0 is nothing.
+/// A slot has the first block in the upper bits and the number of blocks in the lower ones; 0 means that no
+/// read waits.
 const COUNT_BITS: u32 = 24;
-/// So many blocks or more: all up to the end.
+/// This number of blocks stands for all blocks up to the end.
 const MANY: u64 = (1 << COUNT_BITS) - 1;
 
 /// The table.
@@ -41,7 +42,7 @@ impl Ledger {
         Self::open(memory)
     }
 
-    /// The one in memory that another process has handed on.
+    /// The ledger in memory that another process has handed over.
     pub(super) fn open(memory: OwnedFd) -> io::Result<Self> {
         if rustix::fs::fstat(&memory)?.st_size < BYTES as i64 {
             return Err(io::ErrorKind::InvalidData.into());
@@ -63,21 +64,21 @@ impl Ledger {
         Some(unsafe { self.slots.add(number).as_ref() })
     }
 
-    /// A reader waits for these blocks.
+    /// Notes that a reader waits for these blocks.
     pub(super) fn note(&self, number: i32, blocks: BlockRange) {
         if let Some(slot) = self.slot(number) {
             slot.store(blocks.start.0 << COUNT_BITS | blocks.count.clamp(1, MANY), SeqCst);
         }
     }
 
-    /// It waits no longer.
+    /// Notes that the reader waits no longer.
     pub(super) fn clear(&self, number: i32) {
         if let Some(slot) = self.slot(number) {
             slot.store(0, SeqCst);
         }
     }
 
-    /// Who waits, and for which blocks of a disk of so many.
+    /// The events that wait, and their blocks of a disk of so many blocks.
     pub(super) fn waiting(&self, disk_blocks: u64) -> Vec<(i32, BlockRange)> {
         let slots = (0..SLOTS as i32).filter_map(|number| Some((number, self.slot(number)?.load(SeqCst))));
         let taken = slots.filter(|(_, slot)| *slot != 0);

@@ -1,5 +1,5 @@
-//! What a file itself says of how far it is filled: extended attributes (xattr(7)), which `getfattr` shows and copying
-//! programs leave behind.
+//! What a file itself says of how far it is filled: extended attributes (xattr(7)), which `getfattr` shows
+//! and copying programs leave behind.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 const INCOMPLETE: &str = "user.headstart.incomplete";
 /// Holds the whole disk, whose digest was computed and is this.
 const COMPLETE: &str = "user.headstart.complete";
-/// Somebody has written to it before it was complete.
+/// A program has written to it before it was complete.
 const CHANGED: &str = "user.headstart.changed";
 /// Holds all that its image has, which is not the disk that the image claims; the value is the digest that
 /// was computed.

@@ -1,5 +1,5 @@
-//! A sparse file that fills itself: the kernel asks before anybody reads it (fanotify's pre-content events, Linux 6.14),
-//! and what is to be read is put into the file first. docs/SELF-FILLING.md.
+//! A sparse file that fills itself: the kernel sends an event before a program reads it (fanotify's
+//! pre-content events, Linux 6.14), and the blocks are put into the file first. docs/SELF-FILLING.md.
 //!
 //! ```text
 //! reader ─► kernel ── event: bytes a..b? ──► events thread ── filled? ──yes──► allowed
@@ -7,11 +7,11 @@
 //!             │                                   ▼
 //!             └──────── allowed ◄── FillFile ◄── Reader (verified)
 //!                                   ▲      ▲
-//!                     prefetch (Deliver)   hydration, when nobody waits
+//!                     prefetch (Deliver)   hydration, while no read waits
 //! ```
 //!
-//! The file is written through a descriptor that causes no events, and a block is written once: under a lock, which
-//! also knows what is filled. What is filled comes to the disk first and then to the sidecar.
+//! The file is written through a descriptor that causes no events, and a block is written once: under a lock,
+//! which also knows what is filled. What is filled comes to the disk first and then to the sidecar.
 
 mod attachment;
 mod blocks;

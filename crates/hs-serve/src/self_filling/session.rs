@@ -23,14 +23,14 @@ use crate::prefetch::{Deliver, Sight};
 use crate::served::{Prefetching, ServeConfig, ServedError};
 use crate::served_disk::ServedDisk;
 
-/// All of a file is filled in the end, so who reads without end what no start needs does not keep the rest waiting for ever: a request of
-/// the stream in so much time he may meet. One read in a hundred does not, however close they are.
+/// All of a file is filled in the end, so an endless reader of blocks outside the profile must not keep the
+/// rest waiting without a limit: the stream may make one request in this time although reads wait.
 const AGEING: Nanos = Nanos::from_millis(5_000);
 
 /// How a file is filled.
 #[derive(Clone, Copy, Debug)]
 pub struct FillOptions {
-    /// Fill in the background what nobody has asked for.
+    /// Fill in the background the blocks that no reader has asked for.
     pub hydrate: bool,
 }
 
@@ -41,12 +41,12 @@ pub struct FillStats {
     pub waited: u64,
     /// Of these, those that got an error.
     pub denied: u64,
-    /// Hot chunks of which somebody has read anything, however it came.
+    /// Hot chunks of which any block was read, however it came.
     pub hot_chunks_used: u32,
 }
 
-/// A file that fills itself. When it is dropped before the file is complete, and nobody else holds the group, readers see
-/// zeros where blocks are missing.
+/// A file that fills itself. When it is dropped before the file is complete, and no other process holds the
+/// group, readers see zeros where blocks are missing.
 pub struct SelfFilling {
     disk: ServedDisk,
     file: Arc<FillFile>,
@@ -62,8 +62,8 @@ pub struct SelfFilling {
 }
 
 impl SelfFilling {
-    /// Opens the image in `store` and fills the file from it: what is asked for, what the image says that a start
-    /// needs, and the rest.
+    /// Opens the image in `store` and fills the file from it: blocks that are read, then the hot region, then
+    /// the rest.
     ///
     /// # Errors
     /// When the image is not one or is of another disk than the file, or a thread cannot be started.
@@ -160,8 +160,8 @@ impl SelfFilling {
         builder.spawn(run).map_err(FillError::io("start a thread for", path))
     }
 
-    /// Fills in the background what nobody has asked for, from now on, because somebody wants all of it: so nothing is held against
-    /// the prefetch any more.
+    /// From now on fills in the background the blocks that no reader has asked for. The whole disk is wanted
+    /// then, so unused chunks and misses do not count against the prefetch any more.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -229,7 +229,7 @@ impl SelfFilling {
         &*self.ended
     }
 
-    /// Who reads the file without the kernel asking, if anybody does.
+    /// What reads the file without events, if anything does: a loop device or a mount.
     #[must_use]
     pub fn uncovered_use(&self) -> Option<String> {
         self.file.metadata().ok().and_then(|metadata| super::uncovered::user(&metadata))
@@ -243,7 +243,7 @@ impl Drop for SelfFilling {
         self.disk.close();
         let _ = self.again.send(None);
         signal(&self.wake);
-        // Whoever waits there has looked at `stop` under the lock that this takes.
+        // A thread that waits there has looked at `stop` under the lock that this takes.
         let _ = self.disk.driver().is(|_| true);
         self.disk.driver().wake();
         self.waiting.wake();
@@ -261,7 +261,7 @@ fn signal(event: &OwnedFd) {
     let _ = rustix::io::write(event, &1_u64.to_ne_bytes());
 }
 
-/// The thread that is asked.
+/// The thread that receives the events.
 struct Events {
     group: Arc<Group>,
     filler: Filler,
@@ -282,16 +282,19 @@ impl Events {
             if let Err(errno) = poll(&mut ready, None)
                 && errno != rustix::io::Errno::INTR
             {
-                log::error!("{}: nobody can be served any more: {errno}", self.filler.file.path().display());
+                log::error!(
+                    "{}: no read can be answered any more: {errno}",
+                    self.filler.file.path().display()
+                );
                 return;
             }
             match self.group.read() {
                 Ok(told) => {
-                    // All are noted before the first is answered, which may take a while.
+                    // All events are noted before the first is answered, because answering may take a while.
                     let asked: Vec<_> = told.into_iter().filter_map(|told| self.hear(told)).collect();
                     asked.into_iter().for_each(|(question, blocks)| self.answer(question, blocks));
                 }
-                // The kernel has denied that one itself.
+                // The kernel has denied that event itself.
                 Err(error) => {
                     log::warn!("{}: a reader got an error: {error}", self.filler.file.path().display())
                 }
@@ -299,8 +302,8 @@ impl Events {
         }
     }
 
-    /// Answers those whom a server that died has left, before anybody else is asked for: a new question could come
-    /// under the number of one of theirs.
+    /// Answers the readers that a dead server has left, before new events are read: a new event could get the
+    /// number of one of theirs.
     fn answer_those_left(&self) {
         let file = &self.filler.file;
         let left = file.ledger().waiting(file.disk_blocks());
@@ -315,7 +318,7 @@ impl Events {
         self.waiting.until_nobody(|| !self.stop.load(Relaxed));
     }
 
-    /// What an event asks for, noted for the case that this process dies.
+    /// The blocks of an event, noted in the ledger in case this process dies.
     fn hear(&self, told: Told) -> Option<(Question, BlockRange)> {
         let (event, file) = (told.event, &self.filler.file);
         if event.mask & OVERFLOW != 0 {
@@ -337,7 +340,7 @@ impl Events {
             return self.uses.note(blocks);
         }
         self.uses.note(blocks);
-        log::debug!("somebody waits for blocks {blocks}");
+        log::debug!("a read waits for blocks {blocks}");
         self.filler.go_on(Demand::new(question, blocks, &self.waiting));
     }
 }
@@ -346,12 +349,12 @@ impl Events {
 struct IntoFile(Arc<FillFile>);
 
 impl Deliver for IntoFile {
-    /// Before each read the kernel asks, and [`Uses`] tells of it.
+    /// The kernel sends an event before each read, and [`Uses`] reports it.
     fn sight(&self) -> Sight {
         if self.0.group().is_some() { Sight::Asked } else { Sight::Hidden }
     }
 
-    /// Writing may wait for the disk, and whoever waits fills the blocks that he waits for, or nobody does.
+    /// Writing may wait for the disk. The thread that answers a read fills the blocks of that read itself.
     fn comes_before_answers(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What lies beside a file that is not complete: which of its blocks are filled. docs/SELF-FILLING.md draws it.
+//! The record beside an incomplete file of which blocks are filled. docs/SELF-FILLING.md draws it.
 //!
 //! ```text
 //! 0     header: b"HSFILL2\0" | disk digest 32 | image's name 32 | disk bytes | inode | born s, ns | mtime s,
@@ -6,10 +6,10 @@
 //! digest 32 8192  page 1: ...
 //! ```
 //!
-//! Numbers are little-endian. The header's digest is of the header before it; a page's of the header's digest, the page's
-//! number (8 bytes) and its bits, so that no page stands for another, or for one of another file. Bits are only ever set,
-//! and only after their blocks are on the disk; so a page that was torn by a crash, or is missing, costs no more than
-//! filling its blocks again.
+//! Numbers are little-endian. The header's digest is of the header before it; a page's of the header's
+//! digest, the page's number (8 bytes) and its bits, so that no page stands for another, or for one of
+//! another file. Bits are only ever set, and only after their blocks are on the disk; so a page that was torn
+//! by a crash, or is missing, costs no more than filling its blocks again.
 
 use std::fs::File;
 use std::io;
@@ -31,7 +31,7 @@ pub(super) const PAGE_BLOCKS: u64 = BODY_BYTES as u64 * 8;
 /// Where the path begins, after its length.
 const PATH_AT: usize = 114;
 
-/// A moment as file systems have it.
+/// A time of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileTime {
     /// Seconds since 1970.
@@ -63,10 +63,10 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SidecarError {
-    /// Too short, or not one at all.
+    /// The file is too short, or no sidecar.
     #[error("it is no record of filled blocks")]
     Foreign,
-    /// Its digest is wrong.
+    /// The header's digest is wrong.
     #[error("its header is damaged")]
     Damaged,
 }
@@ -134,7 +134,7 @@ fn page_digest(header: &Digest, number: u64, bits: &[u8]) -> Digest {
     chunk_digest(&[&header.0[..], &number.to_le_bytes(), bits].concat())
 }
 
-/// The file in which this lies.
+/// The file of a sidecar.
 #[derive(Debug)]
 pub(super) struct Sidecar {
     file: File,
@@ -153,8 +153,8 @@ impl Sidecar {
         Ok(Self { file, header: Box::new(header), header_digest })
     }
 
-    /// Reads the one that lies in `file`, when there is a whole header. Whether it is of the right file is for the
-    /// caller to say.
+    /// Reads the sidecar in `file`, when it has a whole header. The caller checks that it belongs to the
+    /// right file.
     pub(super) fn read(file: File) -> Result<Self, (File, SidecarError)> {
         let mut page = [0; PAGE_BYTES];
         let header = match file.read_exact_at(&mut page, 0) {
@@ -182,7 +182,7 @@ impl Sidecar {
         self.file
     }
 
-    /// What is filled, as far as pages are whole; and how many of those that there are are not.
+    /// The filled blocks, from the pages of the sidecar that are whole; and the number of damaged pages.
     pub(super) fn filled(&self) -> io::Result<(FilledBlocks, u64)> {
         let mut filled = FilledBlocks::none(self.header.disk_bytes);
         let pages = filled.count().div_ceil(PAGE_BLOCKS);
@@ -194,7 +194,7 @@ impl Sidecar {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
                 Err(error) => return Err(error),
             }
-            // A hole between pages: nothing of it has ever been filled.
+            // A hole between pages: none of its blocks has ever been filled.
             if page == [0; PAGE_BYTES] {
                 continue;
             }
@@ -207,7 +207,7 @@ impl Sidecar {
         Ok((filled, damaged))
     }
 
-    /// Writes pages of bits, as they were taken before their blocks were brought to the disk, and brings them there.
+    /// Writes pages of bits and syncs them. The bits must be taken before their blocks are synced.
     pub(super) fn write(&self, pages: &[(u64, Vec<u8>)]) -> io::Result<()> {
         for (number, bits) in pages {
             let digest = page_digest(&self.header_digest, *number, bits);
@@ -285,7 +285,7 @@ mod tests {
         let sidecar = again(sidecar);
         assert_eq!(sidecar.header(), &header());
         assert_eq!(sidecar.filled().expect("read"), (filled.clone(), 0));
-        // A torn page costs what it says, and nothing else.
+        // A torn page loses its own bits, and nothing else.
         sidecar.file.write_all_at(&[0xff], 4096 + 9).expect("written");
         let mut rest = FilledBlocks::none(header().disk_bytes);
         rest.fill(3 * PAGE_BLOCKS..3 * PAGE_BLOCKS + 5);

@@ -1,5 +1,5 @@
-//! Who reads a file without the kernel asking: loop devices, and file systems mounted from the file itself. Both were
-//! tried on Linux 6.18: no event comes, and the reader sees zeros.
+//! What reads a file without events: loop devices, and file systems mounted from the file itself. On Linux
+//! 6.18 no event comes for either, and the reader sees zeros.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::error::FillError;
 use crate::mounts::{MountEntry, MountTable};
 
-/// Fails when somebody uses `path`, which `metadata` is of, in such a way.
+/// Fails when `path`, which `metadata` is of, is used in such a way.
 pub(super) fn refuse(path: &Path, metadata: &fs::Metadata) -> Result<(), FillError> {
     match user(metadata) {
         Some(user) => Err(FillError::UncoveredUse { path: path.to_owned(), user }),
@@ -18,7 +18,7 @@ pub(super) fn refuse(path: &Path, metadata: &fs::Metadata) -> Result<(), FillErr
     }
 }
 
-/// Who uses the file that `metadata` is of in such a way; nobody as far as this process can see otherwise.
+/// What uses the file that `metadata` is of in such a way; `None` as far as this process can see.
 pub(super) fn user(metadata: &fs::Metadata) -> Option<String> {
     let same = |path: &Path| {
         fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == (metadata.dev(), metadata.ino()))

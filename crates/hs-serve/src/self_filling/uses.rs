@@ -1,8 +1,9 @@
-//! What of the hot region is read from the file.
+//! Which hot chunks are read from the file.
 //!
-//! As long as a file is not complete, the kernel asks before each read, of what is filled as well. So unlike a page cache the file hides no
-//! use, and the prefetch may be told of all of it. What is mapped is asked for once, and all that is mapped is filled before the mapping is
-//! there: what is read of it then is not seen, and there is nothing left to be brought for it.
+//! As long as a file is not complete, the kernel sends an event before each read, also of filled blocks. So
+//! unlike a page cache the file hides no use, and all of it can be reported to the prefetch. A mapping causes
+//! one event, and all of its blocks are filled before the mapping is there. Later reads of it are not seen,
+//! and nothing is left to be fetched for it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
@@ -13,7 +14,7 @@ use hs_units::{BlockRange, Lba};
 use super::fill_file::FillFile;
 use crate::Driver;
 
-/// The hot chunks that somebody has asked for, and whoever wants to know of it.
+/// The hot chunks that were read, and the driver that is told of it.
 pub(super) struct Uses {
     image: Arc<Image>,
     file: Arc<FillFile>,
@@ -34,12 +35,13 @@ impl Uses {
         }
     }
 
-    /// Hot chunks of which somebody has read anything.
+    /// Hot chunks of which any block was read.
     pub(super) fn count(&self) -> u32 {
         self.asked_for.len() as u32 - self.not_asked_for.load(Relaxed)
     }
 
-    /// Somebody reads these blocks, or maps them. To be called before those that are missing are filled, as of these the reader tells.
+    /// Notes that a program reads these blocks, or maps them. Call it before the missing ones are filled,
+    /// because the reader reports the use of those.
     pub(super) fn note(&self, blocks: BlockRange) {
         let tells = self.driver.asks_for_use();
         if !tells && self.not_asked_for.load(Relaxed) == 0 {

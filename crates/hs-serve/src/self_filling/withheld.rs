@@ -1,4 +1,5 @@
-//! The mode of a file that nobody may read meanwhile: nobody guards it, and its missing blocks would be zeros.
+//! The mode of a file that must not be read meanwhile: it has no guard, and its missing blocks would read as
+//! zeros.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,8 +12,8 @@ use super::marker;
 /// The mode that the file had before, in octal digits.
 const MODE: &str = "user.headstart.mode";
 
-/// Takes every right to read from the file, and notes which there were; `usual` where it has none already and
-/// nothing is noted.
+/// Takes every right away from the file, and notes the mode; notes `usual` where the file has no rights
+/// already and no mode is noted.
 pub(super) fn withhold(file: impl AsFd, usual: Option<u32>) -> io::Result<()> {
     let mode = fstat(&file)?.st_mode & 0o7777;
     let noted = if mode == 0 { usual.filter(|_| noted(&file).is_none()) } else { Some(mode) };
@@ -22,10 +23,10 @@ pub(super) fn withhold(file: impl AsFd, usual: Option<u32>) -> io::Result<()> {
     Ok(fchmod(&file, Mode::empty())?)
 }
 
-/// Gives back what was taken, if anything was.
+/// Restores the noted mode, if there is one.
 pub(super) fn give_back(file: impl AsFd) -> io::Result<()> {
     let Some(mode) = noted(&file) else { return Ok(()) };
-    // Another mode was given by somebody who knows the file.
+    // If the file has another mode, a user has set it.
     if fstat(&file)?.st_mode & 0o7777 == 0 {
         fchmod(&file, Mode::from_raw_mode(mode))?;
     }

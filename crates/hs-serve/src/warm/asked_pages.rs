@@ -1,4 +1,4 @@
-//! Pages of files that the warmer has asked for.
+//! Pages of files that the warmer has requested.
 
 use std::collections::HashMap;
 
@@ -6,27 +6,28 @@ use hs_image::Hint;
 use hs_trace::BlockSet;
 use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 
-/// What was asked for, file by file, and how far the kernel reads ahead in them.
+/// The requested pages, file by file, and how far the kernel reads ahead in them.
 pub(super) struct AskedPages {
     files: HashMap<u64, BlockSet>,
     read_ahead: u64,
 }
 
 impl AskedPages {
-    /// Nothing yet; the kernel reads so many KiB ahead.
+    /// No pages; the kernel reads so many KiB ahead.
     pub(super) fn new(read_ahead_kib: u32) -> Self {
         Self { files: HashMap::new(), read_ahead: u64::from(read_ahead_kib) * 1024 / BLOCK_BYTES }
     }
 
-    /// These pages of a file are asked for.
+    /// Notes that these pages of a file are requested.
     pub(super) fn note(&mut self, hint: &Hint) {
         let pages = BlockRange::new(Lba(hint.page.into()), hint.blocks.into());
         self.files.entry(hint.inode).or_default().insert(pages, |_| {});
     }
 
-    /// Whether the kernel would read a page of a file of so many bytes alone, if only that were missing: it reads around a page that
-    /// a program's memory maps, half of its read-ahead before and half behind (`do_sync_mmap_readahead` of mm/filemap.c), and from
-    /// a page that is read on (`page_cache_sync_ra`), and passes over what it has.
+    /// Whether the kernel would read a page of a file of so many bytes alone, if only that page were missing.
+    /// Around a page of a mapping it reads half of its read-ahead before and half behind
+    /// (`do_sync_mmap_readahead` of mm/filemap.c). From a page of a sequential read it reads on
+    /// (`page_cache_sync_ra`). It skips pages that it has.
     pub(super) fn is_read_alone(&self, inode: u64, page: u32, file_bytes: u64) -> bool {
         let page = u64::from(page);
         let pages = file_bytes.div_ceil(BLOCK_BYTES);

@@ -1,4 +1,5 @@
-//! An authority, and certificates of it for a server and a client, made by GnuTLS's certtool as people make them.
+//! An authority, and certificates of it for a server and a client, made by GnuTLS's certtool as people make
+//! them.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Reads of several readers that lie next to each other reach a medium that is busy as one request, and without merging they do not.
+//! Reads of several readers that lie next to each other reach a medium that is busy as one request, and
+//! without merging they do not.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -18,7 +19,8 @@ use crate::fronts::{Front, Shown, fronts};
 use crate::gate::Gates;
 
 const WINDOW: usize = 16 << 10;
-/// What occupies the medium, one for each thread of the reader. Holes lie behind each, so that nothing comes with it.
+/// What occupies the medium, one for each thread of the reader. Holes lie behind each, so that nothing comes
+/// with it.
 const OCCUPYING: [usize; 2] = [10, 20];
 /// What several readers ask for meanwhile, one window each: together less than what demand merges.
 const ASKED: std::ops::Range<usize> = 40..64;
@@ -68,8 +70,8 @@ impl Scene {
         ByteRange::new(offset, places.last().map_or(offset, ByteRange::end) - offset)
     }
 
-    /// What the medium was asked for in all, when those who ask for these windows, one reader each and in this order, all waited before
-    /// it became free.
+    /// The requests to the medium when readers, one for each of these windows and in this order, all wait
+    /// before the medium becomes free.
     fn read_by_many(&self, front: Front, merges: bool, order: &[usize]) -> Snapshot {
         let gates = Gates::new(self.store(), &[self.stored(OCCUPYING.into_iter())]);
         let count = Count::new(Arc::clone(&gates));
@@ -91,14 +93,14 @@ impl Scene {
         counters.snapshot()
     }
 
-    /// A reader of his own reads a part of a window, and gets what the disk has there.
+    /// Another reader reads a part of a window, and gets what the disk has there.
     fn check(&self, shown: &Shown, window: usize) {
         let found = shown.reader().read((window * WINDOW) as u64, 4096).expect("it can be read");
         assert!(found == self.disk[window * WINDOW..][..4096], "window {window} differs");
     }
 }
 
-/// Nothing comes that nobody asked for, and two threads read the medium.
+/// No read-ahead and no prefetch, and two threads read the medium.
 fn config(merges: bool) -> ServeConfig {
     let mut reader =
         ReaderOptions { demand_threads: OCCUPYING.len(), read_ahead_bytes: 0, ..ReaderOptions::default() };
@@ -108,7 +110,7 @@ fn config(merges: bool) -> ServeConfig {
     ServeConfig { prefetching: Prefetching::Off, reader, disk_read_ahead_kib: 0, ..ServeConfig::default() }
 }
 
-/// Somebody waits for a window, which may have been read ahead by somebody before him.
+/// A demand read waits for a window, which may have been read ahead for an earlier reader.
 fn is_wanted(event: &Event) -> bool {
     matches!(event, Event::Requested { class: Class::Demand, .. } | Event::Promoted { .. })
 }
@@ -124,7 +126,7 @@ fn wait_for(shown: &Shown, count: usize, counts: impl Fn(&Event) -> bool) {
     }
 }
 
-/// All of them in steps of seven, so that nobody seems to read one window after another.
+/// All of them in steps of seven, so that no reader seems sequential.
 fn scattered() -> Vec<usize> {
     (0..ASKED.len()).map(|number| ASKED.start + number * 7 % ASKED.len()).collect()
 }
@@ -146,7 +148,7 @@ fn adjacent_reads_of_several_readers_reach_the_medium_as_one_request() {
     }
 }
 
-/// Some of them are read ahead for a reader who seems sequential, until somebody waits for them.
+/// Some of them are read ahead for a reader that seems sequential, until a demand read waits for them.
 #[test]
 fn what_was_read_ahead_is_merged_with_what_lies_beside_it() {
     let scene = Scene::new();

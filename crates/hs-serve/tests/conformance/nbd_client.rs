@@ -101,7 +101,7 @@ impl NbdClient {
         Ok(client)
     }
 
-    /// The socket itself, for those who do not keep to the protocol.
+    /// The socket itself, for tests that break the protocol.
     pub(crate) fn stream(&mut self) -> &mut Stream {
         &mut self.stream
     }
@@ -147,7 +147,7 @@ impl NbdClient {
         if !self.structured {
             return self.simple(len);
         }
-        // What no chunk brings stays as it is, and is not what anybody expects.
+        // Bytes that no chunk of the reply brings keep this value, which no test expects.
         let mut found = vec![0xee; len as usize];
         Ok(self.chunks(offset, &mut found)?.map(|_| found))
     }

@@ -104,7 +104,7 @@ fn nothing_can_be_written() {
     check(&mut client, &sample);
 }
 
-/// A client that asks for much and reads nothing is not served further, and holds nobody.
+/// A client that asks for much and reads nothing is not served further, and delays no other client.
 #[test]
 fn who_does_not_read_his_answers_holds_only_himself() {
     let sample = Sample::new(24);
@@ -162,7 +162,7 @@ fn a_handshake_has_its_time() {
     assert!(!sample.path("socket").exists());
 }
 
-/// What was asked for before the end is answered, however slow the medium; afterwards nobody listens.
+/// What was asked for before the end is answered, however slow the medium; afterwards there is no listener.
 #[test]
 fn an_ending_server_answers_what_was_asked() {
     let sample = Sample::new(27);

@@ -1,4 +1,4 @@
-//! Clients of a server that speaks TLS, who do not, or not as they should.
+//! Clients of a server with TLS that do not use it, or not correctly.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -50,7 +50,7 @@ fn in_the_clear_nothing_is_told() {
     check(&shown, &sample);
 }
 
-/// What somebody on the way puts behind the request for TLS would count as the client's, were it kept.
+/// Bytes that an attacker puts behind the request for TLS would count as the client's, were they kept.
 #[test]
 fn what_comes_with_the_request_for_tls_is_not_taken_for_the_clients() {
     let sample = Sample::new(41);
@@ -86,7 +86,7 @@ fn who_does_not_speak_tls_after_all_is_hung_up_on_and_the_silent_hold_nobody() {
     drop((silent, half));
 }
 
-/// A client under TLS that asks for much and reads nothing holds only himself, as one in the clear.
+/// A client under TLS that asks for much and reads nothing delays only itself, as one in the clear.
 #[test]
 fn who_does_not_read_his_records_holds_only_himself() {
     let sample = Sample::new(43);

@@ -212,7 +212,8 @@ fn damaged_hot_chunks_are_replaced_by_their_cold_copies() {
     }
 }
 
-/// The stream itself meets what is damaged, short or late, while others read: they get what is right, or an error.
+/// The stream itself meets damaged, short or late chunks, while other threads read: they get the right bytes,
+/// or an error.
 #[test]
 fn while_the_prefetch_meets_faults() {
     let sample = Sample::new(10);

@@ -1,7 +1,8 @@
 //! Whether use of what was prefetched is seen where the kernel answers from its pages.
 //!
-//! A disk has files of which every second one is hot. The medium gives the first of them and then holds the stream up, so that there is always
-//! something left to ask for; and it holds up who misses when it is told to, so that nothing here depends on time.
+//! A disk has files of which every second one is hot. The medium gives the first of them and then holds the
+//! stream up, so that there is always something left to request. It also holds up cold reads when it is told
+//! to, so that nothing here depends on time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -222,11 +223,11 @@ impl Shown {
         let (sender, read) = mpsc::channel();
         let reader = self.read(file);
         std::thread::spawn(move || sender.send(reader()));
-        let bytes = read.recv_timeout(PATIENCE).expect("nobody waits for the medium");
+        let bytes = read.recv_timeout(PATIENCE).expect("no read waits for the medium");
         assert!(bytes == content(file), "{}", name(file));
     }
 
-    /// Whether the stream stands back, or does soon.
+    /// Waits until the stream is throttled, or is not.
     fn comes_to(&self, stands_back: bool) {
         self.wait_until("the stream decides", |shown| {
             shown.served.driver().wake();
@@ -245,7 +246,7 @@ impl Shown {
     }
 }
 
-/// Somebody reads cold files, and while he waits for the last of them somebody else reads hot ones.
+/// A thread reads cold files, and while it waits for the last of them another thread reads hot ones.
 fn use_is_seen(through: Through) {
     let sample = Sample::new();
     let shown = Shown::new(&sample, through, true);
@@ -255,8 +256,8 @@ fn use_is_seen(through: Through) {
     [5, 20, 35].into_iter().for_each(|number| shown.check(cold[number]));
     shown.gates.shut(COLD);
     let waits = std::thread::spawn(shown.read(cold[50]));
-    shown.wait_until("somebody waits", |shown| shown.gates.waiting(COLD) > 0);
-    // While he waits no time passes for the policy: it stands back until somebody uses what it brings.
+    shown.wait_until("a read waits", |shown| shown.gates.waiting(COLD) > 0);
+    // While a read waits no time passes for the policy: the stream is throttled until its chunks are used.
     shown.comes_to(true);
     let before = shown.served.reader().marker_count().used;
     let hot = sample.come(shown.served.reader().image());
@@ -271,7 +272,7 @@ fn use_is_seen(through: Through) {
     sample.places.iter().for_each(|(file, _)| shown.check(*file));
 }
 
-/// Without markers the same is not seen, and the stream never stands back.
+/// Without markers the same use is not seen, and the stream is never throttled.
 fn use_is_not_seen(through: Through) {
     let sample = Sample::new();
     let shown = Shown::new(&sample, through, false);

@@ -74,7 +74,7 @@ fn will_need(path: &Path) -> Prefetched {
         let address =
             mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file.as_fd(), 0).unwrap();
         let mut cached = [0_u8; FILE_PAGES as usize];
-        // Somebody else on the machine may drop its caches just then: then it is asked again.
+        // Another process of the machine may drop its caches just then: then it is asked again.
         let end = Instant::now() + PATIENCE;
         loop {
             assert_eq!(libc::mincore(address, bytes, cached.as_mut_ptr()), 0);
@@ -189,7 +189,7 @@ fn metadata_is_seen_by_its_marks() {
     if !machine_has(&["mkfs.ext4", "debugfs"]) {
         return;
     }
-    // Somebody else on the machine may drop its caches just then; not five times in a row.
+    // Another process of the machine may drop its caches just then; not five times in a row.
     assert!((0..5).any(|_| metadata_is_seen()), "used metadata was never seen");
 }
 
@@ -236,7 +236,7 @@ fn metadata_is_seen() -> bool {
     let other = inode_block(scene.inode(&names[0]) + 160);
     let page = |page| Prefetched { object: Object::Device, page, pages: 1, at: Nanos::ZERO };
     let used = needed.iter().all(|block| usage_of(&observed, page(*block)) == [1, 0, 0, 0]);
-    assert_eq!(usage_of(&observed, page(other)), [0, 0, 1, 0], "nobody looked at block {other}");
+    assert_eq!(usage_of(&observed, page(other)), [0, 0, 1, 0], "no program looked at block {other}");
     used
 }
 

@@ -80,7 +80,7 @@ fn is_attached(file: &Path) -> bool {
     })
 }
 
-/// Whoever looks at new devices, as udev does, may have it open for a moment.
+/// A program that looks at new devices, as udev does, may have it open for a moment.
 fn wait_until_freed(files: &[&Path]) {
     let end = Instant::now() + Duration::from_secs(120);
     while files.iter().any(|file| is_attached(file)) {

@@ -49,8 +49,8 @@ fn main() -> ExitCode {
     run(tests, &first)
 }
 
-/// Runs the tests whose name holds `filter`, one after the other: they count the machine's mounts. What it says is what
-/// the usual harness says, so that it can be counted.
+/// Runs the tests whose name holds `filter`, one after the other: they count the machine's mounts. What it
+/// says is what the usual harness says, so that it can be counted.
 fn run<'a>(tests: impl Iterator<Item = &'a Test>, filter: &OsString) -> ExitCode {
     let filter = filter.to_string_lossy();
     let filter = if filter.starts_with('-') { "" } else { &*filter };

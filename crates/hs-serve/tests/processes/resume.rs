@@ -1,4 +1,4 @@
-//! A server dies; another one goes on with its session; who waited gets the answer.
+//! A server dies; another one goes on with its session; waiting readers get the answer.
 
 use std::ffi::OsStr;
 use std::fs::File;

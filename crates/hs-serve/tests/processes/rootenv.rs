@@ -110,7 +110,7 @@ fn writes_stay_in_the_root() {
 
 fn nothing_outlives_the_command() {
     let (_workdir, env) = host_root();
-    // The sleeper holds the pipe; reading to its end would take for ever if it lived on.
+    // The sleeper holds the pipe; reading to its end would not end if it lived on.
     let (exit, printed) = run(&env, "setsid sleep 100000 & echo started");
     assert_eq!((exit, printed.as_str()), (Exit::Code(0), "started\n"));
     // Orphans are buried while the command runs.
@@ -146,7 +146,7 @@ fn a_dropped_child_is_killed() {
     let mut output = child.stdout.take().unwrap();
     output.read_exact(&mut [0; 3]).unwrap();
     drop(child);
-    assert_eq!(output.read(&mut [0]).unwrap(), 0, "nobody holds the pipe any more");
+    assert_eq!(output.read(&mut [0]).unwrap(), 0, "no process holds the pipe any more");
     let child = start(&env, "sleep 100000", SpawnOptions::default());
     child.signal(libc::SIGKILL).unwrap();
     assert_eq!(child.wait().unwrap(), Exit::Signal(libc::SIGKILL));

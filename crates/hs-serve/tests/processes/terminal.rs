@@ -33,8 +33,8 @@ pub(crate) fn victim(workdir: &OsStr) -> ! {
 /// A pseudo-terminal: our end, and the one that programs sit at.
 fn open_terminal() -> (File, OwnedFd) {
     let (mut ours, mut theirs) = (-1, -1);
-    // SAFETY: both numbers live until the call returns, the other arguments may be null; the new
-    // descriptors belong to nobody else.
+    // SAFETY: both numbers live until the call returns, the other arguments may be null; the new descriptors
+    // have no other owner.
     unsafe {
         let null = std::ptr::null_mut();
         let opened = libc::openpty(&raw mut ours, &raw mut theirs, null, std::ptr::null(), std::ptr::null());
@@ -43,7 +43,7 @@ fn open_terminal() -> (File, OwnedFd) {
     }
 }
 
-/// Reads what the terminal shows until `text` is there, or nobody sits at it any more.
+/// Reads what the terminal shows until `text` is there, or no program has the terminal open any more.
 fn read_until(terminal: &mut File, shown: &mut String, text: &str) {
     let mut bytes = [0; 256];
     while !shown.contains(text) {
@@ -75,7 +75,7 @@ fn ctrl_c_reaches_the_command_once() {
     drop((command, theirs));
     let mut shown = String::new();
     read_until(&mut ours, &mut shown, "ready");
-    // The terminal turns this into SIGINT for everybody in the foreground: this program, init, the shell.
+    // The terminal turns this into SIGINT for all processes in the foreground: this program, init, the shell.
     ours.write_all(&[3]).unwrap();
     read_until(&mut ours, &mut shown, "no such text");
     assert!(shown.trim_end().ends_with("count x"), "{shown:?}");

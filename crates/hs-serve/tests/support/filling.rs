@@ -6,7 +6,8 @@ use std::process::Command;
 
 use hs_serve::self_filling::{FillError, probe};
 
-/// A folder on a file system that asks before a file is read: the usual one for temporary files, or one made for this.
+/// A folder on a file system that asks before a file is read: the usual one for temporary files, or one made
+/// for this.
 pub(crate) struct FillingFolder {
     path: PathBuf,
     mounted: bool,

@@ -1,4 +1,5 @@
-//! A medium that does not answer before it is told to, so that a test knows what waits and depends on no time.
+//! A medium that does not answer before it is told to, so that a test knows what waits and depends on no
+//! time.
 
 use std::sync::Arc;
 
@@ -27,13 +28,13 @@ impl Gates {
         Arc::new(Self { inner, places: places.to_vec(), state, changed: Condvar::new() })
     }
 
-    /// Whoever waits for the place with this number gets it, and whoever asks later.
+    /// Answers the reads that wait for the place with this number, and later ones.
     pub(crate) fn open(&self, number: usize) {
         self.state.lock()[number].is_open = true;
         self.changed.notify_all();
     }
 
-    /// Whoever asks for it from now on waits.
+    /// Reads of it wait from now on.
     pub(crate) fn shut(&self, number: usize) {
         self.state.lock()[number].is_open = false;
     }
@@ -43,7 +44,8 @@ impl Gates {
         self.state.lock()[number].waiting
     }
 
-    /// Opens them all when that is dropped, also by a test that fails: or nobody would end who waits.
+    /// Opens them all when the result is dropped, also by a test that fails: otherwise waiting threads would
+    /// not end.
     pub(crate) fn open_in_the_end(self: &Arc<Self>) -> Opens {
         Opens(Arc::clone(self))
     }

@@ -8,19 +8,21 @@ use parking_lot::Mutex;
 
 use super::real_file::{Aligned, ReadOutcome, RealFile};
 
-/// It does not sleep for less, but is so much early: waking costs the processor more than finding a page does, and a program that thinks
-/// for a tenth of that does not sleep.
+/// The program does not sleep for less than this, and is early instead: waking takes more processor time than
+/// finding a page.
 const EARLY: Nanos = Nanos::from_millis(1);
 /// Reads that a program has under way at once; more of the same moment wait for these.
 const MOST_UNDER_WAY: usize = 32;
 
-/// A program that reads and thinks, in this order: its own time stands still while anything that it asked for is under way.
+/// A program that reads and computes, in this order: its own time does not advance while its reads are under
+/// way.
 pub(super) struct Program {
     file: RealFile,
     began: Instant,
     /// Its own time until what it asks for now.
     own: Nanos,
-    /// When it asks for that, since the beginning. A timer that is late is no time of the program's: it makes good for it.
+    /// When it asks for that, since the beginning. A timer that is late is no time of the program's: it makes
+    /// good for it.
     due: Nanos,
     /// What it asks for at that moment.
     group: Vec<ByteRange>,

@@ -68,7 +68,8 @@ impl RealFile {
         self.bytes
     }
 
-    /// Has the kernel forget what it has of the file, as far as it may: what lies below may not read around its caches.
+    /// Has the kernel forget what it has of the file, as far as it may: what lies below may not read around
+    /// its caches.
     pub(super) fn drop_caches(&self) {
         if let Err(error) = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed) {
             log::debug!("{}: its cached pages stay: {error}", self.name);
@@ -103,7 +104,8 @@ pub(super) struct Aligned(Vec<u8>);
 
 impl Aligned {
     fn of(&mut self, len: usize) -> &mut [u8] {
-        // It only grows: filling it with zeros anew would take a good part of what a fast device takes to read.
+        // It only grows: filling it with zeros anew would take a good part of what a fast device takes to
+        // read.
         if self.0.len() < len + ALIGN as usize {
             self.0.resize(len + ALIGN as usize, 0);
         }
@@ -142,7 +144,7 @@ impl ReadOutcome {
         Ok(())
     }
 
-    /// Takes in what somebody else has read meanwhile.
+    /// Adds the outcome of another thread.
     pub(super) fn merge(&mut self, other: &Self) {
         self.latencies.merge(&other.latencies);
         self.bytes += other.bytes;
@@ -150,8 +152,9 @@ impl ReadOutcome {
     }
 }
 
-/// Reads that are handed over at once, where they are made as soon as a thread is free. A fast device takes less for a read than a
-/// thread takes to wake another, so threads help themselves instead of being given one at a time.
+/// Reads that are handed over at once, where they are made as soon as a thread is free. A fast device takes
+/// less for a read than a thread takes to wake another, so threads help themselves instead of being given one
+/// at a time.
 const BATCH: usize = 256;
 /// Batches that wait.
 const BATCHES: usize = 4;
@@ -162,8 +165,8 @@ struct Due {
     at: Option<Nanos>,
 }
 
-/// Threads that read. What lies in memory is read by whoever asks, unless they are behind: waking a thread takes longer than that, and a
-/// guest that finds a page wakes none either.
+/// Threads that read. A read that the page cache can answer is made by the calling thread unless the threads
+/// are behind: it takes less time than waking a thread, and a guest that finds a page wakes no thread either.
 pub(super) struct Readers {
     file: Arc<RealFile>,
     residency: Option<Residency>,
@@ -198,7 +201,8 @@ impl Readers {
         Ok(Self { file, residency, own, queue, gathered, under_way, began, threads })
     }
 
-    /// Has something read: not before the time `at` since the beginning, for which it waits, or as soon as somebody can.
+    /// Makes a read, at the earliest at `at` since the beginning, for which it waits, or as soon as a thread
+    /// is free.
     pub(super) fn ask(&mut self, range: ByteRange, at: Option<Nanos>) -> anyhow::Result<()> {
         let pause = at.map_or(Nanos::ZERO, |at| at.saturating_sub(self.began.elapsed().into()));
         if pause > Nanos::ZERO {
@@ -222,12 +226,12 @@ impl Readers {
             return Ok(());
         }
         self.under_way.fetch_add(self.gathered.len(), Relaxed);
-        self.queue.send(std::mem::take(&mut self.gathered)).ok().context("nobody reads any more")
+        self.queue.send(std::mem::take(&mut self.gathered)).ok().context("all reading threads have ended")
     }
 
     /// Waits until everything has been read.
     pub(super) fn finish(mut self) -> anyhow::Result<ReadOutcome> {
-        // Where nobody reads any more, the threads say why.
+        // If all reading threads have ended, joining them says why.
         let _ = self.hand_over();
         drop(self.queue);
         let mut all = self.own.0;

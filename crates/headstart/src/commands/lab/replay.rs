@@ -179,7 +179,7 @@ impl Trace {
     /// Leaves out what was read after the recorded program was ready.
     fn end_when_ready(&mut self) -> anyhow::Result<()> {
         let Self::Profile(profile) = self else { bail!("only a profile knows when its program was ready") };
-        let ready = profile.ready.context("nobody told the recorder when the program was ready")?;
+        let ready = profile.ready.context("the profile does not say when the program was ready")?;
         profile.reads.retain(|read| read.at <= ready);
         Ok(())
     }

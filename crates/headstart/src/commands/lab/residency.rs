@@ -22,7 +22,8 @@ pub(super) struct Residency {
 }
 
 impl Residency {
-    /// Of a file of `bytes` bytes. None where the kernel would not tell, as it does only whoever owns the file (mincore(2)).
+    /// Of a file of `bytes` bytes. `None` where the kernel does not tell: mincore(2) answers only the owner
+    /// of the file.
     pub(super) fn of(file: &File, bytes: u64) -> Option<Self> {
         let user = rustix::process::geteuid();
         if !user.is_root() && file.metadata().ok()?.uid() != user.as_raw() {
@@ -54,7 +55,7 @@ impl Residency {
 
 impl Drop for Residency {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's own, and nobody has a reference into it.
+        // SAFETY: this object owns the mapping, and there are no references into it.
         if let Err(error) = unsafe { munmap(self.mapping.as_ptr(), self.bytes as usize) } {
             log::debug!("unmap: {}", io::Error::from(error));
         }

@@ -1,4 +1,5 @@
-//! From what the system boots, each time with a fresh server, mount and guest.
+//! The contenders of the second story: disks from which the system boots, each time with a fresh server,
+//! mount and guest.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -45,14 +46,14 @@ impl Place {
         }
     }
 
-    /// A row for the boots of whoever stands here.
+    /// A row for the boots of this contender.
     pub(super) fn tally(self) -> Tally {
         let (key, label, patience_s) = self.names();
         Tally::new(key, label, patience_s)
     }
 }
 
-/// The key of whoever stands at `place`.
+/// The key of the contender at `place`.
 pub(super) fn key(place: usize) -> &'static str {
     Place::ALL[place].names().0
 }
@@ -97,7 +98,7 @@ pub(super) fn contenders(
     Place::ALL.into_iter().map(contender).collect()
 }
 
-/// Boots from whoever stands at `place`; its console is kept in `console`.
+/// Boots with the contender at `place`; its console is kept in `console`.
 pub(super) fn boot(place: usize, spec: &BootSpec, console: Option<PathBuf>) -> anyhow::Result<Summary> {
     let (_, label, _) = Place::ALL[place].names();
     let spec = BootSpec { console, ..spec.clone() };
@@ -126,7 +127,8 @@ pub(super) fn record_command(image: &Path, output: &Path, guest: &Guest) -> anyh
 
 fn parse(disk: &Path, flags: &[&str], guest: &Guest) -> anyhow::Result<cli::Boot> {
     let mut words: Vec<OsString> = vec!["headstart".into(), "boot".into(), disk.into()];
-    // The same guest for all: one that reads ahead less would serve who knows its reads, and harm who does not.
+    // All contenders boot the same guest. Less read-ahead would help those whose reads are known, and slow
+    // the others.
     words.extend(["--guest-read-ahead", "kernel"].map(OsString::from));
     words.extend(guest.flags().into_iter().map(OsString::from));
     words.extend(flags.iter().map(OsString::from));

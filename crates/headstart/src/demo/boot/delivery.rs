@@ -1,4 +1,4 @@
-//! What a medium needs for a hot region when it has nothing else to do.
+//! The time that an idle medium needs for a hot region.
 
 use hs_device::{Medium, MediumError};
 use hs_units::{ByteRange, Nanos};
@@ -18,8 +18,8 @@ pub(in crate::demo) struct Delivery {
 }
 
 impl Delivery {
-    /// Of the `segments` of a hot region in an image on `medium`, one after the other; nothing when the medium is
-    /// not modelled, or there is no hot region.
+    /// For the `segments` of a hot region in an image on `medium`, one after the other; `None` when the
+    /// medium is not modelled, or there is no hot region.
     pub(super) fn new(
         medium: Medium,
         image_bytes: u64,

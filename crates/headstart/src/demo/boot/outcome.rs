@@ -1,4 +1,4 @@
-//! What the figures of the boots come to: waits, the limit, the ratios, and whether they are what they should be.
+//! The result of the boots: waits, the limit, the ratios, and whether they meet their goals.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use crate::summary::Summary;
 
 /// An optimised boot may take so many times the limit.
 const GOAL_LIMIT: Goal = Goal::AtMost(1.10);
-/// And have so many of the seeks of one that is not.
+/// An optimised boot's share of the seeks of an unoptimised boot.
 const GOAL_SEEKS: Goal = Goal::AtMost(0.05);
-/// While prefetching, the medium is to be used for so much of what it gives.
+/// The share of the medium's rate that prefetching uses.
 const GOAL_RATE: Goal = Goal::AtLeast(0.95);
 
-/// An optimised boot may wait for its medium so many times as long as one that is not.
+/// An optimised boot's wait for its medium over that of an unoptimised boot.
 fn goal_wait(medium: Medium) -> Option<Goal> {
     match medium {
         Medium::Cd24xCav => Some(Goal::AtMost(0.10)),
@@ -46,7 +46,7 @@ pub(in crate::demo) struct Timed {
     pub(super) busy_bytes_per_second: Option<f64>,
 }
 
-/// The ratios that count; nothing where the boots cannot tell, since the second figure may be zero.
+/// The ratios that count; `None` where the boots do not decide them, since the second figure may be zero.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(in crate::demo) struct Ratios {
     /// Storage wait of the optimised boot over that of the unoptimised one.
@@ -55,20 +55,20 @@ pub(in crate::demo) struct Ratios {
     pub(super) wait_to_cloop_like: Option<Ratio>,
     /// Time of the optimised boot over the limit.
     pub(super) ready_to_limit: Option<Ratio>,
-    /// Its seeks over those of the unoptimised one.
+    /// The seeks of the optimised boot over those of the unoptimised one.
     pub(super) seeks_to_unoptimised: Option<Ratio>,
     /// Its rate while prefetching over that of the medium at the place of the hot region.
     pub(super) prefetch_rate_to_medium: Option<Ratio>,
 }
 
-/// What the second story found out: `boot` in the demo's JSON.
+/// The result of the second story: `boot` in the demo's JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::demo) struct Outcome {
     /// The emulated medium.
     pub(super) medium: String,
     /// What booted.
     pub(super) guest: &'static str,
-    /// How its console says that it is ready.
+    /// The line of its console that shows that it is ready.
     pub(super) ready: &'static str,
     /// zstd level of the cold region.
     pub(super) level: i32,
@@ -78,7 +78,7 @@ pub(in crate::demo) struct Outcome {
     pub(super) hot_level: i32,
     /// How the cloop-like image is made.
     pub(super) cloop_like: CloopLike,
-    /// What the medium needs for the hot region alone.
+    /// The time that the medium needs for the hot region alone.
     pub(super) delivery: Option<Delivery>,
     pub(super) limit: Limit,
     pub(super) ratios: Ratios,
@@ -90,12 +90,12 @@ pub(in crate::demo) struct Outcome {
     pub(super) cold_region_unchanged: bool,
     /// What others measured.
     pub(super) paper: Paper,
-    /// Seconds that each step took; of what was kept, hardly any.
+    /// Seconds that each step took; hardly any where its result was kept.
     pub(super) steps: BTreeMap<&'static str, f64>,
 }
 
-/// Limit, ratios and figures of the boots in `tallies`, in the order of [`Place`], on a medium that brings the
-/// hot region alone by `delivery`.
+/// Limit, ratios and figures of the boots in `tallies`, in the order of [`Place`], on a medium that brings
+/// the hot region alone by `delivery`.
 pub(super) fn judge(
     tallies: &[Tally],
     medium: Medium,
@@ -144,13 +144,13 @@ pub(super) fn judge(
     (limit, ratios, tallies.iter().enumerate().map(timed).collect())
 }
 
-/// How fast the guest's processor was, by the boots from memory. A shared machine is up to a third slower at one minute than at
-/// the next; the time that a guest is charged for then grows in the same proportion as the boot, from memory to within
-/// a per cent. So boots are compared as if each had been charged for as much as the median one from memory. Waiting for a medium is
-/// no processor time and stays what it was, up to that factor.
+/// How fast the guest's processor was, by the boots from memory. The speed of a shared machine changes from
+/// minute to minute. The processor time that a guest is charged for then grows in the same proportion as its
+/// boot from memory. So boots are compared as if each had been charged for as much as the median one from
+/// memory. Waiting for a medium is no processor time and stays what it was, up to that factor.
 #[derive(Clone, Copy)]
 struct Pace {
-    /// Seconds of processor time; nothing where it cannot be seen.
+    /// Seconds of processor time; `None` where it cannot be seen.
     guest_cpu_s: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What others measured, to put beside our own: not the same system, nor the same machine.
+//! Published figures to compare with ours: neither the same system nor the same machine.
 
 use serde::Serialize;
 

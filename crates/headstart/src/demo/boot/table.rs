@@ -1,4 +1,4 @@
-//! The second story as a person reads it: a table, the paper's figures apart from it, and what it means.
+//! The second story as text: a table, the paper's figures apart from it, and the conclusions.
 
 use std::fmt::Write;
 
@@ -43,7 +43,7 @@ fn row(timed: &Timed, tally: &Tally) -> [String; 10] {
     let run = tally.median().cloned().unwrap_or_default();
     let wait = timed.storage_wait_s.map(|wait| format!("{:.2}", wait.median));
     let none = || "–".to_owned();
-    // What is in memory is read from no medium.
+    // A boot from memory reads no medium.
     let on_medium = |text: String| if wait.is_some() { text } else { none() };
     [
         timed.label.to_owned(),
@@ -66,7 +66,7 @@ fn range(spread: Spread) -> String {
     format!("{:.2}–{:.2}", spread.least, spread.most)
 }
 
-/// What the table means, each in one line.
+/// The conclusions from the table, each in one line.
 fn sentences(outcome: &Outcome, tallies: &[Tally]) -> Vec<String> {
     let ratios = &outcome.ratios;
     let cloop = outcome.cloop_like;
@@ -112,7 +112,7 @@ fn sentences(outcome: &Outcome, tallies: &[Tally]) -> Vec<String> {
     sentences
 }
 
-/// What the server of an image saw itself, which the rest of the machine does not change.
+/// The waits that the image's server saw itself; other load of the machine does not change them.
 fn waited_sentence(tallies: &[Tally]) -> String {
     let waited = tallies.iter().filter_map(|tally| {
         let waited_s = tally.median()?.demand_wait_s?;

@@ -1,4 +1,5 @@
-//! From what the program is started, each time from a fresh loop device and mount.
+//! The contenders of the first story: disks from which the program starts, each time with a fresh loop device
+//! and mount.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::demo::turns::{Rounds, Tally, take_turns};
 use crate::start::{self, Disk, Start};
 use crate::summary::Summary;
 
-/// Seconds a repeat after which nobody is started again.
+/// Seconds a repeat after which a contender is not started again.
 const PATIENCE_S: f64 = 6.0;
 
 /// How a contender's disk is read.
@@ -25,7 +26,8 @@ const PATIENCE_S: f64 = 6.0;
 enum LoopMode {
     /// As its command says.
     Given,
-    /// The better of both ways, as found out with the sorted squashfs: the quickest of them, and compressed as all but one are.
+    /// The better of both ways, as found out with the sorted squashfs: the quickest of them, and compressed
+    /// as all but one are.
     Better,
 }
 
@@ -151,14 +153,14 @@ fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Starts everyone in turns, the slow less often. `show` hears what is being done.
+/// Starts all contenders in turns, the slow ones less often. `show` gets messages about the progress.
 pub(super) fn time(
     contenders: &mut [Contender],
     tallies: &mut [Tally],
     rounds: Rounds,
     show: &dyn Fn(String),
 ) -> anyhow::Result<Vec<Result>> {
-    // The native start is to be warm from its first timed one on.
+    // The native start must be warm from its first timed run on.
     show("warming up the native start".to_owned());
     contenders[Place::Native as usize].start()?;
     show("finding the better loop device for foreign disks".to_owned());
@@ -180,7 +182,7 @@ impl Contender {
         Ok(started.summary)
     }
 
-    /// Starts with and without direct I/O, and says which was quicker.
+    /// Starts with and without direct I/O; true when direct I/O was quicker.
     fn is_better_with_direct_io(&mut self) -> anyhow::Result<bool> {
         self.spec.mount.direct_io = true;
         let direct = self.start()?;

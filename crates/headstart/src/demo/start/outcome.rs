@@ -1,4 +1,4 @@
-//! What the figures of the starts come to: the limit, the ratios, and whether they are what they should be.
+//! The result of the starts: the limit, the ratios, and whether they meet their goals.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::demo::ratio::{Goal, Ratio};
 
 /// An optimized start may take so many times the limit.
 const GOAL_LIMIT: Goal = Goal::AtMost(1.15);
-/// And so many times what a sorted squashfs takes.
+/// The time over that of a sorted squashfs.
 const GOAL_SORTED: Goal = Goal::AtMost(0.50);
 /// A start without a profile may take so many times what squashfs takes.
 const GOAL_UNOPTIMIZED: Goal = Goal::AtMost(1.10);
@@ -35,12 +35,12 @@ pub(super) struct Ratios {
     pub(super) hot_bytes_to_packing: Ratio,
 }
 
-/// What the first story found out: `start` in the demo's JSON.
+/// The result of the first story: `start` in the demo's JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(in crate::demo) struct Outcome {
     /// The emulated medium.
     pub(super) medium: String,
-    /// What was started.
+    /// The command that was started.
     pub(super) command: String,
     /// zstd level of the cold region and of squashfs.
     pub(super) level: i32,
@@ -58,7 +58,7 @@ pub(in crate::demo) struct Outcome {
     pub(super) cold_region_unchanged: bool,
     /// One for each contender: its median start.
     pub(super) runs: Vec<Result>,
-    /// Seconds that each step took; of what was kept, hardly any.
+    /// Seconds that each step took; hardly any where its result was kept.
     pub(super) steps: BTreeMap<&'static str, f64>,
 }
 

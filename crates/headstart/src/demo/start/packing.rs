@@ -1,5 +1,5 @@
-//! How small the recorded blocks get when nothing of headstart is involved: in first-access order, cut
-//! in equal pieces, each compressed by itself.
+//! How small the recorded blocks get without headstart: in first-access order, cut into equal pieces, each
+//! compressed by itself.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

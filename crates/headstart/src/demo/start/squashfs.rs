@@ -22,7 +22,7 @@ const BLOCK: &str = "128K";
 /// The highest priority that a sort list can give; files that it does not name have 0.
 const TOP_PRIORITY: usize = 32_767;
 
-/// What says how one is made of the root with `root_stamp`.
+/// The stamp of a squashfs of the root with `root_stamp`.
 pub(super) fn stamp(root_stamp: &str) -> String {
     format!("squashfs zstd:{LEVEL} {BLOCK}\n{root_stamp}")
 }

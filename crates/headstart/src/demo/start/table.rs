@@ -1,4 +1,4 @@
-//! The first story as a person reads it: one table, and what it means.
+//! The first story as text: one table, and the conclusions.
 
 use std::fmt::Write;
 
@@ -46,7 +46,7 @@ fn row(run: &Result, limit_s: f64) -> [String; 7] {
     ]
 }
 
-/// What the table means, each in one line.
+/// The conclusions from the table, each in one line.
 fn sentences(outcome: &Outcome) -> Vec<String> {
     let (limit, ratios) = (&outcome.limit, &outcome.ratios);
     let kib = outcome.window_bytes / 1024;

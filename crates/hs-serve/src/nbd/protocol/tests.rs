@@ -200,7 +200,7 @@ fn before_tls_nothing_is_told_where_it_is_required() {
     assert!(kinds(&events[0]) == [ACK] && events[1] == Event::Ended(End::Done), "{events:?}");
     let events = answered(Security::Required, &option(wire::option::EXPORT_NAME, b"a"));
     assert_eq!(events, [Event::Ended(End::WithoutTls)]);
-    // Who is only offered it may do without.
+    // A client to which TLS is only offered may do without it.
     assert!(answered(Security::Offered, &go("a", &[])).contains(&Event::Opened(0)));
 }
 

@@ -1,4 +1,5 @@
-//! Which pages of a program or a library are its code: the kernel reads those ahead from a fault on, not around it.
+//! Which pages of a program or a library are its code: the kernel reads those ahead from a fault on, not
+//! around it.
 //!
 //! Fields are those of elf(5), of 64 bits and little-endian.
 
@@ -16,7 +17,8 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }
 
-/// The pages of the file whose first block this is that are executed; nothing where it is no ELF file, or says so elsewhere.
+/// The pages of the file whose first block this is that are executed; nothing where it is no ELF file, or
+/// says so elsewhere.
 pub(super) fn pages(head: &[u8]) -> Option<Range<u64>> {
     if !head.starts_with(b"\x7fELF\x02\x01") {
         return None;

@@ -10,7 +10,7 @@ use crate::show;
 /// Clients that are simulated one by one, where they do not share a link.
 const MOST_APART: u32 = 1_000;
 
-/// Who starts.
+/// The clients that start.
 pub(super) fn crowd(args: &LabPredict, case: Case) -> anyhow::Result<Crowd> {
     let Case { medium, clients, .. } = case;
     let edge = args
@@ -30,7 +30,7 @@ pub(super) fn crowd(args: &LabPredict, case: Case) -> anyhow::Result<Crowd> {
     Ok(Crowd { clients, within: args.within.into(), edge })
 }
 
-/// What the clients compute on, who each read so many bytes of the disk.
+/// The processors of the clients, each of which reads so many bytes of the disk.
 pub(super) fn shared_processors(args: &LabPredict, case: Case, read_bytes: u64) -> Option<SharedProcessors> {
     let (cores, cpu) = args.cores.zip(args.client_cpu)?;
     let clients_each = (f64::from(case.clients.get()) / f64::from(cores)).max(1.0);

@@ -1,4 +1,5 @@
-//! Where the ext4 file system of an image has its inodes: the kernel reads those ahead by a rule of their own.
+//! Where the ext4 file system of an image has its inodes: the kernel reads those ahead by a rule of their
+//! own.
 
 use hs_image::ext4::{Ext4, ReadDisk};
 use hs_image::{Blocks, Image};
@@ -7,7 +8,8 @@ use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 /// Of a disk of 128 GiB; what a larger one claims is not looked at.
 const MOST_GROUPS: u64 = 1024;
 
-/// The inode tables of the file system in `image`; none where they cannot be found, which costs a prediction some exactness only.
+/// The inode tables of the file system in `image`; none where they cannot be found, which costs a prediction
+/// some exactness only.
 pub(super) fn of_image(image: &Image) -> Vec<BlockRange> {
     let mut blocks = Blocks::new(image);
     let disk = ReadDisk::new(image.disk_bytes(), |offset, bytes| blocks.read_at(offset, bytes));
