@@ -110,7 +110,7 @@ pub enum ServeError {
     Handshake {
         /// The mount point.
         target: PathBuf,
-        /// What came instead.
+        /// What was received instead.
         detail: String,
     },
     /// An option whose value cannot work.
@@ -242,7 +242,7 @@ pub enum ServeError {
         /// What the system said.
         source: io::Error,
     },
-    /// What lies where a socket should be must not be replaced.
+    /// A file in the place of a socket must not be replaced.
     #[error("{} exists and {what}: choose another path", path.display())]
     SocketTaken {
         /// The socket's path.

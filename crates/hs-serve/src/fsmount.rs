@@ -30,8 +30,9 @@ pub enum FileSystem {
     Iso9660,
 }
 
-/// Where each says who it is: file system, offset in bytes, magic. In this order: a hybrid ISO is one
-/// before it is anything else, and a partition table is only looked for when nothing here fits.
+/// Where each format has its magic number: file system, offset in bytes, magic. The order matters: a hybrid
+/// ISO counts as an ISO before anything else, and a partition table is only looked for when nothing here
+/// fits.
 const MAGICS: [(FileSystem, u64, &[u8]); 6] = [
     (FileSystem::Iso9660, 0x8001, b"CD001"),
     (FileSystem::Ext4, 0x438, &[0x53, 0xef]),

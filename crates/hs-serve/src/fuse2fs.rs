@@ -66,7 +66,7 @@ impl Fuse2fs {
         let program = find().ok_or(ServeError::Fuse2fsMissing)?;
         let arguments: [OsString; 5] = ["-f".into(), "-o".into(), options.into(), disk.into(), target.into()];
         let failed = |message: String| ServeError::Fuse2fs { target: target.into(), message };
-        // Opened before the mount can be there: from now on, the kernel tells of every change.
+        // Opened before the mount can be there: from now on, the kernel notifies of every change.
         let mut table = MountTable::open()?;
         let (sender, started) = bounded(1);
         // PR_SET_PDEATHSIG means the death of the *thread* that made the child: this one outlives it.

@@ -1,4 +1,4 @@
-//! What waits in the kernel for the other side of a socket.
+//! Bytes that wait in the kernel for the other side of a socket.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, AsRawFd};
 pub(crate) const PROGRESS_BYTES: u64 = 16 << 10;
 
 /// Of `sent_bytes` that a socket has taken, those that have reached the other side: over TCP they are
-/// acknowledged, from a socket file they are read. A socket takes more only in large steps, so that alone
-/// tells little of a slow client.
+/// acknowledged, from a socket file they are read. A socket takes more only in large steps, so its own
+/// progress says little of a slow client.
 pub(crate) fn reached_bytes(socket: impl AsFd, sent_bytes: u64) -> u64 {
     let mut waiting: libc::c_int = 0;
     // SAFETY: this ioctl (SIOCOUTQ for sockets) writes one integer, and `waiting` is one.

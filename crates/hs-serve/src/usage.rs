@@ -18,7 +18,7 @@ pub struct Observation {
 pub struct ObservedUsage {
     /// Bytes by what became of them.
     pub usage: Usage,
-    /// Of those that were needed: bytes whose chunk came after the profile says that it is needed.
+    /// Of the needed bytes: those whose chunk came after the time in the profile.
     pub overdue_bytes: u64,
     /// Events that the kernel had no room for: above zero, something used may seem unused.
     pub lost_events: u64,

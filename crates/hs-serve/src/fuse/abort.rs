@@ -41,8 +41,8 @@ impl Abort {
         Self { control, connection, target: target.to_owned() }
     }
 
-    /// The same, told of by another process: nothing if that connection is not mounted there any more, when
-    /// its number may be another one's.
+    /// The same for a connection that another process reports; `None` if that connection is not mounted there
+    /// any more, when its number may belong to another one.
     #[must_use]
     pub fn of_mounted(connection: u32, target: &Path) -> Option<Self> {
         let found = Self::of(connection, target);

@@ -121,7 +121,7 @@ impl Files {
         if request.header.nodeid != DISK_NODE {
             return respond(request, device, libc::EISDIR, &[]);
         }
-        // A short answer is how the end of the file is said; the last page reaches beyond it.
+        // A short answer marks the end of the file; the last page reaches beyond it.
         let len = u64::from(read.size).min(self.bytes.saturating_sub(read.offset)) as u32;
         if len == 0 {
             return respond(request, device, 0, &[]);

@@ -202,7 +202,7 @@ fn connection_of(mount: BorrowedFd<'_>) -> Option<u32> {
     (found.stx_dev_major == 0).then_some(found.stx_dev_minor)
 }
 
-/// The helper mounts and sends the descriptor over a socket, whose number it is told in the environment.
+/// The helper mounts and sends the descriptor over a socket; an environment variable has the socket's number.
 fn mount_with_helper(target: &Path, options: &SessionOptions) -> Result<Device, ServeError> {
     let io = |action: &'static str| ServeError::io(action, target);
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)

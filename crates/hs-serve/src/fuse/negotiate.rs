@@ -64,7 +64,7 @@ impl Negotiated {
             offered |= u64::from(flags2.unwrap_or(0)) << 32;
         }
         let flags = offered & WANTED_FLAGS;
-        // Without MAX_PAGES the kernel sends 32 pages at most, whatever is said here.
+        // Without MAX_PAGES the kernel sends 32 pages at most, whatever the answer is.
         let most = if flags & init_flag::MAX_PAGES == 0 { 32 * PAGE_BYTES } else { u32::MAX };
         Self {
             flags,

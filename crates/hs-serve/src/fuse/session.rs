@@ -49,7 +49,7 @@ pub struct SessionOptions {
     pub congestion_threshold: u16,
     /// The file's constant modification time, in seconds since 1970.
     pub mtime_s: u64,
-    /// Who may read the file.
+    /// The users who may read the file.
     pub access: FileAccess,
 }
 

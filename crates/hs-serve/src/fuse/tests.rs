@@ -21,8 +21,8 @@ use crate::ServeError;
 
 const DISK_BYTES: usize = 5 * (1 << 20) + 1234;
 
-/// True when this machine lets us mount. Otherwise the test is skipped, which is said aloud; where CI
-/// runs it, it fails.
+/// True when this machine allows mounts. Otherwise the test is skipped and says so; where CI runs it, it
+/// fails.
 fn can_mount() -> bool {
     if PathBuf::from("/dev/fuse").exists() && rustix::process::geteuid().is_root() {
         return true;

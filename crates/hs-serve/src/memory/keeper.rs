@@ -21,8 +21,8 @@ const SHORT_PAUSE: Duration = Duration::from_millis(100);
 const MIN_BYTES: u64 = 8 << 20;
 /// Freed bytes after which the heap is trimmed, which looks at all of it.
 const TRIM_BYTES: u64 = 16 << 20;
-/// The same where memory is short: a cache that shrinks step by step would otherwise keep what it frees for
-/// itself, and what waits meanwhile are programs whose text the kernel drops and reads again.
+/// The same where memory is short. A cache that shrinks step by step would keep the freed memory in its heap,
+/// while the kernel drops and rereads the code of programs.
 const SHORT_TRIM_BYTES: u64 = 1 << 20;
 
 /// The thread that looks after the cache. Dropping it ends it.

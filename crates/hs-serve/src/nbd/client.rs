@@ -9,7 +9,7 @@ use hs_engine::queue::ClientKey;
 use crate::image_disk::user_key;
 use crate::places::address_key;
 
-/// As a client is named in messages, and told from others.
+/// The client's name in messages, which distinguishes it from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Client {
     /// Over TCP.

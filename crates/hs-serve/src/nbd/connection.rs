@@ -202,7 +202,7 @@ impl Connection {
         self.ending.get_or_insert_with(|| (why, Instant::now() + self.options.end_patience));
     }
 
-    /// Until when the client has to take something of what waits for it.
+    /// When the client's time to take some of the waiting bytes ends.
     fn unread_until(&self) -> Option<Instant> {
         self.outgoing.unread_until(self.options.read_patience)
     }
@@ -373,7 +373,8 @@ impl Unread {
         let Request { reply, offset, len } = request;
         let end = offset + u64::from(len);
         // A simple reply may only be cut by sending its parts one after the other, and an error in a later
-        // one can only be told by hanging up: it is whole where there is room for that.
+        // part can only be reported by closing the connection. So the reply is sent whole where there is room
+        // for that.
         let fits = u64::from(len) + outgoing.under_way().bytes <= HELD_BYTES / 4;
         let whole = if reply.structured { uncut } else { fits };
         let step = if whole { u64::MAX } else { PART_BYTES };
@@ -408,7 +409,7 @@ impl Unread {
     }
 }
 
-/// How much of what lies from `next` to `end` comes before the next multiple of `step`.
+/// Bytes from `next` up to `end`, or up to the next multiple of `step` if that comes first.
 fn part_bytes(next: u64, end: u64, step: u64) -> u32 {
     let boundary = (next / step + 1).saturating_mul(step);
     (boundary.min(end) - next) as u32

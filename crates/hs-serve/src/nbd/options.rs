@@ -9,16 +9,16 @@ const MAX_NAME_BYTES: usize = 4096;
 const MIN_REQUEST_BYTES: u32 = 1;
 const PREFERRED_REQUEST_BYTES: u32 = hs_units::BLOCK_BYTES as u32;
 
-/// What comes of an option.
+/// The result of an option.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answered {
-    /// This is said, and the next option follows.
+    /// Send these bytes; the next option follows.
     Say(Vec<u8>),
-    /// This is said, and requests follow.
+    /// Send these bytes; requests follow.
     Open(Session, Vec<u8>),
-    /// This is said, and TLS follows; what was settled before is void.
+    /// Send these bytes; TLS follows, and earlier options are void.
     StartTls(Vec<u8>),
-    /// This is said, and nothing follows.
+    /// Send these bytes; then the connection ends.
     Abort(Vec<u8>),
     /// Nothing can be said.
     Hang(End),

@@ -467,7 +467,7 @@ impl Reading {
         Part { reading: Arc::clone(self), offset, len, first, answered: false }
     }
 
-    /// The client was told an error instead of any data: the other parts are not wanted.
+    /// The client got an error instead of any data, so the other parts are not wanted.
     pub(super) fn has_failed(&self) -> bool {
         self.failed.load(Relaxed)
     }

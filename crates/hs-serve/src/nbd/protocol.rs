@@ -39,9 +39,9 @@ pub enum Security {
     Off,
     /// The client may ask for it.
     Offered,
-    /// Nothing is told to a client that has not asked for it.
+    /// A client that has not asked for TLS learns nothing of the exports.
     Required,
-    /// It protects everything that is said.
+    /// TLS protects everything that is sent.
     Secured,
 }
 
@@ -82,7 +82,7 @@ pub enum Event {
     },
     /// These bytes will be read soon.
     Cache(Request),
-    /// Nothing more will be said by the client, or listened to.
+    /// The client sends nothing more, or is not listened to any more.
     Ended(End),
 }
 
@@ -93,7 +93,7 @@ pub enum End {
     /// The client said so.
     #[error("the client is done")]
     Done,
-    /// It is not an NBD client, or speaks the protocol from before 2011.
+    /// It is not an NBD client, or uses the protocol from before 2011.
     #[error("the client's greeting has unknown flags {flags:#x}")]
     Flags {
         /// What it sent.
@@ -104,7 +104,7 @@ pub enum End {
     Magic {
         /// Of an option or a request.
         expected: u64,
-        /// What came.
+        /// The number that was received.
         found: u64,
     },
     /// The client wants an export by the old option, which knows no other answer to a wrong name.
@@ -366,7 +366,7 @@ fn split<const N: usize>(bytes: &[u8]) -> ([u8; N], &[u8]) {
     (first, rest)
 }
 
-/// Bytes that have come and were not looked at, and what follows from those that were.
+/// Received bytes that were not parsed yet, and the state that follows from those that were.
 #[derive(Debug, Default)]
 struct Input {
     bytes: Vec<u8>,

@@ -80,7 +80,7 @@ pub struct NbdStats {
     pub connected: u64,
     /// Reads that they asked for.
     pub reads: u64,
-    /// Bytes sent to those that are gone, and to those that are connected.
+    /// Bytes sent to former and present clients.
     pub sent_bytes: u64,
 }
 
@@ -105,7 +105,7 @@ struct Shared {
 struct Connected {
     all: HashMap<u64, Arc<Outgoing>>,
     arrived: u64,
-    /// Bytes that were sent to those that are gone.
+    /// Bytes that were sent to former clients.
     sent_bytes: u64,
 }
 
@@ -329,7 +329,7 @@ fn serve(shared: &Arc<Shared>, socket: OwnedFd, client: Client) -> std::io::Resu
     std::thread::Builder::new().name(format!("nbd-{number}")).stack_size(STACK_BYTES).spawn(run).map(drop)
 }
 
-/// A connection's place among those that are counted.
+/// A connection's place among the counted connections.
 struct Place {
     shared: Arc<Shared>,
     number: u64,

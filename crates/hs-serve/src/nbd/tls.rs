@@ -27,7 +27,7 @@ const KEY: &str = "server-key.pem";
 /// Bytes that are sealed before their records are taken away: it bounds what is in memory twice.
 const SEAL_BYTES: usize = 64 << 10;
 
-/// How a server proves who it is, and what it demands of clients.
+/// How a server proves its identity, and what it demands of clients.
 #[derive(Clone, Debug)]
 pub struct NbdTls {
     certificates: Arc<Certificates>,
@@ -37,7 +37,7 @@ pub struct NbdTls {
 impl NbdTls {
     /// Reads `server-cert.pem` and `server-key.pem` in `directory`. With `verify_peer` a client must have a
     /// certificate of an authority in `ca-cert.pem` that is not revoked in `ca-crl.pem`, if that exists. With
-    /// `required` nothing is told to clients that do not ask for TLS.
+    /// `required` clients that do not ask for TLS learn nothing of the exports.
     ///
     /// # Errors
     /// When a file cannot be read, or they do not belong together.
@@ -138,13 +138,13 @@ fn revoked(path: PathBuf) -> Result<Vec<CertificateRevocationListDer<'static>>, 
         .map_err(|source| ServeError::TlsFile { path, source })
 }
 
-/// What came of records.
+/// The result of opening records.
 pub(super) struct Opened {
     /// What they carried, in order.
     pub(super) plain: Vec<u8>,
     /// Records that are to be sent for them, also when they were wrong.
     pub(super) send: Vec<u8>,
-    /// The client says nothing more.
+    /// The client sends nothing more.
     pub(super) ended: bool,
 }
 
@@ -168,7 +168,7 @@ impl TlsSession {
         Ok(records)
     }
 
-    /// The record that says that nothing more follows.
+    /// The record that marks the end.
     pub(super) fn seal_end(&mut self) -> io::Result<Vec<u8>> {
         let mut records = Vec::new();
         self.connection.send_close_notify();

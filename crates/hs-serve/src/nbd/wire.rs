@@ -44,7 +44,7 @@ pub(super) mod option_reply {
     pub(crate) const ERR_TOO_BIG: u32 = ERROR | 9;
 }
 
-/// What `NBD_OPT_INFO` and `NBD_OPT_GO` tell of an export.
+/// Facts about an export in answers to `NBD_OPT_INFO` and `NBD_OPT_GO`.
 pub(super) mod info {
     pub(crate) const EXPORT: u16 = 0;
     pub(crate) const NAME: u16 = 1;
@@ -106,7 +106,7 @@ pub mod errno {
     pub const ESHUTDOWN: u32 = 108;
 }
 
-/// The one metadata context, `base:allocation`, and what it says.
+/// The one metadata context, `base:allocation`, and its flags.
 pub(super) const ALLOCATION_CONTEXT: &str = "base:allocation";
 /// Its number in requests of this server.
 pub(super) const ALLOCATION_ID: u32 = 1;

@@ -136,7 +136,7 @@ pub struct Access {
 pub struct TargetDevice {
     /// Its path, as in `/dev/loop3`.
     pub path: PathBuf,
-    /// Its pages that are looked at in the end: those that are prefetched.
+    /// The pages that are checked at the end: the prefetched ones.
     pub pages: BlockSet,
 }
 

@@ -102,8 +102,8 @@ impl Drop for Instance {
     }
 }
 
-/// Reads with a buffer that is large enough for all: some of these files (`events/header_page`) give
-/// nothing more to a second read.
+/// Reads with a buffer that is large enough for the whole file: some of these files (`events/header_page`)
+/// return nothing to a second read.
 fn read_control_file(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let (mut text, mut buffer) = (Vec::new(), vec![0; 64 << 10]);

@@ -78,7 +78,7 @@ impl Confinement {
             Self::Container { .. } => OF_A_CONTAINER,
             Self::Jail(_) => CapabilitySet::empty(),
         };
-        // The keys of the user who started it are not the command's.
+        // The command must not have the keys of the user who started it.
         join_new_session_keyring();
         if !matches!(self, Self::Container { set_user_id: true }) {
             thread::set_no_new_privs(true)?;
@@ -96,7 +96,7 @@ impl Confinement {
         // A process with the same capabilities could look into this one, and through it at the machine's
         // files.
         process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-        // Another user, and with it other capabilities, has it forgotten.
+        // The change of user and capabilities has cleared this setting.
         process::set_parent_process_death_signal(Some(Signal::KILL))
     }
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-/// Of the processes that live, and of those that they have waited for. `init` is the pidfd of the namespace's
-/// first one; `None` when that is gone.
+/// The time of the living processes, and of the processes that they have waited for. `init` is the pidfd of
+/// the namespace's first process; `None` when that is gone.
 pub(super) fn of_namespace(init: BorrowedFd<'_>) -> Option<Duration> {
     let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", init.as_raw_fd())).ok()?;
     let init: u32 = about.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;

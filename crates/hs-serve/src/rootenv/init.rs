@@ -54,8 +54,8 @@ fn run(spec: &InitSpec, report: &OwnedFd, liveness: &OwnedFd) -> Result<(), (Ste
     let signals = block_signals().map_err(|error| (Step::Spec, errno_of(&error)))?;
     enter(spec).map_err(|(step, errno)| (step, errno.raw_os_error()))?;
     spec.confinement.enter().map_err(|errno| (Step::Confine, errno.raw_os_error()))?;
-    // The command gets what comes to the whole foreground from now on. What came before, and might have
-    // been for it, it gets from here.
+    // From now on the command gets the signals to the whole foreground itself. Earlier signals, which may
+    // have been meant for it, are passed on here.
     let early: Vec<_> = std::iter::from_fn(|| next_signal(&signals)).collect();
     let main = start(spec).map_err(|error| (Step::Command, errno_of(&error)))?;
     for (signal, code) in early {

@@ -1,5 +1,5 @@
-//! What a command that is confined does not see of the kernel's files, or sees and cannot write: those that
-//! container engines mask. Root could write them without any capability, since they are root's.
+//! Kernel files that a confined command cannot see, or sees and cannot write: the files that container
+//! engines mask. Root could write them without any capability, since root owns them.
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
@@ -7,7 +7,7 @@ use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 /// Seen, and not written: settings, devices, the key that restarts the machine.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// Not seen: memory, keys, timings that tell of others, firmware, power.
+/// Not seen: memory, keys, timings of other processes, firmware, power.
 const HIDDEN: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",

@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 pub(super) enum Step {
     /// Starting this program again as init.
     Exec,
-    /// Reading what init is told.
+    /// Reading init's specification.
     Spec,
     /// Changing the root.
     Pivot,

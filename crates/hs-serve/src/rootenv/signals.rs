@@ -19,12 +19,12 @@ const COMING: i32 = -2;
 /// It is being started, in a process that the terminal reaches by itself.
 const STARTING: i32 = -3;
 
-/// Descriptor of the process that gets them, or one of the three above. Signal handlers are the process's,
-/// and can be told nothing but by something static.
+/// Descriptor of the process that gets them, or one of the three above. Signal handlers belong to the whole
+/// process, and have no other input than statics.
 static RECEIVER: AtomicI32 = AtomicI32::new(NOBODY);
 /// Descriptor that is written to when a signal came that asks programs to end, or [`NOBODY`].
 static TOLD: AtomicI32 = AtomicI32::new(NOBODY);
-/// What came while the command was coming, a bit a signal.
+/// Signals that came while the command was starting, one bit each.
 static KEPT: AtomicU32 = AtomicU32::new(0);
 
 /// While this lives, signals are passed on; then the old handlers come back.
@@ -67,7 +67,7 @@ impl Forwarding {
         Some(Self { receiver: None, previous })
     }
 
-    /// From now on they go to `receiver`, a pidfd; those that were kept go there at once.
+    /// From now on signals go to `receiver`, a pidfd; the kept ones go there at once.
     pub(super) fn attach(&mut self, receiver: Arc<OwnedFd>) {
         let number = receiver.as_raw_fd();
         self.receiver = Some(receiver);

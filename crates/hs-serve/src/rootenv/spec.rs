@@ -1,4 +1,4 @@
-//! What init is told: one run of NUL-terminated strings, read from an inherited descriptor.
+//! The specification for init: one run of NUL-terminated strings, read from an inherited descriptor.
 //!
 //! Not by arguments, which every `ps` shows, nor by the environment, which belongs to the command.
 
