@@ -205,13 +205,15 @@ fn exactly(name: &str) -> String {
 
 /// Makes one change after the other in a copy of the tree, and runs the tests of the changed crate.
 fn try_all(root: &Path, out: &Path, names: &[&String]) -> anyhow::Result<()> {
+    // What was built for one change serves the next, and what is not ours the next time.
+    let build = out.join("build");
+    forget_changed_builds(root, &build)?;
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -v {MOST_KIB} && exec cargo-mutants mutants \"$@\""), "sh"]);
     command.env_remove("CARGO_MANIFEST_DIR");
     command.arg("-d").arg(root).arg("-o").arg(out).args(["-j1", "--baseline=skip", "--timeout", LONGEST_S]);
     command.args(["--minimum-test-timeout", LONGEST_S, "--no-shuffle", "--colors=never"]);
-    // What was built for one change serves the next, and the next time.
-    command.env("CARGO_TARGET_DIR", out.join("build"));
+    command.env("CARGO_TARGET_DIR", &build);
     // Without debug information a change is built and linked sooner, and nothing looks for the smallest input.
     command
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
@@ -229,6 +231,18 @@ fn try_all(root: &Path, out: &Path, names: &[&String]) -> anyhow::Result<()> {
     let tried = read(&report(out).with_context(|| format!("it ended with {status}"))?)?;
     if let Some(name) = names.iter().find(|name| !tried.contains_key(**name)) {
         bail!("{name} was not tried ({status}): --go-on tries what is left");
+    }
+    Ok(())
+}
+
+/// Removes what earlier changes have left of the changed crates: to cargo it is newer than their unchanged files, so that
+/// a crate that depends on a changed one would be tested with it.
+fn forget_changed_builds(root: &Path, build: &Path) -> anyhow::Result<()> {
+    let mut clean = Command::new("cargo");
+    clean.args(["clean", "-q"]).args(CRATES.iter().flat_map(|name| ["-p", name]));
+    let status = clean.current_dir(root).env("CARGO_TARGET_DIR", build).status().context("cargo clean")?;
+    if !status.success() {
+        bail!("cargo clean: {status}");
     }
     Ok(())
 }
