@@ -1,5 +1,5 @@
-//! Changes the code in one place at a time and looks whether a test notices: a draw of the changes that cargo-mutants
-//! knows of, the same each time.
+//! Changes the code in one place at a time and looks whether a test notices: a draw of the changes that
+//! cargo-mutants knows of, the same each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,7 +22,8 @@ const SEED: u64 = 17;
 const LEAST_PERCENT: usize = 90;
 /// A changed program may go on for ever; the tests of a crate take a third of this beside other work.
 const LONGEST_S: &str = "60";
-/// It may also ask for memory for ever: more than this a compiler does not need either, in KiB of address space.
+/// It may also ask for memory for ever: more than this a compiler does not need either, in KiB of address
+/// space.
 const MOST_KIB: &str = "8388608";
 /// Where the results are kept.
 const RESULT: &str = "bench/results/parts/mutants.json";
@@ -50,8 +51,8 @@ impl Found {
     }
 }
 
-/// `xtask mutants [--go-on] [COUNT | FROM..TO]`: all of the draw, its first so many, or a portion of it. `--go-on`
-/// keeps what was noticed before, and tries what is left.
+/// `xtask mutants [--go-on] [COUNT | FROM..TO]`: all of the draw, its first so many, or a portion of it.
+/// `--go-on` keeps what was noticed before, and tries what is left.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
     let (goes_on, rest) = match arguments {
         ["--go-on", rest @ ..] => (true, rest),
@@ -156,8 +157,9 @@ fn list(root: &Path) -> anyhow::Result<Vec<String>> {
     listed.iter().map(|one| Ok(one["name"].as_str().context("a name")?.to_owned())).collect()
 }
 
-/// The first `count` in an order that the seed decides. The place of a change in that order follows from its file,
-/// its words and how many like it come before, not from its line. So code elsewhere hardly changes the draw.
+/// The first `count` in an order that the seed decides. The place of a change in that order follows from its
+/// file, its words and how many like it come before, not from its line. So code elsewhere hardly changes the
+/// draw.
 fn draw(names: &[String], count: usize) -> Vec<String> {
     let (mut seen, mut alike) = (BTreeSet::new(), BTreeMap::<String, u64>::new());
     let mut order: Vec<(u64, &String)> = Vec::new();
@@ -214,7 +216,8 @@ fn try_all(root: &Path, out: &Path, names: &[&String]) -> anyhow::Result<()> {
     command.arg("-d").arg(root).arg("-o").arg(out).args(["-j1", "--baseline=skip", "--timeout", LONGEST_S]);
     command.args(["--minimum-test-timeout", LONGEST_S, "--no-shuffle", "--colors=never"]);
     command.env("CARGO_TARGET_DIR", &build);
-    // Without debug information a change is built and linked sooner, and nothing looks for the smallest input.
+    // Without debug information a change is built and linked sooner, and nothing looks for the smallest
+    // input.
     command
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("RUST_BACKTRACE", "0")
@@ -223,8 +226,8 @@ fn try_all(root: &Path, out: &Path, names: &[&String]) -> anyhow::Result<()> {
         command.args(["--re", &exactly(name)]);
     }
     command.args(CRATES.iter().flat_map(|name| ["-p", name]));
-    // Examples in comments show the use, and are no tests of it. Deleted fields of structures come besides, whatever is
-    // asked for: those that were not drawn do not count.
+    // Examples in comments show the use, and are no tests of it. Deleted fields of structures come besides,
+    // whatever is asked for: those that were not drawn do not count.
     command.args(["--", "--lib", "--tests"]);
     // Its exit code tells of changes that were not noticed as well, so that only its report counts.
     let status = command.status().context("cargo-mutants")?;
@@ -235,8 +238,8 @@ fn try_all(root: &Path, out: &Path, names: &[&String]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes what earlier changes have left of the changed crates: to cargo it is newer than their unchanged files, so that
-/// a crate that depends on a changed one would be tested with it.
+/// Removes what earlier changes have left of the changed crates: to cargo it is newer than their unchanged
+/// files, so that a crate that depends on a changed one would be tested with it.
 fn forget_changed_builds(root: &Path, build: &Path) -> anyhow::Result<()> {
     let mut clean = Command::new("cargo");
     clean.args(["clean", "-q"]).args(CRATES.iter().flat_map(|name| ["-p", name]));
