@@ -79,7 +79,7 @@ fn attached_read_hydrated_and_then_a_plain_file() {
     assert!(run(["status", &file]).ok().stdout.contains("filled  "));
     let again = leaving(&scene, &["attach", &image, &file]).ok();
     assert!(again.stderr.contains("attached already"), "{again:?}");
-    run(["detach", &file]).fails(1, &["not complete", "headstart hydrate"]);
+    run(["detach", &file]).fails(1, &["not complete", "headstart fill"]);
     let hydrated = run(["hydrate", "--json", &file]).ok().json();
     assert_eq!(hydrated["disk_bytes"], disk.len());
     assert!(fs::read(&file).expect("read") == disk);
