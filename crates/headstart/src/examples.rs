@@ -203,8 +203,10 @@ pub(crate) fn command() -> Command {
     let groups = groups::list(&program);
     let flags = "Options:\n  -h, --help       Print help; `headstart help COMMAND` for a command\n  -V, --version    Print \
                  the version\n  -q, --quiet      Print errors only\n  -v, --verbose    Print more; twice prints every detail";
-    let examples = text_of(of("").unwrap_or_default());
-    program.after_help(format!("{groups}{flags}\n\n{examples}"))
+    let examples = of("").unwrap_or_default();
+    let with = |examples: &[&str]| format!("{groups}{flags}\n\n{}", text_of(examples));
+    let few = &examples[..examples.len().min(SHORT_EXAMPLES)];
+    program.after_help(with(few)).after_long_help(with(examples))
 }
 
 /// Adds to a command, which is one of those of `group`, its examples, and so to those below it.
