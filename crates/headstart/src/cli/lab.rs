@@ -60,7 +60,7 @@ pub(crate) struct LabDisk {
     /// An empty directory. The file appears in it under its own name.
     #[arg(required_unless_present = "nbd")]
     pub dir: Option<PathBuf>,
-    /// Serve it over NBD at HOST[:PORT] or unix:PATH, under its own name and as the default export.
+    /// Serve it over NBD at HOST, HOST:PORT or unix:PATH, under its own name and as the default export.
     #[arg(long, value_name = "ADDR", value_parser = NbdAddress::from_str)]
     pub nbd: Option<NbdAddress>,
     /// The medium.

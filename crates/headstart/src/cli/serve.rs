@@ -24,8 +24,8 @@ pub(crate) struct Serve {
     pub images: Vec<OsString>,
     #[command(flatten)]
     pub remote: RemoteFlags,
-    /// Serve the disks over NBD at this address: HOST[:PORT] or unix:PATH. Default port 10809; port 0 takes
-    /// any free port. IPv6 addresses in brackets. Repeatable.
+    /// Serve the disks over NBD at this address: HOST, HOST:PORT or unix:PATH. Default port 10809; port 0
+    /// takes any free port. IPv6 addresses in brackets. Repeatable.
     #[arg(long, value_name = "ADDRESS", help_heading = "Listen (at least one)")]
     pub nbd: Vec<NbdAddress>,
     #[command(flatten)]

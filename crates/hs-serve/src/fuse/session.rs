@@ -124,7 +124,8 @@ pub struct Session {
     negotiated: Negotiated,
     devices: Vec<Arc<Device>>,
     files: Arc<Files>,
-    options: SessionOptions,
+    /// Threads that take requests.
+    threads: usize,
     workers: Arc<Workers>,
 }
 
@@ -190,8 +191,8 @@ impl Session {
                 }
             }
         }
+        let read_ahead_bytes = options.max_readahead_bytes;
         let session = Self::new(mount, negotiated, devices, disk, options);
-        let read_ahead_bytes = session.options.max_readahead_bytes;
         if read_ahead_bytes > KERNEL_READAHEAD_BYTES
             && let Err(error) = session.set_read_ahead(read_ahead_bytes / 1024)
         {
@@ -251,18 +252,18 @@ impl Session {
         options: SessionOptions,
     ) -> Self {
         let view = FileView {
-            file_name: options.file_name.clone().into_bytes(),
+            file_name: options.file_name.into_bytes(),
             direct_io: options.direct_io,
             keep_cache: options.keep_cache,
             mtime_s: options.mtime_s,
             access: options.access,
         };
         let files = Arc::new(Files::new(disk, view));
-        Self { mount, negotiated, devices, files, options, workers: Arc::default() }
+        Self { mount, negotiated, devices, files, threads: options.threads, workers: Arc::default() }
     }
 
     fn start_workers(&self) -> Result<(), ServeError> {
-        for index in 0..self.options.threads {
+        for index in 0..self.threads {
             let device = Arc::clone(&self.devices[index % self.devices.len()]);
             Workers::start_one(&self.workers, index, device, Arc::clone(&self.files)).map_err(|source| {
                 let path = self.mount.target().into();
