@@ -105,6 +105,8 @@ mod fetches;
 mod image_map;
 mod invariants;
 mod medium;
+mod permits;
+mod program_wait;
 mod reads;
 mod sequential;
 mod slab;
@@ -118,7 +120,9 @@ use std::ops::Range;
 
 use hs_units::{ByteRange, Nanos};
 
-pub use self::action::{Action, Damage, DecoderId, Delivered, Deliverer, FetchId, Form, ReadId, Why, Worker};
+pub use self::action::{
+    Action, Damage, DecoderId, Delivered, Deliverer, FetchId, Form, PermitId, ReadId, Why, Worker,
+};
 use self::chunk_cache::{HotStored, Name};
 use self::chunk_table::{ChunkTable, Stage};
 pub use self::config::{DeliveryConfig, DiskConfig, UseVisibility};
@@ -129,6 +133,8 @@ pub use self::fetches::{FetchChunk, FetchView};
 pub use self::image_map::{ChunkKey, ChunkLocation, HotBlock, ImageMap, WindowLocation};
 pub use self::reads::{Answer, Requester, Source, Span};
 use self::reads::{Progress, Reads};
+use self::permits::Permits;
+use self::program_wait::ProgramWait;
 use self::sequential::Sequential;
 pub use self::tripwires::TripwireCount;
 use self::tripwires::Tripwires;
@@ -149,6 +155,10 @@ pub struct DiskStats {
     pub streamed: u64,
     /// Times that a chunk could not be had.
     pub chunk_errors: u64,
+    /// Bytes of cold chunks, as they are stored, that reads waited for.
+    pub outside_bytes: u64,
+    /// Raw bytes of the hot chunks that the stream has brought.
+    pub streamed_bytes: u64,
 }
 
 /// Bytes that the shell has for a [`DiskEngine`].
@@ -164,6 +174,15 @@ pub struct DiskUsage {
     pub tripwire_bytes: u64,
     /// The cache's part.
     pub cache: CacheUsage,
+}
+
+/// Raw bytes of chunks that the shell has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SharedBytes {
+    /// Brought by the stream, and not asked for yet.
+    pub unserved: u64,
+    /// Handed over to readers that keep them.
+    pub handed_over: u64,
 }
 
 /// See [the module](self).
@@ -184,6 +203,10 @@ pub struct DiskEngine<M> {
     prefetch_changed: bool,
     prefetch_then: Option<Nanos>,
     prefetch_over: bool,
+    /// The prefetch asks for nothing before it begins.
+    prefetch_held: bool,
+    /// When the stream brought each hot chunk.
+    arrived_at: Vec<Option<Nanos>>,
     /// Hot chunks that reads expect from the stream, and that it has not asked for.
     joined: Vec<u32>,
     /// Hot chunks that are asked for only because they are to come.
@@ -201,6 +224,10 @@ pub struct DiskEngine<M> {
     failed_places: VecDeque<(Nanos, ChunkKey)>,
     drops: VecDeque<(ChunkKey, Form)>,
     dropped_wires: VecDeque<u32>,
+    /// Blocks of hot chunks in memory that are held back and that the shell has to copy.
+    hold_backs: VecDeque<(u32, u32)>,
+    permits: Permits,
+    program_wait: ProgramWait,
     raw_bytes: u64,
     stored_bytes: u64,
     held_bytes: u64,
@@ -224,10 +251,10 @@ impl<M: ImageMap> DiskEngine<M> {
         let limits = config.prefetch.unwrap_or_default();
         let mut prefetch = Prefetch::new(limits, (0..chunks).map(size).collect());
         prefetch.set_deadlines(began, (0..chunks).map(|chunk| map.hot_needed(chunk)).collect());
-        match config.delivery.map(|delivery| delivery.visibility) {
-            Some(UseVisibility::Hidden) => prefetch.handle_use_hidden(),
-            Some(UseVisibility::Tripwires) => prefetch.handle_use_by_markers(),
-            Some(UseVisibility::Asked) | None => {}
+        match config.visibility {
+            UseVisibility::Hidden => prefetch.handle_use_hidden(),
+            UseVisibility::Tripwires => prefetch.handle_use_by_markers(),
+            UseVisibility::Asked => {}
         }
         let bounds = MemoryBudgetConfig {
             min_bytes: config.least_prefetch_bytes.min(limits.budget_bytes),
@@ -247,6 +274,8 @@ impl<M: ImageMap> DiskEngine<M> {
             prefetch_changed: true,
             prefetch_then: None,
             prefetch_over: false,
+            prefetch_held: false,
+            arrived_at: vec![None; chunks as usize],
             joined: Vec::new(),
             expected: vec![false; map.hot_chunks() as usize],
             unreadable_in_a_row: 0,
@@ -260,6 +289,9 @@ impl<M: ImageMap> DiskEngine<M> {
             failed_places: VecDeque::new(),
             drops: VecDeque::new(),
             dropped_wires: VecDeque::new(),
+            hold_backs: VecDeque::new(),
+            permits: Permits::default(),
+            program_wait: ProgramWait::default(),
             raw_bytes: 0,
             stored_bytes: 0,
             held_bytes: 0,
@@ -310,6 +342,40 @@ impl<M: ImageMap> DiskEngine<M> {
         (self.reads.slab.len(), oldest)
     }
 
+    /// The time in which at least one program waited for the medium, each moment once. Reads of chunks that are
+    /// asked for only because they are to come are left out.
+    #[must_use]
+    pub fn program_wait(&self, now: Nanos) -> Nanos {
+        self.program_wait.time(now)
+    }
+
+    /// When each hot chunk was verified and decompressed; `None` for those that the stream did not bring.
+    #[must_use]
+    pub fn arrivals(&self) -> &[Option<Nanos>] {
+        &self.arrived_at
+    }
+
+    /// Raw bytes of chunks in memory: those that the stream brought and that were never asked for, and those
+    /// that readers have as well, and keep. It looks at every chunk.
+    #[must_use]
+    pub fn shared_bytes(&self) -> SharedBytes {
+        let mut bytes = SharedBytes::default();
+        for slot in 0..self.table.end() {
+            let Some(chunk) = self.table.get(slot).filter(|chunk| chunk.stage == Stage::Raw) else { continue };
+            let unserved = chunk.served.unserved_bytes().min(chunk.raw_bytes.into());
+            bytes.unserved += if chunk.held { unserved } else { 0 };
+            if self.config.readers_keep {
+                bytes.handed_over += u64::from(chunk.raw_bytes) - unserved;
+            }
+        }
+        bytes
+    }
+
+    /// What can be chosen about this engine, as it was chosen.
+    pub const fn config(&self) -> &DiskConfig {
+        &self.config
+    }
+
     /// How use of what was delivered was seen.
     #[must_use]
     pub const fn tripwire_count(&self) -> TripwireCount {
@@ -325,6 +391,41 @@ impl<M: ImageMap> DiskEngine<M> {
             stored_bytes: self.stored_bytes,
             tripwire_bytes: self.tripwires.bytes(),
             cache: self.cache.usage(),
+        }
+    }
+
+    /// The prefetch asks for nothing more until [`DiskEngine::begin_prefetch`]: the page cache that is to take
+    /// its chunks is not there yet. To be called before everything else.
+    pub const fn hold_prefetch(&mut self) {
+        self.prefetch_held = true;
+    }
+
+    /// The prefetch begins, or goes on; its chunks go where `delivery` says.
+    pub fn begin_prefetch(&mut self, delivery: Option<DeliveryConfig>) {
+        self.config.delivery = delivery;
+        self.prefetch_held = false;
+        self.prefetch_changed = true;
+    }
+
+    /// The prefetch asks for nothing more.
+    pub fn stop_prefetch(&mut self) {
+        self.prefetch.stop();
+        self.prefetch_held = false;
+        self.prefetch_changed = true;
+    }
+
+    /// From now on it is not seen whether what was prefetched is used.
+    pub fn handle_use_hidden(&mut self) {
+        self.config.visibility = UseVisibility::Hidden;
+        self.prefetch.handle_use_hidden();
+        self.prefetch_changed = true;
+    }
+
+    /// A program has used a hot chunk that had come, by another way than a read of this disk.
+    pub fn handle_used(&mut self) {
+        if self.prefetch.has_doubts() {
+            self.prefetch.handle_used();
+            self.prefetch_changed = true;
         }
     }
 
@@ -425,6 +526,42 @@ impl<M: ImageMap> DiskEngine<M> {
         if let Some(expected) = self.expected.get_mut(chunk as usize) {
             *expected = true;
         }
+    }
+
+    /// Whether a block of a hot chunk should be left out where the chunk is delivered by another way than
+    /// [`Action::Deliver`]: then [`DiskEngine::handle_left_out`] follows if one can be.
+    pub fn wants_tripwire(&mut self, now: Nanos, chunk: u32) -> bool {
+        self.streams() && self.prefetch.handle_delivery(now, chunk)
+    }
+
+    /// A block of a hot chunk is left out elsewhere: a read of it is a use of the chunk. It waits in memory
+    /// from when the chunk comes until it is asked for. False, and nothing is noted, when the chunk has come
+    /// and has left again, since a read of the block would wait for the medium, or when it has a tripwire.
+    pub fn handle_left_out(&mut self, chunk: u32, block: u32) -> bool {
+        let slot = self.table.find(ChunkKey::Hot(chunk));
+        let raw = slot.filter(|slot| self.table[*slot].stage == Stage::Raw);
+        let was_delivered = slot.is_some_and(|slot| self.table[slot].stage == Stage::Delivered);
+        let has_left = raw.is_none() && (self.prefetch.has_arrived(chunk) || was_delivered);
+        if self.shut_down || has_left || !self.tripwires.place(chunk, block, &mut self.dropped_wires) {
+            return false;
+        }
+        if let Some(slot) = raw {
+            self.fill_tripwire(slot, chunk);
+        }
+        self.prefetch.handle_marker(chunk);
+        self.prefetch_changed = true;
+        true
+    }
+
+    /// Asks for a permit to read about this range of the image, for a reader of the medium beside this engine
+    /// that is in no hurry: [`Action::Grant`] gives it. Background fill is the least urgent class.
+    pub fn handle_permit(&mut self, now: Nanos, range: ByteRange) -> PermitId {
+        self.ask_permit(now, range)
+    }
+
+    /// A permit is given back, or not wanted any more.
+    pub fn handle_permit_done(&mut self, now: Nanos, permit: PermitId) {
+        self.end_permit(now, permit);
     }
 
     /// The readers of a hot chunk probably have what they need of it: it need not be held for them.
@@ -528,7 +665,10 @@ impl<M: ImageMap> DiskEngine<M> {
         self.release_answered();
         let expires = if self.shut_down { None } else { self.expire(now) };
         loop {
-            if let Some(action) = self.next_drop().or_else(|| self.next_outcome()) {
+            if let Some((chunk, block)) = self.hold_backs.pop_front() {
+                return Action::HoldBack { chunk, block };
+            }
+            if let Some(action) = self.next_drop().or_else(|| self.next_outcome(now)) {
                 return action;
             }
             if let Some(fetch) = self.fetches.cancels.pop() {
@@ -549,7 +689,10 @@ impl<M: ImageMap> DiskEngine<M> {
                 continue;
             }
             let queue_then = match self.queue.poll(now) {
-                Poll::Dispatch(dispatch) => return self.dispatch(now, &dispatch),
+                Poll::Dispatch(dispatch) => match self.granted(&dispatch) {
+                    Some(permit) => return Action::Grant(permit),
+                    None => return self.dispatch(now, &dispatch),
+                },
                 Poll::WaitUntil(then) => Some(then),
                 Poll::Idle => None,
             };
@@ -564,12 +707,14 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// Whether what was decided during a poll has to be told before anything else.
     fn has_news(&self) -> bool {
-        let is_told =
-            self.drops.is_empty() && self.dropped_wires.is_empty() && self.fetches.cancels.is_empty();
+        let is_told = self.drops.is_empty()
+            && self.dropped_wires.is_empty()
+            && self.hold_backs.is_empty()
+            && self.fetches.cancels.is_empty();
         !is_told || !self.reads.outcomes.is_empty() || self.prefetch_changed
     }
 
-    fn next_outcome(&mut self) -> Option<Action> {
+    fn next_outcome(&mut self, now: Nanos) -> Option<Action> {
         loop {
             let id = self.reads.outcomes.pop_front()?;
             // Reads that were cancelled meanwhile are gone.
@@ -578,6 +723,7 @@ impl<M: ImageMap> DiskEngine<M> {
             }
             match self.reads.slab[id.index].progress {
                 Progress::Ready => {
+                    self.end_program_wait(now, id.index);
                     self.reads.answering = Some(id.index);
                     self.stats.answered_reads += 1;
                     return Some(Action::Answer(id));
@@ -610,7 +756,9 @@ impl<M: ImageMap> DiskEngine<M> {
     #[must_use]
     pub fn fetch(&self, fetch: FetchId) -> FetchView<'_> {
         assert!(self.fetches.is_live(fetch), "a fetch is there until it is done");
-        FetchView { range: self.fetches.range(fetch.index), chunks: &self.fetches.slab[fetch.index].chunks }
+        let state = &self.fetches.slab[fetch.index];
+        let is_stream = !state.streams.is_empty();
+        FetchView { range: self.fetches.range(fetch.index), chunks: &state.chunks, is_stream }
     }
 
     /// Blocks that a delivery under way leaves out, counted from the chunk's first, in ascending order of

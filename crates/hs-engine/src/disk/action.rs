@@ -27,6 +27,13 @@ pub struct FetchId {
     pub(super) generation: u32,
 }
 
+/// Names a permit until it is given back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct PermitId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
 /// Names a place in which one chunk at a time is decompressed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DecoderId(pub u32);
@@ -132,6 +139,15 @@ pub enum Action {
         /// A block of the chunk to be copied first, as [`Form::Tripwire`]; it is one of those left out.
         tripwire: Option<u32>,
     },
+    /// Copy this block of a hot chunk, whose raw bytes the shell has, as [`Form::Tripwire`].
+    HoldBack {
+        /// The chunk.
+        chunk: u32,
+        /// The block's number in it.
+        block: u32,
+    },
+    /// The permit that was asked for begins.
+    Grant(PermitId),
     /// Nothing until then, unless a `handle_*` call comes first.
     WaitUntil(Nanos),
     /// Nothing until the next `handle_*` call, which will come: something is under way.

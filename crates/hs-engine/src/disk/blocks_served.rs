@@ -17,6 +17,11 @@ impl BlocksServed {
         self.served.resize(self.unserved.div_ceil(64) as usize, 0);
     }
 
+    /// Bytes of the blocks that are left.
+    pub(super) fn unserved_bytes(&self) -> u64 {
+        u64::from(self.unserved) * BLOCK_BYTES
+    }
+
     /// These bytes were handed over; whether no block is left. A block that was read in part will be read
     /// again as a whole.
     pub(super) fn serve(&mut self, from: u32, len: u32) -> bool {

@@ -6,10 +6,11 @@ use crate::cache::PolicyKind;
 use crate::queue::{Class, QueueConfig};
 use crate::{MemoryBudgetConfig, PrefetchConfig};
 
-/// How it is seen that what was delivered is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How it is seen that what was prefetched is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UseVisibility {
     /// Each reader asks first.
+    #[default]
     Asked,
     /// Blocks can be held back, and a reader that wants one asks for it.
     Tripwires,
@@ -23,8 +24,6 @@ pub struct DeliveryConfig {
     /// Delivering takes no longer than copying, and blocks that a read waits for can be left out: then the
     /// rest of a chunk is delivered before the reads are answered, which would otherwise ask for it.
     pub before_answers: bool,
-    /// How use is seen.
-    pub visibility: UseVisibility,
 }
 
 /// How a [`DiskEngine`](super::DiskEngine) behaves.
@@ -51,6 +50,8 @@ pub struct DiskConfig {
     pub readers_keep: bool,
     /// Bytes of the disk read ahead of a sequential reader, at most; they wait compressed.
     pub read_ahead_bytes: u64,
+    /// How use of what was prefetched is seen.
+    pub visibility: UseVisibility,
     /// Where hot chunks go, if they go anywhere.
     pub delivery: Option<DeliveryConfig>,
     /// A read that has waited for so long fails; never when none.
@@ -70,6 +71,7 @@ impl Default for DiskConfig {
             cache_policy: PolicyKind::S3Fifo,
             readers_keep: false,
             read_ahead_bytes: 8 << 20,
+            visibility: UseVisibility::default(),
             delivery: None,
             read_timeout: None,
         }

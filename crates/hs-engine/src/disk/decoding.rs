@@ -98,6 +98,7 @@ impl<M: ImageMap> DiskEngine<M> {
         {
             self.prefetch.handle_resident(number);
             self.prefetch_changed = true;
+            self.fill_tripwire(slot, number);
         }
         let awaited = self.table[slot].is_awaited();
         self.cache_raw(slot, if awaited { Origin::Demanded } else { Origin::Prefetched });
@@ -121,10 +122,13 @@ impl<M: ImageMap> DiskEngine<M> {
         chunk.held = true;
         self.held_bytes += u64::from(chunk.raw_bytes);
         self.stats.streamed += 1;
+        self.stats.streamed_bytes += u64::from(chunk.raw_bytes);
+        self.arrived_at[number as usize] = Some(now);
         // Before any read is served from it, or the policy would see it leave before it came.
         self.prefetch.handle_arrived(number);
         self.prefetch_changed = true;
         self.cache_hot_stored(slot, number);
+        self.fill_tripwire(slot, number);
         let Some(delivery) = self.config.delivery else { return self.publish(now, slot, false) };
         self.pin(slot);
         if !delivery.before_answers {
@@ -163,15 +167,15 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// Holds a block of a chunk back that is about to be delivered, if one should be and can be.
     fn hold_back(&mut self, now: Nanos, slot: u32) -> Option<u32> {
-        let delivery = self.config.delivery?;
         let ChunkKey::Hot(number) = self.table[slot].key else { return None };
-        if delivery.visibility != UseVisibility::Tripwires || !self.prefetch.handle_delivery(now, number) {
+        if self.config.visibility != UseVisibility::Tripwires || !self.prefetch.handle_delivery(now, number) {
             return None;
         }
         let block = self.map.tripwire_block(number)?;
         if !self.tripwires.place(number, block, &mut self.dropped_wires) {
             return None;
         }
+        self.tripwires.fill(number);
         self.prefetch.handle_marker(number);
         self.prefetch_changed = true;
         let chunk = &mut self.table[slot];
@@ -180,6 +184,17 @@ impl<M: ImageMap> DiskEngine<M> {
         chunk.left_out.push(block..block + 1);
         chunk.left_out.sort_unstable_by_key(|blocks| blocks.start);
         Some(block)
+    }
+
+    /// A hot chunk is in memory of which a block was left out elsewhere: the shell copies the block.
+    pub(super) fn fill_tripwire(&mut self, slot: u32, number: u32) {
+        let Some(block) = self.tripwires.fill(number) else { return };
+        self.hold_backs.push_back((number, block));
+        // It lies apart from now on, so the rest need not wait for it.
+        let served = self.table[slot].served.serve(block * BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+        if served && self.table[slot].held {
+            self.release_held(slot);
+        }
     }
 
     /// The next delivery that the shell should begin.

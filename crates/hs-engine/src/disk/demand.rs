@@ -131,7 +131,7 @@ impl<M: ImageMap> DiskEngine<M> {
     /// The read waits for the chunks that are not in memory.
     fn wait_for_missing(&mut self, now: Nanos, read: u32, requester: Requester) {
         let id = self.reads.id(read);
-        let (mut missing_cold, mut late_bytes, mut missed) = (0, 0, false);
+        let (mut missing_cold, mut late_bytes, mut missed, mut unexpected) = (0, 0, false, false);
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
         for number in 0..self.reads.slab[read].spans.len() {
@@ -142,6 +142,7 @@ impl<M: ImageMap> DiskEngine<M> {
             match key {
                 ChunkKey::Hot(chunk) => {
                     late_bytes += u64::from(span.len);
+                    unexpected |= !self.expected[chunk as usize];
                     self.asked_again(slot, chunk);
                 }
                 ChunkKey::Cold(window) => {
@@ -161,7 +162,11 @@ impl<M: ImageMap> DiskEngine<M> {
         let read = &mut self.reads.slab[read];
         (read.missing_cold, read.missed, read.miss_open) = (missing_cold, missed, missed);
         read.late_bytes = late_bytes;
+        read.program_waits = requester.class == Class::Demand && (missed || unexpected);
         read.progress = Progress::Waiting;
+        if read.program_waits {
+            self.program_wait.begin(now);
+        }
         self.reads.oldest.push_back(id);
         if missed {
             self.prefetch.handle_miss(now);
@@ -384,6 +389,7 @@ impl<M: ImageMap> DiskEngine<M> {
     /// is taken back.
     pub(super) fn detach(&mut self, now: Nanos, read: u32, abandon: bool) {
         self.close_miss(now, read);
+        self.end_program_wait(now, read);
         let id = self.reads.id(read);
         let spans = std::mem::take(&mut self.reads.slab[read].spans);
         for span in &spans {

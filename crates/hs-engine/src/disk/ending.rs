@@ -88,6 +88,7 @@ impl<M: ImageMap> DiskEngine<M> {
             }
         }
         self.fetches.stream_requests.clear();
+        self.refuse_permits();
         self.joined.clear();
         while let Some(slot) = self.deliveries.waiting.pop_front() {
             self.unpin(slot);
@@ -131,7 +132,10 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// Whether the shell is at anything that it will report.
     pub(super) fn is_under_way(&self) -> bool {
-        self.fetches.slab.len() > 0 || self.decoders.are_busy() || self.deliveries.are_under_way()
+        self.fetches.slab.len() > 0
+            || self.decoders.are_busy()
+            || self.deliveries.are_under_way()
+            || self.has_permits_out()
     }
 
     /// Whether the read can still be taken back, and takes it back.

@@ -19,6 +19,8 @@ pub(super) enum Purpose {
     Ahead(u32, u64),
     /// A run of hot chunks.
     Stream(RequestId, Range<u32>),
+    /// A permit for another reader of the medium.
+    Permit(u32),
 }
 
 /// A request in the queue.
@@ -73,6 +75,8 @@ pub struct FetchView<'a> {
     pub range: ByteRange,
     /// The chunks in the order in which they lie there, without a gap.
     pub chunks: &'a [FetchChunk],
+    /// Whether a part of it is the stream's.
+    pub is_stream: bool,
 }
 
 /// All requests and fetches.

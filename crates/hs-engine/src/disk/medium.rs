@@ -73,7 +73,7 @@ impl<M: ImageMap> DiskEngine<M> {
         self.end_request(request)
     }
 
-    fn end_request(&mut self, request: u32) -> Option<Purpose> {
+    pub(super) fn end_request(&mut self, request: u32) -> Option<Purpose> {
         let entry = &mut self.fetches.requests[request];
         entry.ticket = None;
         let purpose = entry.purpose.take();
@@ -136,7 +136,7 @@ impl<M: ImageMap> DiskEngine<M> {
                     self.fetches.stream_requests.retain(|other| other != request);
                     self.add_run(now, index, id, run);
                 }
-                None => {}
+                Some(Purpose::Permit(_)) | None => {}
             }
         }
         let is_merged = tags.len() > 1;
@@ -279,6 +279,9 @@ impl<M: ImageMap> DiskEngine<M> {
         (chunk.stage, chunk.stored, chunk.alone) = (Stage::Stored, true, false);
         self.stored_bytes += chunk.place.len;
         let awaited = chunk.is_awaited();
+        if awaited && matches!(key, ChunkKey::Cold(_)) {
+            self.stats.outside_bytes += chunk.place.len;
+        }
         match key {
             ChunkKey::Cold(window) if !awaited => {
                 self.table[slot].early = true;

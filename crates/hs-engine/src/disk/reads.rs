@@ -88,6 +88,8 @@ pub(super) struct Read {
     pub missed: bool,
     /// The prefetch has not been told that this is over.
     pub miss_open: bool,
+    /// A program waits for it, and not only what is in no hurry.
+    pub program_waits: bool,
     pub progress: Progress,
 }
 

@@ -46,7 +46,7 @@ impl<M: ImageMap> DiskEngine<M> {
     pub(super) fn drive_prefetch(&mut self, now: Nanos) {
         let due = self.prefetch_then.is_some_and(|then| then <= now);
         let changed = std::mem::take(&mut self.prefetch_changed);
-        if !self.streams() || !(changed || due) {
+        if !self.streams() || self.prefetch_held || !(changed || due) {
             return;
         }
         self.prefetch_then = loop {

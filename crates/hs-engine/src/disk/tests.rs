@@ -102,6 +102,14 @@ enum Step {
     Restart(u8),
     Expect(u32),
     Release(u32),
+    LeftOut(u32, u32),
+    Permit(u64),
+    PermitDone(usize),
+    Hold,
+    Begin,
+    StopPrefetch,
+    HideUse,
+    Used,
     Pass(u64),
     Shutdown,
 }
@@ -124,6 +132,16 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (0..6u8).prop_map(Step::Restart),
         1 => (0..HOT).prop_map(Step::Expect),
         1 => (0..HOT).prop_map(Step::Release),
+        2 => (0..HOT, 0..2u32).prop_map(|(chunk, block)| Step::LeftOut(chunk, block)),
+        2 => (0..40u64).prop_map(Step::Permit),
+        3 => any::<usize>().prop_map(Step::PermitDone),
+        1 => (0..12u8).prop_map(|which| match which {
+            0 => Step::StopPrefetch,
+            1..3 => Step::HideUse,
+            3..6 => Step::Used,
+            6..8 => Step::Hold,
+            _ => Step::Begin,
+        }),
         6 => (1..400u64).prop_map(Step::Pass),
     ]
 }
@@ -153,8 +171,8 @@ fn config() -> impl Strategy<Value = DiskConfig> {
                 prefetch: prefetches.then_some(limits),
                 readers_keep,
                 read_timeout: times_out.then_some(Nanos::from_millis(300)),
-                delivery: delivery
-                    .map(|(before_answers, visibility)| DeliveryConfig { before_answers, visibility }),
+                visibility: delivery.map(|(_, visibility)| visibility).unwrap_or_default(),
+                delivery: delivery.map(|(before_answers, _)| DeliveryConfig { before_answers }),
                 ..DiskConfig::default()
             }
         },
@@ -173,6 +191,11 @@ struct Shell {
     decoding: BTreeMap<DecoderId, ChunkKey>,
     lost: BTreeSet<u8>,
     deliveries: Vec<(ChunkKey, Deliverer)>,
+    /// Permits, and whether they are granted.
+    permits: BTreeMap<PermitId, bool>,
+    delivery: Option<DeliveryConfig>,
+    /// The prefetch waits for its page cache.
+    held: bool,
     /// Chunks that were reported damaged or not brought at least once, or were with a worker that broke down.
     faulty: BTreeSet<ChunkKey>,
     times_out: bool,
@@ -193,6 +216,9 @@ impl Shell {
             decoding: BTreeMap::new(),
             lost: BTreeSet::new(),
             deliveries: Vec::new(),
+            permits: BTreeMap::new(),
+            delivery: config.delivery,
+            held: false,
             faulty: BTreeSet::new(),
             times_out: config.read_timeout.is_some(),
             shut_down: false,
@@ -269,6 +295,36 @@ impl Shell {
             }
             Step::Expect(chunk) => self.engine.handle_expected(chunk),
             Step::Release(chunk) => self.engine.handle_released(now, chunk),
+            Step::LeftOut(chunk, block) => {
+                if self.engine.wants_tripwire(now, chunk) {
+                    self.engine.handle_left_out(chunk, block);
+                }
+            }
+            Step::Permit(block) => {
+                let permit = self.engine.handle_permit(now, ByteRange::new(block * STORED, STORED));
+                assert!(self.permits.insert(permit, false).is_none(), "{permit:?} is another's name");
+            }
+            Step::PermitDone(which) => {
+                if let Some(permit) = pick(&self.permits, which) {
+                    self.permits.remove(&permit);
+                    self.engine.handle_permit_done(now, permit);
+                    self.engine.handle_permit_done(now, permit);
+                }
+            }
+            Step::Hold => {
+                self.engine.hold_prefetch();
+                self.held = true;
+            }
+            Step::Begin => {
+                self.engine.begin_prefetch(self.delivery);
+                self.held = false;
+            }
+            Step::StopPrefetch => {
+                self.engine.stop_prefetch();
+                self.held = false;
+            }
+            Step::HideUse => self.engine.handle_use_hidden(),
+            Step::Used => self.engine.handle_used(),
             Step::Pass(millis) => self.now += Nanos::from_millis(millis),
             Step::Shutdown => {
                 self.engine.handle_shutdown(now);
@@ -372,11 +428,20 @@ impl Shell {
                     assert!(self.decoding.insert(decoder, key).is_none(), "{decoder:?} is busy");
                 }
                 Action::Deliver { key, by, tripwire } => self.deliver(key, by, tripwire),
+                Action::HoldBack { chunk, block } => {
+                    let key = ChunkKey::Hot(chunk);
+                    assert!(self.bytes.contains(&(key, Form::Raw)), "{key:?} is not there");
+                    assert!(block < 2 && self.bytes.insert((key, Form::Tripwire)), "it has a tripwire");
+                }
+                Action::Grant(permit) => {
+                    let granted = self.permits.get_mut(&permit).expect("it is waited for");
+                    assert!(!std::mem::replace(granted, true), "it is granted once");
+                }
                 Action::WaitUntil(then) => {
                     assert!(then > self.now, "it waits for the past");
                     return;
                 }
-                Action::Wait => return assert!(self.is_busy(), "it waits for nothing"),
+                Action::Wait => return assert!(self.is_busy() || self.held, "it waits for nothing"),
                 Action::Idle => {
                     assert!(!self.is_busy() && self.reads.is_empty(), "something is left to do");
                     return;
@@ -391,7 +456,8 @@ impl Shell {
     }
 
     fn is_busy(&self) -> bool {
-        !(self.fetches.is_empty() && self.decoding.is_empty() && self.deliveries.is_empty())
+        let none = self.fetches.is_empty() && self.decoding.is_empty() && self.deliveries.is_empty();
+        !none || self.permits.values().any(|granted| *granted)
     }
 
     fn fetch(&mut self, id: FetchId, range: ByteRange, class: Class) {
@@ -492,6 +558,7 @@ impl Shell {
         for which in 0..6 {
             self.step(Step::Restart(which));
         }
+        self.step(Step::Begin);
         self.pump();
         for _ in 0..100_000 {
             if self.last == Action::Idle || self.last == Action::Done {
@@ -503,6 +570,9 @@ impl Shell {
                 self.step(Step::Delivered(0, true));
             } else if let Some(fetch) = pick(&self.fetches, 0) {
                 self.bring_all(fetch);
+            } else if let Some(permit) = pick(&self.permits, 0) {
+                self.permits.remove(&permit);
+                self.engine.handle_permit_done(self.now, permit);
             } else if let Action::WaitUntil(then) = self.last {
                 self.now = then;
             }

@@ -1,7 +1,8 @@
 //! Blocks that are held back from a delivery, so that a reader of what was prefetched has to ask for one.
 //!
-//! A tripwire's block is copied when its chunk is delivered without it, and waits apart until it has been
-//! handed over, wherever the rest of the chunk goes.
+//! A tripwire's block is copied when its chunk is delivered without it, or when the chunk comes whose block was
+//! left out elsewhere before. It waits apart until it has been handed over, wherever the rest of the chunk
+//! goes.
 //! [`Prefetch::handle_delivery`](crate::Prefetch::handle_delivery) says what tripwires are good for.
 
 use std::collections::VecDeque;
@@ -68,14 +69,13 @@ impl Tripwires {
         self.bytes
     }
 
-    /// Holds a block of a chunk back; false when the chunk has a tripwire.
+    /// Holds a block of a chunk back, which the shell does not have yet; false when the chunk has a tripwire.
     pub(super) fn place(&mut self, chunk: u32, block: u32, dropped: &mut VecDeque<u32>) -> bool {
-        if self.wires[chunk as usize].here {
+        if self.wires[chunk as usize].here || self.wires[chunk as usize].set {
             return false;
         }
         let from = block * BLOCK_BYTES as u32;
-        self.wires[chunk as usize] = Tripwire { from, here: true, set: true, used: false, pins: 0 };
-        self.bytes += BLOCK_BYTES;
+        self.wires[chunk as usize] = Tripwire { from, here: false, set: true, used: false, pins: 0 };
         self.order.push_back(chunk);
         self.count.placed += 1;
         while self.order.len() > MOST
@@ -86,10 +86,18 @@ impl Tripwires {
         true
     }
 
+    /// The chunk is in memory: the block that the shell has to copy now, if there is one.
+    pub(super) fn fill(&mut self, chunk: u32) -> Option<u32> {
+        let wire = self.wires.get_mut(chunk as usize).filter(|wire| wire.set && !wire.here)?;
+        wire.here = true;
+        self.bytes += BLOCK_BYTES;
+        Some(wire.from / BLOCK_BYTES as u32)
+    }
+
     /// Where in the chunk the block begins, if these bytes of the chunk lie in it; it stays until
     /// [`Tripwires::unpin`].
     pub(super) fn find(&mut self, chunk: u32, from: u32, len: u32) -> Option<u32> {
-        let wire = self.wires.get_mut(chunk as usize).filter(|wire| wire.set && wire.holds(from, len))?;
+        let wire = self.wires.get_mut(chunk as usize).filter(|wire| wire.set && wire.here && wire.holds(from, len))?;
         wire.pins += 1;
         Some(wire.from)
     }
@@ -167,6 +175,8 @@ mod tests {
     fn a_tripwire_is_found_until_all_of_it_was_handed_over_and_its_reads_are_answered() {
         let (mut wires, mut dropped) = (Tripwires::new(9), VecDeque::new());
         assert!(wires.place(7, 3, &mut dropped) && !wires.place(7, 4, &mut dropped));
+        assert!(wires.find(7, 3 * BLOCK, BLOCK).is_none() && wires.bytes() == 0, "it has not come");
+        assert_eq!((wires.fill(7), wires.fill(7), wires.fill(8)), (Some(3), None, None));
         assert_eq!(wires.find(7, 3 * BLOCK + 512, 512), Some(3 * BLOCK));
         for (from, len) in [(0, BLOCK), (2 * BLOCK, 2 * BLOCK), (4 * BLOCK, BLOCK)] {
             assert!(wires.find(7, from, len).is_none(), "{from}+{len}");
@@ -194,7 +204,9 @@ mod tests {
     #[test]
     fn the_oldest_leave_and_the_memory_is_bounded() {
         let (mut wires, mut dropped) = (Tripwires::new(3 * MOST as u32), VecDeque::new());
-        (0..3 * MOST as u32).for_each(|chunk| assert!(wires.place(chunk, 0, &mut dropped)));
+        for chunk in 0..3 * MOST as u32 {
+            assert!(wires.place(chunk, 0, &mut dropped) && wires.fill(chunk) == Some(0));
+        }
         assert_eq!((dropped.len(), wires.bytes()), (2 * MOST, MOST as u64 * BLOCK_BYTES));
     }
 }

@@ -301,6 +301,8 @@ impl World {
                 }
                 Action::Decode { key, decoder } => self.decode(key, decoder.0),
                 Action::Deliver { key, by, tripwire } => self.deliver(key, by, tripwire),
+                // No world leaves blocks out elsewhere or asks for a permit.
+                Action::HoldBack { .. } | Action::Grant(_) => self.must(false, || format!("{:?}", self.last)),
                 Action::WaitUntil(then) => {
                     self.must(then > self.now, || "it waits for the past".to_owned());
                     if self.planned.insert(then) {
@@ -524,10 +526,7 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
     let budget_bytes = RAW * (1 + prng.below(400));
     let limits = PrefetchConfig { budget_bytes, sees_use, ..PrefetchConfig::default() };
     let visibilities = [UseVisibility::Asked, UseVisibility::Tripwires, UseVisibility::Hidden];
-    let delivery = DeliveryConfig {
-        before_answers: prng.below(3) > 0,
-        visibility: visibilities[prng.below(3) as usize],
-    };
+    let delivery = DeliveryConfig { before_answers: prng.below(3) > 0 };
     DiskConfig {
         queue,
         fetchers: 2 + prng.below(15) as u32,
@@ -539,6 +538,7 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
         cache_policy: PolicyKind::ALL[prng.below(4) as usize],
         readers_keep: prng.below(2) == 0,
         read_ahead_bytes: RAW * prng.below(65),
+        visibility: visibilities[prng.below(3) as usize],
         delivery: (prng.below(4) > 0).then_some(delivery),
         read_timeout: (prng.below(8) == 0).then(|| Nanos::from_millis(200 + prng.below(10_000))),
     }

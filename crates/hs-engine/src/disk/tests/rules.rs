@@ -1,6 +1,7 @@
 //! Each rule by itself.
 
 use super::*;
+use crate::queue::{MediumTraits, QueueConfig};
 use crate::{EndReason, LateRule};
 
 fn shell(config: DiskConfig) -> Shell {
@@ -78,7 +79,7 @@ fn a_late_read_joins_the_stream_and_hurries_it() {
 
 #[test]
 fn one_decoder_delivers_while_another_goes_on_and_the_reads_come_after_it() {
-    let delivery = DeliveryConfig { before_answers: true, visibility: UseVisibility::Asked };
+    let delivery = DeliveryConfig { before_answers: true };
     let mut shell = shell(DiskConfig { delivery: Some(delivery), ..DiskConfig::default() });
     shell.pump();
     shell.run(Step::Read { block: 2, blocks: 2, class: 0 });
@@ -193,7 +194,7 @@ fn a_cancelled_read_takes_back_what_only_it_has_waited_for() {
 
 /// All hot chunks are delivered and taken.
 fn delivered(visibility: UseVisibility) -> Shell {
-    let delivery = DeliveryConfig { before_answers: true, visibility };
+    let delivery = DeliveryConfig { before_answers: true };
     // Small requests: once everything is asked for there is nothing to learn.
     let sizes = PrefetchConfig {
         first_request_bytes: STORED,
@@ -203,7 +204,7 @@ fn delivered(visibility: UseVisibility) -> Shell {
     let limits = PrefetchConfig { sees_use: true, ..sizes };
     let prefetch = Some(limits);
     let config =
-        DiskConfig { delivery: Some(delivery), readers_keep: true, prefetch, ..DiskConfig::default() };
+        DiskConfig { visibility, delivery: Some(delivery), readers_keep: true, prefetch, ..DiskConfig::default() };
     let mut shell = shell(config);
     shell.drain();
     assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Complete));
@@ -336,8 +337,8 @@ fn a_read_of_what_the_stream_has_not_asked_for_waits_for_it_or_fetches_by_the_ru
 
 #[test]
 fn the_stream_waits_compressed_while_much_is_to_be_delivered_and_reads_do_not() {
-    let delivery = DeliveryConfig { before_answers: false, visibility: UseVisibility::Hidden };
-    let mut shell = shell(DiskConfig { delivery: Some(delivery), decoders: 1, ..DiskConfig::default() });
+    let delivery = DeliveryConfig { before_answers: false };
+    let mut shell = shell(DiskConfig { visibility: UseVisibility::Hidden, delivery: Some(delivery), decoders: 1, ..DiskConfig::default() });
     shell.pump();
     shell.run(Step::BringAll(0));
     settle(&mut shell);
@@ -406,4 +407,85 @@ fn the_stream_passes_over_what_it_cannot_read_and_gives_up_when_that_is_too_much
     shell.run(Step::EndFetch(0));
     assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Failed));
     assert!(shell.fetches.is_empty());
+}
+
+#[test]
+fn a_block_that_is_left_out_elsewhere_is_copied_when_its_chunk_comes_and_shows_use() {
+    let config = DiskConfig { visibility: UseVisibility::Tripwires, ..DiskConfig::default() };
+    let mut shell = shell(config);
+    assert!(shell.engine.handle_left_out(1, 0) && !shell.engine.handle_left_out(1, 1), "one for each chunk");
+    shell.drain();
+    let key = ChunkKey::Hot(1);
+    assert!(shell.bytes.contains(&(key, Form::Tripwire)));
+    shell.engine.handle_released(shell.now, 1);
+    shell.run(Step::Read { block: blocks_of_hot(1)[0], blocks: 1, class: 0 });
+    assert!(shell.reads.is_empty(), "it is answered from memory");
+    assert_eq!(shell.engine.tripwire_count(), TripwireCount { placed: 1, used: 1 });
+    assert!(!shell.bytes.contains(&(key, Form::Tripwire)), "all of it was handed over");
+}
+
+#[test]
+fn a_block_of_a_chunk_that_has_left_is_not_left_out() {
+    let mut shell = delivered(UseVisibility::Asked);
+    assert!(!shell.engine.handle_left_out(1, 0));
+    let mut other = self::shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
+    assert!(!other.engine.wants_tripwire(other.now, 1), "nothing streams");
+}
+
+#[test]
+fn a_permit_waits_for_what_reads_want_and_ends_when_it_is_given_back() {
+    let serial = MediumTraits { rotational: true, overlaps: false, bytes_per_s: None };
+    let queue = QueueConfig::for_medium(serial);
+    let mut shell = cold_shell(DiskConfig { queue, fetchers: 1, ..DiskConfig::default() });
+    shell.drain();
+    shell.run(Step::Read { block: 60, blocks: 1, class: 0 });
+    shell.run(Step::Permit(30));
+    assert_eq!(shell.permits.values().collect::<Vec<_>>(), [&false], "a read waits for the medium");
+    shell.run(Step::BringAll(0));
+    while shell.permits.values().any(|granted| !granted) {
+        let Action::WaitUntil(then) = shell.last else { panic!("{:?}", shell.last) };
+        shell.now = then;
+        shell.pump();
+    }
+    shell.run(Step::Permit(31));
+    shell.drain();
+    assert!(shell.permits.is_empty());
+}
+
+#[test]
+fn a_prefetch_that_is_held_asks_for_nothing_and_reads_that_wait_for_it_get_what_they_want() {
+    let mut shell = Shell::new(DiskConfig::default());
+    shell.run(Step::Hold);
+    assert!(shell.fetches.is_empty());
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    shell.drain();
+    assert!(shell.reads.is_empty());
+    // That which the read has brought is not streamed.
+    assert_eq!(shell.engine.arrivals().iter().flatten().count(), HOT as usize - 1);
+    let stopped = &mut Shell::new(DiskConfig::default());
+    stopped.run(Step::Hold);
+    stopped.engine.handle_expected(0);
+    stopped.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    assert!(stopped.fetches.is_empty(), "it waits for the stream");
+    stopped.run(Step::StopPrefetch);
+    assert_eq!(stopped.fetches.len(), 1, "it is fetched");
+    stopped.drain();
+    assert!(stopped.reads.is_empty());
+}
+
+#[test]
+fn programs_wait_for_what_they_ask_for_and_not_for_what_only_is_to_come() {
+    let mut shell = Shell::new(DiskConfig::default());
+    shell.run(Step::Hold);
+    shell.engine.handle_expected(0);
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    shell.run(Step::Pass(5));
+    assert_eq!(shell.engine.program_wait(shell.now), Nanos::ZERO);
+    shell.run(Step::Read { block: 68, blocks: 1, class: 0 });
+    shell.run(Step::Pass(5));
+    assert_eq!(shell.engine.program_wait(shell.now), Nanos::from_millis(5));
+    shell.run(Step::Pass(5));
+    shell.drain();
+    assert!(shell.engine.program_wait(shell.now) >= Nanos::from_millis(10));
+    assert!(shell.engine.stats().outside_bytes > 0);
 }
