@@ -598,6 +598,7 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// A read that waits for longer fails from now on.
     pub const fn set_read_timeout(&mut self, timeout: Option<Nanos>) {
+        self.config.read_timeout = timeout;
         self.read_timeout = timeout;
     }
 

@@ -14,7 +14,7 @@ use crate::{ImageError, Stored, kept_chunks};
 
 /// An index of up to this size is read with one request: on a medium with latency the pieces would
 /// cost more than the transfer of the whole.
-const WHOLE_INDEX_BYTES: u64 = 512 * 1024;
+pub(crate) const WHOLE_INDEX_BYTES: u64 = 512 * 1024;
 /// Decoded leaves kept in memory: 85 of the usual 512 windows, and never less than two of the largest
 /// that the format has.
 pub(crate) const KEPT_INDEX_BYTES: u64 = 2 << 20;
@@ -155,12 +155,12 @@ impl ColdIndex {
 }
 
 /// Leaves and root, which lie one after the other at the end of the cold region.
-fn index_range(superblock: &Superblock) -> ByteRange {
+pub(crate) fn index_range(superblock: &Superblock) -> ByteRange {
     let cold = &superblock.cold;
     cold.in_file(ByteRange::new(cold.leaves_offset, cold.range.len - cold.leaves_offset))
 }
 
-fn split(superblock: &Superblock, window: u64) -> (u64, usize) {
+pub(crate) fn split(superblock: &Superblock, window: u64) -> (u64, usize) {
     let per_leaf = u64::from(superblock.cold.windows_per_leaf);
     (window / per_leaf, (window % per_leaf) as usize)
 }

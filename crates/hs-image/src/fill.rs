@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use hs_format::WindowRef;
 
 use crate::cold::in_file;
-use crate::kept_chunks::Place;
+use crate::kept_chunks::ChunkPlace;
 use crate::{Image, ImageError, Progress};
 
 /// What filling found and did.
@@ -32,7 +32,7 @@ pub fn fill_cache(
 ) -> Result<FillReport, ImageError> {
     let hot = (0..image.hot_chunk_count()).map(|number| {
         let (chunk, at) = image.hot_chunk(number);
-        Place { chunk, at }
+        ChunkPlace { chunk, at }
     });
     let mut filling = Filling {
         image,
@@ -56,7 +56,7 @@ pub fn fill_cache(
             continue;
         }
         until = at.end();
-        if filling.add(Place { chunk, at }, between)?.is_break() {
+        if filling.add(ChunkPlace { chunk, at }, between)?.is_break() {
             return Ok(filling.report);
         }
     }
@@ -68,7 +68,7 @@ pub fn fill_cache(
 struct Filling<'a> {
     image: &'a Image,
     request_bytes: u64,
-    run: Vec<Place>,
+    run: Vec<ChunkPlace>,
     run_bytes: u64,
     report: FillReport,
     total_bytes: u64,
@@ -78,7 +78,7 @@ impl Filling<'_> {
     /// Notes a chunk, if it is missing; fetches those before it, if it does not go with them.
     fn add(
         &mut self,
-        place: Place,
+        place: ChunkPlace,
         between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, ImageError> {
         if self.image.is_kept(&place.chunk) {

@@ -18,7 +18,7 @@ use hs_units::ByteRange;
 
 use crate::cold::in_file;
 use crate::hot_map::HotMap;
-use crate::kept_chunks::Place;
+use crate::kept_chunks::ChunkPlace;
 use crate::splitter::ChunkSplitter;
 use crate::{Image, ImageError, OpenOptions, SUPERBLOCK_BYTES, Stored};
 
@@ -124,7 +124,7 @@ enum Stage {
     /// The tables lie at this place, which this request does not come to.
     Elsewhere(u64),
     /// Cutting chunks; stops before this one.
-    Chunks { splitter: ChunkSplitter, places: Vec<Place>, end: u32 },
+    Chunks { splitter: ChunkSplitter, places: Vec<ChunkPlace>, end: u32 },
 }
 
 struct Parser<'a> {
@@ -265,11 +265,11 @@ impl Parser<'_> {
                     let tables = &self.collected[from..from + wanted];
                     cache.put(&segment.index_digest, Stored::copy_from_slice(tables));
                 }
-                let place = |chunk: ChunkRef| Place {
+                let place = |chunk: ChunkRef| ChunkPlace {
                     at: ByteRange::new(segment.chunks.offset + chunk.range.offset, chunk.range.len),
                     chunk,
                 };
-                let places: Vec<Place> = index.chunks.iter().map(|entry| place(entry.chunk)).collect();
+                let places: Vec<ChunkPlace> = index.chunks.iter().map(|entry| place(entry.chunk)).collect();
                 let end = places.iter().take_while(|place| place.at.end() <= self.limit()).count() as u32;
                 let mut hot = HotMap::default();
                 hot.push(segment, index, hints);

@@ -12,7 +12,7 @@ use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos};
 
 use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
-use crate::kept_chunks::{self, Keeps, Place};
+use crate::kept_chunks::{self, ChunkPlace, Keeps};
 use crate::splitter::ChunkSink;
 use crate::{Head, ImageError, OpenOptions, SUPERBLOCK_BYTES};
 
@@ -334,12 +334,15 @@ impl Image {
     pub fn load_window(&self, window: u64, tools: &mut Decompressor) -> Result<Option<Vec<u8>>, ImageError> {
         let WindowRef::Chunk(chunk) = self.window(window)? else { return Ok(None) };
         let at = self.cold_range(&chunk);
-        let stored = self.stored(Place { chunk, at })?;
+        let stored = self.stored(ChunkPlace { chunk, at })?;
         self.decode(&chunk, &stored, tools, at, || format!("cold window {window}")).map(Some)
     }
 
-    /// The decompressed bytes of a cold window whose stored bytes came by a request for several.
-    pub(crate) fn decode_cold(
+    /// The decompressed bytes of a cold window from its stored bytes.
+    ///
+    /// # Errors
+    /// When they are not what the chunk's digest says.
+    pub fn decode_cold(
         &self,
         window: u64,
         chunk: &ChunkRef,
@@ -352,9 +355,31 @@ impl Image {
     /// Reads cold chunks that lie one after another in the file, with one request; each is handed
     /// over, by its place in `run`, as soon as its last byte has come.
     pub(crate) fn stream_cold(&self, run: &[ChunkRef], sink: &mut ChunkSink<'_>) -> Result<(), ImageError> {
-        let places: Vec<Place> =
-            run.iter().map(|chunk| Place { chunk: *chunk, at: self.cold_range(chunk) }).collect();
+        let places: Vec<ChunkPlace> =
+            run.iter().map(|chunk| ChunkPlace { chunk: *chunk, at: self.cold_range(chunk) }).collect();
         self.stream_places(&places, sink)
+    }
+
+    /// Reads chunks that lie one after another in the file; each is handed over, by its place in `places`, as
+    /// soon as its last byte has come. The cache on disk gives what it has; it gets the cold ones here, and
+    /// hot ones when they are decompressed.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn stream_chunks(
+        &self,
+        places: &[ChunkPlace],
+        are_hot: bool,
+        sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
+    ) -> Result<(), ImageError> {
+        let keeps = if are_hot { Keeps::Decoder } else { Keeps::Stream };
+        kept_chunks::stream(&*self.store, self.cache.as_deref(), keeps, places, sink)?;
+        Ok(())
+    }
+
+    /// The cache on disk.
+    pub(crate) fn disk_cache(&self) -> Option<&DiskCache> {
+        self.cache.as_deref()
     }
 
     /// Whether the cache on disk has a chunk, as far as its name tells; where there is no cache it has none.
@@ -363,7 +388,7 @@ impl Image {
     }
 
     /// Reads chunks that lie one after another in the file, each handed over by its place in `places`.
-    pub(crate) fn stream_places(&self, places: &[Place], sink: &mut ChunkSink<'_>) -> Result<(), ImageError> {
+    pub(crate) fn stream_places(&self, places: &[ChunkPlace], sink: &mut ChunkSink<'_>) -> Result<(), ImageError> {
         kept_chunks::stream(&*self.store, self.cache.as_deref(), Keeps::Stream, places, &mut |event| {
             match event {
                 StreamEvent::FirstBytes(_) => ControlFlow::Continue(()),
@@ -374,7 +399,7 @@ impl Image {
     }
 
     /// The stored bytes of a chunk. They are verified if they come from the cache.
-    fn stored(&self, place: Place) -> Result<Vec<u8>, ImageError> {
+    fn stored(&self, place: ChunkPlace) -> Result<Vec<u8>, ImageError> {
         Ok(kept_chunks::one(&*self.store, self.cache.as_deref(), place)?)
     }
 
@@ -399,7 +424,7 @@ impl Image {
     /// When they cannot be read, or are not what their digest says.
     pub fn load_hot(&self, chunk: u32, tools: &mut Decompressor) -> Result<Vec<u8>, ImageError> {
         let (entry, at) = self.hot.chunk(chunk);
-        let stored = self.stored(Place { chunk: entry.chunk, at })?;
+        let stored = self.stored(ChunkPlace { chunk: entry.chunk, at })?;
         self.decode_hot(chunk, &stored.into(), tools)
     }
 
@@ -454,9 +479,9 @@ impl Image {
             let end = chunks.end.min(self.hot.contiguous_end(next));
             let place = |chunk| {
                 let (entry, at) = self.hot.chunk(chunk);
-                Place { chunk: entry.chunk, at }
+                ChunkPlace { chunk: entry.chunk, at }
             };
-            let places: Vec<Place> = (next..end).map(place).collect();
+            let places: Vec<ChunkPlace> = (next..end).map(place).collect();
             kept_chunks::stream(
                 &*self.store,
                 self.cache.as_deref(),

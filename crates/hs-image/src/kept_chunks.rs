@@ -15,14 +15,14 @@ use crate::{ImageError, Stored, StreamEvent};
 
 /// A chunk and where in the file its stored bytes lie.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub struct ChunkPlace {
     /// The chunk.
-    pub(crate) chunk: ChunkRef,
+    pub chunk: ChunkRef,
     /// Its bytes in the file.
-    pub(crate) at: ByteRange,
+    pub at: ByteRange,
 }
 
-impl Place {
+impl ChunkPlace {
     /// From the cache, verified.
     fn kept(&self, cache: &DiskCache) -> Option<Vec<u8>> {
         let stored = cache.get(&self.chunk.digest, self.at.len)?;
@@ -42,7 +42,7 @@ impl Place {
 }
 
 /// The stored bytes of a chunk, which are not verified if they come from the store.
-pub(crate) fn one(store: &dyn Store, cache: Option<&DiskCache>, place: Place) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn one(store: &dyn Store, cache: Option<&DiskCache>, place: ChunkPlace) -> Result<Vec<u8>, StoreError> {
     if let Some(stored) = cache.and_then(|cache| place.kept(cache)) {
         return Ok(stored);
     }
@@ -69,7 +69,7 @@ pub(crate) fn stream(
     store: &dyn Store,
     cache: Option<&DiskCache>,
     keeps: Keeps,
-    places: &[Place],
+    places: &[ChunkPlace],
     sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
     let mut next = 0;
@@ -83,7 +83,7 @@ pub(crate) fn stream(
             next += 1;
             continue;
         }
-        let has = |place: &Place| cache.is_some_and(|cache| cache.has(&place.chunk.digest));
+        let has = |place: &ChunkPlace| cache.is_some_and(|cache| cache.has(&place.chunk.digest));
         let more = places[next + 1..].iter().take_while(|place| !has(place)).count();
         let end = next + 1 + more;
         if fetch(store, cache.filter(|_| keeps == Keeps::Stream), &places[..end], next, sink)?.is_break() {
@@ -98,7 +98,7 @@ pub(crate) fn stream(
 fn fetch(
     store: &dyn Store,
     cache: Option<&DiskCache>,
-    places: &[Place],
+    places: &[ChunkPlace],
     first: usize,
     sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, StoreError> {

@@ -1,7 +1,7 @@
 //! Fills the cache on disk with the blocks that no reader has asked for. The server of the disk does it,
 //! because it knows when its readers leave the medium alone.
 //!
-//! It begins when the prefetch has ended. It makes small requests in the lowest class of the reader's queue,
+//! It begins when the prefetch has ended. It makes small requests in the lowest class of the disk's queue,
 //! and only when no reader has waited for the medium for [`QUIET`]. Stored chunks are not fetched again, so a
 //! server that takes over goes on.
 
@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hs_image::{FillReport, Progress, Reader, fill_cache};
+use hs_disk::ServedDisk;
+use hs_image::{FillReport, Progress, fill_cache};
 use hs_units::ByteRange;
 use parking_lot::{Condvar, Mutex};
 
-use crate::{Driver, ServeError};
+use crate::ServeError;
 
 /// The fill starts when no read has waited for the medium for so long.
 const QUIET: Duration = Duration::from_millis(500);
@@ -43,8 +44,7 @@ pub struct BackgroundFill {
 }
 
 struct Filling {
-    reader: Arc<Reader>,
-    driver: Arc<Driver>,
+    disk: Arc<ServedDisk>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -56,14 +56,13 @@ struct State {
 }
 
 impl BackgroundFill {
-    /// Begins. The reader's image must have a cache on disk.
+    /// Begins. The disk's image must have a cache on disk.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(reader: &Arc<Reader>, driver: &Arc<Driver>) -> Result<Self, ServeError> {
+    pub fn start(disk: &Arc<ServedDisk>) -> Result<Self, ServeError> {
         let filling = Arc::new(Filling {
-            reader: Arc::clone(reader),
-            driver: Arc::clone(driver),
+            disk: Arc::clone(disk),
             state: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -92,7 +91,7 @@ impl Drop for BackgroundFill {
     fn drop(&mut self) {
         self.filling.state.lock().stopped = true;
         self.filling.changed.notify_all();
-        self.filling.reader.wake_stream();
+        self.filling.disk.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -134,10 +133,10 @@ impl Filling {
 
     fn fill(&self) -> Result<FillReport, hs_image::ImageError> {
         // The permit of one request ends when the next request wants to begin.
-        let mut turn = None;
+        let mut permit = None;
         let mut seen = None;
         let mut between = |progress: Progress| {
-            turn = None;
+            permit = None;
             {
                 let mut state = self.state.lock();
                 state.progress.done_bytes = progress.done_bytes;
@@ -145,18 +144,18 @@ impl Filling {
             }
             self.wait_for_quiet(&mut seen)?;
             let range = ByteRange::new(progress.done_bytes, REQUEST_BYTES);
-            turn = self.reader.fill_turn(range, || self.is_stopped());
-            if turn.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            permit = self.disk.fill_permit(range, || self.is_stopped());
+            if permit.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        fill_cache(self.reader.image(), REQUEST_BYTES, &mut between)
+        fill_cache(self.disk.image(), REQUEST_BYTES, &mut between)
     }
 
     /// Waits until the prefetch has ended and no reader has waited for the medium for a while; breaks when
     /// the fill must end. `seen` is how many readers had waited, and since when.
     fn wait_for_quiet(&self, seen: &mut Option<(u64, Instant)>) -> ControlFlow<()> {
         loop {
-            let waited = self.reader.stats().waited_requests;
-            let has_streamed = self.driver.ended().is_some();
+            let waited = self.disk.stats().waited_requests;
+            let has_streamed = self.disk.ended().is_some();
             match seen {
                 Some((before, since)) if *before == waited && has_streamed => {
                     if since.elapsed() >= QUIET {

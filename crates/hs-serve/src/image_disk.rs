@@ -1,4 +1,4 @@
-//! Disks for the front ends: an image through its reader, and a plain file through its store.
+//! Disks for the front ends: an image through the disk engine, and a plain file through its store.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use hs_engine::queue::ClientKey;
-use hs_image::{Asker, ImageError, Reader};
+use hs_disk::{Requester, ServedDisk};
+use hs_image::ImageError;
 use hs_store::Store;
 use parking_lot::Mutex;
 
@@ -16,27 +17,27 @@ use crate::fuse::{Disk, Reply};
 
 /// The disk in an image.
 pub struct ImageDisk {
-    reader: Arc<Reader>,
+    disk: Arc<ServedDisk>,
 }
 
 impl ImageDisk {
-    /// The disk that `reader` reads.
+    /// The disk of an image.
     #[must_use]
-    pub const fn new(reader: Arc<Reader>) -> Self {
-        Self { reader }
+    pub const fn new(disk: Arc<ServedDisk>) -> Self {
+        Self { disk }
     }
 }
 
 impl Disk for ImageDisk {
     fn bytes(&self) -> u64 {
-        self.reader.image().disk_bytes()
+        self.disk.image().disk_bytes()
     }
 
     fn read(&self, offset: u64, len: u32, reply: Reply) {
-        let asker = Asker::waiting(user_key(reply.uid()));
-        self.reader.submit_for(asker, offset, len, move |result| match result {
+        let requester = Requester::waiting(user_key(reply.uid()));
+        self.disk.submit_for(requester, offset, len, move |result| match result {
             Ok(pieces) => reply.data(pieces),
-            // The `Reader` has logged the error.
+            // The disk has logged the error.
             Err(error) => reply.error(errno(error)),
         });
     }

@@ -1,4 +1,4 @@
-//! The driver loop and the front ends.
+//! The front ends of a served disk.
 //!
 //! - [`fuse`]: a disk shown as one file in a read-only FUSE file system, over our own thin transport.
 //! - [`http`]: images as files, over HTTP.
@@ -10,7 +10,6 @@
 //! - [`block_files`]: which file pages the blocks of a recording are.
 //! - [`observe`]: what programs really did with pages that were prefetched.
 
-mod allocator;
 mod background_fill;
 pub mod block_files;
 mod error;
@@ -20,37 +19,30 @@ mod fuse2fs;
 pub mod http;
 mod image_disk;
 pub mod loopdev;
-mod memory;
 mod mounts;
 pub mod nbd;
 pub mod observe;
 mod places;
-mod prefetch;
 mod record;
 pub mod rootenv;
 pub mod self_filling;
 mod send_queue;
 mod served;
-mod served_disk;
 mod shares;
 mod socket_file;
-mod streamed;
 mod usage;
 mod warm;
 
-pub use allocator::allocate_kindly;
 pub use background_fill::{BackgroundFill, FillProgress};
 pub use error::ServeError;
+pub use hs_disk::{CacheSizing, Deliver, ReadOptions, ServedDisk, Streamed, UseVisibility, allocate_kindly};
 pub use image_disk::{FileDisk, FileReads, ImageDisk};
 pub use mounts::{MountTable, clear_dead};
-pub use prefetch::{Deliver, Driver, Running, Sight};
 pub use record::Recorder;
 pub use served::{
-    CacheSizing, FsDriver, Hold, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError,
+    FsDriver, Hold, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError,
     ServedFile, ServedImage,
 };
-pub use served_disk::ServedDisk;
 pub use socket_file::SocketFile;
-pub use streamed::Streamed;
 pub use usage::{Observation, ObservedUsage};
 pub use warm::Warmer;

@@ -1,6 +1,6 @@
 //! Records the reads of one start, as they come.
 
-use hs_image::{DemandEvent, Watch};
+use hs_disk::{DemandEvent, Watch};
 use hs_trace::{Read, limits};
 use hs_units::BlockRange;
 use parking_lot::Mutex;

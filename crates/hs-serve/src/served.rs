@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hs_engine::PrefetchConfig;
-use hs_image::{ImageError, OpenOptions, ReadLimit, Reader, ReaderOptions, Watch};
+use hs_disk::{Deliver, DiskOptions, ReadLimit, ReadOptions, ServedDisk, UseVisibility, Watch, parts};
+use hs_image::{ImageError, OpenOptions};
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, BlockRange};
 
@@ -22,8 +23,6 @@ use crate::fuse2fs::Fuse2fs;
 use crate::image_disk::{FileDisk, FileReads, ImageDisk};
 use crate::loopdev::{LoopDevice, LoopOptions};
 use crate::mounts;
-use crate::prefetch::{Deliver, Driver, Sight, parts};
-use crate::served_disk::ServedDisk;
 use crate::warm::Warmer;
 
 /// Where prefetched blocks go.
@@ -39,18 +38,6 @@ pub enum Prefetching {
     Push,
 }
 
-/// How the size of a cache changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum CacheSizing {
-    /// It stays.
-    Fixed,
-    /// It never grows beyond its initial size, and is smaller where other programs need the memory.
-    #[default]
-    AtMost,
-    /// It grows into free memory, and gives it back.
-    Grows,
-}
-
 /// How an image is served.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
@@ -64,9 +51,7 @@ pub struct ServeConfig {
     /// is seen. docs/ENGINE.md says what that costs a start.
     pub markers: bool,
     /// Threads and caches. The front end sets whether readers keep what they are given.
-    pub reader: ReaderOptions,
-    /// How the size of the cache in `reader` changes.
-    pub cache_sizing: CacheSizing,
+    pub read: ReadOptions,
     /// How far the kernel reads ahead in `disk.img`, in KiB; at most 1024.
     pub disk_read_ahead_kib: u32,
     /// The same where the image has a hot region that is prefetched.
@@ -84,13 +69,39 @@ impl Default for ServeConfig {
             prefetching: Prefetching::default(),
             prefetch: PrefetchConfig::default(),
             markers: true,
-            reader: ReaderOptions::default(),
-            cache_sizing: CacheSizing::default(),
+            read: ReadOptions::default(),
             disk_read_ahead_kib: 128,
             hot_disk_read_ahead_kib: 128,
             source_name: "headstart".to_owned(),
             access: FileAccess::default(),
         }
+    }
+}
+
+impl ServeConfig {
+    /// How the image is opened and read.
+    pub(crate) fn disk_options(&self) -> DiskOptions {
+        DiskOptions {
+            image: self.image.clone(),
+            prefetch: (self.prefetching != Prefetching::Off).then_some(self.prefetch),
+            tripwires: self.markers,
+            read: self.read,
+        }
+    }
+
+    /// Opens the image in `store` and begins its prefetch into this process's memory: there is no kernel cache
+    /// to push to.
+    ///
+    /// # Errors
+    /// When the image is not one, or a thread cannot be started.
+    pub fn open(
+        &self,
+        store: Arc<dyn Store>,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> Result<Arc<ServedDisk>, ImageError> {
+        let disk = ServedDisk::open(store, &self.disk_options(), watch)?;
+        disk.begin_prefetch(None)?;
+        Ok(disk)
     }
 }
 
@@ -110,14 +121,14 @@ pub enum ServedError {
 }
 
 /// Hands a session to a process that outlives this one, before there are readers: see [`Session::prepare`].
-pub type Hold<'a> = &'a dyn Fn(&Session, &Reader) -> io::Result<()>;
+pub type Hold<'a> = &'a dyn Fn(&Session, &ServedDisk) -> io::Result<()>;
 
 /// An image shown as `DIR/disk.img`.
 ///
 /// The fields are dropped in order: the mount goes before the reader that answers it.
 pub struct ServedImage {
     session: Session,
-    disk: ServedDisk,
+    disk: Arc<ServedDisk>,
     /// Whether it has a hot region that is prefetched.
     has_hot: bool,
 }
@@ -178,19 +189,20 @@ impl ServedImage {
         store: Arc<dyn Store>,
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
-        session: impl FnOnce(Arc<dyn Disk>, SessionOptions, &Reader) -> Result<Session, ServeError>,
+        session: impl FnOnce(Arc<dyn Disk>, SessionOptions, &ServedDisk) -> Result<Session, ServeError>,
     ) -> Result<Self, ServedError> {
         // The kernel keeps what it reads: in the cache of disk.img, or, past direct I/O, in those of a
         // mounted file system.
-        let reader = ReaderOptions { readers_keep: true, ..config.reader };
-        let mut disk = ServedDisk::open(store, &ServeConfig { reader, ..config.clone() }, watch)?;
+        let read = ReadOptions { readers_keep: true, ..config.read };
+        let options = DiskOptions { read, ..config.disk_options() };
+        let disk = ServedDisk::open(store, &options, watch)?;
         let push = config.prefetching == Prefetching::Push;
         // Blocks that stay in this process do not go to the kernel, so the stream need not wait for the
         // mount.
         if !push {
-            disk.start_prefetch(None)?;
+            disk.begin_prefetch(None)?;
         }
-        let has_hot = config.prefetching != Prefetching::Off && disk.reader().image().hot_chunk_count() > 0;
+        let has_hot = config.prefetching != Prefetching::Off && disk.image().hot_chunk_count() > 0;
         let read_ahead_kib =
             if has_hot { config.hot_disk_read_ahead_kib } else { config.disk_read_ahead_kib };
         let options = SessionOptions {
@@ -199,8 +211,8 @@ impl ServedImage {
             access: config.access,
             ..SessionOptions::default()
         };
-        let shown = Arc::new(ImageDisk::new(Arc::clone(disk.reader())));
-        let session = session(shown, options, disk.reader())?;
+        let shown = Arc::new(ImageDisk::new(Arc::clone(&disk)));
+        let session = session(shown, options, &disk)?;
         if push {
             // The kernel takes pushed pages only for a file that it has looked up.
             let file = session.mount_point().join("disk.img");
@@ -209,27 +221,15 @@ impl ServedImage {
                 path: file,
                 source,
             })?;
-            disk.start_prefetch(Some(Arc::new(PushPages { pusher: session.pusher() })))?;
+            disk.begin_prefetch(Some(Arc::new(PushPages { pusher: session.pusher() })))?;
         }
         Ok(Self { session, disk, has_hot })
     }
 
     /// The disk, without its front end.
     #[must_use]
-    pub const fn disk(&self) -> &ServedDisk {
+    pub const fn disk(&self) -> &Arc<ServedDisk> {
         &self.disk
-    }
-
-    /// The reader, for its figures.
-    #[must_use]
-    pub const fn reader(&self) -> &Arc<Reader> {
-        self.disk.reader()
-    }
-
-    /// The prefetch.
-    #[must_use]
-    pub const fn driver(&self) -> &Arc<Driver> {
-        self.disk.driver()
     }
 
     /// The FUSE session.
@@ -239,7 +239,7 @@ impl ServedImage {
     }
 
     /// Waits until the prefetch has ended.
-    pub fn wait_prefetch(&mut self) {
+    pub fn wait_prefetch(&self) {
         self.disk.wait_prefetch();
     }
 
@@ -255,7 +255,7 @@ impl ServedImage {
         if options.driver == FsDriver::Fuse2fs && self.has_hot {
             options.read_ahead_kib = options.hot_fuse2fs_read_ahead_kib;
         }
-        let limited = MountReads::limit(self.reader());
+        let limited = MountReads::limit(&self.disk);
         let mounted = MountedFs::mount(&file, file_system, target, &options)?;
         drop(limited);
         self.warmed(mounted, &options)
@@ -283,17 +283,17 @@ impl ServedImage {
     fn detect(&self) -> Result<FileSystem, ServeError> {
         let read_at = |offset: u64, bytes: &mut [u8]| {
             let end = offset + bytes.len() as u64;
-            if end > self.reader().image().disk_bytes() {
+            if end > self.disk.image().disk_bytes() {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.reader().read_at(offset, bytes).map_err(io::Error::other)
+            self.disk.read_at(offset, bytes).map_err(io::Error::other)
         };
-        FileSystem::detect_with(Path::new(self.reader().image().name()), read_at)
+        FileSystem::detect_with(Path::new(self.disk.image().name()), read_at)
     }
 
     /// Begins to warm the caches of a mounted file system, if that is asked for and the image has hints.
     fn warmed(&self, mut mounted: MountedFs, options: &MountFsOptions) -> Result<MountedFs, ServedError> {
-        let hinted = self.reader().image().hints().next().is_some();
+        let hinted = self.disk.image().hints().next().is_some();
         if options.warm
             && hinted
             && mounted.file_system == FileSystem::Ext4
@@ -301,7 +301,7 @@ impl ServedImage {
         {
             let (device, target) = (device.path().to_owned(), mounted.target());
             mounted.warmer =
-                Some(Warmer::start(self.reader(), self.driver(), &target, &device, options.read_ahead_kib)?);
+                Some(Warmer::start(&self.disk, &target, &device, options.read_ahead_kib)?);
         }
         Ok(mounted)
     }
@@ -309,16 +309,16 @@ impl ServedImage {
 
 /// While a file system is being mounted, reads of its disk have a shorter time limit. No signal ends
 /// mount(2), and `sync` of the whole machine waits for it.
-struct MountReads<'a>(&'a Reader);
+struct MountReads<'a>(&'a ServedDisk);
 
 impl<'a> MountReads<'a> {
     /// Each read may take a third of the usual limit, and all of the mount as much as one read otherwise.
-    fn limit(reader: &'a Reader) -> Self {
-        let limit = reader
+    fn limit(disk: &'a ServedDisk) -> Self {
+        let limit = disk
             .read_timeout()
             .map(|timeout| ReadLimit { each: timeout / 3, until: Instant::now() + timeout });
-        reader.limit_reads(limit);
-        Self(reader)
+        disk.limit_reads(limit);
+        Self(disk)
     }
 }
 
@@ -547,8 +547,8 @@ struct PushPages {
 }
 
 impl Deliver for PushPages {
-    fn sight(&self) -> Sight {
-        Sight::Marked
+    fn visibility(&self) -> UseVisibility {
+        UseVisibility::Tripwires
     }
 
     fn comes_before_answers(&self) -> bool {

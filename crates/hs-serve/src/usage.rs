@@ -36,7 +36,7 @@ impl Observation {
         };
         let fs_dev = std::fs::metadata(mounted.target()).map_err(reason)?.dev();
         let mut pages = BlockSet::new();
-        for hint in served.reader().image().hints().filter(|hint| hint.inode == 0) {
+        for hint in served.disk().image().hints().filter(|hint| hint.inode == 0) {
             pages.insert(BlockRange::new(Lba(hint.page.into()), hint.blocks.into()), |_| {});
         }
         let device = Some(TargetDevice { path: device.path().to_owned(), pages });
@@ -61,12 +61,12 @@ impl Observation {
 /// The hinted pages whose chunk has come, and when that was on `CLOCK_MONOTONIC`; and those of them whose
 /// chunk came after its deadline.
 fn prefetched(served: &ServedImage) -> (Vec<Prefetched>, Vec<Prefetched>) {
-    let image = served.reader().image();
-    let arrivals = served.driver().arrivals();
+    let image = served.disk().image();
+    let arrivals = served.disk().arrivals();
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now = Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
-    let began = now.saturating_sub(served.driver().started().elapsed().into());
-    let overdue = served.driver().overdue_chunks();
+    let began = now.saturating_sub(served.disk().began().elapsed().into());
+    let overdue = served.disk().overdue_chunks();
     let (mut prefetched, mut late) = (Vec::new(), Vec::new());
     for hint in image.hints() {
         let Some(chunk) = image.hot_place(hint.lba).map(|place| place.chunk) else { continue };

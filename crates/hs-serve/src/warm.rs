@@ -36,14 +36,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use hs_engine::{EndReason, Prefetch};
-use hs_image::{Hint, Reader};
+use hs_disk::{ServedDisk, WarmerPlace};
+use hs_image::Hint;
 use hs_units::{BLOCK_BYTES, Lba};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Advice, SeekFrom};
 
 use self::asked_pages::AskedPages;
 use crate::ServeError;
-use crate::prefetch::{Driver, WarmerPlace};
 
 /// How many requests may be on their way ahead of the stream. A loop device has 128 places; the rest is left
 /// for demand reads.
@@ -84,7 +84,7 @@ struct Step {
 /// The warming thread. Dropping it stops it.
 pub struct Warmer {
     progress: Arc<Progress>,
-    driver: Arc<Driver>,
+    disk: Arc<ServedDisk>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -111,8 +111,7 @@ impl Warmer {
     /// # Errors
     /// When the mount or the device cannot be opened, or a thread cannot be started.
     pub fn start(
-        reader: &Arc<Reader>,
-        driver: &Arc<Driver>,
+        disk: &Arc<ServedDisk>,
         mount_point: &Path,
         device: &Path,
         read_ahead_kib: u32,
@@ -131,23 +130,22 @@ impl Warmer {
             seen: HashSet::new(),
             asked: AskedPages::new(read_ahead_kib),
         };
-        let image = reader.image();
+        let image = disk.image();
         let steps: Vec<Step> = image
             .hints()
             .map(|hint| Step { chunk: image.hot_place(hint.lba).map(|place| place.chunk), hint })
             .collect();
         let progress = Arc::new(Progress::default());
-        let reader = Arc::clone(reader);
-        let (driver_too, progress_too) = (Arc::clone(driver), Arc::clone(&progress));
+        let (warmed, progress_too) = (Arc::clone(disk), Arc::clone(&progress));
         let thread = std::thread::Builder::new()
             .name("hs-warm".to_owned())
-            .spawn(move || warm(&steps, caches, &reader, &driver_too, &progress_too))
+            .spawn(move || warm(&steps, caches, &warmed, &progress_too))
             .map_err(|source| ServeError::Io {
                 action: "start a thread for",
                 path: "warming".into(),
                 source,
             })?;
-        Ok(Self { progress, driver: Arc::clone(driver), thread: Some(thread) })
+        Ok(Self { progress, disk: Arc::clone(disk), thread: Some(thread) })
     }
 
     /// Waits until the warmer is as far ahead of the stream as it may be. A program that starts earlier
@@ -169,14 +167,14 @@ impl Warmer {
 impl Drop for Warmer {
     fn drop(&mut self) {
         self.progress.stop.store(true, Relaxed);
-        self.driver.wake();
+        self.disk.wake();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, progress: &Progress) {
+fn warm(steps: &[Step], mut caches: Caches, disk: &ServedDisk, progress: &Progress) {
     let (mut released, mut marked) = (0, None);
     for (number, step) in steps.iter().enumerate() {
         // Pages that a doubted profile promises may come late, as those of a throttled stream: no program
@@ -186,39 +184,39 @@ fn warm(steps: &[Step], mut caches: Caches, reader: &Reader, driver: &Driver, pr
             let after = if waits { step.chunk } else { due_after(steps, number) };
             after.is_none_or(|chunk| engine.has_arrived(chunk))
         };
-        if !driver.is(due) {
-            driver.set_warmer(WarmerPlace::Idle);
+        if !disk.is(due) {
+            disk.set_warmer(WarmerPlace::Idle);
             progress.set_leads();
-            driver.wait_until(|engine| progress.stop.load(Relaxed) || due(engine));
+            disk.wait_until(|engine| progress.stop.load(Relaxed) || due(engine));
         }
         if progress.stop.load(Relaxed)
-            || matches!(driver.ended(), Some(EndReason::Memory | EndReason::NoHelp))
+            || matches!(disk.ended(), Some(EndReason::Memory | EndReason::NoHelp))
         {
             break;
         }
         if let Some(chunk) = step.chunk {
             // Blocks of an old chunk that are left by now are in no file, or were in a cache already.
             let old = chunk.saturating_sub(HELD_CHUNKS);
-            (released..old).for_each(|chunk| reader.release_hot(chunk));
+            (released..old).for_each(|chunk| disk.release(chunk));
             released = released.max(old);
-            driver.set_warmer(WarmerPlace::Before(chunk));
-            driver.expect(chunk);
+            disk.set_warmer(WarmerPlace::Before(chunk));
+            disk.expect(chunk);
         }
         log::trace!(
             "{:?}: hint {number}, chunk {:?}: {:?}",
-            driver.started().elapsed(),
+            disk.began().elapsed(),
             step.chunk,
             step.hint
         );
         caches.asked.note(&step.hint);
         let marker = match step.chunk {
-            Some(chunk) if marked != Some(chunk) => caches.keep_back(&step.hint, chunk, reader, driver),
+            Some(chunk) if marked != Some(chunk) => caches.keep_back(&step.hint, chunk, disk),
             _ => None,
         };
         marked = marker.and(step.chunk).or(marked);
         caches.ask(&step.hint, marker);
     }
-    driver.set_warmer(WarmerPlace::Idle);
+    disk.set_warmer(WarmerPlace::Idle);
     progress.set_leads();
 }
 
@@ -242,18 +240,18 @@ struct Caches {
 impl Caches {
     /// Leaves out a page of a hint whose first block is in `chunk`, if one should be and can be: returns
     /// which.
-    fn keep_back(&mut self, hint: &Hint, chunk: u32, reader: &Reader, driver: &Driver) -> Option<u32> {
-        if !driver.wants_marker(chunk) || hint.inode == 0 {
+    fn keep_back(&mut self, hint: &Hint, chunk: u32, disk: &ServedDisk) -> Option<u32> {
+        if !disk.wants_tripwire(chunk) || hint.inode == 0 {
             return None;
         }
         let file_bytes = rustix::fs::fstat(self.file(hint.inode).ok()?).ok()?.st_size as u64;
         let mut pages = (hint.page..hint.page.saturating_add(hint.blocks)).take(MAX_TRIED_PAGES);
         let page = pages.find(|page| self.asked.is_read_alone(hint.inode, *page, file_bytes))?;
-        let place = reader.image().hot_place(Lba(hint.lba.0 + u64::from(page - hint.page)))?;
+        let place = disk.image().hot_place(Lba(hint.lba.0 + u64::from(page - hint.page)))?;
         if place.chunk != chunk {
             return None;
         }
-        driver.mark(reader, chunk, place.block_in_chunk).then_some(page)
+        disk.leave_out(chunk, place.block_in_chunk).then_some(page)
     }
 
     /// Requests the pages of a hint, but for the one that is left out.

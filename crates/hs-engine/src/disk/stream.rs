@@ -104,6 +104,25 @@ impl<M: ImageMap> DiskEngine<M> {
         self.enqueue(now, request, requester, cut(range), Purpose::Stream(id, run));
     }
 
+    /// Whether the prefetch has ended, and all that it has brought is decompressed and delivered. It looks at
+    /// every chunk.
+    #[must_use]
+    pub fn is_stream_settled(&self) -> bool {
+        let is_coming = |slot| {
+            self.table.get(slot).is_some_and(|chunk| {
+                let is_on_its_way = matches!(
+                    chunk.stage,
+                    Stage::Queued { .. } | Stage::InFlight { .. } | Stage::Stored | Stage::Decoding { .. }
+                );
+                chunk.from_stream && is_on_its_way
+            })
+        };
+        self.prefetch.ended().is_some()
+            && !self.deliveries.are_under_way()
+            && self.deliveries.waiting.is_empty()
+            && !(0..self.table.end()).any(is_coming)
+    }
+
     /// The stream asks for nothing more. What it has in the queue is taken back, and fetches that no read
     /// waits for are not needed.
     fn end_stream(&mut self, now: Nanos) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Instant;
 
 use hs_engine::queue::{Class, ClientKey};
-use hs_image::Asker;
+use hs_disk::Requester;
 use hs_units::ByteRange;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -311,8 +311,8 @@ impl Connection {
             job.next += u64::from(len);
             self.cached.busy.store(true, Relaxed);
             let part = CachePart { lane: Arc::clone(&self.cached), outgoing: Arc::clone(&self.outgoing) };
-            let asker = Asker { client: self.client, class: Class::Prefetch };
-            self.exports[self.export].disk.submit(asker, offset, len, move |result| {
+            let requester = Requester { client: self.client, class: Class::Prefetch };
+            self.exports[self.export].disk.submit(requester, offset, len, move |result| {
                 if let Err(errno) = result {
                     part.lane.errno.store(errno, Relaxed);
                 }
@@ -402,7 +402,7 @@ impl Unread {
             return false;
         }
         let part = self.reading.part(self.next, len, self.first);
-        export.disk.submit(Asker::waiting(self.client), self.next, len, move |result| part.answer(result));
+        export.disk.submit(Requester::waiting(self.client), self.next, len, move |result| part.answer(result));
         self.next += u64::from(len);
         self.first = false;
         true

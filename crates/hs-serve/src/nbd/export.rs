@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hs_engine::queue::ClientKey;
-use hs_image::{Asker, Reader};
+use hs_disk::{Requester, ServedDisk};
 use hs_units::ByteRange;
 
 use super::protocol::ExportInfo;
@@ -24,7 +24,7 @@ pub struct Export {
 #[derive(Clone)]
 pub enum ExportedDisk {
     /// The disk in an image.
-    Image(Arc<Reader>),
+    Image(Arc<ServedDisk>),
     /// A plain file.
     File(Arc<FileDisk>),
 }
@@ -42,31 +42,31 @@ impl Export {
     }
 }
 
-impl From<Arc<Reader>> for ExportedDisk {
-    fn from(reader: Arc<Reader>) -> Self {
-        Self::Image(reader)
+impl From<Arc<ServedDisk>> for ExportedDisk {
+    fn from(disk: Arc<ServedDisk>) -> Self {
+        Self::Image(disk)
     }
 }
 
 impl ExportedDisk {
     fn bytes(&self) -> u64 {
         match self {
-            Self::Image(reader) => reader.image().disk_bytes(),
+            Self::Image(disk) => disk.image().disk_bytes(),
             Self::File(file) => file.len(),
         }
     }
 
     /// A client has one more connection.
     pub(super) fn open_connection(&self, client: ClientKey) {
-        if let Self::Image(reader) = self {
-            reader.open_connection(client);
+        if let Self::Image(disk) = self {
+            disk.open_connection(client);
         }
     }
 
     /// A client has one connection less.
     pub(super) fn close_connection(&self, client: ClientKey) {
-        if let Self::Image(reader) = self {
-            reader.close_connection(client);
+        if let Self::Image(disk) = self {
+            disk.close_connection(client);
         }
     }
 
@@ -74,13 +74,13 @@ impl ExportedDisk {
     /// number.
     pub(super) fn submit(
         &self,
-        asker: Asker,
+        requester: Requester,
         offset: u64,
         len: u32,
         answer: impl FnOnce(Result<&[&[u8]], u32>) + Send + 'static,
     ) {
         match self {
-            Self::Image(reader) => reader.submit_for(asker, offset, len, move |result| {
+            Self::Image(disk) => disk.submit_for(requester, offset, len, move |result| {
                 answer(result.map_err(|error| image_disk::errno(error) as u32));
             }),
             Self::File(file) => file.submit(offset, len, move |result| match result {
@@ -94,7 +94,7 @@ impl ExportedDisk {
     /// known.
     pub(super) fn allocation(&self, range: ByteRange, most: usize) -> Result<Vec<(u32, bool)>, u32> {
         match self {
-            Self::Image(reader) => match reader.image().allocation(range, most) {
+            Self::Image(disk) => match disk.image().allocation(range, most) {
                 Ok(extents) => Ok(extents.iter().map(|extent| (extent.len as u32, extent.zero)).collect()),
                 Err(error) => {
                     log::error!("{error}");

@@ -1,7 +1,7 @@
 //! Disks of images for NBD clients: QEMU, libnbd's programs, the kernel's own client.
 //!
 //! ```text
-//! client ──bytes──► connection's thread ──► Protocol ──► Reader::submit
+//! client ──bytes──► connection's thread ──► Protocol ──► ServedDisk::submit
 //!        ◄─sendmsg── whichever thread brings the last chunk
 //!        ◄─sendmsg── connection's thread, what the socket did not take at once
 //! ```

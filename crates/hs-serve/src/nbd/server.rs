@@ -20,7 +20,7 @@ use super::protocol::Security;
 use super::room::Room;
 use super::tls::NbdTls;
 use crate::places::{self, PlaceLimits, Places};
-use crate::{ServeError, allocator};
+use crate::ServeError;
 
 /// What reads under way may hold beyond what each connection has of its own. With 512 KiB for each of 256
 /// connections, and 128 KiB for a thread and its buffers, that is 256 MiB.
@@ -346,7 +346,7 @@ impl Drop for Place {
             outgoing.close();
             // Clients that do not read leave holes in the heap, which the allocator would keep.
             if outgoing.copied_bytes() >= WORTH_GIVING_BACK_BYTES {
-                allocator::give_back();
+                hs_disk::give_back();
             }
         }
         self.shared.changed.notify_all();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
-use hs_image::Reader;
+use hs_disk::ServedDisk;
 use hs_units::{BlockRange, Lba};
 use parking_lot::{Condvar, Mutex};
 
@@ -116,7 +116,7 @@ pub(super) fn blocks_of(event: &Event, disk_bytes: u64) -> BlockRange {
 /// Fills for the reads that wait, piece by piece; never waits for the medium.
 pub(super) struct Filler {
     pub(super) file: Arc<FillFile>,
-    pub(super) reader: Arc<Reader>,
+    pub(super) disk: Arc<ServedDisk>,
     /// Demands to go on with; `None` when there are no more.
     pub(super) again: Sender<Option<Demand>>,
 }
@@ -139,12 +139,12 @@ impl Filler {
             return demand.deny(libc::EIO);
         }
         let (offset, len) = self.file.bytes_of(piece);
-        // The closure does not own the `Reader`: the thread that answers must not be the one that drops it.
+        // The closure does not own the disk: the thread that answers must not be the one that drops it.
         let (file, again) = (Arc::clone(&self.file), self.again.clone());
-        self.reader.submit(offset, len, move |result| {
+        self.disk.submit(offset, len, move |result| {
             let put = match result {
                 Ok(pieces) => file.put(piece, pieces),
-                // The `Reader` has logged the error.
+                // The disk has logged the error.
                 Err(_) => Err(libc::EIO),
             };
             match put {

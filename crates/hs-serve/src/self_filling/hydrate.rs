@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use hs_image::Reader;
+use hs_disk::ServedDisk;
 use hs_units::BlockRange;
 
 use super::demand::Waiting;
 use super::fill_file::FillFile;
-use crate::Driver;
 
 /// Blocks of one request, 512 KiB: four windows, so that a read that comes meanwhile waits for little.
 const PIECE_BLOCKS: u64 = 128;
@@ -21,8 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Fills a file from its beginning to its end.
 pub(super) struct Hydrator {
     pub(super) file: Arc<FillFile>,
-    pub(super) reader: Arc<Reader>,
-    pub(super) driver: Arc<Driver>,
+    pub(super) disk: Arc<ServedDisk>,
     pub(super) waiting: Arc<Waiting>,
     pub(super) stop: Arc<AtomicBool>,
 }
@@ -32,7 +30,7 @@ impl Hydrator {
     pub(super) fn run(&self) {
         let goes_on = || !self.stop.load(Relaxed);
         // The prefetch comes first.
-        self.driver.wait_until(|_| !goes_on());
+        self.disk.wait_until(|_| !goes_on());
         let blocks = self.file.disk_blocks();
         let (mut next, mut unreadable) = (0, 0);
         while let Some(piece) = self.file.missing(next..blocks, PIECE_BLOCKS) {
@@ -56,7 +54,7 @@ impl Hydrator {
     fn fill(&self, piece: BlockRange) -> bool {
         let (offset, len) = self.file.bytes_of(piece);
         let mut bytes = vec![0; len as usize];
-        self.reader.read_at(offset, &mut bytes).is_ok() && self.file.put(piece, &[&bytes]).is_ok()
+        self.disk.read_at(offset, &mut bytes).is_ok() && self.file.put(piece, &[&bytes]).is_ok()
     }
 
     /// Fills block by block, so that one bad place does not cost the blocks around it. Returns how many

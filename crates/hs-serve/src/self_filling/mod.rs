@@ -5,7 +5,7 @@
 //! reader ─► kernel ── event: bytes a..b? ──► events thread ── filled? ──yes──► allowed
 //!             ▲                                   │ no
 //!             │                                   ▼
-//!             └──────── allowed ◄── FillFile ◄── Reader (verified)
+//!             └──────── allowed ◄── FillFile ◄── ServedDisk (verified)
 //!                                   ▲      ▲
 //!                     prefetch (Deliver)   hydration, while no read waits
 //! ```

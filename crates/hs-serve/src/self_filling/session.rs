@@ -19,9 +19,8 @@ use super::fill_file::{FillFile, FillProgress};
 use super::group::{Group, Question, Told};
 use super::hydrate::Hydrator;
 use super::uses::Uses;
-use crate::prefetch::{Deliver, Sight};
+use hs_disk::{Deliver, ServedDisk, UseVisibility};
 use crate::served::{Prefetching, ServeConfig, ServedError};
-use crate::served_disk::ServedDisk;
 
 /// All of a file is filled in the end, so an endless reader of blocks outside the profile must not keep the
 /// rest waiting without a limit: the stream may make one request in this time although reads wait.
@@ -48,7 +47,7 @@ pub struct FillStats {
 /// A file that fills itself. When it is dropped before the file is complete, and no other process holds the
 /// group, readers see zeros where blocks are missing.
 pub struct SelfFilling {
-    disk: ServedDisk,
+    disk: Arc<ServedDisk>,
     file: Arc<FillFile>,
     waiting: Arc<Waiting>,
     uses: Arc<Uses>,
@@ -76,8 +75,8 @@ impl SelfFilling {
         let file = Arc::new(FillFile::new(attachment)?);
         let mut config = config.clone();
         config.prefetch.ageing = Some(AGEING);
-        let disk = ServedDisk::open(Arc::clone(&store), &config, None)?;
-        let image = disk.reader().image();
+        let disk = ServedDisk::open(Arc::clone(&store), &config.disk_options(), None)?;
+        let image = disk.image();
         let header = file.sidecar().header();
         if (image.disk_digest(), image.image_digest()) != (header.disk_digest, header.image_name) {
             let path = file.path().to_owned();
@@ -90,7 +89,7 @@ impl SelfFilling {
         let disk = if is_hot_filled && config.prefetching != Prefetching::Off {
             config.prefetching = Prefetching::Off;
             drop(disk);
-            ServedDisk::open(store, &config, None)?
+            ServedDisk::open(store, &config.disk_options(), None)?
         } else {
             disk
         };
@@ -99,7 +98,7 @@ impl SelfFilling {
         let (wake, ended) =
             event().and_then(|wake| Ok((wake, event()?))).map_err(FillError::io("watch", path))?;
         let (again, queue) = unbounded();
-        let uses = Arc::new(Uses::new(disk.reader().image(), &file, disk.driver()));
+        let uses = Arc::new(Uses::new(&disk, &file));
         let mut filling = Self {
             disk,
             uses,
@@ -142,7 +141,7 @@ impl SelfFilling {
         };
         self.keeper = Some(self.spawn("hs-fill-keep", keep)?);
         let deliver: Arc<dyn Deliver> = Arc::new(IntoFile(Arc::clone(&self.file)));
-        self.disk.start_prefetch(Some(deliver))?;
+        self.disk.begin_prefetch(Some(deliver))?;
         if options.hydrate {
             self.start_hydrator()?;
         }
@@ -150,8 +149,8 @@ impl SelfFilling {
     }
 
     fn filler(&self) -> Filler {
-        let (file, reader) = (Arc::clone(&self.file), Arc::clone(self.disk.reader()));
-        Filler { file, reader, again: self.again.clone() }
+        let (file, disk) = (Arc::clone(&self.file), Arc::clone(&self.disk));
+        Filler { file, disk, again: self.again.clone() }
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, FillError> {
@@ -166,7 +165,7 @@ impl SelfFilling {
     /// # Errors
     /// When a thread cannot be started.
     pub fn hydrate(&mut self) -> Result<(), ServedError> {
-        self.disk.driver().hide_use();
+        self.disk.hide_use();
         self.start_hydrator()
     }
 
@@ -176,8 +175,7 @@ impl SelfFilling {
         }
         let hydrator = Hydrator {
             file: Arc::clone(&self.file),
-            reader: Arc::clone(self.disk.reader()),
-            driver: Arc::clone(self.disk.driver()),
+            disk: Arc::clone(&self.disk),
             waiting: Arc::clone(&self.waiting),
             stop: Arc::clone(&self.stop),
         };
@@ -200,7 +198,7 @@ impl SelfFilling {
 
     /// The image that fills the file.
     #[must_use]
-    pub const fn disk(&self) -> &ServedDisk {
+    pub const fn disk(&self) -> &Arc<ServedDisk> {
         &self.disk
     }
 
@@ -244,8 +242,8 @@ impl Drop for SelfFilling {
         let _ = self.again.send(None);
         signal(&self.wake);
         // A thread that waits there has looked at `stop` under the lock that this takes.
-        let _ = self.disk.driver().is(|_| true);
-        self.disk.driver().wake();
+        let _ = self.disk.is(|_| true);
+        self.disk.wake();
         self.waiting.wake();
         for thread in self.threads.drain(..).chain(self.hydrator.take()) {
             let _ = thread.join();
@@ -350,8 +348,8 @@ struct IntoFile(Arc<FillFile>);
 
 impl Deliver for IntoFile {
     /// The kernel sends an event before each read, and [`Uses`] reports it.
-    fn sight(&self) -> Sight {
-        if self.0.group().is_some() { Sight::Asked } else { Sight::Hidden }
+    fn visibility(&self) -> UseVisibility {
+        if self.0.group().is_some() { UseVisibility::Asked } else { UseVisibility::Hidden }
     }
 
     /// Writing may wait for the disk. The thread that answers a read fills the blocks of that read itself.

@@ -8,28 +8,28 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-use hs_image::{HotPolicy, Image};
+use hs_disk::ServedDisk;
+use hs_image::Image;
 use hs_units::{BlockRange, Lba};
 
 use super::fill_file::FillFile;
-use crate::Driver;
 
-/// The hot chunks that were read, and the driver that is told of it.
+/// The hot chunks that were read, and the disk that is told of it.
 pub(super) struct Uses {
     image: Arc<Image>,
     file: Arc<FillFile>,
-    driver: Arc<Driver>,
+    disk: Arc<ServedDisk>,
     asked_for: Vec<AtomicBool>,
     not_asked_for: AtomicU32,
 }
 
 impl Uses {
-    pub(super) fn new(image: &Arc<Image>, file: &Arc<FillFile>, driver: &Arc<Driver>) -> Self {
-        let chunks = image.hot_chunk_count();
+    pub(super) fn new(disk: &Arc<ServedDisk>, file: &Arc<FillFile>) -> Self {
+        let chunks = disk.image().hot_chunk_count();
         Self {
-            image: Arc::clone(image),
+            image: Arc::clone(disk.image()),
             file: Arc::clone(file),
-            driver: Arc::clone(driver),
+            disk: Arc::clone(disk),
             asked_for: (0..chunks).map(|_| AtomicBool::new(false)).collect(),
             not_asked_for: AtomicU32::new(chunks),
         }
@@ -43,7 +43,7 @@ impl Uses {
     /// Notes that a program reads these blocks, or maps them. Call it before the missing ones are filled,
     /// because the reader reports the use of those.
     pub(super) fn note(&self, blocks: BlockRange) {
-        let tells = self.driver.asks_for_use();
+        let tells = self.disk.asks_for_use();
         if !tells && self.not_asked_for.load(Relaxed) == 0 {
             return;
         }
@@ -65,7 +65,7 @@ impl Uses {
             at = end;
         }
         if is_used {
-            self.driver.used();
+            self.disk.used();
         }
     }
 }

@@ -1,16 +1,15 @@
 //! A reader's cache that has the size that memory has room for.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_channel::{RecvTimeoutError, Sender, bounded};
 use hs_engine::MemoryBudgetConfig;
-use hs_image::Reader;
 use hs_units::ByteSize;
 
 use super::watch::MemoryWatch;
-use crate::{CacheSizing, ServeError, allocator};
+use crate::config::CacheSizing;
+use crate::disk::Shared;
+use crate::allocator;
 
 /// How often it looks. In between, the system gives up page cache before a program has to wait for memory.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -25,56 +24,6 @@ const TRIM_BYTES: u64 = 16 << 20;
 /// while the kernel drops and rereads the code of programs.
 const SHORT_TRIM_BYTES: u64 = 1 << 20;
 
-/// The thread that looks after the cache. Dropping it ends it.
-///
-/// A thread of its own, because the serving threads wait for their clients alone, perhaps for hours.
-#[derive(Debug)]
-pub(crate) struct CacheKeeper {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl CacheKeeper {
-    /// Begins to adjust the cache of `reader`, which has `initial_bytes` now; not needed when its size is
-    /// fixed.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
-    pub(crate) fn start(
-        reader: &Arc<Reader>,
-        initial_bytes: u64,
-        sizing: CacheSizing,
-    ) -> Result<Option<Self>, ServeError> {
-        let Some(bounds) = bounds(initial_bytes, sizing) else { return Ok(None) };
-        let (stop, stopped) = bounded(0);
-        let reader = Arc::clone(reader);
-        let watch = MemoryWatch::new(bounds, initial_bytes, Duration::ZERO);
-        let mut keeping = Keeping { watch, initial_bytes, freed_bytes: 0 };
-        let keep = move || {
-            loop {
-                let pause = keeping.tick(&reader);
-                if stopped.recv_timeout(pause) != Err(RecvTimeoutError::Timeout) {
-                    return;
-                }
-            }
-        };
-        let thread =
-            std::thread::Builder::new().name("hs-memory".to_owned()).spawn(keep).map_err(|source| {
-                ServeError::Io { action: "start a thread for", path: "the cache".into(), source }
-            })?;
-        Ok(Some(Self { stop: Some(stop), thread: Some(thread) }))
-    }
-}
-
-impl Drop for CacheKeeper {
-    fn drop(&mut self) {
-        self.stop = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 /// Between which sizes a cache may be; `None` when it has but one.
 fn bounds(initial_bytes: u64, sizing: CacheSizing) -> Option<MemoryBudgetConfig> {
     let max_bytes = match sizing {
@@ -85,8 +34,8 @@ fn bounds(initial_bytes: u64, sizing: CacheSizing) -> Option<MemoryBudgetConfig>
     Some(MemoryBudgetConfig { min_bytes: MIN_BYTES.min(max_bytes), max_bytes })
 }
 
-/// What the thread knows.
-struct Keeping {
+/// What keeps a cache at the right size.
+pub(crate) struct Keeping {
     watch: MemoryWatch,
     initial_bytes: u64,
     /// What the cache has freed since the heap was trimmed.
@@ -94,16 +43,22 @@ struct Keeping {
 }
 
 impl Keeping {
+    /// For a cache of `initial_bytes`; none when its size is fixed.
+    pub(crate) fn new(initial_bytes: u64, sizing: CacheSizing) -> Option<Self> {
+        let watch = MemoryWatch::new(bounds(initial_bytes, sizing)?, initial_bytes, Duration::ZERO);
+        Some(Self { watch, initial_bytes, freed_bytes: 0 })
+    }
+
     /// Brings the cache to the size that is right now, and returns how long that may stand.
-    fn tick(&mut self, reader: &Reader) -> Duration {
-        let before = reader.cache_usage();
+    pub(crate) fn tick(&mut self, disk: &Arc<Shared>) -> Duration {
+        let before = disk.lock().engine.usage().cache;
         let budget = self.watch.look(before.bytes);
         let target = budget.target_bytes();
         let is_tight = budget.room_bytes() < 2 * self.initial_bytes;
         if target != before.budget_bytes {
             let (now, then) = (ByteSize(target), ByteSize(before.budget_bytes));
             log::debug!("the cache may hold {now} instead of {then} from now on");
-            reader.set_cache_budget(target);
+            disk.change(|state, _| state.engine.set_cache_budget(target));
         }
         if self.is_to_trim(before.bytes.saturating_sub(target), is_tight) {
             allocator::give_back();

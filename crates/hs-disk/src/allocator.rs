@@ -6,7 +6,7 @@ const CORES_OF_A_HEAP: usize = 4;
 
 /// Gives free memory back to the system. It looks at all of the heap, so this is for after rare events
 /// that needed much.
-pub(crate) fn give_back() {
+pub fn give_back() {
     // SAFETY: malloc_trim changes nothing that is allocated.
     unsafe {
         libc::malloc_trim(0);

@@ -1,0 +1,214 @@
+//! Requests to the medium, each on the thread of one worker.
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use hs_engine::disk::{ChunkKey, FetchId, Worker};
+use hs_format::WindowRef;
+use hs_image::{ChunkPlace, Head, HeadMessage, ImageError, StreamEvent};
+
+use crate::bytes::StoredChunk;
+use crate::disk::Shared;
+use crate::jobs::{FetchJob, Fetched, Job, Wanted};
+use crate::outcomes::Outcomes;
+
+/// What of a fetch has come and was not reported yet.
+#[derive(Default)]
+struct Progress {
+    /// How many chunks have come.
+    came: usize,
+    /// The last one is reported with the end of the fetch.
+    last: Option<(ChunkKey, u64, Option<StoredChunk>)>,
+}
+
+impl Shared {
+    /// Reads what a fetch is for.
+    pub(crate) fn fetch(self: &Arc<Self>, job: FetchJob) -> (Outcomes, Option<Job>) {
+        let mut progress = Progress::default();
+        let bring = || match &job.what {
+            Fetched::Page(number, page) => self.image.fetch_page(page).map(|stored| {
+                let bytes = stored.len();
+                let stored = StoredChunk::Page(*page, stored);
+                progress.last = Some((ChunkKey::Page(*number), bytes, Some(stored)));
+                progress.came = 1;
+            }),
+            Fetched::Chunks(chunks) => self.fetch_chunks(&job, chunks, &mut progress),
+        };
+        let brought = catch_unwind(AssertUnwindSafe(bring));
+        let mut state = self.lock();
+        let now = self.now();
+        if let Some((key, bytes, stored)) = progress.last.take() {
+            if job.is_stream {
+                state.stream_log.note(now, bytes);
+            }
+            state.take_stored(now, job.id, key, bytes, stored);
+        }
+        let missing = job.missing(progress.came);
+        match brought {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.note_failures(&mut state, &missing, &error, job.cancelled.load(Relaxed)),
+            Err(_) => {
+                let error = ImageError::Panicked { path: self.image.name().to_owned() };
+                self.note_failures(&mut state, &missing, &error, false);
+                state.engine.handle_worker_lost(now, Worker::Fetcher(job.id));
+            }
+        }
+        state.end_fetch(now, job.id);
+        self.go_on(state, None)
+    }
+
+    fn fetch_chunks(
+        self: &Arc<Self>,
+        job: &FetchJob,
+        chunks: &[Wanted],
+        progress: &mut Progress,
+    ) -> Result<(), ImageError> {
+        let places = self.places(chunks)?;
+        let are_hot = chunks.iter().all(|chunk| matches!(chunk.key, ChunkKey::Hot(_)));
+        let mut is_first = true;
+        self.image.stream_chunks(&places, are_hot, &mut |event| {
+            match event {
+                StreamEvent::FirstBytes(bytes) => {
+                    if std::mem::take(&mut is_first) && job.is_stream {
+                        self.first_bytes(job.id, bytes);
+                    }
+                }
+                StreamEvent::Chunk(number, stored) => {
+                    let wanted = &chunks[number as usize];
+                    let bytes = stored.len() as u64;
+                    let chunk = places[number as usize].chunk;
+                    let stored = wanted.is_brought.then(|| StoredChunk::Blocks {
+                        chunk,
+                        bytes: stored.into_owned().into(),
+                        from_stream: job.is_stream,
+                    });
+                    progress.came = number as usize + 1;
+                    if progress.came == chunks.len() {
+                        progress.last = Some((wanted.key, bytes, stored));
+                    } else {
+                        self.came(job.id, wanted.key, bytes, stored, job.is_stream);
+                    }
+                }
+            }
+            if job.cancelled.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    }
+
+    /// Where the chunks of a fetch lie. The page of the index that says so may have left memory since it was
+    /// decided; then it is read once more.
+    fn places(&self, chunks: &[Wanted]) -> Result<Vec<ChunkPlace>, ImageError> {
+        let place = |wanted: &Wanted| match (wanted.place, wanted.key) {
+            (Some(place), _) => Ok(place),
+            (None, ChunkKey::Cold(window)) => match self.image.window(window)? {
+                WindowRef::Chunk(chunk) => Ok(ChunkPlace { chunk, at: self.image.cold_range(&chunk) }),
+                WindowRef::Zero => Err(ImageError::Closed),
+            },
+            (None, _) => Err(ImageError::Closed),
+        };
+        chunks.iter().map(place).collect()
+    }
+
+    fn first_bytes(self: &Arc<Self>, id: FetchId, bytes: u64) {
+        let now = self.now();
+        let mut outcomes = Outcomes::default();
+        {
+            let mut state = self.lock();
+            state.stream_log.begin(now);
+            state.engine.handle_first_byte(now, id, bytes);
+            state.pump(now, &mut outcomes);
+            self.wake_others(&mut state);
+        }
+        outcomes.finish(self, None);
+    }
+
+    /// A chunk has come, and more will.
+    fn came(
+        self: &Arc<Self>,
+        id: FetchId,
+        key: ChunkKey,
+        bytes: u64,
+        stored: Option<StoredChunk>,
+        is_stream: bool,
+    ) {
+        let now = self.now();
+        let mut outcomes = Outcomes::default();
+        {
+            let mut state = self.lock();
+            if is_stream {
+                state.stream_log.note(now, bytes);
+            }
+            state.take_stored(now, id, key, bytes, stored);
+            state.pump(now, &mut outcomes);
+            self.wake_others(&mut state);
+        }
+        outcomes.finish(self, None);
+    }
+
+    /// Some chunks of a fetch did not come. The engine asks again for each that a read waits for; the stream
+    /// passes over the first one.
+    fn note_failures(
+        &self,
+        state: &mut crate::state::State,
+        missing: &[ChunkKey],
+        error: &ImageError,
+        is_cancelled: bool,
+    ) {
+        if is_cancelled || state.is_shut_down {
+            return;
+        }
+        for (number, key) in missing.iter().enumerate() {
+            if number == 0 {
+                self.note_failure(state, *key, error);
+            } else {
+                state.errors.note(*key, error);
+            }
+        }
+    }
+
+    /// Takes what the request that opened the image still brings.
+    pub(crate) fn take_head(self: &Arc<Self>, id: FetchId, head: Head) -> (Outcomes, Option<Job>) {
+        let mut next = 0;
+        let mut fault = None;
+        for message in &head.messages {
+            match message {
+                HeadMessage::Chunk(number, bytes) => {
+                    next = number + 1;
+                    let len = bytes.len() as u64;
+                    let chunk = self.image.hot_chunk(number).0;
+                    let stored = StoredChunk::Blocks { chunk, bytes, from_stream: true };
+                    self.came(id, ChunkKey::Hot(number), len, Some(stored), true);
+                }
+                HeadMessage::Finished(Err(error)) => {
+                    fault = Some(error);
+                    break;
+                }
+                HeadMessage::Finished(Ok(_)) => break,
+            }
+            if self.lock().is_shut_down {
+                break;
+            }
+        }
+        let mut state = self.lock();
+        if let Some(error) = fault {
+            let missing: Vec<ChunkKey> = (next..head.chunks).map(ChunkKey::Hot).collect();
+            self.note_failures(&mut state, &missing, &error, false);
+        }
+        state.end_fetch(self.now(), id);
+        self.go_on(state, None)
+    }
+}
+
+impl FetchJob {
+    /// The chunks that were to be brought behind the first `came`.
+    fn missing(&self, came: usize) -> Vec<ChunkKey> {
+        match &self.what {
+            Fetched::Page(number, _) if came == 0 => vec![ChunkKey::Page(*number)],
+            Fetched::Page(..) => Vec::new(),
+            Fetched::Chunks(chunks) => {
+                chunks[came..].iter().filter(|chunk| chunk.is_brought).map(|chunk| chunk.key).collect()
+            }
+        }
+    }
+}

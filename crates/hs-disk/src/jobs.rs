@@ -1,0 +1,103 @@
+//! What the threads of a disk have to do.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use hs_engine::disk::{ChunkKey, DecoderId, FetchId};
+use hs_image::{ChunkPlace, Head, IndexPage};
+
+use crate::bytes::{Bytes, StoredChunk};
+
+/// A chunk that a fetch reads.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    pub(crate) key: ChunkKey,
+    /// None when the page of the index that says so has left memory since the fetch was decided.
+    pub(crate) place: Option<ChunkPlace>,
+    /// Whether its bytes are of use, and it does not only lie in between.
+    pub(crate) is_brought: bool,
+}
+
+/// What a fetch reads.
+#[derive(Debug)]
+pub(crate) enum Fetched {
+    /// A page of the index, and its number.
+    Page(u32, IndexPage),
+    /// Chunks that lie one after another.
+    Chunks(Vec<Wanted>),
+}
+
+/// A request to the medium.
+#[derive(Debug)]
+pub(crate) struct FetchJob {
+    pub(crate) id: FetchId,
+    pub(crate) what: Fetched,
+    /// Whether the stream has asked for it.
+    pub(crate) is_stream: bool,
+    /// Nothing more of it is wanted.
+    pub(crate) cancelled: Arc<AtomicBool>,
+}
+
+/// A chunk to verify and decompress.
+#[derive(Debug)]
+pub(crate) struct DecodeJob {
+    pub(crate) key: ChunkKey,
+    pub(crate) decoder: DecoderId,
+    pub(crate) stored: StoredChunk,
+}
+
+/// A hot chunk for the page cache.
+#[derive(Debug)]
+pub(crate) struct DeliverJob {
+    pub(crate) key: ChunkKey,
+    pub(crate) chunk: u32,
+    pub(crate) raw: Bytes,
+    /// Blocks of it that are not delivered.
+    pub(crate) left_out: Vec<Range<u32>>,
+}
+
+/// Something that a worker does.
+#[derive(Debug)]
+pub(crate) enum Job {
+    Fetch(FetchJob),
+    Decode(DecodeJob),
+    /// What the request that opened the image still brings.
+    Head(FetchId, Head),
+    /// By the worker that has decompressed the chunk.
+    Deliver(DecoderId, DeliverJob),
+}
+
+/// Jobs that wait for a worker.
+#[derive(Debug, Default)]
+pub(crate) struct Jobs {
+    pub(crate) fetches: VecDeque<FetchJob>,
+    pub(crate) decodes: VecDeque<DecodeJob>,
+    pub(crate) head: Option<(FetchId, Head)>,
+    /// A chunk that the worker delivers that has just decompressed it.
+    pub(crate) own_delivery: Option<(DecoderId, DeliverJob)>,
+    /// A chunk for the delivery thread.
+    pub(crate) delivery: Option<DeliverJob>,
+}
+
+impl Jobs {
+    /// The next job of a worker; `decoder` is where it has just decompressed a chunk. Bytes that have come lie in
+    /// the processor's cache, so they come first.
+    pub(crate) fn take(&mut self, decoder: Option<DecoderId>) -> Option<Job> {
+        if let Some((by, _)) = &self.own_delivery
+            && Some(*by) == decoder
+        {
+            return self.own_delivery.take().map(|(by, job)| Job::Deliver(by, job));
+        }
+        let decode = self.decodes.pop_front().map(Job::Decode);
+        decode
+            .or_else(|| self.fetches.pop_front().map(Job::Fetch))
+            .or_else(|| self.head.take().map(|(id, head)| Job::Head(id, head)))
+    }
+
+    /// How many wait for any worker.
+    pub(crate) fn len(&self) -> usize {
+        self.fetches.len() + self.decodes.len() + usize::from(self.head.is_some())
+    }
+}
