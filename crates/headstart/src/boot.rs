@@ -26,7 +26,8 @@ use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, uml_trial};
 use hs_image::ext4::ReadDisk;
-use hs_image::{ImageError, Watch};
+use hs_disk::Watch;
+use hs_image::ImageError;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::fuse::{Abort, FileAccess};
 use hs_serve::{ServeConfig, ServedDisk, ServedFile, ServedImage};
@@ -228,7 +229,7 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             guest.go_on(spec.grace)?;
             Ok(ready)
         })();
-        let lost = served.image().and_then(|disk| on_medium.lost(disk.reader()));
+        let lost = served.image().and_then(|disk| on_medium.lost(disk));
         summary.end_reason = served.end_reason();
         // From here on nothing may wait for the medium, the guest included.
         guest.kill();
@@ -358,7 +359,7 @@ impl Served {
     }
 
     /// The image that is served, if it is one.
-    fn image(&self) -> Option<&ServedDisk> {
+    fn image(&self) -> Option<&Arc<ServedDisk>> {
         match self {
             Self::Image(served) => Some(served.disk()),
             Self::Nbd(served) => Some(served.disk()),
@@ -387,7 +388,7 @@ impl Served {
     /// Reads the disk as the guest would; `file` is where a raw one is shown.
     fn read_at(&self, file: &Path, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
         match self.image() {
-            Some(disk) => disk.reader().read_at(offset, bytes).map_err(io::Error::other),
+            Some(disk) => disk.read_at(offset, bytes).map_err(io::Error::other),
             None => std::fs::File::open(file)?.read_exact_at(bytes, offset),
         }
     }
@@ -401,7 +402,7 @@ impl Served {
         let image = spec.disk.image();
         let disk = self.image().context("a raw disk lies in a file")?;
         let file_system = FileSystem::detect_with(&image.word(), |offset, bytes| {
-            disk.reader().read_at(offset, bytes).map_err(|error| match error {
+            disk.read_at(offset, bytes).map_err(|error| match error {
                 ImageError::OutsideDisk { .. } => io::ErrorKind::UnexpectedEof.into(),
                 error => io::Error::other(error),
             })
@@ -411,19 +412,19 @@ impl Served {
     }
 
     fn disk_bytes(&self, on_medium: &OnMedium) -> u64 {
-        self.image().map_or_else(|| on_medium.store.len(), |disk| disk.reader().image().disk_bytes())
+        self.image().map_or_else(|| on_medium.store.len(), |disk| disk.image().disk_bytes())
     }
 
     fn fill(&self, summary: &mut Summary) {
         if let Some(disk) = self.image() {
             start::fill_image(summary, disk);
-            start::fill_deadlines(summary, disk.driver());
-            start::fill_markers(summary, disk.reader());
+            start::fill_deadlines(summary, disk);
+            start::fill_markers(summary, disk);
         }
     }
 
     fn end_reason(&self) -> Option<String> {
-        self.image()?.driver().ended().map(|reason| reason.as_str().to_owned())
+        self.image()?.ended().map(|reason| reason.as_str().to_owned())
     }
 }
 

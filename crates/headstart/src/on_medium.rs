@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hs_image::{OpenOptions, Reader};
-use hs_serve::ServeConfig;
+use hs_image::OpenOptions;
+use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::{Counters, RetryCounters, RetrySnapshot, Store};
 
 /// A file on a medium, which counts the requests that it gets.
@@ -33,7 +33,7 @@ impl OnMedium {
 
     /// The message at the end about reads of the disk that were answered with an error, if there were any.
     /// Their programs got only an error number. A read that another source answered is not counted.
-    pub(crate) fn lost(&self, reader: &Reader) -> Option<String> {
+    pub(crate) fn lost(&self, reader: &ServedDisk) -> Option<String> {
         let stats = reader.stats();
         let reads = stats.failed_requests;
         let other = if stats.given_up_requests > 0 {

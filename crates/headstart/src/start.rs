@@ -10,12 +10,12 @@ use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_engine::queue::QueueConfig;
 use hs_engine::{LateRule, PrefetchConfig};
-use hs_image::{Reader, Watch};
+use hs_disk::Watch;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::fuse::{FileAccess, Session};
 use hs_serve::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_serve::{
-    Driver, MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError,
+    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError,
     ServedDisk, ServedFile, ServedImage,
 };
 use hs_units::Nanos;
@@ -268,10 +268,10 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     summary.peak_rss_bytes = peak_rss_bytes();
     let mut lost = None;
     if let Served::Image(served) = &mounted.served {
-        fill_deadlines(&mut summary, served.driver());
-        fill_markers(&mut summary, served.reader());
-        summary.end_reason = served.driver().ended().map(|reason| reason.as_str().to_owned());
-        lost = on_medium.and_then(|on_medium| on_medium.lost(served.reader()));
+        fill_deadlines(&mut summary, served.disk());
+        fill_markers(&mut summary, served.disk());
+        summary.end_reason = served.disk().ended().map(|reason| reason.as_str().to_owned());
+        lost = on_medium.and_then(|on_medium| on_medium.lost(served.disk()));
     }
     Ok(Started { summary, exit, ready: ready_at, lost })
 }
@@ -296,7 +296,7 @@ fn hear_of(told: &Told, mounted: &Mounted, on_medium: Option<&OnMedium>) {
     let close = move || store.close();
     match &mounted.served {
         Served::Image(served) => {
-            let reader = Arc::downgrade(served.reader());
+            let reader = Arc::downgrade(served.disk());
             let oldest = move || reader.upgrade().map(|reader| Duration::from(reader.waiting().oldest));
             told.disk(move |time| oldest().is_some_and(|oldest| oldest >= time), close);
         }
@@ -413,9 +413,9 @@ pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot, again: &Ret
 }
 
 /// The figures of the image and of its reads until now.
-pub(crate) fn fill_image(summary: &mut Summary, served: &ServedDisk) {
-    let image = served.reader().image();
-    let stats = served.reader().stats();
+pub(crate) fn fill_image(summary: &mut Summary, disk: &ServedDisk) {
+    let image = disk.image();
+    let stats = disk.stats();
     summary.logical_bytes = image.disk_bytes();
     let hot = &image.superblock().hot;
     summary.hot_bytes = hot.iter().map(|segment| segment.blocks * hs_units::BLOCK_BYTES).sum();
@@ -426,7 +426,7 @@ pub(crate) fn fill_image(summary: &mut Summary, served: &ServedDisk) {
     summary.demand_wait_s = Some(seconds(stats.program_wait));
     summary.prefetch_bytes = Some(stats.prefetch_bytes);
     summary.failed_requests = Some(stats.failed_requests);
-    let streamed = served.driver().streamed();
+    let streamed = disk.streamed();
     summary.prefetch_stream_bytes = Some(streamed.bytes);
     summary.prefetch_stream_s = Some(seconds(streamed.time));
     let waited = stats.waited_requests as f64 / stats.demand_requests.max(1) as f64;
@@ -456,14 +456,14 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
 }
 
 /// The observed use where the kernel answers from its page cache: a sample.
-pub(crate) fn fill_markers(summary: &mut Summary, reader: &Reader) {
-    let count = reader.marker_count();
+pub(crate) fn fill_markers(summary: &mut Summary, reader: &ServedDisk) {
+    let count = reader.tripwire_count();
     summary.prefetch_markers = Some(count.placed);
     summary.prefetch_markers_used = Some(count.used);
 }
 
 /// How the stream kept the deadlines of the profile, if that has any.
-pub(crate) fn fill_deadlines(summary: &mut Summary, driver: &Driver) {
+pub(crate) fn fill_deadlines(summary: &mut Summary, driver: &ServedDisk) {
     summary.prefetch_least_slack_s = driver.least_slack_s();
     summary.overdue_bytes = driver.least_slack_s().map(|_| driver.overdue_bytes());
 }
@@ -499,10 +499,10 @@ pub(crate) fn config(
         None => image.display().to_string(),
     };
     let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
-    config.reader.queue = QueueConfig::for_medium(crate::medium::traits(image.file(), medium));
+    config.read.queue = QueueConfig::for_medium(crate::medium::traits(image.file(), medium));
     if image.file().is_none() {
         config.prefetch = over_http(config.prefetch);
-        config.reader.read_timeout = Some(image.remote.read_timeout);
+        config.read.read_timeout = Some(image.remote.read_timeout);
     }
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;

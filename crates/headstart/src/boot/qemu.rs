@@ -9,7 +9,8 @@ use anyhow::{Context, bail};
 use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
 use hs_guest::{GuestError, Launch, kvm};
 use hs_image::ext4::ReadDisk;
-use hs_image::{Blocks, Image, Watch, read_linked_file};
+use hs_disk::Watch;
+use hs_image::{Blocks, Image, read_linked_file};
 use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
@@ -185,7 +186,7 @@ impl OnQemu {
 /// The fields are dropped in order: the server goes before the disk that it serves.
 pub(super) struct NbdDisk {
     _server: NbdServer,
-    disk: ServedDisk,
+    disk: Arc<ServedDisk>,
     socket: PathBuf,
 }
 
@@ -196,9 +197,9 @@ impl NbdDisk {
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
     ) -> anyhow::Result<Self> {
-        let disk = ServedDisk::start(store, config, watch)?;
+        let disk = config.open(store, watch)?;
         let socket = folder.join(SOCKET);
-        let reader = Arc::clone(disk.reader());
+        let reader = Arc::clone(&disk);
         let export =
             Export { name: EXPORT.to_owned(), description: config.source_name.clone(), disk: reader.into() };
         let address = NbdAddress::Unix(socket.clone());
@@ -207,7 +208,7 @@ impl NbdDisk {
     }
 
     /// The disk, without how it is shown.
-    pub(super) const fn disk(&self) -> &ServedDisk {
+    pub(super) const fn disk(&self) -> &Arc<ServedDisk> {
         &self.disk
     }
 

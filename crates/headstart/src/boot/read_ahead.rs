@@ -62,7 +62,7 @@ pub(super) fn initramfs(spec: &BootSpec, read_ahead_kib: u32, file_system: FileS
 fn is_known(spec: &BootSpec, served: &Served) -> bool {
     let BootDisk::Image(_, config) = &spec.disk else { return false };
     let is_recorded = spec.watch.is_some();
-    let is_hot = served.image().is_some_and(|disk| disk.reader().image().hot_chunk_count() > 0);
+    let is_hot = served.image().is_some_and(|disk| disk.image().hot_chunk_count() > 0);
     is_recorded || (is_hot && config.prefetching != Prefetching::Off)
 }
 

@@ -33,15 +33,15 @@ impl CacheFlags {
     /// Puts them into the configuration of one of so many images that are served together; without the flag
     /// what becomes of the cache's size is `otherwise`.
     pub(crate) fn apply_shared(self, config: &mut ServeConfig, images: usize, otherwise: CacheSizing) {
-        config.cache_sizing = match self.cache {
+        config.read.cache_sizing = match self.cache {
             None => otherwise,
             Some(CacheSize::Auto) => CacheSizing::Grows,
             Some(CacheSize::Fixed(size)) => {
-                config.reader.cache_bytes = size.0 / images.max(1) as u64;
+                config.read.cache_bytes = size.0 / images.max(1) as u64;
                 CacheSizing::Fixed
             }
         };
-        config.reader.cache_policy = match self.cache_policy {
+        config.read.cache_policy = match self.cache_policy {
             CachePolicy::Lru => PolicyKind::Lru,
             CachePolicy::Sieve => PolicyKind::Sieve,
             CachePolicy::S3Fifo => PolicyKind::S3Fifo,
@@ -97,14 +97,14 @@ mod tests {
         let cache = Some(CacheSize::Fixed(ByteSize(40 << 20)));
         let flags = CacheFlags { cache, cache_policy: CachePolicy::WTinyLfu };
         flags.apply_shared(&mut config, 4, CacheSizing::Grows);
-        assert_eq!((config.reader.cache_bytes, config.cache_sizing), (10 << 20, CacheSizing::Fixed));
-        assert_eq!(config.reader.cache_policy, PolicyKind::WTinyLfu);
+        assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (10 << 20, CacheSizing::Fixed));
+        assert_eq!(config.read.cache_policy, PolicyKind::WTinyLfu);
         let flags = CacheFlags { cache: None, ..flags };
         flags.apply(&mut config);
-        assert_eq!((config.reader.cache_bytes, config.cache_sizing), (10 << 20, CacheSizing::AtMost));
+        assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (10 << 20, CacheSizing::AtMost));
         flags.apply_shared(&mut config, 4, CacheSizing::Grows);
-        assert_eq!(config.cache_sizing, CacheSizing::Grows);
+        assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
         CacheFlags { cache: Some(CacheSize::Auto), ..flags }.apply(&mut config);
-        assert_eq!(config.cache_sizing, CacheSizing::Grows);
+        assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
     }
 }

@@ -1,5 +1,7 @@
 //! `--fill` of the servers of disks.
 
+use std::sync::Arc;
+
 use anyhow::bail;
 use hs_serve::{BackgroundFill, ServedDisk};
 use hs_units::ByteSize;
@@ -12,7 +14,7 @@ use crate::remote::CacheFolder;
 pub(super) fn start(
     flag: BackgroundFillFlag,
     image: &ImageArg,
-    disk: &ServedDisk,
+    disk: &Arc<ServedDisk>,
 ) -> anyhow::Result<Option<BackgroundFill>> {
     if !flag.fill {
         return Ok(None);
@@ -24,10 +26,10 @@ pub(super) fn start(
     let Some(folder) = CacheFolder::of(image.remote.disk_cache.as_deref()) else {
         bail!("--fill needs the cache on disk, and there is none");
     };
-    let [needed, limit] = [disk.reader().image().superblock().image_bytes, folder.limit_bytes()];
+    let [needed, limit] = [disk.image().superblock().image_bytes, folder.limit_bytes()];
     if needed > limit {
         let [needed, limit] = [needed, limit].map(ByteSize);
         bail!("--fill: {shown} has {needed}, and the cache may take {limit} (`headstart cache limit`)");
     }
-    Ok(Some(BackgroundFill::start(disk.reader(), disk.driver())?))
+    Ok(Some(BackgroundFill::start(disk)?))
 }

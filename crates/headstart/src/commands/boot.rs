@@ -155,7 +155,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
         ready_timeout: args.ready_timeout,
         grace: args.grace,
         console: args.console.clone(),
-        watch: recorder.map(|recorder| recorder as Arc<dyn hs_image::Watch>),
+        watch: recorder.map(|recorder| recorder as Arc<dyn hs_disk::Watch>),
     })
 }
 

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use hs_image::Reader;
 use hs_serve::fuse::{HeldSession, Negotiated, Session};
 use hs_serve::{MountFsOptions, MountTable, MountedFs, Prefetching, ServedDisk, ServedImage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -174,7 +173,7 @@ impl Server<'_> {
         let on_medium = medium::open(&image, &args.emulation.medium, &args.emulation.damage)?;
         let store = Arc::clone(&on_medium.store);
         let config = on_medium.config(&config);
-        let hold = |session: &Session, reader: &Reader| {
+        let hold = |session: &Session, reader: &ServedDisk| {
             pinned::keep(&self.supervisor, 0, &image, reader.image().image_digest())
                 .and_then(|()| self.hold(session))
                 .map_err(io::Error::other)
@@ -184,7 +183,7 @@ impl Server<'_> {
             None => ServedImage::start_held(store, &args.dir, &config, None, &hold)?,
         };
         // The disk is shown by now, so what it was attached with is no longer kept.
-        hold(served.session(), served.reader())?;
+        hold(served.session(), served.disk())?;
         Ok((on_medium, served))
     }
 

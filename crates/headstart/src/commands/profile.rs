@@ -165,7 +165,7 @@ fn files(image: &ImageArg, profile: &hs_trace::Profile) -> anyhow::Result<Vec<Fi
     let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
     let mut config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
     if image.file().is_none() {
-        config.reader.read_timeout = Some(image.remote.read_timeout);
+        config.read.read_timeout = Some(image.remote.read_timeout);
     }
     let config = on_medium.config(&config);
     let served = ServedImage::start(on_medium.store, &work.folder("disk")?, &config, None)?;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::bail;
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     let served: Vec<Served> =
         if args.nbd.is_empty() { Vec::new() } else { named.iter().map(start).collect::<Result<_, _>>()? };
     for (number, served) in served.iter().enumerate() {
-        pinned::keep(&supervisor, number, &served.named.image, served.disk.reader().image().image_digest())?;
+        pinned::keep(&supervisor, number, &served.named.image, served.disk.image().image_digest())?;
     }
     let mut nbd = nbd(args, &served, &mut kept, options)?;
     if let Some(nbd) = &nbd {
@@ -239,7 +240,7 @@ struct Served {
     on_medium: OnMedium,
     /// It ends before the disk does.
     filling: Option<BackgroundFill>,
-    disk: ServedDisk,
+    disk: Arc<ServedDisk>,
 }
 
 impl Served {
@@ -257,13 +258,13 @@ impl Served {
         args.cache.apply_shared(&mut config, args.images.len(), CacheSizing::Grows);
         let on_medium = medium::open(&named.image, &args.emulation.medium, &args.emulation.damage)?;
         let config = on_medium.config(&config);
-        let disk = ServedDisk::start(on_medium.store.clone(), &config, None)?;
+        let disk = config.open(on_medium.store.clone(), None)?;
         let filling = background_fill::start(args.filling, &named.image, &disk)?;
         Ok(Self { named, on_medium, filling, disk })
     }
 
     fn export(&self) -> Export {
-        let reader = self.disk.reader();
+        let reader = &self.disk;
         Export {
             name: self.named.name.clone(),
             description: format!("headstart image {}", reader.image().image_digest()),
@@ -300,7 +301,7 @@ impl Served {
             medium: args.emulation.medium.to_string(),
             image_bytes: self.on_medium.store.len(),
             peak_rss_bytes: peak_rss_bytes(),
-            end_reason: self.disk.driver().ended().map(|reason| reason.as_str().to_owned()),
+            end_reason: self.disk.ended().map(|reason| reason.as_str().to_owned()),
             ..Summary::default()
         };
         let on_medium = &self.on_medium;

@@ -2,7 +2,7 @@
 
 use hs_engine::queue::Class;
 use hs_engine::queue::{Event, Recorded};
-use hs_image::Reader;
+use hs_serve::ServedDisk;
 use serde::{Deserialize, Serialize};
 
 /// So many events are told: what a person reads, and one message holds.
@@ -97,7 +97,7 @@ impl Default for QueueStatus {
 
 impl QueueStatus {
     /// How the queue of a reader is.
-    pub(super) fn of(reader: &Reader) -> Self {
+    pub(super) fn of(reader: &ServedDisk) -> Self {
         let (config, metrics) = (reader.queue_config(), reader.queue_metrics());
         let class = |(class, metrics): (Class, &hs_engine::queue::ClassMetrics)| ClassStatus {
             class: class.name().to_owned(),

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use hs_image::Reader;
 use hs_serve::{BackgroundFill, FillProgress, ServedDisk};
 use hs_store::{Counters, RetryCounters};
 use serde::{Deserialize, Serialize};
@@ -139,7 +138,7 @@ pub(crate) struct CacheStatus {
 }
 
 impl CacheStatus {
-    fn of(reader: &Reader) -> Self {
+    fn of(reader: &ServedDisk) -> Self {
         let usage = reader.cache_usage();
         Self {
             policy: reader.cache_policy().as_str().to_owned(),
@@ -213,10 +212,10 @@ pub(crate) struct Subject<'a> {
 impl Subject<'_> {
     /// How it is now.
     pub(crate) fn now(&self) -> Status {
-        let reader = self.served.reader();
+        let reader = self.served;
         let stats = reader.stats();
         let waiting = reader.waiting();
-        let driver = self.served.driver();
+        let driver = self.served;
         let (chunks, chunks_total) = driver.progress();
         let counted = self.counters.snapshot();
         let again = self.retries.snapshot();
@@ -230,8 +229,8 @@ impl Subject<'_> {
                 bytes_total: hot_blocks * hs_units::BLOCK_BYTES,
                 least_slack_s: driver.least_slack_s(),
                 overdue_bytes: driver.least_slack_s().map(|_| driver.overdue_bytes()),
-                markers: reader.marker_count().placed,
-                markers_used: reader.marker_count().used,
+                markers: reader.tripwire_count().placed,
+                markers_used: reader.tripwire_count().used,
                 stands_back: driver.ended().is_none() && driver.stands_back(),
                 end_reason: driver.ended().map(|reason| reason.as_str().to_owned()),
             },

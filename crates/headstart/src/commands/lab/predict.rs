@@ -11,7 +11,8 @@ use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::ElevatorKind;
-use hs_image::{Blocks, Image, ReaderOptions};
+use hs_image::{Blocks, Image};
+use hs_serve::ReadOptions;
 use hs_lab::predict::{Disk, Files, Front, Predicted, Prediction, Program, ServedConfig};
 use hs_trace::Profile;
 use hs_units::Nanos;
@@ -209,8 +210,8 @@ fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> 
         served: ServedConfig {
             prefetch: has_hot.then(|| prefetch_on(case.medium)),
             decode_bytes_per_s: f64::from(args.decode_rate) * 1e6,
-            read_ahead_bytes: ReaderOptions::default().read_ahead_bytes,
-            cache_bytes: ReaderOptions::default().cache_bytes,
+            read_ahead_bytes: ReadOptions::default().read_ahead_bytes,
+            cache_bytes: ReadOptions::default().cache_bytes,
             shared_processors: crowds::shared_processors(args, case, known.program.bytes()),
         },
         elevator: case.scheduler,
