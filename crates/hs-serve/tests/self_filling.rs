@@ -186,7 +186,7 @@ fn the_prefetch_is_told_of_reads_of_what_is_filled() {
         ..PrefetchConfig::default()
     };
     let (mut filling, _) = scene.fill("hot.hsi", &ServeConfig { prefetch, ..ServeConfig::default() }, false);
-    let driver = Arc::clone(filling.disk().driver());
+    let driver = Arc::clone(filling.disk());
     let first = image.hot_extents(0)[0].start.byte_offset() as usize;
     let use_it = || scene.check(first, BLOCK);
     // Whether it is there already or not, now it is filled.

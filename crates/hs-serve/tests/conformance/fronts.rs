@@ -49,7 +49,7 @@ pub(crate) struct Shown {
 enum Place {
     Fuse(Box<ServedImage>),
     Filling(#[expect(dead_code, reason = "held for its threads")] Box<SelfFilling>, FillingFolder),
-    Nbd(Box<(NbdServer, ServedDisk)>),
+    Nbd(Box<(NbdServer, Arc<ServedDisk>)>),
 }
 
 impl Front {
@@ -61,11 +61,11 @@ impl Front {
             let folder = FillingFolder::new().expect("there was one");
             Place::Filling(Box::new(fill(store, &folder.path().join("disk.img"), config)), folder)
         } else {
-            let disk = ServedDisk::start(store, config, None).expect("opened");
+            let disk = config.open(store, None).expect("opened");
             let export = Export {
                 name: "disk".into(),
                 description: "a sample".into(),
-                disk: disk.reader().clone().into(),
+                disk: Arc::clone(&disk).into(),
             };
             let address = NbdAddress::Unix(folder.path().join("socket"));
             let tls = (self == Self::NbdTls).then(|| {

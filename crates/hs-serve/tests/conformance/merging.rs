@@ -10,7 +10,8 @@ use hs_engine::queue::Class;
 use hs_engine::queue::Event;
 use hs_format::WindowRef;
 use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, Codec, Image, ReaderOptions};
+use hs_disk::ReadOptions;
+use hs_image::{BuildOptions, Codec, Image};
 use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Count, FileStore, Snapshot};
 use hs_units::{ByteRange, Prng};
@@ -102,12 +103,12 @@ impl Scene {
 
 /// No read-ahead and no prefetch, and two threads read the medium.
 fn config(merges: bool) -> ServeConfig {
-    let mut reader =
-        ReaderOptions { demand_threads: OCCUPYING.len(), read_ahead_bytes: 0, ..ReaderOptions::default() };
+    let mut read =
+        ReadOptions { fetchers: OCCUPYING.len(), read_ahead_bytes: 0, ..ReadOptions::default() };
     if !merges {
-        reader.queue.classes.iter_mut().for_each(|class| class.merge_bytes = 0);
+        read.queue.classes.iter_mut().for_each(|class| class.merge_bytes = 0);
     }
-    ServeConfig { prefetching: Prefetching::Off, reader, disk_read_ahead_kib: 0, ..ServeConfig::default() }
+    ServeConfig { prefetching: Prefetching::Off, read, disk_read_ahead_kib: 0, ..ServeConfig::default() }
 }
 
 /// A demand read waits for a window, which may have been read ahead for an earlier reader.
@@ -119,7 +120,7 @@ fn is_wanted(event: &Event) -> bool {
 fn wait_for(shown: &Shown, count: usize, counts: impl Fn(&Event) -> bool) {
     let end = Instant::now() + PATIENCE;
     let seen =
-        || shown.disk().reader().queue_events(1024).iter().filter(|recorded| counts(&recorded.event)).count();
+        || shown.disk().queue_events(1024).iter().filter(|recorded| counts(&recorded.event)).count();
     while seen() < count {
         assert!(Instant::now() < end, "{} of {count} in two minutes", seen());
         std::thread::yield_now();

@@ -118,7 +118,7 @@ fn who_does_not_read_his_answers_holds_only_himself() {
         check(&mut other, &sample);
     }
     shown.server().stop();
-    let asked = shown.disk().reader().stats().demand_bytes;
+    let asked = shown.disk().stats().demand_bytes;
     // 8 MiB, what the sockets hold, and what the other one has read.
     assert!(asked < 14 << 20, "{asked}");
 }
@@ -148,9 +148,9 @@ fn strangers_and_the_silent_hold_nobody() {
 fn a_handshake_has_its_time() {
     let sample = Sample::new(26);
     let store = FileStore::open(sample.path("cold.hsi")).expect("there");
-    let disk = ServedDisk::start(Arc::new(store), &off(), None).expect("opened");
+    let disk = off().open(Arc::new(store), None).expect("opened");
     let export =
-        Export { name: "disk".into(), description: String::new(), disk: disk.reader().clone().into() };
+        Export { name: "disk".into(), description: String::new(), disk: Arc::clone(&disk).into() };
     let address = NbdAddress::Unix(sample.path("socket"));
     let options = NbdOptions { handshake_patience: Duration::from_millis(30), ..NbdOptions::default() };
     let server = NbdServer::start(vec![export], &[address], options).expect("served");

@@ -100,6 +100,6 @@ fn who_does_not_read_his_records_holds_only_himself() {
         check(&shown, &sample);
     }
     shown.server().stop();
-    let asked = shown.disk().reader().stats().demand_bytes;
+    let asked = shown.disk().stats().demand_bytes;
     assert!(asked < 14 << 20, "{asked}");
 }

@@ -230,16 +230,16 @@ impl Shown {
     /// Waits until the stream is throttled, or is not.
     fn comes_to(&self, stands_back: bool) {
         self.wait_until("the stream decides", |shown| {
-            shown.served.driver().wake();
-            shown.served.driver().stands_back() == stands_back
+            shown.served.disk().wake();
+            shown.served.disk().stands_back() == stands_back
         });
     }
 
     fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool) {
         let began = Instant::now();
         while !condition(self) {
-            let reader = self.served.reader();
-            let known = || format!("{:?}, {:?}", reader.marker_count(), reader.stats());
+            let reader = self.served.disk();
+            let known = || format!("{:?}, {:?}", reader.tripwire_count(), reader.stats());
             assert!(began.elapsed() < PATIENCE, "{what}: {}", known());
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -250,8 +250,8 @@ impl Shown {
 fn use_is_seen(through: Through) {
     let sample = Sample::new();
     let shown = Shown::new(&sample, through, true);
-    shown.wait_until("markers", |shown| shown.served.reader().marker_count().placed >= 4);
-    shown.served.driver().wait_until(|prefetch| prefetch.has_arrived(COME - 1));
+    shown.wait_until("markers", |shown| shown.served.disk().tripwire_count().placed >= 4);
+    shown.served.disk().wait_until(|prefetch| prefetch.has_arrived(COME - 1));
     let cold = sample.cold();
     [5, 20, 35].into_iter().for_each(|number| shown.check(cold[number]));
     shown.gates.shut(COLD);
@@ -259,12 +259,12 @@ fn use_is_seen(through: Through) {
     shown.wait_until("a read waits", |shown| shown.gates.waiting(COLD) > 0);
     // While a read waits no time passes for the policy: the stream is throttled until its chunks are used.
     shown.comes_to(true);
-    let before = shown.served.reader().marker_count().used;
-    let hot = sample.come(shown.served.reader().image());
+    let before = shown.served.disk().tripwire_count().used;
+    let hot = sample.come(shown.served.disk().image());
     assert!(hot.len() >= 6, "{hot:?}");
     hot.iter().for_each(|file| shown.check(*file));
     shown.comes_to(false);
-    let count = shown.served.reader().marker_count();
+    let count = shown.served.disk().tripwire_count();
     assert!(count.used > before, "{count:?}");
     [STREAM, COLD].into_iter().for_each(|gate| shown.gates.open(gate));
     assert!(waits.join().unwrap() == content(cold[50]));
@@ -276,14 +276,14 @@ fn use_is_seen(through: Through) {
 fn use_is_not_seen(through: Through) {
     let sample = Sample::new();
     let shown = Shown::new(&sample, through, false);
-    shown.served.driver().wait_until(|prefetch| prefetch.has_arrived(COME - 1));
+    shown.served.disk().wait_until(|prefetch| prefetch.has_arrived(COME - 1));
     let cold = sample.cold();
     for number in [5, 20, 35, 50] {
         shown.check(cold[number]);
-        shown.served.driver().wake();
-        assert!(!shown.served.driver().stands_back());
+        shown.served.disk().wake();
+        assert!(!shown.served.disk().stands_back());
     }
-    assert_eq!(shown.served.reader().marker_count().placed, 0);
+    assert_eq!(shown.served.disk().tripwire_count().placed, 0);
 }
 
 const TOOLS: [&str; 2] = ["mkfs.ext4", "debugfs"];
