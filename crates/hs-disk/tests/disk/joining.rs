@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::errors_log;
 use crate::helpers::{
-    Answer, Held, answered, ask, begin, check_random_reads, check_read, disk_with, open_streaming, reads,
+    Answer, EVERYTHING, Held, answered, ask, begin, check_random_reads, check_read, disk_with, open_streaming, reads,
     streaming,
 };
 use crate::reading::sample_with_hot;
@@ -161,9 +161,13 @@ fn a_miss_is_over_when_the_rest_of_its_read_waits_for_the_stream() {
         prefetch: Some(PrefetchConfig { late: LateRule::Join, ..PrefetchConfig::default() }),
         ..DiskOptions::default()
     };
-    let disk = ServedDisk::of_image(Arc::clone(&image), &options, None).expect("a disk");
+    let held = Held::new(file(&bench));
+    let slow = Arc::new(Image::open(held.clone()).expect("an image"));
+    let disk = ServedDisk::of_image(slow, &options, None).expect("a disk");
+    held.hold(EVERYTHING);
     let answer = ask(&disk, extent.start.byte_offset(), extent.bytes() + BLOCK_BYTES);
     assert!(disk.is(|prefetch| prefetch.has_misses()), "one is under way");
+    held.go_on();
     disk.wait_until(|prefetch| !prefetch.has_misses());
     assert!(answer.is_empty(), "it still waits for the stream");
     assert_eq!(disk.waiting().reads, 1);
@@ -256,7 +260,7 @@ fn reads_that_wait_when_the_disk_is_dropped_are_answered() {
             open_streaming(held.clone()).expect("an image")
         } else {
             let image = Arc::new(Image::open(held.clone()).expect("an image"));
-            held.hold(ByteRange::new(0, u64::MAX));
+            held.hold(EVERYTHING);
             disk_with(&image, reads(1, 1 << 20))
         };
         if streams {

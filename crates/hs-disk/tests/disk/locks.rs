@@ -44,7 +44,8 @@ fn a_miss_takes_the_lock_six_times_at_most_and_a_hit_once() {
         let (after, looks) = locks(&disk);
         after - before - looks
     };
-    for window in (2..WINDOWS).step_by(2) {
+    // In an order that is no sequence.
+    for window in (1..WINDOWS / 2).map(|number| number * 2 * 17 % WINDOWS) {
         let cost = taken(window, 0);
         assert!((2..=MOST_LOCKS).contains(&cost), "window {window}: {cost} times");
         assert_eq!(taken(window, 8192), 1, "it is in memory");

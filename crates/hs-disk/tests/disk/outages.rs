@@ -179,6 +179,8 @@ fn the_opening_request_may_fail_anywhere() {
             let disk = open_streaming(fault.clone()).expect("an image");
             if begins {
                 begin(&disk, None);
+            } else {
+                disk.stop_prefetch();
             }
             check_random_reads(&disk, &bench.disk, &mut Prng::new(block), 5);
             drop(disk);
