@@ -74,7 +74,6 @@ fn a_disk_has_a_thread_for_each_fetcher_and_decoder_and_three_more() {
             assert!(now <= most, "{now} threads, {fetchers} fetchers");
             answered(answer).expect("read");
         }
-        disk.wait_prefetch();
         assert!(threads() <= most);
         drop(disk);
         assert_eq!(threads(), 0, "they end with it");

@@ -327,7 +327,8 @@ impl<M: ImageMap> DiskEngine<M> {
             let missing = chunks.iter().filter(of_run).find(|chunk| !chunk.came).copied();
             self.end_run(now, id, run, missing, (cancelled, bytes, why));
         }
-        let several = chunks.len() > 1;
+        // Windows that are equal share their bytes: those are one place.
+        let several = chunks.iter().any(|chunk| chunk.range != chunks[0].range);
         for member in chunks.iter().filter(|chunk| chunk.owned && !chunk.came) {
             // The stream's have been taken care of.
             if self.table.get(member.slot).is_none_or(|chunk| chunk.key != member.key)

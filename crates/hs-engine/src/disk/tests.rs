@@ -71,10 +71,11 @@ impl ImageMap for Image {
         (!chunk.is_multiple_of(3)).then_some(0)
     }
     fn window(&self, window: u64) -> Option<WindowLocation> {
-        self.pages.contains(&self.page_of(window)).then(|| match window % 11 {
-            7 => WindowLocation::Zero,
-            // It is equal to another one, which may lie on another page of the index.
-            4 => WindowLocation::Stored(place(u64::from(HOT) + 10 + window - 2, WINDOW_BLOCKS)),
+        self.pages.contains(&self.page_of(window)).then(|| match window {
+            7 | 18 => WindowLocation::Zero,
+            // These are equal to others, one of them on another page of the index, and share their chunks.
+            14 => WindowLocation::Stored(place(u64::from(HOT) + 10 + 2, WINDOW_BLOCKS)),
+            21 => WindowLocation::Stored(place(u64::from(HOT) + 10 + 20, WINDOW_BLOCKS)),
             _ => WindowLocation::Stored(place(u64::from(HOT) + 10 + window, WINDOW_BLOCKS)),
         })
     }

@@ -124,6 +124,40 @@ fn what_fails_among_others_is_fetched_alone_and_then_fails_its_reads() {
     assert_eq!(shell.engine.stats().failed_reads, 1);
 }
 
+/// Two reads of windows that are equal, which one fetch brings.
+fn shell_of_equal_windows() -> Shell {
+    let config = DiskConfig { prefetch: None, fetchers: 1, ..DiskConfig::default() };
+    let mut shell = shell(config);
+    shell.engine.map_mut().pages.extend(0..4);
+    // Blocks of windows 10, 2 and 14 that are not hot.
+    for block in [41, 8, 59] {
+        shell.run(Step::Read { block, blocks: 1, class: 0 });
+    }
+    assert_eq!(shell.fetches.len(), 1);
+    shell.run(Step::BringAll(0));
+    let keys = keys_of(&shell);
+    assert_eq!(keys[..2], [ChunkKey::Cold(2), ChunkKey::Cold(14)]);
+    shell
+}
+
+#[test]
+fn windows_that_are_equal_come_with_one_fetch() {
+    let mut shell = shell_of_equal_windows();
+    let fetches = shell.fetched.len();
+    settle(&mut shell);
+    assert!(shell.reads.is_empty() && shell.fetched.len() == fetches);
+}
+
+#[test]
+fn windows_that_are_equal_and_cannot_be_read_fail_their_reads() {
+    let mut shell = shell_of_equal_windows();
+    for _ in 0..4 {
+        shell.run(Step::EndFetch(0));
+    }
+    assert!(shell.fetches.is_empty(), "it is not asked for again and again");
+    assert_eq!(shell.engine.stats().failed_reads, 2);
+}
+
 #[test]
 fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_once_is_not() {
     let mut shell = cold_shell(DiskConfig::default());
