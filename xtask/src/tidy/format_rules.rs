@@ -8,7 +8,7 @@ use super::source::comment_lines;
 
 const DOCUMENT: &str = "docs/FORMAT.md";
 /// The crates that read images.
-const CRATES: &[&str] = &["crates/hs-format/", "crates/hs-image/"];
+const CRATES: &[&str] = &["crates/hs-format/", "crates/hs-image/", "crates/hs-disk/"];
 
 pub(super) fn check(repository: &Repository) -> Vec<Violation> {
     let Some(document) = repository.file(DOCUMENT) else { return Vec::new() };
