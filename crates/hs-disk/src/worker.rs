@@ -37,7 +37,7 @@ impl Shared {
     fn wait_for_job(&self, is_new: bool) -> Option<Job> {
         let mut state = self.lock();
         if is_new {
-            state.waking -= 1;
+            state.waking = state.waking.saturating_sub(1);
         }
         loop {
             if let Some(job) = state.jobs.take(None) {

@@ -60,7 +60,7 @@ fn alone(path: &Path, round: &mut Round) -> Result<()> {
     let served = ServedImage::start(Arc::new(FileStore::open(path)?), folder.path(), &config, None)?;
     // The kernel takes pages only for a file that it has looked up.
     std::fs::metadata(folder.path().join("disk.img"))?;
-    let image = served.reader().image();
+    let image = served.disk().image();
     let chunks = image.hot_chunk_count();
     if chunks == 0 {
         return Err(format!("{} has no hot region", path.display()).into());
@@ -122,7 +122,7 @@ fn pipeline(path: &Path, round: &mut Round) -> Result<()> {
     let mut served = ServedImage::start(store, folder.path(), &config, None)?;
     served.wait_prefetch();
     round.pipeline_s = began.elapsed().as_secs_f64();
-    let pushed = served.reader().stats().prefetch_bytes;
+    let pushed = served.disk().stats().prefetch_bytes;
     if pushed != round.bytes {
         return Err(format!("{pushed} bytes were prefetched, not {}", round.bytes).into());
     }
