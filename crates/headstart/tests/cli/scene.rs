@@ -61,7 +61,13 @@ pub(crate) fn mount(scene: &Scene, arguments: &[&str]) -> Ran {
 
 /// Runs the program to its end.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
-    headstart(arguments).output().expect("the program starts").into()
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    let ran: Ran = headstart(&arguments).output().expect("the program starts").into();
+    // A program that was started speaks for itself.
+    if arguments.iter().all(|word| word.as_ref() != "--") {
+        crate::units::check_sizes(&ran);
+    }
+    ran
 }
 
 impl Ran {
