@@ -143,6 +143,11 @@ pub(crate) fn say(text: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", Printable(text));
 }
 
+/// Prints an object as JSON for a server, which goes on when standard output has no reader.
+pub(crate) fn announce(object: &serde_json::Value) {
+    let _ = writeln!(io::stdout(), "{object:#}");
+}
+
 /// Prints an object as JSON.
 pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     line(serde_json::to_string_pretty(value)?);

@@ -73,6 +73,17 @@ fn every_command_has_help() {
 }
 
 #[test]
+fn every_command_that_prints_a_result_has_json() {
+    for command in COMMANDS {
+        // `lab` is a group, and a shell reads what `completions` prints.
+        if command != ["lab"] && command != ["completions"] {
+            let help = run(command.iter().chain([&"--help"])).ok().stdout;
+            assert!(help.contains("      --json"), "{command:?}: {help}");
+        }
+    }
+}
+
+#[test]
 fn wrong_usage_is_two_and_says_what_is_right() {
     run([""; 0]).fails(2, &["Usage"]);
     run(["bulid"]).fails(2, &["bulid", "build"]);
