@@ -18,7 +18,7 @@ use hs_serve::{
     MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError,
     ServedDisk, ServedFile, ServedImage,
 };
-use hs_units::Nanos;
+use hs_units::{ByteSize, Nanos};
 
 use hs_store::{RetrySnapshot, Snapshot};
 
@@ -281,9 +281,9 @@ fn tell(spec: &Start, what: &str, after: Duration, summary: &Summary) {
     if spec.tell {
         let requests = if summary.store_requests == 1 { "request" } else { "requests" };
         show::note!(
-            "headstart: {what} after {:.2} s; {} MB read in {} {requests}",
+            "headstart: {what} after {:.2} s; {} read in {} {requests}",
             after.as_secs_f64(),
-            show::megabytes(summary.store_bytes),
+            ByteSize(summary.store_bytes),
             summary.store_requests,
         );
     }

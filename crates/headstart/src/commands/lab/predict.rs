@@ -241,7 +241,7 @@ const COLUMNS: [&str; 13] = [
     "streamed (s)",
     "requests",
     "seeks",
-    "MB read",
+    "MiB read",
     "busy (s)",
 ];
 
@@ -300,7 +300,7 @@ fn cells(row: &Row) -> Vec<String> {
         start.streamed.map(seconds).unwrap_or_default(),
         requests.to_string(),
         seeks.to_string(),
-        show::megabytes(bytes),
+        show::mib(bytes),
         seconds(busy),
     ]
 }
