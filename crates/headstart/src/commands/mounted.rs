@@ -19,7 +19,7 @@ pub(super) fn report(
     let device = mounted.and_then(MountedFs::device);
     json!({
         "image": status.image,
-        "image_digest": served.reader().image().image_digest().to_string(),
+        "image_digest": served.disk().image().image_digest().to_string(),
         "dir": status.dir,
         "disk": status.dir.join("disk.img"),
         "fs": status.fs,
