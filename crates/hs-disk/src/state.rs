@@ -122,6 +122,9 @@ impl State {
                 }
                 Action::Fetch { id, .. } => {
                     let job = self.fetch_job(id);
+                    if job.is_stream && log::log_enabled!(log::Level::Debug) {
+                        self.lines.push((log::Level::Debug, format!("{now}: prefetching {}", job.what)));
+                    }
                     self.jobs.fetches.push_back(job);
                 }
                 Action::CancelFetch(id) => {

@@ -224,7 +224,7 @@ fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> 
 /// How an image on `medium` is prefetched: over a link it comes from a server, by HTTP.
 fn prefetch_on(medium: Medium) -> PrefetchConfig {
     match medium.link() {
-        Some(_) => start::over_http(PrefetchConfig::default()),
+        Some(_) => PrefetchConfig::default().over_a_network(),
         None => PrefetchConfig::default(),
     }
 }
