@@ -610,7 +610,9 @@ impl<M: ImageMap> DiskEngine<M> {
     #[must_use]
     pub fn fetch(&self, fetch: FetchId) -> FetchView<'_> {
         assert!(self.fetches.is_live(fetch), "a fetch is there until it is done");
-        FetchView { range: self.fetches.range(fetch.index), chunks: &self.fetches.slab[fetch.index].chunks }
+        let under_way = &self.fetches.slab[fetch.index];
+        let is_stream = !under_way.streams.is_empty();
+        FetchView { range: self.fetches.range(fetch.index), chunks: &under_way.chunks, is_stream }
     }
 
     /// Blocks that a delivery under way leaves out, counted from the chunk's first, in ascending order of

@@ -73,6 +73,8 @@ pub struct FetchView<'a> {
     pub range: ByteRange,
     /// The chunks in the order in which they lie there, without a gap.
     pub chunks: &'a [FetchChunk],
+    /// Whether a part of it is the stream's.
+    pub is_stream: bool,
 }
 
 /// All requests and fetches.
