@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_engine::queue::QueueConfig;
-use hs_engine::{LateRule, PrefetchConfig};
+use hs_engine::LateRule;
 use hs_disk::Watch;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::fuse::{FileAccess, Session};
@@ -18,7 +18,7 @@ use hs_serve::{
     MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError,
     ServedDisk, ServedFile, ServedImage,
 };
-use hs_units::{ByteSize, Nanos};
+use hs_units::ByteSize;
 
 use hs_store::{RetrySnapshot, Snapshot};
 
