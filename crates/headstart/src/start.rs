@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
-use hs_engine::queue::QueueConfig;
-use hs_engine::LateRule;
 use hs_disk::Watch;
+use hs_engine::LateRule;
+use hs_engine::queue::QueueConfig;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::fuse::{FileAccess, Session};
 use hs_serve::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_serve::{
-    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError,
-    ServedDisk, ServedFile, ServedImage,
+    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError, ServedDisk,
+    ServedFile, ServedImage,
 };
 use hs_units::ByteSize;
 

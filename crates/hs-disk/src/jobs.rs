@@ -94,8 +94,8 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// The next job of a worker; `decoder` is where it has just decompressed a chunk. Bytes that have come lie in
-    /// the processor's cache, so they come first.
+    /// The next job of a worker; `decoder` is where it has just decompressed a chunk. Bytes that have come
+    /// lie in the processor's cache, so they come first.
     pub(crate) fn take(&mut self, decoder: Option<DecoderId>) -> Option<Job> {
         if let Some((by, _)) = &self.own_delivery
             && Some(*by) == decoder

@@ -28,7 +28,7 @@ pub(crate) struct Waiter {
 }
 
 /// See [the module](self).
-pub(crate) struct State {
+pub(crate) struct DiskState {
     pub(crate) engine: DiskEngine<DiskMap>,
     pub(crate) bytes: ChunkBytes,
     /// By the number of the read.
@@ -61,7 +61,7 @@ pub(crate) struct State {
     pub(crate) locks: u64,
 }
 
-impl State {
+impl DiskState {
     pub(crate) fn new(engine: DiskEngine<DiskMap>, window_bytes: u64) -> Self {
         Self {
             engine,
@@ -200,7 +200,8 @@ impl State {
                 let waited = now.saturating_sub(waiter.at).into();
                 let error = ImageError::NoAnswer { path: image.name().to_owned(), waited };
                 // All that are given up at once have one line.
-                let is_first = !out.failed.iter().any(|(_, other)| matches!(other, ImageError::NoAnswer { .. }));
+                let is_first =
+                    !out.failed.iter().any(|(_, other)| matches!(other, ImageError::NoAnswer { .. }));
                 if is_first {
                     out.lines.push((log::Level::Error, format!("{error}: reads are given up")));
                 }
@@ -286,9 +287,11 @@ fn piece(bytes: &ChunkBytes, span: &Span) -> Piece {
         Source::Chunk(key) => {
             Piece { bytes: bytes.raw(key).expect(there).clone(), from: span.from, len: span.len }
         }
-        Source::Tripwire(chunk, base) => {
-            Piece { bytes: bytes.tripwire(chunk).expect(there).clone(), from: span.from - base, len: span.len }
-        }
+        Source::Tripwire(chunk, base) => Piece {
+            bytes: bytes.tripwire(chunk).expect(there).clone(),
+            from: span.from - base,
+            len: span.len,
+        },
         Source::Zero => Piece { bytes: bytes.zeroes().clone(), from: 0, len: span.len },
     }
 }

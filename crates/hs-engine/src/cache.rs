@@ -142,7 +142,8 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
 
     /// An entry helps a reader that did not ask for it by itself: nothing is counted.
     pub fn touch(&mut self, key: &K) {
-        let is_demanded = |slot: &u32| self.entries.get(*slot).is_some_and(|entry| entry.origin == Origin::Demanded);
+        let is_demanded =
+            |slot: &u32| self.entries.get(*slot).is_some_and(|entry| entry.origin == Origin::Demanded);
         if let Some(slot) = self.find(key).filter(is_demanded) {
             self.policy.touched(slot);
         }

@@ -121,8 +121,8 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// A read asks for a chunk whose raw bytes are not in memory. One that waits as it is stored is found, only
-    /// not ready.
+    /// A read asks for a chunk whose raw bytes are not in memory. One that waits as it is stored is found,
+    /// only not ready.
     pub(super) fn miss_in_cache(&mut self, key: ChunkKey) {
         let is_stored = self.table.find(key).is_some_and(|slot| self.table[slot].stored_cached);
         let form = if is_stored { Form::Stored } else { Form::Raw };

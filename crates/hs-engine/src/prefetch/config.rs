@@ -59,8 +59,8 @@ pub struct PrefetchConfig {
 /// What a request to a server is worth in time: on a slow link all other readers wait for its bytes.
 const PRICE_OF_A_REQUEST: Nanos = Nanos::from_millis(50);
 /// A reader leaves the stream of a server only to save more than this. What it fetches comes again with the
-/// stream, and those bytes delay all readers of the link. The value bounds the wait where the profile does not
-/// fit.
+/// stream, and those bytes delay all readers of the link. The value bounds the wait where the profile does
+/// not fit.
 const LEAST_GAIN: Nanos = Nanos::from_millis(5_000);
 
 impl PrefetchConfig {

@@ -6,9 +6,9 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hs_disk::ReadOptions;
 use hs_engine::queue::Class;
 use hs_engine::queue::Event;
-use hs_disk::ReadOptions;
 use hs_format::WindowRef;
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, Codec, Image};
@@ -105,8 +105,7 @@ impl Scene {
 
 /// No read-ahead and no prefetch, and two threads read the medium.
 fn config(merges: bool) -> ServeConfig {
-    let mut read =
-        ReadOptions { fetchers: OCCUPYING.len(), read_ahead_bytes: 0, ..ReadOptions::default() };
+    let mut read = ReadOptions { fetchers: OCCUPYING.len(), read_ahead_bytes: 0, ..ReadOptions::default() };
     if !merges {
         read.queue.classes.iter_mut().for_each(|class| class.merge_bytes = 0);
     }
@@ -121,8 +120,7 @@ fn is_wanted(event: &Event) -> bool {
 /// Waits until the queue has seen so many of these events.
 fn wait_for(shown: &Shown, count: usize, counts: impl Fn(&Event) -> bool) {
     let end = Instant::now() + PATIENCE;
-    let seen =
-        || shown.disk().queue_events(1024).iter().filter(|recorded| counts(&recorded.event)).count();
+    let seen = || shown.disk().queue_events(1024).iter().filter(|recorded| counts(&recorded.event)).count();
     while seen() < count {
         assert!(Instant::now() < end, "{} of {count} in two minutes", seen());
         std::thread::yield_now();
