@@ -134,7 +134,11 @@ impl DiskState {
                 }
                 Action::Decode { key, decoder } => match self.bytes.stored(key) {
                     Some(stored) => self.jobs.decodes.push_back(DecodeJob { key, decoder, stored }),
-                    None => self.engine.handle_worker_lost(now, Worker::Decoder(decoder)),
+                    // Its reads fail: the bytes were not kept.
+                    None => {
+                        self.engine.handle_worker_lost(now, Worker::Decoder(decoder));
+                        self.engine.handle_worker_restarted(now, Worker::Decoder(decoder));
+                    }
                 },
                 Action::Deliver { key, by, tripwire } => self.plan_delivery(key, by, tripwire),
                 Action::HoldBack { chunk, block } => self.bytes.hold_back(chunk, block),
