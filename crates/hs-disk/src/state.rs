@@ -177,7 +177,7 @@ impl DiskState {
         figures.demand_bytes += answer.range.len;
         if answer.waited {
             figures.waited_requests += 1;
-            figures.demand_wait = figures.demand_wait + cost;
+            figures.demand_wait += cost;
             figures.late_bytes += answer.late_bytes;
         }
         let event = DemandEvent {
