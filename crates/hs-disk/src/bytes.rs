@@ -20,6 +20,16 @@ pub(crate) enum StoredChunk {
     Page(IndexPage, StoredPage),
 }
 
+impl StoredChunk {
+    /// How many bytes it has.
+    pub(crate) const fn len(&self) -> u64 {
+        match self {
+            Self::Blocks { bytes, .. } => bytes.len() as u64,
+            Self::Page(_, page) => page.len(),
+        }
+    }
+}
+
 /// What nothing needs any more. It is freed when this is dropped, which is not done under the lock.
 #[derive(Debug)]
 pub(crate) enum Freed {

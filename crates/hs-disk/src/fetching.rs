@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use hs_engine::disk::{ChunkKey, FetchId, Worker};
 use hs_format::WindowRef;
-use hs_image::{ChunkPlace, Head, HeadMessage, ImageError, StreamEvent};
+use hs_image::{ChunkPlace, Head, HeadMessage, ImageError, Stored, StreamEvent};
 
 use crate::bytes::StoredChunk;
 use crate::disk::Shared;
@@ -68,32 +68,49 @@ impl Shared {
         let places = self.places(chunks)?;
         let are_hot = chunks.iter().all(|chunk| matches!(chunk.key, ChunkKey::Hot(_)));
         let mut is_first = true;
-        self.image.stream_chunks(&places, are_hot, &mut |event| {
-            match event {
-                StreamEvent::FirstBytes(bytes) => {
-                    if std::mem::take(&mut is_first) && job.is_stream {
-                        self.first_bytes(job.id, bytes);
+        for run in runs(&places) {
+            self.image.stream_chunks(&run.places, are_hot, &mut |event| {
+                match event {
+                    StreamEvent::FirstBytes(bytes) => {
+                        if std::mem::take(&mut is_first) && job.is_stream {
+                            self.first_bytes(job.id, bytes);
+                        }
+                    }
+                    StreamEvent::Chunk(number, stored) => {
+                        let stored = Stored::from(stored.into_owned());
+                        for number in run.chunks(number as usize) {
+                            let (chunk, from_stream) = (places[number].chunk, job.is_stream);
+                            let stored = StoredChunk::Blocks { chunk, bytes: stored.clone(), from_stream };
+                            self.chunk_came(job, chunks, number, stored, progress);
+                        }
                     }
                 }
-                StreamEvent::Chunk(number, stored) => {
-                    let wanted = &chunks[number as usize];
-                    let bytes = stored.len() as u64;
-                    let chunk = places[number as usize].chunk;
-                    let stored = wanted.is_brought.then(|| StoredChunk::Blocks {
-                        chunk,
-                        bytes: stored.into_owned().into(),
-                        from_stream: job.is_stream,
-                    });
-                    progress.came = number as usize + 1;
-                    if progress.came == chunks.len() {
-                        progress.last = Some((wanted.key, bytes, stored));
-                    } else {
-                        self.came(job.id, wanted.key, bytes, stored, job.is_stream);
-                    }
-                }
+                if job.cancelled.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            if job.cancelled.load(Relaxed) {
+                break;
             }
-            if job.cancelled.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
+        }
+        Ok(())
+    }
+
+    fn chunk_came(
+        self: &Arc<Self>,
+        job: &FetchJob,
+        chunks: &[Wanted],
+        number: usize,
+        stored: StoredChunk,
+        progress: &mut Progress,
+    ) {
+        let wanted = &chunks[number];
+        let bytes = stored.len();
+        let stored = wanted.is_brought.then_some(stored);
+        progress.came = number + 1;
+        if progress.came == chunks.len() {
+            progress.last = Some((wanted.key, bytes, stored));
+        } else {
+            self.came(job.id, wanted.key, bytes, stored, job.is_stream);
+        }
     }
 
     /// Where the chunks of a fetch lie. The page of the index that says so may have left memory since it was
@@ -198,6 +215,46 @@ impl Shared {
         state.end_fetch(self.now(), id);
         self.go_on(state, None)
     }
+}
+
+/// Chunks that lie one behind another.
+struct Run {
+    /// Each once.
+    places: Vec<ChunkPlace>,
+    /// Which of a fetch's chunks is the first that has each of the places.
+    first: Vec<usize>,
+    /// Where the run ends among the fetch's chunks.
+    end: usize,
+}
+
+impl Run {
+    /// The chunks of the fetch that have the place with this number.
+    fn chunks(&self, number: usize) -> std::ops::Range<usize> {
+        self.first[number]..self.first.get(number + 1).copied().unwrap_or(self.end)
+    }
+}
+
+/// What a fetch reads with one request each: all of it, unless the image's author has made chunks overlap.
+/// Windows that are equal share a chunk, which is read once.
+fn runs(places: &[ChunkPlace]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::with_capacity(1);
+    for (number, place) in places.iter().enumerate() {
+        if let Some(run) = runs.last_mut()
+            && let Some(last) = run.places.last()
+        {
+            let is_shared = last.at == place.at && last.chunk.digest == place.chunk.digest;
+            if is_shared || last.at.end() == place.at.offset {
+                run.end = number + 1;
+                if !is_shared {
+                    run.places.push(*place);
+                    run.first.push(number);
+                }
+                continue;
+            }
+        }
+        runs.push(Run { places: vec![*place], first: vec![number], end: number + 1 });
+    }
+    runs
 }
 
 impl FetchJob {

@@ -51,7 +51,14 @@ impl ServedDisk {
 
     /// Makes no more requests for the prefetch.
     pub fn stop_prefetch(&self) {
-        self.shared.change(|state, _| state.engine.stop_prefetch());
+        let head = self.head.lock().take();
+        self.shared.change(|state, now| {
+            state.engine.stop_prefetch();
+            // It has not begun: reads that wait for the rest of the opening request fetch for themselves.
+            if let Some((id, _)) = head {
+                state.end_fetch(now, id);
+            }
+        });
     }
 
     /// Waits until everything that the prefetch wanted has been read, decompressed and delivered.

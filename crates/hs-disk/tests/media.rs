@@ -1,5 +1,6 @@
 //! A prefetch, and readers in its way, on media whose sectors fail wherever they like.
 
+mod helpers;
 #[path = "../../hs-image/tests/image/sample.rs"]
 mod sample;
 
@@ -7,21 +8,20 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use hs_disk::{Deliver, DiskOptions, ServedDisk, UseVisibility};
 use hs_engine::{EndReason, PrefetchConfig};
 use hs_format::WindowRef;
-use hs_image::{Image, ImageError, OptimizeOptions, Place, Reader, ReaderOptions};
+use hs_image::{Image, ImageError, OptimizeOptions, Place};
 use hs_layout::Placement;
-use hs_serve::{Deliver, Driver, Running, Sight};
 use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Sink, Store, StoreError};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 use proptest::prelude::*;
 
+use helpers::{PATIENCE, ask, begin, reads};
 use sample::{BLOCK, Bench, fast_build, hot_options, open, profile};
 
 const WINDOW_BYTES: u64 = 16_384;
 const BLOCKS: u64 = 900;
-/// How long an answer may take that must come; one that takes longer counts as never.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A disk whose blocks repeat a little, and two thirds of which are hot, in an order of their own.
 fn bench(placement: Placement) -> &'static Bench {
@@ -41,9 +41,7 @@ fn bench(placement: Placement) -> &'static Bench {
 
 /// Served as `mount` does, but for the kernel.
 struct Serving {
-    reader: Arc<Reader>,
-    driver: Arc<Driver>,
-    running: Running,
+    disk: Arc<ServedDisk>,
 }
 
 impl Serving {
@@ -52,26 +50,19 @@ impl Serving {
     }
 
     fn deliver(store: Arc<dyn Store>, budget_bytes: u64, deliver: Option<Arc<dyn Deliver>>) -> Self {
-        let config =
+        let prefetch =
             PrefetchConfig { budget_bytes, first_request_bytes: 60_000, ..PrefetchConfig::default() };
-        let (image, head) =
-            Image::open_streaming(store, 2 * config.first_request_bytes, &hs_image::OpenOptions::default())
-                .expect("an image");
-        let image = Arc::new(image);
-        let driver = Driver::new(&image, config, true, Instant::now());
-        let options = ReaderOptions { demand_threads: 2, cache_bytes: 300_000, ..ReaderOptions::default() };
-        let reader = Arc::new(Reader::new(image, options, driver.clone(), None).expect("a reader"));
-        let running = driver.start(&reader, Some(head), deliver).expect("threads");
-        Self { reader, driver, running }
+        let options =
+            DiskOptions { read: reads(2, 300_000), prefetch: Some(prefetch), ..DiskOptions::default() };
+        let disk = ServedDisk::open(store, &options, None).expect("an image");
+        begin(&disk, deliver);
+        Self { disk }
     }
 
     /// The bytes, or nothing when there was an error. An answer must come.
     fn read(&self, range: ByteRange) -> Option<Vec<u8>> {
-        let (sender, receiver) = crossbeam_channel::bounded(1);
-        self.reader.submit(range.offset, range.len as u32, move |result| {
-            let _ = sender.send(result.map(<[&[u8]]>::concat).ok());
-        });
-        receiver.recv_timeout(PATIENCE).unwrap_or_else(|error| panic!("no answer for {range}: {error}"))
+        let answer = ask(&self.disk, range.offset, range.len).recv_timeout(PATIENCE);
+        answer.unwrap_or_else(|error| panic!("no answer for {range}: {error}")).ok()
     }
 
     /// The bytes of a block that can be read, though perhaps not at the first time; nothing of one that never
@@ -164,9 +155,9 @@ proptest! {
         prop_assume!(is_free(ByteRange::new(0, 4096), &all) || is_free(superblock.mirror(), &all));
 
         let store = Arc::new(Retry::new(Fault::new(MemoryStore::new(bytes), rules, seed)));
-        let mut serving = Serving::start(store, if tight { 100_000 } else { 64 << 20 });
+        let serving = Serving::start(store, if tight { 100_000 } else { 64 << 20 });
         // Several faults in one place may outlast all tries for the tables.
-        let without_hot = serving.reader.image().hot_fault().is_some();
+        let without_hot = serving.disk.image().hot_fault().is_some();
         let tables = ByteRange::new(superblock.hot[0].index.offset, superblock.hot[0].range().len);
         prop_assert!(!without_hot || !is_free(tables, &all));
         let readable = Readable { image: &whole, bad, without_hot };
@@ -193,10 +184,10 @@ proptest! {
             }
         }
         // Nothing holds chunks any longer, so a tight budget is free and the prefetch comes to an end.
-        (0..serving.reader.image().hot_chunk_count()).for_each(|chunk| serving.reader.release_hot(chunk));
+        (0..serving.disk.image().hot_chunk_count()).for_each(|chunk| serving.disk.release(chunk));
         if !tight {
-            serving.running.wait();
-            prop_assert!(serving.driver.ended().is_some());
+            serving.disk.wait_prefetch();
+            prop_assert!(serving.disk.ended().is_some());
         }
     }
 }
@@ -210,11 +201,11 @@ fn the_stream_goes_on_behind_what_it_cannot_read() {
     assert!(bad.len() > 5);
     let rules = bad.iter().map(|chunk| Rule::new(FaultKind::Io, whole.hot_chunk(*chunk).1)).collect();
     let store = Arc::new(Retry::new(Fault::new(MemoryStore::new(bench.bytes("hot")), rules, 0)));
-    let mut serving = Serving::start(store, 64 << 20);
-    serving.running.wait();
-    assert_eq!(serving.driver.ended(), Some(EndReason::Complete));
+    let serving = Serving::start(store, 64 << 20);
+    serving.disk.wait_prefetch();
+    assert_eq!(serving.disk.ended(), Some(EndReason::Complete));
     let missing: Vec<u32> = (0..)
-        .zip(serving.driver.arrivals())
+        .zip(serving.disk.arrivals())
         .filter_map(|(chunk, at)| at.is_none().then_some(chunk))
         .collect();
     assert_eq!(missing, bad);
@@ -235,7 +226,7 @@ fn a_medium_that_is_gone_ends_the_prefetch_and_leaves_nobody_waiting() {
     let slow = Rule::new(FaultKind::Delay(Duration::from_millis(2)), ByteRange::new(first, u64::MAX));
     for _ in 0..10 {
         let fault = Arc::new(Fault::new(MemoryStore::new(bench.bytes("hot")), vec![slow, gone], 0));
-        let mut serving = Serving::start(Arc::new(Retry::new(Arc::clone(&fault))), 64 << 20);
+        let serving = Serving::start(Arc::new(Retry::new(Arc::clone(&fault))), 64 << 20);
         std::thread::scope(|scope| {
             for number in 0..8 {
                 let serving = &serving;
@@ -249,8 +240,8 @@ fn a_medium_that_is_gone_ends_the_prefetch_and_leaves_nobody_waiting() {
                 });
             }
         });
-        serving.running.wait();
-        assert_eq!(serving.driver.ended(), Some(EndReason::Failed));
+        serving.disk.wait_prefetch();
+        assert_eq!(serving.disk.ended(), Some(EndReason::Failed));
         // The medium is back, and so is every block; only a read that joins an earlier request, perhaps one
         // of read-ahead, may still fail.
         fault.bypass(true);
@@ -292,8 +283,8 @@ impl Store for Panicking {
 struct Clumsy(AtomicU64);
 
 impl Deliver for Clumsy {
-    fn sight(&self) -> Sight {
-        Sight::Asked
+    fn visibility(&self) -> UseVisibility {
+        UseVisibility::Asked
     }
     fn comes_before_answers(&self) -> bool {
         true
@@ -315,11 +306,7 @@ fn a_panic_in_a_thread_of_the_prefetch_costs_nobody_an_answer() {
         let serving = Serving::deliver(store, 10 << 20, deliver);
         let answers: Vec<_> = (0..BLOCKS)
             .map(|block| {
-                let (sender, answer) = std::sync::mpsc::channel();
-                serving.reader.submit(block * BLOCK as u64, BLOCK as u32, move |result| {
-                    let _ = sender.send(result.map(<[&[u8]]>::concat).map_err(Clone::clone));
-                });
-                answer
+                ask(&serving.disk, block * BLOCK as u64, BLOCK as u64)
             })
             .collect();
         for (block, answer) in answers.into_iter().enumerate() {

@@ -353,6 +353,12 @@ impl Prefetch {
         self.disturbed = now;
     }
 
+    /// Whether a miss is under way.
+    #[must_use]
+    pub const fn has_misses(&self) -> bool {
+        self.demand_under_way > 0
+    }
+
     /// The image is no longer used.
     pub fn stop(&mut self) {
         self.end(EndReason::Stopped);

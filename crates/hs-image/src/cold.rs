@@ -12,6 +12,9 @@ use parking_lot::Mutex;
 
 use crate::{ImageError, Stored, kept_chunks};
 
+#[cfg(test)]
+mod tests;
+
 /// An index of up to this size is read with one request: on a medium with latency the pieces would
 /// cost more than the transfer of the whole.
 pub(crate) const WHOLE_INDEX_BYTES: u64 = 512 * 1024;

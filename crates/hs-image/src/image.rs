@@ -16,7 +16,7 @@ use crate::kept_chunks::{self, ChunkPlace, Keeps};
 use crate::splitter::ChunkSink;
 use crate::{Head, ImageError, OpenOptions, SUPERBLOCK_BYTES};
 
-/// What [`Image::stream_hot`] hands over.
+/// What [`Image::stream_chunks`] hands over.
 #[derive(Debug)]
 pub enum StreamEvent<'a> {
     /// The first bytes came, so many of them.
@@ -303,11 +303,6 @@ impl Image {
         self.cold.kept_bytes()
     }
 
-    /// The window's place if the index in memory knows it.
-    pub(crate) fn peek_window(&self, window: u64) -> Option<WindowRef> {
-        self.cold.peek(&self.superblock, window)
-    }
-
     /// The window's place; reads what is missing of the index.
     ///
     /// # Errors
@@ -350,14 +345,6 @@ impl Image {
         tools: &mut Decompressor,
     ) -> Result<Vec<u8>, ImageError> {
         self.decode(chunk, stored, tools, self.cold_range(chunk), || format!("cold window {window}"))
-    }
-
-    /// Reads cold chunks that lie one after another in the file, with one request; each is handed
-    /// over, by its place in `run`, as soon as its last byte has come.
-    pub(crate) fn stream_cold(&self, run: &[ChunkRef], sink: &mut ChunkSink<'_>) -> Result<(), ImageError> {
-        let places: Vec<ChunkPlace> =
-            run.iter().map(|chunk| ChunkPlace { chunk: *chunk, at: self.cold_range(chunk) }).collect();
-        self.stream_places(&places, sink)
     }
 
     /// Reads chunks that lie one after another in the file; each is handed over, by its place in `places`, as
@@ -464,49 +451,6 @@ impl Image {
             let (path, fault) = (self.name().to_owned(), Box::new(fault));
             ImageError::Chunk { path, chunk: which(), range, fault }
         })
-    }
-
-    /// Reads these hot chunks in order, with one request for each contiguous run; each is handed
-    /// over as soon as its last byte has come. Returns the stored bytes that came.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn stream_hot(
-        &self,
-        chunks: Range<u32>,
-        sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
-    ) -> Result<u64, ImageError> {
-        let mut next = chunks.start;
-        let mut bytes = 0;
-        let mut stopped = false;
-        while next < chunks.end && !stopped {
-            let end = chunks.end.min(self.hot.contiguous_end(next));
-            let place = |chunk| {
-                let (entry, at) = self.hot.chunk(chunk);
-                ChunkPlace { chunk: entry.chunk, at }
-            };
-            let places: Vec<ChunkPlace> = (next..end).map(place).collect();
-            kept_chunks::stream(
-                &*self.store,
-                self.cache.as_deref(),
-                Keeps::Decoder,
-                &places,
-                &mut |event| {
-                    let flow = match event {
-                        StreamEvent::FirstBytes(_) if bytes > 0 => ControlFlow::Continue(()),
-                        StreamEvent::FirstBytes(_) => sink(event),
-                        StreamEvent::Chunk(number, stored) => {
-                            bytes += stored.len() as u64;
-                            sink(StreamEvent::Chunk(next + number, stored))
-                        }
-                    };
-                    stopped = flow.is_break();
-                    flow
-                },
-            )?;
-            next = end;
-        }
-        Ok(bytes)
     }
 
     /// The bytes of the file that hold these contiguous hot chunks.

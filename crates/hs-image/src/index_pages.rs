@@ -59,7 +59,14 @@ pub enum DecodedPage {
 #[derive(Debug, Default)]
 pub struct IndexPages {
     root: Option<ColdRoot>,
-    leaves: HashMap<u64, ColdLeaf>,
+    leaves: HashMap<u64, Leaf>,
+}
+
+#[derive(Debug)]
+struct Leaf {
+    leaf: ColdLeaf,
+    /// Whether it is part of the root's page, and goes with it.
+    is_of_root: bool,
 }
 
 impl IndexPages {
@@ -70,7 +77,7 @@ impl IndexPages {
         if self.root.as_ref()?.leaves.get(leaf as usize)?.is_zero() {
             return Some(WindowRef::Zero);
         }
-        self.leaves.get(&leaf).map(|leaf| leaf.window(slot))
+        self.leaves.get(&leaf).map(|Leaf { leaf, .. }| leaf.window(slot))
     }
 
     /// The page to be read next for a window: the root as long as it is missing, then the window's leaf.
@@ -97,10 +104,11 @@ impl IndexPages {
         match page {
             DecodedPage::Root(root, leaves) => {
                 self.root = Some(root);
+                let leaves = leaves.into_iter().map(|(number, leaf)| (number, Leaf { leaf, is_of_root: true }));
                 self.leaves.extend(leaves);
             }
             DecodedPage::Leaf(number, leaf) => {
-                self.leaves.insert(number, leaf);
+                self.leaves.insert(number, Leaf { leaf, is_of_root: false });
             }
         }
     }
@@ -110,7 +118,7 @@ impl IndexPages {
     pub fn remove(&mut self, page: u32) {
         match page.checked_sub(1) {
             Some(leaf) => drop(self.leaves.remove(&leaf.into())),
-            None => self.leaves.clear(),
+            None => self.leaves.retain(|_, leaf| !leaf.is_of_root),
         }
     }
 }

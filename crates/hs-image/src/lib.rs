@@ -1,7 +1,7 @@
 //! Build and read headstart images.
 //!
-//! Reading: [`Image`] knows where everything lies and fetches single chunks, verified; [`Reader`]
-//! answers reads of the disk from any number of threads, fetching and decompressing in parallel.
+//! Reading: [`Image`] knows where everything lies and fetches chunks and pages of the index, verified; what is
+//! fetched when, and what is kept, is decided elsewhere.
 //! Writing: [`build()`] stores a disk in cold windows, [`optimize()`] adds a hot region that a profile
 //! ordered, [`verify()`] proves what an image holds, [`export::export()`] writes its disk for other programs.
 
@@ -32,8 +32,6 @@ mod linked_file;
 mod open_options;
 mod optimize;
 mod output;
-mod policy;
-mod reader;
 mod splitter;
 mod verify;
 
@@ -54,8 +52,6 @@ pub use linked_file::read_linked_file;
 pub use open_options::{OpenOptions, Opened};
 pub use optimize::{Blocks, OptimizeOptions, OptimizeReport, Place, optimize};
 pub use output::{Progress, UnnamedFile};
-pub use policy::{DemandEvent, HotPolicy, NoStream, Watch};
-pub use reader::{Asker, MarkerCount, ReadLimit, Reader, ReaderOptions, ReaderStats, StreamTurn, Waiting};
 pub use verify::{VerifyReport, verify, verify_content};
 
 /// Bytes of the superblock, as an offset in the file.

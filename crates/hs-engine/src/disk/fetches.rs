@@ -57,7 +57,7 @@ pub(super) struct Fetch {
     pub dispatch: Option<DispatchId>,
     pub asked: Nanos,
     pub first_byte: bool,
-    /// In the order in which they lie in the image, without a gap.
+    /// In the order in which they lie in the image, without a gap; windows that are equal share their bytes.
     pub chunks: Vec<FetchChunk>,
     /// The parts of it that are the stream's: one, or none.
     pub streams: Vec<(RequestId, Range<u32>)>,
@@ -73,7 +73,8 @@ pub(super) struct Fetch {
 pub struct FetchView<'a> {
     /// Bytes of the image, from the first to the last of the chunks.
     pub range: ByteRange,
-    /// The chunks in the order in which they lie there, without a gap.
+    /// The chunks in the order in which they lie there, without a gap. Windows that are equal share their
+    /// bytes: they stand one behind another, with the same range.
     pub chunks: &'a [FetchChunk],
     /// Whether a part of it is the stream's.
     pub is_stream: bool,

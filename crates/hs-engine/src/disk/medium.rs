@@ -259,8 +259,10 @@ impl<M: ImageMap> DiskEngine<M> {
         fetch.next = at + 1;
         let member = &mut fetch.chunks[at];
         member.came = true;
-        let (slot, owned, len) = (member.slot, member.owned, member.range.len);
-        fetch.bytes += len;
+        let (slot, owned, range) = (member.slot, member.owned, member.range);
+        // Bytes that windows share come once.
+        let is_shared = at > 0 && fetch.chunks[at - 1].range == range;
+        fetch.bytes += if is_shared { 0 } else { range.len };
         if is_stream {
             self.note_progress(now, id.index, key);
         } else if is_first {

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{
-    BuildOptions, BuildReport, Codec, HotPolicy, Image, ImageError, NoStream, OptimizeOptions,
-    OptimizeReport, Reader, ReaderOptions,
+    BuildOptions, BuildReport, Codec, Image, ImageError, OptimizeOptions, OptimizeReport,
 };
 use hs_store::{FileStore, Store};
 use hs_trace::{BlockDigest, FileRun, FileUse, Profile, Read};
@@ -154,47 +153,6 @@ pub(crate) fn random_profile(prng: &mut Prng, image: &Image, disk: &[u8]) -> Pro
         profile.files = vec![FileUse { path: "/bin/program".to_owned(), inode: 12, runs }];
     }
     profile
-}
-
-/// A reader without a stream.
-pub(crate) fn reader(image: &Arc<Image>, threads: usize, cache_bytes: u64) -> Reader {
-    reader_with(image, threads, cache_bytes, Arc::new(NoStream))
-}
-
-pub(crate) fn reader_with(
-    image: &Arc<Image>,
-    threads: usize,
-    cache_bytes: u64,
-    policy: Arc<dyn HotPolicy>,
-) -> Reader {
-    let options = ReaderOptions { demand_threads: threads, cache_bytes, ..ReaderOptions::default() };
-    Reader::new(Arc::clone(image), options, policy, None).expect("threads can be started")
-}
-
-/// Reads `count` random ranges and compares each with the disk.
-pub(crate) fn check_random_reads(reader: &Reader, disk: &[u8], prng: &mut Prng, count: u64) {
-    for _ in 0..count {
-        let offset = prng.below(disk.len() as u64);
-        let most = (disk.len() as u64 - offset).min(if prng.below(4) == 0 { 3 << 20 } else { 40_000 });
-        let len = prng.below(most + 1);
-        let mut found = vec![0xaa; len as usize];
-        reader.read_at(offset, &mut found).expect("the read succeeds");
-        assert!(found == disk[offset as usize..][..len as usize], "bytes {offset}+{len} differ");
-    }
-}
-
-/// A policy that waits for the stream whatever is asked for.
-#[derive(Debug)]
-pub(crate) struct JoinAll;
-
-impl HotPolicy for JoinAll {
-    fn join(&self, _chunk: u32) -> bool {
-        true
-    }
-    fn miss(&self) {}
-    fn miss_answered(&self) {}
-    fn arrived(&self, _chunk: u32) {}
-    fn released(&self, _chunk: u32) {}
 }
 
 pub(crate) fn as_store(store: impl Store + 'static) -> Arc<dyn Store> {

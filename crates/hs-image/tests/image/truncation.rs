@@ -83,27 +83,3 @@ fn folders_and_devices_are_no_images() {
         assert!(matches!(refused, Err(StoreError::NotAFile { .. })), "{path:?}");
     }
 }
-
-/// Bytes appended or cut while the image is open: the reader sees an error, not zeros.
-#[test]
-fn a_file_that_is_cut_while_it_is_open_gives_errors() {
-    let mut prng = Prng::new(23);
-    let mut content = vec![0; 64 * 16_384];
-    prng.fill(&mut content);
-    let bench = Bench::new(content);
-    bench.build("cold", &fast_build(16_384, 1));
-    let image = open(&bench.path("cold"));
-    let reader = crate::sample::reader(&image, 2, 0);
-    reader.read_at(0, &mut [0; 4096]).expect("whole so far");
-    let file = std::fs::File::options().write(true).open(bench.path("cold")).expect("opened");
-    file.set_len(100_000).expect("cut");
-    let error = reader.read_at(63 * 16_384, &mut [0; 4096]).expect_err("cut off");
-    assert!(
-        matches!(&error, ImageError::Store(error) if matches!(**error, StoreError::Short { .. })),
-        "{error}"
-    );
-    // What is left is still served.
-    let mut found = [0; 4096];
-    reader.read_at(0, &mut found).expect("still there");
-    assert!(found == bench.disk[..4096]);
-}

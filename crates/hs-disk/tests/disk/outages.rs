@@ -7,12 +7,10 @@ use hs_store::{Fault, FaultKind, FileStore, Rule, StoreError};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
 use crate::errors_log;
-use crate::sample::{
-    BLOCK, Bench, JoinAll, check_random_reads, fast_build, open, profile, reader, reader_with,
-};
+use crate::helpers::{EVERYTHING, answered, ask, begin, check_random_reads, disk, open_streaming};
+use crate::sample::{BLOCK, Bench, fast_build, open, profile};
 
 const WINDOW_BYTES: usize = 16_384;
-const EVERYTHING: ByteRange = ByteRange::new(0, u64::MAX);
 
 fn bench() -> Bench {
     let mut content = vec![0; 60 * WINDOW_BYTES];
@@ -46,11 +44,11 @@ fn an_outage_is_an_error_to_its_readers_and_is_over_when_it_is_over() {
     for kind in [FaultKind::Io, FaultKind::Short, FaultKind::Flip] {
         for name in ["cold", "hot"] {
             let (fault, image) = faulty(&bench, name, kind, EVERYTHING);
-            let reader = reader(&image, 2, 1 << 20);
+            let disk = disk(&image, 2, 1 << 20);
             let mut found = vec![0; bench.disk.len()];
             fault.bypass(false);
             // One window: a read of many leaves loads under way that may fail later than it.
-            let error = reader.read_at(0, &mut found[..100]).expect_err("nothing can be read");
+            let error = disk.read_at(0, &mut found[..100]).expect_err("nothing can be read");
             match (kind, &error) {
                 (FaultKind::Io, ImageError::Store(store)) => {
                     assert!(matches!(**store, StoreError::Read { .. }), "{error}");
@@ -64,9 +62,9 @@ fn an_outage_is_an_error_to_its_readers_and_is_over_when_it_is_over() {
             }
             assert!(error.to_string().contains(&bench.path(name).display().to_string()), "{error}");
             fault.bypass(true);
-            reader.read_at(0, &mut found).expect("the outage is over");
+            disk.read_at(0, &mut found).expect("the outage is over");
             assert!(found == bench.disk, "{kind:?} of {name}");
-            check_random_reads(&reader, &bench.disk, &mut Prng::new(32), 20);
+            check_random_reads(&disk, &bench.disk, &mut Prng::new(32), 20);
             assert!(fault.fired() > 0);
         }
     }
@@ -79,10 +77,10 @@ fn one_bad_chunk_is_an_error_to_its_window_only() {
     let Ok(hs_format::WindowRef::Chunk(chunk)) = image.window(7) else { panic!("window 7 is stored") };
     let (fault, image) = faulty(&bench, "cold", FaultKind::Io, image.cold_range(&chunk));
     fault.bypass(false);
-    let reader = reader(&image, 2, 0);
+    let served = disk(&image, 2, 0);
     for (window, expected) in bench.disk.chunks(WINDOW_BYTES).enumerate() {
         let mut found = vec![0; expected.len()];
-        let read = reader.read_at((window * WINDOW_BYTES) as u64, &mut found);
+        let read = served.read_at((window * WINDOW_BYTES) as u64, &mut found);
         assert_eq!(read.is_err(), window == 7, "window {window}");
         assert!(window == 7 || found == expected);
     }
@@ -91,13 +89,11 @@ fn one_bad_chunk_is_an_error_to_its_window_only() {
     for window in [0, 3, 6, 8] {
         let mut found = vec![0; WINDOW_BYTES];
         let at = window * WINDOW_BYTES;
-        crate::sample::reader(&image, 1, 1 << 20)
-            .read_at(at as u64, &mut found)
-            .expect("its own bytes are whole");
+        disk(&image, 1, 1 << 20).read_at(at as u64, &mut found).expect("its own bytes are whole");
         assert!(found == bench.disk[at..][..WINDOW_BYTES]);
     }
     // A read that needs it among others fails as a whole.
-    assert!(reader.read_at(6 * WINDOW_BYTES as u64, &mut vec![0; 3 * WINDOW_BYTES]).is_err());
+    assert!(served.read_at(6 * WINDOW_BYTES as u64, &mut vec![0; 3 * WINDOW_BYTES]).is_err());
 }
 
 /// What came along with another window is not verified until it is asked for; damage on the way costs a
@@ -111,13 +107,13 @@ fn a_neighbour_that_came_damaged_is_read_again() {
     let file = FileStore::open(bench.path("cold")).expect("opened");
     let rule = Rule::new(FaultKind::Flip, image.cold_range(&chunk)).times(1);
     let fault = Arc::new(Fault::new(file, vec![rule], 6));
-    let reader = reader(&Arc::new(Image::open(fault.clone()).expect("an image")), 1, 1 << 20);
+    let disk = disk(&Arc::new(Image::open(fault.clone()).expect("an image")), 1, 1 << 20);
     let mut found = vec![0; WINDOW_BYTES];
     for window in 0..3 {
-        reader.read_at((window * WINDOW_BYTES) as u64, &mut found).expect("read");
+        disk.read_at((window * WINDOW_BYTES) as u64, &mut found).expect("read");
         assert!(found == bench.disk[window * WINDOW_BYTES..][..WINDOW_BYTES], "window {window}");
         if window == 0 {
-            assert_eq!(reader.stats().outside_bytes, first.range.len, "nobody waited for the neighbour");
+            assert_eq!(disk.stats().outside_bytes, first.range.len, "nobody waited for the neighbour");
         }
     }
     assert_eq!(fault.fired(), 1, "the neighbour came with the first window");
@@ -127,13 +123,12 @@ fn a_neighbour_that_came_damaged_is_read_again() {
 fn all_who_wait_for_a_chunk_that_cannot_be_had_get_the_error() {
     let bench = bench();
     let (fault, image) = faulty(&bench, "cold", FaultKind::Io, EVERYTHING);
-    image.window(0).expect("the index is in memory");
-    let reader = reader(&image, 1, 0);
+    let disk = disk(&image, 1, 0);
     let (answers, errors) = crossbeam_channel::unbounded();
     let submit = |count: u64| {
         for number in 0..count {
             let answers = answers.clone();
-            reader.submit(number % 8 * 512, 4096, move |result| {
+            disk.submit(number % 8 * 512, 4096, move |result| {
                 let _ = answers.send(result.map(|_| ()).map_err(Clone::clone));
             });
         }
@@ -154,25 +149,20 @@ fn all_who_wait_for_a_chunk_that_cannot_be_had_get_the_error() {
 #[test]
 fn a_stream_that_breaks_off_leaves_nobody_waiting() {
     let bench = bench();
-    let (fault, image) = faulty(&bench, "hot", FaultKind::Io, EVERYTHING);
-    let reader = Arc::new(reader_with(&image, 2, 1 << 20, Arc::new(JoinAll)));
-    let (answers, results) = crossbeam_channel::unbounded();
-    for lba in [0, 3, 8, 100, 41] {
-        let answers = answers.clone();
-        reader.submit(lba * BLOCK as u64, BLOCK as u32, move |result| {
-            let _ = answers.send((lba, result.map(<[&[u8]]>::concat).map_err(Clone::clone)));
-        });
+    let hot = open(&bench.path("hot")).superblock().hot[0].chunks;
+    let file = FileStore::open(bench.path("hot")).expect("opened");
+    let fault = Arc::new(Fault::new(file, vec![Rule::new(FaultKind::Io, hot)], 5));
+    let disk = open_streaming(fault.clone()).expect("an image");
+    (0..disk.image().hot_chunk_count()).for_each(|chunk| disk.expect(chunk));
+    let answers = [0, 3, 8, 100, 41].map(|lba| (lba, ask(&disk, lba * BLOCK as u64, BLOCK as u64)));
+    assert!(answers.iter().all(|(_, answer)| answer.is_empty()), "they wait for the stream");
+    begin(&disk, None);
+    for (lba, answer) in answers {
+        let found = answered(&answer).expect("fetched");
+        assert!(found == bench.disk[lba as usize * BLOCK..][..BLOCK], "block {lba}");
     }
-    fault.bypass(false);
-    let streamed = image.stream_hot(0..image.hot_chunk_count(), &mut |_| std::ops::ControlFlow::Continue(()));
-    assert!(matches!(streamed, Err(ImageError::Store(_))));
-    fault.bypass(true);
-    assert!(results.is_empty());
-    reader.stream_ended();
-    for _ in 0..5 {
-        let (lba, found) = results.recv().expect("answered");
-        assert!(found.expect("fetched") == bench.disk[lba as usize * BLOCK..][..BLOCK], "block {lba}");
-    }
+    assert!(fault.fired() > 0);
+    assert!(disk.arrivals().iter().all(Option::is_none), "nothing came by the stream");
 }
 
 /// The opening request fails at any of its bytes: the image is opened piece by piece then, and no thread
@@ -182,15 +172,18 @@ fn the_opening_request_may_fail_anywhere() {
     let bench = bench();
     let hot = open(&bench.path("hot")).superblock().hot[0].range();
     for block in 0..hot.end().div_ceil(4096) {
-        for kind in [FaultKind::Io, FaultKind::Short] {
+        for (kind, begins) in [(FaultKind::Io, true), (FaultKind::Short, true), (FaultKind::Io, false)] {
             let file = FileStore::open(bench.path("hot")).expect("opened");
             let rule = Rule::new(kind, ByteRange::new(block * 4096, 4096)).times(1);
             let fault = Arc::new(Fault::new(file, vec![rule], 1));
-            let (image, head) =
-                Image::open_streaming(fault.clone(), 1 << 20, &hs_image::OpenOptions::default())
-                    .expect("an image");
-            drop(head);
-            check_random_reads(&reader(&Arc::new(image), 2, 0), &bench.disk, &mut Prng::new(block), 5);
+            let disk = open_streaming(fault.clone()).expect("an image");
+            if begins {
+                begin(&disk, None);
+            } else {
+                disk.stop_prefetch();
+            }
+            check_random_reads(&disk, &bench.disk, &mut Prng::new(block), 5);
+            drop(disk);
             assert_eq!(fault.fired(), 1);
         }
     }

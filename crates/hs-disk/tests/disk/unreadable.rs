@@ -3,14 +3,16 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use hs_disk::ServedDisk;
 use hs_format::WindowRef;
-use hs_image::{Image, ImageError, OptimizeOptions, Place, Reader};
+use hs_image::{Image, ImageError, OptimizeOptions, Place};
 use hs_layout::Placement;
 use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Store};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
 use crate::errors_log;
-use crate::sample::{BLOCK, Bench, fast_build, hot_options, open, profile, reader};
+use crate::helpers::{begin, disk, open_streaming};
+use crate::sample::{BLOCK, Bench, fast_build, hot_options, open, profile};
 
 const WINDOW_BYTES: usize = 16_384;
 const WINDOW_BLOCKS: u64 = 4;
@@ -41,18 +43,21 @@ fn damaged(bench: &Bench, name: &str, bad: &[ByteRange]) -> Arc<dyn Store> {
     Arc::new(Retry::new(Fault::new(store, rules, 0)))
 }
 
-/// Opens the image in both ways.
-fn opened(store: &Arc<dyn Store>) -> [Result<Image, ImageError>; 2] {
-    let streaming = Image::open_streaming(Arc::clone(store), 1 << 20, &hs_image::OpenOptions::default())
-        .map(|(image, _head)| image);
-    [Image::open(Arc::clone(store)), streaming]
+/// Opens the image in both ways: piece by piece, and with one request that goes on into the hot chunks.
+fn opened(store: &Arc<dyn Store>) -> [Result<Arc<ServedDisk>, ImageError>; 2] {
+    let plain = Image::open(Arc::clone(store)).map(|image| disk(&Arc::new(image), 2, 1 << 20));
+    let streamed = open_streaming(Arc::clone(store)).inspect(|disk| {
+        begin(disk, None);
+        disk.wait_prefetch();
+    });
+    [plain, streamed]
 }
 
 /// Reads block by block: these fail, all others are right.
-fn check_blocks(bench: &Bench, reader: &Reader, unreadable: impl Fn(u64) -> bool) {
+fn check_blocks(bench: &Bench, disk: &ServedDisk, unreadable: impl Fn(u64) -> bool) {
     for (lba, expected) in bench.disk.chunks(BLOCK).enumerate() {
         let mut found = vec![0; BLOCK];
-        let read = reader.read_at((lba * BLOCK) as u64, &mut found);
+        let read = disk.read_at((lba * BLOCK) as u64, &mut found);
         assert_eq!(read.is_err(), unreadable(lba as u64), "block {lba}: {read:?}");
         assert!(read.is_err() || found == expected, "block {lba} is wrong");
     }
@@ -74,10 +79,11 @@ fn an_unreadable_superblock_is_replaced_by_its_mirror() {
 fn check_mirror(bench: &Bench) {
     let name = "no-superblock.hsi";
     let store = damaged(bench, name, &[ByteRange::new(2_048, 2_048)]);
-    for image in opened(&store) {
-        let image = Arc::new(image.expect("an image"));
+    for disk in opened(&store) {
+        let disk = disk.expect("an image");
+        let image = disk.image();
         assert!(image.from_mirror() && image.hot_fault().is_none() && image.hot_chunk_count() > 0);
-        check_blocks(bench, &reader(&image, 2, 1 << 20), |_| false);
+        check_blocks(bench, &disk, |_| false);
     }
     let lines = errors_log::take(name);
     assert!(
@@ -87,8 +93,9 @@ fn check_mirror(bench: &Bench) {
 
     let end = store.len();
     let both = damaged(bench, name, &[ByteRange::new(0, 1), ByteRange::new(end - 1, 1)]);
-    for image in opened(&both) {
-        assert!(matches!(image, Err(ImageError::Store(_))), "{image:?}");
+    for disk in opened(&both) {
+        let refused = disk.map(drop);
+        assert!(matches!(refused, Err(ImageError::Store(_))), "{refused:?}");
     }
 }
 
@@ -104,13 +111,14 @@ fn check_without_hot_region(bench: &Bench) {
     let name = "no-hot-index.hsi";
     let segment = open(&bench.path("hot")).superblock().hot[0];
     for at in [segment.index.offset, segment.index.end() - 1, segment.hints.end() - 1] {
-        for image in opened(&damaged(bench, name, &[ByteRange::new(at, 1)])) {
-            let image = Arc::new(image.expect("an image"));
+        for disk in opened(&damaged(bench, name, &[ByteRange::new(at, 1)])) {
+            let disk = disk.expect("an image");
+            let image = disk.image();
             assert!(
                 image.hot_fault().is_some() && image.hot_chunk_count() == 0 && image.hints().count() == 0
             );
-            check_blocks(bench, &reader(&image, 2, 1 << 20), |_| false);
-            let verified = hs_image::verify(&image, None, &|_| {});
+            check_blocks(bench, &disk, |_| false);
+            let verified = hs_image::verify(image, None, &|_| {});
             assert!(matches!(verified, Err(ImageError::Store(_))), "{verified:?}");
         }
         let lines = errors_log::take(name);
@@ -129,12 +137,12 @@ fn an_unreadable_chunk_is_lost_but_for_the_blocks_that_lie_elsewhere_too() {
     // A cold chunk: window 10 holds blocks 40 to 43, of which 40 and 41 are hot, and window 30 none.
     let name = "no-cold-chunk.hsi";
     let bad = [10, 30].map(|window| cold_chunk(&whole, window));
-    for image in opened(&damaged(&bench, name, &bad)) {
-        let reader = reader(&Arc::new(image.expect("an image")), 2, 1 << 20);
+    for disk in opened(&damaged(&bench, name, &bad)) {
+        let disk = disk.expect("an image");
         let lost = |lba| lba == 42 || lba == 43 || in_window(30)(lba);
-        check_blocks(&bench, &reader, lost);
-        check_blocks(&bench, &reader, lost);
-        assert_eq!(reader.stats().failed_requests, 12);
+        check_blocks(&bench, &disk, lost);
+        check_blocks(&bench, &disk, lost);
+        assert_eq!(disk.stats().failed_requests, 12);
         let lines = errors_log::take(name);
         let lost = ["blocks 40+4 of the disk", "blocks 120+4 of the disk"];
         assert!(
@@ -145,16 +153,18 @@ fn an_unreadable_chunk_is_lost_but_for_the_blocks_that_lie_elsewhere_too() {
 
     // A hot chunk: its blocks have cold copies.
     let name = "no-hot-chunk.hsi";
-    for image in opened(&damaged(&bench, name, &[ByteRange::new(hot.offset, 1)])) {
-        check_blocks(&bench, &reader(&Arc::new(image.expect("an image")), 2, 1 << 20), |_| false);
-        assert!(errors_log::take(name).iter().any(|line| line.contains("are read elsewhere")));
+    for disk in opened(&damaged(&bench, name, &[ByteRange::new(hot.offset, 1)])) {
+        check_blocks(&bench, &disk.expect("an image"), |_| false);
     }
+    let lines = errors_log::take(name);
+    let elsewhere = lines.iter().filter(|line| line.contains("are read elsewhere")).count();
+    assert_eq!(elsewhere, 2, "each of the two disks says it once: {lines:?}");
 
     // Both: block 41 may lie in another hot chunk than 40.
     let name = "neither.hsi";
     let (_, other) = whole.hot_chunk(whole.hot_place(Lba(41)).expect("hot").chunk);
-    for image in opened(&damaged(&bench, name, &[hot, other, cold_chunk(&whole, 10)])) {
-        check_blocks(&bench, &reader(&Arc::new(image.expect("an image")), 2, 1 << 20), in_window(10));
+    for disk in opened(&damaged(&bench, name, &[hot, other, cold_chunk(&whole, 10)])) {
+        check_blocks(&bench, &disk.expect("an image"), in_window(10));
     }
 }
 
@@ -177,10 +187,8 @@ fn an_unreadable_leaf_of_the_index_costs_its_own_windows() {
     let root = superblock.cold.in_file(superblock.cold.root);
     let lost: [(ByteRange, Range<u64>); 2] = [(leaf, 0..512), (root, 0..WINDOWS)];
     for (bad, lost) in lost {
-        for image in opened(&damaged(&bench, "no-leaf.hsi", &[bad])) {
-            check_blocks(&bench, &reader(&Arc::new(image.expect("an image")), 2, 1 << 20), |lba| {
-                lost.contains(&lba)
-            });
+        for disk in opened(&damaged(&bench, "no-leaf.hsi", &[bad])) {
+            check_blocks(&bench, &disk.expect("an image"), |lba| lost.contains(&lba));
         }
     }
 }
@@ -195,9 +203,9 @@ fn a_block_comes_back_from_wherever_it_comes_back() {
     let rules =
         vec![Rule::new(FaultKind::Io, hot).times(tries), Rule::new(FaultKind::Io, cold_chunk(&whole, 10))];
     let fault = Fault::new(MemoryStore::new(bench.bytes("hot")), rules, 0);
-    let reader = reader(&Arc::new(Image::open(Arc::new(Retry::new(fault))).expect("an image")), 2, 0);
+    let disk = disk(&Arc::new(Image::open(Arc::new(Retry::new(fault))).expect("an image")), 2, 0);
     let mut found = vec![0; BLOCK];
-    reader.read_at(40 * BLOCK as u64, &mut found).expect_err("neither can be read");
-    reader.read_at(40 * BLOCK as u64, &mut found).expect("the hot chunk can be read again");
+    disk.read_at(40 * BLOCK as u64, &mut found).expect_err("neither can be read");
+    disk.read_at(40 * BLOCK as u64, &mut found).expect("the hot chunk can be read again");
     assert!(found == bench.disk[40 * BLOCK..][..BLOCK]);
 }

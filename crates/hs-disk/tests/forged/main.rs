@@ -1,6 +1,8 @@
 //! Images whose author meant harm: every digest is right, up to the superblock, and the content is not.
 
-#[path = "../image/sample.rs"]
+#[path = "../helpers/mod.rs"]
+mod helpers;
+#[path = "../../../hs-image/tests/image/sample.rs"]
 mod sample;
 
 mod ext4;
@@ -11,10 +13,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forge::Forge;
 use hs_format::{Codec, FormatError, WindowRef};
-use hs_image::{Decompressor, HeadMessage, Image, ImageError, verify};
+use hs_image::{Image, ImageError, verify};
 use hs_store::MemoryStore;
 use hs_units::{BlockRange, ByteRange, Lba};
-use sample::{BLOCK, JoinAll, reader, reader_with};
+use sample::BLOCK;
 
 #[global_allocator]
 static HEAP: heap::Counting = heap::Counting;
@@ -93,10 +95,10 @@ fn read_plainly(store: &Arc<MemoryStore>) -> Reception {
             return Reception { opened: Err(error.clone()), reads: Vec::new(), verified: Err(error) };
         }
     };
-    let reader = reader(&image, 2, 1 << 20);
+    let disk = helpers::disk(&image, 2, 1 << 20);
     let read = |range: ByteRange| {
         let mut found = vec![0; range.len as usize];
-        reader.read_at(range.offset, &mut found).map(|()| found)
+        disk.read_at(range.offset, &mut found).map(|()| found)
     };
     let reads = windows(&image).map(read).collect();
     let verified =
@@ -105,18 +107,11 @@ fn read_plainly(store: &Arc<MemoryStore>) -> Reception {
 }
 
 fn read_streaming(store: &Arc<MemoryStore>) -> Result<(), ImageError> {
-    let (image, head) = Image::open_streaming(store.clone(), 1 << 20, &hs_image::OpenOptions::default())?;
-    let image = Arc::new(image);
-    let reader = reader_with(&image, 2, 1 << 20, Arc::new(JoinAll));
-    let mut tools = Decompressor::new();
-    for message in head.messages {
-        if let HeadMessage::Chunk(chunk, stored) = message {
-            let _ = reader.supply_hot(chunk, stored, &mut tools, || {});
-        }
-    }
-    reader.stream_ended();
-    for range in windows(&image) {
-        let _ = reader.read_at(range.offset, &mut vec![0; range.len as usize]);
+    let disk = helpers::open_streaming(store.clone())?;
+    helpers::begin(&disk, None);
+    disk.wait_prefetch();
+    for range in windows(disk.image()) {
+        let _ = disk.read_at(range.offset, &mut vec![0; range.len as usize]);
     }
     Ok(())
 }

@@ -1,8 +1,16 @@
-//! How long readers waited, and whose waits count.
+//! How long reads waited, and whose waits count.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::*;
+use hs_disk::ReadOptions;
+use hs_image::Image;
+use hs_store::{Fault, FaultKind, FileStore, Rule};
+use hs_units::{Nanos, Prng};
+
+use crate::helpers::{EVERYTHING, disk, disk_with, reads};
+use crate::reading::sample_with_hot;
+use crate::sample::{Bench, fast_build};
 
 /// Windows of noise that differ, so that each has a chunk of its own.
 fn noise(windows: usize) -> Bench {
@@ -24,20 +32,16 @@ fn slow(bench: &Bench, name: &str) -> Arc<Image> {
 fn readers_that_wait_at_once_wait_once() {
     let bench = noise(8);
     let image = slow(&bench, "noise.hsi");
-    let options = ReaderOptions { demand_threads: 8, read_ahead_bytes: 0, ..ReaderOptions::default() };
-    let reader = Reader::new(image, options, Arc::new(crate::NoStream), None).expect("a reader");
+    let disk = disk_with(&image, ReadOptions { read_ahead_bytes: 0, ..reads(8, 1 << 20) });
     let began = Instant::now();
     std::thread::scope(|scope| {
         for window in 0..8 {
-            let reader = &reader;
-            scope.spawn(move || reader.read_at(window * 65_536, &mut [0; 4096]).expect("read"));
+            let disk = &disk;
+            scope.spawn(move || disk.read_at(window * 65_536, &mut [0; 4096]).expect("read"));
         }
     });
-    // A read is answered a moment before its wait is over.
-    while reader.stats().waited_requests < 8 {
-        std::thread::yield_now();
-    }
-    let stats = reader.stats();
+    let stats = disk.stats();
+    assert_eq!(stats.waited_requests, 8);
     let elapsed = Nanos::from(began.elapsed());
     assert!(stats.program_wait <= elapsed, "{stats:?} in {elapsed}");
     assert!(stats.program_wait >= Nanos::from_millis(40), "{stats:?}");
@@ -48,16 +52,13 @@ fn readers_that_wait_at_once_wait_once() {
 #[test]
 fn what_lies_between_two_waits_is_no_wait() {
     let bench = noise(2);
-    let reader = reader(&slow(&bench, "noise.hsi"), 1, 0);
-    reader.read_at(0, &mut [0; 4096]).expect("read");
-    while reader.stats().waited_requests < 1 {
-        std::thread::yield_now();
-    }
-    let first = reader.stats().program_wait;
+    let disk = disk(&slow(&bench, "noise.hsi"), 1, 0);
+    disk.read_at(0, &mut [0; 4096]).expect("read");
+    let first = disk.stats().program_wait;
     std::thread::sleep(Duration::from_millis(5));
-    assert_eq!(reader.stats().program_wait, first);
-    reader.read_at(65_536, &mut [0; 4096]).expect("read");
-    assert!(reader.stats().program_wait >= Nanos(first.0 + Nanos::from_millis(40).0));
+    assert_eq!(disk.stats().program_wait, first);
+    disk.read_at(65_536, &mut [0; 4096]).expect("read");
+    assert!(disk.stats().program_wait >= Nanos(first.0 + Nanos::from_millis(40).0));
 }
 
 /// A warmer asks for chunks because they are to come; no program waits for those.
@@ -66,14 +67,12 @@ fn reads_that_fill_caches_ahead_are_not_waited_for() {
     let bench = sample_with_hot(&mut Prng::new(31));
     let image = slow(&bench, "hot.hsi");
     let lba = image.hot_extents(0)[0].blocks().next().expect("a block");
-    for (policy, waits) in
-        [(Arc::new(marking::Sees::default()) as Arc<dyn HotPolicy>, false), (Arc::new(crate::NoStream), true)]
-    {
-        let reader = reader_with(&image, 1, 1 << 20, policy);
-        reader.read_at(lba.byte_offset(), &mut [0; 4096]).expect("read");
-        while reader.stats().waited_requests < 1 {
-            std::thread::yield_now();
+    for is_expected in [true, false] {
+        let disk = disk(&image, 1, 1 << 20);
+        if is_expected {
+            disk.expect(0);
         }
-        assert_eq!(reader.stats().program_wait > Nanos(0), waits, "{:?}", reader.stats());
+        disk.read_at(lba.byte_offset(), &mut [0; 4096]).expect("read");
+        assert_eq!(disk.stats().program_wait == Nanos(0), is_expected, "{:?}", disk.stats());
     }
 }

@@ -7,11 +7,12 @@ use hs_image::{Image, OpenOptions};
 use hs_store::{DiskCache, FileStore};
 use hs_units::Prng;
 
-use crate::sample::{Bench, disk, fast_build, reader};
+use crate::helpers::disk;
+use crate::sample::{self, Bench, fast_build};
 
 #[test]
 fn what_is_wrong_in_the_cache_is_read_from_the_image_again() {
-    let bench = Bench::new(disk(&mut Prng::new(71), 40, 8192));
+    let bench = Bench::new(sample::disk(&mut Prng::new(71), 40, 8192));
     bench.build("cold", &fast_build(8192, 2));
     let folder = bench.path("cache");
     let cache = || DiskCache::open(&folder, 1 << 30).expect("a cache");
@@ -22,7 +23,7 @@ fn what_is_wrong_in_the_cache_is_read_from_the_image_again() {
         let store = FileStore::open(bench.path("cold")).expect("the image is there");
         let image = Arc::new(Image::open_as(Arc::new(store), &options).expect("an image"));
         let mut found = vec![0; bench.disk.len()];
-        reader(&image, 1, 0).read_at(0, &mut found).expect("read");
+        disk(&image, 1, 0).read_at(0, &mut found).expect("read");
         assert!(found == bench.disk, "bytes of the cache were taken for the image's");
         kept.counts().spoiled
     };

@@ -9,16 +9,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hs_disk::ServedDisk;
 use hs_format::Superblock;
-use hs_image::{Decompressor, HeadMessage, Image, ImageError, OptimizeOptions, Reader};
+use hs_image::{Image, ImageError, OptimizeOptions};
 use hs_layout::Placement;
 use hs_store::{Fault, FaultKind, MemoryStore, Rule, Store};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
 use crate::errors_log;
-use crate::sample::{
-    BLOCK, Bench, JoinAll, as_store, fast_build, hot_options, open, profile, reader, reader_with,
-};
+use crate::helpers::{begin, disk, open_streaming};
+use crate::sample::{BLOCK, Bench, as_store, fast_build, hot_options, open, profile};
 
 const NAME: &str = "every-byte.hsi";
 const WINDOW_BYTES: u64 = 8192;
@@ -118,21 +118,21 @@ impl Subject {
     fn read(&self, at: u64, streaming: bool) -> Outcome {
         let rule = Rule::new(FaultKind::Flip, ByteRange::new(at, 1));
         let store = as_store(Fault::new(Arc::clone(&self.store), vec![rule], at));
-        let opened = if streaming { open_streaming(store) } else { open_plainly(store) };
-        let (reader, said) = match opened {
+        let opened = if streaming { open_and_prefetch(store) } else { open_plainly(store) };
+        let (disk, said) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 self.check_message(&error, at);
                 return Outcome::RefusedToOpen;
             }
         };
-        let without_hot = reader.image().hot_fault();
+        let without_hot = disk.image().hot_fault();
         without_hot.into_iter().for_each(|fault| self.check_message(fault, at));
         let said = said || without_hot.is_some();
         let mut failed = 0;
         for (window, expected) in self.disk.chunks(WINDOW_BYTES as usize).enumerate() {
             let mut found = vec![0x55; expected.len()];
-            match reader.read_at(window as u64 * WINDOW_BYTES, &mut found) {
+            match disk.read_at(window as u64 * WINDOW_BYTES, &mut found) {
                 Ok(()) => assert!(found == expected, "byte {at}: window {window} is wrong and was served"),
                 Err(error) => {
                     self.check_message(&error, at);
@@ -164,23 +164,17 @@ impl Subject {
     }
 }
 
-fn open_plainly(store: Arc<dyn Store>) -> Result<(Reader, bool), ImageError> {
+fn open_plainly(store: Arc<dyn Store>) -> Result<(Arc<ServedDisk>, bool), ImageError> {
     let image = Arc::new(Image::open(store)?);
-    Ok((reader(&image, 1, 1 << 20), image.from_mirror()))
+    Ok((disk(&image, 1, 1 << 20), image.from_mirror()))
 }
 
-fn open_streaming(store: Arc<dyn Store>) -> Result<(Reader, bool), ImageError> {
-    let (image, head) = Image::open_streaming(store, 1 << 20, &hs_image::OpenOptions::default())?;
-    let image = Arc::new(image);
-    let reader = reader_with(&image, 1, 1 << 20, Arc::new(JoinAll));
-    let mut tools = Decompressor::new();
-    for message in head.messages {
-        if let HeadMessage::Chunk(chunk, stored) = message {
-            let _ = reader.supply_hot(chunk, stored, &mut tools, || {});
-        }
-    }
-    reader.stream_ended();
-    Ok((reader, image.from_mirror()))
+fn open_and_prefetch(store: Arc<dyn Store>) -> Result<(Arc<ServedDisk>, bool), ImageError> {
+    let disk = open_streaming(store)?;
+    begin(&disk, None);
+    disk.wait_prefetch();
+    let from_mirror = disk.image().from_mirror();
+    Ok((disk, from_mirror))
 }
 
 #[test]

@@ -1,0 +1,22 @@
+//! Disks that are served from real images: what reads get, what they wait for, what is kept, and what damage,
+//! bad sectors, outages and panics do to them.
+
+#[path = "../helpers/mod.rs"]
+mod helpers;
+#[path = "../../../hs-image/tests/image/sample.rs"]
+mod sample;
+
+mod cached;
+mod damage;
+mod errors_log;
+mod joining;
+mod keeping;
+mod locks;
+mod marking;
+mod outages;
+mod patience;
+mod reading;
+mod sharing;
+mod truncation;
+mod unreadable;
+mod waiting;

@@ -1,0 +1,110 @@
+//! Several clients of one disk, and reads of different urgency.
+
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use hs_disk::{ReadOptions, Requester, ServedDisk};
+use hs_engine::queue::{Class, ClientKey, Event};
+use hs_image::Image;
+use hs_store::{FileStore, Sink, Store, StoreError};
+use hs_units::{ByteRange, Prng};
+
+use crate::helpers::{disk_with, reads};
+use crate::sample::{Bench, fast_build};
+
+const WINDOW_BYTES: u64 = 64 << 10;
+const WINDOWS: u64 = 200;
+
+/// A medium that serves one request for each permit.
+struct Permitted {
+    inner: FileStore,
+    permits: Receiver<()>,
+}
+
+impl Store for Permitted {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        let _ = self.permits.recv();
+        self.inner.read_at(offset, buf)
+    }
+
+    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        let _ = self.permits.recv();
+        self.inner.stream(range, sink)
+    }
+}
+
+/// A disk of noise, served with one fetcher, and what lets its medium continue.
+fn held() -> (Bench, Arc<ServedDisk>, Sender<()>) {
+    let mut content = vec![0; (WINDOWS * WINDOW_BYTES) as usize];
+    Prng::new(5).fill(&mut content);
+    let bench = Bench::new(content);
+    bench.build("cold.hsi", &fast_build(WINDOW_BYTES, 1));
+    let (permit, permits) = unbounded();
+    // What opening and the index need, and a first read, behind which the others wait.
+    for _ in 0..64 {
+        permit.send(()).expect("a permit");
+    }
+    let inner = FileStore::open(bench.path("cold.hsi")).expect("opened");
+    let image =
+        Arc::new(Image::open(Arc::new(Permitted { inner, permits: permits.clone() })).expect("an image"));
+    let disk = disk_with(&image, ReadOptions { read_ahead_bytes: 0, ..reads(1, 1 << 20) });
+    disk.read_at((WINDOWS - 1) * WINDOW_BYTES, &mut [0; 8]).expect("read");
+    while permits.try_recv().is_ok() {}
+    (bench, disk, permit)
+}
+
+fn ask(disk: &ServedDisk, requester: Requester, window: u64, answers: &Sender<(u64, u64)>) {
+    let answers = answers.clone();
+    disk.submit_for(requester, window * WINDOW_BYTES, 8, move |result| {
+        assert!(result.is_ok());
+        answers.send((requester.client.0, window)).expect("the test listens");
+    });
+}
+
+const fn waiting(client: ClientKey) -> Requester {
+    Requester { client, class: Class::Demand }
+}
+
+#[test]
+fn a_client_with_many_reads_does_not_keep_another_waiting() {
+    let (_bench, disk, permit) = held();
+    let (answers, answered) = unbounded();
+    let (greedy, modest) = (waiting(ClientKey(1)), waiting(ClientKey(2)));
+    // Every second window, so that no request brings what another waits for.
+    (0..80).for_each(|read| ask(&disk, greedy, read * 2, &answers));
+    ask(&disk, modest, 190, &answers);
+    (0..500).for_each(|_| permit.send(()).expect("a permit"));
+    let order: Vec<(u64, u64)> = answered.iter().take(81).collect();
+    let place = order.iter().position(|(client, _)| *client == 2).expect("it is answered");
+    assert!(place <= 20, "{place} reads of the other client were answered before");
+    assert_eq!(disk.queue_metrics().clients, 3);
+}
+
+#[test]
+fn what_nobody_waits_for_comes_last_until_somebody_does() {
+    let (_bench, disk, permit) = held();
+    let (answers, answered) = unbounded();
+    let client = ClientKey(1);
+    let patient = Requester { client, class: Class::Prefetch };
+    ask(&disk, waiting(client), 0, &answers);
+    (1..10).for_each(|read| ask(&disk, patient, read * 8, &answers));
+    ask(&disk, waiting(client), 100, &answers);
+    // The same window as one of those that wait patiently.
+    let promoted = || disk.queue_events(64).iter().any(|event| matches!(event.event, Event::Promoted { .. }));
+    assert!(!promoted());
+    ask(&disk, waiting(client), 9 * 8, &answers);
+    assert!(promoted());
+    (0..500).for_each(|_| permit.send(()).expect("a permit"));
+    let order: Vec<u64> = answered.iter().take(12).map(|(_, window)| window).collect();
+    let place = |window: u64| order.iter().position(|other| *other == window).expect("it is answered");
+    assert!(place(100) <= 2, "{order:?}");
+    assert!(place(9 * 8) <= 4, "{order:?}");
+}
