@@ -1,7 +1,7 @@
 //! What opening and reading an image of a very large disk costs, as one JSON object.
 //!
 //! ```text
-//! cargo run --release -p hs-image --example scale [FOLDER]
+//! cargo run --release -p hs-disk --example scale [FOLDER]
 //! ```
 //!
 //! In FOLDER (a temporary one when not given) it makes a sparse disk of 100 GB with 110,000 distinct
@@ -17,10 +17,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use hs_disk::{CacheSizing, DiskOptions, ReadOptions, ServedDisk};
 use hs_image::source::{Source, SourceOptions};
-use hs_image::{
-    BuildOptions, Codec, Image, NoStream, OptimizeOptions, Reader, ReaderOptions, build, optimize,
-};
+use hs_image::{BuildOptions, Codec, Image, OptimizeOptions, build, optimize};
 use hs_store::{Count, FileStore};
 use hs_trace::{BlockDigest, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};
@@ -126,8 +125,9 @@ fn measure(path: &Path) -> Outcome {
     let open_s = began.elapsed().as_secs_f64();
     let after_open = resident_bytes()?;
     let opening = counters.snapshot();
-    let options = ReaderOptions { cache_bytes: 1 << 20, ..ReaderOptions::default() };
-    let reader = Reader::new(Arc::clone(&image), options, Arc::new(NoStream), None)?;
+    let read = ReadOptions { cache_bytes: 1 << 20, cache_sizing: CacheSizing::Fixed, ..ReadOptions::default() };
+    let options = DiskOptions { read, ..DiskOptions::default() };
+    let disk = ServedDisk::of_image(Arc::clone(&image), &options, None)?;
     let mut prng = Prng::new(2);
     let mut most = after_open;
     let began = Instant::now();
@@ -137,7 +137,7 @@ fn measure(path: &Path) -> Outcome {
         let at = if number % 2 == 0 { lba(data) } else { Lba(prng.below(DISK_BYTES / BLOCK_BYTES)) };
         let of = at.byte_offset() / WINDOW_BYTES;
         let mut found = vec![0; BLOCK_BYTES as usize];
-        reader.read_at(at.byte_offset(), &mut found)?;
+        disk.read_at(at.byte_offset(), &mut found)?;
         let has_data = window((of * CHUNKS).div_ceil(WINDOWS)) == of && lba(of) == at;
         let expected = if has_data { content(of) } else { vec![0; BLOCK_BYTES as usize] };
         assert!(found == expected, "block {at}");
@@ -155,7 +155,7 @@ fn measure(path: &Path) -> Outcome {
         opening.requests,
         opening.bytes,
         after_open - before,
-        options.cache_bytes,
+        read.cache_bytes,
         most - before,
     );
     writeln!(std::io::stdout(), "{text}")?;

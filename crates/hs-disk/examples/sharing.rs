@@ -2,7 +2,7 @@
 //! one JSON object.
 //!
 //! ```text
-//! cargo run -p hs-image --example sharing [MEDIUM] [SECONDS]
+//! cargo run -p hs-disk --example sharing [MEDIUM] [SECONDS]
 //! ```
 //!
 //! The disk lies on an emulated medium. It is read for SECONDS with the engine's queue as it is, and as long
@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
 use hs_device::Medium;
-use hs_engine::queue::{ClientKey, ElevatorKind, QueueConfig};
+use hs_disk::{CacheSizing, DiskOptions, ReadOptions, Requester, ServedDisk};
+use hs_engine::queue::{Class, ClientKey, ElevatorKind, QueueConfig};
 use hs_image::source::{Source, SourceOptions};
-use hs_image::{Asker, BuildOptions, Codec, Image, NoStream, Reader, ReaderOptions, build};
+use hs_image::{BuildOptions, Codec, Image, build};
 use hs_store::{Emulate, FileStore};
 use hs_units::{BLOCK_BYTES, Prng};
 
@@ -66,9 +67,15 @@ fn main() -> Outcome<()> {
 
 /// Has both clients read random blocks until the time is over.
 fn read(image: Image, queue: QueueConfig, time: Duration) -> Outcome<Shared> {
-    let options =
-        ReaderOptions { cache_bytes: 1 << 20, read_ahead_bytes: 0, queue, ..ReaderOptions::default() };
-    let reader = Reader::new(Arc::new(image), options, Arc::new(NoStream), None)?;
+    let read = ReadOptions {
+        cache_bytes: 1 << 20,
+        cache_sizing: CacheSizing::Fixed,
+        read_ahead_bytes: 0,
+        queue,
+        ..ReadOptions::default()
+    };
+    let options = DiskOptions { read, ..DiskOptions::default() };
+    let disk = ServedDisk::of_image(Arc::new(image), &options, None)?;
     let over = AtomicBool::new(false);
     let began = Instant::now();
     let (greedy_reads, modest_waits_s) = std::thread::scope(|scope| {
@@ -76,10 +83,10 @@ fn read(image: Image, queue: QueueConfig, time: Duration) -> Outcome<Shared> {
             let (answer, answered) = unbounded();
             let mut prng = Prng::new(2);
             let mut reads = 0;
-            (0..AT_ONCE).for_each(|_| ask(&reader, ClientKey(1), &mut prng, answer.clone()));
+            (0..AT_ONCE).for_each(|_| ask(&disk, ClientKey(1), &mut prng, answer.clone()));
             while !over.load(Relaxed) && answered.recv().is_ok() {
                 reads += 1;
-                ask(&reader, ClientKey(1), &mut prng, answer.clone());
+                ask(&disk, ClientKey(1), &mut prng, answer.clone());
             }
             reads
         });
@@ -88,7 +95,7 @@ fn read(image: Image, queue: QueueConfig, time: Duration) -> Outcome<Shared> {
         let mut waits = Vec::new();
         while began.elapsed() < time {
             let asked = Instant::now();
-            ask(&reader, ClientKey(2), &mut prng, answer.clone());
+            ask(&disk, ClientKey(2), &mut prng, answer.clone());
             let _ = answered.recv();
             waits.push(asked.elapsed().as_secs_f64());
         }
@@ -99,9 +106,10 @@ fn read(image: Image, queue: QueueConfig, time: Duration) -> Outcome<Shared> {
     Ok(Shared { modest_waits_s, modest_reads, greedy_reads, seconds: began.elapsed().as_secs_f64() })
 }
 
-fn ask(reader: &Reader, client: ClientKey, prng: &mut Prng, answer: crossbeam_channel::Sender<()>) {
+fn ask(disk: &ServedDisk, client: ClientKey, prng: &mut Prng, answer: crossbeam_channel::Sender<()>) {
     let block = prng.below(DISK_BYTES / BLOCK_BYTES);
-    reader.submit_for(Asker::waiting(client), block * BLOCK_BYTES, BLOCK_BYTES as u32, move |_| {
+    let requester = Requester { client, class: Class::Demand };
+    disk.submit_for(requester, block * BLOCK_BYTES, BLOCK_BYTES as u32, move |_| {
         let _ = answer.send(());
     });
 }
