@@ -35,7 +35,7 @@ def main():
     for line in lines:
         began = time.monotonic()
         ran = subprocess.run([headstart_path(), *line], capture_output=True, text=True, check=True)
-        figures = [text for text in ran.stderr.splitlines() if " MB read in " in text]
+        figures = [text for text in ran.stderr.splitlines() if " read in " in text]
         said.append(f"{line[0]}: {time.monotonic() - began:.1f} s")
         said.extend(figures)
     for path in [image, profile, fast]:

@@ -48,6 +48,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart mount fast.hsi /mnt/disk                  # the disk is /mnt/disk/disk.img",
             "headstart mount fast.hsi /mnt/disk --fs /mnt/root   # umount /mnt/root ends both",
             "headstart mount fast.hsi /mnt/disk --foreground --clear-dead",
+            "headstart mount fast.hsi /mnt/disk --json",
             "mount -t headstart fast.hsi /mnt/disk -o fs=/mnt/root",
         ],
     ),
@@ -67,10 +68,11 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "headstart attach fast.hsi /var/lib/vm/disk.raw     # then: qemu-system-x86_64 -drive file=/var/lib/vm/disk.raw,format=raw,readonly=on",
             "headstart attach fast.hsi disk.raw --foreground --no-fill",
+            "headstart attach fast.hsi disk.raw --json",
         ],
     ),
     ("fill", &["headstart fill disk.raw", "headstart fill disk.raw --image moved.hsi --json"]),
-    ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete"]),
+    ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete --json"]),
     ("cache show", &["headstart cache", "headstart cache show --json"]),
     ("cache clear", &["headstart cache clear", "headstart cache clear --disk-cache /srv/cache"]),
     (

@@ -8,7 +8,8 @@ use crate::printable::Printable;
 use anyhow::bail;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hs_image::Progress;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use hs_units::ByteSize;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// A progress bar on standard error: on a terminal, unless told to be quiet.
 pub(crate) struct Bar(ProgressBar);
@@ -24,10 +25,9 @@ impl Bar {
     /// Shows how far a stage has come, with rate and remaining time.
     pub(crate) fn update(&self, progress: Progress) {
         if self.0.message() != progress.stage {
-            let template =
-                "{msg:24} {bar:32} {bytes:>10} of {total_bytes:10} {bytes_per_sec:>12} {eta:>4} left";
+            let template = "{msg:24} {bar:32} {done:>10} of {total:10} {rate:>12} {eta:>4} left";
             if let Ok(style) = ProgressStyle::with_template(template) {
-                self.0.set_style(style);
+                self.0.set_style(with_sizes(style));
             }
             self.0.reset();
             self.0.set_message(progress.stage);
@@ -51,6 +51,25 @@ impl Bar {
     }
 }
 
+/// The keys `done`, `total` and `rate` of a template.
+fn with_sizes(style: ProgressStyle) -> ProgressStyle {
+    type Out<'a> = &'a mut dyn std::fmt::Write;
+    let write = |out: Out<'_>, text: std::fmt::Arguments<'_>| {
+        // Writing to the buffer of a bar cannot fail.
+        let _ = out.write_fmt(text);
+    };
+    style
+        .with_key("done", move |state: &ProgressState, out: Out<'_>| {
+            write(out, format_args!("{}", ByteSize(state.pos())));
+        })
+        .with_key("total", move |state: &ProgressState, out: Out<'_>| {
+            write(out, format_args!("{}", ByteSize(state.len().unwrap_or_default())));
+        })
+        .with_key("rate", move |state: &ProgressState, out: Out<'_>| {
+            write(out, format_args!("{}/s", ByteSize(state.per_sec() as u64)));
+        })
+}
+
 impl Drop for Bar {
     fn drop(&mut self) {
         self.0.finish_and_clear();
@@ -68,9 +87,9 @@ pub(crate) fn table(header: &[&str]) -> Table {
     table
 }
 
-/// Bytes as MB, which are millions here and in the names of media.
-pub(crate) fn megabytes(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / 1e6)
+/// Bytes in MiB, for a column whose title says so. Anywhere else a [`ByteSize`] prints itself with its unit.
+pub(crate) fn mib(bytes: u64) -> String {
+    format!("{:.1}", ByteSize(bytes).in_mib())
 }
 
 /// Why standard output could not be written, when it could not.
@@ -122,6 +141,11 @@ pub(crate) use note;
 /// What [`note!`] does.
 pub(crate) fn say(text: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", Printable(text));
+}
+
+/// Prints an object as JSON for a server, which goes on when standard output has no reader.
+pub(crate) fn announce(object: &serde_json::Value) {
+    let _ = writeln!(io::stdout(), "{object:#}");
 }
 
 /// Prints an object as JSON.

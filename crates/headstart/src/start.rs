@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
-use hs_engine::queue::QueueConfig;
-use hs_engine::{LateRule, PrefetchConfig};
 use hs_disk::Watch;
+use hs_engine::LateRule;
+use hs_engine::queue::QueueConfig;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::fuse::{FileAccess, Session};
 use hs_serve::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_serve::{
-    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError,
-    ServedDisk, ServedFile, ServedImage,
+    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError, ServedDisk,
+    ServedFile, ServedImage,
 };
-use hs_units::Nanos;
+use hs_units::ByteSize;
 
 use hs_store::{RetrySnapshot, Snapshot};
 
@@ -281,9 +281,9 @@ fn tell(spec: &Start, what: &str, after: Duration, summary: &Summary) {
     if spec.tell {
         let requests = if summary.store_requests == 1 { "request" } else { "requests" };
         show::note!(
-            "headstart: {what} after {:.2} s; {} MB read in {} {requests}",
+            "headstart: {what} after {:.2} s; {} read in {} {requests}",
             after.as_secs_f64(),
-            show::megabytes(summary.store_bytes),
+            ByteSize(summary.store_bytes),
             summary.store_requests,
         );
     }
@@ -456,33 +456,16 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
 }
 
 /// The observed use where the kernel answers from its page cache: a sample.
-pub(crate) fn fill_markers(summary: &mut Summary, reader: &ServedDisk) {
-    let count = reader.tripwire_count();
+pub(crate) fn fill_markers(summary: &mut Summary, disk: &ServedDisk) {
+    let count = disk.tripwire_count();
     summary.prefetch_markers = Some(count.placed);
     summary.prefetch_markers_used = Some(count.used);
 }
 
 /// How the stream kept the deadlines of the profile, if that has any.
-pub(crate) fn fill_deadlines(summary: &mut Summary, driver: &ServedDisk) {
-    summary.prefetch_least_slack_s = driver.least_slack_s();
-    summary.overdue_bytes = driver.least_slack_s().map(|_| driver.overdue_bytes());
-}
-
-/// What a request to a server is worth in time: on a slow link all other readers wait for its bytes.
-const PRICE_OF_A_REQUEST: Nanos = Nanos::from_millis(50);
-/// A reader leaves the stream only to save more than this. What it fetches comes again with the stream, and
-/// those bytes delay all readers of the link. The value bounds the wait where the profile does not fit.
-const LEAST_GAIN: Nanos = Nanos::from_millis(5_000);
-
-/// The prefetch of an image that comes over HTTP.
-pub(crate) fn over_http(prefetch: PrefetchConfig) -> PrefetchConfig {
-    PrefetchConfig {
-        request_price: PRICE_OF_A_REQUEST,
-        least_gain: LEAST_GAIN,
-        // The stream is one response; a second request would fetch a part of it twice.
-        most_under_way: 1,
-        ..prefetch
-    }
+pub(crate) fn fill_deadlines(summary: &mut Summary, disk: &ServedDisk) {
+    summary.prefetch_least_slack_s = disk.least_slack_s();
+    summary.overdue_bytes = disk.least_slack_s().map(|_| disk.overdue_bytes());
 }
 
 /// The served image's configuration for prefetching in `mode`, within `limits` where it is prefetched at all.
@@ -501,7 +484,7 @@ pub(crate) fn config(
     let mut config = ServeConfig { prefetching: mode, source_name, ..ServeConfig::default() };
     config.read.queue = QueueConfig::for_medium(crate::medium::traits(image.file(), medium));
     if image.file().is_none() {
-        config.prefetch = over_http(config.prefetch);
+        config.prefetch = config.prefetch.over_a_network();
         config.read.read_timeout = Some(image.remote.read_timeout);
     }
     if let Some(limits) = limits {

@@ -39,7 +39,7 @@ pub enum MediumError {
     /// The name is none of the known ones and has none of their shapes.
     #[error(
         "'{name}' is not a medium: use {}, a model of your own as FILE.toml, or describe one as {} \
-         (N up to an hour, or {} times 150 KiB/s; M from 1 to {} MB/s, a MB being 1000000 bytes)",
+         (N up to an hour, or {} times 150 KiB/s; M from 1 to {} MB/s, each 1000000 bytes a second)",
         Medium::names().collect::<Vec<_>>().join(", "), Medium::grammar().join(" or "), OpticalDrive::FASTEST, FlatSpec::MAX_MBS
     )]
     Unknown {

@@ -85,7 +85,8 @@ impl ChunkBytes {
     /// Copies a block of a hot chunk, by its number in it.
     pub(crate) fn hold_back(&mut self, chunk: u32, block: u32) {
         let from = block as usize * BLOCK_BYTES as usize;
-        let block = self.raw.get(&ChunkKey::Hot(chunk)).and_then(|raw| raw.get(from..from + BLOCK_BYTES as usize));
+        let block =
+            self.raw.get(&ChunkKey::Hot(chunk)).and_then(|raw| raw.get(from..from + BLOCK_BYTES as usize));
         if let Some(block) = block {
             self.tripwires.insert(chunk, Arc::new(block.to_vec()));
         }

@@ -17,7 +17,7 @@ use crate::config::DiskOptions;
 use crate::figures::{DiskFigures, ReadLimit, Waiting, Watch};
 use crate::map::DiskMap;
 use crate::outcomes::{Answer, Outcomes};
-use crate::state::State;
+use crate::state::DiskState;
 use crate::warmer_place::WarmerSeen;
 
 /// Events of the queue that are kept, for `headstart status`: 64 KiB.
@@ -27,7 +27,7 @@ const KEPT_EVENTS: usize = 1024;
 pub(crate) struct Shared {
     pub(crate) image: Arc<Image>,
     pub(crate) options: DiskOptions,
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     /// For workers that wait for a job.
     pub(crate) work: Condvar,
     /// For the delivery thread.
@@ -109,7 +109,7 @@ impl ServedDisk {
         let mut engine = DiskEngine::new(Nanos::ZERO, config, DiskMap::new(Arc::clone(&image)));
         engine.start_recording(KEPT_EVENTS);
         engine.hold_prefetch();
-        let mut state = State::new(engine, image.window_bytes());
+        let mut state = DiskState::new(engine, image.window_bytes());
         let head = head.and_then(|head| {
             let id = state.engine.handle_opening(Nanos::ZERO, head.chunks, head.bytes_before)?;
             Some((id, head))
@@ -286,8 +286,8 @@ impl ServedDisk {
     }
 
     /// Waits for a permit to fetch about this range of the file as background fill, after all that was asked
-    /// for. None when the caller `gives_up` before, which is looked at after [`ServedDisk::wake`], or when the
-    /// disk ends.
+    /// for. None when the caller `gives_up` before, which is looked at after [`ServedDisk::wake`], or when
+    /// the disk ends.
     pub fn fill_permit(&self, range: ByteRange, gives_up: impl Fn() -> bool) -> Option<FillPermit<'_>> {
         let shared = &self.shared;
         let mut id = PermitId::default();
@@ -361,7 +361,7 @@ impl Shared {
         self.began.elapsed().into()
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, DiskState> {
         let mut state = self.state.lock();
         state.locks += 1;
         state
@@ -392,7 +392,7 @@ impl Shared {
     }
 
     /// Does something to the engine, and what follows from it.
-    pub(crate) fn change(self: &Arc<Self>, change: impl FnOnce(&mut State, Nanos)) {
+    pub(crate) fn change(self: &Arc<Self>, change: impl FnOnce(&mut DiskState, Nanos)) {
         let mut outcomes = Outcomes::default();
         {
             let mut state = self.lock();
@@ -405,7 +405,7 @@ impl Shared {
     }
 
     /// Wakes the threads that have something to do.
-    pub(crate) fn wake_others(self: &Arc<Self>, state: &mut State) {
+    pub(crate) fn wake_others(self: &Arc<Self>, state: &mut DiskState) {
         self.wake_for_jobs(state);
         if state.watchers > 0 {
             self.watched.notify_all();
@@ -413,7 +413,7 @@ impl Shared {
     }
 
     /// The same after a read, which changes nothing that other threads watch.
-    fn wake_for_jobs(self: &Arc<Self>, state: &mut State) {
+    fn wake_for_jobs(self: &Arc<Self>, state: &mut DiskState) {
         self.asks_for_use.store(state.engine.prefetch().has_doubts(), Relaxed);
         let needed = state.jobs.len();
         while state.waking < needed && (state.idle > state.waking || state.workers < self.most_workers) {

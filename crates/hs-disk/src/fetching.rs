@@ -167,7 +167,7 @@ impl Shared {
     /// passes over the first one.
     fn note_failures(
         &self,
-        state: &mut crate::state::State,
+        state: &mut crate::state::DiskState,
         missing: &[ChunkKey],
         error: &ImageError,
         is_cancelled: bool,

@@ -29,6 +29,18 @@ pub(crate) enum Fetched {
     Chunks(Vec<Wanted>),
 }
 
+impl std::fmt::Display for Fetched {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Page(number, _) => write!(f, "page {number} of the index"),
+            Self::Chunks(chunks) => match (chunks.first(), chunks.last()) {
+                (Some(first), Some(last)) => write!(f, "{:?} to {:?}", first.key, last.key),
+                _ => write!(f, "nothing"),
+            },
+        }
+    }
+}
+
 /// A request to the medium.
 #[derive(Debug)]
 pub(crate) struct FetchJob {
@@ -82,8 +94,8 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// The next job of a worker; `decoder` is where it has just decompressed a chunk. Bytes that have come lie in
-    /// the processor's cache, so they come first.
+    /// The next job of a worker; `decoder` is where it has just decompressed a chunk. Bytes that have come
+    /// lie in the processor's cache, so they come first.
     pub(crate) fn take(&mut self, decoder: Option<DecoderId>) -> Option<Job> {
         if let Some((by, _)) = &self.own_delivery
             && Some(*by) == decoder

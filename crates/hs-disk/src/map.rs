@@ -61,8 +61,8 @@ impl ImageMap for DiskMap {
 
     /// A miss whose predecessor is missing too is a random read to the kernel, which then reads what was
     /// asked for and nothing ahead (`page_cache_sync_ra` of mm/readahead.c: "Standalone, small random read.
-    /// Read as is"). Such is the first block of an extent behind a cold block. It is also where readers of the
-    /// extent begin.
+    /// Read as is"). Such is the first block of an extent behind a cold block. It is also where readers of
+    /// the extent begin.
     fn tripwire_block(&self, chunk: u32) -> Option<u32> {
         let mut block = 0;
         for extent in self.image.hot_extents(chunk) {

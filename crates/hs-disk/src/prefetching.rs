@@ -28,11 +28,9 @@ impl ServedDisk {
         if shared.options.prefetch.is_some() {
             shared.image.expect_hot_stream(head.as_ref().map_or(0, |(_, head)| head.chunks));
         }
-        let delivery = deliver
-            .as_ref()
-            .map(|deliver| DeliveryConfig { before_answers: deliver.comes_before_answers() });
-        let is_hidden =
-            deliver.as_ref().is_some_and(|deliver| deliver.visibility() == UseVisibility::Hidden);
+        let delivery =
+            deliver.as_ref().map(|deliver| DeliveryConfig { before_answers: deliver.comes_before_answers() });
+        let is_hidden = deliver.as_ref().is_some_and(|deliver| deliver.visibility() == UseVisibility::Hidden);
         shared.change(|state, now| {
             state.deliver = deliver;
             if is_hidden {

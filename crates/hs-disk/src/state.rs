@@ -28,7 +28,7 @@ pub(crate) struct Waiter {
 }
 
 /// See [the module](self).
-pub(crate) struct State {
+pub(crate) struct DiskState {
     pub(crate) engine: DiskEngine<DiskMap>,
     pub(crate) bytes: ChunkBytes,
     /// By the number of the read.
@@ -61,7 +61,7 @@ pub(crate) struct State {
     pub(crate) locks: u64,
 }
 
-impl State {
+impl DiskState {
     pub(crate) fn new(engine: DiskEngine<DiskMap>, window_bytes: u64) -> Self {
         Self {
             engine,
@@ -122,6 +122,9 @@ impl State {
                 }
                 Action::Fetch { id, .. } => {
                     let job = self.fetch_job(id);
+                    if job.is_stream && log::log_enabled!(log::Level::Debug) {
+                        self.lines.push((log::Level::Debug, format!("{now}: prefetching {}", job.what)));
+                    }
                     self.jobs.fetches.push_back(job);
                 }
                 Action::CancelFetch(id) => {
@@ -131,7 +134,11 @@ impl State {
                 }
                 Action::Decode { key, decoder } => match self.bytes.stored(key) {
                     Some(stored) => self.jobs.decodes.push_back(DecodeJob { key, decoder, stored }),
-                    None => self.engine.handle_worker_lost(now, Worker::Decoder(decoder)),
+                    // Its reads fail: the bytes were not kept.
+                    None => {
+                        self.engine.handle_worker_lost(now, Worker::Decoder(decoder));
+                        self.engine.handle_worker_restarted(now, Worker::Decoder(decoder));
+                    }
                 },
                 Action::Deliver { key, by, tripwire } => self.plan_delivery(key, by, tripwire),
                 Action::HoldBack { chunk, block } => self.bytes.hold_back(chunk, block),
@@ -170,7 +177,7 @@ impl State {
         figures.demand_bytes += answer.range.len;
         if answer.waited {
             figures.waited_requests += 1;
-            figures.demand_wait = figures.demand_wait + cost;
+            figures.demand_wait += cost;
             figures.late_bytes += answer.late_bytes;
         }
         let event = DemandEvent {
@@ -197,7 +204,8 @@ impl State {
                 let waited = now.saturating_sub(waiter.at).into();
                 let error = ImageError::NoAnswer { path: image.name().to_owned(), waited };
                 // All that are given up at once have one line.
-                let is_first = !out.failed.iter().any(|(_, other)| matches!(other, ImageError::NoAnswer { .. }));
+                let is_first =
+                    !out.failed.iter().any(|(_, other)| matches!(other, ImageError::NoAnswer { .. }));
                 if is_first {
                     out.lines.push((log::Level::Error, format!("{error}: reads are given up")));
                 }
@@ -283,9 +291,11 @@ fn piece(bytes: &ChunkBytes, span: &Span) -> Piece {
         Source::Chunk(key) => {
             Piece { bytes: bytes.raw(key).expect(there).clone(), from: span.from, len: span.len }
         }
-        Source::Tripwire(chunk, base) => {
-            Piece { bytes: bytes.tripwire(chunk).expect(there).clone(), from: span.from - base, len: span.len }
-        }
+        Source::Tripwire(chunk, base) => Piece {
+            bytes: bytes.tripwire(chunk).expect(there).clone(),
+            from: span.from - base,
+            len: span.len,
+        },
         Source::Zero => Piece { bytes: bytes.zeroes().clone(), from: 0, len: span.len },
     }
 }

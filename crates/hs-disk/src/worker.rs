@@ -12,7 +12,7 @@ use crate::bytes::{Bytes, StoredChunk};
 use crate::disk::Shared;
 use crate::jobs::{DecodeJob, DeliverJob, Job};
 use crate::outcomes::Outcomes;
-use crate::state::State;
+use crate::state::DiskState;
 
 /// A chunk that was verified and decompressed.
 enum Decoded {
@@ -32,8 +32,8 @@ impl Shared {
         }
     }
 
-    /// Waits until there is something to do; `None` when there will be nothing more. A thread `is_new` that was
-    /// started for a job.
+    /// Waits until there is something to do; `None` when there will be nothing more. A thread `is_new` that
+    /// was started for a job.
     fn wait_for_job(&self, is_new: bool) -> Option<Job> {
         let mut state = self.lock();
         if is_new {
@@ -67,7 +67,7 @@ impl Shared {
     /// Polls the engine after a report, wakes other workers for what there is to do, and takes the next job.
     pub(crate) fn go_on(
         self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, DiskState>,
         decoder: Option<DecoderId>,
     ) -> (Outcomes, Option<Job>) {
         let mut outcomes = Outcomes::default();
@@ -133,9 +133,9 @@ impl Shared {
         }
     }
 
-    /// Remembers why a chunk could not be had. Readers of a hot one get the cold copies, so it is logged here;
-    /// others are logged when a read fails.
-    pub(crate) fn note_failure(&self, state: &mut State, key: ChunkKey, error: &ImageError) {
+    /// Remembers why a chunk could not be had. Readers of a hot one get the cold copies, so it is logged
+    /// here; others are logged when a read fails.
+    pub(crate) fn note_failure(&self, state: &mut DiskState, key: ChunkKey, error: &ImageError) {
         state.errors.note(key, error);
         if matches!(key, ChunkKey::Hot(_)) && !state.is_shut_down {
             let line = state.errors.line(key, error, &self.image);

@@ -140,6 +140,15 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         self.entries.get_mut(slot).map(|entry| &mut entry.value)
     }
 
+    /// An entry helps a reader that did not ask for it by itself: nothing is counted.
+    pub fn touch(&mut self, key: &K) {
+        let is_demanded =
+            |slot: &u32| self.entries.get(*slot).is_some_and(|entry| entry.origin == Origin::Demanded);
+        if let Some(slot) = self.find(key).filter(is_demanded) {
+            self.policy.touched(slot);
+        }
+    }
+
     /// Looks at an entry; nothing is counted and nothing moves.
     #[must_use]
     pub fn peek(&self, key: &K) -> Option<&V> {

@@ -131,10 +131,10 @@ use self::deliveries::Deliveries;
 use self::fetches::Fetches;
 pub use self::fetches::{FetchChunk, FetchView};
 pub use self::image_map::{ChunkKey, ChunkLocation, HotBlock, ImageMap, WindowLocation};
-pub use self::reads::{Answer, Requester, Source, Span};
-use self::reads::{Progress, Reads};
 use self::permits::Permits;
 use self::program_wait::ProgramWait;
+pub use self::reads::{Answer, Requester, Source, Span};
+use self::reads::{Progress, Reads};
 use self::sequential::Sequential;
 pub use self::tripwires::TripwireCount;
 use self::tripwires::Tripwires;
@@ -342,8 +342,8 @@ impl<M: ImageMap> DiskEngine<M> {
         (self.reads.slab.len(), oldest)
     }
 
-    /// The time in which at least one program waited for the medium, each moment once. Reads of chunks that are
-    /// asked for only because they are to come are left out.
+    /// The time in which at least one program waited for the medium, each moment once. Reads of chunks that
+    /// are asked for only because they are to come are left out.
     #[must_use]
     pub fn program_wait(&self, now: Nanos) -> Nanos {
         self.program_wait.time(now)
@@ -361,7 +361,9 @@ impl<M: ImageMap> DiskEngine<M> {
     pub fn shared_bytes(&self) -> SharedBytes {
         let mut bytes = SharedBytes::default();
         for slot in 0..self.table.end() {
-            let Some(chunk) = self.table.get(slot).filter(|chunk| chunk.stage == Stage::Raw) else { continue };
+            let Some(chunk) = self.table.get(slot).filter(|chunk| chunk.stage == Stage::Raw) else {
+                continue;
+            };
             let unserved = chunk.served.unserved_bytes().min(chunk.raw_bytes.into());
             bytes.unserved += if chunk.held { unserved } else { 0 };
             if self.config.readers_keep {
@@ -394,8 +396,8 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// The prefetch asks for nothing more until [`DiskEngine::begin_prefetch`]: the page cache that is to take
-    /// its chunks is not there yet. To be called before everything else.
+    /// The prefetch asks for nothing more until [`DiskEngine::begin_prefetch`]: the page cache that is to
+    /// take its chunks is not there yet. To be called before everything else.
     pub const fn hold_prefetch(&mut self) {
         self.prefetch_held = true;
     }

@@ -375,7 +375,11 @@ impl Image {
     }
 
     /// Reads chunks that lie one after another in the file, each handed over by its place in `places`.
-    pub(crate) fn stream_places(&self, places: &[ChunkPlace], sink: &mut ChunkSink<'_>) -> Result<(), ImageError> {
+    pub(crate) fn stream_places(
+        &self,
+        places: &[ChunkPlace],
+        sink: &mut ChunkSink<'_>,
+    ) -> Result<(), ImageError> {
         kept_chunks::stream(&*self.store, self.cache.as_deref(), Keeps::Stream, places, &mut |event| {
             match event {
                 StreamEvent::FirstBytes(_) => ControlFlow::Continue(()),

@@ -212,12 +212,7 @@ impl Image {
 }
 
 /// The bytes with this digest, if the cache has them.
-fn kept(
-    cache: &DiskCache,
-    digest: &Digest,
-    digest_of: fn(&[u8]) -> Digest,
-    len: u64,
-) -> Option<Vec<u8>> {
+fn kept(cache: &DiskCache, digest: &Digest, digest_of: fn(&[u8]) -> Digest, len: u64) -> Option<Vec<u8>> {
     let bytes = cache.get(digest, len)?;
     if digest_of(&bytes) != *digest {
         cache.spoiled(digest);

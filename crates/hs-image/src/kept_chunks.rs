@@ -42,7 +42,11 @@ impl ChunkPlace {
 }
 
 /// The stored bytes of a chunk, which are not verified if they come from the store.
-pub(crate) fn one(store: &dyn Store, cache: Option<&DiskCache>, place: ChunkPlace) -> Result<Vec<u8>, StoreError> {
+pub(crate) fn one(
+    store: &dyn Store,
+    cache: Option<&DiskCache>,
+    place: ChunkPlace,
+) -> Result<Vec<u8>, StoreError> {
     if let Some(stored) = cache.and_then(|cache| place.kept(cache)) {
         return Ok(stored);
     }

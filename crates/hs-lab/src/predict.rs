@@ -1,13 +1,14 @@
 //! Predicts the time of a start: a recorded program before the engine before the model of a medium.
 //!
 //! A program is described by its profile: its own time between its reads, and where it reads. Its reads go
-//! through the kernel's page cache with its read-ahead, to an image that is served by the engine's own
-//! policies, or to the raw disk, and from there to the medium. docs/LAB.md describes the model and compares
+//! through the kernel's page cache with its read-ahead, to an image that is served by the disk engine, or to
+//! the raw disk, and from there to the medium. docs/LAB.md describes the model and compares
 //! it with starts in real time.
 
 mod caches;
 mod crowd;
 mod files;
+mod image_map;
 mod layout;
 mod loop_device;
 mod page_cache;
@@ -92,6 +93,8 @@ impl Predicted {
 
 /// Requests that one client's reader has under way at once, and its prefetch.
 const DEPTH: u32 = 8 + hs_engine::Prefetch::MOST_UNDER_WAY as u32;
+/// Requests that open an image, at most.
+const OPENING: u32 = 2;
 /// The same for a raw disk in a file.
 const RAW_DEPTH: u32 = 32;
 
@@ -128,7 +131,7 @@ impl Prediction<'_> {
     /// everything through.
     fn queue(&self, clients: usize) -> QueueConfig {
         let mut config = QueueConfig { elevator: self.elevator, ..QueueConfig::default() };
-        let depth = if matches!(self.disk, Disk::Raw) { RAW_DEPTH } else { DEPTH };
+        let depth = if matches!(self.disk, Disk::Raw) { RAW_DEPTH } else { DEPTH + OPENING };
         for class in &mut config.classes {
             class.merge_bytes = 0;
             class.hold_off = Nanos::ZERO;

@@ -144,7 +144,8 @@ impl Figure {
 /// The report of an experiment.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
-    /// Names of the columns of its table.
+    /// Names of the columns of its table: the keys of a row as JSON, and the header as CSV. A size may be in
+    /// MB there; [`Report::printed`] shows MiB.
     pub columns: Vec<&'static str>,
     /// The table.
     pub rows: Vec<Vec<Cell>>,
@@ -154,7 +155,27 @@ pub struct Report {
     pub seed: Option<u64>,
 }
 
+/// Bytes of a MB, by those of a MiB.
+const MIB_OF_A_MB: f64 = 1e6 / (1_u64 << 20) as f64;
+
 impl Report {
+    /// Titles and rows of the table as commands print them: MiB where [`Report::columns`] has MB. The rate of
+    /// a medium stays in MB/s, the unit of its model.
+    #[must_use]
+    pub fn printed(&self) -> (Vec<String>, Vec<Vec<String>>) {
+        let is_in_mb = |column: &str| column.split([' ', '(', ')']).any(|word| word == "MB");
+        let title =
+            |column: &&str| if is_in_mb(column) { column.replace("MB", "MiB") } else { (*column).to_owned() };
+        let cell = |(column, cell): (&&str, &Cell)| match cell {
+            Cell::Number(value, digits) if is_in_mb(column) => {
+                Cell::Number(value * MIB_OF_A_MB, *digits).text()
+            }
+            cell => cell.text(),
+        };
+        let row = |row: &Vec<Cell>| self.columns.iter().zip(row).map(cell).collect();
+        (self.columns.iter().map(title).collect(), self.rows.iter().map(row).collect())
+    }
+
     /// The figure of that name.
     ///
     /// # Panics
@@ -163,5 +184,24 @@ impl Report {
     pub fn figure(&self, name: &str) -> &Figure {
         let found = self.figures.iter().find(|figure| figure.name == name);
         found.unwrap_or_else(|| panic!("no figure is called '{name}'"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_sees_mib_where_a_column_is_in_mb() {
+        let row = vec!["MB".into(), Cell::Number(25.0, 3), Cell::Number(104.857_6, 1), Cell::Number(2.0, 0)];
+        let report = Report {
+            columns: vec!["what", "MB/s, alike", "read (MB)", "MBR"],
+            rows: vec![row],
+            figures: Vec::new(),
+            seed: None,
+        };
+        let (titles, rows) = report.printed();
+        assert_eq!(titles, ["what", "MB/s, alike", "read (MiB)", "MBR"]);
+        assert_eq!(rows, [["MB", "25.000", "100.0", "2"]]);
     }
 }

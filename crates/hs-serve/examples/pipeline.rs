@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hs_image::{Decompressor, Image, StreamEvent};
+use hs_image::{ChunkPlace, Decompressor, Image, StreamEvent};
 use hs_serve::fuse::Pusher;
 use hs_serve::{Prefetching, ServeConfig, ServedImage};
 use hs_store::FileStore;
@@ -60,7 +60,7 @@ fn alone(path: &Path, round: &mut Round) -> Result<()> {
     let served = ServedImage::start(Arc::new(FileStore::open(path)?), folder.path(), &config, None)?;
     // The kernel takes pages only for a file that it has looked up.
     std::fs::metadata(folder.path().join("disk.img"))?;
-    let image = served.reader().image();
+    let image = served.disk().image();
     let chunks = image.hot_chunk_count();
     if chunks == 0 {
         return Err(format!("{} has no hot region", path.display()).into());
@@ -69,7 +69,12 @@ fn alone(path: &Path, round: &mut Round) -> Result<()> {
     let pusher = served.session().pusher();
     let mut failure = None;
     let began = Instant::now();
-    image.stream_hot(0..chunks, &mut |event| {
+    let place = |chunk| {
+        let (chunk, at) = image.hot_chunk(chunk);
+        ChunkPlace { chunk, at }
+    };
+    let places: Vec<ChunkPlace> = (0..chunks).map(place).collect();
+    image.stream_chunks(&places, true, &mut |event| {
         let StreamEvent::Chunk(chunk, bytes) = event else { return ControlFlow::Continue(()) };
         let stored = bytes.to_vec();
         match stages(image, chunk, &stored, &mut tools, &pusher, round) {
@@ -119,10 +124,10 @@ fn pipeline(path: &Path, round: &mut Round) -> Result<()> {
     let config = ServeConfig { prefetching: Prefetching::Push, ..ServeConfig::default() };
     let store = Arc::new(FileStore::open(path)?);
     let began = Instant::now();
-    let mut served = ServedImage::start(store, folder.path(), &config, None)?;
+    let served = ServedImage::start(store, folder.path(), &config, None)?;
     served.wait_prefetch();
     round.pipeline_s = began.elapsed().as_secs_f64();
-    let pushed = served.reader().stats().prefetch_bytes;
+    let pushed = served.disk().stats().prefetch_bytes;
     if pushed != round.bytes {
         return Err(format!("{pushed} bytes were prefetched, not {}", round.bytes).into());
     }

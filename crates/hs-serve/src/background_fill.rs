@@ -61,11 +61,8 @@ impl BackgroundFill {
     /// # Errors
     /// When no thread can be started.
     pub fn start(disk: &Arc<ServedDisk>) -> Result<Self, ServeError> {
-        let filling = Arc::new(Filling {
-            disk: Arc::clone(disk),
-            state: Mutex::default(),
-            changed: Condvar::new(),
-        });
+        let filling =
+            Arc::new(Filling { disk: Arc::clone(disk), state: Mutex::default(), changed: Condvar::new() });
         let thread = std::thread::Builder::new()
             .name("hs-fill-cache".to_owned())
             .spawn({

@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use hs_engine::queue::ClientKey;
 use hs_disk::{Requester, ServedDisk};
+use hs_engine::queue::ClientKey;
 use hs_image::ImageError;
 use hs_store::Store;
 use parking_lot::Mutex;

@@ -40,8 +40,7 @@ pub use image_disk::{FileDisk, FileReads, ImageDisk};
 pub use mounts::{MountTable, clear_dead};
 pub use record::Recorder;
 pub use served::{
-    FsDriver, Hold, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError,
-    ServedFile, ServedImage,
+    FsDriver, Hold, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedError, ServedFile, ServedImage,
 };
 pub use socket_file::SocketFile;
 pub use usage::{Observation, ObservedUsage};

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use hs_engine::PrefetchConfig;
 use hs_disk::{Deliver, DiskOptions, ReadLimit, ReadOptions, ServedDisk, UseVisibility, Watch, parts};
+use hs_engine::PrefetchConfig;
 use hs_image::{ImageError, OpenOptions};
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, BlockRange};
@@ -89,8 +89,8 @@ impl ServeConfig {
         }
     }
 
-    /// Opens the image in `store` and begins its prefetch into this process's memory: there is no kernel cache
-    /// to push to.
+    /// Opens the image in `store` and begins its prefetch into this process's memory: there is no kernel
+    /// cache to push to.
     ///
     /// # Errors
     /// When the image is not one, or a thread cannot be started.
@@ -300,8 +300,7 @@ impl ServedImage {
             && let Some(device) = mounted.device()
         {
             let (device, target) = (device.path().to_owned(), mounted.target());
-            mounted.warmer =
-                Some(Warmer::start(&self.disk, &target, &device, options.read_ahead_kib)?);
+            mounted.warmer = Some(Warmer::start(&self.disk, &target, &device, options.read_ahead_kib)?);
         }
         Ok(mounted)
     }

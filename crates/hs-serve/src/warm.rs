@@ -35,8 +35,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
-use hs_engine::{EndReason, Prefetch};
 use hs_disk::{ServedDisk, WarmerPlace};
+use hs_engine::{EndReason, Prefetch};
 use hs_image::Hint;
 use hs_units::{BLOCK_BYTES, Lba};
 use parking_lot::{Condvar, Mutex};
@@ -189,8 +189,7 @@ fn warm(steps: &[Step], mut caches: Caches, disk: &ServedDisk, progress: &Progre
             progress.set_leads();
             disk.wait_until(|engine| progress.stop.load(Relaxed) || due(engine));
         }
-        if progress.stop.load(Relaxed)
-            || matches!(disk.ended(), Some(EndReason::Memory | EndReason::NoHelp))
+        if progress.stop.load(Relaxed) || matches!(disk.ended(), Some(EndReason::Memory | EndReason::NoHelp))
         {
             break;
         }
@@ -202,12 +201,7 @@ fn warm(steps: &[Step], mut caches: Caches, disk: &ServedDisk, progress: &Progre
             disk.set_warmer(WarmerPlace::Before(chunk));
             disk.expect(chunk);
         }
-        log::trace!(
-            "{:?}: hint {number}, chunk {:?}: {:?}",
-            disk.began().elapsed(),
-            step.chunk,
-            step.hint
-        );
+        log::trace!("{:?}: hint {number}, chunk {:?}: {:?}", disk.began().elapsed(), step.chunk, step.hint);
         caches.asked.note(&step.hint);
         let marker = match step.chunk {
             Some(chunk) if marked != Some(chunk) => caches.keep_back(&step.hint, chunk, disk),

@@ -1,13 +1,17 @@
-//! Skips that are never silent.
+//! Skips that are never silent, and the units that no program prints.
 //!
 //! A test whose machine lacks something calls [`skip`] and returns. A user sees one line. In continuous
 //! integration the test fails, because a test that is skipped there would never run. `xtask test` counts the
 //! lines.
 
+mod units;
+
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::Write;
 use std::thread;
+
+pub use units::decimal_units;
 
 /// How a line begins that names a skipped test.
 pub const SKIPPED: &str = "SKIPPED ";

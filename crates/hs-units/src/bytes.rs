@@ -86,6 +86,16 @@ impl FromStr for ByteSize {
     }
 }
 
+impl ByteSize {
+    /// The size in MiB, for the column of a table whose title names the unit.
+    #[must_use]
+    pub fn in_mib(self) -> f64 {
+        self.0 as f64 / f64::from(1_u32 << 20)
+    }
+}
+
+/// Prints the size in the largest unit of which it has one or more, with one decimal where it is not whole:
+/// `64 KiB`, `1.5 GiB`. Width and alignment are obeyed.
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -95,7 +105,8 @@ impl fmt::Display for ByteSize {
             value /= 1024.0;
             unit += 1;
         }
-        if unit == 0 { write!(f, "{} B", self.0) } else { write!(f, "{value:.1} {}", UNITS[unit]) }
+        let digits = usize::from(value.fract() != 0.0);
+        f.pad(&format!("{value:.digits$} {}", UNITS[unit]))
     }
 }
 
@@ -110,6 +121,8 @@ mod tests {
         assert_eq!("1.5 GiB".parse(), Ok(ByteSize(3 << 29)));
         assert_eq!(ByteSize(3 << 29).to_string(), "1.5 GiB");
         assert_eq!(ByteSize(12).to_string(), "12 B");
+        assert_eq!(format!("{:>9}", ByteSize(2048)), "    2 KiB");
+        assert_eq!(ByteSize(3 << 19).in_mib(), 1.5);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::repository::Repository;
 /// Where results lie.
 const RESULTS: &str = "bench/results/parts/";
 /// Units of measured figures in README's sentences.
-const UNITS: &[&str] = &["s", "MB", "×", "times"];
+const UNITS: &[&str] = &["s", "MB", "MiB", "×", "times"];
 
 pub(super) fn check(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();

@@ -32,6 +32,13 @@ pub(crate) struct Attach {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    /// When the file can be read, print it as JSON.
+    ///
+    /// One object: `file`, `image`, `state` (filling or complete), `was_attached` (whether it was so before),
+    /// `guard` and `pid` (the processes that guard and fill it; null when it is complete), `control_socket`
+    /// and `log`.
+    #[arg(long)]
+    pub json: bool,
     #[arg(long, hide = true)]
     pub(crate) ready_fd: Option<i32>,
     /// This process fills; its parent guards.
@@ -53,6 +60,11 @@ pub(crate) struct Detach {
     /// Also end an incomplete file. Missing blocks then read as zeros.
     #[arg(long)]
     pub incomplete: bool,
+    /// Print the result as JSON.
+    ///
+    /// One object: `file`, `state` (complete or incomplete) and `was_attached` (whether a process had it).
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Flags of `headstart fill`.

@@ -45,6 +45,13 @@ pub(crate) struct Mount {
     /// First remove mounts that a dead server has left at DIR and DIR2.
     #[arg(long)]
     pub clear_dead: bool,
+    /// When the mount is ready, print it as JSON.
+    ///
+    /// One object: `image`, `image_digest`, `dir`, `disk` (the path of disk.img), `fs`, `file_system` and
+    /// `device` (directory, type and loop device; null without --fs), `prefetch`, `medium`, `pid`,
+    /// `supervisor`, `status_socket`, `metrics` and `log`.
+    #[arg(long)]
+    pub json: bool,
     #[arg(long, hide = true)]
     pub(crate) ready_fd: Option<i32>,
     #[command(flatten)]

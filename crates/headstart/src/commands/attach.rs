@@ -4,10 +4,13 @@ use std::ffi::OsString;
 
 use anyhow::bail;
 use hs_serve::self_filling::{Marker, look_at};
+use serde_json::json;
 
 use crate::cli::{Attach, Detach};
 use crate::filling::{self, Request, ask};
 use crate::service::background;
+use crate::service::careful::resolve;
+use crate::show;
 
 /// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the
 /// program.
@@ -35,8 +38,17 @@ pub(crate) fn detach(args: &Detach) -> anyhow::Result<()> {
              completes it; --incomplete detaches it as it is"
         );
     }
-    if !ask(&args.file, Request::End)? && !matches!(marker, Marker::Complete(_) | Marker::Contradicted(_)) {
+    let is_complete = matches!(marker, Marker::Complete(_) | Marker::Contradicted(_));
+    let was_attached = ask(&args.file, Request::End)?;
+    if !was_attached && !is_complete {
         bail!("{name} is not attached");
+    }
+    if args.json {
+        return show::json(&json!({
+            "file": resolve(&args.file).to_string_lossy(),
+            "state": if is_complete { "complete" } else { "incomplete" },
+            "was_attached": was_attached,
+        }));
     }
     Ok(())
 }

@@ -15,6 +15,7 @@ pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod lab;
 pub(crate) mod mount;
+mod mounted;
 mod named_image;
 pub(crate) mod optimize;
 pub(crate) mod profile;

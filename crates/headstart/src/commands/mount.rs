@@ -14,10 +14,11 @@ use hs_serve::fuse::{HeldSession, Negotiated, Session};
 use hs_serve::{MountFsOptions, MountTable, MountedFs, Prefetching, ServedDisk, ServedImage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
+use serde_json::Value;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::background_fill;
 use super::run::prefetching;
+use super::{background_fill, mounted};
 use crate::cli::{Mount, PrefetchMode};
 use crate::ending::{Deadline, EndsEarly, Guard};
 use crate::on_medium::OnMedium;
@@ -256,19 +257,25 @@ impl Server<'_> {
         } else {
             Manager::none()
         };
-        if let Some(fd) = args.ready_fd {
-            if self.supervisor.restarts() == 0 {
-                self.log_file.go_to_background()?;
-            }
-            if unsupervised {
-                Parent::at(fd)?.tell()?;
-            }
+        if args.ready_fd.is_some() && self.supervisor.restarts() == 0 {
+            self.log_file.go_to_background()?;
+        }
+        let status = self.fixed_status(mode, served, mounted.map(MountedFs::target).as_deref());
+        let report = match args.json {
+            true => mounted::report(&status, served, mounted, socket.as_ref(), metrics.as_ref()),
+            false => Value::Null,
+        };
+        if let (Some(fd), true) = (args.ready_fd, unsupervised) {
+            Parent::at(fd)?.tell(&report)?;
         }
         // Before the line is printed: a program that has read it may end the server at once, and the server
         // must be ready for that.
-        self.supervisor.ready(&words);
+        self.supervisor.ready(&words, &report);
         manager.ready(&words);
-        if args.ready_fd.is_none() && !self.quiet && self.supervisor.restarts() == 0 {
+        let is_first = args.ready_fd.is_none() && self.supervisor.restarts() == 0;
+        if is_first && args.json {
+            show::announce(&report);
+        } else if is_first && !self.quiet {
             show::note!(
                 "{} mounted; `umount {}` or Ctrl-C ends it",
                 args.image.display(),
@@ -280,7 +287,7 @@ impl Server<'_> {
         }
         let target = mounted.map(MountedFs::target);
         let subject = Subject {
-            fixed: self.fixed_status(mode, served, target.as_deref()),
+            fixed: status,
             served: served.disk(),
             counters: Arc::clone(&on_medium.counters),
             retries: Arc::clone(&on_medium.retries),

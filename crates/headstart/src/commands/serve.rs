@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
+use serde_json::Value;
 
 use super::named_image::NamedImage;
 use super::{background_fill, serve_http};
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     // Images that lie elsewhere take names of hosts, which some systems ask of a socket in the file system.
     confinement::settle(named.iter().any(|named| Origin::of(&named.image) > Origin::File));
     // Before the lines: whoever has read them may end the server at once, and then it is one that serves.
-    supervisor.ready(&words);
+    supervisor.ready(&words, &Value::Null);
     manager.ready(&words);
     if !quiet && supervisor.restarts() == 0 {
         if let Some(http) = &http {

@@ -60,10 +60,10 @@ fn table(before: &[Status], now: &[Status], seconds: f64) -> Table {
     let mut table = show::table(&[
         "served at",
         "reads/s",
-        "MB/s",
+        "MiB/s",
         "readers waiting",
         "requests/s",
-        "medium MB/s",
+        "medium MiB/s",
         "prefetched",
         "no wait",
         "memory",
@@ -107,10 +107,7 @@ fn rates(before: &Status, now: &Status, seconds: f64) -> Rates {
 
 /// Of a server that was not there the last time there are no rates yet.
 fn row(status: &Status, rates: Option<Rates>) -> [String; 10] {
-    let rate = |of: fn(&Rates) -> f64, digits: usize, scale: f64| match &rates {
-        Some(rates) => format!("{:.digits$}", of(rates) / scale),
-        None => "–".to_owned(),
-    };
+    let shown = |show: &dyn Fn(&Rates) -> String| rates.as_ref().map_or_else(|| "–".to_owned(), show);
     let prefetch = &status.prefetch;
     let prefetched = match prefetch.end_reason.as_deref() {
         Some(reason) => reason.to_owned(),
@@ -118,11 +115,11 @@ fn row(status: &Status, rates: Option<Rates>) -> [String; 10] {
     };
     [
         place(status),
-        rate(|rates| rates.reads, 0, 1.0),
-        rate(|rates| rates.read_bytes, 1, 1e6),
-        rate(|rates| rates.waiting, 2, 1.0),
-        rate(|rates| rates.requests, 0, 1.0),
-        rate(|rates| rates.medium_bytes, 1, 1e6),
+        shown(&|rates| format!("{:.0}", rates.reads)),
+        shown(&|rates| show::mib(rates.read_bytes as u64)),
+        shown(&|rates| format!("{:.2}", rates.waiting)),
+        shown(&|rates| format!("{:.0}", rates.requests)),
+        shown(&|rates| show::mib(rates.medium_bytes as u64)),
         prefetched,
         format!("{:.1}%", status.cache_hit_ratio * 100.0),
         status.rss_bytes.map_or_else(|| "?".to_owned(), |bytes| ByteSize(bytes).to_string()),
@@ -139,8 +136,7 @@ mod tests {
     fn rates_are_of_the_time_between_two_looks() {
         let prefetch = PrefetchStatus { chunks: 1, chunks_total: 4, ..PrefetchStatus::default() };
         let before = Status { pid: 1, dir: "/a".into(), demand_requests: 10, prefetch, ..Status::default() };
-        let now =
-            Status { demand_requests: 30, demand_wait_s: 1.0, store_bytes: 4_000_000, ..before.clone() };
+        let now = Status { demand_requests: 30, demand_wait_s: 1.0, store_bytes: 4 << 20, ..before.clone() };
         let new = Status { pid: 2, dir: "/b".into(), demand_requests: 1_000, ..Status::default() };
         let told = update(std::slice::from_ref(&before), &[now.clone(), new.clone()], 2.0);
         assert_eq!(told["servers"][0]["rates_per_s"]["reads"], 10.0);
@@ -152,6 +148,7 @@ mod tests {
         };
         assert_eq!(words("/a")[1..8], ["/a", "10", "0.0", "0.50", "0", "2.0", "25%"]);
         assert_eq!(words("/b")[1..4], ["/b", "–", "–"]);
+        assert_eq!(hs_testing::decimal_units(&text), [""; 0], "{text}");
         // A server that was started again counts from the beginning.
         let fresh = Status { demand_requests: 0, ..now.clone() };
         assert_eq!(rates(&now, &fresh, 1.0).reads, 0.0);

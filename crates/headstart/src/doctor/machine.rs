@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use hs_units::ByteSize;
+
 use super::{Check, State};
 
 const MIB: u64 = 1 << 20;
@@ -21,7 +23,7 @@ fn judge_memory(available: Option<u64>) -> Check {
         return Check::ok("memory", "unknown", needed_for)
             .but(State::Degraded, "/proc/meminfo cannot be read");
     };
-    let check = Check::ok("memory", format!("{} MiB available", available / MIB), needed_for);
+    let check = Check::ok("memory", format!("{} available", ByteSize(available)), needed_for);
     if available >= COMFORTABLE_BYTES {
         return check;
     }
@@ -80,7 +82,7 @@ fn judge_limit(version: u8, limit: Option<u64>, needed_for: &'static str) -> Che
         return Check::ok("memory cgroup", format!("version {version}, no limit"), needed_for);
     };
     let check =
-        Check::ok("memory cgroup", format!("version {version}, limit {} MiB", limit / MIB), needed_for);
+        Check::ok("memory cgroup", format!("version {version}, limit {}", ByteSize(limit)), needed_for);
     if limit >= COMFORTABLE_BYTES {
         return check;
     }

@@ -46,6 +46,11 @@ fn place(folder: &RunFolder, file: &Path) -> anyhow::Result<PathBuf> {
     Ok(folder.path().join(format!("attach-{:x}-{:x}", found.dev(), found.ino())))
 }
 
+/// The socket of the guard of `file`, whether there is one or not.
+pub(super) fn socket_of(file: &Path) -> anyhow::Result<PathBuf> {
+    place(&RunFolder::existing()?.context("there is no run folder")?, file)
+}
+
 /// The guard's end.
 pub(crate) struct Control {
     listener: UnixListener,
@@ -65,6 +70,10 @@ impl Control {
     /// Where messages go when standard error has no reader.
     pub(crate) fn log_place(&self) -> PathBuf {
         self.path.with_extension("log")
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {

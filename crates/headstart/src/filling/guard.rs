@@ -11,10 +11,12 @@ use hs_serve::self_filling::{
     Attachment, FillError, Found, Handover, Left, Marker, Subject, Survivors, deny_events,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 
 use super::control::{Asking, Control, Request, ask};
 use super::guarded::Guarded;
 use super::process::{Server, how};
+use super::report::{Behind, Report};
 use super::standby::Standby;
 use crate::cli::Attach;
 use crate::commands::open_image;
@@ -24,7 +26,6 @@ use crate::service::background::Parent;
 use crate::service::backoff::Backoff;
 use crate::service::careful;
 use crate::service::notify::{self, Manager};
-use crate::show;
 use crate::signals::Ends;
 
 /// So many servers in a row may be killed before they fill. More deaths are a fault that does not go away.
@@ -45,23 +46,20 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
     drop(image);
     early.end();
     let name = args.file.display();
+    let report = Report { args, quiet };
     if let Some(attachment) = kept(args, &subject) {
         log::warn!("{name}: what the service manager has kept of it is guarded on");
-        return go_on(Guarded::new(attachment), arguments, &signals, quiet);
+        return go_on(Guarded::new(attachment), arguments, &signals, &report);
     }
     let attachment = match Attachment::open(&args.file, &subject) {
         Ok(Found::Incomplete(attachment)) => Guarded::new(attachment),
-        Ok(Found::Complete) => {
-            say(quiet, format_args!("{name} is complete"));
-            return told(parent);
-        }
+        Ok(Found::Complete) => return report.is_complete(parent),
         // The file is attached already: the command succeeds as soon as there is a server.
         Err(error @ FillError::Attached { .. }) => {
             if !ask(&args.file, Request::Start)? {
                 return Err(error.into());
             }
-            say(quiet, format_args!("{name} was attached already"));
-            return told(parent);
+            return report.was_attached(parent);
         }
         Err(error) => return Err(error.into()),
     };
@@ -71,7 +69,7 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
     let mut guard = Guard::new(attachment, control, arguments, in_background)?;
     guard.server = Some(guard.start()?);
     let manager = if parent.is_some() { Manager::none() } else { Manager::of_this_process() };
-    guard.run(&signals, parent, &manager, quiet || args.ready_fd.is_some())
+    guard.run(&signals, parent, &manager, Some(&report))
 }
 
 /// The descriptors that the service manager has kept of this file. Its readers wait since all its processes
@@ -89,13 +87,18 @@ fn kept(args: &Attach, subject: &Subject) -> Option<Attachment> {
 }
 
 /// Guards a file with descriptors that the service manager has kept.
-fn go_on(attachment: Guarded, arguments: &[OsString], signals: &Ends, quiet: bool) -> anyhow::Result<i32> {
+fn go_on(
+    attachment: Guarded,
+    arguments: &[OsString],
+    signals: &Ends,
+    report: &Report<'_>,
+) -> anyhow::Result<i32> {
     careful::take_care();
     let control = Control::listen(attachment.path())?;
     let mut guard = Guard::new(attachment, control, arguments, false)?;
     guard.survivors.after_a_death(&guard.attachment, false);
     guard.server = Some(guard.start()?);
-    guard.run(signals, None, &Manager::of_this_process(), quiet)
+    guard.run(signals, None, &Manager::of_this_process(), Some(report))
 }
 
 /// Guards a file whose guard and server have died. Readers in the ledger go on waiting, for the next server.
@@ -123,18 +126,7 @@ pub(super) fn take_over(
     }
     // The service manager's own process has died: the descriptors that it keeps are for the process that it
     // starts next.
-    guard.run(signals, None, &Manager::none(), true)
-}
-
-fn say(quiet: bool, what: std::fmt::Arguments<'_>) {
-    if !quiet {
-        show::note!("{what}");
-    }
-}
-
-/// Tells a parent that waits that the file can be read; gives the exit code.
-fn told(parent: Option<Parent>) -> anyhow::Result<i32> {
-    parent.map_or(Ok(()), Parent::tell).map(|()| 0)
+    guard.run(signals, None, &Manager::none(), None)
 }
 
 struct Guard<'a> {
@@ -180,6 +172,15 @@ impl<'a> Guard<'a> {
         Ok(guard)
     }
 
+    fn behind(&self) -> Behind {
+        Behind {
+            guard: Some(std::process::id()),
+            server: self.server.as_ref().map(Server::id),
+            control_socket: Some(self.control.path().to_owned()),
+            log: Some(log_output::place().to_owned()),
+        }
+    }
+
     fn start(&self) -> anyhow::Result<Server> {
         let log_place = self.control.log_place();
         let log_file = self.in_background.then_some(&*log_place);
@@ -217,7 +218,7 @@ impl<'a> Guard<'a> {
         signals: &Ends,
         mut parent: Option<Parent>,
         manager: &Manager,
-        quiet: bool,
+        report: Option<&Report<'_>>,
     ) -> anyhow::Result<i32> {
         let name = self.attachment.path().display().to_string();
         loop {
@@ -243,12 +244,15 @@ impl<'a> Guard<'a> {
                             .context("go to the background")?;
                     }
                     self.ready();
-                    if parent.take().is_some_and(|parent| parent.tell().is_err()) {
+                    let object = report.map_or(Value::Null, |report| report.fills(|| self.behind()));
+                    if parent.take().is_some_and(|parent| parent.tell(&object).is_err()) {
                         self.was_ready = false;
                         return self.end();
                     }
                     self.have_kept(manager);
-                    say(quiet, format_args!("{name} fills itself; Ctrl-C ends it"));
+                    if let (Some(report), false) = (report, self.in_background) {
+                        report.say(format_args!("{name} fills itself; Ctrl-C ends it"), &object);
+                    }
                     manager.ready(&format!("{name} fills itself"));
                 }
             }
@@ -263,7 +267,11 @@ impl<'a> Guard<'a> {
                 self.standby.dismiss();
                 // Clients that wait for a server have a file that needs none.
                 self.asking.drain(..).for_each(|asking| asking.answer(""));
-                return if code == 0 { told(parent) } else { Ok(code) };
+                return match (report, code) {
+                    // The file was complete before a client was told that it can be read.
+                    (Some(report), 0) if !self.was_ready => report.is_complete(parent),
+                    _ => Ok(code),
+                };
             }
             if events {
                 self.deny();

@@ -16,6 +16,7 @@ mod control;
 mod guard;
 mod guarded;
 mod process;
+mod report;
 mod server;
 mod standby;
 

@@ -2,16 +2,17 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
+use serde_json::Value;
 
 use super::run_folder::RunFolder;
-use crate::{log_output, own_arguments};
+use crate::{log_output, own_arguments, show};
 
 /// This program once more: `subcommand` with the same `arguments` (all but the program's name) and further `flags`.
 ///
@@ -48,6 +49,7 @@ pub(crate) fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
 }
 
 /// Starts this program again in the foreground of a session of its own, and waits until it serves or has failed.
+/// Prints the object that it reports with `--json`.
 pub(crate) fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
     let (ready, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
     let flags = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
@@ -60,8 +62,14 @@ pub(crate) fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<
     }
     let mut child = command.spawn().context("start the server")?;
     drop(theirs);
-    let mut byte = [0];
-    if File::from(ready).read(&mut byte).context("wait for the server")? == 1 {
+    let mut report = String::new();
+    // Not to the end of the pipe, which other processes of the server may hold open.
+    BufReader::new(File::from(ready)).read_line(&mut report).context("wait for the server")?;
+    if report.ends_with('\n') {
+        let object: Value = serde_json::from_str(&report).context("understand the server's report")?;
+        if !object.is_null() {
+            show::json(&object)?;
+        }
         return Ok(0);
     }
     // It has said why on standard error, which it shares.
@@ -89,12 +97,12 @@ impl Parent {
         self.0.as_fd()
     }
 
-    /// Everything is served.
+    /// Everything is served. The parent prints `report`, unless it is null.
     ///
     /// # Errors
     /// When nobody waits any more.
-    pub(crate) fn tell(mut self) -> anyhow::Result<()> {
-        self.0.write_all(b"1").context("tell the parent")
+    pub(crate) fn tell(mut self, report: &Value) -> anyhow::Result<()> {
+        self.0.write_all(format!("{report}\n").as_bytes()).context("tell the parent")
     }
 }
 

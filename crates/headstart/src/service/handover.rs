@@ -34,10 +34,12 @@ pub(super) enum Message {
         /// What the next server needs to know of them.
         about: Value,
     },
-    /// The server works; a line for a person.
+    /// The server works.
     Ready {
-        /// The line.
+        /// A line for a service manager.
         status: String,
+        /// What a parent that waits prints; null without `--json`.
+        report: Value,
     },
     /// The server begins to end.
     Ending,
@@ -225,9 +227,9 @@ impl Supervisor {
         send(socket, &message, &descriptors.collect::<Vec<_>>()).context("tell the supervisor")
     }
 
-    /// Tells it that everything is served.
-    pub(crate) fn ready(&self, status: &str) {
-        self.tell(&Message::Ready { status: status.to_owned() });
+    /// Tells it that everything is served, and what a parent that waits for that prints.
+    pub(crate) fn ready(&self, status: &str, report: &Value) {
+        self.tell(&Message::Ready { status: status.to_owned(), report: report.clone() });
     }
 
     /// Tells it that the end begins.
@@ -262,7 +264,7 @@ mod tests {
         let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
         server.keep("pipe", (7, "seven"), [writer.as_fd()].into_iter()).expect("kept");
         server.keep("pipe", (8, "eight"), [writer.as_fd()].into_iter()).expect("kept again");
-        server.ready("all well");
+        server.ready("all well", &Value::from(7));
         drop((server, writer));
 
         let mut kept = Kept::default();
@@ -270,11 +272,11 @@ mod tests {
         while let Some((message, descriptors)) = receive(&ours, RecvFlags::empty()).expect("received") {
             match message {
                 Message::Keep { name, about } => kept.put(name, about, descriptors),
-                Message::Ready { status } => ready = Some(status),
+                Message::Ready { status, report } => ready = Some((status, report)),
                 other => panic!("{other:?}"),
             }
         }
-        assert_eq!(ready.as_deref(), Some("all well"));
+        assert_eq!(ready, Some(("all well".to_owned(), Value::from(7))));
 
         let (ours, theirs) = sockets();
         kept.send_all(&ours).expect("sent");
@@ -305,7 +307,7 @@ mod tests {
         drop(ours);
         assert!(Supervisor::at(Some(theirs.into_raw_fd())).is_err());
         let (nobody, _) = Supervisor::at(None).expect("nobody");
-        nobody.ready("unheard");
+        nobody.ready("unheard", &Value::Null);
         assert_eq!((nobody.process(), nobody.restarts()), (None, 0));
     }
 }

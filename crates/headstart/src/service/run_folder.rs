@@ -202,6 +202,11 @@ impl StatusSocket {
         offered.inspect_err(|error| log::warn!("no status to be asked for: {error}")).ok()
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// What becomes readable when somebody asks.
     pub(crate) fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.listener.as_fd()

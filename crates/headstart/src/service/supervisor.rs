@@ -299,13 +299,13 @@ impl Supervisor {
     fn hear(&mut self, message: Message, descriptors: Vec<OwnedFd>) -> anyhow::Result<bool> {
         match message {
             Message::Keep { name, about } => self.kept.put(name, about, descriptors),
-            Message::Ready { status } => {
+            Message::Ready { status, report } => {
                 if let Some(parent) = self.parent.take() {
                     let folder = RunFolder::existing().ok().flatten();
                     let log_file = LogFile::of(folder.as_ref());
                     log_file.go_to_background()?;
                     self.log_file = Some(log_file);
-                    self.is_abandoned = parent.tell().is_err();
+                    self.is_abandoned = parent.tell(&report).is_err();
                 }
                 self.manager.ready(&status);
                 return Ok(true);

@@ -175,7 +175,7 @@ fn a_guest_that_fails_says_why() {
     assert_is_given_up(&scene, with);
 
     let ran = with(&["--ready", "not full", "--append", "then=fill", "--scratch", "8M"]);
-    ran.fails(1, &["filled its 8.0 MiB of scratch", "--scratch"]);
+    ran.fails(1, &["filled its 8 MiB of scratch", "--scratch"]);
     kept_console(&scene, &ran);
 
     let ran = with(&["--kernel", "/bin/true"]);
@@ -220,7 +220,7 @@ fn what_cannot_boot_is_refused_at_once() {
     table[510..512].copy_from_slice(&[0x55, 0xaa]);
     fs::write(scene.path("parted"), table).expect("written");
     refused(&scene.arg("parted"), &[], &["parted", "MBR partition table"]);
-    refused(&image, &["--scratch", "64K"], &["64.0 KiB of scratch is not enough", "--scratch"]);
+    refused(&image, &["--scratch", "64K"], &["64 KiB of scratch is not enough", "--scratch"]);
     refused(&image, &["--memory", "1000T"], &["memory", "--memory"]);
     refused(&image, &["--kernel", &scene.arg("vmlinux")], &["vmlinux", "--kernel"]);
     let ran =

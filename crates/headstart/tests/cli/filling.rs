@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -15,24 +15,15 @@ use std::time::{Duration, Instant};
 use hs_format::Superblock;
 use hs_units::{Digest, Prng};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::filling_folder::FillingFolder;
 use crate::images::write_profile;
 use crate::misbehaving::{Manners, Misbehaving};
-use crate::scene::{Ran, Running, Scene, headstart, run, wait_until};
+use crate::scene::{Running, Scene, headstart, leaving, run, wait_until};
 
 const BLOCK: usize = 4096;
 const SLOW: [&str; 4] = ["--medium", "flat-5ms-40mbs-serial", "--no-hydrate", "--no-prefetch"];
-
-/// Runs a command that leaves processes behind: what they inherit must not be a pipe that is read to its end.
-fn leaving(scene: &Scene, arguments: &[&str]) -> Ran {
-    let said = scene.path("said");
-    let stderr = File::create(&said).expect("a file");
-    let status = headstart(arguments).stdout(Stdio::null()).stderr(stderr).status().expect("it starts");
-    let stderr = fs::read_to_string(&said).expect("read");
-    Ran { code: status.code(), stdout: String::new(), stderr }
-}
 
 /// The server of a file, as it says itself, if there is one.
 fn server(file: &str) -> Option<Value> {
@@ -69,7 +60,7 @@ fn attached_read_hydrated_and_then_a_plain_file() {
     let scene = Scene::new();
     let disk = scene.image("disk.hsi", 2000, 91);
     let (image, file) = (scene.arg("disk.hsi"), file_in(&folder, &scene));
-    leaving(&scene, &["attach", &image, &file, "--no-hydrate"]).ok();
+    leaving(&scene, ["attach", &image, &file, "--no-hydrate"]).ok();
     let mut found = vec![0; 100_000];
     File::open(&file).and_then(|file| file.read_exact_at(&mut found, 1_000_001)).expect("read");
     assert!(found == disk[1_000_001..][..100_000]);
@@ -77,7 +68,7 @@ fn attached_read_hydrated_and_then_a_plain_file() {
     let filled = status["fill"]["filled_bytes"].as_u64().expect("a number");
     assert!((100_000..1_000_000).contains(&filled), "{status}");
     assert!(run(["status", &file]).ok().stdout.contains("filled  "));
-    let again = leaving(&scene, &["attach", &image, &file]).ok();
+    let again = leaving(&scene, ["attach", &image, &file]).ok();
     assert!(again.stderr.contains("attached already"), "{again:?}");
     run(["detach", &file]).fails(1, &["not complete", "headstart fill"]);
     let hydrated = run(["hydrate", "--json", &file]).ok().json();
@@ -90,6 +81,48 @@ fn attached_read_hydrated_and_then_a_plain_file() {
         assert!(ran.stderr.contains("is complete"), "{ran:?}");
     }
     run(["detach", &file]).ok();
+}
+
+#[test]
+fn what_was_attached_and_detached_is_told_as_json() {
+    let Some(folder) = FillingFolder::new() else { return };
+    let scene = Scene::new();
+    let disk = scene.image("disk.hsi", 200, 99);
+    let (image, file) = (scene.arg("disk.hsi"), file_in(&folder, &scene));
+    let attach = ["attach", "--json", "--no-fill", &image, &file];
+    let ran = leaving(&scene, attach).ok();
+    let attached = ran.json();
+    let status = server(&file).expect("it says");
+    assert_eq!(attached["file"], status["dir"]);
+    assert_eq!(attached["image"], status["image"]);
+    assert_eq!((&attached["state"], &attached["was_attached"]), (&"filling".into(), &false.into()));
+    assert_eq!((&attached["pid"], &attached["guard"]), (&status["pid"], &status["fill"]["guard"]));
+    let socket = attached["control_socket"].as_str().expect("a path");
+    assert!(fs::metadata(socket).expect("there").file_type().is_socket(), "{attached}");
+    assert!(attached["log"].is_string() && ran.stderr.is_empty(), "{ran:?}");
+
+    let again = leaving(&scene, attach).ok();
+    let mut expected = attached.clone();
+    expected["was_attached"] = true.into();
+    assert_eq!((again.json(), again.stderr.as_str()), (expected, ""));
+
+    let detached = run(["detach", "--json", "--incomplete", &file]).ok().json();
+    let state = |state: &str, was_attached: bool| json!({"file": attached["file"], "state": state, "was_attached": was_attached});
+    assert_eq!(detached, state("incomplete", true));
+    scene.wait_until_clean();
+
+    // In the foreground it is printed by the process that guards.
+    let mut guard = Running::start(["attach", "--foreground", "--json", &image, &file]);
+    let attached = guard.printed_json();
+    assert_eq!((&attached["state"], &attached["guard"]), (&"filling".into(), &guard.id().into()));
+    run(["fill", &file]).ok();
+    let (ended, printed, _) = guard.end();
+    assert!(ended.success() && printed.is_empty(), "{printed}");
+    assert!(fs::read(&file).expect("read") == disk);
+    let complete = leaving(&scene, attach).ok().json();
+    assert_eq!((&complete["state"], &complete["guard"]), (&"complete".into(), &Value::Null));
+    assert_eq!(run(["detach", "--json", &file]).ok().json(), state("complete", false));
+    scene.wait_until_clean();
 }
 
 /// On a medium that takes a minute for every answer, a server takes long to become ready. An interrupt does
@@ -265,7 +298,7 @@ fn what_nobody_guards_has_no_right_to_be_read_until_somebody_does() {
     let scene = Scene::new();
     let disk = scene.image("disk.hsi", 1000, 101);
     let (image, file) = (scene.arg("disk.hsi"), file_in(&folder, &scene));
-    leaving(&scene, &["attach", &image, &file, "--no-hydrate", "--mode", "440"]).ok();
+    leaving(&scene, ["attach", &image, &file, "--no-hydrate", "--mode", "440"]).ok();
     assert_eq!(mode(&file), 0o440);
     run(["detach", &file, "--incomplete"]).ok();
     assert_eq!(mode(&file), 0);
@@ -280,7 +313,7 @@ fn what_nobody_guards_has_no_right_to_be_read_until_somebody_does() {
     assert!(!hydrating.end().0.success());
     assert_eq!(mode(&file), 0);
     // The file gets its mode back.
-    leaving(&scene, &["attach", &image, &file, "--no-hydrate"]).ok();
+    leaving(&scene, ["attach", &image, &file, "--no-hydrate"]).ok();
     assert_eq!(mode(&file), 0o440);
     // Processes that are killed leave the mode as it is; the next attach sets it.
     standby(&scene, None);
@@ -314,7 +347,7 @@ fn a_silent_store_keeps_no_filling_from_its_end() {
                 _ => vec!["hydrate", &file, "--image", &url, cache],
             };
             if command == "hydrate" {
-                leaving(&scene, &["attach", &image, &file, "--no-hydrate"]).ok();
+                leaving(&scene, ["attach", &image, &file, "--no-hydrate"]).ok();
                 run(["detach", &file, "--incomplete"]).ok();
             }
             let running = Running::start(arguments);
@@ -444,7 +477,7 @@ fn a_guard_without_a_server_says_no_until_it_is_attached_again() {
         assert_eq!(read(block), Err(Some(libc::EIO)));
     }
     fs::rename(scene.path("away.hsi"), &image).expect("moved back");
-    leaving(&scene, &["attach", &image, &file]).ok();
+    leaving(&scene, ["attach", &image, &file]).ok();
     for block in [7, 8, 400] {
         assert!(read(block).expect("read") == disk[block * BLOCK..][..BLOCK]);
     }
@@ -510,7 +543,7 @@ fn a_file_is_marked_with_the_digest_of_what_it_holds_and_no_other() {
     bytes[mirror..].copy_from_slice(&superblock.encode());
     let forged = scene.arg("forged.hsi");
     fs::write(&forged, bytes).expect("written");
-    leaving(&scene, &["attach", &forged, &file, "--no-hydrate"]).ok();
+    leaving(&scene, ["attach", &forged, &file, "--no-hydrate"]).ok();
     assert_eq!(attribute(&file, "incomplete"), Some("11".repeat(32)));
     run(["hydrate", &file])
         .fails(1, &[digest.as_str().expect("a digest"), "not the one that the image claims"]);
@@ -521,7 +554,7 @@ fn a_file_is_marked_with_the_digest_of_what_it_holds_and_no_other() {
     fs::remove_file(&file).expect("removed");
 
     // The image itself gives the same bytes, and their digest is theirs.
-    leaving(&scene, &["attach", &image, &file]).ok();
+    leaving(&scene, ["attach", &image, &file]).ok();
     run(["hydrate", &file]).ok();
     scene.wait_until_clean();
     assert_eq!(attribute(&file, "complete"), digest.as_str().map(str::to_owned));

@@ -55,6 +55,7 @@ mod short_memory;
 mod starts;
 mod supervised;
 mod under_systemd;
+mod units;
 mod unnamed;
 mod usage;
 mod web;

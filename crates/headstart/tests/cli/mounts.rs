@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::images::write_profile;
 use crate::scene::{Running, START, Scene, headstart, machine_has, mount, run, wait_until};
@@ -204,6 +205,76 @@ fn the_file_system_in_it_is_mounted_and_taken_down_with_it() {
             loops.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
         !backing.any(|file| file.contains(&dir))
     });
+}
+
+#[test]
+fn what_is_mounted_is_told_as_json_when_it_is_ready() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let digest = run(["inspect", "--json", &image]).ok().json()["image_digest"].clone();
+    let (dir, tree, socket) = (scene.folder("dir"), scene.folder("tree"), scene.arg("metrics"));
+    let metrics = format!("unix:{socket}");
+    let flags = ["--json", "--fs", &tree, "--metrics", &metrics];
+    for (more, supervised) in [(&[][..], true), (&["--unsupervised"], false)] {
+        let ran = mount(&scene, &[&[&*image, &dir][..], &flags, more].concat()).ok();
+        let mounted = ran.json();
+        // It is ready: the disk, the file system and the metrics are there.
+        assert!(fs::metadata(mounted["disk"].as_str().expect("a path")).expect("the disk").len() > 0);
+        assert!(scene.path("tree/etc/motd").exists() && fs::exists(&socket).expect("looked"));
+        let status = server_of(&dir);
+        for key in ["image", "dir", "fs", "pid", "supervisor", "medium", "log"] {
+            assert_eq!(mounted[key], status[key], "{key}: {mounted}");
+        }
+        assert_eq!(mounted["prefetch"], status["prefetch"]["mode"]);
+        assert_eq!(mounted["supervisor"].is_u64(), supervised, "{mounted}");
+        assert_eq!((&mounted["image_digest"], &mounted["file_system"]), (&digest, &"ext4".into()));
+        let device = mounted["device"].as_str().expect("a loop device");
+        let table = scene.mounts();
+        assert!(table.iter().any(|line| line.contains(device) && line.contains("/tree ")), "{table:?}");
+        let status_socket = mounted["status_socket"].as_str().expect("a path");
+        assert!(fs::exists(status_socket).expect("looked"), "{mounted}");
+        assert!(mounted["metrics"].as_str().expect("an address").contains(&socket), "{mounted}");
+        umount(&tree);
+        scene.wait_until_clean();
+    }
+
+    // In the foreground the server prints it, once, in place of the line.
+    for more in [&[][..], &["--unsupervised"]] {
+        let words = [&["mount", "-f", "--json", "--trusted", &image, &dir], more].concat();
+        let mut serving = Running::start(words);
+        let mounted = serving.printed_json();
+        assert_eq!(
+            (&mounted["dir"], &mounted["fs"], &mounted["device"]),
+            (&dir.as_str().into(), &Value::Null, &Value::Null)
+        );
+        let status = server_of(&dir);
+        if more.is_empty() {
+            assert_eq!(status["supervisor"], serving.id());
+            // The next server says nothing more.
+            let pid = rustix::process::Pid::from_raw(status["pid"].as_i64().expect("a number") as i32);
+            rustix::process::kill_process(pid.expect("a process"), Signal::KILL).expect("killed");
+            wait_until("another server serves", || server_of(&dir)["restarts"] == 1);
+        }
+        serving.signal(Signal::TERM);
+        let (status, printed, said) = serving.end();
+        assert!(status.success() && printed.is_empty(), "{printed}{said}");
+        assert!(!said.contains("mounted;"), "{said}");
+        scene.wait_until_clean();
+    }
+    // A server whose standard output has no reader serves all the same.
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = headstart(["mount", "-f", "--json", "--unsupervised", "--trusted", &image, &dir]);
+    let mut serving = command.stdout(writer).spawn().expect("the program starts");
+    assert_eq!(server_of(&dir)["pid"], serving.id());
+    umount(&dir);
+    assert!(serving.wait().expect("ended").success());
+    // What fails prints nothing.
+    let failed = mount(&scene, &["--json", &image, &scene.arg("gone")]);
+    assert_eq!((failed.code, failed.stdout.as_str()), (Some(1), ""));
 }
 
 #[test]

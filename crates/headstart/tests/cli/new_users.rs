@@ -159,7 +159,7 @@ fn a_command_that_failed_leaves_no_profile_unless_asked() {
     scene.wait_until_clean();
 }
 
-/// Seconds, megabytes and requests, once; at once when a line of the output says that it is ready.
+/// Seconds, bytes and requests, once; at once when a line of the output says that it is ready.
 #[test]
 fn run_ends_with_a_line_of_figures() {
     if !machine_has(START) {
@@ -170,7 +170,7 @@ fn run_ends_with_a_line_of_figures() {
     let lines = |flags: &[&str], script: &str| {
         let words = [&["run"], flags, &[&*image, "--", "/bin/sh", "-c", script]].concat();
         let ran = run(words).ok();
-        ran.stderr.lines().filter(|line| line.contains("MB read in")).map(str::to_owned).collect::<Vec<_>>()
+        ran.stderr.lines().filter(|line| line.contains("iB read in")).map(str::to_owned).collect::<Vec<_>>()
     };
     let said = lines(&[], "cat /etc/motd");
     assert_eq!(said.len(), 1, "{said:?}");
@@ -189,7 +189,7 @@ fn run_ends_with_a_line_of_figures() {
         .expect("it starts");
     let mut stderr = std::io::BufReader::new(waiting.stderr.take().expect("piped"));
     let mut line = String::new();
-    while !line.contains("MB read in") {
+    while !line.contains("iB read in") {
         line.clear();
         let read = std::io::BufRead::read_line(&mut stderr, &mut line).expect("standard error");
         assert!(read > 0, "it ended without a line");
@@ -198,7 +198,7 @@ fn run_ends_with_a_line_of_figures() {
     drop(waiting.stdin.take());
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut stderr, &mut rest).expect("standard error");
-    assert!(waiting.wait().expect("ended").success() && !rest.contains("MB read in"), "{rest}");
+    assert!(waiting.wait().expect("ended").success() && !rest.contains("iB read in"), "{rest}");
     scene.wait_until_clean();
 }
 

@@ -1,7 +1,7 @@
 //! The environment of the tests, and their requirements of the machine.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Seek};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -48,20 +48,36 @@ impl From<Output> for Ran {
     }
 }
 
-/// Runs `headstart mount`, which leaves a server behind: the server must not inherit a pipe that the test
-/// reads to its end.
+/// Runs `headstart mount`, which leaves a server behind.
 pub(crate) fn mount(scene: &Scene, arguments: &[&str]) -> Ran {
+    leaving(scene, ["mount"].iter().chain(arguments))
+}
+
+/// Runs a command that leaves processes behind: what they inherit must not be a pipe that the test reads to
+/// its end.
+pub(crate) fn leaving<S: AsRef<std::ffi::OsStr>>(
+    scene: &Scene,
+    arguments: impl IntoIterator<Item = S>,
+) -> Ran {
     let said = scene.path("said");
     let stderr = fs::File::create(&said).expect("a file");
-    let mut command = headstart(["mount"].iter().chain(arguments));
-    let status = command.stdout(Stdio::null()).stderr(stderr).status().expect("the program starts");
-    let stderr = fs::read_to_string(&said).expect("read");
-    Ran { code: status.code(), stdout: String::new(), stderr }
+    let mut printed = tempfile::tempfile().expect("a file");
+    let stdout = printed.try_clone().expect("the same file");
+    let status = headstart(arguments).stdout(stdout).stderr(stderr).status().expect("the program starts");
+    printed.rewind().expect("to its beginning");
+    let stdout = std::io::read_to_string(printed).expect("read");
+    Ran { code: status.code(), stdout, stderr: fs::read_to_string(&said).expect("read") }
 }
 
 /// Runs the program to its end.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
-    headstart(arguments).output().expect("the program starts").into()
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    let ran: Ran = headstart(&arguments).output().expect("the program starts").into();
+    // A program that was started speaks for itself.
+    if arguments.iter().all(|word| word.as_ref() != "--") {
+        crate::units::check_sizes(&ran);
+    }
+    ran
 }
 
 impl Ran {
@@ -281,6 +297,17 @@ impl Running {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("standard output");
         line
+    }
+
+    /// The object that standard output has next.
+    pub(crate) fn printed_json(&mut self) -> serde_json::Value {
+        let mut text = String::new();
+        while !text.ends_with("}\n") || text.ends_with("  }\n") {
+            let line = self.printed();
+            assert!(!line.is_empty(), "standard output has ended: {text}");
+            text += &line;
+        }
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
     /// Reads no more of standard output, as `head` does.

@@ -73,6 +73,17 @@ fn every_command_has_help() {
 }
 
 #[test]
+fn every_command_that_prints_a_result_has_json() {
+    for command in COMMANDS {
+        // `lab` is a group, and a shell reads what `completions` prints.
+        if command != ["lab"] && command != ["completions"] {
+            let help = run(command.iter().chain([&"--help"])).ok().stdout;
+            assert!(help.contains("      --json"), "{command:?}: {help}");
+        }
+    }
+}
+
+#[test]
 fn wrong_usage_is_two_and_says_what_is_right() {
     run([""; 0]).fails(2, &["Usage"]);
     run(["bulid"]).fails(2, &["bulid", "build"]);
@@ -203,7 +214,7 @@ fn files_that_are_something_else_are_refused() {
     run(["build", &scene.arg("empty"), "-o", &scene.arg("out")]).fails(1, &["empty"]);
     run(["build", "--force", &scene.arg("noise"), "-o", "/dev/null"]).fails(1, &["/dev/null", "device"]);
     run(["build", "--force", &scene.arg("noise"), "-o", &scene.arg("gone/out")]).fails(1, &["gone/out"]);
-    run(["build", &folder, "-o", &scene.arg("out"), "--free", "17T"]).fails(1, &["17.0 TiB", "16.0 TiB"]);
+    run(["build", &folder, "-o", &scene.arg("out"), "--free", "17T"]).fails(1, &["17 TiB", "16 TiB"]);
     assert_eq!(scene.names(), ["empty", "folder", "noise"]);
 }
 

@@ -7,9 +7,9 @@ use hs_engine::MemoryBudgetConfig;
 use hs_units::ByteSize;
 
 use super::watch::MemoryWatch;
+use crate::allocator;
 use crate::config::CacheSizing;
 use crate::disk::Shared;
-use crate::allocator;
 
 /// How often it looks. In between, the system gives up page cache before a program has to wait for memory.
 const PAUSE: Duration = Duration::from_secs(1);

@@ -113,6 +113,22 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
+    /// A page of the index has told where a window is.
+    pub(super) fn touch_page(&mut self, slot: u32) {
+        let chunk = &self.table[slot];
+        if chunk.raw_cached {
+            self.cache.touch(&Name { key: chunk.key, form: Form::Raw });
+        }
+    }
+
+    /// A read asks for a chunk whose raw bytes are not in memory. One that waits as it is stored is found,
+    /// only not ready.
+    pub(super) fn miss_in_cache(&mut self, key: ChunkKey) {
+        let is_stored = self.table.find(key).is_some_and(|slot| self.table[slot].stored_cached);
+        let form = if is_stored { Form::Stored } else { Form::Raw };
+        self.cache.get(&Name { key, form });
+    }
+
     pub(super) fn pin(&mut self, slot: u32) {
         self.table[slot].pins += 1;
     }

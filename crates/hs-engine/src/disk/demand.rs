@@ -117,6 +117,8 @@ impl<M: ImageMap> DiskEngine<M> {
             && self.map.window(window) == Some(WindowLocation::Zero)
         {
             (span.source, span.found) = (Source::Zero, true);
+        } else {
+            self.miss_in_cache(key);
         }
     }
 
@@ -249,7 +251,7 @@ impl<M: ImageMap> DiskEngine<M> {
                 Some(WindowLocation::Stored(place)) => {
                     (self.table[slot].place, self.table[slot].raw_bytes) = (place.range, place.raw_bytes);
                     if let Some(page) = self.table.find(ChunkKey::Page(self.map.page_of(window))) {
-                        self.touch_raw(page);
+                        self.touch_page(page);
                     }
                     self.request_chunk(now, slot);
                 }

@@ -26,7 +26,7 @@ impl ProgramWait {
     pub(super) fn end(&mut self, now: Nanos) {
         self.waiting -= 1;
         if self.waiting == 0 {
-            self.over = self.over + now.saturating_sub(self.since);
+            self.over += now.saturating_sub(self.since);
         }
     }
 

@@ -298,6 +298,19 @@ impl Shell {
             }
             Step::Expect(chunk) => self.engine.handle_expected(chunk),
             Step::Release(chunk) => self.engine.handle_released(now, chunk),
+            Step::Pass(millis) => self.now += Nanos::from_millis(millis),
+            Step::Shutdown => {
+                self.engine.handle_shutdown(now);
+                self.shut_down = true;
+            }
+            other => self.step_beside(other),
+        }
+    }
+
+    /// What others than readers and workers do.
+    fn step_beside(&mut self, step: Step) {
+        let now = self.now;
+        match step {
             Step::LeftOut(chunk, block) => {
                 if self.engine.wants_tripwire(now, chunk) {
                     self.engine.handle_left_out(chunk, block);
@@ -328,11 +341,7 @@ impl Shell {
             }
             Step::HideUse => self.engine.handle_use_hidden(),
             Step::Used => self.engine.handle_used(),
-            Step::Pass(millis) => self.now += Nanos::from_millis(millis),
-            Step::Shutdown => {
-                self.engine.handle_shutdown(now);
-                self.shut_down = true;
-            }
+            other => unreachable!("{other:?} is a step of readers and workers"),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Blocks that are held back from a delivery, so that a reader of what was prefetched has to ask for one.
 //!
-//! A tripwire's block is copied when its chunk is delivered without it, or when the chunk comes whose block was
-//! left out elsewhere before. It waits apart until it has been handed over, wherever the rest of the chunk
-//! goes.
-//! [`Prefetch::handle_delivery`](crate::Prefetch::handle_delivery) says what tripwires are good for.
+//! A tripwire's block is copied when its chunk is delivered without it, or when the chunk comes whose block
+//! was left out elsewhere before. It waits apart until it has been handed over, wherever the rest of the
+//! chunk goes. [`Prefetch::handle_delivery`](crate::Prefetch::handle_delivery) says what tripwires are good
+//! for.
 
 use std::collections::VecDeque;
 
@@ -97,7 +97,10 @@ impl Tripwires {
     /// Where in the chunk the block begins, if these bytes of the chunk lie in it; it stays until
     /// [`Tripwires::unpin`].
     pub(super) fn find(&mut self, chunk: u32, from: u32, len: u32) -> Option<u32> {
-        let wire = self.wires.get_mut(chunk as usize).filter(|wire| wire.set && wire.here && wire.holds(from, len))?;
+        let wire = self
+            .wires
+            .get_mut(chunk as usize)
+            .filter(|wire| wire.set && wire.here && wire.holds(from, len))?;
         wire.pins += 1;
         Some(wire.from)
     }

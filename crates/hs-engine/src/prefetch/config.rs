@@ -56,6 +56,27 @@ pub struct PrefetchConfig {
     pub markers_apart: Nanos,
 }
 
+/// What a request to a server is worth in time: on a slow link all other readers wait for its bytes.
+const PRICE_OF_A_REQUEST: Nanos = Nanos::from_millis(50);
+/// A reader leaves the stream of a server only to save more than this. What it fetches comes again with the
+/// stream, and those bytes delay all readers of the link. The value bounds the wait where the profile does
+/// not fit.
+const LEAST_GAIN: Nanos = Nanos::from_millis(5_000);
+
+impl PrefetchConfig {
+    /// The same, of an image that comes from a server.
+    #[must_use]
+    pub const fn over_a_network(self) -> Self {
+        Self {
+            request_price: PRICE_OF_A_REQUEST,
+            least_gain: LEAST_GAIN,
+            // The stream is one response; a second request would fetch a part of it twice.
+            most_under_way: 1,
+            ..self
+        }
+    }
+}
+
 /// What a reader does that needs a hot chunk that has not been requested yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LateRule {

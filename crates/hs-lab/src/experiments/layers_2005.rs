@@ -85,9 +85,9 @@ pub(super) fn run(seed: u64) -> Report {
     let cases = [("all references", all), ("each block once", cached), ("packed", packed)];
     let times = cases.map(|(_, blocks)| read(blocks));
     let rows = cases.iter().zip(times).map(|((what, blocks), seconds)| {
-        let kilobytes = blocks * CLOOP_BLOCK / 1_024;
+        let kib = blocks * CLOOP_BLOCK / 1_024;
         let blocks = Cell::Number(*blocks as f64, 0);
-        vec![(*what).into(), blocks, Cell::Number(kilobytes as f64, 0), Cell::Number(seconds, 1)]
+        vec![(*what).into(), blocks, Cell::Number(kib as f64, 0), Cell::Number(seconds, 1)]
     });
     let rows = rows.collect();
     let figures = vec![
@@ -111,7 +111,7 @@ pub(super) fn run(seed: u64) -> Report {
             .published("000 section 6", Claim::Less),
     ];
     Report {
-        columns: vec!["what", "blocks", "decompressed (KB)", "reading (s)"],
+        columns: vec!["what", "blocks", "decompressed (KiB)", "reading (s)"],
         rows,
         figures,
         seed: Some(seed),

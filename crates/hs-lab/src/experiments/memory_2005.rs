@@ -31,7 +31,7 @@ const PROGRAMS: u64 = 96 << 20;
 /// seeds 001.
 const PROBING: Nanos = Nanos::from_millis(14_000);
 
-/// Sizes of memory in MB, as `mem=` would give them; 768 is what the computer has.
+/// Sizes of memory in MiB, as `mem=` would give them; 768 is what the computer has.
 const MEMORY: [u64; 6] = [128, 160, 192, 256, 384, 768];
 
 /// The kind of prefetch.
@@ -73,7 +73,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(seed: u64, memory_mb: u64, ahead: Ahead) -> Self {
+    fn new(seed: u64, memory_mib: u64, ahead: Ahead) -> Self {
         let used = |file: u64| (0..OF_A_FILE).map(move |block| file * FILE_BLOCKS + block * 4 / 3);
         let order: Vec<Block> = (0..FILES).flat_map(used).collect();
         let list = match ahead {
@@ -81,7 +81,7 @@ impl Machine {
             Ahead::WholeFiles => (0..FILES * FILE_BLOCKS).collect(),
             Ahead::Blocks => order.clone(),
         };
-        let memory_bytes = memory_mb << 20;
+        let memory_bytes = memory_mib << 20;
         let free = memory_bytes.saturating_sub(PROGRAMS) / BLOCK_BYTES;
         let blocks = scattered(seed, FILES).into_iter();
         Self {
@@ -174,8 +174,8 @@ impl Workload for Machine {
 }
 
 /// Seconds until the start has come to its end, and MB that it took from the disc.
-fn measure(seed: u64, memory_mb: u64, ahead: Ahead) -> (f64, f64) {
-    let mut machine = Machine::new(seed, memory_mb, ahead);
+fn measure(seed: u64, memory_mib: u64, ahead: Ahead) -> (f64, f64) {
+    let mut machine = Machine::new(seed, memory_mib, ahead);
     let drive = Medium::Cd24xCav.device(FILE_BYTES).expect("fits").expect("modelled");
     let run = simulate(queue(), drive, Nanos(u64::MAX), &mut machine);
     let bytes: u64 = run.requests.iter().map(|request| request.range.len).sum();
@@ -196,18 +196,21 @@ pub(super) fn run(seed: u64) -> Report {
     }
     let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
     let figures = vec![
-        Figure::new(format!("start with whole files read ahead ÷ without, {} MB", most.0), most.1)
+        Figure::new(format!("start with whole files read ahead ÷ without, {} MiB", most.0), most.1)
             .off(1.0)
             .published("000 figure 3", Claim::Less),
-        Figure::new(format!("start with whole files read ahead ÷ without, {} MB", least.0), least.1)
+        Figure::new(format!("start with whole files read ahead ÷ without, {} MiB", least.0), least.1)
             .off(1.0)
             .published("000 figure 3", Claim::More),
-        Figure::new(format!("start with blocks read ahead ÷ whole files, {} MB", least.0), least.2 / least.1)
-            .off(1.0)
-            .published("000 section 4", Claim::Less),
+        Figure::new(
+            format!("start with blocks read ahead ÷ whole files, {} MiB", least.0),
+            least.2 / least.1,
+        )
+        .off(1.0)
+        .published("000 section 4", Claim::Less),
     ];
     let columns = vec![
-        "memory (MB)",
+        "memory (MiB)",
         "without (s)",
         "whole files (s)",
         "blocks (s)",

@@ -527,6 +527,7 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
     let limits = PrefetchConfig { budget_bytes, sees_use, ..PrefetchConfig::default() };
     let visibilities = [UseVisibility::Asked, UseVisibility::Tripwires, UseVisibility::Hidden];
     let delivery = DeliveryConfig { before_answers: prng.below(3) > 0 };
+    let visibility = visibilities[prng.below(3) as usize];
     DiskConfig {
         queue,
         fetchers: 2 + prng.below(15) as u32,
@@ -538,7 +539,7 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
         cache_policy: PolicyKind::ALL[prng.below(4) as usize],
         readers_keep: prng.below(2) == 0,
         read_ahead_bytes: RAW * prng.below(65),
-        visibility: visibilities[prng.below(3) as usize],
+        visibility,
         delivery: (prng.below(4) > 0).then_some(delivery),
         read_timeout: (prng.below(8) == 0).then(|| Nanos::from_millis(200 + prng.below(10_000))),
     }

@@ -1,6 +1,5 @@
 //! Where the bytes of a disk lie on its medium.
 
-use hs_engine::ChunkSize;
 use hs_units::{BlockRange, ByteRange};
 
 /// A hot chunk of an image.
@@ -14,12 +13,6 @@ pub struct HotChunk {
     pub extents: Vec<BlockRange>,
 }
 
-impl HotChunk {
-    pub(crate) fn size(&self) -> ChunkSize {
-        ChunkSize { stored_bytes: self.at.len as u32, raw_bytes: self.raw_bytes }
-    }
-}
-
 /// What a prediction has to know of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImageLayout {
@@ -27,7 +20,8 @@ pub struct ImageLayout {
     pub window_bytes: u64,
     /// Where each window lies in the file; `None` where the disk is zero.
     pub windows: Vec<Option<ByteRange>>,
-    /// Where the index of the windows lies, which is read with one request when it is first needed.
+    /// Where the index of the windows lies: read when it is first needed, with one request where it is small,
+    /// and page by page where it is not.
     pub index: ByteRange,
     /// Tables of the hot region: they end where its chunks begin.
     pub tables: ByteRange,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use hs_engine::disk::ReadId;
 use hs_engine::queue::{Class, ClientKey, Direction};
 use hs_units::{BLOCK_BYTES, ByteRange, Nanos};
 
@@ -10,11 +11,12 @@ use super::Prediction;
 use super::caches::{Caches, Wanted};
 use super::crowd::Cohort;
 use super::files::Files;
+use super::image_map::LayoutMap;
 use super::layout::Disk;
 use super::loop_device::LoopDevice;
 use super::page_cache::Found;
 use super::program::Program;
-use super::served::{Key, News, SERVED, Served};
+use super::served::{SERVED, ServedEvent, ServedImage};
 use crate::simulation::{Io, Workload};
 
 /// How the disk is shown to the program.
@@ -42,20 +44,20 @@ struct Asked {
     requests: Vec<usize>,
     /// Calls of a loop device that have not.
     calls: usize,
-    /// What it waits for, where it is an image.
-    missing: Vec<Key>,
+    /// Reads that have not been answered, where it is an image.
+    reads: Vec<ReadId>,
 }
 
 impl Asked {
     fn is_answered(&self) -> bool {
-        self.requests.is_empty() && self.calls == 0 && self.missing.is_empty()
+        self.requests.is_empty() && self.calls == 0 && self.reads.is_empty()
     }
 }
 
 enum Medium<'a> {
     Raw,
     Loop(LoopDevice),
-    Image(Box<Served<'a>>),
+    Image(Box<ServedImage<'a>>),
 }
 
 /// One client.
@@ -181,7 +183,7 @@ impl Client<'_> {
         for wanted in self.cache.ask(file, pages, mark, self.next_asked) {
             let number = self.next_asked;
             self.next_asked += 1;
-            let mut asked = Asked { wanted, requests: Vec::new(), calls: 0, missing: Vec::new() };
+            let mut asked = Asked { wanted, requests: Vec::new(), calls: 0, reads: Vec::new() };
             for blocks in &asked.wanted.blocks {
                 match &mut self.medium {
                     Medium::Raw => {
@@ -192,9 +194,7 @@ impl Client<'_> {
                         device.read(number, *blocks);
                         asked.calls += 1;
                     }
-                    Medium::Image(served) => {
-                        asked.missing.extend(served.read(io, blocks.start.0, blocks.end().0));
-                    }
+                    Medium::Image(served) => asked.reads.push(served.read(io, *blocks)),
                 }
             }
             self.asked.insert(number, asked);
@@ -204,6 +204,7 @@ impl Client<'_> {
                 self.called(number);
             }
         }
+        self.take_events();
         self.arrive();
     }
 
@@ -251,32 +252,40 @@ impl Client<'_> {
                     self.called(number);
                 }
             }
-            Medium::Image(served) => return served.handle_done(io, request),
+            Medium::Image(served) => {
+                served.handle_done(io, request);
+                return self.handle_events(io);
+            }
         }
         self.answer(io);
     }
 
-    fn handle_news(&mut self, io: &mut Io, news: News) {
-        match news {
-            News::Nothing => {}
-            News::Opened => {
-                self.opened = io.now();
-                self.proceed(io);
-            }
-            News::Piece(key) => {
-                for asked in self.asked.values_mut() {
-                    asked.missing.retain(|missing| *missing != key);
-                }
-                if self.front.pushed
-                    && let Medium::Image(served) = &self.medium
-                {
-                    for (block, end) in served.blocks_of(key) {
-                        self.cache.put(block, end);
+    /// What the engine has answered and delivered reaches the page cache. Whether the disk was opened.
+    fn take_events(&mut self) -> bool {
+        let Medium::Image(served) = &mut self.medium else { return false };
+        let mut is_opened = false;
+        while let Some(event) = served.next_event() {
+            match event {
+                ServedEvent::Opened => is_opened = true,
+                ServedEvent::Answered(read) => {
+                    for asked in self.asked.values_mut() {
+                        asked.reads.retain(|other| *other != read);
                     }
                 }
-                self.answer(io);
+                ServedEvent::Delivered(chunk) => {
+                    chunk.extents.iter().for_each(|run| self.cache.put(run.start.0, run.end().0));
+                }
             }
         }
+        is_opened
+    }
+
+    fn handle_events(&mut self, io: &mut Io) {
+        if self.take_events() {
+            self.opened = io.now();
+            self.proceed(io);
+        }
+        self.answer(io);
     }
 
     fn started(&self) -> Option<Started> {
@@ -307,15 +316,21 @@ pub(crate) struct Starts<'a> {
 impl<'a> Starts<'a> {
     pub(crate) fn new(prediction: &Prediction<'a>, cohorts: &[Cohort]) -> Self {
         let Prediction { program, front, .. } = *prediction;
+        let map = match prediction.disk {
+            Disk::Raw => None,
+            Disk::Image(layout) => Some(LayoutMap::new(layout)),
+        };
         let client = |(number, cohort): (u64, &Cohort)| {
             let key = ClientKey(number);
             let blocks = prediction.disk_bytes.div_ceil(BLOCK_BYTES);
-            let medium = match prediction.disk {
-                Disk::Raw if front.files.is_some() => {
+            let medium = match &map {
+                Some(map) => {
+                    Medium::Image(Box::new(ServedImage::new(prediction, map.clone(), key, cohort.begins)))
+                }
+                None if front.files.is_some() => {
                     Medium::Loop(LoopDevice::new(blocks, front.read_ahead_pages, key))
                 }
-                Disk::Raw => Medium::Raw,
-                Disk::Image(layout) => Medium::Image(Box::new(Served::new(layout, prediction.served, key))),
+                None => Medium::Raw,
             };
             Client {
                 key,
@@ -394,8 +409,8 @@ impl Workload for Starts<'_> {
         } else if token & SERVED == 0 {
             client.handle_computed(io);
         } else if let Medium::Image(served) = &mut client.medium {
-            let news = served.handle_later(io, token & u64::from(u32::MAX));
-            client.handle_news(io, news);
+            served.handle_later(io, token & u64::from(u32::MAX));
+            client.handle_events(io);
         }
         self.note(io, number);
         self.end(io);

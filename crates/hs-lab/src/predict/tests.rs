@@ -10,6 +10,8 @@ use super::files::Place;
 use super::page_cache::{Found, PageCache};
 use super::*;
 
+mod served;
+
 const WINDOW: u64 = 128 << 10;
 const DISK: u64 = 400 * WINDOW;
 
@@ -47,43 +49,54 @@ fn crowd(clients: u32, within_ms: u64) -> Crowd {
     Crowd { clients, within: Nanos::from_millis(within_ms), edge: None }
 }
 
-fn predict(disk: &Disk, medium: &str, crowd: Crowd) -> Predicted {
-    predict_on(disk, medium, crowd, None)
+fn is_hot(disk: &Disk) -> bool {
+    matches!(disk, Disk::Image(layout) if !layout.hot.is_empty())
 }
 
-fn predict_on(
-    disk: &Disk,
-    medium: &str,
-    crowd: Crowd,
-    shared_processors: Option<SharedProcessors>,
-) -> Predicted {
-    let hot = matches!(disk, Disk::Image(layout) if !layout.hot.is_empty());
-    let prediction = Prediction {
-        program: &program(),
+fn served(disk: &Disk) -> ServedConfig {
+    ServedConfig {
+        prefetch: is_hot(disk).then(PrefetchConfig::default),
+        decode_bytes_per_s: 4e8,
+        read_ahead_bytes: 8 << 20,
+        cache_bytes: 40 << 20,
+        shared_processors: None,
+    }
+}
+
+fn predict(disk: &Disk, medium: &str, crowd: Crowd) -> Predicted {
+    predict_on(disk, medium, crowd, served(disk))
+}
+
+fn predict_on(disk: &Disk, medium: &str, crowd: Crowd, served: ServedConfig) -> Predicted {
+    let program = program();
+    let predicted = run(&Prediction { crowd, served, ..prediction(&program, disk, medium) });
+    assert_eq!(predicted.starts.len(), crowd.clients.get() as usize, "each client gets ready");
+    predicted
+}
+
+/// One client.
+fn prediction<'a>(program: &'a Program, disk: &'a Disk, medium: &str) -> Prediction<'a> {
+    Prediction {
+        program,
         disk,
         disk_bytes: DISK,
         file_bytes: DISK,
         medium: Medium::parse(medium).expect("known"),
-        crowd,
+        crowd: Crowd::ALONE,
         front: Front {
             files: None,
             inode_ahead_blocks: 32,
             read_ahead_pages: 32,
-            pushed: hot,
+            pushed: is_hot(disk),
             overlap: Nanos::ZERO,
         },
-        served: ServedConfig {
-            prefetch: hot.then(PrefetchConfig::default),
-            decode_bytes_per_s: 4e8,
-            read_ahead_bytes: 8 << 20,
-            cache_bytes: 40 << 20,
-            shared_processors,
-        },
+        served: served(disk),
         elevator: ElevatorKind::Headstart,
-    };
-    let predicted = prediction.run().expect("it fits").expect("it is modelled");
-    assert_eq!(predicted.starts.len(), crowd.clients.get() as usize, "each client gets ready");
-    predicted
+    }
+}
+
+fn run(prediction: &Prediction<'_>) -> Predicted {
+    prediction.run().expect("it fits").expect("it is modelled")
 }
 
 #[test]
@@ -374,27 +387,10 @@ fn a_raw_start_reads_its_files_ahead_behind_a_loop_device() {
     let profile = recording(&reads, &named);
     let (program, files) =
         (Program::recorded(&profile, None, None), Files::recorded(&profile).expect("wholes"));
-    let run = |files, overlap| {
-        let prediction = Prediction {
-            program: &program,
-            disk: &Disk::Raw,
-            disk_bytes: DISK,
-            file_bytes: DISK,
-            medium: Medium::parse("flat-10ms-25mbs-serial").expect("known"),
-            crowd: Crowd::ALONE,
-            front: Front { files, inode_ahead_blocks: 32, read_ahead_pages: 32, pushed: false, overlap },
-            served: ServedConfig {
-                prefetch: None,
-                decode_bytes_per_s: 4e8,
-                read_ahead_bytes: 8 << 20,
-                cache_bytes: 40 << 20,
-                shared_processors: None,
-            },
-            elevator: ElevatorKind::Headstart,
-        };
-        prediction.run().expect("it fits").expect("it is modelled")
-    };
-    let (page_wise, in_files) = (run(None, Nanos::ZERO), run(Some(&files), Nanos::ZERO));
+    let prediction = prediction(&program, &Disk::Raw, "flat-10ms-25mbs-serial");
+    let page_wise = run(&prediction);
+    let in_files =
+        run(&Prediction { front: Front { files: Some(&files), ..prediction.front }, ..prediction });
     assert_eq!(page_wise.starts.len() + in_files.starts.len(), 2, "both get ready");
     assert!(
         in_files.requests * 2 < page_wise.requests,
@@ -408,41 +404,23 @@ fn a_raw_start_reads_its_files_ahead_behind_a_loop_device() {
 #[test]
 fn what_a_client_prefetches_over_a_link_is_one_answer() {
     let disk = Disk::Image(image(true));
-    let predict = |prefetch: PrefetchConfig| {
-        let prediction = Prediction {
-            program: &program(),
-            disk: &disk,
-            disk_bytes: DISK,
-            file_bytes: DISK,
-            medium: Medium::parse("wan-20ms").expect("known"),
-            crowd: Crowd::ALONE,
-            front: Front {
-                files: None,
-                inode_ahead_blocks: 32,
-                read_ahead_pages: 32,
-                pushed: true,
-                overlap: Nanos::ZERO,
-            },
-            served: ServedConfig {
-                prefetch: Some(prefetch),
-                decode_bytes_per_s: 4e8,
-                read_ahead_bytes: 8 << 20,
-                cache_bytes: 40 << 20,
-                shared_processors: None,
-            },
-            elevator: ElevatorKind::Headstart,
-        };
-        prediction.run().expect("it fits").expect("it is modelled")
-    };
     let stays = PrefetchConfig {
         least_gain: Nanos::from_millis(5_000),
         request_price: Nanos::from_millis(50),
         most_under_way: 1,
         ..PrefetchConfig::default()
     };
-    let predicted = predict(stays);
+    let served = ServedConfig { prefetch: Some(stays), ..served(&disk) };
+    let predicted = predict_on(&disk, "wan-20ms", Crowd::ALONE, served);
     // Opening, and the stream; the reads of this program are all in it.
     assert_eq!(predicted.requests, 2, "{predicted:?}");
+    // Also where a read waits for what the stream has not asked for, which makes it as urgent.
+    let mut program = program();
+    program.reads[8].block = program.reads[129].block;
+    let small = PrefetchConfig { first_request_bytes: 64 << 10, ..stays };
+    let served = ServedConfig { prefetch: Some(small), ..served };
+    let early = run(&Prediction { served, ..prediction(&program, &disk, "wan-20ms") });
+    assert!(early.requests == 2 && early.slowest().waits > 1, "{early:?}");
     let streamed = predicted.slowest().streamed.expect("there is a stream");
     let hot: u64 = image(true).hot.iter().map(|chunk| chunk.at.len).sum();
     let transfer =
@@ -456,8 +434,9 @@ fn what_a_client_prefetches_over_a_link_is_one_answer() {
 fn clients_that_share_processors_are_ready_no_sooner_than_those_have_worked_for_all() {
     let disk = Disk::Image(image(true));
     let hot_bytes: u64 = image(true).hot.iter().map(|chunk| u64::from(chunk.raw_bytes)).sum();
-    let ready = |clients: u32, shared| {
-        predict_on(&disk, "lan-1g", crowd(clients, 0), shared).slowest().ready.as_secs_f64()
+    let ready = |clients: u32, shared_processors| {
+        let served = ServedConfig { shared_processors, ..served(&disk) };
+        predict_on(&disk, "lan-1g", crowd(clients, 0), served).slowest().ready.as_secs_f64()
     };
     // A third of a second each.
     let shared = |clients_each| {

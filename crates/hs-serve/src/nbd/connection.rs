@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Instant;
 
-use hs_engine::queue::{Class, ClientKey};
 use hs_disk::Requester;
+use hs_engine::queue::{Class, ClientKey};
 use hs_units::ByteRange;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -402,7 +402,9 @@ impl Unread {
             return false;
         }
         let part = self.reading.part(self.next, len, self.first);
-        export.disk.submit(Requester::waiting(self.client), self.next, len, move |result| part.answer(result));
+        export
+            .disk
+            .submit(Requester::waiting(self.client), self.next, len, move |result| part.answer(result));
         self.next += u64::from(len);
         self.first = false;
         true

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hs_engine::queue::ClientKey;
 use hs_disk::{Requester, ServedDisk};
+use hs_engine::queue::ClientKey;
 use hs_units::ByteRange;
 
 use super::protocol::ExportInfo;

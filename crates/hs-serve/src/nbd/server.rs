@@ -19,8 +19,8 @@ use super::outgoing::Outgoing;
 use super::protocol::Security;
 use super::room::Room;
 use super::tls::NbdTls;
-use crate::places::{self, PlaceLimits, Places};
 use crate::ServeError;
+use crate::places::{self, PlaceLimits, Places};
 
 /// What reads under way may hold beyond what each connection has of its own. With 512 KiB for each of 256
 /// connections, and 128 KiB for a thread and its buffers, that is 256 MiB.

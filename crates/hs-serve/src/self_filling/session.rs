@@ -19,8 +19,8 @@ use super::fill_file::{FillFile, FillProgress};
 use super::group::{Group, Question, Told};
 use super::hydrate::Hydrator;
 use super::uses::Uses;
-use hs_disk::{Deliver, ServedDisk, UseVisibility};
 use crate::served::{Prefetching, ServeConfig, ServedError};
+use hs_disk::{Deliver, ServedDisk, UseVisibility};
 
 /// All of a file is filled in the end, so an endless reader of blocks outside the profile must not keep the
 /// rest waiting without a limit: the stream may make one request in this time although reads wait.

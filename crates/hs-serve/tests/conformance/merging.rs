@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hs_disk::ReadOptions;
 use hs_engine::queue::Class;
 use hs_engine::queue::Event;
 use hs_format::WindowRef;
 use hs_image::source::{Source, SourceOptions};
-use hs_disk::ReadOptions;
 use hs_image::{BuildOptions, Codec, Image};
 use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Count, FileStore, Snapshot};
@@ -26,6 +26,8 @@ const OCCUPYING: [usize; 2] = [10, 20];
 /// What several readers ask for meanwhile, one window each: together less than what demand merges.
 const ASKED: std::ops::Range<usize> = 40..64;
 const WINDOWS: usize = 80;
+/// Requests before: the index, a first window, and what occupies the medium.
+const BEFORE: usize = 2 + OCCUPYING.len();
 /// For what happens soon or never.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -78,17 +80,17 @@ impl Scene {
         let count = Count::new(Arc::clone(&gates));
         let counters = count.counters();
         let shown = &front.show(Arc::new(count), &config(merges));
-        // The index is read with the first window.
+        // The page of the index is read before the first window.
         self.check(shown, 0);
         std::thread::scope(|scope| {
             let _opens = gates.open_in_the_end();
             for window in OCCUPYING {
                 scope.spawn(move || self.check(shown, window));
             }
-            wait_for(shown, 3, |event| matches!(event, Event::Dispatched { .. }));
+            wait_for(shown, BEFORE, |event| matches!(event, Event::Dispatched { .. }));
             for (number, window) in order.iter().enumerate() {
                 scope.spawn(move || self.check(shown, *window));
-                wait_for(shown, 3 + number + 1, is_wanted);
+                wait_for(shown, BEFORE + number + 1, is_wanted);
             }
         });
         counters.snapshot()
@@ -103,8 +105,7 @@ impl Scene {
 
 /// No read-ahead and no prefetch, and two threads read the medium.
 fn config(merges: bool) -> ServeConfig {
-    let mut read =
-        ReadOptions { fetchers: OCCUPYING.len(), read_ahead_bytes: 0, ..ReadOptions::default() };
+    let mut read = ReadOptions { fetchers: OCCUPYING.len(), read_ahead_bytes: 0, ..ReadOptions::default() };
     if !merges {
         read.queue.classes.iter_mut().for_each(|class| class.merge_bytes = 0);
     }
@@ -119,8 +120,7 @@ fn is_wanted(event: &Event) -> bool {
 /// Waits until the queue has seen so many of these events.
 fn wait_for(shown: &Shown, count: usize, counts: impl Fn(&Event) -> bool) {
     let end = Instant::now() + PATIENCE;
-    let seen =
-        || shown.disk().queue_events(1024).iter().filter(|recorded| counts(&recorded.event)).count();
+    let seen = || shown.disk().queue_events(1024).iter().filter(|recorded| counts(&recorded.event)).count();
     while seen() < count {
         assert!(Instant::now() < end, "{} of {count} in two minutes", seen());
         std::thread::yield_now();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
-use hs_serve::{Prefetching, ServeConfig, ServedDisk};
+use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Count, Fault, FaultKind, FileStore, Rule};
 use hs_units::ByteRange;
 
@@ -149,8 +149,7 @@ fn a_handshake_has_its_time() {
     let sample = Sample::new(26);
     let store = FileStore::open(sample.path("cold.hsi")).expect("there");
     let disk = off().open(Arc::new(store), None).expect("opened");
-    let export =
-        Export { name: "disk".into(), description: String::new(), disk: Arc::clone(&disk).into() };
+    let export = Export { name: "disk".into(), description: String::new(), disk: Arc::clone(&disk).into() };
     let address = NbdAddress::Unix(sample.path("socket"));
     let options = NbdOptions { handshake_patience: Duration::from_millis(30), ..NbdOptions::default() };
     let server = NbdServer::start(vec![export], &[address], options).expect("served");

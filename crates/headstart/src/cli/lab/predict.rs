@@ -58,8 +58,8 @@ pub(crate) struct LabPredict {
     /// Kernel read-ahead of the disk.
     #[arg(long, hide_short_help = true, value_name = "KIB", default_value = "128", value_parser = clap::value_parser!(u16).range(..=1024))]
     pub read_ahead: u16,
-    /// Megabytes that a core decompresses per second.
-    #[arg(long, hide_short_help = true, value_name = "MB", default_value = "400", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Rate at which a core decompresses, in millions of bytes a second.
+    #[arg(long, hide_short_help = true, value_name = "N", default_value = "400", value_parser = clap::value_parser!(u32).range(1..))]
     pub decode_rate: u32,
     /// Compressed size of the disk in per cent, for a profile without an image.
     #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value = "35", value_parser = clap::value_parser!(u8).range(1..=100))]

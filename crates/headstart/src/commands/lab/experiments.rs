@@ -95,10 +95,9 @@ pub(crate) fn run(args: &LabRun) -> anyhow::Result<()> {
 
 fn print(ran: &Ran) {
     let report = &ran.report;
-    let mut table = show::table(&report.columns);
-    for row in &report.rows {
-        table.add_row(row.iter().map(hs_lab::Cell::text));
-    }
+    let (titles, rows) = report.printed();
+    let mut table = show::table(&titles.iter().map(String::as_str).collect::<Vec<_>>());
+    table.add_rows(rows);
     show::line(table);
     let mut figures =
         show::table(&["figure", "ours", "switched off", "published", "in", "ratio", "", "target", ""]);

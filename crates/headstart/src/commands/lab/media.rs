@@ -43,7 +43,7 @@ pub(crate) fn run(args: &LabMedia) -> anyhow::Result<()> {
     }
     show::line(table);
     show::line(
-        "MB/s: at the beginning and the end of a file of 700 MB. Others: FILE.toml (docs/MEDIA.md), or by name:",
+        "MB/s: at the beginning and the end of a file of 700,000,000 bytes. Others: FILE.toml (docs/MEDIA.md), or by name:",
     );
     show::line(format!("  {}", Medium::grammar().join(", ")));
     Ok(())

@@ -12,8 +12,8 @@ use hs_device::Medium;
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::ElevatorKind;
 use hs_image::{Blocks, Image};
-use hs_serve::ReadOptions;
 use hs_lab::predict::{Disk, Files, Front, Predicted, Prediction, Program, ServedConfig};
+use hs_serve::ReadOptions;
 use hs_trace::Profile;
 use hs_units::Nanos;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use self::layouts::OnMedium;
 use crate::cli::{Compared, LabPredict, Layout};
 use crate::commands::{open_image, read_profile};
-use crate::{show, start};
+use crate::show;
 
 /// What a row is of.
 #[derive(Clone, Copy)]
@@ -224,7 +224,7 @@ fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> 
 /// How an image on `medium` is prefetched: over a link it comes from a server, by HTTP.
 fn prefetch_on(medium: Medium) -> PrefetchConfig {
     match medium.link() {
-        Some(_) => start::over_http(PrefetchConfig::default()),
+        Some(_) => PrefetchConfig::default().over_a_network(),
         None => PrefetchConfig::default(),
     }
 }
@@ -241,7 +241,7 @@ const COLUMNS: [&str; 13] = [
     "streamed (s)",
     "requests",
     "seeks",
-    "MB read",
+    "MiB read",
     "busy (s)",
 ];
 
@@ -300,7 +300,7 @@ fn cells(row: &Row) -> Vec<String> {
         start.streamed.map(seconds).unwrap_or_default(),
         requests.to_string(),
         seeks.to_string(),
-        show::megabytes(bytes),
+        show::mib(bytes),
         seconds(busy),
     ]
 }

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_lab::{Pace, Replay, ReplayOutcome, Replayed};
 use hs_trace::{BlockLog, BlockLogKind, BlockRequest, Profile};
+use hs_units::ByteSize;
 use serde_json::{Value, json};
 
 use super::program::Program;
@@ -54,9 +55,9 @@ pub(crate) fn run(args: &LabReplay) -> anyhow::Result<()> {
     let latencies = &outcome.latencies;
     let seconds = outcome.ended.as_secs_f64();
     show::line(format!(
-        "{} requests, {} MB in {seconds:.2} s on {on}: {:.2} MB/s, {:.0} requests a second",
+        "{} requests, {} in {seconds:.2} s on {on}: {:.2} MB/s, {:.0} requests a second",
         latencies.count(),
-        show::megabytes(outcome.bytes),
+        ByteSize(outcome.bytes),
         outcome.bytes as f64 / 1e6 / seconds,
         latencies.count() as f64 / seconds
     ));

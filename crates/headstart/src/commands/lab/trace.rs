@@ -10,9 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use comfy_table::Table;
 use hs_lab::Histogram;
 use hs_serve::observe::BlockTrace;
 use hs_trace::{BlockEvents, ServedRequest};
+use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
@@ -245,25 +247,43 @@ impl Seen {
         })
     }
 
-    fn print(&self, lost: u64) {
-        let mut table = show::table(&["process", "pid", "requests", "MB", "p50", "p99", "most"]);
+    fn table(&self) -> Table {
+        let mut table = show::table(&["process", "pid", "requests", "MiB", "p50", "p99", "most"]);
         for ((name, pid), of) in &self.processes {
             table.add_row([
                 name.clone(),
                 pid.to_string(),
                 of.requests.to_string(),
-                show::megabytes(of.bytes),
+                show::mib(of.bytes),
                 of.service.quantile(0.5).to_string(),
                 of.service.quantile(0.99).to_string(),
                 of.service.most().to_string(),
             ]);
         }
-        show::line(table);
+        table
+    }
+
+    fn print(&self, lost: u64) {
+        show::line(self.table());
         let jain =
             self.jain().map(|jain| format!("; Jain's index of their bytes {jain:.3}")).unwrap_or_default();
-        show::line(format!("{} requests, {} MB{jain}", self.service.count(), show::megabytes(self.bytes)));
+        show::line(format!("{} requests, {}{jain}", self.service.count(), ByteSize(self.bytes)));
         if lost > 0 {
             show::line(format!("{lost} events were lost: not everything was seen"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_in_mib() {
+        let mut seen = Seen::new(None).expect("no file");
+        seen.processes.insert(("dd".to_owned(), 7), Of { requests: 3, bytes: 3 << 19, ..Of::default() });
+        let text = seen.table().to_string();
+        assert!(text.contains("MiB") && text.contains(" 1.5 "), "{text}");
+        assert_eq!(hs_testing::decimal_units(&text), [""; 0], "{text}");
     }
 }

@@ -28,7 +28,7 @@ pub(in crate::demo) struct PaperBoot {
 /// The paper that this project began with.
 pub(super) const KITAGAWA_2005: Paper = Paper {
     source: "Kitagawa and others, \"CD/DVD から起動する Linux の起動高速化\", 2005, figure 4 and table 2",
-    machine: "a real 24× CD drive, Pentium III 933 MHz, 256 MB, a whole desktop",
+    machine: "a real 24× CD drive, Pentium III 933 MHz, 256 MiB, a whole desktop",
     boots: [
         PaperBoot { system: "KNOPPIX 3.7, stock", seconds: 207, kb_per_second: None },
         PaperBoot { system: "KNOPPIX Edu 4.1, stock", seconds: 311, kb_per_second: Some(773) },

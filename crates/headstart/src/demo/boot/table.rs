@@ -2,12 +2,14 @@
 
 use std::fmt::Write;
 
+use hs_units::ByteSize;
+
 use super::outcome::{Outcome, Timed};
 use super::paper::Paper;
 use crate::demo::facts::Facts;
 use crate::demo::ratio::{Ratio, Spread};
 use crate::demo::turns::Tally;
-use crate::show::{self, megabytes};
+use crate::show::{self, mib};
 
 /// The whole text, ending in a line break.
 pub(super) fn render(facts: &Facts, outcome: &Outcome, tallies: &[Tally]) -> String {
@@ -19,9 +21,9 @@ pub(super) fn render(facts: &Facts, outcome: &Outcome, tallies: &[Tally]) -> Str
         "wait",
         "requests",
         "seeks",
-        "MB read",
-        "KB/s",
-        "image MB",
+        "MiB read",
+        "KiB/s",
+        "image MiB",
     ]);
     for (timed, tally) in outcome.contenders.iter().zip(tallies) {
         table.add_row(row(timed, tally));
@@ -53,9 +55,9 @@ fn row(timed: &Timed, tally: &Tally) -> [String; 10] {
         on_medium(wait.clone().unwrap_or_default()),
         on_medium(run.store_requests.to_string()),
         on_medium(run.seeks.to_string()),
-        on_medium(megabytes(run.store_bytes)),
-        on_medium(timed.busy_bytes_per_second.map_or_else(none, |rate| format!("{:.0}", rate / 1e3))),
-        on_medium(megabytes(run.image_bytes)),
+        on_medium(mib(run.store_bytes)),
+        on_medium(timed.busy_bytes_per_second.map_or_else(none, |rate| format!("{:.0}", rate / 1024.0))),
+        on_medium(mib(run.image_bytes)),
     ]
 }
 
@@ -72,16 +74,16 @@ fn sentences(outcome: &Outcome, tallies: &[Tally]) -> Vec<String> {
     let cloop = outcome.cloop_like;
     let mut sentences = vec![
         format!(
-            "cloop-like is our reader with cloop's parameters: {} KiB windows by zlib level {}, no hot region, \
-             nothing prefetched. headstart: {} KiB by zstd level {}.",
-            cloop.window_bytes / 1024,
+            "cloop-like is our reader with cloop's parameters: {} windows by zlib level {}, no hot region, \
+             nothing prefetched. headstart: {} by zstd level {}.",
+            ByteSize(cloop.window_bytes),
             cloop.level,
-            outcome.window_bytes / 1024,
+            ByteSize(outcome.window_bytes),
             outcome.level
         ),
         "wait is what the medium costs: seconds less those of the boots from memory, median from median. For it, and against the \
          limit, each boot counts as if the guest had been charged for as much processor time as from memory (a slow minute of \
-         this machine is no wait). KB/s are of the time in which the medium was busy. [least to most that any two boots give]"
+         this machine is no wait). KiB/s are of the time in which the medium was busy. [least to most that any two boots give]"
             .to_owned(),
         limit_sentence(outcome),
         format!("Optimised, the boot takes {}.", times(ratios.ready_to_limit, "the limit")),
@@ -129,10 +131,10 @@ fn limit_sentence(outcome: &Outcome) -> String {
             let limit = if outcome.limit.is_the_medium() { "the medium" } else { "the guest itself" };
             format!(
                 "The limit is {limit}: {warm} with everything in memory; the medium needs {:.2} s for the hot region \
-                 of {} MB, {:.0} KB/s where it lies.",
+                 of {}, {:.0} KiB/s where it lies.",
                 delivery.delivery_s,
-                megabytes(delivery.bytes),
-                delivery.bytes_per_second / 1e3
+                ByteSize(delivery.bytes),
+                delivery.bytes_per_second / 1024.0
             )
         }
         None => format!(
@@ -168,6 +170,7 @@ mod tests {
     use super::*;
     use crate::demo::boot::outcome::tests::outcome;
     use crate::demo::facts::tests::facts;
+    use hs_testing::decimal_units;
 
     fn text(medium: &str, repeats: usize) -> String {
         let (outcome, tallies) = outcome(medium, repeats);
@@ -184,10 +187,14 @@ mod tests {
     #[test]
     fn every_row_says_how_often_it_was_booted() {
         let text = text("cd-24x-cav", 3);
-        assert_eq!(fields(&text, "raw ext4 "), "1 30.00 – 20.00 812 413 40.0 2000 400.0");
-        assert_eq!(fields(&text, "headstart, optimised "), "3 10.30 10.20–10.40 0.30 7 1 10.0 3333 110.0");
+        assert_eq!(fields(&text, "raw ext4 "), "1 30.00 – 20.00 812 413 38.1 1953 381.5");
+        assert_eq!(fields(&text, "headstart, optimised "), "3 10.30 10.20–10.40 0.30 7 1 9.5 3255 104.9");
         assert_eq!(fields(&text, "all in memory "), "3 10.00 9.90–10.10 – – – – – –");
         assert!(text.contains("medians of 3 boots in turns, raw ext4 of 1;"), "{text}");
+        assert!(text.contains("the hot region of 9.5 MiB, 3320 KiB/s where it lies"), "{text}");
+        // A paper's rate is quoted in its unit.
+        let (ours, paper) = text.split_once("beside it, from a paper").expect("both");
+        assert_eq!((decimal_units(ours), decimal_units(paper)), (vec![], vec!["KB/s"]));
     }
 
     #[test]

@@ -2,15 +2,17 @@
 
 use std::fmt::Write;
 
+use hs_units::ByteSize;
+
 use super::contenders::Result;
 use super::outcome::Outcome;
 use crate::demo::facts::Facts;
-use crate::show::{self, megabytes};
+use crate::show::{self, mib};
 
 /// The whole text, ending in a line break.
 pub(super) fn render(facts: &Facts, outcome: &Outcome) -> String {
     let mut table =
-        show::table(&["start from", "seconds", "× limit", "requests", "MB read", "hot MB", "image MB"]);
+        show::table(&["start from", "seconds", "× limit", "requests", "MiB read", "hot MiB", "image MiB"]);
     for run in &outcome.runs {
         table.add_row(row(run, outcome.limit.limit_s));
     }
@@ -32,7 +34,7 @@ fn row(run: &Result, limit_s: f64) -> [String; 7] {
     let on_medium = summary.image_bytes > 0;
     let hot = match (summary.hot_bytes, summary.hot_compressed_bytes) {
         (0, _) => "–".to_owned(),
-        (hot, packed) => format!("{} in {}", megabytes(hot), megabytes(packed)),
+        (hot, packed) => format!("{} in {}", mib(hot), mib(packed)),
     };
     let where_on_medium = |text: String| if on_medium { text } else { "–".to_owned() };
     [
@@ -40,16 +42,16 @@ fn row(run: &Result, limit_s: f64) -> [String; 7] {
         format!("{:.2}", run.ready_s()),
         format!("{:.2}", run.ready_s() / limit_s),
         where_on_medium(summary.store_requests.to_string()),
-        where_on_medium(megabytes(summary.store_bytes)),
+        where_on_medium(mib(summary.store_bytes)),
         hot,
-        where_on_medium(megabytes(summary.image_bytes)),
+        where_on_medium(mib(summary.image_bytes)),
     ]
 }
 
 /// The conclusions from the table, each in one line.
 fn sentences(outcome: &Outcome) -> Vec<String> {
     let (limit, ratios) = (&outcome.limit, &outcome.ratios);
-    let kib = outcome.window_bytes / 1024;
+    let window = ByteSize(outcome.window_bytes);
     let mut sentences = vec![
         limit_sentence(outcome),
         format!(
@@ -58,7 +60,7 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
             ratios.optimized_to_squashfs_sorted.times("the sorted squashfs")
         ),
         format!(
-            "Unoptimized, it takes {}; the image has {}, both at zstd level {} in {kib} KiB.",
+            "Unoptimized, it takes {}; the image has {}, both at zstd level {} in {window}.",
             ratios.unoptimized_to_squashfs.times("the squashfs"),
             ratios.image_bytes_to_squashfs.times("its size"),
             outcome.level
@@ -171,14 +173,15 @@ pub(super) mod tests {
             let line = line(label).replace(['│', '║'], " ").replace(label, "");
             line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(fields("headstart, optimized "), "1.00 1.25 7 1.2 50.0 in 20.0 145.0");
+        assert_eq!(fields("headstart, optimized "), "1.00 1.25 7 1.2 47.7 in 19.1 138.3");
         assert_eq!(fields("warm native "), "0.60 0.75 – – – –");
-        assert_eq!(fields("raw ext4 "), "20.00 25.00 7 1.2 – 700.0");
+        assert_eq!(fields("raw ext4 "), "20.00 25.00 7 1.2 – 667.6");
         assert!(
             text.contains("takes 1.250 × the limit (goal ≤ 1.15: MISSED) and 0.250 × the sorted"),
             "{text}"
         );
         assert!(text.contains("The limit is the medium: 0.80 s"), "{text}");
+        assert_eq!(hs_testing::decimal_units(&text), [""; 0], "{text}");
         assert!(text.ends_with("raw ext4 with; squashfs, sorted without; squashfs without.\n"), "{text}");
     }
 

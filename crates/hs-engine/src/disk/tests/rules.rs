@@ -237,8 +237,13 @@ fn delivered(visibility: UseVisibility) -> Shell {
     };
     let limits = PrefetchConfig { sees_use: true, ..sizes };
     let prefetch = Some(limits);
-    let config =
-        DiskConfig { visibility, delivery: Some(delivery), readers_keep: true, prefetch, ..DiskConfig::default() };
+    let config = DiskConfig {
+        visibility,
+        delivery: Some(delivery),
+        readers_keep: true,
+        prefetch,
+        ..DiskConfig::default()
+    };
     let mut shell = shell(config);
     shell.drain();
     assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Complete));
@@ -372,7 +377,12 @@ fn a_read_of_what_the_stream_has_not_asked_for_waits_for_it_or_fetches_by_the_ru
 #[test]
 fn the_stream_waits_compressed_while_much_is_to_be_delivered_and_reads_do_not() {
     let delivery = DeliveryConfig { before_answers: false };
-    let mut shell = shell(DiskConfig { visibility: UseVisibility::Hidden, delivery: Some(delivery), decoders: 1, ..DiskConfig::default() });
+    let mut shell = shell(DiskConfig {
+        visibility: UseVisibility::Hidden,
+        delivery: Some(delivery),
+        decoders: 1,
+        ..DiskConfig::default()
+    });
     shell.pump();
     shell.run(Step::BringAll(0));
     settle(&mut shell);

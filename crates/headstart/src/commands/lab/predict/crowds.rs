@@ -47,7 +47,7 @@ pub(super) const COLUMNS: [&str; 10] = [
     "worst waits (s)",
     "Jain's index",
     "requests at origin",
-    "MB at origin",
+    "MiB at origin",
 ];
 
 pub(super) fn cells(row: &Row) -> Vec<String> {
@@ -62,6 +62,6 @@ pub(super) fn cells(row: &Row) -> Vec<String> {
         seconds(slowest.waited),
         format!("{:.4}", row.predicted.jain_index()),
         row.predicted.requests.to_string(),
-        show::megabytes(row.predicted.bytes),
+        show::mib(row.predicted.bytes),
     ]
 }
