@@ -1,5 +1,7 @@
 //! What has to be done after the lock: answers are sent, bytes are freed, and the log gets its lines.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use hs_format::Decompressor;
 use hs_image::ImageError;
 
@@ -41,11 +43,12 @@ impl Outcomes {
         for (level, line) in self.lines {
             log::log!(level, "{line}");
         }
+        // A mistake of one front end costs no other its answer, and no worker its life.
         for answered in self.answered {
-            answered.send(shared);
+            let _ = catch_unwind(AssertUnwindSafe(|| answered.send(shared)));
         }
         for (answer, error) in self.failed {
-            answer(Err(&error));
+            let _ = catch_unwind(AssertUnwindSafe(|| answer(Err(&error))));
         }
         let mut raw = self.freed.into_iter().filter_map(|freed| match freed {
             Freed::Raw(bytes) => Bytes::into_inner(bytes),

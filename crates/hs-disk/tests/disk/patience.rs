@@ -11,8 +11,8 @@ use hs_store::{Fault, FaultKind, FileStore, Rule, Sink, Store, StoreError};
 use hs_units::{ByteRange, Prng};
 use parking_lot::{Condvar, Mutex};
 
-use crate::helpers::{self, Answer, EVERYTHING, PATIENCE, answered, disk_with, reads};
 use crate::sample::{Bench, fast_build};
+use crate::served::{self, Answer, EVERYTHING, PATIENCE, answered, disk_with, reads};
 
 const WINDOW_BYTES: u64 = 65_536;
 
@@ -99,7 +99,7 @@ impl std::ops::Deref for FineInTheEnd {
 }
 
 fn ask(disk: &ServedDisk, window: u64) -> Receiver<Answer> {
-    helpers::ask(disk, window * WINDOW_BYTES, 4096)
+    served::ask(disk, window * WINDOW_BYTES, 4096)
 }
 
 fn check_fine(bench: &Bench, disk: &ServedDisk, window: u64) {
@@ -180,6 +180,21 @@ fn a_panic_while_decoding_fails_those_who_wait_and_nothing_else() {
         check_fine(&bench, &disk, *window);
     }
     assert_eq!(disk.waiting().reads, 0);
+}
+
+/// The front end's part of an answer makes a mistake, more often than there are threads.
+#[test]
+fn a_panic_while_answering_costs_no_thread_and_no_other_answer() {
+    let (bench, disk, store) = moody(reads(1, 0));
+    for window in 0..20 {
+        // Both are answered together.
+        store.set(Mood::Silent);
+        disk.submit(window * WINDOW_BYTES, 4096, |_| panic!("a mistake, on purpose"));
+        let answer = ask(&disk, window);
+        store.set(Mood::Fine);
+        let at = (window * WINDOW_BYTES) as usize;
+        assert!(answered(&answer).expect("it comes") == bench.disk[at..at + 4096]);
+    }
 }
 
 #[test]
