@@ -125,7 +125,8 @@ fn measure(path: &Path) -> Outcome {
     let open_s = began.elapsed().as_secs_f64();
     let after_open = resident_bytes()?;
     let opening = counters.snapshot();
-    let read = ReadOptions { cache_bytes: 1 << 20, cache_sizing: CacheSizing::Fixed, ..ReadOptions::default() };
+    let read =
+        ReadOptions { cache_bytes: 1 << 20, cache_sizing: CacheSizing::Fixed, ..ReadOptions::default() };
     let options = DiskOptions { read, ..DiskOptions::default() };
     let disk = ServedDisk::of_image(Arc::clone(&image), &options, None)?;
     let mut prng = Prng::new(2);

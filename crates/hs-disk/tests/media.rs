@@ -1,8 +1,8 @@
 //! A prefetch, and readers in its way, on media whose sectors fail wherever they like.
 
-mod helpers;
 #[path = "../../hs-image/tests/image/sample.rs"]
 mod sample;
+mod served;
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -17,8 +17,8 @@ use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Sink, Store, StoreErr
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 use proptest::prelude::*;
 
-use helpers::{PATIENCE, ask, begin, reads};
 use sample::{BLOCK, Bench, fast_build, hot_options, open, profile};
+use served::{PATIENCE, ask, begin, reads};
 
 const WINDOW_BYTES: u64 = 16_384;
 const BLOCKS: u64 = 900;
@@ -204,10 +204,8 @@ fn the_stream_goes_on_behind_what_it_cannot_read() {
     let serving = Serving::start(store, 64 << 20);
     serving.disk.wait_prefetch();
     assert_eq!(serving.disk.ended(), Some(EndReason::Complete));
-    let missing: Vec<u32> = (0..)
-        .zip(serving.disk.arrivals())
-        .filter_map(|(chunk, at)| at.is_none().then_some(chunk))
-        .collect();
+    let missing: Vec<u32> =
+        (0..).zip(serving.disk.arrivals()).filter_map(|(chunk, at)| at.is_none().then_some(chunk)).collect();
     assert_eq!(missing, bad);
     for (lba, expected) in bench.disk.chunks(BLOCK).enumerate() {
         let found = serving.read(ByteRange::new((lba * BLOCK) as u64, BLOCK as u64)).expect("read");
@@ -304,11 +302,8 @@ fn a_panic_in_a_thread_of_the_prefetch_costs_nobody_an_answer() {
         let inner = Arc::new(MemoryStore::new(bench.bytes("hot")));
         let store = Arc::new(Panicking { inner, left: AtomicU64::new(panics) });
         let serving = Serving::deliver(store, 10 << 20, deliver);
-        let answers: Vec<_> = (0..BLOCKS)
-            .map(|block| {
-                ask(&serving.disk, block * BLOCK as u64, BLOCK as u64)
-            })
-            .collect();
+        let answers: Vec<_> =
+            (0..BLOCKS).map(|block| ask(&serving.disk, block * BLOCK as u64, BLOCK as u64)).collect();
         for (block, answer) in answers.into_iter().enumerate() {
             match answer.recv_timeout(PATIENCE).expect("an answer of any kind") {
                 Ok(bytes) => assert!(bytes == bench.disk[block * BLOCK..][..BLOCK], "block {block}"),

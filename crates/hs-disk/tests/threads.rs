@@ -1,8 +1,8 @@
 //! How many threads serve a disk. The test looks at its own process, so it is alone in it.
 
-mod helpers;
 #[path = "../../hs-image/tests/image/sample.rs"]
 mod sample;
+mod served;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use hs_disk::{Deliver, ReadOptions, ServedDisk, UseVisibility};
 use hs_store::FileStore;
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
-use helpers::{Held, answered, ask, begin, reads, streaming};
 use sample::{Bench, fast_build, open, profile};
+use served::{Held, answered, ask, begin, reads, streaming};
 
 const WINDOW: u64 = 16_384;
 const WINDOWS: u64 = 400;

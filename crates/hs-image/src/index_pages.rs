@@ -104,7 +104,8 @@ impl IndexPages {
         match page {
             DecodedPage::Root(root, leaves) => {
                 self.root = Some(root);
-                let leaves = leaves.into_iter().map(|(number, leaf)| (number, Leaf { leaf, is_of_root: true }));
+                let leaves =
+                    leaves.into_iter().map(|(number, leaf)| (number, Leaf { leaf, is_of_root: true }));
                 self.leaves.extend(leaves);
             }
             DecodedPage::Leaf(number, leaf) => {

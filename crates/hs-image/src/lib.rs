@@ -1,7 +1,7 @@
 //! Build and read headstart images.
 //!
-//! Reading: [`Image`] knows where everything lies and fetches chunks and pages of the index, verified; what is
-//! fetched when, and what is kept, is decided elsewhere.
+//! Reading: [`Image`] knows where everything lies and fetches chunks and pages of the index, verified; which
+//! of them are fetched when, and what is kept, is decided elsewhere.
 //! Writing: [`build()`] stores a disk in cold windows, [`optimize()`] adds a hot region that a profile
 //! ordered, [`verify()`] proves what an image holds, [`export::export()`] writes its disk for other programs.
 

@@ -7,8 +7,8 @@ use hs_image::{Image, OpenOptions};
 use hs_store::{DiskCache, FileStore};
 use hs_units::Prng;
 
-use crate::helpers::disk;
 use crate::sample::{self, Bench, fast_build};
+use crate::served::disk;
 
 #[test]
 fn what_is_wrong_in_the_cache_is_read_from_the_image_again() {

@@ -17,15 +17,15 @@ use hs_store::{Fault, FaultKind, MemoryStore, Rule, Store};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
 use crate::errors_log;
-use crate::helpers::{begin, disk, open_streaming};
 use crate::sample::{BLOCK, Bench, as_store, fast_build, hot_options, open, profile};
+use crate::served::{begin, disk, open_streaming};
 
 const NAME: &str = "every-byte.hsi";
 const WINDOW_BYTES: u64 = 8192;
 
 /// What a byte of the file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum FilePart {
     /// The version in the superblock: it says that the image is newer, not damaged.
     Version,
     Superblock,
@@ -39,7 +39,7 @@ enum Place {
     Mirror,
 }
 
-impl Place {
+impl FilePart {
     /// Whether the opening stream brings it.
     fn is_streamed(self) -> bool {
         matches!(self, Self::Version | Self::Superblock | Self::HotIndex | Self::Hints | Self::HotChunk)
@@ -97,20 +97,20 @@ fn subject(placement: Placement) -> Subject {
 }
 
 impl Subject {
-    fn place(&self, at: u64) -> Place {
+    fn place(&self, at: u64) -> FilePart {
         let within = |range: ByteRange| range.offset <= at && at < range.end();
         let cold = &self.superblock.cold;
         let hot = &self.superblock.hot[0];
         match at {
-            8..12 => Place::Version,
-            ..4096 => Place::Superblock,
-            _ if within(hot.index) => Place::HotIndex,
-            _ if within(hot.hints) => Place::Hints,
-            _ if within(hot.chunks) => Place::HotChunk,
-            _ if within(self.shadowed) => Place::ShadowedChunk,
-            _ if within(cold.in_file(cold.chunk_space())) => Place::ColdChunk,
-            _ if within(cold.range) => Place::ColdIndex,
-            _ if within(self.superblock.mirror()) => Place::Mirror,
+            8..12 => FilePart::Version,
+            ..4096 => FilePart::Superblock,
+            _ if within(hot.index) => FilePart::HotIndex,
+            _ if within(hot.hints) => FilePart::Hints,
+            _ if within(hot.chunks) => FilePart::HotChunk,
+            _ if within(self.shadowed) => FilePart::ShadowedChunk,
+            _ if within(cold.in_file(cold.chunk_space())) => FilePart::ColdChunk,
+            _ if within(cold.range) => FilePart::ColdIndex,
+            _ if within(self.superblock.mirror()) => FilePart::Mirror,
             _ => panic!("byte {at} is nobody's"),
         }
     }
@@ -140,7 +140,7 @@ impl Subject {
                 }
             }
         }
-        match (failed, said || self.place(at) == Place::HotChunk) {
+        match (failed, said || self.place(at) == FilePart::HotChunk) {
             (0, false) => Outcome::Right,
             (0, true) => Outcome::RightAndSaid,
             _ => Outcome::SomeReadsFailed,
@@ -158,7 +158,7 @@ impl Subject {
         for word in [NAME, "expected", "found", &range.to_string()] {
             assert!(text.contains(word), "byte {at}: no {word} in: {text}");
         }
-        if matches!(self.place(at), Place::HotChunk | Place::ColdChunk) {
+        if matches!(self.place(at), FilePart::HotChunk | FilePart::ColdChunk) {
             assert!(text.contains("chunk ") || text.contains("cold window "), "{text}");
         }
     }
@@ -190,7 +190,7 @@ fn flip_each(subject: &Subject) {
     let next = AtomicUsize::new(0);
     let bytes = subject.store.len() as usize;
     let work = || {
-        let mut outcomes: BTreeMap<(Place, Outcome), usize> = BTreeMap::new();
+        let mut outcomes: BTreeMap<(FilePart, Outcome), usize> = BTreeMap::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
             if at >= bytes {
@@ -205,7 +205,7 @@ fn flip_each(subject: &Subject) {
         }
     };
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-    let mut outcomes: BTreeMap<(Place, Outcome), usize> = BTreeMap::new();
+    let mut outcomes: BTreeMap<(FilePart, Outcome), usize> = BTreeMap::new();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         for thread in threads {
@@ -218,22 +218,22 @@ fn flip_each(subject: &Subject) {
     check_outcomes(subject, &outcomes);
 }
 
-fn check_outcomes(subject: &Subject, outcomes: &BTreeMap<(Place, Outcome), usize>) {
+fn check_outcomes(subject: &Subject, outcomes: &BTreeMap<(FilePart, Outcome), usize>) {
     let cold = &subject.superblock.cold;
     let hot = &subject.superblock.hot[0];
     let shadowed = subject.shadowed.len;
     let expected = [
-        (Place::Version, Outcome::RefusedToOpen, 4),
-        (Place::Superblock, Outcome::RightAndSaid, 4092),
-        (Place::HotIndex, Outcome::RightAndSaid, hot.index.len),
-        (Place::Hints, Outcome::RightAndSaid, hot.hints.len),
-        (Place::HotChunk, Outcome::RightAndSaid, hot.chunks.len),
-        (Place::ColdChunk, Outcome::SomeReadsFailed, cold.leaves_offset - shadowed),
-        (Place::ShadowedChunk, Outcome::Right, shadowed),
-        (Place::ColdIndex, Outcome::SomeReadsFailed, cold.range.len - cold.leaves_offset),
-        (Place::Mirror, Outcome::Right, 4096),
+        (FilePart::Version, Outcome::RefusedToOpen, 4),
+        (FilePart::Superblock, Outcome::RightAndSaid, 4092),
+        (FilePart::HotIndex, Outcome::RightAndSaid, hot.index.len),
+        (FilePart::Hints, Outcome::RightAndSaid, hot.hints.len),
+        (FilePart::HotChunk, Outcome::RightAndSaid, hot.chunks.len),
+        (FilePart::ColdChunk, Outcome::SomeReadsFailed, cold.leaves_offset - shadowed),
+        (FilePart::ShadowedChunk, Outcome::Right, shadowed),
+        (FilePart::ColdIndex, Outcome::SomeReadsFailed, cold.range.len - cold.leaves_offset),
+        (FilePart::Mirror, Outcome::Right, 4096),
     ];
-    let times = |place: Place| if place.is_streamed() { 2 } else { 1 };
+    let times = |place: FilePart| if place.is_streamed() { 2 } else { 1 };
     let expected: BTreeMap<_, _> = expected
         .into_iter()
         .map(|(place, outcome, bytes)| ((place, outcome), bytes as usize * times(place)))

@@ -14,12 +14,12 @@ use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Prng};
 use parking_lot::Mutex;
 
 use crate::errors_log;
-use crate::helpers::{
-    Answer, EVERYTHING, Held, answered, ask, begin, check_random_reads, check_read, disk_with, open_streaming, reads,
-    streaming,
-};
 use crate::reading::sample_with_hot;
 use crate::sample::{Bench, open};
+use crate::served::{
+    Answer, EVERYTHING, Held, answered, ask, begin, check_random_reads, check_read, disk_with,
+    open_streaming, reads, streaming,
+};
 
 fn file(bench: &Bench) -> FileStore {
     FileStore::open(bench.path("hot.hsi")).expect("opened")
@@ -102,7 +102,7 @@ impl Deliver for Attentive {
         if extents[0].start != first {
             return false;
         }
-        assert_eq!(left_out, [number..number + 1]);
+        assert_eq!(left_out, std::slice::from_ref(&(number..number + 1)));
         let is_answered = self.answer.lock().as_ref().is_none_or(|answer| !answer.is_empty());
         assert!(!is_answered, "it is not answered yet");
         let disk = self.disk.get().and_then(Weak::upgrade).expect("it is there");
@@ -187,8 +187,7 @@ fn readers_that_joined_a_stream_that_ends_fetch_for_themselves() {
     held.hold(chunks_of(&image, 0..half));
     let prefetch =
         PrefetchConfig { first_request_bytes: 1, late: LateRule::Join, ..PrefetchConfig::default() };
-    let options =
-        DiskOptions { read: reads(6, 1 << 20), prefetch: Some(prefetch), ..DiskOptions::default() };
+    let options = DiskOptions { read: reads(6, 1 << 20), prefetch: Some(prefetch), ..DiskOptions::default() };
     let disk = ServedDisk::open(held.clone(), &options, None).expect("an image");
     begin(&disk, None);
     let extents: Vec<BlockRange> =
@@ -196,9 +195,7 @@ fn readers_that_joined_a_stream_that_ends_fetch_for_themselves() {
     let answers: Vec<_> = extents.iter().map(|extent| ask_extent(&disk, *extent)).collect();
     assert!(answers.iter().all(Receiver::is_empty), "they wait for the stream");
     assert_eq!(disk.waiting().reads, extents.len() as u64);
-    let hot_requests = |disk: &ServedDisk| {
-        disk.queue_metrics().classes[Class::Demand as usize].requests
-    };
+    let hot_requests = |disk: &ServedDisk| disk.queue_metrics().classes[Class::Demand as usize].requests;
     let before = hot_requests(&disk);
     disk.stop_prefetch();
     for (extent, answer) in extents.iter().zip(&answers) {

@@ -10,9 +10,9 @@ use hs_store::{Count, FileStore};
 use hs_units::{BlockRange, Prng};
 use proptest::prelude::*;
 
-use crate::helpers::{begin, check_random_reads, check_read, disk_with, reads};
 use crate::reading::sample_with_hot;
 use crate::sample::{Bench, fast_build, open};
+use crate::served::{begin, check_random_reads, check_read, disk_with, reads};
 
 const WINDOW: u64 = 65_536;
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use hs_disk::{ReadOptions, ServedDisk};
 use hs_units::Prng;
 
-use crate::helpers::{check_read, disk_with, reads};
 use crate::sample::{Bench, fast_build, open};
+use crate::served::{check_read, disk_with, reads};
 
 const WINDOW: u64 = 16_384;
 const WINDOWS: u64 = 80;

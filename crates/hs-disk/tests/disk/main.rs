@@ -1,10 +1,10 @@
 //! Disks that are served from real images: what reads get, what they wait for, what is kept, and what damage,
 //! bad sectors, outages and panics do to them.
 
-#[path = "../helpers/mod.rs"]
-mod helpers;
 #[path = "../../../hs-image/tests/image/sample.rs"]
 mod sample;
+#[path = "../served/mod.rs"]
+mod served;
 
 mod cached;
 mod damage;

@@ -8,9 +8,9 @@ use hs_disk::{Deliver, ReadOptions, ServedDisk, UseVisibility};
 use hs_store::{Count, FileStore};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Prng};
 
-use crate::helpers::{Held, begin, check_read, reads, streaming};
 use crate::reading::sample_with_hot;
 use crate::sample::open;
+use crate::served::{Held, begin, check_read, reads, streaming};
 
 /// Takes one chunk, and leaves a block of it out; refuses all others.
 struct Kernel {
@@ -72,7 +72,9 @@ fn a_marker_is_answered_from_memory_when_all_else_has_left_and_tells_of_use() {
         let others = blocks(chunk).into_iter().enumerate().filter(|(number, _)| *number != 1);
         others.for_each(|(_, lba)| read(lba));
     }
-    (0..image.hot_chunk_count()).filter(|chunk| !chunks.contains(chunk)).for_each(|chunk| disk.release(chunk));
+    (0..image.hot_chunk_count())
+        .filter(|chunk| !chunks.contains(chunk))
+        .for_each(|chunk| disk.release(chunk));
     assert_eq!(disk.stats().unserved_prefetch_bytes, 0, "nothing waits for a marker but the marker");
     assert_eq!(disk.tripwire_count().used, 0);
     // What is kept in other forms goes as well.

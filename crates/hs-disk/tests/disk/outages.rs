@@ -7,8 +7,8 @@ use hs_store::{Fault, FaultKind, FileStore, Rule, StoreError};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
 use crate::errors_log;
-use crate::helpers::{EVERYTHING, answered, ask, begin, check_random_reads, disk, open_streaming};
 use crate::sample::{BLOCK, Bench, fast_build, open, profile};
+use crate::served::{EVERYTHING, answered, ask, begin, check_random_reads, disk, open_streaming};
 
 const WINDOW_BYTES: usize = 16_384;
 

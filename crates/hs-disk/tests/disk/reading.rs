@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use hs_disk::{DemandEvent, Deliver, DiskOptions, ServedDisk, UseVisibility, Watch};
+use hs_disk::{Deliver, DemandEvent, DiskOptions, ServedDisk, UseVisibility, Watch};
 use hs_engine::PrefetchConfig;
 use hs_image::ImageError;
 use hs_store::{Fault, FaultKind, FileStore, Rule};
@@ -13,8 +13,8 @@ use hs_units::{BlockRange, Lba, Prng};
 use parking_lot::Mutex;
 use proptest::prelude::*;
 
-use crate::helpers::{EVERYTHING, answered, ask, begin, check_random_reads, disk, reads};
 use crate::sample::{self, Bench, fast_build, open, profile, random_profile};
+use crate::served::{EVERYTHING, answered, ask, begin, check_random_reads, disk, reads};
 
 /// A disk of 2.4 MB in windows of 64 KiB, with a hot region made from two random profiles.
 pub(crate) fn sample_with_hot(prng: &mut Prng) -> Bench {
@@ -169,9 +169,9 @@ fn a_disk_that_is_closed_answers_every_read_with_that() {
     disk.close();
 }
 
-struct Seen(Mutex<Vec<DemandEvent>>);
+struct Watched(Mutex<Vec<DemandEvent>>);
 
-impl Watch for Seen {
+impl Watch for Watched {
     fn demand(&self, event: &DemandEvent) {
         self.0.lock().push(*event);
     }
@@ -184,7 +184,7 @@ fn the_watch_sees_every_read_once_and_whether_it_waited() {
     let bench = Bench::new(content);
     bench.build("cold.hsi", &fast_build(8192, 1));
     let image = open(&bench.path("cold.hsi"));
-    let seen = Arc::new(Seen(Mutex::default()));
+    let seen = Arc::new(Watched(Mutex::default()));
     let options = DiskOptions { read: reads(1, 1 << 20), ..DiskOptions::default() };
     let disk = ServedDisk::of_image(image, &options, Some(seen.clone())).expect("a disk");
     for (number, offset) in [8192, 8192, 12_288].into_iter().enumerate() {

@@ -9,8 +9,8 @@ use hs_image::Image;
 use hs_store::{FileStore, Sink, Store, StoreError};
 use hs_units::{ByteRange, Prng};
 
-use crate::helpers::{disk_with, reads};
 use crate::sample::{Bench, fast_build};
+use crate::served::{disk_with, reads};
 
 const WINDOW_BYTES: u64 = 64 << 10;
 const WINDOWS: u64 = 200;

@@ -4,8 +4,8 @@ use hs_image::ImageError;
 use hs_store::StoreError;
 use hs_units::Prng;
 
-use crate::helpers::disk;
 use crate::sample::{Bench, fast_build, open};
+use crate::served::disk;
 
 /// Bytes appended or cut while the image is open: a read gets an error, not zeros.
 #[test]

@@ -11,8 +11,8 @@ use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Store};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 
 use crate::errors_log;
-use crate::helpers::{begin, disk, open_streaming};
 use crate::sample::{BLOCK, Bench, fast_build, hot_options, open, profile};
+use crate::served::{begin, disk, open_streaming};
 
 const WINDOW_BYTES: usize = 16_384;
 const WINDOW_BLOCKS: u64 = 4;

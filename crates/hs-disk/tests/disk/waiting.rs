@@ -8,9 +8,9 @@ use hs_image::Image;
 use hs_store::{Fault, FaultKind, FileStore, Rule};
 use hs_units::{Nanos, Prng};
 
-use crate::helpers::{EVERYTHING, disk, disk_with, reads};
 use crate::reading::sample_with_hot;
 use crate::sample::{Bench, fast_build};
+use crate::served::{EVERYTHING, disk, disk_with, reads};
 
 /// Windows of noise that differ, so that each has a chunk of its own.
 fn noise(windows: usize) -> Bench {

@@ -1,9 +1,9 @@
 //! Images whose author meant harm: every digest is right, up to the superblock, and the content is not.
 
-#[path = "../helpers/mod.rs"]
-mod helpers;
 #[path = "../../../hs-image/tests/image/sample.rs"]
 mod sample;
+#[path = "../served/mod.rs"]
+mod served;
 
 mod ext4;
 mod forge;
@@ -95,7 +95,7 @@ fn read_plainly(store: &Arc<MemoryStore>) -> Reception {
             return Reception { opened: Err(error.clone()), reads: Vec::new(), verified: Err(error) };
         }
     };
-    let disk = helpers::disk(&image, 2, 1 << 20);
+    let disk = served::disk(&image, 2, 1 << 20);
     let read = |range: ByteRange| {
         let mut found = vec![0; range.len as usize];
         disk.read_at(range.offset, &mut found).map(|()| found)
@@ -107,8 +107,8 @@ fn read_plainly(store: &Arc<MemoryStore>) -> Reception {
 }
 
 fn read_streaming(store: &Arc<MemoryStore>) -> Result<(), ImageError> {
-    let disk = helpers::open_streaming(store.clone())?;
-    helpers::begin(&disk, None);
+    let disk = served::open_streaming(store.clone())?;
+    served::begin(&disk, None);
     disk.wait_prefetch();
     for range in windows(disk.image()) {
         let _ = disk.read_at(range.offset, &mut vec![0; range.len as usize]);

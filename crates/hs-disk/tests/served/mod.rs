@@ -42,8 +42,8 @@ pub(crate) fn streaming(read: ReadOptions, first_request_bytes: u64) -> DiskOpti
     DiskOptions { read, prefetch: Some(prefetch), ..DiskOptions::default() }
 }
 
-/// The disk in the image of a store. All hot chunks of a small image come with the request that opens it, when
-/// the prefetch begins.
+/// The disk in the image of a store. All hot chunks of a small image come with the request that opens it,
+/// when the prefetch begins.
 pub(crate) fn open_streaming(store: Arc<dyn Store>) -> Result<Arc<ServedDisk>, ImageError> {
     ServedDisk::open(store, &streaming(reads(2, 1 << 20), 1 << 20), None)
 }

@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_image::source::{Source, SourceOptions};
-use hs_image::{
-    BuildOptions, BuildReport, Codec, Image, ImageError, OptimizeOptions, OptimizeReport,
-};
+use hs_image::{BuildOptions, BuildReport, Codec, Image, ImageError, OptimizeOptions, OptimizeReport};
 use hs_store::{FileStore, Store};
 use hs_trace::{BlockDigest, FileRun, FileUse, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};
