@@ -1,7 +1,7 @@
 use hs_units::{BlockRange, Lba, Prng};
 
 use super::KEPT_INDEX_BYTES;
-use crate::WindowRef;
+use crate::{DecodedPage, IndexPage, IndexPages, WindowRef};
 
 // One file of samples serves these tests and those of the folder `tests`.
 #[path = "../../tests/image/sample.rs"]
@@ -40,4 +40,33 @@ fn the_index_in_memory_stays_bounded() {
         most = most.max(image.kept_index_bytes());
     }
     assert!(most > 0 && most <= KEPT_INDEX_BYTES, "{most} bytes of leaves");
+}
+
+/// A leaf that is damaged where the whole index is read comes with a request of its own, as a page of its own.
+#[test]
+fn a_leaf_that_came_alone_stays_when_the_page_of_the_root_goes() {
+    let mut content = vec![0; 1200 * 4096];
+    for (number, window) in content.chunks_mut(4096).enumerate() {
+        window[..8].copy_from_slice(&(number as u64 + 1).to_le_bytes());
+    }
+    let bench = Bench::new(content);
+    bench.build("cold.hsi", &fast_build(4096, 2));
+    let image = open(&bench.path("cold.hsi"));
+    let page = |page: &IndexPage| {
+        let stored = image.fetch_page(page).expect("it is there");
+        image.decode_page(page, &stored).expect("it is whole")
+    };
+    let DecodedPage::Root(root, mut leaves) = page(&IndexPage::Root) else { panic!("the root") };
+    assert_eq!(leaves.remove(1).0, 1);
+    let mut pages = IndexPages::default();
+    pages.put(DecodedPage::Root(root, leaves));
+    let (number, at) = (pages.page_of(&image, 600), 600);
+    let (leaf, _) = pages.page(&image, number).expect("the root names it");
+    pages.put(page(&leaf));
+    assert!([5, at, 1100].iter().all(|window| pages.window(&image, *window).is_some()));
+    pages.remove(0);
+    let known = [5, at, 1100].map(|window| pages.window(&image, window).is_some());
+    assert_eq!(known, [false, true, false]);
+    pages.remove(number);
+    assert_eq!(pages.window(&image, at), None);
 }
