@@ -42,7 +42,8 @@ fn the_index_in_memory_stays_bounded() {
     assert!(most > 0 && most <= KEPT_INDEX_BYTES, "{most} bytes of leaves");
 }
 
-/// A leaf that is damaged where the whole index is read comes with a request of its own, as a page of its own.
+/// A leaf that is damaged where the whole index is read comes with a request of its own, as a page of its
+/// own.
 #[test]
 fn a_leaf_that_came_alone_stays_when_the_page_of_the_root_goes() {
     let mut content = vec![0; 1200 * 4096];
