@@ -272,7 +272,8 @@ fn try_all(
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("RUST_BACKTRACE", "0")
         .env("PROPTEST_MAX_SHRINK_ITERS", "0");
-    // To the tool, the others are noticed already. `--re` would not keep it from deleting fields of structures.
+    // To the tool, the others are noticed already. `--re` would not keep it from deleting fields of
+    // structures.
     let mut others = String::new();
     for name in listed.iter().filter(|name| !names.contains(name)) {
         others += name;
