@@ -1,6 +1,7 @@
 //! Each rule by itself.
 
 use super::*;
+use crate::cache::PolicyKind;
 use crate::queue::{MediumTraits, QueueConfig};
 use crate::{EndReason, LateRule};
 
@@ -488,4 +489,56 @@ fn programs_wait_for_what_they_ask_for_and_not_for_what_only_is_to_come() {
     shell.drain();
     assert!(shell.engine.program_wait(shell.now) >= Nanos::from_millis(10));
     assert!(shell.engine.stats().outside_bytes > 0);
+}
+
+#[test]
+fn a_hit_renews_its_chunk_in_the_cache() {
+    // Two windows have room beside their pages of the index, and no third.
+    let cache_bytes = 14 * BLOCK_BYTES;
+    let config = DiskConfig { cache_bytes, cache_policy: PolicyKind::Lru, ..DiskConfig::default() };
+    let mut shell = shell(DiskConfig { prefetch: None, ..config });
+    for block in [16, 24, 16, 32] {
+        shell.run(Step::Read { block, blocks: 1, class: 0 });
+        shell.drain();
+    }
+    let is_kept = |window| shell.bytes.contains(&(ChunkKey::Cold(window), Form::Raw));
+    assert_eq!([4, 6, 8].map(is_kept), [true, false, true]);
+}
+
+#[test]
+fn only_a_read_that_a_program_waits_for_hurries_a_request_of_the_stream() {
+    for (class, hurried) in [(0, Class::Demand), (7, Class::Prefetch)] {
+        let mut shell = shell(DiskConfig { fetchers: 1, ..DiskConfig::default() });
+        shell.run(Step::Hold);
+        // A page of the index is under way; the stream waits for the only fetcher.
+        shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+        shell.run(Step::Begin);
+        shell.run(Step::Read { block: 2, blocks: 1, class });
+        shell.run(Step::BringAll(0));
+        let classes: Vec<Class> = shell.fetches.keys().map(|fetch| shell.fetched[fetch]).collect();
+        assert_eq!(classes, [hurried]);
+        assert!(keys_of(&shell).contains(&ChunkKey::Hot(0)));
+        shell.drain();
+    }
+}
+
+#[test]
+fn the_stream_is_settled_when_all_that_it_brought_is_decompressed_and_delivered() {
+    let delivery = DeliveryConfig { before_answers: false };
+    let visibility = UseVisibility::Hidden;
+    let mut shell = shell(DiskConfig { visibility, delivery: Some(delivery), ..DiskConfig::default() });
+    assert!(!shell.engine.is_stream_settled(), "it has not begun");
+    shell.pump();
+    while shell.last != Action::Idle {
+        assert!(!shell.engine.is_stream_settled());
+        if let Some(fetch) = pick(&shell.fetches, 0) {
+            shell.bring_all(fetch);
+        } else if let Some(decoder) = pick(&shell.decoding, 0) {
+            shell.decoded(decoder, true);
+        } else {
+            shell.step(Step::Delivered(0, true));
+        }
+        shell.pump();
+    }
+    assert!(shell.engine.is_stream_settled());
 }
