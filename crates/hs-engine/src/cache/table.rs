@@ -186,5 +186,6 @@ mod tests {
         };
         let longest = (0..table.buckets.len()).map(length).max();
         assert!(longest <= Some(16), "{longest:?} slots in one bucket");
+        assert_eq!(table.buckets.len(), 100_000, "and there are no more buckets than slots");
     }
 }

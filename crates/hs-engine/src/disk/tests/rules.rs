@@ -542,3 +542,28 @@ fn the_stream_is_settled_when_all_that_it_brought_is_decompressed_and_delivered(
     }
     assert!(shell.engine.is_stream_settled());
 }
+
+#[test]
+fn shared_bytes_are_those_that_were_never_asked_for_and_those_that_readers_keep() {
+    let mut shell = shell(DiskConfig { readers_keep: true, ..DiskConfig::default() });
+    shell.pump();
+    assert_eq!(shell.engine.shared_bytes(), SharedBytes::default(), "nothing has come");
+    shell.drain();
+    let unserved = shell.engine.stats().streamed_bytes;
+    assert_eq!(shell.engine.shared_bytes(), SharedBytes { unserved, handed_over: 0 });
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    let rest = SharedBytes { unserved: unserved - BLOCK_BYTES, handed_over: BLOCK_BYTES };
+    assert_eq!(shell.engine.shared_bytes(), rest);
+}
+
+#[test]
+fn a_use_that_a_reader_reports_ends_the_doubts_about_the_stream() {
+    let DiskConfig { prefetch: Some(sizes), .. } = small_requests(LateRule::ByCost) else { panic!("it streams") };
+    let prefetch = Some(PrefetchConfig { sees_use: true, ..sizes });
+    let mut shell = shell(DiskConfig { prefetch, ..DiskConfig::default() });
+    shell.pump();
+    shell.run(Step::Read { block: 16, blocks: 1, class: 0 });
+    assert!(shell.engine.prefetch().stands_back(), "the first that was read lies elsewhere");
+    shell.run(Step::Used);
+    assert!(!shell.engine.prefetch().stands_back());
+}
