@@ -57,6 +57,19 @@ fn a_request_never_occupies_the_medium_beyond_its_limit() {
 }
 
 #[test]
+fn while_readers_miss_a_request_lasts_half_as_long_as_a_read_elsewhere_or_four_times_its_price() {
+    let millis = Nanos::from_millis;
+    for (jump_ms, lasts_ms) in [(60, 30), (10, 8)] {
+        let mut prefetch = Prefetch::new(large(), vec![CHUNK; 100]);
+        prefetch.estimate.observe_rate(Nanos::ZERO, millis(4), 100_000);
+        prefetch.estimate.observe_gap(millis(2), 0);
+        prefetch.estimate.observe_jump(millis(jump_ms), 0);
+        prefetch.handle_miss(millis(1_000));
+        assert_eq!(prefetch.occupancy(millis(1_001)), millis(lasts_ms), "{jump_ms} ms");
+    }
+}
+
+#[test]
 fn the_budget_holds_requests_back_until_chunks_are_released() {
     let limits = PrefetchConfig { budget_bytes: 3 * 256 * 1024, ..config() };
     let mut prefetch = Prefetch::new(limits, vec![CHUNK; 4]);

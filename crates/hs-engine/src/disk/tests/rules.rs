@@ -129,12 +129,13 @@ fn what_fails_among_others_is_fetched_alone_and_then_fails_its_reads() {
 fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_once_is_not() {
     let mut shell = cold_shell(DiskConfig::default());
     shell.run(Step::EndFetch(0));
-    shell.run(Step::Pass(400));
+    // Just slow enough.
+    shell.run(Step::Pass(250));
     shell.run(Step::EndFetch(0));
     let read = Step::Read { block: 0, blocks: 1, class: 0 };
     shell.run(read);
     assert!(shell.reads.is_empty() && shell.fetches.is_empty(), "it fails at once");
-    shell.run(Step::Pass(8 * 400));
+    shell.run(Step::Pass(8 * 250));
     shell.run(read);
     assert_eq!(shell.reads.len(), 1, "it is asked for again");
     // What fails at once costs nothing, and may be tried at once.
@@ -558,9 +559,9 @@ fn shared_bytes_are_those_that_were_never_asked_for_and_those_that_readers_keep(
 
 #[test]
 fn a_use_that_a_reader_reports_ends_the_doubts_about_the_stream() {
-    let DiskConfig { prefetch: Some(sizes), .. } = small_requests(LateRule::ByCost) else { panic!("it streams") };
-    let prefetch = Some(PrefetchConfig { sees_use: true, ..sizes });
-    let mut shell = shell(DiskConfig { prefetch, ..DiskConfig::default() });
+    let mut config = small_requests(LateRule::ByCost);
+    config.prefetch = config.prefetch.map(|limits| PrefetchConfig { sees_use: true, ..limits });
+    let mut shell = shell(config);
     shell.pump();
     shell.run(Step::Read { block: 16, blocks: 1, class: 0 });
     assert!(shell.engine.prefetch().stands_back(), "the first that was read lies elsewhere");
