@@ -568,3 +568,17 @@ fn a_use_that_a_reader_reports_ends_the_doubts_about_the_stream() {
     shell.run(Step::Used);
     assert!(!shell.engine.prefetch().stands_back());
 }
+
+#[test]
+fn reads_that_wait_are_counted_from_the_oldest_on() {
+    let mut shell = cold_shell(DiskConfig::default());
+    shell.drain();
+    assert_eq!(shell.engine.waiting(), (0, None));
+    let began = shell.now;
+    shell.run(Step::Read { block: 60, blocks: 1, class: 0 });
+    shell.run(Step::Pass(5));
+    shell.run(Step::Read { block: 92, blocks: 1, class: 0 });
+    assert_eq!(shell.engine.waiting(), (2, Some(began)));
+    shell.run(Step::Cancel(0));
+    assert_eq!(shell.engine.waiting(), (1, Some(began + Nanos::from_millis(5))));
+}
