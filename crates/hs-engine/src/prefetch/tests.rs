@@ -136,6 +136,19 @@ fn a_medium_that_sends_by_itself_is_asked_for_one_thing_at_a_time() {
 }
 
 #[test]
+fn what_the_stream_has_passed_over_or_brings_in_pauses_only_is_sought() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
+    let Next::Request(id, run) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    assert_eq!(run, 0..2);
+    prefetch.handle_first_byte(Nanos::from_millis(10), id, 0);
+    prefetch.handle_arrived(0);
+    prefetch.handle_finished(Nanos::from_millis(18), id, Some(200_000));
+    assert_eq!([1, 2].map(|chunk| prefetch.late(chunk)), [Late::Fetch, Late::Join]);
+    (0..=TRUSTED_MISSES).for_each(|_| prefetch.handle_miss(Nanos::from_millis(20)));
+    assert_eq!(prefetch.late(2), Late::Fetch, "the profile is doubted");
+}
+
+#[test]
 fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
     let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };

@@ -582,3 +582,21 @@ fn reads_that_wait_are_counted_from_the_oldest_on() {
     shell.run(Step::Cancel(0));
     assert_eq!(shell.engine.waiting(), (1, Some(began + Nanos::from_millis(5))));
 }
+
+#[test]
+fn what_is_told_of_a_fetch_that_is_over_is_not_taken_for_another() {
+    let mut shell = shell(DiskConfig::default());
+    shell.run(Step::Hold);
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    let over = pick(&shell.fetches, 0).expect("a page of the index is fetched");
+    shell.run(Step::Cancel(0));
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Begin);
+    let stream = pick(&shell.fetches, 0).expect("the stream begins");
+    assert_eq!(over.index, stream.index);
+    let latency = |shell: &Shell| shell.engine.prefetch().estimate().latency_with_piece();
+    shell.engine.handle_first_byte(Nanos::from_millis(10), over, 100);
+    assert_eq!(latency(&shell), Nanos::ZERO);
+    shell.engine.handle_first_byte(Nanos::from_millis(10), stream, 100);
+    assert_eq!(latency(&shell), Nanos::from_millis(10));
+}
