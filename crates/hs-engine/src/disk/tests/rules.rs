@@ -600,3 +600,33 @@ fn what_is_told_of_a_fetch_that_is_over_is_not_taken_for_another() {
     shell.engine.handle_first_byte(Nanos::from_millis(10), stream, 100);
     assert_eq!(latency(&shell), Nanos::from_millis(10));
 }
+
+#[test]
+fn of_what_the_stream_brings_that_is_decompressed_first_which_a_read_waits_for() {
+    let mut shell = shell(DiskConfig { decoders: 1, ..DiskConfig::default() });
+    shell.pump();
+    shell.run(Step::Read { block: blocks_of_hot(6)[0], blocks: 1, class: 0 });
+    let fetch = pick(&shell.fetches, 0).expect("the stream begins");
+    shell.bring_all(fetch);
+    shell.pump();
+    assert_eq!(shell.decoding.values().collect::<Vec<_>>(), [&ChunkKey::Hot(6)]);
+    shell.drain();
+}
+
+#[test]
+fn a_read_that_only_waits_for_a_delivery_is_answered_when_its_time_is_over() {
+    let delivery = Some(DeliveryConfig { before_answers: true });
+    let read_timeout = Some(Nanos::from_millis(300));
+    let mut shell = shell(DiskConfig { delivery, read_timeout, ..DiskConfig::default() });
+    shell.pump();
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    shell.run(Step::BringAll(0));
+    let decoder = *shell.decoding.iter().find(|(_, key)| **key == ChunkKey::Hot(0)).expect("it comes").0;
+    shell.decoded(decoder, true);
+    shell.pump();
+    assert!(shell.reads.len() == 1 && shell.deliveries.len() == 1);
+    shell.run(Step::Pass(300));
+    assert!(shell.reads.is_empty());
+    assert_eq!((shell.engine.stats().answered_reads, shell.engine.stats().failed_reads), (1, 0));
+    shell.drain();
+}
