@@ -13,7 +13,7 @@ const USAGE: &str = "usage: cargo run -p xtask -- tidy            the rules of t
        cargo run -p xtask -- tidy --lower    lowers the counts of the rule \"words\" where files have become cleaner
        cargo run -p xtask -- test [STEP]...       all checks, or these
        cargo run -p xtask -- test-long [STEP]...  what takes too long for every change
-       cargo run -p xtask -- mutants [--go-on] [COUNT | FROM..TO]
+       cargo run -p xtask -- mutants [--of engine] [--go-on] [COUNT | FROM..TO]
                                                   changes the code and looks whether a test fails";
 
 fn main() -> ExitCode {

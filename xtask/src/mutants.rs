@@ -12,9 +12,27 @@ use serde_json::{Value, json};
 
 use crate::checks::Outcome;
 
-/// Crates whose changes are drawn from.
-const CRATES: [&str; 4] = ["hs-format", "hs-trace", "hs-layout", "hs-store"];
-/// Changes that are drawn.
+/// What changes are drawn from.
+#[derive(Debug, PartialEq, Eq)]
+struct Draw {
+    /// As `--of` names it.
+    name: &'static str,
+    crates: &'static [&'static str],
+    /// Where the results are kept; its stem also names the folder below `target/`.
+    result: &'static str,
+}
+
+/// All draws. Without `--of` it is the first.
+const DRAWS: [Draw; 2] = [
+    Draw {
+        name: "image",
+        crates: &["hs-format", "hs-trace", "hs-layout", "hs-store"],
+        result: "bench/results/parts/mutants.json",
+    },
+    Draw { name: "engine", crates: &["hs-engine"], result: "bench/results/parts/mutants_engine.json" },
+];
+
+/// Changes of a draw.
 const COUNT: usize = 200;
 /// Decides which.
 const SEED: u64 = 17;
@@ -25,8 +43,6 @@ const LONGEST_S: &str = "60";
 /// It may also ask for memory for ever: more than this a compiler does not need either, in KiB of address
 /// space.
 const MOST_KIB: &str = "8388608";
-/// Where the results are kept.
-const RESULT: &str = "bench/results/parts/mutants.json";
 
 /// The tool's version, which decides the list of changes.
 const TOOL: &str = "27.1.0";
@@ -51,29 +67,59 @@ impl Found {
     }
 }
 
-/// `xtask mutants [--go-on] [COUNT | FROM..TO]`: all of the draw, its first so many, or a portion of it.
-/// `--go-on` keeps what was noticed before, and tries what is left.
+impl Draw {
+    /// Words of a file's name: "mutants" or "mutants_engine".
+    fn stem(&self) -> &'static str {
+        let file = self.result.rsplit('/').next().unwrap_or_default();
+        file.strip_suffix(".json").unwrap_or(file)
+    }
+
+    fn packages(&self) -> impl Iterator<Item = &'static str> {
+        self.crates.iter().flat_map(|name| ["-p", *name])
+    }
+}
+
+/// `xtask mutants [--of DRAW] [--go-on] [COUNT | FROM..TO]`: all of the draw, its first so many, or a portion
+/// of it. `--go-on` keeps what was noticed before, and tries what is left.
 pub(crate) fn run(root: &Path, arguments: &[&str]) -> ExitCode {
-    let (goes_on, rest) = match arguments {
-        ["--go-on", rest @ ..] => (true, rest),
-        rest => (false, rest),
-    };
-    let portion = match rest {
-        [] => Some(1..=COUNT),
-        [portion] => parse(portion),
-        _ => None,
-    };
-    let Some(portion) = portion else {
-        eprintln!("mutants: [--go-on] and a count or FROM..TO");
+    let Some(Arguments { draw, goes_on, portion }) = Arguments::parse(arguments) else {
+        let names = DRAWS.map(|draw| draw.name).join(" or ");
+        eprintln!("mutants: [--of DRAW], which is {names}, [--go-on], and a count or FROM..TO");
         return ExitCode::from(2);
     };
-    match draw_and_try(root, &portion, goes_on) {
+    match draw_and_try(root, draw, &portion, goes_on) {
         Ok(found) if found.is_enough() => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("mutants: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Arguments {
+    draw: &'static Draw,
+    goes_on: bool,
+    portion: RangeInclusive<usize>,
+}
+
+impl Arguments {
+    fn parse(arguments: &[&str]) -> Option<Self> {
+        let (draw, rest) = match arguments {
+            ["--of", name, rest @ ..] => (DRAWS.iter().find(|draw| draw.name == *name)?, rest),
+            rest => (&DRAWS[0], rest),
+        };
+        let (goes_on, rest) = match rest {
+            ["--go-on", rest @ ..] => (true, rest),
+            rest => (false, rest),
+        };
+        let portion = match rest {
+            [] => 1..=COUNT,
+            [portion] => parse(portion)?,
+            _ => return None,
+        };
+        Some(Self { draw, goes_on, portion })
     }
 }
 
@@ -84,16 +130,22 @@ fn parse(portion: &str) -> Option<RangeInclusive<usize>> {
     (1 <= from && from <= to).then_some(from..=to)
 }
 
-/// The step of `make test-long`.
+/// The step of `make test-long`: all draws.
 pub(crate) fn check(root: &Path) -> Outcome {
     if !has_tool() {
         return Outcome::Skipped(install());
     }
-    match draw_and_try(root, &(1..=COUNT), false) {
-        Ok(found) if found.is_enough() => Outcome::Passed,
-        Ok(found) => Outcome::Failed(format!("{}% of the changes were noticed", found.percent())),
-        Err(error) => Outcome::Failed(format!("{error:#}")),
+    let mut wrong = Vec::new();
+    for draw in &DRAWS {
+        match draw_and_try(root, draw, &(1..=COUNT), false) {
+            Ok(found) if found.is_enough() => {}
+            Ok(found) => {
+                wrong.push(format!("{}: {}% of the changes were noticed", draw.name, found.percent()))
+            }
+            Err(error) => wrong.push(format!("{}: {error:#}", draw.name)),
+        }
     }
+    if wrong.is_empty() { Outcome::Passed } else { Outcome::Failed(wrong.join("; ")) }
 }
 
 fn install() -> String {
@@ -111,21 +163,27 @@ fn has_tool() -> bool {
     tool().arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-fn draw_and_try(root: &Path, portion: &RangeInclusive<usize>, goes_on: bool) -> anyhow::Result<Found> {
+fn draw_and_try(
+    root: &Path,
+    of: &Draw,
+    portion: &RangeInclusive<usize>,
+    goes_on: bool,
+) -> anyhow::Result<Found> {
     if !has_tool() {
         bail!("{}", install());
     }
-    let mut drawn = draw(&list(root)?, *portion.end());
+    let listed = list(root, of)?;
+    let mut drawn = draw(&listed, *portion.end());
     drawn.drain(..drawn.len().min(portion.start() - 1));
-    let out = root.join("target/mutants");
+    let out = root.join("target").join(of.stem());
     fs::create_dir_all(&out)?;
     let mut known = if goes_on { remembered(&out)? } else { Summaries::new() };
     known.retain(|_, summary| summary != MISSED);
     remember(&out, &known)?;
-    let left: Vec<&String> = drawn.iter().filter(|name| !known.contains_key(*name)).collect();
+    let left: BTreeSet<&String> = drawn.iter().filter(|name| !known.contains_key(*name)).collect();
     println!("{} changes, {} of them to be tried", drawn.len(), left.len());
     if !left.is_empty() {
-        try_all(root, &out, &left)?;
+        try_all(root, of, &out, &listed, &left)?;
         known = remembered(&out)?;
         remember(&out, &known)?;
     }
@@ -141,15 +199,14 @@ fn draw_and_try(root: &Path, portion: &RangeInclusive<usize>, goes_on: bool) -> 
         found.percent()
     );
     if *portion == (1..=COUNT) {
-        write_result(root, &found, drawn.len())?;
+        write_result(root, of, &found, drawn.len())?;
     }
     Ok(found)
 }
 
 /// The names of all changes, in the tool's order.
-fn list(root: &Path) -> anyhow::Result<Vec<String>> {
-    let packages = CRATES.iter().flat_map(|name| ["-p", name]);
-    let output = tool().args(["--list", "--json", "-d"]).arg(root).args(packages).output()?;
+fn list(root: &Path, of: &Draw) -> anyhow::Result<Vec<String>> {
+    let output = tool().args(["--list", "--json", "-d"]).arg(root).args(of.packages()).output()?;
     if !output.status.success() {
         bail!("the changes cannot be listed: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -192,24 +249,17 @@ fn place(words: &str, before: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A regular expression that matches this name and no other.
-fn exactly(name: &str) -> String {
-    let mut expression = String::from("^");
-    for character in name.chars() {
-        // Not all punctuation: `\<` would be the beginning of a word.
-        if r"\.+*?()|[]{}^$".contains(character) {
-            expression.push('\\');
-        }
-        expression.push(character);
-    }
-    expression + "$"
-}
-
 /// Makes one change after the other in a copy of the tree, and runs the tests of the changed crate.
-fn try_all(root: &Path, out: &Path, names: &[&String]) -> anyhow::Result<()> {
+fn try_all(
+    root: &Path,
+    of: &Draw,
+    out: &Path,
+    listed: &[String],
+    names: &BTreeSet<&String>,
+) -> anyhow::Result<()> {
     // What was built for one change serves the next, and what is not ours the next time.
     let build = out.join("build");
-    forget_changed_builds(root, &build)?;
+    forget_changed_builds(root, of, &build)?;
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -v {MOST_KIB} && exec cargo-mutants mutants \"$@\""), "sh"]);
     command.env_remove("CARGO_MANIFEST_DIR");
@@ -222,12 +272,17 @@ fn try_all(root: &Path, out: &Path, names: &[&String]) -> anyhow::Result<()> {
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env("RUST_BACKTRACE", "0")
         .env("PROPTEST_MAX_SHRINK_ITERS", "0");
-    for name in names {
-        command.args(["--re", &exactly(name)]);
+    // To the tool, the others are noticed already. `--re` would not keep it from deleting fields of
+    // structures.
+    let mut others = String::new();
+    for name in listed.iter().filter(|name| !names.contains(name)) {
+        others += name;
+        others.push('\n');
     }
-    command.args(CRATES.iter().flat_map(|name| ["-p", name]));
-    // Examples in comments show the use, and are no tests of it. Deleted fields of structures come besides,
-    // whatever is asked for: those that were not drawn do not count.
+    fs::create_dir_all(out.join("mutants.out"))?;
+    fs::write(out.join("mutants.out/caught.txt"), others).context("caught.txt")?;
+    command.arg("--iterate").args(of.packages());
+    // Examples in comments show the use, and are no tests of it.
     command.args(["--", "--lib", "--tests"]);
     // Its exit code tells of changes that were not noticed as well, so that only its report counts.
     let status = command.status().context("cargo-mutants")?;
@@ -240,9 +295,9 @@ fn try_all(root: &Path, out: &Path, names: &[&String]) -> anyhow::Result<()> {
 
 /// Removes what earlier changes have left of the changed crates: to cargo it is newer than their unchanged
 /// files, so that a crate that depends on a changed one would be tested with it.
-fn forget_changed_builds(root: &Path, build: &Path) -> anyhow::Result<()> {
+fn forget_changed_builds(root: &Path, of: &Draw, build: &Path) -> anyhow::Result<()> {
     let mut clean = Command::new("cargo");
-    clean.args(["clean", "-q"]).args(CRATES.iter().flat_map(|name| ["-p", name]));
+    clean.args(["clean", "-q"]).args(of.packages());
     let status = clean.current_dir(root).env("CARGO_TARGET_DIR", build).status().context("cargo clean")?;
     if !status.success() {
         bail!("cargo clean: {status}");
@@ -313,12 +368,14 @@ fn judge(drawn: &[String], summaries: &Summaries) -> anyhow::Result<Found> {
 }
 
 /// Keeps the figure beside the others, in their form; bench/stamp.py adds the machine and the commit.
-fn write_result(root: &Path, found: &Found, drawn: usize) -> anyhow::Result<()> {
+fn write_result(root: &Path, of: &Draw, found: &Found, drawn: usize) -> anyhow::Result<()> {
     let stamp =
         Command::new("python3").arg(root.join("bench/stamp.py")).output().context("bench/stamp.py")?;
     let mut part: Value = serde_json::from_slice(&stamp.stdout).context("bench/stamp.py")?;
-    part["script"] = json!("mutants");
-    part["command"] = json!(format!("make mutants (the first {drawn} of seed {SEED})"));
+    part["script"] = json!(of.stem());
+    let command =
+        if of == &DRAWS[0] { "make mutants".into() } else { format!("xtask mutants --of {}", of.name) };
+    part["command"] = json!(format!("{command} (the first {drawn} of seed {SEED})"));
     part["load"] = json!({ "busiest_before_a_round": 0.0, "gave_up_waiting": 0 });
     part["figures"] = json!([{
         "name": "changes that a test notices, of those that compile",
@@ -328,11 +385,11 @@ fn write_result(root: &Path, found: &Found, drawn: usize) -> anyhow::Result<()> 
         "target": format!("≥ 0.{LEAST_PERCENT}"),
         "met": found.is_enough(),
         "detail": {
-            "crates": CRATES, "seed": SEED, "tool": TOOL, "drawn": drawn, "caught": found.caught,
+            "crates": of.crates, "seed": SEED, "tool": TOOL, "drawn": drawn, "caught": found.caught,
             "unviable": found.unviable, "missed": found.missed,
         },
     }]);
-    fs::write(root.join(RESULT), serde_json::to_string_pretty(&part)? + "\n").context(RESULT)
+    fs::write(root.join(of.result), serde_json::to_string_pretty(&part)? + "\n").context(of.result)
 }
 
 #[cfg(test)]
@@ -372,10 +429,22 @@ mod tests {
     }
 
     #[test]
-    fn a_name_matches_itself_only() {
-        let name = "crates/a/src/b.rs:3:5: replace + with * in <A as B>::f -> Vec<u8>";
-        assert_eq!(&exactly("a.b")[..], r"^a\.b$");
-        assert!(exactly(name).contains(r"\+ with \* in <A as B>::f -> Vec<u8>$"));
+    fn of_names_the_draw_and_without_it_the_draw_is_the_first() {
+        let parse = |words: &str| Arguments::parse(&words.split_whitespace().collect::<Vec<_>>());
+        let of = |place: usize, goes_on, portion| Some(Arguments { draw: &DRAWS[place], goes_on, portion });
+        assert_eq!(parse(""), of(0, false, 1..=COUNT));
+        assert_eq!(parse("--go-on 51..100"), of(0, true, 51..=100));
+        assert_eq!(parse("--of engine"), of(1, false, 1..=COUNT));
+        assert_eq!(parse("--of engine --go-on 50"), of(1, true, 1..=50));
+        for wrong in ["--of", "--of hs-engine", "engine", "--of engine 1 2", "--of engine 0"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+        let stems: BTreeSet<_> = DRAWS.iter().map(Draw::stem).collect();
+        assert_eq!(
+            stems,
+            BTreeSet::from(["mutants", "mutants_engine"]),
+            "no draw replaces another's results"
+        );
     }
 
     #[test]

@@ -481,9 +481,7 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// The first bytes of a fetch have come: media hand out pieces.
     pub fn handle_first_byte(&mut self, now: Nanos, fetch: FetchId, bytes: u64) {
-        if !self.fetches.is_live(fetch)
-            || std::mem::replace(&mut self.fetches.slab[fetch.index].first_byte, true)
-        {
+        if !self.fetches.is_live(fetch) {
             return;
         }
         for (id, _) in &self.fetches.slab[fetch.index].streams {

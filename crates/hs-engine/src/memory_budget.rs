@@ -53,7 +53,7 @@ pub struct MemoryBudgetConfig {
 
 /// Samples in a row that must allow more before it grows.
 const CALM_SAMPLES: u32 = 3;
-/// Smaller relative changes than one in this many are not made.
+/// Relative changes of at most one in this many are not made.
 const DEAD_PART: u64 = 8;
 /// One part in this many of the memory is left alone, within [`MIN_RESERVE`] and [`MAX_RESERVE`].
 const RESERVE_PART: u64 = 16;
@@ -230,6 +230,12 @@ mod tests {
             own = budget.handle_sample(&available(1024 + prng.below(100), own), own);
             assert_eq!(own, settled);
         }
+    }
+
+    #[test]
+    fn a_change_of_an_eighth_is_small() {
+        let budget = MemoryBudget::new(CONFIG, 40 * MIB);
+        assert!(!budget.is_worth_growing(45 * MIB) && budget.is_worth_growing(45 * MIB + 1));
     }
 
     /// Whatever others do: once the cache has shrunk to its budget, as much is free as it has, or it is at

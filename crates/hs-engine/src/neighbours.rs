@@ -105,6 +105,20 @@ mod tests {
     }
 
     #[test]
+    fn the_less_neighbours_pay_the_fewer_come() {
+        let mut neighbours = Neighbours::new();
+        let mut depths: Vec<u64> = Vec::new();
+        for miss in 0..1_000 {
+            depths.push(neighbours.miss());
+            (1..=depths[miss as usize]).for_each(|neighbour| neighbours.brought(miss * 16 + neighbour));
+        }
+        let probes = depths[500..].iter().filter(|depth| **depth == 1).count() as u64;
+        assert!((500 / PROBE_EVERY..=500 / PROBE_EVERY + 1).contains(&probes), "{probes} of 500");
+        depths.dedup();
+        assert_eq!(depths[..5], [7, 3, 1, 0, 1]);
+    }
+
+    #[test]
     fn a_random_reader_soon_gets_only_what_it_asks_for() {
         let mut prng = hs_units::Prng::new(1);
         let windows: Vec<u64> = (0..1000).map(|_| prng.below(1_000_000) * 16).collect();

@@ -173,6 +173,13 @@ mod tests {
     }
 
     #[test]
+    fn each_word_of_a_key_changes_its_hash() {
+        let keys = (0..300_u64).flat_map(|first| (0..300_u64).map(move |second| (first, second)));
+        let hashes: std::collections::BTreeSet<u64> = keys.map(|key| hash_of(&key)).collect();
+        assert_eq!(hashes.len(), 90_000);
+    }
+
+    #[test]
     fn chains_stay_short() {
         let mut table = Table::default();
         (0..100_000_u32).for_each(|slot| table.insert(slot, hash_of(&u64::from(slot))));
@@ -186,5 +193,6 @@ mod tests {
         };
         let longest = (0..table.buckets.len()).map(length).max();
         assert!(longest <= Some(16), "{longest:?} slots in one bucket");
+        assert_eq!(table.buckets.len(), 100_000, "and there are no more buckets than slots");
     }
 }

@@ -148,3 +148,17 @@ impl EvictionPolicy for WTinyLfu {
         Some(evicted)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_fifths_behind_the_window_are_protected_at_most() {
+        let mut policy = WTinyLfu::new(1_000);
+        (0..1_000).for_each(|slot| policy.inserted(slot, u64::from(slot), 1));
+        (0..990).for_each(|slot| policy.touched(slot));
+        assert_eq!([&policy.window, &policy.probation, &policy.protected].map(Queue::weight), [10, 198, 792]);
+        assert_eq!(policy.victim(), Some(0), "what was protected first is on probation again");
+    }
+}

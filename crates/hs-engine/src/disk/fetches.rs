@@ -56,7 +56,6 @@ impl FetchChunk {
 pub(super) struct Fetch {
     pub dispatch: Option<DispatchId>,
     pub asked: Nanos,
-    pub first_byte: bool,
     /// In the order in which they lie in the image, without a gap; windows that are equal share their bytes.
     pub chunks: Vec<FetchChunk>,
     /// The parts of it that are the stream's: one, or none.

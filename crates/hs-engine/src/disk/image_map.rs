@@ -65,9 +65,7 @@ pub trait ImageMap {
         Nanos::ZERO
     }
     /// A block of a hot chunk, by its number in it, that the kernel reads alone when it misses it.
-    fn tripwire_block(&self, _chunk: u32) -> Option<u32> {
-        None
-    }
+    fn tripwire_block(&self, chunk: u32) -> Option<u32>;
     /// Where a cold window is; `None` when the page of the index that says so is not in the map.
     fn window(&self, window: u64) -> Option<WindowLocation>;
     /// The page of the index that says where a cold window is.

@@ -57,6 +57,19 @@ fn a_request_never_occupies_the_medium_beyond_its_limit() {
 }
 
 #[test]
+fn while_readers_miss_a_request_lasts_half_as_long_as_a_read_elsewhere_or_four_times_its_price() {
+    let millis = Nanos::from_millis;
+    for (jump_ms, lasts_ms) in [(60, 30), (10, 8)] {
+        let mut prefetch = Prefetch::new(large(), vec![CHUNK; 100]);
+        prefetch.estimate.observe_rate(Nanos::ZERO, millis(4), 100_000);
+        prefetch.estimate.observe_gap(millis(2), 0);
+        prefetch.estimate.observe_jump(millis(jump_ms), 0);
+        prefetch.handle_miss(millis(1_000));
+        assert_eq!(prefetch.occupancy(millis(1_001)), millis(lasts_ms), "{jump_ms} ms");
+    }
+}
+
+#[test]
 fn the_budget_holds_requests_back_until_chunks_are_released() {
     let limits = PrefetchConfig { budget_bytes: 3 * 256 * 1024, ..config() };
     let mut prefetch = Prefetch::new(limits, vec![CHUNK; 4]);
@@ -120,6 +133,19 @@ fn a_medium_that_sends_by_itself_is_asked_for_one_thing_at_a_time() {
     prefetch.handle_arrived(1);
     prefetch.handle_finished(Nanos::from_millis(18), id, Some(200_000));
     assert!(matches!(prefetch.poll(Nanos::from_millis(18)), Next::Request(..)));
+}
+
+#[test]
+fn what_the_stream_has_passed_over_or_brings_in_pauses_only_is_sought() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
+    let Next::Request(id, run) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+    assert_eq!(run, 0..2);
+    prefetch.handle_first_byte(Nanos::from_millis(10), id, 0);
+    prefetch.handle_arrived(0);
+    prefetch.handle_finished(Nanos::from_millis(18), id, Some(200_000));
+    assert_eq!([1, 2].map(|chunk| prefetch.late(chunk)), [Late::Fetch, Late::Join]);
+    (0..=TRUSTED_MISSES).for_each(|_| prefetch.handle_miss(Nanos::from_millis(20)));
+    assert_eq!(prefetch.late(2), Late::Fetch, "the profile is doubted");
 }
 
 #[test]

@@ -76,6 +76,26 @@ fn at_the_end_of_time_nobody_is_overdue_who_does_not_wait() {
     assert_eq!(queue.poll(Nanos(u64::MAX)), Poll::Idle);
 }
 
+#[test]
+fn fairness_is_told_by_the_rates_of_clients_while_they_want_something() {
+    let mut queue = Queue::new(serial());
+    let millis = Nanos::from_millis;
+    let nobody = (ClientKey::NOBODY, Class::Fill);
+    for (tag, (client, class)) in
+        (1..).zip([(ClientKey(1), Class::Demand), (ClientKey(2), Class::Demand), nobody])
+    {
+        queue.handle_request(Nanos(0), Request { client, ..request(tag, class, tag << 30, 4096) });
+    }
+    // The second gets as much as the first in twice the time: rates of 2 and 1.
+    for (now, index) in [(millis(0), 0.5), (millis(1), 9.0 / 10.0)] {
+        let served = dispatched(&mut queue, now).expect("a request is served");
+        let now = now + millis(1);
+        assert_eq!(queue.handle_done(now, served.id, 4096).count(), 1);
+        let jain = queue.metrics(now).jain_index;
+        assert!((jain - index).abs() < 1e-9, "{jain} at {now}");
+    }
+}
+
 /// A reader of one block after another thinks for a millisecond between two, while another client waits far
 /// away.
 #[test]

@@ -106,6 +106,9 @@ impl ImageMap for LayoutMap<'_> {
         let behind = || self.hot.range(next..).next().map(|(first, _)| *first);
         self.run_at(next).map(|_| next).or_else(behind).map(Lba)
     }
+    fn tripwire_block(&self, _chunk: u32) -> Option<u32> {
+        None
+    }
     fn window(&self, window: u64) -> Option<WindowLocation> {
         let place = self.layout.windows.get(window as usize).copied().flatten();
         let raw_bytes = self.layout.window_bytes as u32;

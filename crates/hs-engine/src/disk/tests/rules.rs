@@ -1,6 +1,7 @@
 //! Each rule by itself.
 
 use super::*;
+use crate::cache::PolicyKind;
 use crate::queue::{MediumTraits, QueueConfig};
 use crate::{EndReason, LateRule};
 
@@ -162,12 +163,13 @@ fn windows_that_are_equal_and_cannot_be_read_fail_their_reads() {
 fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_once_is_not() {
     let mut shell = cold_shell(DiskConfig::default());
     shell.run(Step::EndFetch(0));
-    shell.run(Step::Pass(400));
+    // Just slow enough.
+    shell.run(Step::Pass(250));
     shell.run(Step::EndFetch(0));
     let read = Step::Read { block: 0, blocks: 1, class: 0 };
     shell.run(read);
     assert!(shell.reads.is_empty() && shell.fetches.is_empty(), "it fails at once");
-    shell.run(Step::Pass(8 * 400));
+    shell.run(Step::Pass(8 * 250));
     shell.run(read);
     assert_eq!(shell.reads.len(), 1, "it is asked for again");
     // What fails at once costs nothing, and may be tried at once.
@@ -532,4 +534,143 @@ fn programs_wait_for_what_they_ask_for_and_not_for_what_only_is_to_come() {
     shell.drain();
     assert!(shell.engine.program_wait(shell.now) >= Nanos::from_millis(10));
     assert!(shell.engine.stats().outside_bytes > 0);
+}
+
+#[test]
+fn a_hit_renews_its_chunk_in_the_cache() {
+    // Two windows have room beside their pages of the index, and no third.
+    let cache_bytes = 14 * BLOCK_BYTES;
+    let config = DiskConfig { cache_bytes, cache_policy: PolicyKind::Lru, ..DiskConfig::default() };
+    let mut shell = shell(DiskConfig { prefetch: None, ..config });
+    for block in [16, 24, 16, 32] {
+        shell.run(Step::Read { block, blocks: 1, class: 0 });
+        shell.drain();
+    }
+    let is_kept = |window| shell.bytes.contains(&(ChunkKey::Cold(window), Form::Raw));
+    assert_eq!([4, 6, 8].map(is_kept), [true, false, true]);
+}
+
+#[test]
+fn only_a_read_that_a_program_waits_for_hurries_a_request_of_the_stream() {
+    for (class, hurried) in [(0, Class::Demand), (7, Class::Prefetch)] {
+        let mut shell = shell(DiskConfig { fetchers: 1, ..DiskConfig::default() });
+        shell.run(Step::Hold);
+        // A page of the index is under way; the stream waits for the only fetcher.
+        shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+        shell.run(Step::Begin);
+        shell.run(Step::Read { block: 2, blocks: 1, class });
+        shell.run(Step::BringAll(0));
+        let classes: Vec<Class> = shell.fetches.keys().map(|fetch| shell.fetched[fetch]).collect();
+        assert_eq!(classes, [hurried]);
+        assert!(keys_of(&shell).contains(&ChunkKey::Hot(0)));
+        shell.drain();
+    }
+}
+
+#[test]
+fn the_stream_is_settled_when_all_that_it_brought_is_decompressed_and_delivered() {
+    let delivery = DeliveryConfig { before_answers: false };
+    let visibility = UseVisibility::Hidden;
+    let mut shell = shell(DiskConfig { visibility, delivery: Some(delivery), ..DiskConfig::default() });
+    assert!(!shell.engine.is_stream_settled(), "it has not begun");
+    shell.pump();
+    while shell.last != Action::Idle {
+        assert!(!shell.engine.is_stream_settled());
+        if let Some(fetch) = pick(&shell.fetches, 0) {
+            shell.bring_all(fetch);
+        } else if let Some(decoder) = pick(&shell.decoding, 0) {
+            shell.decoded(decoder, true);
+        } else {
+            shell.step(Step::Delivered(0, true));
+        }
+        shell.pump();
+    }
+    assert!(shell.engine.is_stream_settled());
+}
+
+#[test]
+fn shared_bytes_are_those_that_were_never_asked_for_and_those_that_readers_keep() {
+    let mut shell = shell(DiskConfig { readers_keep: true, ..DiskConfig::default() });
+    shell.pump();
+    assert_eq!(shell.engine.shared_bytes(), SharedBytes::default(), "nothing has come");
+    shell.drain();
+    let unserved = shell.engine.stats().streamed_bytes;
+    assert_eq!(shell.engine.shared_bytes(), SharedBytes { unserved, handed_over: 0 });
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    let rest = SharedBytes { unserved: unserved - BLOCK_BYTES, handed_over: BLOCK_BYTES };
+    assert_eq!(shell.engine.shared_bytes(), rest);
+}
+
+#[test]
+fn a_use_that_a_reader_reports_ends_the_doubts_about_the_stream() {
+    let mut config = small_requests(LateRule::ByCost);
+    config.prefetch = config.prefetch.map(|limits| PrefetchConfig { sees_use: true, ..limits });
+    let mut shell = shell(config);
+    shell.pump();
+    shell.run(Step::Read { block: 16, blocks: 1, class: 0 });
+    assert!(shell.engine.prefetch().stands_back(), "the first that was read lies elsewhere");
+    shell.run(Step::Used);
+    assert!(!shell.engine.prefetch().stands_back());
+}
+
+#[test]
+fn reads_that_wait_are_counted_from_the_oldest_on() {
+    let mut shell = cold_shell(DiskConfig::default());
+    shell.drain();
+    assert_eq!(shell.engine.waiting(), (0, None));
+    let began = shell.now;
+    shell.run(Step::Read { block: 60, blocks: 1, class: 0 });
+    shell.run(Step::Pass(5));
+    shell.run(Step::Read { block: 92, blocks: 1, class: 0 });
+    assert_eq!(shell.engine.waiting(), (2, Some(began)));
+    shell.run(Step::Cancel(0));
+    assert_eq!(shell.engine.waiting(), (1, Some(began + Nanos::from_millis(5))));
+}
+
+#[test]
+fn what_is_told_of_a_fetch_that_is_over_is_not_taken_for_another() {
+    let mut shell = shell(DiskConfig::default());
+    shell.run(Step::Hold);
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    let over = pick(&shell.fetches, 0).expect("a page of the index is fetched");
+    shell.run(Step::Cancel(0));
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Begin);
+    let stream = pick(&shell.fetches, 0).expect("the stream begins");
+    assert_eq!(over.index, stream.index);
+    let latency = |shell: &Shell| shell.engine.prefetch().estimate().latency_with_piece();
+    shell.engine.handle_first_byte(Nanos::from_millis(10), over, 100);
+    assert_eq!(latency(&shell), Nanos::ZERO);
+    shell.engine.handle_first_byte(Nanos::from_millis(10), stream, 100);
+    assert_eq!(latency(&shell), Nanos::from_millis(10));
+}
+
+#[test]
+fn of_what_the_stream_brings_that_is_decompressed_first_which_a_read_waits_for() {
+    let mut shell = shell(DiskConfig { decoders: 1, ..DiskConfig::default() });
+    shell.pump();
+    shell.run(Step::Read { block: blocks_of_hot(6)[0], blocks: 1, class: 0 });
+    let fetch = pick(&shell.fetches, 0).expect("the stream begins");
+    shell.bring_all(fetch);
+    shell.pump();
+    assert_eq!(shell.decoding.values().collect::<Vec<_>>(), [&ChunkKey::Hot(6)]);
+    shell.drain();
+}
+
+#[test]
+fn a_read_that_only_waits_for_a_delivery_is_answered_when_its_time_is_over() {
+    let delivery = Some(DeliveryConfig { before_answers: true });
+    let read_timeout = Some(Nanos::from_millis(300));
+    let mut shell = shell(DiskConfig { delivery, read_timeout, ..DiskConfig::default() });
+    shell.pump();
+    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
+    shell.run(Step::BringAll(0));
+    let decoder = *shell.decoding.iter().find(|(_, key)| **key == ChunkKey::Hot(0)).expect("it comes").0;
+    shell.decoded(decoder, true);
+    shell.pump();
+    assert!(shell.reads.len() == 1 && shell.deliveries.len() == 1);
+    shell.run(Step::Pass(300));
+    assert!(shell.reads.is_empty());
+    assert_eq!((shell.engine.stats().answered_reads, shell.engine.stats().failed_reads), (1, 0));
+    shell.drain();
 }

@@ -23,6 +23,12 @@ fn serve(queue: &mut Queue, now: Nanos) -> u64 {
 }
 
 #[test]
+fn each_elevator_has_its_published_name() {
+    let names = ElevatorKind::ALL.map(ElevatorKind::name);
+    assert_eq!(names, ["noop", "deadline", "cfq", "c-look", "headstart"]);
+}
+
+#[test]
 fn each_elevator_has_an_order_of_its_own() {
     has_its_order([5, 1, 9, 3], [5, 9, 1, 3]);
     // The lowest that is left at the end of a sweep is not the oldest, where the deadline elevator goes on.
