@@ -122,7 +122,7 @@ fn what_fails_among_others_is_fetched_alone_and_then_fails_its_reads() {
     assert_eq!(shell.reads.len(), 1);
     shell.run(Step::EndFetch(0));
     assert!(shell.reads.is_empty() && shell.fetches.is_empty());
-    assert_eq!(shell.engine.stats().failed_reads, 1);
+    assert_eq!((shell.engine.stats().failed_reads, shell.engine.stats().chunk_errors), (1, 1));
 }
 
 #[test]
