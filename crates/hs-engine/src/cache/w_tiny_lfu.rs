@@ -154,6 +154,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_more_than_the_window_drops_out_of_it_while_there_is_room() {
+        let mut policy = WTinyLfu::new(1_000);
+        (0..20).for_each(|slot| policy.inserted(slot, u64::from(slot), 7));
+        assert_eq!([&policy.window, &policy.probation].map(Queue::weight), [7, 133]);
+    }
+
+    #[test]
     fn four_fifths_behind_the_window_are_protected_at_most() {
         let mut policy = WTinyLfu::new(1_000);
         (0..1_000).for_each(|slot| policy.inserted(slot, u64::from(slot), 1));

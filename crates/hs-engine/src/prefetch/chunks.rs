@@ -145,3 +145,19 @@ impl Chunks {
         self.size(chunk).raw_bytes.into()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unused_is_a_stream_of_which_more_than_three_quarters_are_held() {
+        let size = ChunkSize { stored_bytes: 1 << 19, raw_bytes: 1 << 20 };
+        let mut chunks = Chunks::new(vec![size; 32]);
+        (0..32).for_each(|chunk| chunks.arrived(chunk));
+        (0..7).for_each(|chunk| chunks.released(chunk));
+        assert!(chunks.are_unused());
+        chunks.released(7);
+        assert!(!chunks.are_unused());
+    }
+}

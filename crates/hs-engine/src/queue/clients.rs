@@ -141,3 +141,22 @@ impl Clients {
         place
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hs_units::Prng;
+
+    use super::*;
+
+    #[test]
+    fn each_client_is_found_by_its_key() {
+        let mut clients = Clients::default();
+        let mut prng = Prng::new(1);
+        let keys: Vec<ClientKey> = (0..500).map(|_| ClientKey(prng.below(u64::MAX))).collect();
+        for (number, key) in (0..).zip(&keys) {
+            assert_eq!(clients.find(*key), None);
+            assert_eq!(clients.add(*key, |_| false), number);
+        }
+        assert!((0..).zip(&keys).all(|(number, key)| clients.find(*key) == Some(number)));
+    }
+}

@@ -122,7 +122,7 @@ fn what_fails_among_others_is_fetched_alone_and_then_fails_its_reads() {
     assert_eq!(shell.reads.len(), 1);
     shell.run(Step::EndFetch(0));
     assert!(shell.reads.is_empty() && shell.fetches.is_empty());
-    assert_eq!(shell.engine.stats().failed_reads, 1);
+    assert_eq!((shell.engine.stats().failed_reads, shell.engine.stats().chunk_errors), (1, 1));
 }
 
 /// Two reads of windows that are equal, which one fetch brings.
@@ -673,4 +673,26 @@ fn a_read_that_only_waits_for_a_delivery_is_answered_when_its_time_is_over() {
     assert!(shell.reads.is_empty());
     assert_eq!((shell.engine.stats().answered_reads, shell.engine.stats().failed_reads), (1, 0));
     shell.drain();
+}
+
+#[test]
+fn usage_is_what_the_shell_has() {
+    let mut shell = shell(DiskConfig { visibility: UseVisibility::Tripwires, ..DiskConfig::default() });
+    assert!(shell.engine.handle_left_out(1, 0));
+    shell.run(Step::Read { block: 16, blocks: 1, class: 0 });
+    shell.drain();
+    let has = |form: Form, bytes: fn(ChunkKey) -> u64| -> u64 {
+        shell.bytes.iter().filter(|(_, other)| *other == form).map(|(key, _)| bytes(*key)).sum()
+    };
+    let raw_bytes = |key| match key {
+        ChunkKey::Hot(chunk) => blocks_of_hot(chunk).len() as u64 * BLOCK_BYTES,
+        ChunkKey::Cold(_) => WINDOW_BLOCKS * BLOCK_BYTES,
+        ChunkKey::Page(_) => BLOCK_BYTES,
+    };
+    let usage = shell.engine.usage();
+    assert_eq!(usage.raw_bytes, has(Form::Raw, raw_bytes));
+    assert_eq!(usage.stored_bytes, has(Form::Stored, |_| STORED));
+    assert_eq!(usage.tripwire_bytes, BLOCK_BYTES);
+    assert_eq!(usage.held_bytes, shell.engine.stats().streamed_bytes);
+    assert!(usage.stored_bytes > u64::from(HOT) * STORED && usage.cache.bytes > 0);
 }
