@@ -83,7 +83,7 @@ impl Shared {
         }
         let now = self.now();
         let (waiting, _) = state.engine.waiting();
-        let streams = state.engine.prefetch().ended().is_none() && !state.is_shut_down;
+        let streams = state.engine.watches_memory() && !state.is_shut_down;
         let since = |then: Instant| Nanos::from(then.saturating_duration_since(self.began));
         let look = (waiting > 0).then(|| now + Nanos::from(LOOK));
         let memory = streams.then(|| since(clock.memory_due));
@@ -110,7 +110,7 @@ impl Shared {
         let now = Instant::now();
         if now >= clock.memory_due {
             clock.memory_due = now + MEMORY_PAUSE;
-            let streams = self.lock().engine.prefetch().ended().is_none();
+            let streams = self.lock().engine.watches_memory();
             // Without a sample it stays as it is: a system that does not tell is taken as it was.
             if streams && let Some(sample) = clock.probe.sample() {
                 self.change(|state, now| state.engine.handle_memory(now, &sample));

@@ -92,6 +92,7 @@
 //! along has a request of its own; bounds of time in deliveries are gone. docs/PLAN.md says what is left.
 
 mod action;
+mod background_fetch;
 mod blocks_served;
 mod chunk_cache;
 mod chunk_table;
@@ -123,6 +124,7 @@ use hs_units::{ByteRange, Nanos};
 pub use self::action::{
     Action, Damage, DecoderId, Delivered, Deliverer, FetchId, Form, PermitId, ReadId, Why, Worker,
 };
+use self::background_fetch::Filled;
 use self::chunk_cache::{HotStored, Name};
 use self::chunk_table::{ChunkTable, Stage};
 pub use self::config::{DeliveryConfig, DiskConfig, UseVisibility};
@@ -138,6 +140,7 @@ use self::reads::{Progress, Reads};
 use self::sequential::Sequential;
 pub use self::tripwires::TripwireCount;
 use self::tripwires::Tripwires;
+use crate::background::{Background, Order};
 use crate::cache::{Cache, CacheUsage};
 use crate::queue::{ClientKey, Poll, Queue};
 use crate::{ChunkSize, MemoryBudget, MemoryBudgetConfig, MemorySample, Neighbours, Prefetch};
@@ -159,6 +162,10 @@ pub struct DiskStats {
     pub outside_bytes: u64,
     /// Raw bytes of the hot chunks that the stream has brought.
     pub streamed_bytes: u64,
+    /// Bytes of cold chunks, as they are stored, that came behind demand.
+    pub background_bytes: u64,
+    /// Of these, bytes of chunks that were read.
+    pub background_used_bytes: u64,
 }
 
 /// Bytes that the shell has for a [`DiskEngine`].
@@ -170,6 +177,8 @@ pub struct DiskUsage {
     pub held_bytes: u64,
     /// Stored bytes of all chunks.
     pub stored_bytes: u64,
+    /// Of these, bytes that came behind demand and wait for a read.
+    pub filled_bytes: u64,
     /// Bytes of blocks that were held back from deliveries.
     pub tripwire_bytes: u64,
     /// The cache's part.
@@ -214,6 +223,9 @@ pub struct DiskEngine<M> {
     unreadable_in_a_row: u32,
     neighbours: Neighbours,
     sequential: Sequential,
+    background: Background,
+    order: Order,
+    filled: Filled,
     tripwires: Tripwires,
     prefetch_memory: MemoryBudget,
     cache_memory: Option<MemoryBudget>,
@@ -280,6 +292,9 @@ impl<M: ImageMap> DiskEngine<M> {
             expected: vec![false; map.hot_chunks() as usize],
             unreadable_in_a_row: 0,
             neighbours: Neighbours::new(),
+            background: Background::default(),
+            order: Order::default(),
+            filled: Filled::default(),
             sequential: Sequential::new(windows_ahead, config.decoders),
             tripwires: Tripwires::new(map.hot_chunks()),
             prefetch_memory: MemoryBudget::new(bounds, limits.budget_bytes),
@@ -391,6 +406,7 @@ impl<M: ImageMap> DiskEngine<M> {
             raw_bytes: self.raw_bytes,
             held_bytes: self.held_bytes,
             stored_bytes: self.stored_bytes,
+            filled_bytes: self.filled.bytes(),
             tripwire_bytes: self.tripwires.bytes(),
             cache: self.cache.usage(),
         }
@@ -576,11 +592,14 @@ impl<M: ImageMap> DiskEngine<M> {
         if self.shut_down {
             return;
         }
-        let budget = self.prefetch_memory.handle_sample(sample, self.held_bytes);
+        let own_bytes = self.held_bytes + self.filled.bytes();
+        let budget = self.prefetch_memory.handle_sample(sample, own_bytes);
         self.prefetch.handle_budget(budget);
         if self.prefetch_memory.is_short() {
             self.prefetch.handle_short_memory();
+            self.stop_background();
         }
+        self.shrink_filled(budget.saturating_sub(self.held_bytes));
         self.prefetch_changed = true;
         let own_bytes = self.cache.usage().bytes;
         if let Some(memory) = &mut self.cache_memory {
@@ -665,6 +684,7 @@ impl<M: ImageMap> DiskEngine<M> {
     pub fn poll(&mut self, now: Nanos) -> Action {
         self.release_answered();
         let expires = if self.shut_down { None } else { self.expire(now) };
+        let leaves = self.expire_filled(now);
         loop {
             if let Some((chunk, block)) = self.hold_backs.pop_front() {
                 return Action::HoldBack { chunk, block };
@@ -682,6 +702,7 @@ impl<M: ImageMap> DiskEngine<M> {
                 return self.poll_shut_down();
             }
             self.drive_prefetch(now);
+            self.drive_background(now);
             self.fail_undecodable(now);
             if let Some(action) = self.next_delivery(now).or_else(|| self.next_decode()) {
                 return action;
@@ -697,7 +718,7 @@ impl<M: ImageMap> DiskEngine<M> {
                 Poll::WaitUntil(then) => Some(then),
                 Poll::Idle => None,
             };
-            let then = [expires, self.prefetch_then, queue_then].into_iter().flatten().min();
+            let then = [expires, leaves, self.prefetch_then, queue_then].into_iter().flatten().min();
             return match then {
                 Some(then) => Action::WaitUntil(then),
                 None if self.is_under_way() || self.reads.slab.len() > 0 => Action::Wait,

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod background;
 pub mod cache;
 pub mod disk;
 mod estimate;

@@ -48,6 +48,8 @@ pub struct Seen {
     pub joined: u64,
     /// Chunks that the stream brought.
     pub streamed: u64,
+    /// Bytes that came behind demand.
+    pub background_bytes: u64,
     /// Chunks that were damaged.
     pub damaged: u64,
     /// Reads that were cancelled.
@@ -66,6 +68,7 @@ impl Seen {
         self.faults += other.faults;
         self.joined += other.joined;
         self.streamed += other.streamed;
+        self.background_bytes += other.background_bytes;
         self.damaged += other.damaged;
         self.cancelled += other.cancelled;
         self.blocked += other.blocked;

@@ -31,7 +31,11 @@ fn nothing_is_lost_duplicated_starved_or_over_its_budget() {
     assert!(seen.steps >= steps);
     // What could go wrong did.
     assert!(
-        seen.faults > 10_000 && seen.errors > 20 && seen.joined > 1_000 && seen.streamed > 10_000,
+        seen.background_bytes > 1 << 30
+            && seen.faults > 10_000
+            && seen.errors > 20
+            && seen.joined > 1_000
+            && seen.streamed > 10_000,
         "{seen:?}"
     );
     assert!(

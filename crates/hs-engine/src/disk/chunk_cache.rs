@@ -90,8 +90,9 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// Takes stored bytes out of the cache, to be decompressed.
+    /// Takes stored bytes out of what is kept, to be decompressed.
     pub(super) fn uncache_stored(&mut self, slot: u32) {
+        self.use_filled(slot);
         let chunk = &mut self.table[slot];
         if std::mem::take(&mut chunk.stored_cached) {
             self.cache.remove(&Name { key: chunk.key, form: Form::Stored });
@@ -162,7 +163,7 @@ impl<M: ImageMap> DiskEngine<M> {
             };
         }
         let waits = chunk.decode_ticket != 0 || matches!(chunk.stage, Stage::Decoding { .. });
-        if chunk.stored && !chunk.stored_cached && !waits {
+        if chunk.stored && !chunk.stored_cached && !chunk.filled && !waits {
             chunk.stored = false;
             self.stored_bytes -= chunk.place.len;
             self.drops.push_back((chunk.key, Form::Stored));

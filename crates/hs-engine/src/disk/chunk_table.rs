@@ -55,6 +55,8 @@ pub(super) struct Chunk {
     pub stored: bool,
     /// Whether these are in the cache.
     pub stored_cached: bool,
+    /// Whether they are kept although no read has asked for them.
+    pub filled: bool,
     /// Whether its raw bytes are in the cache.
     pub raw_cached: bool,
     /// Whether its raw bytes wait for their readers, within the prefetch's budget.
@@ -91,6 +93,7 @@ impl Default for Chunk {
             raw_bytes: 0,
             stored: false,
             stored_cached: false,
+            filled: false,
             raw_cached: false,
             held: false,
             pins: 0,

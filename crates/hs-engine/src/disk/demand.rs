@@ -153,6 +153,7 @@ impl<M: ImageMap> DiskEngine<M> {
                     let here = matches!(chunk.stage, Stage::Stored | Stage::Decoding { .. });
                     missed |= !(here && chunk.early);
                     self.neighbours.used(window);
+                    self.note_cold_read(now, window);
                 }
                 ChunkKey::Page(_) => {}
             }
@@ -457,7 +458,8 @@ impl<M: ImageMap> DiskEngine<M> {
     /// A window that has come and that a reader will get to is decompressed.
     pub(super) fn decode_ahead(&mut self, window: u64) {
         let Some(slot) = self.table.find(ChunkKey::Cold(window)) else { return };
-        if self.table[slot].stage == Stage::Stored && self.table[slot].stored_cached {
+        let chunk = &self.table[slot];
+        if chunk.stage == Stage::Stored && (chunk.stored_cached || chunk.filled) {
             self.uncache_stored(slot);
             self.await_decoder(slot, Urgency::Ahead);
         }

@@ -105,6 +105,8 @@ impl<M: ImageMap> DiskEngine<M> {
     /// Drops every chunk that nothing under way needs.
     fn forget_chunks(&mut self) {
         self.resize_cache(0);
+        self.stop_background();
+        self.shrink_filled(0);
         for slot in 0..self.table.end() {
             if self.table.get(slot).is_none() {
                 continue;

@@ -17,6 +17,8 @@ pub(super) enum Purpose {
     Chunk(u32),
     /// This chunk of a cold window, and those of windows behind it up to there.
     Ahead(u32, u64),
+    /// This chunk of a cold window that no read has asked for, and those behind it: so many bytes.
+    Background(u32, u64),
     /// A run of hot chunks.
     Stream(RequestId, Range<u32>),
     /// A permit for another reader of the medium.
@@ -56,6 +58,12 @@ impl FetchChunk {
 pub(super) struct Fetch {
     pub dispatch: Option<DispatchId>,
     pub asked: Nanos,
+    /// When its first piece had come, and the bytes of that.
+    pub first: Option<(Nanos, u64)>,
+    /// Nothing else was under way when it began.
+    pub was_alone: bool,
+    /// The bytes of all of it, if no read has asked for what it brings.
+    pub background_bytes: u64,
     /// In the order in which they lie in the image, without a gap; windows that are equal share their bytes.
     pub chunks: Vec<FetchChunk>,
     /// The parts of it that are the stream's: one, or none.
@@ -79,6 +87,15 @@ pub struct FetchView<'a> {
     pub is_stream: bool,
 }
 
+/// What is asked for that no read has asked for.
+#[derive(Debug, Default)]
+pub(super) struct BackgroundRequests {
+    /// A request waits in the queue.
+    pub is_queued: bool,
+    /// Bytes of fetches that are under way.
+    pub bytes: u64,
+}
+
 /// All requests and fetches.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
@@ -86,6 +103,8 @@ pub(super) struct Fetches {
     pub slab: Slab<Fetch>,
     /// Requests of the stream in the queue.
     pub stream_requests: Vec<u32>,
+    /// Of what no read has asked for.
+    pub background: BackgroundRequests,
     /// Fetches that the shell should be told to cancel.
     pub cancels: Vec<FetchId>,
 }
@@ -107,7 +126,8 @@ impl Fetches {
             (std::mem::take(&mut fetch.chunks), std::mem::take(&mut fetch.streams));
         chunks.clear();
         streams.clear();
-        *fetch = Fetch { dispatch, asked: now, chunks, streams, ..Fetch::default() };
+        let was_alone = self.slab.len() == 1;
+        self.slab[index] = Fetch { dispatch, asked: now, was_alone, chunks, streams, ..Fetch::default() };
         index
     }
 

@@ -68,7 +68,7 @@ impl<M: ImageMap> DiskEngine<M> {
         let waits = chunk.decode_ticket != 0 || matches!(chunk.stage, Stage::Decoding { .. });
         assert_eq!(
             chunk.stored,
-            chunk.stored_cached || waits,
+            chunk.stored_cached || chunk.filled || waits,
             "{key:?} is stored as long as something needs it"
         );
         assert!(chunk.stored || chunk.stage != Stage::Stored, "{key:?} is stored");

@@ -109,7 +109,7 @@ impl<M: ImageMap> DiskEngine<M> {
     }
 
     /// Whether a window is neither here nor on its way, and has not failed lately.
-    fn is_unasked(&self, now: Nanos, window: u64) -> bool {
+    pub(super) fn is_unasked(&self, now: Nanos, window: u64) -> bool {
         let Some(slot) = self.table.find(ChunkKey::Cold(window)) else { return true };
         match self.table[slot].stage {
             Stage::Absent => !self.table[slot].is_awaited(),
@@ -124,13 +124,17 @@ impl<M: ImageMap> DiskEngine<M> {
         let mut tags = std::mem::take(&mut self.tags);
         tags.clear();
         tags.extend(self.queue.tags(dispatch.id).map(|tag| tag.0 as u32));
-        let mut ahead = None;
+        let (mut ahead, mut background) = (None, None);
         for request in &tags {
             match self.end_request(*request) {
                 Some(Purpose::Chunk(slot)) => self.add_member(index, slot),
                 Some(Purpose::Ahead(slot, end)) => {
                     self.add_member(index, slot);
                     ahead = Some((slot, end));
+                }
+                Some(Purpose::Background(slot, most_bytes)) => {
+                    self.add_member(index, slot);
+                    background = Some(most_bytes);
                 }
                 Some(Purpose::Stream(id, run)) => {
                     self.fetches.stream_requests.retain(|other| other != request);
@@ -143,7 +147,11 @@ impl<M: ImageMap> DiskEngine<M> {
         self.tags = tags;
         self.fetches.slab[index].chunks.sort_unstable_by_key(|chunk| (chunk.range.offset, !chunk.owned));
         self.fetches.slab[index].chunks.dedup_by_key(|chunk| chunk.key);
+        if let Some(most_bytes) = background {
+            self.begin_background(now, index, most_bytes, dispatch.class);
+        }
         let rest = match ahead {
+            None if self.fetches.slab[index].background_bytes > 0 => None,
             Some((slot, end)) if !is_merged => {
                 let ChunkKey::Cold(first) = self.table[slot].key else { unreachable!("windows are cold") };
                 self.extend(now, index, end.saturating_sub(first + 1), u64::MAX);
@@ -167,7 +175,7 @@ impl<M: ImageMap> DiskEngine<M> {
         Action::Fetch { id: self.fetches.id(index), range: self.fetches.range(index), class: dispatch.class }
     }
 
-    fn add_member(&mut self, fetch: u32, slot: u32) {
+    pub(super) fn add_member(&mut self, fetch: u32, slot: u32) {
         let chunk = &mut self.table[slot];
         chunk.stage = Stage::InFlight { fetch };
         let member = FetchChunk { key: chunk.key, range: chunk.place, slot, owned: true, came: false };
@@ -263,6 +271,8 @@ impl<M: ImageMap> DiskEngine<M> {
         // Bytes that windows share come once.
         let is_shared = at > 0 && fetch.chunks[at - 1].range == range;
         fetch.bytes += if is_shared { 0 } else { range.len };
+        fetch.first.get_or_insert((now, range.len));
+        let is_background = fetch.background_bytes > 0;
         if is_stream {
             self.note_progress(now, id.index, key);
         } else if is_first {
@@ -284,11 +294,18 @@ impl<M: ImageMap> DiskEngine<M> {
         if awaited && matches!(key, ChunkKey::Cold(_)) {
             self.stats.outside_bytes += chunk.place.len;
         }
+        if let ChunkKey::Cold(window) = key {
+            self.note_came(slot, window, is_background, awaited);
+        }
         match key {
             ChunkKey::Cold(window) if !awaited => {
                 self.table[slot].early = true;
                 let near = self.sequential.is_near(window);
-                self.cache_stored(slot);
+                if is_background {
+                    self.keep_filled(now, slot, window);
+                } else {
+                    self.cache_stored(slot);
+                }
                 if near {
                     self.decode_ahead(window);
                 }
@@ -320,6 +337,7 @@ impl<M: ImageMap> DiskEngine<M> {
         if let Some(dispatch) = fetch.dispatch.take() {
             drop(self.queue.handle_done(now, dispatch, bytes));
         }
+        self.note_answered(now, index);
         self.fetches.slab.release(index);
         for (id, run) in streams.drain(..) {
             let of_run =

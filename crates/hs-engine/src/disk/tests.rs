@@ -1,5 +1,6 @@
 //! The whole engine against a plain model of what a read must get and may not, whatever the shell does.
 
+mod background;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use crate::queue::Class;
 const WINDOW_BLOCKS: u64 = 4;
 const PAGE_WINDOWS: u64 = 6;
 const WINDOWS: u64 = 24;
-const STORED: u64 = 1000;
+const STORED: u64 = 40_000;
 const HOT: u32 = 7;
 
 /// A small image: hot chunks of blocks here and there, some windows that are zero.
@@ -157,13 +158,14 @@ fn config() -> impl Strategy<Value = DiskConfig> {
         Just(Some((false, UseVisibility::Hidden))),
     ];
     let sizes = (1..4u32, 1..4u32, 0..30u64, 1..40u64);
-    (delivery, sizes, any::<[bool; 4]>()).prop_map(
+    (delivery, sizes, any::<[bool; 5]>()).prop_map(
         |(delivery, (decoders, fetchers, cache, budget), flags)| {
-            let [prefetches, readers_keep, times_out, sees_use] = flags;
+            let [prefetches, readers_keep, times_out, sees_use, brings_rest] = flags;
             let limits = PrefetchConfig {
                 budget_bytes: budget * BLOCK_BYTES,
                 first_request_bytes: 2 * STORED,
                 sees_use,
+                brings_rest,
                 ..PrefetchConfig::default()
             };
             DiskConfig {

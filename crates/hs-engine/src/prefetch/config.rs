@@ -54,6 +54,9 @@ pub struct PrefetchConfig {
     /// With full confidence, the medium time from one marker to the next. There is at most one in two chunks
     /// and at least one in 16.
     pub markers_apart: Nanos,
+    /// Whether the windows that no profile names come behind demand, as far as that pays by what is observed
+    /// of the medium.
+    pub brings_rest: bool,
 }
 
 /// What a request to a server is worth in time: on a slow link all other readers wait for its bytes.
@@ -72,6 +75,7 @@ impl PrefetchConfig {
             least_gain: LEAST_GAIN,
             // The stream is one response; a second request would fetch a part of it twice.
             most_under_way: 1,
+            brings_rest: true,
             ..self
         }
     }
@@ -109,6 +113,7 @@ impl Default for PrefetchConfig {
             // A marker costs its reader a round trip through the kernel to the server, which is most of a
             // millisecond where processors are scarce.
             markers_apart: Nanos::from_millis(30),
+            brings_rest: false,
         }
     }
 }

@@ -175,6 +175,7 @@ impl World {
         self.check_end();
         let stats = self.engine.engine.stats();
         (self.seen.joined, self.seen.streamed) = (stats.joined, stats.streamed);
+        self.seen.background_bytes = stats.background_bytes;
         self.seen
     }
 
@@ -478,6 +479,7 @@ impl World {
         self.holds(self.shell.compare(&usage));
         let budget = self.config.prefetch.map_or(0, |limits| limits.budget_bytes).max(RAW);
         self.must(usage.held_bytes <= budget, || format!("{} bytes wait, of {budget}", usage.held_bytes));
+        self.must(usage.filled_bytes <= budget, || format!("{} bytes came behind", usage.filled_bytes));
         let (cached, most) = (usage.cache.bytes, self.cache_budget);
         self.must(cached <= most, || format!("the cache holds {cached} of {most}"));
         if self.seen.steps.is_multiple_of(CHECKED_EVERY) {
@@ -528,7 +530,7 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
     let visibilities = [UseVisibility::Asked, UseVisibility::Tripwires, UseVisibility::Hidden];
     let delivery = DeliveryConfig { before_answers: prng.below(3) > 0 };
     let visibility = visibilities[prng.below(3) as usize];
-    DiskConfig {
+    let config = DiskConfig {
         queue,
         fetchers: 2 + prng.below(15) as u32,
         decoders: 1 + prng.below(4) as u32,
@@ -542,7 +544,9 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
         visibility,
         delivery: (prng.below(4) > 0).then_some(delivery),
         read_timeout: (prng.below(8) == 0).then(|| Nanos::from_millis(200 + prng.below(10_000))),
-    }
+    };
+    let brings_rest = prng.below(2) == 0;
+    DiskConfig { prefetch: config.prefetch.map(|limits| PrefetchConfig { brings_rest, ..limits }), ..config }
 }
 
 impl std::fmt::Display for World {

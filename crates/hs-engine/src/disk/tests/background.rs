@@ -1,0 +1,151 @@
+//! What comes behind demand, and when nothing does.
+
+use super::*;
+
+/// The engine of an image whose hot region has come, and whose rest may come.
+fn shell(limits: PrefetchConfig) -> Shell {
+    let limits = PrefetchConfig { brings_rest: true, ..limits };
+    let mut shell = Shell::new(DiskConfig { prefetch: Some(limits), ..DiskConfig::default() });
+    shell.pump();
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        bring(&mut shell, fetch, Nanos::ZERO);
+    }
+    assert!(shell.engine.prefetch().ended().is_some(), "the stream is over");
+    shell
+}
+
+/// A fetch from a medium with this latency and 100 MB/s, and all that follows from it.
+fn bring(shell: &mut Shell, fetch: FetchId, latency: Nanos) {
+    shell.now += latency;
+    while !shell.fetches[&fetch].is_empty() {
+        shell.now += Nanos(STORED * 10);
+        shell.comes(fetch, 0);
+    }
+    shell.end_fetch(fetch);
+    shell.pump();
+    while let Some(decoder) = pick(&shell.decoding, 0) {
+        shell.decoded(decoder, true);
+        shell.pump();
+    }
+    shell.engine.check();
+}
+
+fn read(shell: &mut Shell, window: u64) {
+    shell.run(Step::Read { block: window * WINDOW_BLOCKS + WINDOW_BLOCKS - 1, blocks: 1, class: 0 });
+}
+
+/// One read after another, each answered before the next; returns how many windows then came behind demand.
+fn program(shell: &mut Shell, windows: &[u64], latency: Nanos) -> u64 {
+    for window in windows {
+        read(shell, *window);
+        while !shell.reads.is_empty() {
+            let fetch = pick(&shell.fetches, 0).expect("something brings it");
+            bring(shell, fetch, latency);
+        }
+    }
+    shell.engine.stats().background_bytes / STORED
+}
+
+const LATENCY: Nanos = Nanos::from_millis(20);
+
+#[test]
+fn the_rest_comes_behind_a_program_where_requests_are_dear() {
+    let mut shell = shell(PrefetchConfig::default());
+    program(&mut shell, &[0, 8, 13], LATENCY);
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        assert_eq!(shell.fetched[&fetch], Class::Fill);
+        bring(&mut shell, fetch, LATENCY);
+    }
+    let came = shell.engine.stats().background_bytes;
+    assert!(came > 0);
+    let fetched = shell.fetched.len();
+    for window in 0..WINDOWS {
+        shell.run(Step::Read { block: window * WINDOW_BLOCKS, blocks: WINDOW_BLOCKS, class: 0 });
+        while let Some(decoder) = pick(&shell.decoding, 0) {
+            shell.decoded(decoder, true);
+            shell.pump();
+        }
+    }
+    assert!(shell.reads.is_empty() && shell.fetched.len() == fetched, "nothing is asked for any more");
+    assert!(shell.engine.stats().background_used_bytes > 0);
+    assert!(shell.engine.filled.bytes() <= STORED, "each was read but one, whose blocks are all hot");
+    shell.finish();
+}
+
+#[test]
+fn nothing_comes_behind_where_bytes_are_dear_or_it_is_not_wanted() {
+    let cases = [(Nanos::ZERO, true), (LATENCY, false)];
+    for (latency, brings_rest) in cases {
+        let mut shell = shell(PrefetchConfig::default());
+        let limits = PrefetchConfig { brings_rest, ..PrefetchConfig::default() };
+        shell.engine.config.prefetch = Some(limits);
+        assert_eq!(program(&mut shell, &[0, 8, 13, 20, 3], latency), 0, "{latency:?} {brings_rest}");
+        shell.finish();
+    }
+}
+
+#[test]
+fn what_waits_is_bounded_by_memory_and_leaves_where_that_is_short() {
+    let mut shell = shell(PrefetchConfig { budget_bytes: 4 * STORED, ..PrefetchConfig::default() });
+    program(&mut shell, &[0, 8], LATENCY);
+    for _ in 0..20 {
+        if let Some(fetch) = pick(&shell.fetches, 0) {
+            bring(&mut shell, fetch, LATENCY);
+        }
+        assert!(shell.engine.filled.bytes() <= 4 * STORED);
+    }
+    shell.run(Step::Memory(1));
+    assert_eq!(shell.engine.filled.bytes(), 0);
+    shell.finish();
+}
+
+#[test]
+fn what_nothing_has_wanted_for_long_is_dropped() {
+    let mut shell = shell(PrefetchConfig::default());
+    program(&mut shell, &[0, 8], LATENCY);
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        bring(&mut shell, fetch, LATENCY);
+    }
+    assert!(shell.engine.filled.bytes() > 0);
+    let Action::WaitUntil(then) = shell.last else { panic!("it waits to drop it: {:?}", shell.last) };
+    shell.now = then;
+    shell.pump();
+    assert_eq!((shell.engine.filled.bytes(), shell.last), (0, Action::Idle));
+    shell.finish();
+}
+
+#[test]
+fn a_read_that_wants_what_is_on_its_way_waits_for_it_and_makes_no_request() {
+    let mut shell = shell(PrefetchConfig::default());
+    program(&mut shell, &[0, 8], LATENCY);
+    let (fetch, chunk) = shell
+        .fetches
+        .iter()
+        .find_map(|(fetch, chunks)| Some((*fetch, *chunks.last()?)))
+        .expect("something is on its way");
+    let ChunkKey::Cold(window) = chunk.key else { panic!("{:?} comes", chunk.key) };
+    let fetched = shell.fetched.len();
+    read(&mut shell, window);
+    assert_eq!(shell.fetched.len(), fetched);
+    bring(&mut shell, fetch, LATENCY);
+    assert!(shell.reads.is_empty());
+    shell.finish();
+}
+
+#[test]
+fn a_page_that_cannot_be_had_is_asked_for_once() {
+    let mut shell = shell(PrefetchConfig::default());
+    program(&mut shell, &[0], LATENCY);
+    for _ in 0..50 {
+        let Some(fetch) = pick(&shell.fetches, 0) else { break };
+        let is_page = shell.fetches[&fetch].iter().any(|chunk| matches!(chunk.key, ChunkKey::Page(_)));
+        if is_page {
+            shell.end_fetch(fetch);
+            shell.pump();
+        } else {
+            bring(&mut shell, fetch, LATENCY);
+        }
+    }
+    assert!(shell.fetches.is_empty(), "it goes on without end");
+    shell.finish();
+}
