@@ -1,5 +1,6 @@
 //! The served disk: reads from any thread, and the threads behind it.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use hs_engine::cache::{CacheUsage, PolicyKind};
 use hs_engine::disk::{DiskEngine, FetchId, PermitId, Requester, TripwireCount};
 use hs_engine::queue::{ClientKey, QueueConfig, QueueMetrics, Recorded};
+use hs_format::Decompressor;
 use hs_image::{Head, Image, ImageError};
 use hs_store::Store;
 use hs_units::{ByteRange, Nanos};
@@ -22,6 +24,11 @@ use crate::warmer_place::WarmerSeen;
 
 /// Events of the queue that are kept, for `headstart status`: 64 KiB.
 const KEPT_EVENTS: usize = 1024;
+
+thread_local! {
+    /// For a thread of a front end, which decompresses what it finds compressed.
+    static DECOMPRESSOR: Cell<Option<Decompressor>> = const { Cell::new(None) };
+}
 
 /// What the threads of a disk share.
 pub(crate) struct Shared {
@@ -381,14 +388,22 @@ impl Shared {
 
     fn submit(self: &Arc<Self>, requester: Requester, range: ByteRange, answer: Answer) {
         let mut outcomes = Outcomes::default();
+        let own;
         {
             let mut state = self.lock();
             let now = self.now();
             state.read(now, requester, range, answer);
             state.pump(now, &mut outcomes);
+            own = state.jobs.take_own_decode();
             self.wake_for_jobs(&mut state);
         }
         outcomes.finish(self, None);
+        if let Some(job) = own {
+            // Taken out, because an answer may submit the next read.
+            let mut tools = DECOMPRESSOR.take().unwrap_or_default();
+            self.decode_at_once(job, &mut tools);
+            DECOMPRESSOR.set(Some(tools));
+        }
     }
 
     /// Does something to the engine, and what follows from it.

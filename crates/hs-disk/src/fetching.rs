@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use hs_engine::disk::{ChunkKey, FetchId, Worker};
-use hs_format::WindowRef;
+use hs_format::{Decompressor, WindowRef};
 use hs_image::{ChunkPlace, Head, HeadMessage, ImageError, Stored, StreamEvent};
 
 use crate::bytes::StoredChunk;
 use crate::disk::Shared;
-use crate::jobs::{FetchJob, Fetched, Job, Wanted};
+use crate::jobs::{DecodeJob, FetchJob, Fetched, Job, Wanted};
 use crate::outcomes::Outcomes;
 
 /// What of a fetch has come and was not reported yet.
@@ -25,7 +25,11 @@ struct Progress {
 
 impl Shared {
     /// Reads what a fetch is for.
-    pub(crate) fn fetch(self: &Arc<Self>, job: FetchJob) -> (Outcomes, Option<Job>) {
+    pub(crate) fn fetch(
+        self: &Arc<Self>,
+        job: FetchJob,
+        tools: &mut Decompressor,
+    ) -> (Outcomes, Option<Job>) {
         let mut progress = Progress::default();
         let bring = || match &job.what {
             Fetched::Page(number, page) => self.image.fetch_page(page).map(|stored| {
@@ -34,7 +38,7 @@ impl Shared {
                 progress.last = Some((ChunkKey::Page(*number), bytes, Some(stored)));
                 progress.came = 1;
             }),
-            Fetched::Chunks(chunks) => self.fetch_chunks(&job, chunks, &mut progress),
+            Fetched::Chunks(chunks) => self.fetch_chunks(&job, chunks, &mut progress, tools),
         };
         let brought = catch_unwind(AssertUnwindSafe(bring));
         let mut state = self.lock();
@@ -64,6 +68,7 @@ impl Shared {
         job: &FetchJob,
         chunks: &[Wanted],
         progress: &mut Progress,
+        tools: &mut Decompressor,
     ) -> Result<(), ImageError> {
         let places = self.places(chunks)?;
         let are_hot = chunks.iter().all(|chunk| matches!(chunk.key, ChunkKey::Hot(_)));
@@ -81,7 +86,10 @@ impl Shared {
                         for number in run.chunks(number as usize) {
                             let (chunk, from_stream) = (places[number].chunk, job.is_stream);
                             let stored = StoredChunk::Blocks { chunk, bytes: stored.clone(), from_stream };
-                            self.chunk_came(job, chunks, number, stored, progress);
+                            let own = self.chunk_came(job, chunks, number, stored, progress);
+                            if let Some(decode) = own {
+                                self.decode_at_once(decode, tools);
+                            }
                         }
                     }
                 }
@@ -101,15 +109,16 @@ impl Shared {
         number: usize,
         stored: StoredChunk,
         progress: &mut Progress,
-    ) {
+    ) -> Option<DecodeJob> {
         let wanted = &chunks[number];
         let bytes = stored.len();
         let stored = wanted.is_brought.then_some(stored);
         progress.came = number + 1;
         if progress.came == chunks.len() {
             progress.last = Some((wanted.key, bytes, stored));
+            None
         } else {
-            self.came(job.id, wanted.key, bytes, stored, job.is_stream);
+            self.came(job.id, wanted.key, bytes, stored, job.is_stream)
         }
     }
 
@@ -140,7 +149,8 @@ impl Shared {
         outcomes.finish(self, None);
     }
 
-    /// A chunk has come, and more will.
+    /// A chunk has come, and more will. A cold one that a read waits for is this thread's to decompress: its
+    /// bytes lie in the processor's cache, and no other thread has to be woken.
     fn came(
         self: &Arc<Self>,
         id: FetchId,
@@ -148,9 +158,10 @@ impl Shared {
         bytes: u64,
         stored: Option<StoredChunk>,
         is_stream: bool,
-    ) {
+    ) -> Option<DecodeJob> {
         let now = self.now();
         let mut outcomes = Outcomes::default();
+        let own;
         {
             let mut state = self.lock();
             if is_stream {
@@ -158,9 +169,11 @@ impl Shared {
             }
             state.take_stored(now, id, key, bytes, stored);
             state.pump(now, &mut outcomes);
+            own = matches!(key, ChunkKey::Cold(_)).then(|| state.jobs.take_decode(key)).flatten();
             self.wake_others(&mut state);
         }
         outcomes.finish(self, None);
+        own
     }
 
     /// Some chunks of a fetch did not come. The engine asks again for each that a read waits for; the stream
@@ -195,7 +208,8 @@ impl Shared {
                     let len = bytes.len() as u64;
                     let chunk = self.image.hot_chunk(number).0;
                     let stored = StoredChunk::Blocks { chunk, bytes, from_stream: true };
-                    self.came(id, ChunkKey::Hot(number), len, Some(stored), true);
+                    let own = self.came(id, ChunkKey::Hot(number), len, Some(stored), true);
+                    debug_assert!(own.is_none(), "hot chunks are other workers'");
                 }
                 HeadMessage::Finished(Err(error)) => {
                     fault = Some(error);

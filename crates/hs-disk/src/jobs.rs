@@ -108,6 +108,19 @@ impl Jobs {
             .or_else(|| self.head.take().map(|(id, head)| Job::Head(id, head)))
     }
 
+    /// Takes out the job of decompressing a chunk, if it waits.
+    pub(crate) fn take_decode(&mut self, key: ChunkKey) -> Option<DecodeJob> {
+        let at = self.decodes.iter().position(|job| job.key == key)?;
+        self.decodes.remove(at)
+    }
+
+    /// Takes out the only job, if it is to decompress a cold chunk: the thread that submits a read does that
+    /// itself, where the read finds the chunk compressed. A hot chunk may have to be delivered, which waits.
+    pub(crate) fn take_own_decode(&mut self) -> Option<DecodeJob> {
+        let job = self.decodes.front().filter(|_| self.len() == 1)?;
+        if matches!(job.key, ChunkKey::Cold(_)) { self.decodes.pop_front() } else { None }
+    }
+
     /// How many wait for any worker.
     pub(crate) fn len(&self) -> usize {
         self.fetches.len() + self.decodes.len() + usize::from(self.head.is_some())

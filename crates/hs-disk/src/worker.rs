@@ -57,7 +57,7 @@ impl Shared {
 
     fn do_job(self: &Arc<Self>, job: Job, tools: &mut Decompressor) -> (Outcomes, Option<Job>) {
         match job {
-            Job::Fetch(job) => self.fetch(job),
+            Job::Fetch(job) => self.fetch(job, tools),
             Job::Head(id, head) => self.take_head(id, head),
             Job::Decode(job) => self.decode(job, tools),
             Job::Deliver(decoder, job) => self.deliver(&job, Worker::Decoder(decoder)),
@@ -78,6 +78,23 @@ impl Shared {
     }
 
     fn decode(self: &Arc<Self>, job: DecodeJob, tools: &mut Decompressor) -> (Outcomes, Option<Job>) {
+        let decoder = job.decoder;
+        let state = self.decode_one(job, tools);
+        self.go_on(state, Some(decoder))
+    }
+
+    /// Verifies and decompresses a chunk amid other work, and answers the reads that waited for it.
+    pub(crate) fn decode_at_once(self: &Arc<Self>, job: DecodeJob, tools: &mut Decompressor) {
+        let mut outcomes = Outcomes::default();
+        {
+            let mut state = self.decode_one(job, tools);
+            state.pump(self.now(), &mut outcomes);
+            self.wake_others(&mut state);
+        }
+        outcomes.finish(self, Some(tools));
+    }
+
+    fn decode_one(&self, job: DecodeJob, tools: &mut Decompressor) -> MutexGuard<'_, DiskState> {
         let DecodeJob { key, decoder, stored } = job;
         let decoded = catch_unwind(AssertUnwindSafe(|| self.decompress(key, &stored, tools)));
         drop(stored);
@@ -107,7 +124,7 @@ impl Shared {
                 state.engine.handle_worker_restarted(now, Worker::Decoder(decoder));
             }
         }
-        self.go_on(state, Some(decoder))
+        state
     }
 
     fn decompress(
