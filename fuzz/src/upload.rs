@@ -2,5 +2,5 @@
 
 /// Whether the input was accepted; panics when a promise is broken.
 pub fn run(data: &[u8]) -> bool {
-    hs_store::cloud::understands_answer(data)
+    hs_remote::cloud::understands_answer(data)
 }

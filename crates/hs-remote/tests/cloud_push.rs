@@ -3,9 +3,9 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use hs_store::cloud::{CloudAddress, Object, abandon, push};
-use hs_store::http::{HttpClient, Timeouts};
-use hs_store::{Abandoned, Keyring, PushError, Pushed};
+use hs_remote::cloud::{CloudAddress, Object, abandon, push};
+use hs_remote::http::{HttpClient, Timeouts};
+use hs_remote::{Abandoned, Keyring, PushError, Pushed};
 
 use object_server::{AtEnd, ObjectServer};
 
