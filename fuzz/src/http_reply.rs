@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use hs_store::http::{
+use hs_remote::http::{
     Body, HttpError, HttpOptions, HttpStore, Patience, RemoteAddress, Reply, Request, Transport,
 };
 use hs_store::{Clock, Store};

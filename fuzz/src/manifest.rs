@@ -1,6 +1,6 @@
 //! Bytes as the answer of a registry: a manifest, or a challenge.
 
-use hs_store::registry::{challenge_of, described};
+use hs_remote::registry::{challenge_of, described};
 
 /// Whether the input was accepted; panics when a promise is broken.
 pub fn run(data: &[u8]) -> bool {

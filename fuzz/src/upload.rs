@@ -1,6 +1,6 @@
-//! Bytes as what stores of objects answer while something is sent there: XML of S3 and Azure.
+//! Bytes as what stores of objects answer at the end of an upload: the error messages of S3 and Azure.
 
 /// Whether the input was accepted; panics when a promise is broken.
 pub fn run(data: &[u8]) -> bool {
-    hs_store::cloud::understands_answer(data)
+    hs_remote::cloud::understands_answer(data)
 }

@@ -26,7 +26,7 @@ struct Draw {
 const DRAWS: [Draw; 2] = [
     Draw {
         name: "image",
-        crates: &["hs-format", "hs-trace", "hs-layout", "hs-store"],
+        crates: &["hs-format", "hs-trace", "hs-layout", "hs-store", "hs-remote"],
         result: "bench/results/parts/mutants.json",
     },
     Draw { name: "engine", crates: &["hs-engine"], result: "bench/results/parts/mutants_engine.json" },

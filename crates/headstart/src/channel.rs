@@ -4,8 +4,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use hs_store::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
-use hs_store::{Address, Store};
+use hs_remote::Address;
+use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
+use hs_store::Store;
 
 use crate::cli::image::ImageArg;
 use crate::location::{ImageLocation, Place, Trust};

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hs_image::ImageDigest;
-use hs_store::Address;
-use hs_store::http::HttpError;
+use hs_remote::Address;
+use hs_remote::http::HttpError;
 
 use crate::signing::keys::Keys;
 

@@ -8,8 +8,9 @@ use anyhow::{Context, bail};
 use hs_format::Superblock;
 use hs_format::limits::SUPERBLOCK_BYTES;
 use hs_image::{ImageDigest, OpenOptions};
-use hs_store::http::{HttpClient, HttpOptions, HttpStore, Offline, Patience, Timeouts, Version};
-use hs_store::{Address, Count, DiskCache, Keyring, RetryCounters, Store};
+use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Offline, Patience, Timeouts, Version};
+use hs_remote::{Address, Keyring};
+use hs_store::{Count, DiskCache, RetryCounters, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::image::ImageArg;

@@ -59,36 +59,11 @@ impl Clock for Monotonic {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use parking_lot::Mutex;
-
+mod tests {
     use super::*;
 
-    /// A clock that stands still, except that each sleep on it moves it. For one thread.
-    #[derive(Debug, Default)]
-    pub(crate) struct Virtual {
-        now: Mutex<Nanos>,
-    }
-
-    impl Virtual {
-        pub(crate) fn advance(&self, span: Nanos) {
-            *self.now.lock() += span;
-        }
-    }
-
-    impl Clock for Virtual {
-        fn now(&self) -> Nanos {
-            *self.now.lock()
-        }
-
-        fn sleep_until(&self, at: Nanos) {
-            let mut now = self.now.lock();
-            *now = at.max(*now);
-        }
-    }
-
     #[test]
-    fn nobody_wakes_early() {
+    fn no_sleep_ends_early() {
         let clock = Monotonic::new();
         for micros in [0, 1, 49, 51, 300, 2_000] {
             let until = clock.now() + Nanos(micros * 1_000);

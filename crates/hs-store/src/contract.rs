@@ -7,14 +7,14 @@ use hs_units::{ByteRange, Prng};
 use crate::{Store, StoreError};
 
 /// Some bytes that repeat nowhere.
-pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Prng::new(seed).fill(&mut bytes);
     bytes
 }
 
 /// Everything that `stream` hands out.
-pub(crate) fn collect(store: &dyn Store, range: ByteRange) -> Result<Vec<u8>, StoreError> {
+pub fn collect(store: &dyn Store, range: ByteRange) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::new();
     store.stream(range, &mut |piece| {
         bytes.extend_from_slice(piece);
@@ -24,7 +24,7 @@ pub(crate) fn collect(store: &dyn Store, range: ByteRange) -> Result<Vec<u8>, St
 }
 
 /// Checks the store that `make` makes of `len` bytes; also an empty one.
-pub(crate) fn check<S: Store>(make: impl Fn(Vec<u8>) -> S, len: usize) {
+pub fn check<S: Store>(make: impl Fn(Vec<u8>) -> S, len: usize) {
     let model = noise(len, 1);
     check_filled(&make(model.clone()), &model);
 
@@ -35,7 +35,7 @@ pub(crate) fn check<S: Store>(make: impl Fn(Vec<u8>) -> S, len: usize) {
 }
 
 /// Checks a store of these bytes, which are some.
-pub(crate) fn check_filled(store: &dyn Store, model: &[u8]) {
+pub fn check_filled(store: &dyn Store, model: &[u8]) {
     let len = model.len();
     assert_eq!(store.len(), len as u64);
     assert!(!store.is_empty() && !store.name().is_empty());

@@ -99,7 +99,9 @@ impl Requests {
 }
 
 impl Counters {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    /// Counts from zero, with busy time on this clock.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { clock, bytes: AtomicU64::new(0), requests: Mutex::default() }
     }
 
@@ -118,21 +120,24 @@ impl Counters {
 }
 
 /// One request in service; ends it when dropped, also when a sink panics.
-pub(crate) struct InService {
+pub struct InService {
     counters: Arc<Counters>,
     range: ByteRange,
     delivered: u64,
 }
 
 impl InService {
-    pub(crate) fn begin(counters: &Arc<Counters>, range: ByteRange) -> Self {
+    /// A request for `range` goes to the medium now.
+    #[must_use]
+    pub fn begin(counters: &Arc<Counters>, range: ByteRange) -> Self {
         let mut requests = counters.requests.lock();
         requests.begin(counters.clock.now(), range);
         drop(requests);
         Self { counters: Arc::clone(counters), range, delivered: 0 }
     }
 
-    pub(crate) fn deliver(&mut self, bytes: u64) {
+    /// So many more bytes of it were delivered.
+    pub fn deliver(&mut self, bytes: u64) {
         self.delivered += bytes;
         self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -224,7 +229,7 @@ mod tests {
     use hs_device::Medium;
 
     use super::*;
-    use crate::clock::tests::Virtual;
+    use crate::virtual_clock::Virtual;
     use crate::{Emulate, Fault, FaultKind, MemoryStore, Rule, contract};
 
     fn memory(len: usize) -> MemoryStore {

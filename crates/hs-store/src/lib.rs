@@ -26,9 +26,6 @@
 //! | --- | --- | --- |
 //! | [`FileStore`] | backend | a regular file or a block device |
 //! | [`MemoryStore`] | backend | a vector of bytes |
-//! | [`http::HttpStore`] | backend | a file on a web server, by ranges |
-//! | [`registry::RegistryImage`] | | finds the blob of a registry for `HttpStore` |
-//! | [`cloud::CloudObject`] | | finds the object of a cloud for `HttpStore` |
 //! | [`Emulate`] | layer | takes as long as another medium would |
 //! | [`Count`] | layer | counts requests, bytes, seeks and busy time |
 //! | [`Retry`] | layer | asks again for what the medium could not read |
@@ -38,42 +35,34 @@
 
 #![forbid(unsafe_code)]
 
-mod address;
 mod clock;
-pub mod cloud;
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
 mod count;
 mod disk_cache;
 mod emulate;
 mod error;
 mod fault;
 mod file;
-pub mod http;
-mod keyring;
 mod memory;
-mod push;
-pub mod registry;
 mod retry;
-mod sha256;
-mod unfinished;
+#[cfg(any(test, feature = "testing"))]
+pub mod virtual_clock;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use hs_units::ByteRange;
 
-pub use address::Address;
 pub use clock::{Clock, Monotonic};
-pub use count::{Count, Counters, Snapshot};
+pub use count::{Count, Counters, InService, Snapshot};
 pub use disk_cache::{DiskCache, DiskCacheCounts, DiskCacheUsage};
 pub use emulate::Emulate;
 pub use error::StoreError;
 pub use fault::{Fault, FaultKind, Rule};
 pub use file::FileStore;
-pub use keyring::Keyring;
 pub use memory::MemoryStore;
-pub use push::{Abandoned, PushError, Pushed, Pushing};
 pub use retry::{Retry, RetryCounters, RetrySnapshot};
-pub use unfinished::{LeftUpload, left_uploads};
 
 /// Takes the pieces of a stream, in order; `Break` asks for no more.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + 'a;
@@ -158,6 +147,3 @@ macro_rules! store_through_pointer {
 }
 
 store_through_pointer!(&S, Box<S>, Arc<S>);
-
-#[cfg(test)]
-mod contract;

@@ -95,12 +95,12 @@ impl RetryCounters {
     }
 
     /// A request is made again.
-    pub(crate) fn tried_again(&self) {
+    pub fn tried_again(&self) {
         self.retries.fetch_add(1, Relaxed);
     }
 
     /// A request failed for good, at this byte if that is known.
-    pub(crate) fn gave_up(&self, at: Option<u64>, error: &StoreError) {
+    pub fn gave_up(&self, at: Option<u64>, error: &StoreError) {
         self.errors.fetch_add(1, Relaxed);
         self.failed_in_a_row.fetch_add(1, Relaxed);
         let mut places = self.places.lock();

@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-lab", &["hs-engine", "hs-trace", "hs-device"]),
     ("hs-layout", &["hs-trace", "hs-device"]),
     ("hs-store", &["hs-units", "hs-device"]),
+    ("hs-remote", &["hs-store"]),
     ("hs-image", &["hs-format", "hs-layout", "hs-store"]),
     ("hs-disk", &["hs-image", "hs-engine"]),
     ("hs-serve", &["hs-disk", "hs-trace"]),
@@ -34,7 +35,8 @@ const SKIPS: &str = "hs-testing";
 
 /// Pairs that stay forbidden for tests too. The engine sees ranges and hints only; the store knows
 /// bytes. A test that needed both would show that the border has moved.
-const NEVER: &[(&str, &str)] = &[("hs-engine", "hs-format"), ("hs-store", "hs-format")];
+const NEVER: &[(&str, &str)] =
+    &[("hs-engine", "hs-format"), ("hs-store", "hs-format"), ("hs-remote", "hs-format")];
 
 pub(super) fn check(repository: &Repository) -> Vec<Violation> {
     let names: BTreeSet<&str> = repository.members().map(|package| package.name.as_str()).collect();
@@ -116,6 +118,7 @@ mod tests {
         for (name, dependency) in [
             ("hs-engine", "hs-format"),
             ("hs-store", "hs-format"),
+            ("hs-remote", "hs-format"),
             ("hs-units", "hs-trace"),
             ("hs-layout", "hs-engine"),
             ("hs-image", "hs-serve"),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use hs_store::Address;
+use hs_remote::Address;
 
 /// Flags of `headstart push`.
 #[derive(Debug, Args)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_image::Progress;
-use hs_store::http::{HttpClient, Timeouts};
-use hs_store::registry::{self, Artifact};
-use hs_store::{Abandoned, Address, cloud, left_uploads};
+use hs_remote::http::{HttpClient, Timeouts};
+use hs_remote::registry::{self, Artifact};
+use hs_remote::{Abandoned, Address, cloud, left_uploads};
 use hs_units::ByteSize;
 use httpdate::HttpDate;
 use serde::Serialize;

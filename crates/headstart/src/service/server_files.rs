@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use hs_store::Address;
+use hs_remote::Address;
 
 use super::confinement::Files;
 use super::run_folder::RunFolder;

@@ -208,7 +208,6 @@ fn answer(state: &mut State, asked: Asked) -> Answer {
     let upload = asked.value("uploadId");
     let part = asked.value("partNumber").and_then(|number| number.parse::<u32>().ok());
     match (asked.method.as_str(), upload, part) {
-        ("GET", None, _) if asked.value("comp").is_some() => list_blocks(state, &asked),
         ("GET" | "HEAD", None, _) => object(state, &asked),
         ("PUT", Some(upload), Some(number)) => {
             if state.refuse_from.is_some_and(|first| number >= first) {
@@ -219,7 +218,6 @@ fn answer(state: &mut State, asked: Asked) -> Answer {
             parts.insert(format!("{number:05}"), asked.body);
             Some((200, vec![("ETag".to_owned(), tag)], Vec::new()))
         }
-        ("GET", Some(upload), _) => list(state, &asked, &upload),
         ("POST", Some(upload), _) => complete(state, &asked, &upload),
         ("DELETE", Some(upload), _) => {
             status(if state.uploads.remove(&upload).is_some() { 204 } else { 404 })
@@ -264,27 +262,6 @@ fn object(state: &State, asked: &Asked) -> Answer {
     let last = last.min(kept.bytes.len() - 1);
     headers.push(("Content-Range".to_owned(), format!("bytes {first}-{last}/{}", kept.bytes.len())));
     Some((206, headers, kept.bytes[first..=last].to_vec()))
-}
-
-/// One part a page, so that lists have several.
-fn list(state: &State, asked: &Asked, upload: &str) -> Answer {
-    let Some((_, parts)) = state.uploads.get(upload) else {
-        return Some((404, Vec::new(), b"<Error><Code>NoSuchUpload</Code></Error>".to_vec()));
-    };
-    let after = asked.value("part-number-marker").map_or(0, |marker| marker.parse().expect("a number"));
-    let mut rest = parts.iter().map(|(number, bytes)| (number.parse::<u32>().expect("a number"), bytes));
-    let mut rest = rest.by_ref().filter(|(number, _)| *number > after);
-    let Some((number, bytes)) = rest.next() else {
-        return xml("ListPartsResult", "<IsTruncated>false</IsTruncated>");
-    };
-    let is_truncated = rest.next().is_some();
-    let content = format!(
-        "<NextPartNumberMarker>{number}</NextPartNumberMarker><IsTruncated>{is_truncated}</IsTruncated>\
-         <Part><PartNumber>{number}</PartNumber><ETag>{}</ETag><Size>{}</Size></Part>",
-        tag(bytes),
-        bytes.len()
-    );
-    xml("ListPartsResult", &content)
 }
 
 /// Another client puts its object first, if the end of the upload is to meet that.
@@ -371,17 +348,6 @@ fn put(state: &mut State, asked: Asked) -> Answer {
         }
     }
     Some((201, vec![("ETag".to_owned(), "\"put\"".to_owned())], Vec::new()))
-}
-
-/// The blocks of a key that are in no object yet.
-fn list_blocks(state: &State, asked: &Asked) -> Answer {
-    assert_eq!(asked.value("blocklisttype").as_deref(), Some("uncommitted"));
-    let Some((_, blocks)) = state.uploads.get(&asked.place()) else { return status(404) };
-    let block = |(name, bytes): (&String, &Vec<u8>)| {
-        format!("<Block><Name>{name}</Name><Size>{}</Size></Block>", bytes.len())
-    };
-    let blocks: String = blocks.iter().map(block).collect();
-    xml("BlockList", &format!("<CommittedBlocks /><UncommittedBlocks>{blocks}</UncommittedBlocks>"))
 }
 
 /// Makes an object of blocks, and forgets all others of its key; false when it does not have one of them.

@@ -5,8 +5,8 @@ use hs_units::Nanos;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::clock::tests::Virtual;
 use crate::contract;
+use crate::virtual_clock::Virtual;
 use crate::{Fault, FaultKind, MemoryStore, Rule};
 
 const PIECE: u64 = Emulate::<MemoryStore>::PIECE_BYTES as u64;

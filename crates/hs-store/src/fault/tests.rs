@@ -1,5 +1,5 @@
 use super::*;
-use crate::clock::tests::Virtual;
+use crate::virtual_clock::Virtual;
 use crate::{MemoryStore, contract};
 
 const LEN: u64 = 1 << 20;

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use hs_store::http::{HttpClient, Timeouts};
-use hs_store::registry::{Artifact, Logins, RegistryAddress, abandon, push};
-use hs_store::{Abandoned, PushError, Pushed};
+use hs_remote::http::{HttpClient, Timeouts};
+use hs_remote::registry::{Artifact, Logins, RegistryAddress, abandon, push};
+use hs_remote::{Abandoned, PushError, Pushed};
 
 #[derive(Default)]
-struct State {
+struct Registry {
     /// Uploads that were begun, and what has come of each.
     uploads: Vec<Vec<u8>>,
     blobs: Vec<Vec<u8>>,
@@ -29,7 +29,7 @@ struct State {
     forgets: bool,
 }
 
-fn serve(stream: &TcpStream, state: &Mutex<State>) -> Option<()> {
+fn serve(stream: &TcpStream, state: &Mutex<Registry>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -103,10 +103,10 @@ fn sha256(bytes: &[u8]) -> String {
     digest.as_ref().iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
-fn start() -> (Arc<Mutex<State>>, RegistryAddress) {
+fn start() -> (Arc<Mutex<Registry>>, RegistryAddress) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let text = format!("oci+http://{}/a/b:1", listener.local_addr().expect("an address"));
-    let state = Arc::new(Mutex::new(State::default()));
+    let state = Arc::new(Mutex::new(Registry::default()));
     let served = Arc::clone(&state);
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -120,7 +120,7 @@ fn send(
     bytes: &[u8],
     address: &RegistryAddress,
     unfinished: Option<&Path>,
-    pushing: &mut hs_store::Pushing<'_>,
+    pushing: &mut hs_remote::Pushing<'_>,
 ) -> Result<Pushed, PushError> {
     let mut file = tempfile::tempfile().expect("a file");
     file.write_all(bytes).expect("written");
@@ -161,7 +161,7 @@ fn an_upload_that_is_interrupted_is_given_up() {
 }
 
 /// A process that dies between two pieces leaves its upload and its note.
-fn dies_after_a_piece(bytes: &[u8], address: &RegistryAddress, state: &Mutex<State>, unfinished: &Path) {
+fn dies_after_a_piece(bytes: &[u8], address: &RegistryAddress, state: &Mutex<Registry>, unfinished: &Path) {
     let died = std::panic::catch_unwind(AssertUnwindSafe(|| {
         let die = |done: u64, _: u64| if done > 0 { panic!("it dies") } else { ControlFlow::Continue(()) };
         let _ = send(bytes, address, Some(unfinished), &mut { die });

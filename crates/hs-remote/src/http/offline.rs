@@ -3,7 +3,7 @@
 use hs_units::ByteRange;
 
 use super::HttpError;
-use crate::{Sink, Store, StoreError};
+use hs_store::{Sink, Store, StoreError};
 
 /// A file whose size is known, and of which every read fails: the layer above has the bytes in a cache, or
 /// not at all.

@@ -18,7 +18,7 @@ use hs_units::ByteRange;
 use parking_lot::{Condvar, Mutex};
 
 use super::store::Remote;
-use crate::Sink;
+use hs_store::Sink;
 
 /// Responses at once. With six connections, the number that browsers use, two are left for readers.
 const LANES: usize = 4;
@@ -38,12 +38,12 @@ pub(super) struct Lanes {
 struct Shared {
     remote: Arc<Remote>,
     range: ByteRange,
-    state: Mutex<State>,
+    state: Mutex<Segments>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Segments {
     /// The lanes run.
     has_begun: bool,
     /// The segment that is taken next; those before it are no longer needed.
@@ -86,7 +86,7 @@ impl Lanes {
             }
             let segment = shared.segment(number);
             let from = (at - segment.offset) as usize;
-            let has = |state: &State| state.came.get(&number).is_some_and(|came| came.len() > from);
+            let has = |state: &Segments| state.came.get(&number).is_some_and(|came| came.len() > from);
             while !state.is_over && !has(&state) {
                 shared.changed.wait(&mut state);
             }
@@ -127,7 +127,7 @@ impl Drop for Lanes {
     }
 }
 
-impl State {
+impl Segments {
     /// Drops what comes before segment `number`.
     fn leave_to(&mut self, number: u64) {
         self.taking = number;

@@ -1,8 +1,9 @@
 //! Sending an image in parts, so that a later process can continue.
 //!
-//! The note of a part that has come has the store's entity tag, and a digest of its bytes. A later process
-//! asks the store for its parts, and leaves out those with the noted size and tag, if the file still has
-//! those bytes. Everything else is sent again.
+//! The note of a part that has come has the store's name for it (an entity tag, or the name of a block,
+//! which cannot be guessed), and a digest of its bytes. A later process leaves out the parts of which the
+//! file still has those bytes. The store is not asked which parts it has: the end of the upload names them
+//! all, and the store refuses an end with parts that it does not have. Then all of the image is sent again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +13,10 @@ use object_store::multipart::PartId;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
+use super::completion::Completion;
 use super::destination::Destination;
-use super::multipart::tag_of;
 use super::object::said;
-use super::push::{AT_ONCE, MOST_PARTS, PART_BYTES, Sending};
-use super::upload::{Condition, Upload};
+use super::push::{AT_ONCE, Sending};
 use crate::http::{HttpError, Tries};
 use crate::push::KEPT;
 use crate::sha256::Sha256;
@@ -38,10 +38,10 @@ struct Begun {
 
 /// The line for each part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Part {
+struct Part {
     number: u32,
     /// The library's identifier.
-    pub(super) id: String,
+    id: String,
     sha256: String,
 }
 
@@ -78,63 +78,49 @@ pub(super) struct Parts<'a> {
     begun: Begun,
     /// Those that have come.
     there: BTreeMap<u32, Part>,
+    /// The store refused because it does not have the upload, or not these parts.
+    is_unknown: bool,
 }
 
 impl<'a> Parts<'a> {
     /// Continues the upload of an earlier process, or begins one.
     pub(super) fn begin(sending: &'a Sending<'a>, unfinished: Unfinished) -> Result<Self, PushError> {
-        let part_bytes = PART_BYTES.max(sending.size.div_ceil(MOST_PARTS));
-        let noted = unfinished.recall().and_then(|text| parse(&text));
-        if let Some((begun, parts)) = noted {
-            let is_ours = begun.name == sending.object.name
-                && begun.bytes == sending.size
-                && begun.part_bytes == part_bytes;
-            let mut upload = Self { sending, unfinished, begun, there: BTreeMap::new() };
-            if is_ours {
-                upload.there = upload.still_there(&parts)?;
-            }
-            if !upload.there.is_empty() {
-                return Ok(upload);
-            }
-            // The earlier upload was of another image, or none of its parts can be used.
-            upload.leave();
-            return Self::anew(sending, upload.unfinished, part_bytes);
+        let Some((begun, noted)) = unfinished.recall().and_then(|text| parse(&text)) else {
+            return Self::anew(sending, unfinished);
+        };
+        let is_ours = begun.name == sending.object.name
+            && begun.bytes == sending.size
+            && begun.part_bytes == sending.part_bytes();
+        let mut upload = Self { sending, unfinished, begun, there: BTreeMap::new(), is_unknown: false };
+        if is_ours {
+            upload.there = upload.unchanged(noted)?;
         }
-        Self::anew(sending, unfinished, part_bytes)
+        if !upload.there.is_empty() {
+            return Ok(upload);
+        }
+        // The earlier upload was of another image, or none of its parts can be used.
+        upload.leave();
+        Self::anew(sending, upload.unfinished)
     }
 
-    fn anew(sending: &'a Sending<'a>, unfinished: Unfinished, part_bytes: u64) -> Result<Self, PushError> {
+    fn anew(sending: &'a Sending<'a>, unfinished: Unfinished) -> Result<Self, PushError> {
         let name = sending.object.name.to_owned();
         let upload = sending.to.begin(&name).map_err(|error| sending.to.refused(&error))?;
-        let begun = Begun { upload, name, bytes: sending.size, part_bytes };
+        let begun = Begun { upload, name, bytes: sending.size, part_bytes: sending.part_bytes() };
         unfinished.note(&json(&begun));
-        Ok(Self { sending, unfinished, begun, there: BTreeMap::new() })
+        Ok(Self { sending, unfinished, begun, there: BTreeMap::new(), is_unknown: false })
     }
 
-    /// The noted parts that the store and the file both still have; none when the store does not know the
-    /// upload or does not answer.
-    fn still_there(&self, noted: &BTreeMap<u32, Part>) -> Result<BTreeMap<u32, Part>, PushError> {
-        let upload = self.upload();
-        let listed = match Tries::new(self.sending.to.address.clone()).often(|| upload.parts(noted)) {
-            Ok(listed) => listed,
-            Err(HttpError::Refused { status: 400..=499, .. }) => return Ok(BTreeMap::new()),
-            Err(source) => return Err(self.sending.to.refused_by(source)),
-        };
-        let mut there = BTreeMap::new();
+    /// The noted parts that the file still has.
+    fn unchanged(&self, noted: BTreeMap<u32, Part>) -> Result<BTreeMap<u32, Part>, PushError> {
+        let mut unchanged = BTreeMap::new();
         for (number, part) in noted {
-            let Some(length) = self.length_of(*number) else { continue };
-            let is_listed = listed.get(number).is_some_and(|listed| {
-                listed.bytes == length && listed.tag.as_ref().is_none_or(|tag| *tag == tag_of(&part.id))
-            });
-            if is_listed && Sha256::of(&self.read(*number)?).to_string() == part.sha256 {
-                there.insert(*number, part.clone());
+            if self.length_of(number).is_some() && Sha256::of(&self.read(number)?).to_string() == part.sha256
+            {
+                unchanged.insert(number, part);
             }
         }
-        Ok(there)
-    }
-
-    fn upload(&self) -> Box<dyn Upload + '_> {
-        self.sending.to.upload(&self.begun.upload, &self.begun.name)
+        Ok(unchanged)
     }
 
     fn count(&self) -> u32 {
@@ -157,21 +143,21 @@ impl<'a> Parts<'a> {
         self.there.keys().filter_map(|number| self.length_of(*number)).sum()
     }
 
-    /// Sends what is missing, and ends the upload.
+    /// Sends what is missing, and ends the upload. If the store has forgotten what an earlier process has
+    /// sent, all of the image is sent again.
     pub(super) fn send(mut self, pushing: &mut Pushing<'_>) -> Result<Pushed, PushError> {
-        let resumed_bytes = self.bytes_there();
-        let sending = self.sending;
-        sending
-            .to
-            .client
-            .wait_for(self.send_missing(pushing))
-            .inspect_err(|error| self.keep_or_leave(error))?;
-        let ended = self.complete();
-        match &ended {
-            Ok(()) | Err(PushError::Taken { .. }) => self.unfinished.forget(),
-            Err(error) => self.keep_or_leave(error),
+        let (sending, resumed_bytes) = (self.sending, self.bytes_there());
+        match sending.to.client.wait_for(self.send_missing(pushing)).and_then(|()| self.complete()) {
+            Err(PushError::Refused { .. }) if self.is_unknown && resumed_bytes > 0 => {
+                return Self::anew(sending, self.unfinished)?.send(pushing);
+            }
+            Ok(()) => self.unfinished.forget(),
+            Err(error @ PushError::Taken { .. }) => return Err(error),
+            Err(error) => {
+                self.keep_or_leave(&error);
+                return Err(error);
+            }
         }
-        ended?;
         Ok(Pushed { sent_bytes: sending.size - resumed_bytes, resumed_bytes, digest: None })
     }
 
@@ -214,37 +200,33 @@ impl<'a> Parts<'a> {
         }
     }
 
-    fn part_refused(&self, error: &Error) -> PushError {
+    fn part_refused(&mut self, error: &Error) -> PushError {
         if matches!(error, Error::NotFound { .. }) {
-            // The store has forgotten the upload.
+            self.is_unknown = true;
             self.unfinished.forget();
         }
         self.sending.to.refused(error)
     }
 
     /// Ends the upload, and does not replace an object that another process has sent meanwhile.
-    fn complete(&self) -> Result<(), PushError> {
+    fn complete(&mut self) -> Result<(), PushError> {
         // A store without conditions is at least asked at the last moment.
         match self.sending.is_there() {
             Ok(false) => {}
-            Ok(true) => {
-                self.leave();
-                return Ok(());
-            }
-            Err(error) => {
-                if matches!(error, PushError::Taken { .. }) {
+            found => {
+                if matches!(found, Ok(true) | Err(PushError::Taken { .. })) {
                     self.leave();
                 }
-                return Err(error);
+                return found.map(drop);
             }
         }
+        let to = &self.sending.to;
         let parts: Vec<_> = self.there.values().map(|part| PartId { content_id: part.id.clone() }).collect();
-        let is_conditional = !self.sending.object.replace && self.sending.to.knows_conditions();
-        let first = if is_conditional { Condition::Absent } else { Condition::None };
-        let ended = match self.end(&parts, first) {
-            Err(HttpError::Refused { status: 501, .. }) if is_conditional => {
-                self.end(&parts, Condition::None)
-            }
+        let end = Completion { to, upload: &self.begun.upload, name: &self.begun.name, parts: &parts };
+        let send = |if_absent| Tries::new(to.address.clone()).often(|| end.send(if_absent));
+        let is_conditional = !self.sending.object.replace && to.knows_conditions();
+        let ended = match send(is_conditional) {
+            Err(HttpError::Refused { status: 501, .. }) if is_conditional => send(false),
             ended => ended,
         };
         let Err(error) = ended else { return Ok(()) };
@@ -254,12 +236,11 @@ impl<'a> Parts<'a> {
         if is_final || matches!(found, Ok(true) | Err(PushError::Taken { .. })) {
             self.leave();
         }
-        if found? { Ok(()) } else { Err(self.sending.to.refused_by(error)) }
-    }
-
-    fn end(&self, parts: &[PartId], condition: Condition) -> Result<(), HttpError> {
-        let upload = self.upload();
-        Tries::new(self.sending.to.address.clone()).often(|| upload.complete(parts, condition))
+        if found? {
+            return Ok(());
+        }
+        self.is_unknown = matches!(error, HttpError::Refused { status: 400 | 404, .. });
+        Err(self.sending.to.refused_by(error))
     }
 
     /// After a failure: what is noted is kept for a later process, anything else is removed.

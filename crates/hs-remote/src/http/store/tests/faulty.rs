@@ -8,8 +8,8 @@ use hs_units::{ByteRange, Nanos, Prng};
 use parking_lot::Mutex;
 use reqwest::header::{HeaderMap, HeaderName};
 
-use crate::clock::tests::Virtual;
 use crate::http::{Body, HttpError, Reply, Request, Transport};
+use hs_store::virtual_clock::Virtual;
 
 /// What goes wrong with one request.
 #[derive(Clone, Copy, Debug)]
@@ -41,10 +41,10 @@ pub(super) enum Mishap {
 
 /// A server of one file.
 pub(super) struct Faulty {
-    state: Mutex<State>,
+    state: Mutex<ServedFile>,
 }
 
-struct State {
+struct ServedFile {
     bytes: Bytes,
     generation: u64,
     mishaps: VecDeque<Mishap>,
@@ -56,7 +56,7 @@ struct State {
 impl Faulty {
     /// A server without faults until a test sets some.
     pub(super) fn new(bytes: Vec<u8>) -> Arc<Self> {
-        let state = State {
+        let state = ServedFile {
             bytes: bytes.into(),
             generation: 1,
             mishaps: VecDeque::new(),

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use hs_store::http::{HttpClient, HttpOptions, HttpStore, Locate, Timeouts};
-use hs_store::registry::{Logins, RegistryAddress, RegistryImage};
-use hs_store::{Address, Store};
+use hs_remote::Address;
+use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Locate, Timeouts};
+use hs_remote::registry::{Logins, RegistryAddress, RegistryImage};
+use hs_store::Store;
 
 /// Requests after which a token, and an address of a redirect, are refused.
 const GOOD_FOR: u64 = 3;
@@ -169,7 +170,7 @@ fn read_often(redirects: bool) -> Arc<Registry> {
 }
 
 #[test]
-fn what_has_aged_is_had_anew_and_told_to_nobody_else() {
+fn what_has_aged_is_replaced_and_sent_to_no_other_server() {
     let registry = read_often(true);
     assert!(registry.token.load(SeqCst) > 2, "{:?}", registry.token);
     assert!(registry.signature.load(SeqCst) > 4, "{:?}", registry.signature);
@@ -193,7 +194,7 @@ fn a_name_is_certain_where_the_address_has_the_manifests_digest() {
         let client = HttpClient::new(Timeouts::default()).expect("a client");
         let image =
             RegistryImage::new(RegistryAddress::parse(&address).expect("one"), client, Logins::default());
-        assert_eq!(image.certain_name(), None, "nobody was asked");
+        assert_eq!(image.certain_name(), None, "no request was made");
         image.locate().expect("found");
         certain.push(image.certain_name());
     }

@@ -17,8 +17,7 @@ use super::line::{Line, Seat};
 use super::reply::{Brings, Version, understand};
 use super::transport::{Request, Transport};
 use super::{HttpError, Patience};
-use crate::count::InService;
-use crate::{Clock, Counters, Monotonic, RetryCounters, Sink, Store, StoreError};
+use hs_store::{Clock, Counters, InService, Monotonic, RetryCounters, Sink, Store, StoreError};
 
 /// Progress after which patience begins again. With less, a server that sends one byte at a time could block
 /// a reader without a limit.
@@ -78,7 +77,7 @@ pub(super) struct Remote {
 struct Asking {
     transport: Arc<dyn Transport>,
     locate: Box<dyn Locate>,
-    place: Mutex<Place>,
+    place: Mutex<KnownLocation>,
     clock: Arc<dyn Clock>,
     jitter: Mutex<Prng>,
     counters: Arc<Counters>,
@@ -88,7 +87,7 @@ struct Asking {
 
 /// Where the file was found.
 #[derive(Default)]
-struct Place {
+struct KnownLocation {
     located: Option<Located>,
     /// When the location has to be looked up again.
     ages_at: Option<Nanos>,
@@ -286,7 +285,7 @@ impl Asking {
             // A redirect or a login has expired: begin again.
             Err(HttpError::Status { status: 401 | 403 | 404 | 410, .. }) if direct.may_have_aged => {
                 drop((reply, in_service));
-                *self.place.lock() = Place::default();
+                *self.place.lock() = KnownLocation::default();
                 let (url, headers, _) = self.place()?;
                 in_service = InService::begin(&self.counters, range);
                 let reply = self.transport.ask(&Request { url, headers, ..request })?;
@@ -321,7 +320,7 @@ impl Asking {
     fn place(&self) -> Result<(Url, HeaderMap, Direct), HttpError> {
         let mut place = self.place.lock();
         if place.ages_at.is_some_and(|ages_at| ages_at <= self.clock.now()) {
-            *place = Place::default();
+            *place = KnownLocation::default();
         }
         let fresh = place.located.is_none();
         if fresh {

@@ -12,12 +12,12 @@ const SKIPPED_BYTES: u64 = 256 << 10;
 /// Which thread reads the shared response, or where the response waits.
 #[derive(Default)]
 pub(super) struct Line {
-    state: Mutex<State>,
+    state: Mutex<ParkedResponse>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ParkedResponse {
     /// What is to be streamed in order.
     expected: Option<ByteRange>,
     parked: Option<Flow>,

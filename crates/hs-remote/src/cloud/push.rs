@@ -6,9 +6,8 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use object_store::{
-    Attribute, Error, GetOptions, MultipartUpload, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
+    Attribute, Error, GetOptions, ObjectStore, PutMode, PutMultipartOptions, PutOptions, WriteMultipart,
 };
-use tokio::task::JoinSet;
 
 use super::address::CloudAddress;
 use super::destination::Destination;
@@ -20,9 +19,9 @@ use crate::unfinished::Unfinished;
 use crate::{Abandoned, PushError, Pushed, Pushing};
 
 /// Images up to here are one request; S3 wants parts of 5 MiB or more.
-pub(super) const PART_BYTES: u64 = 8 << 20;
+const PART_BYTES: u64 = 8 << 20;
 /// "Amazon S3 multipart upload limits".
-pub(super) const MOST_PARTS: u64 = 10_000;
+const MOST_PARTS: u64 = 10_000;
 /// Parts that are under way at once.
 pub(super) const AT_ONCE: usize = 4;
 /// What is to be sent.
@@ -145,50 +144,34 @@ impl<'a> Sending<'a> {
 
     /// In parts as the library sends them, without a condition, so that no later process can continue.
     async fn send_unsigned(&self, pushing: &mut Pushing<'_>) -> Result<(), PushError> {
-        let options = PutMultipartOptions {
-            attributes: self.to.attributes(self.object.name),
-            ..PutMultipartOptions::default()
-        };
+        let attributes = self.to.attributes(self.object.name);
+        let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         let begun = self.to.bucket.put_multipart_opts(&self.to.key, options).await;
-        let mut upload = begun.map_err(|error| self.to.refused(&error))?;
-        let sent = match self.send_each(upload.as_mut(), pushing).await {
-            Ok(()) => upload.complete().await.map(drop).map_err(|error| self.to.refused(&error)),
-            failed => failed,
-        };
-        if sent.is_err()
-            && let Err(error) = upload.abort().await
-        {
-            log::warn!("{}: parts of an upload are left there: {}", self.to.address, said(&error));
+        let upload = begun.map_err(|error| self.to.refused(&error))?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, self.part_bytes() as usize);
+        if let Err(failed) = self.write(&mut upload, pushing).await {
+            if let Err(error) = upload.abort().await {
+                log::warn!("{}: parts of an upload are left there: {}", self.to.address, said(&error));
+            }
+            return Err(failed);
         }
-        sent
+        // After a failure it removes what has come.
+        upload.finish().await.map(drop).map_err(|error| self.to.refused(&error))
     }
 
-    async fn send_each(
-        &self,
-        upload: &mut dyn MultipartUpload,
-        pushing: &mut Pushing<'_>,
-    ) -> Result<(), PushError> {
-        let part_bytes = PART_BYTES.max(self.size.div_ceil(MOST_PARTS));
-        let (mut read, mut sent) = (0, 0);
-        // Dropping this ends the requests under way.
-        let mut under_way = JoinSet::new();
-        while sent < self.size {
-            if under_way.len() < AT_ONCE && read < self.size {
-                let length = part_bytes.min(self.size - read);
-                let part = upload.put_part(self.read(read, length)?.into());
-                under_way.spawn(async move { part.await.map(|()| length) });
-                read += length;
-                continue;
-            }
-            let Some(done) = under_way.join_next().await else { break };
-            sent +=
-                done.map_err(Error::from).and_then(|part| part).map_err(|error| self.to.refused(&error))?;
-            if pushing(sent, self.size).is_break() {
-                under_way.shutdown().await;
+    async fn write(&self, upload: &mut WriteMultipart, pushing: &mut Pushing<'_>) -> Result<(), PushError> {
+        for offset in (0..self.size).step_by(self.part_bytes() as usize) {
+            upload.wait_for_capacity(AT_ONCE).await.map_err(|error| self.to.refused(&error))?;
+            if pushing(offset, self.size).is_break() {
                 return Err(self.to.interrupted(false));
             }
+            upload.put(self.read(offset, self.part_bytes().min(self.size - offset))?.into());
         }
         Ok(())
+    }
+
+    pub(super) fn part_bytes(&self) -> u64 {
+        PART_BYTES.max(self.size.div_ceil(MOST_PARTS))
     }
 
     pub(super) fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, PushError> {

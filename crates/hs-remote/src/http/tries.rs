@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use hs_units::{Nanos, Prng};
 
 use super::{HttpError, Patience};
-use crate::{Clock, Monotonic};
+use hs_store::{Clock, Monotonic};
 
 /// Repeats requests while they may succeed.
 pub(crate) struct Tries {

@@ -11,11 +11,11 @@
 //!
 //! - **Opening is a request for the first bytes**, which tells size and entity tag. A reader that then reads
 //!   from the start gets the same response.
-//! - **An announced stream is one long response** ([`Store::expect_stream`](crate::Store::expect_stream)),
+//! - **An announced stream is one long response** ([`Store::expect_stream`](hs_store::Store::expect_stream)),
 //!   which the request for each next range continues. Between such requests TCP's window holds the server.
 //! - **A stream that is most of the file is several responses at once**
-//!   ([`Store::expect_most`](crate::Store::expect_most)): many servers and long distances give one connection
-//!   less than the link has.
+//!   ([`Store::expect_most`](hs_store::Store::expect_most)): many servers and long distances give one
+//!   connection less than the link has.
 //! - **Every answer is checked** for status, range, length, and that the file is still the one that was
 //!   opened (`If-Match` where the tag is a strong one). After a temporary error the request is made again,
 //!   from the missing byte on, after pauses that double. Bytes of two files are never mixed.

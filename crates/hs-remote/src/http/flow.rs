@@ -5,8 +5,7 @@ use hs_units::{ByteRange, Nanos};
 
 use super::HttpError;
 use super::transport::Body;
-use crate::Clock;
-use crate::count::InService;
+use hs_store::{Clock, InService};
 
 /// A connection that brings less in [`FLOOR_SPAN`] counts as cut: a telephone line brings a hundred times as
 /// much.

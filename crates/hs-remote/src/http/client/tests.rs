@@ -72,7 +72,7 @@ fn take(client: &HttpClient, request: &Request) {
 }
 
 #[test]
-fn all_who_wait_get_their_answers_whoever_drives_the_connections() {
+fn every_waiting_thread_gets_its_answer_from_the_thread_that_drives() {
     let server = TcpListener::bind("127.0.0.1:0").expect("a port");
     let client = HttpClient::new(Timeouts::default()).expect("a client");
     let request = request(&server, 300_000);
@@ -157,11 +157,11 @@ fn redirects_are_followed_ten_times() {
 
 #[test]
 fn a_redirect_leads_to_http_or_https_only() {
-    let nobody = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
-    let [secure] = followed(["/x"], &format!("https://{nobody}/"));
+    let closed = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+    let [secure] = followed(["/x"], &format!("https://{closed}/"));
     let error = secure.expect_err("no server");
     assert!(error.to_string().contains("no connection") && error.is_transient(), "{error}");
-    let [other] = followed(["/x"], &format!("ftp://{nobody}/"));
+    let [other] = followed(["/x"], &format!("ftp://{closed}/"));
     let error = other.expect_err("another protocol");
     assert!(error.to_string().contains("neither http nor https") && !error.is_transient(), "{error}");
 }

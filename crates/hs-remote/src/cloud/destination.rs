@@ -10,11 +10,8 @@ use reqwest::{Method, RequestBuilder};
 use url::Url;
 
 use super::address::{CloudAddress, Provider};
-use super::blocks::Blocks;
-use super::multipart::Multipart;
 use super::object::said;
 use super::settings::{Bucket, Settings};
-use super::upload::Upload;
 use crate::PushError;
 use crate::http::{Answer, HttpClient, HttpError};
 
@@ -45,7 +42,7 @@ impl<'a> Destination<'a> {
     /// The address of the key with this query, signed for a request of this kind. Azure signs what may be
     /// done and to what, and no query ("Create a service SAS").
     fn signed(&self, method: &Method, query: &[(&str, String)]) -> Result<Url, HttpError> {
-        let signed = if self.provider == Provider::Azure {
+        let signed = if self.is_azure() {
             let signed = self.bucket.signed_url(method.clone(), &self.key, SIGNED_FOR);
             self.client.wait_for(signed).map(|mut url| {
                 url.query_pairs_mut().extend_pairs(query);
@@ -81,18 +78,9 @@ impl<'a> Destination<'a> {
     /// Begins an upload of an image with this name. Returns the store's identifier for it.
     pub(super) fn begin(&self, name: &str) -> Result<String, Error> {
         // Azure's blocks belong to the key, and what they will be is said at the end.
-        let attributes =
-            if self.provider == Provider::Azure { Attributes::new() } else { self.attributes(name) };
+        let attributes = if self.is_azure() { Attributes::new() } else { self.attributes(name) };
         let options = PutMultipartOptions { attributes, ..PutMultipartOptions::default() };
         self.client.wait_for(self.bucket.create_multipart_opts(&self.key, options))
-    }
-
-    /// The upload with the store's identifier `id`, of an image with this name.
-    pub(super) fn upload<'u>(&'u self, id: &'u str, name: &'u str) -> Box<dyn Upload + 'u> {
-        match self.provider {
-            Provider::Azure => Box::new(Blocks { of: self, name }),
-            Provider::S3 | Provider::Google => Box::new(Multipart { of: self, id }),
-        }
     }
 
     /// Has the store remove the parts of an upload; an unknown upload is no error.
@@ -103,10 +91,14 @@ impl<'a> Destination<'a> {
         }
     }
 
+    pub(super) fn is_azure(&self) -> bool {
+        self.provider == Provider::Azure
+    }
+
     /// Whether the store removes parts when it is asked to. Azure has no request for that: it forgets blocks
     /// a week after the last one has come ("Put Block", remarks), or when the key gets an object.
     pub(super) fn removes_parts(&self) -> bool {
-        self.provider != Provider::Azure
+        !self.is_azure()
     }
 
     /// Whether the end of an upload can have a condition. Google's XML API: "Preconditions are not supported"
@@ -119,7 +111,7 @@ impl<'a> Destination<'a> {
     /// and retrieving properties and metadata for Blob service resources"); proxies of the others drop names
     /// with underscores.
     pub(super) fn name_key(&self) -> &'static str {
-        if self.provider == Provider::Azure { "headstart_name" } else { "headstart-name" }
+        if self.is_azure() { "headstart_name" } else { "headstart-name" }
     }
 
     /// The attributes of an image of this name.

@@ -10,9 +10,9 @@ use hs_units::{ByteRange, Nanos};
 
 use self::faulty::{Faulty, Mishap};
 use super::*;
-use crate::clock::tests::Virtual;
 use crate::http::RemoteAddress;
-use crate::{Store, StoreError, contract};
+use hs_store::virtual_clock::Virtual;
+use hs_store::{Store, StoreError, contract};
 
 fn open_with(server: &Arc<Faulty>, options: HttpOptions) -> Result<HttpStore, StoreError> {
     let address = RemoteAddress::parse("http://server.example/fast.hsi").expect("an address");
@@ -54,7 +54,7 @@ fn opening_is_the_first_request_and_reading_on_is_none() {
 }
 
 #[test]
-fn an_announced_stream_is_one_response_whoever_takes_it() {
+fn an_announced_stream_is_one_response_for_all_readers() {
     let server = Faulty::new(contract::noise(3_000_000, 3));
     let store = open_with(&server, HttpOptions { opening_bytes: 300_000, ..options(&Arc::default()) });
     let store = store.expect("opened");
