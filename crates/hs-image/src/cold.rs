@@ -12,15 +12,12 @@ use parking_lot::Mutex;
 
 use crate::{ImageError, Stored, kept_chunks};
 
-#[cfg(test)]
-mod tests;
-
 /// An index of up to this size is read with one request: on a medium with latency the pieces would
 /// cost more than the transfer of the whole.
 pub(crate) const WHOLE_INDEX_BYTES: u64 = 512 * 1024;
 /// Decoded leaves kept in memory: 85 of the usual 512 windows, and never less than two of the largest
 /// that the format has.
-pub(crate) const KEPT_INDEX_BYTES: u64 = 2 << 20;
+const KEPT_INDEX_BYTES: u64 = 2 << 20;
 /// What a leaf in memory counts for at least, as its place in the cache is not free.
 const SMALLEST_LEAF_BYTES: u64 = 256;
 
@@ -49,7 +46,6 @@ impl ColdIndex {
     }
 
     /// Bytes of leaves in memory.
-    #[cfg(test)]
     pub(crate) fn kept_bytes(&self) -> u64 {
         let state = self.state.lock();
         state.leaves.iter().map(|(_, leaf)| (leaf.len() * WINDOW_ENTRY_BYTES) as u64).sum()

@@ -298,8 +298,8 @@ impl Image {
     }
 
     /// Bytes of the cold index in memory, its root excepted.
-    #[cfg(test)]
-    pub(crate) fn kept_index_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn kept_index_bytes(&self) -> u64 {
         self.cold.kept_bytes()
     }
 

@@ -1,14 +1,13 @@
 //! Proving what an image holds.
 
+use std::error::Error;
+
 use hs_format::limits::DISK_DIGEST_WINDOW_BYTES;
 use hs_format::{ColdCoverage, Decompressor, DiskHasher, FormatError, Part, Superblock};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba};
 
 use crate::cold::{in_file, read};
-use crate::optimize::Blocks;
-use crate::output::Progress;
-use crate::source::Source;
-use crate::{Image, ImageError, SUPERBLOCK_BYTES};
+use crate::{Blocks, Image, ImageError, Progress, SUPERBLOCK_BYTES};
 
 const DIGEST_WINDOW: u64 = DISK_DIGEST_WINDOW_BYTES as u64;
 
@@ -25,6 +24,18 @@ pub struct VerifyReport {
     pub compared_bytes: u64,
 }
 
+/// Another disk, which the disk of an image is compared with.
+pub trait ComparedDisk {
+    /// Its size.
+    fn bytes(&self) -> u64;
+
+    /// Fills `buf` with its bytes from `offset` on.
+    ///
+    /// # Errors
+    /// When they cannot be read; the text says of which file.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Box<dyn Error + Send + Sync>>;
+}
+
 /// Checks every byte of an image: each chunk against its digest, the disk against the disk digest,
 /// hot copies against cold ones, the mirror against the superblock, the padding for zeros, and that each
 /// byte of the cold region belongs to one chunk or table; with `against`, also every block against another
@@ -34,7 +45,7 @@ pub struct VerifyReport {
 /// The first thing that is wrong, saying where.
 pub fn verify(
     image: &Image,
-    against: Option<(&Source, &str)>,
+    against: Option<(&dyn ComparedDisk, &str)>,
     progress: &dyn Fn(Progress),
 ) -> Result<VerifyReport, ImageError> {
     check_mirror(image)?;
@@ -49,7 +60,7 @@ pub fn verify(
 /// The first thing that is wrong, saying where.
 pub fn verify_content(
     image: &Image,
-    against: Option<(&Source, &str)>,
+    against: Option<(&dyn ComparedDisk, &str)>,
     progress: &dyn Fn(Progress),
 ) -> Result<VerifyReport, ImageError> {
     if let Some(fault) = image.hot_fault() {
@@ -121,7 +132,7 @@ fn check_coverage(image: &Image) -> Result<(), ImageError> {
 
 fn check_cold(
     image: &Image,
-    against: Option<(&Source, &str)>,
+    against: Option<(&dyn ComparedDisk, &str)>,
     report: &mut VerifyReport,
     progress: &dyn Fn(Progress),
 ) -> Result<(), ImageError> {
@@ -151,7 +162,7 @@ fn check_cold(
         };
         if let Some((other, name)) = against {
             theirs.resize(raw.len(), 0);
-            other.read_at(at, &mut theirs)?;
+            other.read_at(at, &mut theirs).map_err(|error| ImageError::ComparedDisk(error.into()))?;
             if let Some(blocks) = first_difference(at, &raw, &theirs) {
                 return Err(differs(image, name, blocks));
             }

@@ -16,7 +16,7 @@ use crate::tidy::PURE;
 
 /// Crates with files, sockets and threads, those with the fewest demands on the machine first.
 const SHELLS: &[&str] =
-    &["hs-testing", "xtask", "fuzz", "hs-store", "hs-image", "hs-guest", "hs-serve", "headstart"];
+    &["hs-testing", "xtask", "fuzz", "hs-store", "hs-image", "hs-build", "hs-guest", "hs-serve", "headstart"];
 /// The tests of the built program: they need most of the machine, and take longest.
 const LAST: &str = "headstart cli";
 /// A program that has ended may have left others that keep its output open: nothing more of it is waited for.

@@ -2,7 +2,7 @@
 
 use super::clusters::{Encoding, Piece};
 use super::{CLUSTER_BYTES, Layout};
-use crate::ImageError;
+use crate::BuildError;
 use crate::cloop::{BLOCK_BYTES, Deflater, Header};
 use crate::output::Output;
 
@@ -33,12 +33,12 @@ impl Cloop {
         Self { output, header, at: header.data_offset(), offsets: Vec::new(), written: 0, zero }
     }
 
-    fn push_offset(&mut self) -> Result<(), ImageError> {
+    fn push_offset(&mut self) -> Result<(), BuildError> {
         self.offsets.extend(self.at.to_be_bytes());
         if self.offsets.len() == 8 * OFFSETS_AT_ONCE { self.write_offsets() } else { Ok(()) }
     }
 
-    fn write_offsets(&mut self) -> Result<(), ImageError> {
+    fn write_offsets(&mut self) -> Result<(), BuildError> {
         self.output.write_at(Header::offset_of_offset(self.written), &self.offsets)?;
         self.written += self.offsets.len() as u64 / 8;
         self.offsets.clear();
@@ -51,7 +51,7 @@ impl Layout for Cloop {
         Encoding::Zlib
     }
 
-    fn put(&mut self, piece: Piece) -> Result<(), ImageError> {
+    fn put(&mut self, piece: Piece) -> Result<(), BuildError> {
         self.push_offset()?;
         let stored = match &piece {
             Piece::Zero => &self.zero,
@@ -62,7 +62,7 @@ impl Layout for Cloop {
         Ok(())
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(Output, u64), ImageError> {
+    fn finish(mut self: Box<Self>) -> Result<(Output, u64), BuildError> {
         self.push_offset()?;
         self.write_offsets()?;
         self.output.write_at(0, &self.header.encode())?;

@@ -9,7 +9,7 @@
 
 use super::clusters::{Encoding, Piece};
 use super::{CLUSTER_BYTES, Layout};
-use crate::ImageError;
+use crate::BuildError;
 use crate::output::Output;
 
 const CLUSTER: u64 = CLUSTER_BYTES as u64;
@@ -54,7 +54,7 @@ impl Qcow2 {
     }
 
     /// Appends whole clusters and tells where.
-    fn append(&mut self, bytes: &[u8]) -> Result<u64, ImageError> {
+    fn append(&mut self, bytes: &[u8]) -> Result<u64, BuildError> {
         let at = self.end.next_multiple_of(CLUSTER);
         self.output.write_at(at, bytes)?;
         self.end = at + (bytes.len() as u64).next_multiple_of(CLUSTER);
@@ -72,7 +72,7 @@ impl Qcow2 {
     }
 
     /// Appends a compressed cluster; its entry. The file has at most 2^54 bytes, as the disk has 2^44.
-    fn append_packed(&mut self, bytes: &[u8]) -> Result<u64, ImageError> {
+    fn append_packed(&mut self, bytes: &[u8]) -> Result<u64, BuildError> {
         let at = self.end;
         self.output.write_at(at, bytes)?;
         self.end = at + bytes.len() as u64;
@@ -81,7 +81,7 @@ impl Qcow2 {
         Ok(COMPRESSED | (last - first) << SECTORS_SHIFT | at)
     }
 
-    fn flush_l2(&mut self) -> Result<(), ImageError> {
+    fn flush_l2(&mut self) -> Result<(), BuildError> {
         let mut entry = 0;
         // A table that is missing stands for zeros.
         if self.l2.iter().any(|&entry| entry != ZERO) {
@@ -95,7 +95,7 @@ impl Qcow2 {
 
     /// Writes blocks and table of reference counts, which count themselves; where the table is, and its
     /// clusters.
-    fn write_counts(&mut self) -> Result<(u64, u64), ImageError> {
+    fn write_counts(&mut self) -> Result<(u64, u64), BuildError> {
         let used = self.end.div_ceil(CLUSTER);
         let (mut blocks, mut tables) = (0, 0);
         loop {
@@ -154,7 +154,7 @@ impl Layout for Qcow2 {
         if self.compress { Encoding::Zstd } else { Encoding::Whole }
     }
 
-    fn put(&mut self, piece: Piece) -> Result<(), ImageError> {
+    fn put(&mut self, piece: Piece) -> Result<(), BuildError> {
         let entry = match piece {
             Piece::Zero => ZERO,
             Piece::Plain(bytes) => COPIED | self.append(&bytes)?,
@@ -164,7 +164,7 @@ impl Layout for Qcow2 {
         if self.l2.len() == L2_ENTRIES { self.flush_l2() } else { Ok(()) }
     }
 
-    fn finish(mut self: Box<Self>) -> Result<(Output, u64), ImageError> {
+    fn finish(mut self: Box<Self>) -> Result<(Output, u64), BuildError> {
         if !self.l2.is_empty() {
             self.flush_l2()?;
         }

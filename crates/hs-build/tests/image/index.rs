@@ -1,15 +1,13 @@
+//! The index of the cold region in memory.
+
+use hs_image::{DecodedPage, IndexPage, IndexPages, WindowRef};
 use hs_units::{BlockRange, Lba, Prng};
 
-use super::KEPT_INDEX_BYTES;
-use crate::{DecodedPage, IndexPage, IndexPages, WindowRef};
-
-// One file of samples serves these tests and those of the folder `tests`.
-#[path = "../../tests/image/sample.rs"]
-mod sample;
-
-use sample::{Bench, fast_build, open, profile};
+use crate::sample::{Bench, fast_build, open, profile};
 
 const WINDOW_BYTES: u64 = 8192;
+/// What `hs_image` keeps of an index at most.
+const KEPT_INDEX_BYTES: u64 = 2 << 20;
 
 #[test]
 fn the_index_in_memory_stays_bounded() {

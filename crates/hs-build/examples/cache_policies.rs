@@ -1,7 +1,7 @@
 //! What each cache policy costs and hits, as one JSON object.
 //!
 //! ```text
-//! cargo run --release -p hs-image --example cache_policies [PROFILE]...
+//! cargo run --release -p hs-build --example cache_policies [PROFILE]...
 //! ```
 //!
 //! Synthetic requests at a million entries: skewed (Zipf), a loop a quarter larger than the cache, and a

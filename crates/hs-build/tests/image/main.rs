@@ -2,6 +2,7 @@
 
 mod allocation;
 mod determinism;
+mod index;
 mod sample;
 mod truncation;
 mod verifying;

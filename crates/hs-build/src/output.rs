@@ -10,18 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use tempfile::{NamedTempFile, TempPath};
 
-use crate::ImageError;
-
-/// How far a long operation has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// What is being done, such as "compressing".
-    pub stage: &'static str,
-    /// Bytes done.
-    pub done_bytes: u64,
-    /// Bytes in all.
-    pub total_bytes: u64,
-}
+use crate::BuildError;
 
 /// A file beside `path` that replaces it, or vanishes. Where the file system can, it has no name until
 /// then (`O_TMPFILE`), so that not even a killed process leaves anything behind; elsewhere it is a hidden
@@ -35,17 +24,17 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn create(path: &Path) -> Result<Self, ImageError> {
+    pub(crate) fn create(path: &Path) -> Result<Self, BuildError> {
         refuse_special(path)?;
         let (file, name) = match unnamed(folder(path)) {
             Ok(file) => (file, None),
             // What file systems without O_TMPFILE and kernels before it say.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let (file, name) =
-                    named(path).map_err(ImageError::io(path, "create a file beside it"))?.into_parts();
+                    named(path).map_err(BuildError::io(path, "create a file beside it"))?.into_parts();
                 (file, Some(name))
             }
-            Err(error) => return Err(ImageError::io(path, "create a file beside it")(error.into())),
+            Err(error) => return Err(BuildError::io(path, "create a file beside it")(error.into())),
         };
         Ok(Self { path: path.to_owned(), file, name, at: 0 })
     }
@@ -60,39 +49,39 @@ impl Output {
         &self.path
     }
 
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), ImageError> {
-        self.file.write_all(bytes).map_err(ImageError::io(&self.path, "write"))?;
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), BuildError> {
+        self.file.write_all(bytes).map_err(BuildError::io(&self.path, "write"))?;
         self.at += bytes.len() as u64;
         Ok(())
     }
 
     /// Writes `bytes` at `offset`, wherever the current position is. What is never written reads as zeros.
-    pub(crate) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), ImageError> {
-        self.file.write_all_at(bytes, offset).map_err(ImageError::io(&self.path, "write"))
+    pub(crate) fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), BuildError> {
+        self.file.write_all_at(bytes, offset).map_err(BuildError::io(&self.path, "write"))
     }
 
     /// Makes the file so long: what was not written up to there is a hole.
-    pub(crate) fn set_len(&mut self, bytes: u64) -> Result<(), ImageError> {
-        self.file.set_len(bytes).map_err(ImageError::io(&self.path, "set its length"))
+    pub(crate) fn set_len(&mut self, bytes: u64) -> Result<(), BuildError> {
+        self.file.set_len(bytes).map_err(BuildError::io(&self.path, "set its length"))
     }
 
-    pub(crate) fn seek(&mut self, offset: u64) -> Result<(), ImageError> {
-        self.file.seek(SeekFrom::Start(offset)).map_err(ImageError::io(&self.path, "seek"))?;
+    pub(crate) fn seek(&mut self, offset: u64) -> Result<(), BuildError> {
+        self.file.seek(SeekFrom::Start(offset)).map_err(BuildError::io(&self.path, "seek"))?;
         self.at = offset;
         Ok(())
     }
 
     /// Copies `len` bytes of `from` to the current position, without passing them through this
     /// process where the file systems allow it.
-    pub(crate) fn copy_from(&mut self, from: &File, offset: u64, len: u64) -> Result<(), ImageError> {
+    pub(crate) fn copy_from(&mut self, from: &File, offset: u64, len: u64) -> Result<(), BuildError> {
         let mut cursor = from;
-        cursor.seek(SeekFrom::Start(offset)).map_err(ImageError::io(&self.path, "seek"))?;
+        cursor.seek(SeekFrom::Start(offset)).map_err(BuildError::io(&self.path, "seek"))?;
         let mut limited = io::Read::take(from, len);
         let copied = io::copy(&mut limited, &mut self.file)
-            .map_err(ImageError::io(&self.path, "copy the cold region"))?;
+            .map_err(BuildError::io(&self.path, "copy the cold region"))?;
         if copied != len {
             let short = io::Error::from(io::ErrorKind::UnexpectedEof);
-            return Err(ImageError::io(&self.path, "copy the cold region")(short));
+            return Err(BuildError::io(&self.path, "copy the cold region")(short));
         }
         self.at += len;
         Ok(())
@@ -108,21 +97,21 @@ impl Output {
     }
 
     /// Makes the file durable and gives it its name.
-    pub(crate) fn finish(self) -> Result<(), ImageError> {
+    pub(crate) fn finish(self) -> Result<(), BuildError> {
         let Self { path, file, name, .. } = self;
-        file.sync_all().map_err(ImageError::io(&path, "write to disk"))?;
+        file.sync_all().map_err(BuildError::io(&path, "write to disk"))?;
         let name = match name {
             Some(name) => name,
             None => match give_name(&file, &path) {
                 Ok(()) => return Ok(()),
                 // Linking never replaces a file, renaming does.
                 Err(Errno::EXIST) => {
-                    link_hidden(&file, &path).map_err(ImageError::io(&path, "give it a name"))?
+                    link_hidden(&file, &path).map_err(BuildError::io(&path, "give it a name"))?
                 }
-                Err(error) => return Err(ImageError::io(&path, "give it its name")(error.into())),
+                Err(error) => return Err(BuildError::io(&path, "give it its name")(error.into())),
             },
         };
-        name.persist(&path).map_err(|error| ImageError::io(&path, "rename")(error.error))
+        name.persist(&path).map_err(|error| BuildError::io(&path, "rename")(error.error))
     }
 }
 
@@ -150,7 +139,7 @@ fn folder(path: &Path) -> &Path {
 
 /// A device, pipe or directory would be replaced by the rename: `-o /dev/null` must not cost the
 /// machine its null device.
-fn refuse_special(path: &Path) -> Result<(), ImageError> {
+fn refuse_special(path: &Path) -> Result<(), BuildError> {
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     let kind = match metadata.file_type() {
         kind if kind.is_file() => return Ok(()),
@@ -158,7 +147,7 @@ fn refuse_special(path: &Path) -> Result<(), ImageError> {
         kind if kind.is_block_device() || kind.is_char_device() => "a device",
         _ => "a pipe or a socket",
     };
-    Err(ImageError::NotAFile { path: path.to_owned(), kind })
+    Err(BuildError::NotAFile { path: path.to_owned(), kind })
 }
 
 fn unnamed(folder: &Path) -> Result<File, Errno> {
@@ -277,7 +266,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         for path in [folder.path(), Path::new("/dev/null"), Path::new("/dev/full")] {
             let refused = Output::create(path).err().expect("refused");
-            assert!(matches!(refused, ImageError::NotAFile { .. }), "{refused}");
+            assert!(matches!(refused, BuildError::NotAFile { .. }), "{refused}");
         }
     }
 }

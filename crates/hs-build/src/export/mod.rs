@@ -9,8 +9,10 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::thread;
 
-use crate::output::{Output, Progress};
-use crate::{Image, ImageError};
+use hs_image::{Image, Progress};
+
+use crate::BuildError;
+use crate::output::Output;
 use clusters::{Encoding, Piece};
 
 /// Bytes of what is written at once: the block of KNOPPIX's cloop files, and qcow2's usual cluster.
@@ -55,9 +57,9 @@ trait Layout {
     /// How clusters should come.
     fn encoding(&self) -> Encoding;
     /// The next cluster.
-    fn put(&mut self, piece: Piece) -> Result<(), ImageError>;
+    fn put(&mut self, piece: Piece) -> Result<(), BuildError>;
     /// Writes what is left; the file, and its size.
-    fn finish(self: Box<Self>) -> Result<(Output, u64), ImageError>;
+    fn finish(self: Box<Self>) -> Result<(Output, u64), BuildError>;
 }
 
 /// Writes the disk of `image` to `output`, which appears when it is complete. Each chunk is verified before
@@ -71,7 +73,7 @@ pub fn export(
     format: ExportFormat,
     threads: NonZeroUsize,
     progress: &dyn Fn(Progress),
-) -> Result<ExportReport, ImageError> {
+) -> Result<ExportReport, BuildError> {
     let disk_bytes = image.disk_bytes();
     let file = Output::create(output)?;
     let mut layout: Box<dyn Layout> = match format {

@@ -1,6 +1,7 @@
 //! The same input gives the same bytes, and a profile changes nothing but the hot region.
 
-use hs_image::{Image, ImageError, verify};
+use hs_build::BuildError;
+use hs_image::{Image, verify};
 use hs_trace::TraceError;
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};
 
@@ -100,7 +101,7 @@ fn profiles_of_other_disks_are_refused() {
     let foreign = open(&other.path("cold"));
     let refused = ours.optimize_with("cold", "hot", &[profile(&foreign, &other.disk, &run)], &hot_options(1));
     let error = refused.expect_err("another disk");
-    assert!(matches!(&error, ImageError::Profile(error) if matches!(**error, TraceError::WrongDisk { .. })));
+    assert!(matches!(&error, BuildError::Profile(error) if matches!(error, TraceError::WrongDisk { .. })));
     for digest in [foreign.disk_digest(), open(&ours.path("cold")).disk_digest()] {
         assert!(error.to_string().contains(&digest.to_string()), "{error}");
     }
@@ -108,7 +109,7 @@ fn profiles_of_other_disks_are_refused() {
     let mut forged = profile(&foreign, &other.disk, &run);
     forged.disk_digest = open(&ours.path("cold")).disk_digest();
     let refused = ours.optimize_with("cold", "hot", &[forged], &hot_options(1));
-    assert!(matches!(refused, Err(ImageError::BlockDiffers { lba: 3..7, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(BuildError::BlockDiffers { lba: 3..7, .. })), "{refused:?}");
     assert_eq!(ours.names(), ["cold"]);
 }
 
@@ -125,8 +126,8 @@ fn chunk_sizes_beyond_the_format_are_refused() {
     assert!(bench.optimize_with("cold", "hot", &[profile], &options).is_err());
     for window_bytes in [0, 2048, 4097, 12_288, 8 << 20] {
         let built =
-            hs_image::build(&bench.source(), &bench.path("bad"), &fast_build(window_bytes, 1), &|_| {});
-        assert!(matches!(built, Err(ImageError::Option { option: "window", .. })), "{built:?}");
+            hs_build::build(&bench.source(), &bench.path("bad"), &fast_build(window_bytes, 1), &|_| {});
+        assert!(matches!(built, Err(BuildError::Option { option: "window", .. })), "{built:?}");
     }
     assert_eq!(bench.names(), ["cold"]);
 }

@@ -10,8 +10,8 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symli
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use hs_build::source::{Source, SourceError, SourceKind, SourceOptions, SourceProgress};
 use hs_format::{DiskContent, FileKind};
-use hs_image::source::{Source, SourceError, SourceKind, SourceOptions, SourceProgress};
 use hs_units::ByteRange;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 

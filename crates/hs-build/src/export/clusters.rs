@@ -5,10 +5,12 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded};
 use hs_format::{Codec, Compressor, Decompressor};
+use hs_image::Image;
 
 use super::CLUSTER_BYTES;
+use crate::BuildError;
+use crate::build::is_zero;
 use crate::cloop::Deflater;
-use crate::{Image, ImageError, is_zero};
 
 /// Bytes that a core takes at a time, unless a window is larger.
 const UNIT_BYTES: u64 = 1 << 20;
@@ -46,14 +48,14 @@ pub(super) fn for_each(
     image: &Image,
     encoding: Encoding,
     threads: NonZeroUsize,
-    sink: &mut dyn FnMut(Piece) -> Result<(), ImageError>,
-) -> Result<(), ImageError> {
+    sink: &mut dyn FnMut(Piece) -> Result<(), BuildError>,
+) -> Result<(), BuildError> {
     let unit_bytes = image.window_bytes().max(UNIT_BYTES).next_multiple_of(CLUSTER_BYTES as u64);
     let units = image.disk_bytes().div_ceil(unit_bytes);
     let threads = threads.get();
     thread::scope(|scope| {
         // Each thread takes every so-manieth unit, so asking them in turn gives the units in order.
-        let workers: Vec<Receiver<Result<Vec<Piece>, ImageError>>> = (0..threads)
+        let workers: Vec<Receiver<Result<Vec<Piece>, BuildError>>> = (0..threads)
             .map(|first| {
                 let (out, pieces) = bounded(2);
                 scope.spawn(move || {
@@ -104,7 +106,7 @@ impl<'a> Worker<'a> {
         Self { image, tools: Decompressor::new(), encoder, last: None }
     }
 
-    fn unit(&mut self, offset: u64, unit_bytes: u64) -> Result<Vec<Piece>, ImageError> {
+    fn unit(&mut self, offset: u64, unit_bytes: u64) -> Result<Vec<Piece>, BuildError> {
         let end = self.image.disk_bytes().min(offset + unit_bytes);
         let mut pieces = Vec::new();
         let mut at = offset;
@@ -118,7 +120,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Bytes of the disk; empty when all of them are zero because nothing is stored for them.
-    fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, ImageError> {
+    fn read(&mut self, offset: u64, len: usize) -> Result<Vec<u8>, BuildError> {
         let window_bytes = self.image.window_bytes();
         let mut raw = Vec::new();
         let mut done = 0;
@@ -136,7 +138,7 @@ impl<'a> Worker<'a> {
         Ok(raw)
     }
 
-    fn window(&mut self, window: u64) -> Result<Option<&[u8]>, ImageError> {
+    fn window(&mut self, window: u64) -> Result<Option<&[u8]>, BuildError> {
         if self.last.as_ref().is_none_or(|(number, _)| *number != window) {
             self.last = Some((window, self.image.load_window(window, &mut self.tools)?));
         }

@@ -8,26 +8,23 @@ use std::fs::File;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_device::Medium;
 use hs_format::limits::MAX_HINTS_BYTES;
 use hs_format::{
-    ChunkRef, Codec, Compressor, Decompressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
+    ChunkRef, Codec, Compressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
 };
 use hs_layout::{LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
 use hs_trace::{BlockDigest, Profile};
 use hs_units::{BLOCK_BYTES, Digest, Lba};
-use lru::LruCache;
 
-use crate::build::{format_error, output_name, write_superblock};
-use crate::output::{Output, Progress};
-use crate::{Image, ImageError, SUPERBLOCK_BYTES};
+use hs_image::{Blocks, Image, Progress, SUPERBLOCK_BYTES};
 
-/// Decompressed windows kept while hot blocks are gathered.
-const GATHER_CACHE_BYTES: u64 = 256 << 20;
+use crate::BuildError;
+use crate::build::{format_error, write_superblock};
+use crate::output::Output;
 
 /// Hints beyond what the format holds are left out: the first ones matter most, and all are optional.
 const MOST_HINTS: usize = MAX_HINTS_BYTES as usize / HINT_BYTES;
@@ -36,7 +33,7 @@ const HINT_BYTES: usize = 20;
 
 /// Where the hot region lies in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum HotPlacement {
     /// There.
     At(Placement),
     /// Where this medium delivers it soonest, by its model; in front if it has none.
@@ -49,7 +46,7 @@ pub struct OptimizeOptions {
     /// How hot chunks are sized.
     pub layout: LayoutOptions,
     /// Where the hot region lies.
-    pub place: Place,
+    pub place: HotPlacement,
     /// How hot chunks are stored.
     pub codec: Codec,
     /// The codec's level.
@@ -62,7 +59,7 @@ impl Default for OptimizeOptions {
     fn default() -> Self {
         Self {
             layout: LayoutOptions::default(),
-            place: Place::At(Placement::Front),
+            place: HotPlacement::At(Placement::Front),
             codec: Codec::Zstd,
             level: 19,
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
@@ -107,7 +104,7 @@ pub fn optimize(
     output: &Path,
     options: &OptimizeOptions,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<OptimizeReport, ImageError> {
+) -> Result<OptimizeReport, BuildError> {
     for profile in profiles {
         profile.check_disk(image.disk_digest(), image.disk_bytes())?;
     }
@@ -131,8 +128,8 @@ pub fn optimize(
         image_digest: superblock.image_digest(),
     };
     let placement = match options.place {
-        Place::At(placement) => placement,
-        Place::FastestOn(medium) => {
+        HotPlacement::At(placement) => placement,
+        HotPlacement::FastestOn(medium) => {
             report.placement = costs(image, &plan, medium)?;
             report.placement.map_or(Placement::Front, |costs| costs.best())
         }
@@ -160,12 +157,12 @@ pub fn optimize(
 
 /// What the places of the plan's hot region cost. Its size is an estimate, since it is not packed yet: that
 /// it compresses as the cold region does.
-fn costs(image: &Image, plan: &LayoutPlan, medium: Medium) -> Result<Option<PlacementCosts>, ImageError> {
+fn costs(image: &Image, plan: &LayoutPlan, medium: Medium) -> Result<Option<PlacementCosts>, BuildError> {
     let cold = &image.superblock().cold;
     let raw_bytes = cold.distinct_chunks * image.window_bytes();
     let ratio = if raw_bytes == 0 { 1.0 } else { (cold.range.len as f64 / raw_bytes as f64).min(1.0) };
     let hot_bytes = ((plan.blocks * BLOCK_BYTES) as f64 * ratio) as u64;
-    PlacementCosts::new(medium, SUPERBLOCK_BYTES, hot_bytes, cold.range.len).map_err(ImageError::Medium)
+    PlacementCosts::new(medium, SUPERBLOCK_BYTES, hot_bytes, cold.range.len).map_err(BuildError::Medium)
 }
 
 /// Copies the cold region to the current position.
@@ -174,11 +171,11 @@ fn copy_cold(
     file: Option<&Path>,
     superblock: &mut Superblock,
     output: &mut Output,
-) -> Result<(), ImageError> {
+) -> Result<(), BuildError> {
     let old = superblock.cold.range;
     superblock.cold.range.offset = output.position();
     if let Some(path) = file {
-        let file = File::open(path).map_err(ImageError::io(path, "open"))?;
+        let file = File::open(path).map_err(BuildError::io(path, "open"))?;
         return output.copy_from(&file, old.offset, old.len);
     }
     let mut written = Ok(());
@@ -197,9 +194,9 @@ fn write_hot(
     output: &mut Output,
     options: &OptimizeOptions,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<HotSegment, ImageError> {
+) -> Result<HotSegment, BuildError> {
     let start = output.position();
-    let name = output_name(output);
+    let name = output.path().to_owned();
     let hints = Hints(plan.hints.iter().filter_map(hint).take(MOST_HINTS).collect());
     // The tables' sizes follow from the plan alone, so the chunks can be written first.
     let table_bytes = placeholder_index(plan, image, &name)?.encode().len() + hints.encode().len();
@@ -242,7 +239,7 @@ fn hint(planned: &hs_layout::PlannedHint) -> Option<Hint> {
 }
 
 /// An index of the plan's shape, whose encoding is as long as the real one's will be.
-fn placeholder_index(plan: &LayoutPlan, image: &Image, name: &str) -> Result<HotIndex, ImageError> {
+fn placeholder_index(plan: &LayoutPlan, image: &Image, name: &Path) -> Result<HotIndex, BuildError> {
     let mut index = HotIndexBuilder::new();
     for chunk in &plan.chunks {
         index.push(&[0], Codec::Zstd, &chunk.extents);
@@ -271,7 +268,7 @@ struct Packed {
 }
 
 /// Takes a packed chunk, its stored bytes and what it holds.
-type WriteChunk<'a> = dyn FnMut(ChunkRef, &[u8], &PlannedChunk) -> Result<(), ImageError> + 'a;
+type WriteChunk<'a> = dyn FnMut(ChunkRef, &[u8], &PlannedChunk) -> Result<(), BuildError> + 'a;
 
 fn pack_in_order(
     image: &Image,
@@ -279,7 +276,7 @@ fn pack_in_order(
     recorded: &HashMap<Lba, BlockDigest>,
     options: &OptimizeOptions,
     sink: &mut WriteChunk<'_>,
-) -> Result<(), ImageError> {
+) -> Result<(), BuildError> {
     let threads = options.threads.get();
     let (gathered_tx, gathered_rx) = bounded::<Gathered>(threads * 2);
     let (packed_tx, packed_rx) = bounded::<Packed>(threads * 4);
@@ -314,7 +311,7 @@ fn gather_chunks(
     plan: &LayoutPlan,
     recorded: &HashMap<Lba, BlockDigest>,
     out: &Sender<Gathered>,
-) -> Result<(), ImageError> {
+) -> Result<(), BuildError> {
     let mut windows = Blocks::new(image);
     for (number, chunk) in plan.chunks.iter().enumerate() {
         let mut raw = Vec::with_capacity((chunk.blocks() * BLOCK_BYTES) as usize);
@@ -332,13 +329,13 @@ fn gather_chunks(
     Ok(())
 }
 
-fn check_block(lba: Lba, expected: BlockDigest, block: &[u8]) -> Result<(), ImageError> {
+fn check_block(lba: Lba, expected: BlockDigest, block: &[u8]) -> Result<(), BuildError> {
     let found = BlockDigest::of(block);
     if found == expected {
         return Ok(());
     }
     let hex = |digest: BlockDigest| digest.0.iter().map(|byte| format!("{byte:02x}")).collect();
-    Err(ImageError::BlockDiffers { lba: lba.0, expected: hex(expected), found: hex(found) })
+    Err(BuildError::BlockDiffers { lba: lba.0, expected: hex(expected), found: hex(found) })
 }
 
 fn pack_chunks(options: &OptimizeOptions, gathered: &Receiver<Gathered>, out: &Sender<Packed>) {
@@ -350,68 +347,5 @@ fn pack_chunks(options: &OptimizeOptions, gathered: &Receiver<Gathered>, out: &S
         if out.send(Packed { number, chunk, stored }).is_err() {
             break;
         }
-    }
-}
-
-/// Single blocks of an image's cold region, its windows kept in memory within a bound.
-pub struct Blocks<'a> {
-    image: &'a Image,
-    tools: Decompressor,
-    windows: LruCache<u64, Option<Arc<Vec<u8>>>>,
-    zero: [u8; BLOCK_BYTES as usize],
-}
-
-impl<'a> Blocks<'a> {
-    /// Nothing is in memory yet.
-    #[must_use]
-    pub fn new(image: &'a Image) -> Self {
-        let kept = (GATHER_CACHE_BYTES / image.window_bytes()).max(1) as usize;
-        let kept = NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN);
-        Self {
-            image,
-            tools: Decompressor::new(),
-            windows: LruCache::new(kept),
-            zero: [0; BLOCK_BYTES as usize],
-        }
-    }
-
-    /// The bytes of a block, verified.
-    ///
-    /// # Errors
-    /// When its window cannot be read or is damaged.
-    pub fn block(&mut self, lba: Lba) -> Result<&[u8], ImageError> {
-        let window = lba.byte_offset() / self.image.window_bytes();
-        let from = (lba.byte_offset() % self.image.window_bytes()) as usize;
-        if !self.windows.contains(&window) {
-            let raw = self.image.load_window(window, &mut self.tools)?;
-            self.windows.put(window, raw.map(Arc::new));
-        }
-        match self.windows.get(&window) {
-            Some(Some(raw)) => Ok(&raw[from..from + BLOCK_BYTES as usize]),
-            _ => Ok(&self.zero),
-        }
-    }
-
-    /// Fills `bytes` with what lies on the disk from `offset` on.
-    ///
-    /// # Errors
-    /// When it ends beyond the disk, or a window cannot be read or is damaged.
-    pub fn read_at(&mut self, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
-        let end = offset.checked_add(bytes.len() as u64);
-        if end.is_none_or(|end| end > self.image.disk_bytes()) {
-            return Err(std::io::ErrorKind::UnexpectedEof.into());
-        }
-        let mut at = offset;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let lba = Lba::containing(at);
-            let from = (at - lba.byte_offset()) as usize;
-            let block = self.block(lba).map_err(std::io::Error::other)?;
-            let (now, later) = rest.split_at_mut(rest.len().min(block.len() - from));
-            now.copy_from_slice(&block[from..from + now.len()]);
-            at += now.len() as u64;
-            rest = later;
-        }
-        Ok(())
     }
 }

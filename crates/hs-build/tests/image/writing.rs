@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hs_image::{ImageError, build, optimize};
+use hs_build::{BuildError, build, optimize};
 use hs_units::{BlockRange, Lba, Prng};
 
 use crate::sample::{Bench, disk, fast_build, hot_options, open, profile, source};
@@ -70,7 +70,7 @@ fn a_folder_that_is_not_there_and_a_device_are_named() {
     assert!(text.contains("missing/out.hsi") && text.contains("No such file or directory"), "{text}");
     for path in [Path::new("/dev/null"), bench.folder.path()] {
         let refused = build(&bench.source(), path, &options, &|_| {}).expect_err("not replaced");
-        assert!(matches!(refused, ImageError::NotAFile { .. }), "{refused}");
+        assert!(matches!(refused, BuildError::NotAFile { .. }), "{refused}");
     }
 }
 
@@ -87,7 +87,7 @@ fn a_source_that_changes_gives_no_image() {
         }
     };
     let built = build(&source, &bench.path("out"), &fast_build(8192, 2), &change_once);
-    assert!(matches!(built, Err(ImageError::Source(_))), "{built:?}");
+    assert!(matches!(built, Err(BuildError::Source(_))), "{built:?}");
     assert_eq!(bench.names(), [""; 0]);
 }
 

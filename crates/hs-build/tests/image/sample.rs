@@ -5,8 +5,9 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, BuildReport, Codec, Image, ImageError, OptimizeOptions, OptimizeReport};
+use hs_build::source::{Source, SourceOptions};
+use hs_build::{BuildError, BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
+use hs_image::{Codec, Image};
 use hs_store::{FileStore, Store};
 use hs_trace::{BlockDigest, FileRun, FileUse, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};
@@ -35,7 +36,7 @@ impl Bench {
     }
 
     pub(crate) fn build(&self, name: &str, options: &BuildOptions) -> BuildReport {
-        hs_image::build(&self.source(), &self.path(name), options, &|_| {}).expect("built")
+        hs_build::build(&self.source(), &self.path(name), options, &|_| {}).expect("built")
     }
 
     pub(crate) fn optimize(&self, from: &str, to: &str, profiles: &[Profile]) -> OptimizeReport {
@@ -48,9 +49,9 @@ impl Bench {
         to: &str,
         profiles: &[Profile],
         options: &OptimizeOptions,
-    ) -> Result<OptimizeReport, ImageError> {
+    ) -> Result<OptimizeReport, BuildError> {
         let image = open(&self.path(from));
-        hs_image::optimize(&image, Some(&self.path(from)), profiles, &self.path(to), options, &|_| {})
+        hs_build::optimize(&image, Some(&self.path(from)), profiles, &self.path(to), options, &|_| {})
     }
 
     pub(crate) fn bytes(&self, name: &str) -> Vec<u8> {

@@ -3,11 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use hs_format::Decompressor;
+use hs_image::{Image, ImageError, Progress};
 use hs_trace::{BlockDigest, Places, Profile};
 use hs_units::{BLOCK_BYTES, Lba};
-
-use crate::output::Progress;
-use crate::{Image, ImageError};
 
 /// Addresses remembered of one block; a block that is everywhere says nothing of where it belongs.
 const MAX_PLACES: usize = 64;

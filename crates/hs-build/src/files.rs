@@ -5,12 +5,12 @@ use std::io;
 use std::mem::take;
 use std::sync::Arc;
 
+use hs_image::{Blocks, Image};
 use hs_trace::{BlockDigest, FoundFile};
 use hs_units::{BLOCK_BYTES, Lba};
 use parking_lot::Mutex;
 
 use crate::ext4::{Ext4, Ext4Error, ROOT_INODE, ReadDisk};
-use crate::{Blocks, Image};
 
 /// Blocks that were read since the last lookup: what the kernel will read for it too.
 type BlocksRead = Arc<Mutex<Vec<(Lba, BlockDigest)>>>;

@@ -2,7 +2,7 @@
 
 use super::clusters::{Encoding, Piece};
 use super::{CLUSTER_BYTES, Layout};
-use crate::ImageError;
+use crate::BuildError;
 use crate::output::Output;
 
 /// A raw disk with holes where clusters are zero.
@@ -23,7 +23,7 @@ impl Layout for Raw {
         Encoding::Plain
     }
 
-    fn put(&mut self, piece: Piece) -> Result<(), ImageError> {
+    fn put(&mut self, piece: Piece) -> Result<(), BuildError> {
         if let Piece::Plain(bytes) | Piece::Packed(bytes) = &piece {
             self.output.write_at(self.at, bytes)?;
         }
@@ -31,7 +31,7 @@ impl Layout for Raw {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Result<(Output, u64), ImageError> {
+    fn finish(self: Box<Self>) -> Result<(Output, u64), BuildError> {
         Ok((self.output, self.disk_bytes))
     }
 }

@@ -15,11 +15,12 @@ use hs_format::{
     ChunkRef, Codec, ColdGeometry, ColdTables, Compressor, DiskHasher, Features, FormatError, Superblock,
     WindowRef, leaf_digest,
 };
+use hs_image::{Progress, SUPERBLOCK_BYTES};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest};
 
-use crate::output::{Output, Progress, UnnamedFile};
+use crate::BuildError;
+use crate::output::{Output, UnnamedFile};
 use crate::source::Source;
-use crate::{ImageError, SUPERBLOCK_BYTES};
 
 /// The smallest and the largest cold window that is built; it is a power of two.
 pub const WINDOW_BYTES: std::ops::RangeInclusive<u64> = BLOCK_BYTES..=4 << 20;
@@ -81,7 +82,7 @@ pub fn build(
     output: &Path,
     options: &BuildOptions,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<BuildReport, ImageError> {
+) -> Result<BuildReport, BuildError> {
     let (output, report) = write_image(source, output, options, progress)?;
     output.finish()?;
     Ok(report)
@@ -97,7 +98,7 @@ pub fn build_unnamed(
     place: &Path,
     options: &BuildOptions,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<(UnnamedFile, BuildReport), ImageError> {
+) -> Result<(UnnamedFile, BuildReport), BuildError> {
     let (output, report) = write_image(source, place, options, progress)?;
     Ok((output.into_unnamed(), report))
 }
@@ -107,11 +108,11 @@ fn write_image(
     output: &Path,
     options: &BuildOptions,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<(Output, BuildReport), ImageError> {
+) -> Result<(Output, BuildReport), BuildError> {
     let window_bytes = options.window_bytes;
     if !window_bytes.is_power_of_two() || !WINDOW_BYTES.contains(&window_bytes) {
         let rule = "a window is a power of two from 4K to 4M";
-        return Err(ImageError::Option { option: "window", value: window_bytes.to_string(), rule });
+        return Err(BuildError::Option { option: "window", value: window_bytes.to_string(), rule });
     }
     let geometry = ColdGeometry {
         disk_bytes: source.bytes(),
@@ -187,8 +188,8 @@ fn compress_all(
     options: &BuildOptions,
     layout: Units,
     units: &[u64],
-    sink: &mut dyn FnMut(Packed, u64) -> Result<(), ImageError>,
-) -> Result<(), ImageError> {
+    sink: &mut dyn FnMut(Packed, u64) -> Result<(), BuildError>,
+) -> Result<(), BuildError> {
     let threads = options.threads.get();
     // Bounds the memory: what is read ahead, being compressed, and waiting for its turn to be written.
     let (token_tx, token_rx) = bounded::<()>(threads * 8);
@@ -215,7 +216,7 @@ fn read_units(
     units: &[u64],
     tokens: &Sender<()>,
     out: &Sender<Read>,
-) -> Result<(), ImageError> {
+) -> Result<(), BuildError> {
     for &unit in units {
         let range = layout.range(unit);
         let mut raw = vec![0; range.len as usize];
@@ -257,8 +258,8 @@ fn in_order(
     units: &[u64],
     packed: &Receiver<Packed>,
     tokens: &Receiver<()>,
-    sink: &mut dyn FnMut(Packed, u64) -> Result<(), ImageError>,
-) -> Result<(), ImageError> {
+    sink: &mut dyn FnMut(Packed, u64) -> Result<(), BuildError>,
+) -> Result<(), BuildError> {
     let mut waiting = BTreeMap::new();
     let mut done = 0_u64;
     let mut expected = units.iter();
@@ -288,9 +289,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(output: Output, geometry: ColdGeometry, layout: Units) -> Result<Self, ImageError> {
-        let path = output_name(&output);
-        let tables = ColdTables::new(geometry).map_err(format_error(&path))?;
+    fn new(output: Output, geometry: ColdGeometry, layout: Units) -> Result<Self, BuildError> {
+        let tables = ColdTables::new(geometry).map_err(format_error(output.path()))?;
         let report = BuildReport {
             disk_bytes: geometry.disk_bytes,
             image_bytes: 0,
@@ -304,7 +304,7 @@ impl Writer {
         Ok(Self { output, layout, geometry, tables, hasher, known: HashMap::new(), next_unit: 0, report })
     }
 
-    fn push(&mut self, unit: Packed) -> Result<(), ImageError> {
+    fn push(&mut self, unit: Packed) -> Result<(), BuildError> {
         self.skip_to(unit.unit);
         self.next_unit += 1;
         unit.leaves.into_iter().for_each(|leaf| self.hasher.push_leaf(leaf));
@@ -343,14 +343,13 @@ impl Writer {
         self.next_unit = unit;
     }
 
-    fn finish(mut self) -> Result<(Output, BuildReport), ImageError> {
+    fn finish(mut self) -> Result<(Output, BuildReport), BuildError> {
         self.skip_to(self.geometry.disk_bytes.div_ceil(self.layout.unit_bytes));
-        let path = output_name(&self.output);
         let cold_at = SUPERBLOCK_BYTES;
         let tables = self
             .tables
             .finish(self.output.position() - cold_at, self.report.chunks)
-            .map_err(format_error(&path))?;
+            .map_err(format_error(self.output.path()))?;
         self.output.write(&tables.bytes)?;
         let superblock = Superblock {
             features: Features::default(),
@@ -373,19 +372,15 @@ impl Writer {
 ///
 /// # Errors
 /// When no reader would accept the image, or it cannot be written.
-pub(crate) fn write_superblock(output: &mut Output, superblock: &Superblock) -> Result<(), ImageError> {
-    superblock.check_file(superblock.image_bytes).map_err(format_error(&output_name(output)))?;
+pub(crate) fn write_superblock(output: &mut Output, superblock: &Superblock) -> Result<(), BuildError> {
+    superblock.check_file(superblock.image_bytes).map_err(format_error(output.path()))?;
     let bytes = superblock.encode();
     output.write(&bytes)?;
     output.seek(0)?;
     output.write(&bytes)
 }
 
-pub(crate) fn output_name(output: &Output) -> String {
-    output.path().display().to_string()
-}
-
-pub(crate) fn format_error(path: &str) -> impl FnOnce(FormatError) -> ImageError {
+pub(crate) fn format_error(path: &Path) -> impl FnOnce(FormatError) -> BuildError {
     let path = path.to_owned();
-    move |fault| ImageError::Format { path, range: ByteRange::default(), fault: Box::new(fault) }
+    move |fault| BuildError::Format { path, fault: Box::new(fault) }
 }

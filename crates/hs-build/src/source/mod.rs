@@ -17,9 +17,11 @@ mod sizing;
 mod tree;
 mod xattrs;
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use hs_format::FileKind;
+use hs_image::ComparedDisk;
 use hs_store::Store;
 use hs_units::ByteRange;
 
@@ -210,5 +212,15 @@ impl Source {
     #[must_use]
     pub fn content(&self) -> FileKind {
         self.content
+    }
+}
+
+impl ComparedDisk for Source {
+    fn bytes(&self) -> u64 {
+        self.disk.bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(self.disk.read_at(offset, buf)?)
     }
 }
