@@ -12,6 +12,7 @@ use crate::error::{FormatError, Part};
 use crate::hints::Hints;
 use crate::hot_map::HotMap;
 use crate::limits::{MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES};
+use crate::unverified::{ExpectedBytes, Unverified};
 use crate::wire::{
     EXTENT_BYTES, ExtentWire, HINT_BYTES, HOT_CHUNK_BYTES, HOT_HEADER_BYTES, HOT_INDEX_MAGIC, HotChunkWire,
     HotHeaderWire,
@@ -134,9 +135,18 @@ impl HotIndex {
     /// # Errors
     /// [`FormatError::Size`] and [`FormatError::DigestMismatch`] when these are not the segment's bytes;
     /// others when the bytes break a rule although their digest is right.
-    pub fn decode(bytes: &[u8], segment: &HotSegment, superblock: &Superblock) -> Result<Self, FormatError> {
+    pub fn decode(
+        bytes: Unverified<&[u8]>,
+        segment: &HotSegment,
+        superblock: &Superblock,
+    ) -> Result<Self, FormatError> {
         let part = Part::HotIndex { offset: segment.index.offset };
-        check::digest(part, bytes, segment.index.len, segment.index_digest, Self::digest_of)?;
+        let bytes = bytes.verify(&ExpectedBytes {
+            part,
+            len: segment.index.len,
+            digest: segment.index_digest,
+            digest_of: Self::digest_of,
+        })?;
         let too_short =
             FormatError::Size { part, expected: HOT_HEADER_BYTES as u64, found: bytes.len() as u64 };
         let (header, tables) = HotHeaderWire::ref_from_prefix(bytes).map_err(|_| too_short)?;

@@ -10,6 +10,7 @@ use crate::codec::Codec;
 use crate::cold::LeafRef;
 use crate::error::{FormatError, Part};
 use crate::limits::WINDOW_ENTRY_BYTES;
+use crate::unverified::Unverified;
 use crate::wire::WindowWire;
 
 /// What is stored of one window.
@@ -38,14 +39,14 @@ impl ColdLeaf {
     /// [`FormatError::Size`] and [`FormatError::DigestMismatch`] when these are not the leaf's bytes; others
     /// when the bytes break a rule although their digest is right.
     pub fn decode(
-        bytes: &[u8],
+        bytes: Unverified<&[u8]>,
         leaf_number: u64,
         leaf: &LeafRef,
         superblock: &Superblock,
     ) -> Result<Self, FormatError> {
         let part = Part::ColdLeaf { leaf: leaf_number };
         let geometry = superblock.geometry();
-        check::digest(part, bytes, leaf.range.len, leaf.digest, LeafRef::digest_of)?;
+        let bytes = bytes.verify(&leaf.expected(leaf_number))?;
         let expected = u64::from(geometry.leaf_bytes(leaf_number));
         let size = FormatError::Size { part, expected, found: bytes.len() as u64 };
         let entries = match <[WindowWire]>::ref_from_bytes(bytes) {

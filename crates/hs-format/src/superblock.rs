@@ -12,6 +12,7 @@ use crate::hot::HotSegment;
 use crate::limits::{
     KNOWN_INCOMPAT, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
 };
+use crate::unverified::Unverified;
 use crate::wire::{ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
 
 const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 32;
@@ -71,8 +72,9 @@ impl Superblock {
     /// # Errors
     /// When the bytes are not a superblock of this version, when their checksum is wrong, and when they break
     /// a rule of docs/FORMAT.md.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+    pub fn decode(bytes: Unverified<&[u8]>) -> Result<Self, FormatError> {
         let part = Part::Superblock;
+        let bytes = bytes.with_own_digest();
         let size = FormatError::Size { part, expected: SUPERBLOCK_BYTES as u64, found: bytes.len() as u64 };
         let wire = SuperblockWire::ref_from_bytes(bytes).map_err(|_| size)?;
         // R5: magic, version, size; then R6: the checksum; then R7: the features; then R1.

@@ -4,13 +4,14 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use hs_format::limits::WINDOW_ENTRY_BYTES;
-use hs_format::{ColdLeaf, ColdRoot, FormatError, Superblock, WindowRef};
+use hs_format::{ColdLeaf, ColdRoot, FormatError, Superblock, Unverified, WindowRef};
 use hs_store::{DiskCache, Store};
-use hs_units::{ByteRange, Digest};
+use hs_units::ByteRange;
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::{ImageError, Stored, kept_chunks};
+use crate::index_pages::WholeIndex;
+use crate::{ImageError, kept_chunks};
 
 /// An index of up to this size is read with one request: on a medium with latency the pieces would
 /// cost more than the transfer of the whole.
@@ -101,8 +102,9 @@ impl ColdIndex {
             return Ok(Some(Arc::clone(known)));
         }
         let at = superblock.cold.in_file(leaf_ref.range);
-        let decode = |bytes: &[u8]| ColdLeaf::decode(bytes, leaf, &leaf_ref, superblock);
-        let decoded = kept_chunks::table(store, self.cache.as_deref(), &leaf_ref.digest, at, decode)?;
+        let decode = |bytes: Unverified<&[u8]>| ColdLeaf::decode(bytes, leaf, &leaf_ref, superblock);
+        let (cache, digest) = (self.cache.as_deref(), &leaf_ref.digest);
+        let decoded = kept_chunks::table(store, cache, digest, at, decode, ColdLeaf::encode)?;
         let decoded = Arc::new(decoded);
         self.state.lock().leaves.put(leaf, Arc::clone(&decoded));
         Ok(Some(decoded))
@@ -113,42 +115,22 @@ impl ColdIndex {
             return Ok(Arc::clone(root));
         }
         let at = superblock.cold.in_file(superblock.cold.root);
-        let decode = |bytes: &[u8]| ColdRoot::decode(bytes, superblock);
-        let digest = &superblock.cold.root_digest;
-        let root = Arc::new(kept_chunks::table(store, self.cache.as_deref(), digest, at, decode)?);
+        let decode = |bytes: Unverified<&[u8]>| ColdRoot::decode(bytes, superblock);
+        let (cache, digest) = (self.cache.as_deref(), &superblock.cold.root_digest);
+        let root = Arc::new(kept_chunks::table(store, cache, digest, at, decode, ColdRoot::encode)?);
         self.state.lock().root = Some(Arc::clone(&root));
         Ok(root)
     }
 
     /// Reads root and leaves with one request and keeps as many leaves as memory is meant for.
     fn load_whole(&self, store: &dyn Store, superblock: &Superblock) -> Result<(), ImageError> {
-        let index = index_range(superblock);
-        let bytes = read(store, index)?;
-        let root_at = superblock.cold.in_file(superblock.cold.root);
-        let piece = |at: ByteRange| {
-            let from = (at.offset - index.offset) as usize;
-            &bytes[from..from + at.len as usize]
-        };
-        let root = Arc::new(ColdRoot::decode(piece(root_at), superblock).map_err(in_file(store, root_at))?);
-        let keep = |digest: &Digest, bytes: &[u8]| {
-            if let Some(cache) = &self.cache {
-                cache.put(digest, Stored::copy_from_slice(bytes));
-            }
-        };
-        keep(&superblock.cold.root_digest, piece(root_at));
+        let bytes = read(store, index_range(superblock))?;
+        let index = WholeIndex::decode(bytes.as_slice(), superblock, store, self.cache.as_deref())?;
         let mut state = self.state.lock();
-        for (number, leaf_ref) in root.leaves.iter().enumerate().filter(|(_, leaf)| !leaf.is_zero()) {
-            let at = superblock.cold.in_file(leaf_ref.range);
-            // A leaf that is damaged or lies elsewhere is met again, and reported, when it is needed.
-            if at.offset < index.offset || at.end() > index.end() {
-                continue;
-            }
-            if let Ok(leaf) = ColdLeaf::decode(piece(at), number as u64, leaf_ref, superblock) {
-                keep(&leaf_ref.digest, piece(at));
-                state.leaves.put(number as u64, Arc::new(leaf));
-            }
+        for (number, leaf) in index.leaves {
+            state.leaves.put(number, Arc::new(leaf));
         }
-        state.root = Some(root);
+        state.root = Some(Arc::new(index.root));
         Ok(())
     }
 }
@@ -164,10 +146,10 @@ pub(crate) fn split(superblock: &Superblock, window: u64) -> (u64, usize) {
     (window / per_leaf, (window % per_leaf) as usize)
 }
 
-pub(crate) fn read(store: &dyn Store, range: ByteRange) -> Result<Vec<u8>, ImageError> {
+pub(crate) fn read(store: &dyn Store, range: ByteRange) -> Result<Unverified<Vec<u8>>, ImageError> {
     let mut bytes = vec![0; range.len as usize];
     store.read_at(range.offset, &mut bytes)?;
-    Ok(bytes)
+    Ok(Unverified::new(bytes))
 }
 
 pub(crate) fn in_file(store: &dyn Store, range: ByteRange) -> impl FnOnce(FormatError) -> ImageError {

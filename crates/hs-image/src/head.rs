@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use hs_format::{ChunkRef, Superblock};
+use hs_format::{ChunkRef, Superblock, Unverified};
 use hs_store::Store;
 use hs_units::ByteRange;
 
@@ -45,7 +45,7 @@ pub struct Head {
 /// What the opening request brings after the tables.
 #[derive(Debug)]
 pub enum HeadMessage {
-    /// The stored bytes of a hot chunk, not verified yet.
+    /// The stored bytes of a hot chunk.
     Chunk(u32, Stored),
     /// The request ended, having brought so many bytes.
     Finished(Result<u64, ImageError>),
@@ -224,7 +224,7 @@ impl Parser<'_> {
             if self.collected.len() < SUPERBLOCK_BYTES as usize {
                 return ControlFlow::Continue(());
             }
-            let checked = Superblock::decode(&self.collected[..SUPERBLOCK_BYTES as usize])
+            let checked = Superblock::decode(Unverified::new(&self.collected[..SUPERBLOCK_BYTES as usize]))
                 .and_then(|superblock| superblock.check_file(self.store.len()).map(|()| superblock));
             match checked {
                 Ok(superblock) => {
@@ -259,12 +259,13 @@ impl Parser<'_> {
             return ControlFlow::Continue(());
         }
         let wanted = (segment.index.len + segment.hints.len) as usize;
-        match Image::decode_tables(superblock, 0, &self.collected[from..from + wanted]) {
-            Ok((index, hints)) => {
+        let tables_bytes = Unverified::new(&self.collected[from..from + wanted]);
+        match Image::decode_tables(superblock, 0, tables_bytes) {
+            Ok(decoded) => {
                 if let Some(cache) = &self.options.cache {
-                    let tables = &self.collected[from..from + wanted];
-                    cache.put(&segment.index_digest, Stored::copy_from_slice(tables));
+                    cache.put(&segment.index_digest, Image::encode_tables(&decoded).into());
                 }
+                let (index, hints) = decoded;
                 let place = |chunk: ChunkRef| ChunkPlace {
                     at: ByteRange::new(segment.chunks.offset + chunk.range.offset, chunk.range.len),
                     chunk,
@@ -290,7 +291,7 @@ impl Parser<'_> {
         let (messages, end) = (self.messages, *end);
         let stored_bytes = |chunk: u32| places[(chunk as usize).min(places.len() - 1)].at.len as usize;
         splitter.push(piece, stored_bytes, &mut |chunk, stored| {
-            if messages.send(HeadMessage::Chunk(chunk, stored.into_owned().into())).is_err()
+            if messages.send(HeadMessage::Chunk(chunk, stored.into_owned().convert())).is_err()
                 || chunk + 1 == end
             {
                 return ControlFlow::Break(());

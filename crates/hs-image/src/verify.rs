@@ -81,10 +81,10 @@ pub fn verify_content(
 fn check_mirror(image: &Image) -> Result<(), ImageError> {
     let store = image.store();
     for offset in [0, store.len() - SUPERBLOCK_BYTES] {
-        let mut bytes = vec![0; SUPERBLOCK_BYTES as usize];
-        store.read_at(offset, &mut bytes)?;
-        let format = in_file(store, ByteRange::new(offset, SUPERBLOCK_BYTES));
-        let found = match Superblock::decode(&bytes) {
+        let at = ByteRange::new(offset, SUPERBLOCK_BYTES);
+        let bytes = read(store, at)?;
+        let format = in_file(store, at);
+        let found = match Superblock::decode(bytes.as_slice()) {
             Ok(found) => found,
             Err(fault) => return Err(format(fault)),
         };
@@ -108,7 +108,8 @@ fn check_padding(image: &Image) -> Result<(), ImageError> {
     let mut before = SUPERBLOCK_BYTES;
     for region in regions {
         let gap = ByteRange::new(before, region.offset.saturating_sub(before));
-        let padding = read(image.store(), gap)?;
+        let mut padding = vec![0; gap.len as usize];
+        image.store().read_at(gap.offset, &mut padding)?;
         if let Some(at) = padding.iter().position(|&byte| byte != 0) {
             let (offset, found) = (gap.offset + at as u64, padding[at]);
             let fault = FormatError::ReservedNotZero { part: Part::File, offset, found };
