@@ -16,7 +16,7 @@ use hs_format::{
     WindowRef, leaf_digest,
 };
 use hs_image::{Progress, SUPERBLOCK_BYTES};
-use hs_units::{BLOCK_BYTES, ByteRange, Digest};
+use hs_units::{BLOCK_BYTES, ByteRange, Digest, to_u32, to_usize};
 
 use crate::BuildError;
 use crate::output::{Output, UnnamedFile};
@@ -116,11 +116,11 @@ fn write_image(
     }
     let geometry = ColdGeometry {
         disk_bytes: source.bytes(),
-        window_blocks: (window_bytes / BLOCK_BYTES) as u32,
+        window_blocks: to_u32(window_bytes / BLOCK_BYTES),
         windows_per_leaf: DEFAULT_WINDOWS_PER_LEAF,
     };
     let mut output = Output::create(output)?;
-    output.write(&[0; SUPERBLOCK_BYTES as usize])?;
+    output.write(&[0; to_usize(SUPERBLOCK_BYTES)])?;
     let ranges = source.data_ranges()?;
     let layout =
         Units { disk_bytes: source.bytes(), unit_bytes: window_bytes.max(DISK_DIGEST_WINDOW_BYTES as u64) };
@@ -219,7 +219,7 @@ fn read_units(
 ) -> Result<(), BuildError> {
     for &unit in units {
         let range = layout.range(unit);
-        let mut raw = vec![0; range.len as usize];
+        let mut raw = vec![0; to_usize(range.len)];
         source.read_at(range.offset, &mut raw)?;
         if tokens.send(()).is_err() || out.send(Read { unit, raw }).is_err() {
             break;
@@ -238,10 +238,10 @@ fn pack_units(options: &BuildOptions, units: &Receiver<Read>, out: &Sender<Packe
                 return PackedWindow::Zero;
             }
             let codec = compressor.compress(window, &mut stored);
-            let chunk = ChunkRef::of_stored(0, &stored, codec, window.len() as u32);
+            let chunk = ChunkRef::of_stored(0, &stored, codec, to_u32(window.len() as u64));
             PackedWindow::Data { stored: stored.clone(), chunk }
         };
-        let windows = raw.chunks(options.window_bytes as usize).map(pack).collect();
+        let windows = raw.chunks(to_usize(options.window_bytes)).map(pack).collect();
         if out.send(Packed { unit, leaves, windows }).is_err() {
             break;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use hs_image::{Blocks, Image};
 use hs_trace::{BlockDigest, FoundFile};
-use hs_units::{BLOCK_BYTES, Lba};
+use hs_units::{BLOCK_BYTES, Lba, to_usize};
 use parking_lot::Mutex;
 
 use crate::ext4::{Ext4, Ext4Error, ROOT_INODE, ReadDisk};
@@ -106,8 +106,8 @@ fn disk(image: &Image, read: BlocksRead) -> ReadDisk<'_> {
         while !rest.is_empty() {
             let lba = Lba::containing(at);
             let block = blocks.block(lba).map_err(io::Error::other)?;
-            let from = (at - lba.byte_offset()) as usize;
-            let (now, later) = rest.split_at_mut(rest.len().min(BLOCK_BYTES as usize - from));
+            let from = to_usize(at - lba.byte_offset());
+            let (now, later) = rest.split_at_mut(rest.len().min(to_usize(BLOCK_BYTES) - from));
             now.copy_from_slice(&block[from..from + now.len()]);
             read.lock().push((lba, BlockDigest::of(block)));
             at += now.len() as u64;

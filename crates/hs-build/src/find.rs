@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use hs_format::Decompressor;
 use hs_image::{Image, ImageError, Progress};
 use hs_trace::{BlockDigest, Places, Profile};
-use hs_units::{BLOCK_BYTES, Lba};
+use hs_units::{BLOCK_BYTES, Lba, to_usize};
 
 /// Addresses remembered of one block; a block that is everywhere says nothing of where it belongs.
 const MAX_PLACES: usize = 64;
@@ -34,8 +34,8 @@ pub fn find_blocks(
         for number in 0..blocks {
             let at = Lba(first + number);
             let digest = raw.as_ref().map_or(zeroes, |raw| {
-                let from = (number * BLOCK_BYTES) as usize;
-                BlockDigest::of(&raw[from..raw.len().min(from + BLOCK_BYTES as usize)])
+                let from = to_usize(number * BLOCK_BYTES);
+                BlockDigest::of(&raw[from..raw.len().min(from + to_usize(BLOCK_BYTES))])
             });
             if !wanted.contains(&digest) {
                 continue;

@@ -6,6 +6,7 @@
 //! [`ext4`] reads the file system that a disk holds.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 pub mod cloop;
 pub mod export;

@@ -18,7 +18,7 @@ use hs_format::{
 };
 use hs_layout::{LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
 use hs_trace::{BlockDigest, Profile};
-use hs_units::{BLOCK_BYTES, Digest, Lba};
+use hs_units::{BLOCK_BYTES, Digest, Lba, to_u32, to_usize};
 
 use hs_image::{Blocks, Image, Progress, SUPERBLOCK_BYTES};
 
@@ -114,7 +114,7 @@ pub fn optimize(
     superblock.hot.clear();
     // A signature covers the file that it was made for.
     superblock.signature = None;
-    output.write(&[0; SUPERBLOCK_BYTES as usize])?;
+    output.write(&[0; to_usize(SUPERBLOCK_BYTES)])?;
     let mut report = OptimizeReport {
         image_bytes: 0,
         hot_bytes: plan.blocks * BLOCK_BYTES,
@@ -122,7 +122,7 @@ pub fn optimize(
         hot_offset: 0,
         placement: None,
         hot_table_bytes: 0,
-        chunks: plan.chunks.len() as u32,
+        chunks: to_u32(plan.chunks.len() as u64),
         extents: plan.stats().extents,
         disk_digest: superblock.disk_digest,
         image_digest: superblock.image_digest(),
@@ -159,9 +159,11 @@ pub fn optimize(
 /// it compresses as the cold region does.
 fn costs(image: &Image, plan: &LayoutPlan, medium: Medium) -> Result<Option<PlacementCosts>, BuildError> {
     let cold = &image.superblock().cold;
-    let raw_bytes = cold.distinct_chunks * image.window_bytes();
-    let ratio = if raw_bytes == 0 { 1.0 } else { (cold.range.len as f64 / raw_bytes as f64).min(1.0) };
-    let hot_bytes = ((plan.blocks * BLOCK_BYTES) as f64 * ratio) as u64;
+    let raw_bytes = u128::from(cold.distinct_chunks * image.window_bytes());
+    let hot_raw_bytes = plan.blocks * BLOCK_BYTES;
+    let estimated = (u128::from(hot_raw_bytes) * u128::from(cold.range.len)).checked_div(raw_bytes);
+    let hot_bytes =
+        estimated.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(u64::MAX).min(hot_raw_bytes);
     PlacementCosts::new(medium, SUPERBLOCK_BYTES, hot_bytes, cold.range.len).map_err(BuildError::Medium)
 }
 
@@ -314,7 +316,7 @@ fn gather_chunks(
 ) -> Result<(), BuildError> {
     let mut windows = Blocks::new(image);
     for (number, chunk) in plan.chunks.iter().enumerate() {
-        let mut raw = Vec::with_capacity((chunk.blocks() * BLOCK_BYTES) as usize);
+        let mut raw = Vec::with_capacity(to_usize(chunk.blocks() * BLOCK_BYTES));
         for lba in chunk.extents.iter().flat_map(|extent| extent.blocks()) {
             let block = windows.block(lba)?;
             if let Some(expected) = recorded.get(&lba) {
@@ -343,7 +345,7 @@ fn pack_chunks(options: &OptimizeOptions, gathered: &Receiver<Gathered>, out: &S
     for Gathered { number, raw } in gathered {
         let mut stored = Vec::new();
         let codec = compressor.compress(&raw, &mut stored);
-        let chunk = ChunkRef::of_stored(0, &stored, codec, raw.len() as u32);
+        let chunk = ChunkRef::of_stored(0, &stored, codec, to_u32(raw.len() as u64));
         if out.send(Packed { number, chunk, stored }).is_err() {
             break;
         }

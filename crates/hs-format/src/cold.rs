@@ -1,6 +1,6 @@
 //! The cold region and the root of its index.
 
-use hs_units::{ByteRange, Digest};
+use hs_units::{ByteRange, Digest, to_u32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Superblock;
@@ -175,7 +175,7 @@ impl ColdRoot {
         for leaf in &self.leaves {
             let entry = LeafWire {
                 offset: leaf.range.offset.into(),
-                bytes: (leaf.range.len as u32).into(),
+                bytes: to_u32(leaf.range.len).into(),
                 reserved: 0.into(),
                 digest: leaf.digest.0,
             };

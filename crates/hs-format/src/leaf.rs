@@ -1,6 +1,6 @@
 //! Leaves of the cold index: where each window of the disk is stored.
 
-use hs_units::{ByteRange, Digest};
+use hs_units::{ByteRange, Digest, to_u32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::Superblock;
@@ -56,7 +56,7 @@ impl ColdLeaf {
         let first_window = leaf_number * u64::from(geometry.windows_per_leaf);
         let decoded = Self {
             entries: entries.into(),
-            window_bytes: geometry.window_bytes() as u32,
+            window_bytes: to_u32(geometry.window_bytes()),
             last_window_bytes: geometry.window_raw_bytes(first_window + entries.len() as u64 - 1),
         };
         decoded.check(part, superblock.cold.chunk_space())?;
@@ -161,7 +161,7 @@ impl WindowWire {
             WindowRef::Zero => Self::new_zeroed(),
             WindowRef::Chunk(chunk) => Self {
                 offset: chunk.range.offset.into(),
-                stored_bytes: (chunk.range.len as u32).into(),
+                stored_bytes: to_u32(chunk.range.len).into(),
                 codec: chunk.codec.to_u16().into(),
                 flags: 0.into(),
                 digest: chunk.digest.0,

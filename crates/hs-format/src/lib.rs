@@ -17,6 +17,7 @@
 //! digest.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod check;
 mod chunk;

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use hs_format::Decompressor;
-use hs_units::{BLOCK_BYTES, Lba};
+use hs_units::{BLOCK_BYTES, Lba, to_usize};
 use lru::LruCache;
 
 use crate::{Image, ImageError};
@@ -17,20 +17,20 @@ pub struct Blocks<'a> {
     image: &'a Image,
     tools: Decompressor,
     windows: LruCache<u64, Option<Arc<Vec<u8>>>>,
-    zero: [u8; BLOCK_BYTES as usize],
+    zero: [u8; to_usize(BLOCK_BYTES)],
 }
 
 impl<'a> Blocks<'a> {
     /// Nothing is in memory yet.
     #[must_use]
     pub fn new(image: &'a Image) -> Self {
-        let kept = (CACHE_BYTES / image.window_bytes()).max(1) as usize;
+        let kept = to_usize((CACHE_BYTES / image.window_bytes()).max(1));
         let kept = NonZeroUsize::new(kept).unwrap_or(NonZeroUsize::MIN);
         Self {
             image,
             tools: Decompressor::new(),
             windows: LruCache::new(kept),
-            zero: [0; BLOCK_BYTES as usize],
+            zero: [0; to_usize(BLOCK_BYTES)],
         }
     }
 
@@ -40,13 +40,13 @@ impl<'a> Blocks<'a> {
     /// When its window cannot be read or is damaged.
     pub fn block(&mut self, lba: Lba) -> Result<&[u8], ImageError> {
         let window = lba.byte_offset() / self.image.window_bytes();
-        let from = (lba.byte_offset() % self.image.window_bytes()) as usize;
+        let from = to_usize(lba.byte_offset() % self.image.window_bytes());
         if !self.windows.contains(&window) {
             let raw = self.image.load_window(window, &mut self.tools)?;
             self.windows.put(window, raw.map(Arc::new));
         }
         match self.windows.get(&window) {
-            Some(Some(raw)) => Ok(&raw[from..from + BLOCK_BYTES as usize]),
+            Some(Some(raw)) => Ok(&raw[from..from + to_usize(BLOCK_BYTES)]),
             _ => Ok(&self.zero),
         }
     }
@@ -64,7 +64,7 @@ impl<'a> Blocks<'a> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let lba = Lba::containing(at);
-            let from = (at - lba.byte_offset()) as usize;
+            let from = to_usize(at - lba.byte_offset());
             let block = self.block(lba).map_err(std::io::Error::other)?;
             let (now, later) = rest.split_at_mut(rest.len().min(block.len() - from));
             now.copy_from_slice(&block[from..from + now.len()]);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hs_format::limits::WINDOW_ENTRY_BYTES;
 use hs_format::{ColdLeaf, ColdRoot, FormatError, Superblock, Unverified, WindowRef};
 use hs_store::{DiskCache, Store};
-use hs_units::ByteRange;
+use hs_units::{ByteRange, to_usize};
 use lru::LruCache;
 use parking_lot::Mutex;
 
@@ -37,7 +37,7 @@ struct State {
 impl ColdIndex {
     pub(crate) fn new(superblock: &Superblock, cache: Option<Arc<DiskCache>>) -> Self {
         let leaf_bytes = u64::from(superblock.cold.windows_per_leaf) * WINDOW_ENTRY_BYTES as u64;
-        let leaves = (KEPT_INDEX_BYTES / leaf_bytes.max(SMALLEST_LEAF_BYTES)) as usize;
+        let leaves = to_usize(KEPT_INDEX_BYTES / leaf_bytes.max(SMALLEST_LEAF_BYTES));
         let capacity = NonZeroUsize::new(leaves).unwrap_or(NonZeroUsize::MIN);
         Self {
             state: Mutex::new(State { root: None, leaves: LruCache::new(capacity) }),
@@ -56,7 +56,7 @@ impl ColdIndex {
     pub(crate) fn peek(&self, superblock: &Superblock, window: u64) -> Option<WindowRef> {
         let (leaf, slot) = split(superblock, window);
         let mut state = self.state.lock();
-        if state.root.as_ref()?.leaves[leaf as usize].is_zero() {
+        if state.root.as_ref()?.leaves[to_usize(leaf)].is_zero() {
             return Some(WindowRef::Zero);
         }
         state.leaves.get(&leaf).map(|leaf| leaf.window(slot))
@@ -94,7 +94,7 @@ impl ColdIndex {
             }
         }
         let root = self.root(store, superblock)?;
-        let leaf_ref = root.leaves[leaf as usize];
+        let leaf_ref = root.leaves[to_usize(leaf)];
         if leaf_ref.is_zero() {
             return Ok(None);
         }
@@ -143,11 +143,11 @@ pub(crate) fn index_range(superblock: &Superblock) -> ByteRange {
 
 pub(crate) fn split(superblock: &Superblock, window: u64) -> (u64, usize) {
     let per_leaf = u64::from(superblock.cold.windows_per_leaf);
-    (window / per_leaf, (window % per_leaf) as usize)
+    (window / per_leaf, to_usize(window % per_leaf))
 }
 
 pub(crate) fn read(store: &dyn Store, range: ByteRange) -> Result<Unverified<Vec<u8>>, ImageError> {
-    let mut bytes = vec![0; range.len as usize];
+    let mut bytes = vec![0; to_usize(range.len)];
     store.read_at(range.offset, &mut bytes)?;
     Ok(Unverified::new(bytes))
 }

@@ -10,7 +10,7 @@ use hs_format::{
     Unverified, WindowRef,
 };
 use hs_store::{DiskCache, Store};
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos, to_usize};
 
 use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
@@ -157,7 +157,7 @@ impl Image {
 
     /// What to say of a file that begins as no image does.
     fn not_an_image(store: &dyn Store) -> Option<ImageError> {
-        let mut start = vec![0; store.len().min(FileKind::NEEDED_BYTES as u64) as usize];
+        let mut start = vec![0; to_usize(store.len().min(FileKind::NEEDED_BYTES as u64))];
         store.read_at(0, &mut start).ok()?;
         match FileKind::of(&start) {
             // What has a damaged start says so byte by byte.
@@ -192,7 +192,7 @@ impl Image {
         bytes: Unverified<&[u8]>,
     ) -> Result<(HotIndex, Hints), FormatError> {
         let segment = &superblock.hot[segment];
-        let (index, hints) = bytes.split_at(segment.index.len as usize);
+        let (index, hints) = bytes.split_at(to_usize(segment.index.len));
         Ok((HotIndex::decode(index, segment, superblock)?, Hints::decode(hints, segment, superblock)?))
     }
 

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use hs_format::{ColdLeaf, ColdRoot, FormatError, LeafRef, Superblock, Unverified, WindowRef};
 use hs_store::{DiskCache, Store};
-use hs_units::ByteRange;
+use hs_units::{ByteRange, to_u32, to_usize};
 
 use crate::cold::{WHOLE_INDEX_BYTES, in_file, index_range, read, split};
 use crate::kept_chunks::kept;
@@ -75,7 +75,7 @@ impl IndexPages {
     #[must_use]
     pub fn window(&self, image: &Image, window: u64) -> Option<WindowRef> {
         let (leaf, slot) = split(image.superblock(), window);
-        if self.root.as_ref()?.leaves.get(leaf as usize)?.is_zero() {
+        if self.root.as_ref()?.leaves.get(to_usize(leaf))?.is_zero() {
             return Some(WindowRef::Zero);
         }
         self.leaves.get(&leaf).map(|Leaf { leaf, .. }| leaf.window(slot))
@@ -84,7 +84,7 @@ impl IndexPages {
     /// The page to be read next for a window: the root as long as it is missing, then the window's leaf.
     #[must_use]
     pub fn page_of(&self, image: &Image, window: u64) -> u32 {
-        if self.root.is_none() { 0 } else { 1 + split(image.superblock(), window).0 as u32 }
+        if self.root.is_none() { 0 } else { 1 + to_u32(split(image.superblock(), window).0) }
     }
 
     /// A page by its number, and its bytes in the file. Leaves are known when the root is in memory.
@@ -193,8 +193,8 @@ impl WholeIndex {
     ) -> Result<Self, ImageError> {
         let index = index_range(superblock);
         let piece = |at: ByteRange| {
-            let from = at.offset.checked_sub(index.offset)? as usize;
-            bytes.slice(from..from + at.len as usize)
+            let from = to_usize(at.offset.checked_sub(index.offset)?);
+            bytes.slice(from..from + to_usize(at.len))
         };
         let root_at = superblock.cold.in_file(superblock.cold.root);
         let root = decode_root(piece(root_at).unwrap_or_default(), superblock, store, cache)?;

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use bytes::Bytes;
 use hs_format::{ChunkRef, ExpectedBytes, FormatError, Unverified};
 use hs_store::{DiskCache, Store, StoreError};
-use hs_units::{ByteRange, Digest};
+use hs_units::{ByteRange, Digest, to_u32, to_usize};
 
 use crate::cold::{in_file, read};
 use crate::splitter::ChunkSplitter;
@@ -85,7 +85,7 @@ pub(crate) fn stream(
     while next < places.len() {
         if let Some(stored) = cache.and_then(|cache| places[next].kept(cache)) {
             if sink(StreamEvent::FirstBytes(stored.len() as u64)).is_break()
-                || sink(StreamEvent::Chunk(next as u32, stored.convert())).is_break()
+                || sink(StreamEvent::Chunk(to_u32(next as u64), stored.convert())).is_break()
             {
                 return Ok(());
             }
@@ -112,7 +112,7 @@ fn fetch(
     sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, StoreError> {
     let (start, end) = (places[first].at.offset, places[places.len() - 1].at.end());
-    let mut splitter = ChunkSplitter::new(first as u32);
+    let mut splitter = ChunkSplitter::new(to_u32(first as u64));
     let mut is_first = true;
     let mut flow = ControlFlow::Continue(());
     store.stream(ByteRange::new(start, end - start), &mut |piece| {
@@ -120,7 +120,7 @@ fn fetch(
             flow = ControlFlow::Break(());
             return flow;
         }
-        let stored_bytes = |number: u32| places[number as usize].at.len as usize;
+        let stored_bytes = |number: u32| to_usize(places[number as usize].at.len);
         flow = splitter.push(piece, stored_bytes, &mut |number, stored| {
             if let Some(cache) = cache {
                 places[number as usize].keep(cache, stored.as_slice());

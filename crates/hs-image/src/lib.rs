@@ -5,6 +5,7 @@
 //! [`fill_cache`] brings it into the cache on disk.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod allocation;
 mod blocks;

@@ -4,7 +4,7 @@ use std::error::Error;
 
 use hs_format::limits::DISK_DIGEST_WINDOW_BYTES;
 use hs_format::{ColdCoverage, Decompressor, DiskHasher, FormatError, Part, Superblock};
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, to_usize};
 
 use crate::cold::{in_file, read};
 use crate::{Blocks, Image, ImageError, Progress, SUPERBLOCK_BYTES};
@@ -108,7 +108,7 @@ fn check_padding(image: &Image) -> Result<(), ImageError> {
     let mut before = SUPERBLOCK_BYTES;
     for region in regions {
         let gap = ByteRange::new(before, region.offset.saturating_sub(before));
-        let mut padding = vec![0; gap.len as usize];
+        let mut padding = vec![0; to_usize(gap.len)];
         image.store().read_at(gap.offset, &mut padding)?;
         if let Some(at) = padding.iter().position(|&byte| byte != 0) {
             let (offset, found) = (gap.offset + at as u64, padding[at]);
@@ -159,7 +159,7 @@ fn check_cold(
                 hasher.zero_windows(len / DIGEST_WINDOW);
                 continue;
             }
-            None => vec![0; len as usize],
+            None => vec![0; to_usize(len)],
         };
         if let Some((other, name)) = against {
             theirs.resize(raw.len(), 0);
@@ -194,7 +194,7 @@ fn check_hot(image: &Image, report: &mut VerifyReport) -> Result<(), ImageError>
     for chunk in 0..image.hot_chunk_count() {
         let raw = image.load_hot(chunk, &mut tools)?;
         let blocks = image.hot_extents(chunk).iter().flat_map(|extent| extent.blocks());
-        for (lba, copy) in blocks.zip(raw.chunks_exact(BLOCK_BYTES as usize)) {
+        for (lba, copy) in blocks.zip(raw.chunks_exact(to_usize(BLOCK_BYTES))) {
             if cold.block(lba)? != copy {
                 return Err(differs(image, "the cold copy of a hot block", BlockRange::new(lba, 1)));
             }
@@ -206,7 +206,7 @@ fn check_hot(image: &Image, report: &mut VerifyReport) -> Result<(), ImageError>
 
 fn first_difference(at: u64, ours: &[u8], theirs: &[u8]) -> Option<BlockRange> {
     let unequal = |pair: &(&[u8], &[u8])| pair.0 != pair.1;
-    let block = BLOCK_BYTES as usize;
+    let block = to_usize(BLOCK_BYTES);
     let first = ours.chunks(block).zip(theirs.chunks(block)).position(|pair| unequal(&pair))?;
     let run =
         ours[first * block..].chunks(block).zip(theirs[first * block..].chunks(block)).take_while(unequal);

@@ -1,5 +1,7 @@
 //! cloop files; [`crate::cloop`] describes the format.
 
+use hs_units::to_u32;
+
 use super::clusters::{Encoding, Piece};
 use super::{CLUSTER_BYTES, Layout};
 use crate::BuildError;
@@ -27,7 +29,7 @@ pub(super) struct Cloop {
 impl Cloop {
     pub(super) fn new(output: Output, disk_bytes: u64) -> Self {
         // A disk has at most 16 TiB, which are 2^28 blocks.
-        let blocks = disk_bytes.div_ceil(u64::from(BLOCK_BYTES)) as u32;
+        let blocks = to_u32(disk_bytes.div_ceil(u64::from(BLOCK_BYTES)));
         let header = Header { block_bytes: BLOCK_BYTES, blocks };
         let zero = Deflater::new().deflate(&[0; CLUSTER_BYTES]);
         Self { output, header, at: header.data_offset(), offsets: Vec::new(), written: 0, zero }

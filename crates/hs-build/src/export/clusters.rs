@@ -6,6 +6,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, bounded};
 use hs_format::{Codec, Compressor, Decompressor};
 use hs_image::Image;
+use hs_units::to_usize;
 
 use super::CLUSTER_BYTES;
 use crate::BuildError;
@@ -73,7 +74,7 @@ pub(super) fn for_each(
             .collect();
         for unit in 0..units {
             // A thread that ends without an answer has panicked, which the scope passes on.
-            let Ok(pieces) = workers[(unit % threads as u64) as usize].recv() else { break };
+            let Ok(pieces) = workers[to_usize(unit % threads as u64)].recv() else { break };
             pieces?.into_iter().try_for_each(&mut *sink)?;
         }
         Ok(())
@@ -112,7 +113,7 @@ impl<'a> Worker<'a> {
         let mut at = offset;
         while at < end {
             let len = (end - at).min(CLUSTER_BYTES as u64);
-            let raw = self.read(at, len as usize)?;
+            let raw = self.read(at, to_usize(len))?;
             pieces.push(self.encoder.encode(raw));
             at += len;
         }
@@ -127,8 +128,8 @@ impl<'a> Worker<'a> {
         while done < len {
             let at = offset + done as u64;
             let window = at / window_bytes;
-            let within = (at % window_bytes) as usize;
-            let take = (window_bytes as usize - within).min(len - done);
+            let within = to_usize(at % window_bytes);
+            let take = (to_usize(window_bytes) - within).min(len - done);
             if let Some(bytes) = self.window(window)? {
                 raw.resize(len, 0);
                 raw[done..done + take].copy_from_slice(&bytes[within..within + take]);

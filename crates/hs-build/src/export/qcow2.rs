@@ -7,6 +7,8 @@
 //! Compressed clusters lie one right after another and share clusters of the file, whose reference counts
 //! say how many of them they hold.
 
+use hs_units::{to_u32, to_usize};
+
 use super::clusters::{Encoding, Piece};
 use super::{CLUSTER_BYTES, Layout};
 use crate::BuildError;
@@ -64,7 +66,7 @@ impl Qcow2 {
 
     /// Counts a reference to the clusters that hold the bytes from `from` to `to`.
     fn refer(&mut self, from: u64, to: u64) {
-        let (first, end) = ((from / CLUSTER) as usize, to.div_ceil(CLUSTER) as usize);
+        let (first, end) = ((from / CLUSTER) as usize, to_usize(to.div_ceil(CLUSTER)));
         if self.counts.len() < end {
             self.counts.resize(end, 0);
         }
@@ -106,7 +108,7 @@ impl Qcow2 {
             }
             (blocks, tables) = (needed, table);
         }
-        self.counts.resize((used + blocks + tables) as usize, 1);
+        self.counts.resize(to_usize(used + blocks + tables), 1);
         let counts: Vec<u8> = self.counts.iter().flat_map(|count| count.to_be_bytes()).collect();
         let first = used * CLUSTER;
         self.output.write_at(first, &counts)?;
@@ -127,10 +129,10 @@ impl Qcow2 {
         header.extend(self.disk_bytes.to_be_bytes());
         // No encryption.
         header.extend([0; 4]);
-        header.extend((self.l1.len() as u32).to_be_bytes());
+        header.extend(to_u32(self.l1.len() as u64).to_be_bytes());
         header.extend(l1_at.to_be_bytes());
         header.extend(counts_at.to_be_bytes());
-        header.extend((counts_clusters as u32).to_be_bytes());
+        header.extend(to_u32(counts_clusters).to_be_bytes());
         // No snapshots: number and offset.
         header.extend([0; 12]);
         let incompatible = if self.compress { COMPRESSION_TYPE } else { 0 };

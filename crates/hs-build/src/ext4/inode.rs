@@ -2,6 +2,8 @@
 
 use std::fmt::{self, Display};
 
+use hs_units::to_usize;
+
 use super::error::{Expected, Ext4Error};
 use super::{attributes, u16_at, u32_at};
 
@@ -106,7 +108,7 @@ impl Inode {
     /// The target of a link that is short enough for the inode itself.
     pub(super) fn short_target(&self) -> Option<&[u8]> {
         let is_here = self.kind() == FileKind::Link && !self.has_extents() && !self.has_inline_data();
-        self.map().get(..self.size() as usize).filter(|target| is_here && target.len() < self.map().len())
+        self.map().get(..to_usize(self.size())).filter(|target| is_here && target.len() < self.map().len())
     }
 
     /// Refuses what is of another kind, or encrypted.
@@ -125,8 +127,8 @@ impl Inode {
 
     /// So many bytes that lie in the inode itself: those in place of the map, and the others.
     pub(super) fn inline_data(&self, bytes: u64) -> Result<[&[u8]; 2], Ext4Error> {
-        let first = self.map().len().min(bytes as usize);
-        let rest = bytes as usize - first;
+        let first = self.map().len().min(to_usize(bytes));
+        let rest = to_usize(bytes) - first;
         let there = if rest == 0 { &[] } else { self.inline_rest().unwrap_or_default() };
         match there.get(..rest) {
             Some(rest) => Ok([&self.map()[..first], rest]),

@@ -1,6 +1,8 @@
 //! Where the blocks of a file lie: by a tree of extents, or by the older map of single blocks. Layout from
 //! the kernel's documentation, "Contents of inode.i_block".
 
+use hs_units::to_usize;
+
 use super::error::{Expected, Ext4Error};
 use super::{Ext4, Inode, u16_at, u32_at};
 
@@ -110,7 +112,7 @@ impl<'i> Mapping<'i> {
 
     fn run_of_pointers(&mut self, ext4: &mut Ext4<'_>, block: u64) -> Result<Run, Ext4Error> {
         if block < DIRECT_BLOCKS {
-            let direct = &self.inode.map()[..(DIRECT_BLOCKS * POINTER_BYTES) as usize];
+            let direct = &self.inode.map()[..to_usize(DIRECT_BLOCKS * POINTER_BYTES)];
             return Ok(run_of(direct, block));
         }
         let in_a_node = ext4.geometry.block_bytes / POINTER_BYTES;
@@ -123,7 +125,7 @@ impl<'i> Mapping<'i> {
                 continue;
             }
             let at = (DIRECT_BLOCKS + u64::from(levels) - 1) * POINTER_BYTES;
-            let mut number = u64::from(u32_at(self.inode.map(), at as usize));
+            let mut number = u64::from(u32_at(self.inode.map(), to_usize(at)));
             for level in (0..levels).rev() {
                 let each = in_a_node.pow(level);
                 if number == 0 {
@@ -137,7 +139,7 @@ impl<'i> Mapping<'i> {
                 if level == 0 {
                     return Ok(run_of(node, entry));
                 }
-                number = u64::from(u32_at(node, (entry * POINTER_BYTES) as usize));
+                number = u64::from(u32_at(node, to_usize(entry * POINTER_BYTES)));
             }
         }
         Err(self.unexpected("a file's number of blocks", block, MOST_BLOCKS))
@@ -185,7 +187,7 @@ fn run_in_extent(extent: &[u8], block: u64, end: u64) -> Run {
 
 /// The blocks that these pointers have from one of them on, as long as they lie one behind the other.
 fn run_of(pointers: &[u8], index: u64) -> Run {
-    let mut rest = pointers[(index * POINTER_BYTES) as usize..].chunks_exact(POINTER_BYTES as usize);
+    let mut rest = pointers[to_usize(index * POINTER_BYTES)..].chunks_exact(to_usize(POINTER_BYTES));
     let first = rest.next().map_or(0, |pointer| u64::from(u32_at(pointer, 0)));
     let next = |step: u64| if first == 0 { 0 } else { first + step };
     let more =

@@ -23,8 +23,10 @@ use std::io;
 
 pub(crate) use attributes::{MAGIC as ATTRIBUTES_MAGIC, entries as attribute_entries};
 pub use error::{Expected, Ext4Error};
+use hs_units::to_usize;
 pub use inode::{FileKind, Inode};
 use mapping::Mapping;
+
 use superblock::Geometry;
 
 /// Fills a buffer with what lies on a disk from an offset on.
@@ -116,7 +118,7 @@ impl<'d> Ext4<'d> {
     pub fn inode_table(&mut self, group: u64) -> Result<(u64, u64), Ext4Error> {
         let offset = self.geometry.descriptor_offset(group)?;
         let mut bytes = [0; superblock::MOST_DESCRIPTOR_BYTES];
-        let bytes = &mut bytes[..self.geometry.descriptor_bytes as usize];
+        let bytes = &mut bytes[..to_usize(self.geometry.descriptor_bytes)];
         self.read_metadata(offset, bytes)?;
         let first = self.geometry.inode_table_in(bytes, offset)?;
         Ok((first, self.geometry.table_blocks()))
@@ -142,7 +144,7 @@ impl<'d> Ext4<'d> {
     /// When there is none with this number, or it cannot be read.
     pub fn inode(&mut self, number: u32) -> Result<Inode, Ext4Error> {
         let offset = self.inode_offset(number)?;
-        let mut bytes = vec![0; self.geometry.inode_bytes as usize];
+        let mut bytes = vec![0; to_usize(self.geometry.inode_bytes)];
         self.read_metadata(offset, &mut bytes)?;
         Ok(Inode::new(number, offset, bytes))
     }
@@ -219,7 +221,7 @@ impl<'d> Ext4<'d> {
             return Ok(inode.inline_data(bytes)?.concat());
         }
         let mut content = Vec::new();
-        if content.try_reserve_exact(bytes as usize).is_err() {
+        if content.try_reserve_exact(to_usize(bytes)).is_err() {
             return Err(inode.too_long(0));
         }
         let mut mapping = Mapping::of(inode);
@@ -236,10 +238,10 @@ impl<'d> Ext4<'d> {
     /// Adds `len` bytes that begin at this block of the disk, or as many zeros.
     fn take_run(&mut self, first: Option<u64>, len: u64, content: &mut Vec<u8>) -> Result<(), Ext4Error> {
         let start = content.len();
-        content.resize(start + len as usize, 0);
+        content.resize(start + to_usize(len), 0);
         let Some(first) = first else { return Ok(()) };
         let mut offset = first * self.geometry.block_bytes;
-        for piece in content[start..].chunks_mut(PIECE_BYTES as usize) {
+        for piece in content[start..].chunks_mut(to_usize(PIECE_BYTES)) {
             self.disk.read(offset, piece)?;
             offset += piece.len() as u64;
         }
@@ -261,7 +263,7 @@ impl<'d> Ext4<'d> {
             let expected = Expected::Between(1, self.geometry.blocks - 1);
             return Err(Ext4Error::Unexpected { what, offset: named_at, found: number, expected });
         }
-        let mut bytes = vec![0; self.geometry.block_bytes as usize];
+        let mut bytes = vec![0; to_usize(self.geometry.block_bytes)];
         self.read_metadata(number * self.geometry.block_bytes, &mut bytes)?;
         Ok(bytes)
     }

@@ -1,6 +1,8 @@
 //! The superblock: how large everything is, and so where it lies. Fields from the kernel's documentation,
 //! "Super Block" and "Block Group Descriptors".
 
+use hs_units::to_u32;
+
 use super::error::{Expected, Ext4Error};
 use super::{u16_at, u32_at};
 
@@ -124,7 +126,7 @@ impl Geometry {
         let inodes_per_group =
             bounded("the superblock's number of inodes in a group", field(0x28).into(), 1, most_inodes)?;
         let most_inodes = (groups * inodes_per_group).min(u32::MAX.into());
-        let inodes = bounded("the superblock's number of inodes", field(0x0).into(), 1, most_inodes)? as u32;
+        let inodes = to_u32(bounded("the superblock's number of inodes", field(0x0).into(), 1, most_inodes)?);
         let is_old = field(0x4c) == 0;
         let inode_bytes = if is_old { OLD_INODE_BYTES } else { u16_at(bytes, 0x58).into() };
         power_of_two("the superblock's inode size", inode_bytes, OLD_INODE_BYTES, block_bytes)?;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use hs_store::{Store, StoreError};
-use hs_units::{BLOCK_BYTES, ByteRange};
+use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use parking_lot::Mutex;
 
 use super::SourceError;
@@ -40,7 +40,7 @@ impl CloopDisk {
     /// [`SourceError::Cloop`] when they are not those of a cloop file, [`SourceError::CloopRead`].
     pub(super) fn open(store: Box<dyn Store>) -> Result<Self, SourceError> {
         let path = PathBuf::from(store.name());
-        let mut start = vec![0; store.len().min(HEADER_BYTES as u64) as usize];
+        let mut start = vec![0; to_usize(store.len().min(HEADER_BYTES as u64))];
         store.read_at(0, &mut start).map_err(unreadable(&path))?;
         let header = Header::parse(&start, store.len()).map_err(in_file(&path))?;
         let last = Mutex::new(Last { inflater: Inflater::new(), block: None, raw: Vec::new() });
@@ -64,7 +64,7 @@ impl CloopDisk {
     }
 
     fn offsets(&self, first: u64, count: u64) -> Result<Vec<u64>, SourceError> {
-        let mut bytes = vec![0; 8 * count as usize];
+        let mut bytes = vec![0; 8 * to_usize(count)];
         self.store.read_at(Header::offset_of_offset(first), &mut bytes).map_err(unreadable(&self.path))?;
         let (offsets, _) = bytes.as_chunks::<8>();
         Ok(offsets.iter().map(|&offset| u64::from_be_bytes(offset)).collect())
@@ -85,7 +85,7 @@ impl CloopDisk {
         if !ByteRange::new(offset, len).fits_in(bytes) {
             return Err(SourceError::OutOfRange { path: self.path.clone(), offset, len, bytes });
         }
-        let stored = self.header.disk_bytes().saturating_sub(offset).min(len) as usize;
+        let stored = to_usize(self.header.disk_bytes().saturating_sub(offset).min(len));
         let (mut rest, padding) = buf.split_at_mut(stored);
         padding.fill(0);
         let block_bytes = u64::from(self.header.block_bytes);
@@ -93,7 +93,7 @@ impl CloopDisk {
         let mut at = offset;
         while !rest.is_empty() {
             self.inflate(at / block_bytes, &mut last)?;
-            let within = (at % block_bytes) as usize;
+            let within = to_usize(at % block_bytes);
             let take = (last.raw.len() - within).min(rest.len());
             let (head, tail) = rest.split_at_mut(take);
             head.copy_from_slice(&last.raw[within..within + take]);
@@ -112,7 +112,7 @@ impl CloopDisk {
         let offsets = self.offsets(block, 2)?;
         // Asked again, as the file may have changed since it was opened.
         let range = self.place(block, [offsets[0], offsets[1]])?;
-        let mut stored = vec![0; range.len as usize];
+        let mut stored = vec![0; to_usize(range.len)];
         self.store.read_at(range.offset, &mut stored).map_err(unreadable(&self.path))?;
         let Last { inflater, raw, .. } = last;
         inflater.inflate(self.header, block, range, &stored, raw).map_err(in_file(&self.path))?;

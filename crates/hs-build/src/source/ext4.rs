@@ -11,14 +11,14 @@ use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
 
-use hs_units::BLOCK_BYTES;
+use hs_units::{BLOCK_BYTES, to_usize};
 
 use super::SourceError;
 pub(super) use crate::ext4::ROOT_INODE;
 use crate::ext4::ReadDisk;
 pub(super) use inode::Inode;
 
-const BLOCK: usize = BLOCK_BYTES as usize;
+const BLOCK: usize = to_usize(BLOCK_BYTES);
 const SUPERBLOCK_OFFSET: u64 = 1024;
 const DESCRIPTOR_BYTES: usize = 64;
 
@@ -67,8 +67,8 @@ impl<'a> Ext4<'a> {
         read_at(file, SUPERBLOCK_OFFSET, &mut superblock)?;
         let word = |offset| u32_at(&superblock, offset);
         let as_asked = reader.block_bytes() == BLOCK_BYTES
-            && u16_at(&superblock, 0x58) == inode::BYTES as u16
-            && u16_at(&superblock, 0xfe) == DESCRIPTOR_BYTES as u16
+            && usize::from(u16_at(&superblock, 0x58)) == inode::BYTES
+            && usize::from(u16_at(&superblock, 0xfe)) == DESCRIPTOR_BYTES
             && word(0x60) == INCOMPATIBLE
             && word(0x64) & METADATA_CHECKSUMS != 0;
         if !as_asked {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use hs_units::BLOCK_BYTES;
+use hs_units::{BLOCK_BYTES, to_usize};
 use rustix::fs::{OFlags, SeekFrom};
 
 use super::SourceError;
@@ -28,7 +28,7 @@ pub(super) struct FileReader {
     bytes: u64,
 }
 
-const BLOCK: usize = BLOCK_BYTES as usize;
+const BLOCK: usize = to_usize(BLOCK_BYTES);
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 impl FileReader {
@@ -82,7 +82,7 @@ impl FileReader {
     ) -> Result<(), SourceError> {
         let mut position = range.start;
         while position < range.end {
-            let len = (range.end - position).min(self.buffer.len() as u64) as usize;
+            let len = to_usize((range.end - position).min(self.buffer.len() as u64));
             let buffer = &mut self.buffer[..len];
             file.read_exact_at(buffer, position).map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => SourceError::Changed { path: path.to_owned() },

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use hs_format::FileKind;
 use hs_image::ComparedDisk;
 use hs_store::Store;
-use hs_units::ByteRange;
+use hs_units::{ByteRange, to_usize};
 
 use cloop::CloopDisk;
 pub use error::SourceError;
@@ -147,7 +147,7 @@ impl Source {
     }
 
     fn of(disk: Disk, kind: SourceKind) -> Result<Self, SourceError> {
-        let mut start = vec![0; disk.bytes().min(FileKind::NEEDED_BYTES as u64) as usize];
+        let mut start = vec![0; to_usize(disk.bytes().min(FileKind::NEEDED_BYTES as u64))];
         disk.read_at(0, &mut start)?;
         Ok(Self { disk, kind, content: FileKind::of(&start) })
     }

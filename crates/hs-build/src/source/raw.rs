@@ -5,7 +5,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use hs_units::{BLOCK_BYTES, ByteRange};
+use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use rustix::fs::SeekFrom as RawSeek;
 
 use super::{SourceError, SourceKind};
@@ -91,7 +91,7 @@ impl RawDisk {
                 bytes: self.bytes(),
             });
         }
-        let stored = self.file_bytes.saturating_sub(offset).min(len) as usize;
+        let stored = to_usize(self.file_bytes.saturating_sub(offset).min(len));
         let (stored, padding) = buf.split_at_mut(stored);
         padding.fill(0);
         self.file.read_exact_at(stored, offset).map_err(|error| match error.kind() {

@@ -3,6 +3,8 @@
 //! block, so that equal attributes can lie in different places. Layout from the kernel's documentation, ext4,
 //! "Extended Attributes".
 
+use hs_units::to_u32;
+
 use super::super::xattrs::{BLOCK_ROOM, INODE_ROOM, stored_bytes};
 use super::{BLOCK, Inode, SourceError, checksum, u32_at, unexpected};
 use crate::ext4::{ATTRIBUTES_MAGIC as MAGIC, attribute_entries};
@@ -16,7 +18,7 @@ const ENTRY_HEADER: usize = 16;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Attribute {
     prefix: u8,
-    name_bytes: usize,
+    name_bytes: u8,
     name: Vec<u8>,
     value: Vec<u8>,
 }
@@ -95,9 +97,11 @@ pub(super) fn update_block_checksum(block: &mut [u8; BLOCK], number: u64, seed: 
 fn parse(area: &[u8], base: usize, attributes: &mut Vec<Attribute>) -> Result<(), SourceError> {
     for entry in attribute_entries(area, base) {
         let entry = entry.map_err(|_| unexpected(0, "an attribute entry is damaged"))?;
+        let damaged = |_| unexpected(0, "an attribute's name is too long");
+        let name_bytes = u8::try_from(entry.name.len()).map_err(damaged)?;
         attributes.push(Attribute {
             prefix: entry.prefix,
-            name_bytes: entry.name.len(),
+            name_bytes,
             name: entry.name.to_vec(),
             value: entry.value.to_vec(),
         });
@@ -112,17 +116,18 @@ fn store(attributes: &[Attribute], area: &mut [u8], base: usize, with_hash: bool
     let (mut offset, mut end) = (0, area.len());
     for attribute in attributes {
         end -= attribute.value.len().next_multiple_of(4);
+        let offset_in_block = u16::try_from(end + base).expect("a block has fewer than 65536 bytes");
         let entry = &mut area[offset..];
-        entry[0] = attribute.name_bytes as u8;
+        entry[0] = attribute.name_bytes;
         entry[1] = attribute.prefix;
-        entry[2..4].copy_from_slice(&((end + base) as u16).to_le_bytes());
-        entry[8..12].copy_from_slice(&(attribute.value.len() as u32).to_le_bytes());
+        entry[2..4].copy_from_slice(&offset_in_block.to_le_bytes());
+        entry[8..12].copy_from_slice(&to_u32(attribute.value.len() as u64).to_le_bytes());
         if with_hash {
             entry[12..16].copy_from_slice(&attribute.hash().to_le_bytes());
         }
-        entry[ENTRY_HEADER..ENTRY_HEADER + attribute.name_bytes].copy_from_slice(&attribute.name);
+        entry[ENTRY_HEADER..ENTRY_HEADER + attribute.name.len()].copy_from_slice(&attribute.name);
         area[end..end + attribute.value.len()].copy_from_slice(&attribute.value);
-        offset += (ENTRY_HEADER + attribute.name_bytes).next_multiple_of(4);
+        offset += (ENTRY_HEADER + attribute.name.len()).next_multiple_of(4);
     }
 }
 
@@ -131,7 +136,12 @@ mod tests {
     use super::*;
 
     fn attribute(name: &str, value: &[u8]) -> Attribute {
-        Attribute { prefix: 1, name_bytes: name.len(), name: name.into(), value: value.to_vec() }
+        Attribute {
+            prefix: 1,
+            name_bytes: name.len().try_into().expect("short"),
+            name: name.into(),
+            value: value.to_vec(),
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! One inode. Offsets from the kernel's documentation, ext4, "Index Nodes".
 
+use hs_units::to_u32;
+
 use super::super::tree::Timestamp;
 use super::{checksum, u16_at, u32_at};
 
@@ -89,11 +91,10 @@ impl Inode {
     /// Sets permissions and owner; the type stays.
     pub(in super::super) fn set_owner(&mut self, mode: u32, uid: u32, gid: u32) {
         let mode = (self.mode() & 0o170_000) | (mode & 0o7777);
-        self.put_u16(MODE, mode as u16);
-        self.put_u16(UID, uid as u16);
-        self.put_u16(UID_HIGH, (uid >> 16) as u16);
-        self.put_u16(GID, gid as u16);
-        self.put_u16(GID_HIGH, (gid >> 16) as u16);
+        let [low, high, ..] = mode.to_le_bytes();
+        self.put(MODE, [low, high]);
+        self.put_halves((UID, UID_HIGH), uid);
+        self.put_halves((GID, GID_HIGH), gid);
     }
 
     /// Sets all four times to `time` and the change counter to 0.
@@ -111,21 +112,26 @@ impl Inode {
 
     /// The checksum is over the file system's seed, the number, the generation and the inode without it.
     pub(super) fn update_checksum(&mut self, seed: u32) {
-        self.put_u16(CHECKSUM, 0);
-        self.put_u16(CHECKSUM_HIGH, 0);
+        self.put_halves((CHECKSUM, CHECKSUM_HIGH), 0);
         let seed = checksum(seed, &self.number.to_le_bytes());
         let seed = checksum(seed, &self.bytes[GENERATION..GENERATION + 4]);
         let sum = checksum(seed, &self.bytes);
-        self.put_u16(CHECKSUM, sum as u16);
-        self.put_u16(CHECKSUM_HIGH, (sum >> 16) as u16);
+        self.put_halves((CHECKSUM, CHECKSUM_HIGH), sum);
     }
 
-    fn put_u16(&mut self, offset: usize, value: u16) {
-        self.bytes[offset..offset + 2].copy_from_slice(&value.to_le_bytes());
+    /// Puts a number of 32 bits into two fields, of which the second one has its upper half.
+    fn put_halves(&mut self, (low_field, high_field): (usize, usize), value: u32) {
+        let [low, second, third, high] = value.to_le_bytes();
+        self.put(low_field, [low, second]);
+        self.put(high_field, [third, high]);
     }
 
     fn put_u32(&mut self, offset: usize, value: u32) {
-        self.bytes[offset..offset + 4].copy_from_slice(&value.to_le_bytes());
+        self.put(offset, value.to_le_bytes());
+    }
+
+    fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
+        self.bytes[offset..offset + N].copy_from_slice(&bytes);
     }
 }
 
@@ -134,7 +140,7 @@ impl Inode {
 fn encode_time(time: Timestamp) -> (u32, u32) {
     let lowest = i64::from(i32::MIN);
     let seconds = time.seconds.clamp(lowest, lowest + (1 << 34) - 1);
-    let low = seconds as u32;
+    let low = to_u32(seconds.cast_unsigned() & u64::from(u32::MAX));
     let epoch = ((seconds - i64::from(low.cast_signed())) >> 32) as u32 & 3;
     (low, time.nanoseconds << 2 | epoch)
 }
