@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Cache policies: time of an operation at a million entries, and hits on synthetic requests and recorded starts.
 
-Runs the example `cache_policies` of hs-image on the profiles of the demo, which makes them.
+Runs the example `cache_policies` of hs-build on the profiles of the demo, which makes them.
 """
 
 import json
@@ -9,7 +9,7 @@ import json
 from harness import ROOT, arguments, figure, finish, run, wait_until_quiet
 from inputs import cache, demo
 
-EXAMPLE = [ROOT / "scripts/cargo", "run", "--manifest-path", ROOT / "Cargo.toml", "-q", "--release", "-p", "hs-image", "--example",
+EXAMPLE = [ROOT / "scripts/cargo", "run", "--manifest-path", ROOT / "Cargo.toml", "-q", "--release", "-p", "hs-build", "--example",
            "cache_policies", "--"]
 # An operation that waited longer than this would be noticed: as long as the read of a block from a fast disk.
 LONGEST_US = 100

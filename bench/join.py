@@ -17,7 +17,7 @@ def shuffled(profile, reach):
     """The profile with its reads moved by up to `reach` places."""
 
     def make(draft):
-        run("cargo", "run", "--release", "-q", "--manifest-path", ROOT / "Cargo.toml", "-p", "hs-image", "--example", "shuffle",
+        run("cargo", "run", "--release", "-q", "--manifest-path", ROOT / "Cargo.toml", "-p", "hs-build", "--example", "shuffle",
             "--", profile, draft, reach, 1, patience_s=900)
 
     return kept(f"shuffled-{reach}.hsp", [profile], make)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A disk of 100 GB with 110,000 distinct chunks and 20,000 hot extents: opening it, and random reads.
 
-Runs the example `scale` of hs-image, which keeps its image in the inputs' folder.
+Runs the example `scale` of hs-disk, which keeps its image in the inputs' folder.
 """
 
 import json
@@ -9,7 +9,7 @@ import json
 from harness import MIB, ROOT, alternate, arguments, figure, finish, run, spread_of
 from inputs import folder
 
-EXAMPLE = [ROOT / "scripts/cargo", "run", "--manifest-path", ROOT / "Cargo.toml", "-q", "--release", "-p", "hs-image", "--example", "scale", "--"]
+EXAMPLE = [ROOT / "scripts/cargo", "run", "--manifest-path", ROOT / "Cargo.toml", "-q", "--release", "-p", "hs-disk", "--example", "scale", "--"]
 
 
 def main():

@@ -1,8 +1,8 @@
 //! Bytes as a cloop file, opened and read as `headstart import` does. Half of them get a header and offsets
 //! that are right, since the fuzzer would rarely find them: the first byte chooses.
 
-use hs_image::cloop::{Deflater, Header};
-use hs_image::source::Source;
+use hs_build::cloop::{Deflater, Header};
+use hs_build::source::Source;
 use hs_store::MemoryStore;
 
 /// Bytes of the disk that are read at most: a header of a few bytes may claim terabytes.

@@ -2,7 +2,7 @@
 //! Most of them change a small one that is right, since the fuzzer would rarely find one: the first byte
 //! chooses.
 
-use hs_image::ext4::{Ext4, Ext4Error, FileKind, ROOT_INODE, ReadDisk};
+use hs_build::ext4::{Ext4, Ext4Error, FileKind, ROOT_INODE, ReadDisk};
 
 const BLOCK: usize = 1024;
 const DISK_BYTES: usize = 64 * BLOCK;

@@ -4,7 +4,7 @@
 
 use hs_format::{
     Codec, ColdLeaf, ColdRegion, ColdRoot, Decompressor, Features, Hints, HotIndex, HotSegment, LeafRef,
-    Superblock, WindowRef,
+    Superblock, Unverified, WindowRef,
 };
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, Lba};
 
@@ -63,7 +63,7 @@ fn superblock(shape: &Shape, root: &[u8]) -> Superblock {
 
 fn root(shape: &Shape, bytes: &[u8]) -> bool {
     let superblock = superblock(shape, bytes);
-    let Ok(root) = ColdRoot::decode(bytes, &superblock) else { return false };
+    let Ok(root) = ColdRoot::decode(Unverified::new(bytes), &superblock) else { return false };
     assert_eq!(root.encode(), bytes, "one root has one encoding");
     assert_eq!(root.leaves.len() as u64, superblock.leaf_count());
     for leaf in root.leaves.iter().filter(|leaf| !leaf.is_zero()) {
@@ -75,7 +75,9 @@ fn root(shape: &Shape, bytes: &[u8]) -> bool {
 fn leaf(shape: &Shape, bytes: &[u8], number: u64) -> bool {
     let superblock = superblock(shape, &[]);
     let reference = LeafRef::of_encoded(shape.chunks_bytes, bytes);
-    let Ok(leaf) = ColdLeaf::decode(bytes, number, &reference, &superblock) else { return false };
+    let Ok(leaf) = ColdLeaf::decode(Unverified::new(bytes), number, &reference, &superblock) else {
+        return false;
+    };
     assert_eq!(leaf.encode(), bytes, "one leaf has one encoding");
     let first = number * u64::from(shape.windows_per_leaf);
     for (i, window) in leaf.windows().enumerate() {
@@ -100,7 +102,7 @@ fn hot_index(shape: &Shape, bytes: &[u8]) -> bool {
         chunk_count: field(8) as u32,
     };
     let superblock = superblock(shape, &[]);
-    let Ok(index) = HotIndex::decode(bytes, &segment, &superblock) else { return false };
+    let Ok(index) = HotIndex::decode(Unverified::new(bytes), &segment, &superblock) else { return false };
     assert_eq!(index.encode(), bytes, "one index has one encoding");
     let mut seen = 0;
     for (number, hot) in index.chunks.iter().enumerate() {
@@ -132,7 +134,9 @@ fn hints(shape: &Shape, bytes: &[u8]) -> bool {
         blocks: 1,
         chunk_count: 1,
     };
-    let Ok(hints) = Hints::decode(bytes, &segment, &superblock(shape, &[])) else { return false };
+    let Ok(hints) = Hints::decode(Unverified::new(bytes), &segment, &superblock(shape, &[])) else {
+        return false;
+    };
     assert_eq!(hints.encode(), bytes, "hints have one encoding");
     assert!(hints.0.iter().all(|hint| hint.lba.0 + u64::from(hint.blocks) <= shape.disk_blocks));
     true

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use hs_build::ext4::ReadDisk;
 use hs_device::Medium;
 use hs_disk::Watch;
 use hs_guest::console::Console;
@@ -27,7 +28,6 @@ use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, uml_trial};
 use hs_image::ImageError;
-use hs_image::ext4::ReadDisk;
 use hs_serve::fsmount::FileSystem;
 use hs_serve::fuse::{Abort, FileAccess};
 use hs_serve::{ServeConfig, ServedDisk, ServedFile, ServedImage};

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use hs_format::Superblock;
 use hs_format::limits::SUPERBLOCK_BYTES;
+use hs_format::{Superblock, Unverified};
 use hs_image::{ImageDigest, OpenOptions};
 use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Offline, Patience, Timeouts, Version};
 use hs_remote::{Address, Keyring};
@@ -243,7 +243,7 @@ fn refuse_unnamed(
 fn name_in(store: &dyn Store) -> Option<ImageDigest> {
     let mut first = [0; SUPERBLOCK_BYTES];
     store.read_at(0, &mut first).ok()?;
-    Some(Superblock::decode(&first).ok()?.image_digest())
+    Some(Superblock::decode(Unverified::new(&first)).ok()?.image_digest())
 }
 
 /// What the cache holds of the image at an address, or of the image that is wanted.
@@ -258,7 +258,7 @@ fn offline(
         format!("--offline: the cache does not know {address}: open it once with the network")
     })?;
     let first = cache.get(&name.0, SUPERBLOCK_BYTES as u64);
-    let superblock = first.and_then(|first| Superblock::decode(&first).ok());
+    let superblock = first.and_then(|first| Superblock::decode(Unverified::new(&first)).ok());
     let Some(superblock) = superblock.filter(|superblock| superblock.image_digest() == name) else {
         bail!("--offline: the cache does not have {name}: open it once with the network")
     };

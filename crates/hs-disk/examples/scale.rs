@@ -17,9 +17,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use hs_build::source::{Source, SourceOptions};
+use hs_build::{BuildOptions, OptimizeOptions, build, optimize};
 use hs_disk::{CacheSizing, DiskOptions, ReadOptions, ServedDisk};
-use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, Codec, Image, OptimizeOptions, build, optimize};
+use hs_image::{Codec, Image};
 use hs_store::{Count, FileStore};
 use hs_trace::{BlockDigest, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};

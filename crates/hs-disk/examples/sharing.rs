@@ -16,11 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
+use hs_build::source::{Source, SourceOptions};
+use hs_build::{BuildOptions, build};
 use hs_device::Medium;
 use hs_disk::{CacheSizing, DiskOptions, ReadOptions, Requester, ServedDisk};
 use hs_engine::queue::{Class, ClientKey, ElevatorKind, QueueConfig};
-use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, Codec, Image, build};
+use hs_image::{Codec, Image};
 use hs_store::{Emulate, FileStore};
 use hs_units::{BLOCK_BYTES, Prng};
 

@@ -11,7 +11,7 @@ use hs_units::BLOCK_BYTES;
 /// Decompressed, verified bytes, shared by all answers from them.
 pub(crate) type Bytes = Arc<Vec<u8>>;
 
-/// A chunk as it is stored, not verified.
+/// A chunk as it is stored, unverified.
 #[derive(Clone, Debug)]
 pub(crate) enum StoredChunk {
     /// Of the disk; of a hot one, whether the stream brought it.
@@ -22,7 +22,7 @@ pub(crate) enum StoredChunk {
 
 impl StoredChunk {
     /// How many bytes it has.
-    pub(crate) const fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         match self {
             Self::Blocks { bytes, .. } => bytes.len() as u64,
             Self::Page(_, page) => page.len(),

@@ -82,7 +82,7 @@ impl Shared {
                         }
                     }
                     StreamEvent::Chunk(number, stored) => {
-                        let stored = Stored::from(stored.into_owned());
+                        let stored: Stored = stored.into_owned().convert();
                         for number in run.chunks(number as usize) {
                             let (chunk, from_stream) = (places[number].chunk, job.is_stream);
                             let stored = StoredChunk::Blocks { chunk, bytes: stored.clone(), from_stream };

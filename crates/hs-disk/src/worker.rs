@@ -136,14 +136,14 @@ impl Shared {
         match (stored, key) {
             (StoredChunk::Page(page, stored), _) => self.image.decode_page(page, stored).map(Decoded::Page),
             (StoredChunk::Blocks { bytes, from_stream, .. }, ChunkKey::Hot(chunk)) => {
-                let raw = self.image.decode_hot(chunk, bytes, tools)?;
+                let raw = self.image.decode_hot(chunk, bytes.clone(), tools)?;
                 if *from_stream {
                     self.warmer.wait(chunk);
                 }
                 Ok(Decoded::Blocks(Arc::new(raw)))
             }
             (StoredChunk::Blocks { chunk, bytes, .. }, ChunkKey::Cold(window)) => {
-                let raw = self.image.decode_cold(window, chunk, bytes, tools)?;
+                let raw = self.image.decode_cold(window, chunk, bytes.as_slice(), tools)?;
                 Ok(Decoded::Blocks(Arc::new(raw)))
             }
             (StoredChunk::Blocks { .. }, ChunkKey::Page(_)) => Err(ImageError::Closed),

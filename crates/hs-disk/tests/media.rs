@@ -1,6 +1,6 @@
 //! A prefetch, and readers in its way, on media whose sectors fail wherever they like.
 
-#[path = "../../hs-image/tests/image/sample.rs"]
+#[path = "../../hs-build/tests/image/sample.rs"]
 mod sample;
 mod served;
 
@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use hs_build::{HotPlacement, OptimizeOptions};
 use hs_disk::{Deliver, DiskOptions, ServedDisk, UseVisibility};
 use hs_engine::{EndReason, PrefetchConfig};
 use hs_format::WindowRef;
-use hs_image::{Image, ImageError, OptimizeOptions, Place};
+use hs_image::{Image, ImageError};
 use hs_layout::Placement;
 use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Sink, Store, StoreError};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
@@ -33,7 +34,7 @@ fn bench(placement: Placement) -> &'static Bench {
         let reads: Vec<BlockRange> =
             (0..BLOCKS / 3).map(|number| BlockRange::new(Lba(number * 7 % (BLOCKS / 3) * 3), 2)).collect();
         let start = profile(&open(&bench.path("cold")), &bench.disk, &reads);
-        let options = OptimizeOptions { place: Place::At(placement), ..hot_options(2) };
+        let options = OptimizeOptions { place: HotPlacement::At(placement), ..hot_options(2) };
         bench.optimize_with("cold", "hot", &[start], &options).expect("optimised");
         bench
     })

@@ -1,6 +1,6 @@
 //! How many threads serve a disk. The test looks at its own process, so it is alone in it.
 
-#[path = "../../hs-image/tests/image/sample.rs"]
+#[path = "../../hs-build/tests/image/sample.rs"]
 mod sample;
 mod served;
 

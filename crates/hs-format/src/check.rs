@@ -1,6 +1,6 @@
 //! The few questions that every table asks of its bytes.
 
-use hs_units::{BlockRange, ByteRange, Digest};
+use hs_units::{BlockRange, ByteRange};
 
 use crate::error::{FormatError, Part};
 
@@ -51,19 +51,4 @@ pub(crate) fn zero(part: Part, offset: usize, bytes: &[u8]) -> Result<(), Format
             Err(FormatError::ReservedNotZero { part, offset: (offset + at) as u64, found: bytes[at] })
         }
     }
-}
-
-/// `bytes` must have the length `expected_bytes` and the digest `expected`, which `digest_of` computes.
-pub(crate) fn digest(
-    part: Part,
-    bytes: &[u8],
-    expected_bytes: u64,
-    expected: Digest,
-    digest_of: impl FnOnce(&[u8]) -> Digest,
-) -> Result<(), FormatError> {
-    if bytes.len() as u64 != expected_bytes {
-        return Err(FormatError::Size { part, expected: expected_bytes, found: bytes.len() as u64 });
-    }
-    let found = digest_of(bytes);
-    if found == expected { Ok(()) } else { Err(FormatError::DigestMismatch { part, expected, found }) }
 }

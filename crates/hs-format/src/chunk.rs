@@ -7,6 +7,7 @@ use crate::codec::Codec;
 use crate::digest::chunk_digest;
 use crate::error::{FormatError, Part};
 use crate::limits::MAX_CHUNK_RAW_BYTES;
+use crate::unverified::ExpectedBytes;
 
 /// A stored chunk, as an index describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -29,14 +30,12 @@ impl ChunkRef {
         Self { range, raw_bytes, codec, digest: chunk_digest(stored) }
     }
 
-    /// Whether `stored` are the bytes that the index means. To be asked before anything else looks at
-    /// them, the decoder included.
-    ///
-    /// # Errors
-    /// [`FormatError::Size`] or [`FormatError::DigestMismatch`].
-    pub fn verify(&self, stored: &[u8]) -> Result<(), FormatError> {
+    /// What its stored bytes must be. Nothing looks at them before, the decoder included.
+    #[must_use]
+    pub const fn expected(&self) -> ExpectedBytes {
         // R25
-        check::digest(Part::Chunk { range: self.range }, stored, self.range.len, self.digest, chunk_digest)
+        let part = Part::Chunk { range: self.range };
+        ExpectedBytes { part, len: self.range.len, digest: self.digest, digest_of: chunk_digest }
     }
 
     /// The rules that hold for every chunk: sizes within limits, nothing stored larger than it is, and
@@ -51,24 +50,5 @@ impl ChunkRef {
             check::equal(part, "stored bytes of codec store", raw_bytes, self.range.len)?;
         }
         check::inside(part, "chunk", self.range, space)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn verify_names_both_digests() {
-        let chunk = ChunkRef::of_stored(7, b"stored", Codec::Zstd, 4096);
-        assert_eq!(chunk.verify(b"stored"), Ok(()));
-        let wrong = chunk.verify(b"storeb");
-        assert!(
-            matches!(&wrong, Err(FormatError::DigestMismatch { part: Part::Chunk { range }, expected, found })
-            if *range == ByteRange::new(7, 6) && *expected == chunk.digest && *found == chunk_digest(b"storeb"))
-        );
-        let message = wrong.map_err(|error| error.to_string());
-        assert!(message.is_err_and(|text| text.contains("7+6") && text.contains("expected digest")));
-        assert!(matches!(chunk.verify(b"store"), Err(FormatError::Size { expected: 6, found: 5, .. })));
     }
 }

@@ -1,6 +1,6 @@
 //! The cold region and the root of its index.
 
-use hs_units::{ByteRange, Digest};
+use hs_units::{ByteRange, Digest, to_u32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Superblock;
@@ -9,6 +9,7 @@ use crate::digest::{LEAF_CONTEXT, ROOT_CONTEXT, derived};
 use crate::error::{FormatError, Part};
 use crate::geometry::ColdGeometry;
 use crate::limits::LEAF_ENTRY_BYTES;
+use crate::unverified::{ExpectedBytes, Unverified};
 use crate::wire::LeafWire;
 
 /// The cold region, as the superblock describes it: chunks, then leaves, then the root. All but `range`
@@ -48,6 +49,17 @@ impl ColdRegion {
     #[must_use]
     pub const fn in_file(&self, relative: ByteRange) -> ByteRange {
         ByteRange::new(self.range.offset + relative.offset, relative.len)
+    }
+
+    /// What the root's bytes must be.
+    #[must_use]
+    pub const fn expected_root(&self) -> ExpectedBytes {
+        ExpectedBytes {
+            part: Part::ColdRoot,
+            len: self.root.len,
+            digest: self.root_digest,
+            digest_of: ColdRoot::digest_of,
+        }
     }
 
     /// The rules between the region's own fields. `geometry` has been checked.
@@ -92,6 +104,13 @@ impl LeafRef {
         derived(LEAF_CONTEXT, leaf)
     }
 
+    /// What the bytes of the leaf must be, which has this number.
+    #[must_use]
+    pub const fn expected(&self, leaf: u64) -> ExpectedBytes {
+        let part = Part::ColdLeaf { leaf };
+        ExpectedBytes { part, len: self.range.len, digest: self.digest, digest_of: Self::digest_of }
+    }
+
     /// Whether every window of the leaf is zero and nothing is stored.
     #[must_use]
     pub const fn is_zero(&self) -> bool {
@@ -112,11 +131,11 @@ impl ColdRoot {
     /// # Errors
     /// [`FormatError::Size`] and [`FormatError::DigestMismatch`] when these are not the root's bytes; others
     /// when the bytes break a rule although their digest is right.
-    pub fn decode(bytes: &[u8], superblock: &Superblock) -> Result<Self, FormatError> {
+    pub fn decode(bytes: Unverified<&[u8]>, superblock: &Superblock) -> Result<Self, FormatError> {
         let part = Part::ColdRoot;
         let cold = &superblock.cold;
         let geometry = superblock.geometry();
-        check::digest(part, bytes, cold.root.len, cold.root_digest, Self::digest_of)?;
+        let bytes = bytes.verify(&cold.expected_root())?;
         check::equal(part, "leaves", geometry.leaf_count(), (bytes.len() / LEAF_ENTRY_BYTES) as u64)?;
         let entries = <[LeafWire]>::ref_from_bytes(bytes).map_err(|_| FormatError::Size {
             part,
@@ -156,7 +175,7 @@ impl ColdRoot {
         for leaf in &self.leaves {
             let entry = LeafWire {
                 offset: leaf.range.offset.into(),
-                bytes: (leaf.range.len as u32).into(),
+                bytes: to_u32(leaf.range.len).into(),
                 reserved: 0.into(),
                 digest: leaf.digest.0,
             };

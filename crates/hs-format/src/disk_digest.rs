@@ -5,7 +5,7 @@
 //! disk). Each level above holds one node for every [`DISK_DIGEST_FANOUT`] digests of the level below,
 //! until a level has one digest; the root binds that one to the disk's size.
 
-use hs_units::{BLOCK_BYTES, Digest};
+use hs_units::{BLOCK_BYTES, Digest, to_usize};
 
 use crate::digest::{DISK_NODE_CONTEXT, DISK_ROOT_CONTEXT, derived, plain};
 use crate::limits::{DISK_DIGEST_FANOUT, DISK_DIGEST_WINDOW_BYTES, MAX_DISK_BYTES};
@@ -51,7 +51,7 @@ impl DiskHasher {
     #[must_use]
     pub fn next_window_bytes(&self) -> usize {
         let window_bytes = DISK_DIGEST_WINDOW_BYTES as u64;
-        (self.disk_bytes - (self.pushed * window_bytes).min(self.disk_bytes)).min(window_bytes) as usize
+        to_usize((self.disk_bytes - (self.pushed * window_bytes).min(self.disk_bytes)).min(window_bytes))
     }
 
     /// Takes the next window.

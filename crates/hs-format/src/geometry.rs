@@ -1,6 +1,6 @@
 //! How the disk is cut into cold windows, and the windows into leaves.
 
-use hs_units::{BLOCK_BYTES, Lba};
+use hs_units::{BLOCK_BYTES, Lba, to_u32};
 
 use crate::check;
 use crate::error::{FormatError, Part};
@@ -79,7 +79,7 @@ impl ColdGeometry {
     pub const fn window_raw_bytes(&self, window: u64) -> u32 {
         let start = window.saturating_mul(self.window_bytes());
         let left = self.disk_bytes.saturating_sub(start);
-        if left < self.window_bytes() { left as u32 } else { self.window_bytes() as u32 }
+        if left < self.window_bytes() { to_u32(left) } else { to_u32(self.window_bytes()) }
     }
 
     /// Windows that a leaf describes; the last one may have fewer, and past it there are none.
@@ -87,13 +87,13 @@ impl ColdGeometry {
     pub const fn leaf_windows(&self, leaf: u64) -> u32 {
         let per_leaf = self.windows_per_leaf as u64;
         let left = self.windows().saturating_sub(leaf.saturating_mul(per_leaf));
-        if left < per_leaf { left as u32 } else { per_leaf as u32 }
+        if left < per_leaf { to_u32(left) } else { to_u32(per_leaf) }
     }
 
     /// Bytes of a stored leaf.
     #[must_use]
     pub const fn leaf_bytes(&self, leaf: u64) -> u32 {
-        self.leaf_windows(leaf) * WINDOW_ENTRY_BYTES as u32
+        self.leaf_windows(leaf) * to_u32(WINDOW_ENTRY_BYTES as u64)
     }
 
     /// Where a block lies.
@@ -102,9 +102,9 @@ impl ColdGeometry {
         let window = lba.0 / self.window_blocks as u64;
         ColdPlace {
             window,
-            block_in_window: (lba.0 % self.window_blocks as u64) as u32,
+            block_in_window: to_u32(lba.0 % self.window_blocks as u64),
             leaf: window / self.windows_per_leaf as u64,
-            window_in_leaf: (window % self.windows_per_leaf as u64) as u32,
+            window_in_leaf: to_u32(window % self.windows_per_leaf as u64),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::check;
 use crate::digest::{HINTS_CONTEXT, derived};
 use crate::error::{FormatError, Part};
 use crate::hot::HotSegment;
+use crate::unverified::{ExpectedBytes, Unverified};
 use crate::wire::HintWire;
 
 /// A run of blocks and the pages that held them when the profile was recorded.
@@ -39,9 +40,18 @@ impl Hints {
     /// # Errors
     /// [`FormatError::Size`] and [`FormatError::DigestMismatch`] when these are not the segment's hints;
     /// [`FormatError::OutsideDisk`] or [`FormatError::Limit`] when a run leaves the disk or its file.
-    pub fn decode(bytes: &[u8], segment: &HotSegment, superblock: &Superblock) -> Result<Self, FormatError> {
+    pub fn decode(
+        bytes: Unverified<&[u8]>,
+        segment: &HotSegment,
+        superblock: &Superblock,
+    ) -> Result<Self, FormatError> {
         let part = Part::Hints { offset: segment.hints.offset };
-        check::digest(part, bytes, segment.hints.len, segment.hints_digest, Self::digest_of)?;
+        let bytes = bytes.verify(&ExpectedBytes {
+            part,
+            len: segment.hints.len,
+            digest: segment.hints_digest,
+            digest_of: Self::digest_of,
+        })?;
         let entries = <[HintWire]>::ref_from_bytes(bytes).map_err(|_| FormatError::Inconsistent {
             part,
             field: "hints bytes past the last whole hint",

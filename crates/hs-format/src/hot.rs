@@ -1,6 +1,6 @@
 //! A hot segment and its index: which blocks are stored once more, in first-access order.
 
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, to_u32};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Superblock;
@@ -12,6 +12,7 @@ use crate::error::{FormatError, Part};
 use crate::hints::Hints;
 use crate::hot_map::HotMap;
 use crate::limits::{MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES};
+use crate::unverified::{ExpectedBytes, Unverified};
 use crate::wire::{
     EXTENT_BYTES, ExtentWire, HINT_BYTES, HOT_CHUNK_BYTES, HOT_HEADER_BYTES, HOT_INDEX_MAGIC, HotChunkWire,
     HotHeaderWire,
@@ -51,7 +52,7 @@ impl HotSegment {
             index_digest: HotIndex::digest_of(&index_bytes),
             hints_digest: Hints::digest_of(&hints_bytes),
             blocks: index.blocks(),
-            chunk_count: index.chunks.len() as u32,
+            chunk_count: to_u32(index.chunks.len() as u64),
         }
     }
 
@@ -134,9 +135,18 @@ impl HotIndex {
     /// # Errors
     /// [`FormatError::Size`] and [`FormatError::DigestMismatch`] when these are not the segment's bytes;
     /// others when the bytes break a rule although their digest is right.
-    pub fn decode(bytes: &[u8], segment: &HotSegment, superblock: &Superblock) -> Result<Self, FormatError> {
+    pub fn decode(
+        bytes: Unverified<&[u8]>,
+        segment: &HotSegment,
+        superblock: &Superblock,
+    ) -> Result<Self, FormatError> {
         let part = Part::HotIndex { offset: segment.index.offset };
-        check::digest(part, bytes, segment.index.len, segment.index_digest, Self::digest_of)?;
+        let bytes = bytes.verify(&ExpectedBytes {
+            part,
+            len: segment.index.len,
+            digest: segment.index_digest,
+            digest_of: Self::digest_of,
+        })?;
         let too_short =
             FormatError::Size { part, expected: HOT_HEADER_BYTES as u64, found: bytes.len() as u64 };
         let (header, tables) = HotHeaderWire::ref_from_prefix(bytes).map_err(|_| too_short)?;
@@ -177,8 +187,8 @@ impl HotIndex {
     pub fn encode(&self) -> Vec<u8> {
         let header = HotHeaderWire {
             magic: HOT_INDEX_MAGIC,
-            chunk_count: (self.chunks.len() as u32).into(),
-            extent_count: (self.extents.len() as u32).into(),
+            chunk_count: to_u32(self.chunks.len() as u64).into(),
+            extent_count: to_u32(self.extents.len() as u64).into(),
             blocks: self.blocks().into(),
             chunks_bytes: self.chunks_bytes().into(),
         };
@@ -186,7 +196,7 @@ impl HotIndex {
         for hot in &self.chunks {
             let entry = HotChunkWire {
                 offset: hot.chunk.range.offset.into(),
-                stored_bytes: (hot.chunk.range.len as u32).into(),
+                stored_bytes: to_u32(hot.chunk.range.len).into(),
                 raw_bytes: hot.chunk.raw_bytes.into(),
                 codec: hot.chunk.codec.to_u16().into(),
                 flags: 0.into(),
@@ -198,7 +208,7 @@ impl HotIndex {
             bytes.extend_from_slice(entry.as_bytes());
         }
         for extent in &self.extents {
-            let (lba, blocks) = (extent.start.0 as u32, extent.count as u32);
+            let (lba, blocks) = (to_u32(extent.start.0), to_u32(extent.count));
             let entry = ExtentWire { lba: lba.into(), blocks: blocks.into() };
             bytes.extend_from_slice(entry.as_bytes());
         }
@@ -329,7 +339,8 @@ impl HotIndexBuilder {
     /// after another; gives its number.
     pub fn push(&mut self, stored: &[u8], codec: Codec, extents: &[BlockRange]) -> u32 {
         let blocks: u64 = extents.iter().map(|run| run.count).sum();
-        let raw_bytes = (blocks * BLOCK_BYTES) as u32;
+        // One that does not fit is too large, and `finish` refuses it.
+        let raw_bytes = u32::try_from(blocks.saturating_mul(BLOCK_BYTES)).unwrap_or(u32::MAX);
         self.push_ref(ChunkRef::of_stored(self.next_offset(), stored, codec, raw_bytes), extents)
     }
 
@@ -343,9 +354,9 @@ impl HotIndexBuilder {
     /// As [`Self::push`], with a reference computed elsewhere; its offset is set here.
     pub fn push_ref(&mut self, mut chunk: ChunkRef, extents: &[BlockRange]) -> u32 {
         chunk.range.offset = self.next_offset();
-        let (number, first_extent) = (self.chunks.len() as u32, self.extents.len() as u32);
+        let (number, first_extent) = (to_u32(self.chunks.len() as u64), to_u32(self.extents.len() as u64));
         self.extents.extend_from_slice(extents);
-        let extent_count = extents.len() as u32;
+        let extent_count = to_u32(extents.len() as u64);
         self.chunks.push(HotChunk { chunk, first_extent, extent_count, needed_ms: 0 });
         number
     }

@@ -1,6 +1,6 @@
 //! The map from block numbers to places in a hot segment: a sorted table, 16 bytes an extent.
 
-use hs_units::{BlockRange, Lba};
+use hs_units::{BlockRange, Lba, to_u32};
 
 use crate::error::{FormatError, Part};
 use crate::hot::{HotChunk, HotPlace};
@@ -36,8 +36,8 @@ impl HotMap {
             let first = hot.first_extent as usize;
             let mut block_in_chunk = 0;
             for run in &extents[first..first + hot.extent_count as usize] {
-                let (lba, blocks) = (run.start.0 as u32, run.count as u32);
-                entries.push(Entry { lba, blocks, chunk: chunk as u32, block_in_chunk });
+                let (lba, blocks) = (to_u32(run.start.0), to_u32(run.count));
+                entries.push(Entry { lba, blocks, chunk: to_u32(chunk as u64), block_in_chunk });
                 block_in_chunk += blocks;
             }
         }
@@ -57,7 +57,7 @@ impl HotMap {
     pub(crate) fn lookup(&self, lba: Lba) -> Option<HotPlace> {
         let after = self.0.partition_point(|entry| u64::from(entry.lba) <= lba.0);
         let entry = self.0[..after].last().filter(|entry| lba.0 < entry.end())?;
-        let within = (lba.0 - u64::from(entry.lba)) as u32;
+        let within = to_u32(lba.0 - u64::from(entry.lba));
         Some(HotPlace {
             chunk: entry.chunk,
             block_in_chunk: entry.block_in_chunk + within,

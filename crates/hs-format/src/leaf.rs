@@ -1,6 +1,6 @@
 //! Leaves of the cold index: where each window of the disk is stored.
 
-use hs_units::{ByteRange, Digest};
+use hs_units::{ByteRange, Digest, to_u32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::Superblock;
@@ -10,6 +10,7 @@ use crate::codec::Codec;
 use crate::cold::LeafRef;
 use crate::error::{FormatError, Part};
 use crate::limits::WINDOW_ENTRY_BYTES;
+use crate::unverified::Unverified;
 use crate::wire::WindowWire;
 
 /// What is stored of one window.
@@ -38,14 +39,14 @@ impl ColdLeaf {
     /// [`FormatError::Size`] and [`FormatError::DigestMismatch`] when these are not the leaf's bytes; others
     /// when the bytes break a rule although their digest is right.
     pub fn decode(
-        bytes: &[u8],
+        bytes: Unverified<&[u8]>,
         leaf_number: u64,
         leaf: &LeafRef,
         superblock: &Superblock,
     ) -> Result<Self, FormatError> {
         let part = Part::ColdLeaf { leaf: leaf_number };
         let geometry = superblock.geometry();
-        check::digest(part, bytes, leaf.range.len, leaf.digest, LeafRef::digest_of)?;
+        let bytes = bytes.verify(&leaf.expected(leaf_number))?;
         let expected = u64::from(geometry.leaf_bytes(leaf_number));
         let size = FormatError::Size { part, expected, found: bytes.len() as u64 };
         let entries = match <[WindowWire]>::ref_from_bytes(bytes) {
@@ -55,7 +56,7 @@ impl ColdLeaf {
         let first_window = leaf_number * u64::from(geometry.windows_per_leaf);
         let decoded = Self {
             entries: entries.into(),
-            window_bytes: geometry.window_bytes() as u32,
+            window_bytes: to_u32(geometry.window_bytes()),
             last_window_bytes: geometry.window_raw_bytes(first_window + entries.len() as u64 - 1),
         };
         decoded.check(part, superblock.cold.chunk_space())?;
@@ -160,7 +161,7 @@ impl WindowWire {
             WindowRef::Zero => Self::new_zeroed(),
             WindowRef::Chunk(chunk) => Self {
                 offset: chunk.range.offset.into(),
-                stored_bytes: (chunk.range.len as u32).into(),
+                stored_bytes: to_u32(chunk.range.len).into(),
                 codec: chunk.codec.to_u16().into(),
                 flags: 0.into(),
                 digest: chunk.digest.0,

@@ -10,10 +10,14 @@
 //!
 //! Opening an image: read 4096 bytes, [`Superblock::decode`], [`Superblock::check_file`]; for each
 //! [`HotSegment`] read its index and [`HotIndex::decode`]; read the root and [`ColdRoot::decode`]; on the
-//! first miss in a leaf, [`ColdLeaf::decode`]. Every `decode` checks the digest of its bytes before it looks
-//! at them. Reading a chunk: fetch the range, [`ChunkRef::verify`], then [`Decompressor::decompress`].
+//! first miss in a leaf, [`ColdLeaf::decode`]. Reading a chunk: fetch the range, [`Unverified::verify`], then
+//! [`Decompressor::decompress`].
+//!
+//! What was fetched is [`Unverified`]: nothing looks at it before `verify` or `decode` has checked its
+//! digest.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod check;
 mod chunk;
@@ -32,6 +36,7 @@ mod hot_map;
 mod leaf;
 pub mod limits;
 mod superblock;
+mod unverified;
 mod wire;
 
 pub use chunk::ChunkRef;
@@ -48,3 +53,4 @@ pub use hints::{Hint, Hints};
 pub use hot::{HotChunk, HotIndex, HotIndexBuilder, HotPlace, HotSegment};
 pub use leaf::{ColdLeaf, WindowRef};
 pub use superblock::{Features, Signature, Superblock};
+pub use unverified::{ExpectedBytes, Unverified};

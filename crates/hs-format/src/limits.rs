@@ -1,7 +1,7 @@
 //! Every limit of the format, with its derivation. A reader refuses what exceeds one before it
 //! allocates or reads anything on behalf of it.
 
-use hs_units::BLOCK_BYTES;
+use hs_units::{BLOCK_BYTES, to_u32};
 
 /// The format version that this crate writes and the only one that it reads: a draft.
 pub const VERSION: u32 = 1;
@@ -24,7 +24,7 @@ pub const MAX_IMAGE_BYTES: u64 = i64::MAX as u64;
 pub const MAX_CHUNK_RAW_BYTES: u32 = 4 << 20;
 
 /// Most blocks in one cold window: [`MAX_CHUNK_RAW_BYTES`] in blocks.
-pub const MAX_WINDOW_BLOCKS: u32 = MAX_CHUNK_RAW_BYTES / BLOCK_BYTES as u32;
+pub const MAX_WINDOW_BLOCKS: u32 = MAX_CHUNK_RAW_BYTES / to_u32(BLOCK_BYTES);
 
 /// Blocks in one cold window unless the builder is told otherwise: 128 KiB.
 pub const DEFAULT_WINDOW_BLOCKS: u32 = 32;
@@ -43,7 +43,7 @@ pub const MAX_WINDOWS_PER_LEAF: u32 = 16_384;
 pub const DEFAULT_WINDOWS_PER_LEAF: u32 = 512;
 
 /// Most bytes in one cold leaf.
-pub const MAX_LEAF_BYTES: u32 = MAX_WINDOWS_PER_LEAF * WINDOW_ENTRY_BYTES as u32;
+pub const MAX_LEAF_BYTES: u32 = MAX_WINDOWS_PER_LEAF * to_u32(WINDOW_ENTRY_BYTES as u64);
 
 /// Most bytes in the cold root, 16 MiB: the largest disk at the default window and leaf sizes needs
 /// 12 MiB.

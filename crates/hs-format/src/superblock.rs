@@ -1,6 +1,6 @@
 //! The superblock: what the image is, and where everything lies.
 
-use hs_units::{BLOCK_BYTES, ByteRange, Digest};
+use hs_units::{BLOCK_BYTES, ByteRange, Digest, to_u32};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::check;
@@ -12,6 +12,7 @@ use crate::hot::HotSegment;
 use crate::limits::{
     KNOWN_INCOMPAT, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
 };
+use crate::unverified::Unverified;
 use crate::wire::{ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
 
 const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 32;
@@ -71,8 +72,9 @@ impl Superblock {
     /// # Errors
     /// When the bytes are not a superblock of this version, when their checksum is wrong, and when they break
     /// a rule of docs/FORMAT.md.
-    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+    pub fn decode(bytes: Unverified<&[u8]>) -> Result<Self, FormatError> {
         let part = Part::Superblock;
+        let bytes = bytes.with_own_digest();
         let size = FormatError::Size { part, expected: SUPERBLOCK_BYTES as u64, found: bytes.len() as u64 };
         let wire = SuperblockWire::ref_from_bytes(bytes).map_err(|_| size)?;
         // R5: magic, version, size; then R6: the checksum; then R7: the features; then R1.
@@ -239,18 +241,19 @@ impl Superblock {
 
     /// Everything but signature and checksum, which stay zero.
     fn to_wire(&self) -> SuperblockWire {
-        assert!(self.hot.len() <= MAX_HOT_SEGMENTS, "{} hot segments", self.hot.len());
+        let hot_count = u16::try_from(self.hot.len()).unwrap_or(u16::MAX);
+        assert!(usize::from(hot_count) <= MAX_HOT_SEGMENTS, "{} hot segments", self.hot.len());
         let mut wire = SuperblockWire::new_zeroed();
         wire.magic = SUPERBLOCK_MAGIC;
         wire.version = VERSION.into();
-        wire.superblock_bytes = (SUPERBLOCK_BYTES as u32).into();
+        wire.superblock_bytes = to_u32(SUPERBLOCK_BYTES as u64).into();
         wire.incompat = self.features.incompat.into();
         wire.compat = self.features.compat.into();
         wire.disk_bytes = self.disk_bytes.into();
         wire.image_bytes = self.image_bytes.into();
         wire.disk_digest = self.disk_digest.0;
         wire.cold = encode_cold(&self.cold);
-        wire.hot_count = (self.hot.len() as u16).into();
+        wire.hot_count = hot_count.into();
         for (slot, segment) in wire.hot.iter_mut().zip(&self.hot) {
             *slot = encode_slot(segment);
         }
@@ -278,7 +281,7 @@ fn encode_cold(cold: &ColdRegion) -> ColdWire {
         windows_per_leaf: cold.windows_per_leaf.into(),
         leaves_offset: cold.leaves_offset.into(),
         root_offset: cold.root.offset.into(),
-        root_bytes: u32_field(cold.root.len).into(),
+        root_bytes: to_u32(cold.root.len).into(),
         reserved: 0.into(),
         distinct_chunks: cold.distinct_chunks.into(),
         root_digest: cold.root_digest.0,
@@ -316,8 +319,8 @@ fn decode_hot(wire: &SuperblockWire) -> Result<Vec<HotSegment>, FormatError> {
 fn encode_slot(segment: &HotSegment) -> HotSlotWire {
     HotSlotWire {
         index_offset: segment.index.offset.into(),
-        index_bytes: u32_field(segment.index.len).into(),
-        hints_bytes: u32_field(segment.hints.len).into(),
+        index_bytes: to_u32(segment.index.len).into(),
+        hints_bytes: to_u32(segment.hints.len).into(),
         chunks_bytes: segment.chunks.len.into(),
         blocks: segment.blocks.into(),
         chunk_count: segment.chunk_count.into(),
@@ -337,9 +340,4 @@ fn decode_signature(wire: &SignatureWire) -> Result<Option<Signature>, FormatErr
     check::zero(part, 3986, &wire.reserved)?;
     let (kind, key_id, signature) = (wire.kind.get(), wire.key_id, wire.signature);
     Ok(Some(Signature { kind, key_id, signature }))
-}
-
-/// Lengths that the limits keep below 2^32.
-fn u32_field(len: u64) -> u32 {
-    u32::try_from(len).expect("a table's length within its limit")
 }

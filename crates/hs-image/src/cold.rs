@@ -4,23 +4,21 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use hs_format::limits::WINDOW_ENTRY_BYTES;
-use hs_format::{ColdLeaf, ColdRoot, FormatError, Superblock, WindowRef};
+use hs_format::{ColdLeaf, ColdRoot, FormatError, Superblock, Unverified, WindowRef};
 use hs_store::{DiskCache, Store};
-use hs_units::{ByteRange, Digest};
+use hs_units::{ByteRange, to_usize};
 use lru::LruCache;
 use parking_lot::Mutex;
 
-use crate::{ImageError, Stored, kept_chunks};
-
-#[cfg(test)]
-mod tests;
+use crate::index_pages::WholeIndex;
+use crate::{ImageError, kept_chunks};
 
 /// An index of up to this size is read with one request: on a medium with latency the pieces would
 /// cost more than the transfer of the whole.
 pub(crate) const WHOLE_INDEX_BYTES: u64 = 512 * 1024;
 /// Decoded leaves kept in memory: 85 of the usual 512 windows, and never less than two of the largest
 /// that the format has.
-pub(crate) const KEPT_INDEX_BYTES: u64 = 2 << 20;
+const KEPT_INDEX_BYTES: u64 = 2 << 20;
 /// What a leaf in memory counts for at least, as its place in the cache is not free.
 const SMALLEST_LEAF_BYTES: u64 = 256;
 
@@ -39,7 +37,7 @@ struct State {
 impl ColdIndex {
     pub(crate) fn new(superblock: &Superblock, cache: Option<Arc<DiskCache>>) -> Self {
         let leaf_bytes = u64::from(superblock.cold.windows_per_leaf) * WINDOW_ENTRY_BYTES as u64;
-        let leaves = (KEPT_INDEX_BYTES / leaf_bytes.max(SMALLEST_LEAF_BYTES)) as usize;
+        let leaves = to_usize(KEPT_INDEX_BYTES / leaf_bytes.max(SMALLEST_LEAF_BYTES));
         let capacity = NonZeroUsize::new(leaves).unwrap_or(NonZeroUsize::MIN);
         Self {
             state: Mutex::new(State { root: None, leaves: LruCache::new(capacity) }),
@@ -49,7 +47,6 @@ impl ColdIndex {
     }
 
     /// Bytes of leaves in memory.
-    #[cfg(test)]
     pub(crate) fn kept_bytes(&self) -> u64 {
         let state = self.state.lock();
         state.leaves.iter().map(|(_, leaf)| (leaf.len() * WINDOW_ENTRY_BYTES) as u64).sum()
@@ -59,7 +56,7 @@ impl ColdIndex {
     pub(crate) fn peek(&self, superblock: &Superblock, window: u64) -> Option<WindowRef> {
         let (leaf, slot) = split(superblock, window);
         let mut state = self.state.lock();
-        if state.root.as_ref()?.leaves[leaf as usize].is_zero() {
+        if state.root.as_ref()?.leaves[to_usize(leaf)].is_zero() {
             return Some(WindowRef::Zero);
         }
         state.leaves.get(&leaf).map(|leaf| leaf.window(slot))
@@ -97,7 +94,7 @@ impl ColdIndex {
             }
         }
         let root = self.root(store, superblock)?;
-        let leaf_ref = root.leaves[leaf as usize];
+        let leaf_ref = root.leaves[to_usize(leaf)];
         if leaf_ref.is_zero() {
             return Ok(None);
         }
@@ -105,8 +102,9 @@ impl ColdIndex {
             return Ok(Some(Arc::clone(known)));
         }
         let at = superblock.cold.in_file(leaf_ref.range);
-        let decode = |bytes: &[u8]| ColdLeaf::decode(bytes, leaf, &leaf_ref, superblock);
-        let decoded = kept_chunks::table(store, self.cache.as_deref(), &leaf_ref.digest, at, decode)?;
+        let decode = |bytes: Unverified<&[u8]>| ColdLeaf::decode(bytes, leaf, &leaf_ref, superblock);
+        let (cache, digest) = (self.cache.as_deref(), &leaf_ref.digest);
+        let decoded = kept_chunks::table(store, cache, digest, at, decode, ColdLeaf::encode)?;
         let decoded = Arc::new(decoded);
         self.state.lock().leaves.put(leaf, Arc::clone(&decoded));
         Ok(Some(decoded))
@@ -117,42 +115,22 @@ impl ColdIndex {
             return Ok(Arc::clone(root));
         }
         let at = superblock.cold.in_file(superblock.cold.root);
-        let decode = |bytes: &[u8]| ColdRoot::decode(bytes, superblock);
-        let digest = &superblock.cold.root_digest;
-        let root = Arc::new(kept_chunks::table(store, self.cache.as_deref(), digest, at, decode)?);
+        let decode = |bytes: Unverified<&[u8]>| ColdRoot::decode(bytes, superblock);
+        let (cache, digest) = (self.cache.as_deref(), &superblock.cold.root_digest);
+        let root = Arc::new(kept_chunks::table(store, cache, digest, at, decode, ColdRoot::encode)?);
         self.state.lock().root = Some(Arc::clone(&root));
         Ok(root)
     }
 
     /// Reads root and leaves with one request and keeps as many leaves as memory is meant for.
     fn load_whole(&self, store: &dyn Store, superblock: &Superblock) -> Result<(), ImageError> {
-        let index = index_range(superblock);
-        let bytes = read(store, index)?;
-        let root_at = superblock.cold.in_file(superblock.cold.root);
-        let piece = |at: ByteRange| {
-            let from = (at.offset - index.offset) as usize;
-            &bytes[from..from + at.len as usize]
-        };
-        let root = Arc::new(ColdRoot::decode(piece(root_at), superblock).map_err(in_file(store, root_at))?);
-        let keep = |digest: &Digest, bytes: &[u8]| {
-            if let Some(cache) = &self.cache {
-                cache.put(digest, Stored::copy_from_slice(bytes));
-            }
-        };
-        keep(&superblock.cold.root_digest, piece(root_at));
+        let bytes = read(store, index_range(superblock))?;
+        let index = WholeIndex::decode(bytes.as_slice(), superblock, store, self.cache.as_deref())?;
         let mut state = self.state.lock();
-        for (number, leaf_ref) in root.leaves.iter().enumerate().filter(|(_, leaf)| !leaf.is_zero()) {
-            let at = superblock.cold.in_file(leaf_ref.range);
-            // A leaf that is damaged or lies elsewhere is met again, and reported, when it is needed.
-            if at.offset < index.offset || at.end() > index.end() {
-                continue;
-            }
-            if let Ok(leaf) = ColdLeaf::decode(piece(at), number as u64, leaf_ref, superblock) {
-                keep(&leaf_ref.digest, piece(at));
-                state.leaves.put(number as u64, Arc::new(leaf));
-            }
+        for (number, leaf) in index.leaves {
+            state.leaves.put(number, Arc::new(leaf));
         }
-        state.root = Some(root);
+        state.root = Some(Arc::new(index.root));
         Ok(())
     }
 }
@@ -165,13 +143,13 @@ pub(crate) fn index_range(superblock: &Superblock) -> ByteRange {
 
 pub(crate) fn split(superblock: &Superblock, window: u64) -> (u64, usize) {
     let per_leaf = u64::from(superblock.cold.windows_per_leaf);
-    (window / per_leaf, (window % per_leaf) as usize)
+    (window / per_leaf, to_usize(window % per_leaf))
 }
 
-pub(crate) fn read(store: &dyn Store, range: ByteRange) -> Result<Vec<u8>, ImageError> {
-    let mut bytes = vec![0; range.len as usize];
+pub(crate) fn read(store: &dyn Store, range: ByteRange) -> Result<Unverified<Vec<u8>>, ImageError> {
+    let mut bytes = vec![0; to_usize(range.len)];
     store.read_at(range.offset, &mut bytes)?;
-    Ok(bytes)
+    Ok(Unverified::new(bytes))
 }
 
 pub(crate) fn in_file(store: &dyn Store, range: ByteRange) -> impl FnOnce(FormatError) -> ImageError {

@@ -3,16 +3,11 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hs_device::MediumError;
 use hs_format::{FileKind, FormatError, ImageDigest};
-use hs_layout::LayoutError;
 use hs_store::StoreError;
-use hs_trace::TraceError;
 use hs_units::{BlockRange, ByteRange, Digest};
 
-use crate::source::SourceError;
-
-/// An image could not be built, opened or read. The text says everything, causes included, so that a
+/// An image could not be opened or read. The text says everything, causes included, so that a
 /// line of a log is complete; `source()` is none, so that nothing is said twice.
 #[non_exhaustive]
 #[derive(Clone, Debug, thiserror::Error)]
@@ -50,9 +45,6 @@ pub enum ImageError {
         /// What was expected and found.
         fault: Box<FormatError>,
     },
-    /// The image does not fit on the medium that it is made for.
-    #[error("{0}")]
-    Medium(MediumError),
     /// A read past the end of the disk.
     #[error("read of bytes {range} of a disk of {disk_bytes} bytes")]
     OutsideDisk {
@@ -88,25 +80,6 @@ pub enum ImageError {
         /// What the system said.
         cause: Arc<std::io::Error>,
     },
-    /// The source of a build failed.
-    #[error("{0}")]
-    Source(Arc<SourceError>),
-    /// A profile cannot be used.
-    #[error("{0}")]
-    Profile(Arc<TraceError>),
-    /// No layout follows from the profiles.
-    #[error("{0}")]
-    Layout(Arc<LayoutError>),
-    /// The profile was made from other content, although the disk digest agrees.
-    #[error("block {lba}: the profile recorded digest {expected}, the image holds {found}")]
-    BlockDiffers {
-        /// The block.
-        lba: u64,
-        /// Digest in the profile, hexadecimal.
-        expected: String,
-        /// Digest of the block in the image, hexadecimal.
-        found: String,
-    },
     /// The disk is not the one that it should be.
     #[error("{path}: expected disk digest {expected}, found {found}")]
     WrongDisk {
@@ -127,6 +100,9 @@ pub enum ImageError {
         /// The name that it has.
         found: ImageDigest,
     },
+    /// The disk that an image is compared with could not be read.
+    #[error("{0}")]
+    ComparedDisk(Arc<dyn std::error::Error + Send + Sync>),
     /// A raw disk differs from the image.
     #[error("{path}: first difference from {against} in blocks {blocks}")]
     Differs {
@@ -136,24 +112,6 @@ pub enum ImageError {
         against: String,
         /// Where they differ first.
         blocks: BlockRange,
-    },
-    /// The output exists and is something that must not be replaced.
-    #[error("{path}: it is {kind}; an image is written to a regular file", path = path.display())]
-    NotAFile {
-        /// The output.
-        path: PathBuf,
-        /// What it is, with its article.
-        kind: &'static str,
-    },
-    /// An option has no meaning.
-    #[error("{option}: {value} is not possible: {rule}")]
-    Option {
-        /// Which option.
-        option: &'static str,
-        /// Its value.
-        value: String,
-        /// What it must be.
-        rule: &'static str,
     },
 }
 
@@ -205,23 +163,5 @@ fn what_to_do(path: &str, kind: FileKind) -> String {
 impl From<StoreError> for ImageError {
     fn from(error: StoreError) -> Self {
         Self::Store(Arc::new(error))
-    }
-}
-
-impl From<SourceError> for ImageError {
-    fn from(error: SourceError) -> Self {
-        Self::Source(Arc::new(error))
-    }
-}
-
-impl From<TraceError> for ImageError {
-    fn from(error: TraceError) -> Self {
-        Self::Profile(Arc::new(error))
-    }
-}
-
-impl From<LayoutError> for ImageError {
-    fn from(error: LayoutError) -> Self {
-        Self::Layout(Arc::new(error))
     }
 }

@@ -112,8 +112,8 @@ impl Filling<'_> {
         let mut fault = None;
         self.image.stream_places(&run, &mut |number, stored| {
             let place = &run[number as usize];
-            match place.chunk.verify(&stored) {
-                Ok(()) => self.report.fetched_bytes += stored.len() as u64,
+            match stored.verify(&place.chunk.expected()) {
+                Ok(stored) => self.report.fetched_bytes += stored.len() as u64,
                 Err(wrong) => fault = Some((place.at, wrong)),
             }
             if fault.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

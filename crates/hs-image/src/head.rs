@@ -12,9 +12,9 @@ use std::thread;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use hs_format::{ChunkRef, Superblock};
+use hs_format::{ChunkRef, Superblock, Unverified};
 use hs_store::Store;
-use hs_units::ByteRange;
+use hs_units::{ByteRange, to_u32, to_usize};
 
 use crate::cold::in_file;
 use crate::hot_map::HotMap;
@@ -45,7 +45,7 @@ pub struct Head {
 /// What the opening request brings after the tables.
 #[derive(Debug)]
 pub enum HeadMessage {
-    /// The stored bytes of a hot chunk, not verified yet.
+    /// The stored bytes of a hot chunk.
     Chunk(u32, Stored),
     /// The request ended, having brought so many bytes.
     Finished(Result<u64, ImageError>),
@@ -221,10 +221,10 @@ impl Parser<'_> {
 
     fn push_tables(&mut self) -> ControlFlow<()> {
         if self.superblock.is_none() {
-            if self.collected.len() < SUPERBLOCK_BYTES as usize {
+            if self.collected.len() < to_usize(SUPERBLOCK_BYTES) {
                 return ControlFlow::Continue(());
             }
-            let checked = Superblock::decode(&self.collected[..SUPERBLOCK_BYTES as usize])
+            let checked = Superblock::decode(Unverified::new(&self.collected[..to_usize(SUPERBLOCK_BYTES)]))
                 .and_then(|superblock| superblock.check_file(self.store.len()).map(|()| superblock));
             match checked {
                 Ok(superblock) => {
@@ -254,23 +254,25 @@ impl Parser<'_> {
             self.announce(None, 0, 0);
             return ControlFlow::Break(());
         }
-        let (from, tables_end) = ((follows - self.origin) as usize, (tables.end() - self.origin) as usize);
+        let (from, tables_end) = (to_usize(follows - self.origin), to_usize(tables.end() - self.origin));
         if self.collected.len() < tables_end {
             return ControlFlow::Continue(());
         }
-        let wanted = (segment.index.len + segment.hints.len) as usize;
-        match Image::decode_tables(superblock, 0, &self.collected[from..from + wanted]) {
-            Ok((index, hints)) => {
+        let wanted = to_usize(segment.index.len + segment.hints.len);
+        let tables_bytes = Unverified::new(&self.collected[from..from + wanted]);
+        match Image::decode_tables(superblock, 0, tables_bytes) {
+            Ok(decoded) => {
                 if let Some(cache) = &self.options.cache {
-                    let tables = &self.collected[from..from + wanted];
-                    cache.put(&segment.index_digest, Stored::copy_from_slice(tables));
+                    cache.put(&segment.index_digest, Image::encode_tables(&decoded).into());
                 }
+                let (index, hints) = decoded;
                 let place = |chunk: ChunkRef| ChunkPlace {
                     at: ByteRange::new(segment.chunks.offset + chunk.range.offset, chunk.range.len),
                     chunk,
                 };
                 let places: Vec<ChunkPlace> = index.chunks.iter().map(|entry| place(entry.chunk)).collect();
-                let end = places.iter().take_while(|place| place.at.end() <= self.limit()).count() as u32;
+                let end =
+                    to_u32(places.iter().take_while(|place| place.at.end() <= self.limit()).count() as u64);
                 let mut hot = HotMap::default();
                 hot.push(segment, index, hints);
                 self.announce(Some(hot), end, tables_end as u64);
@@ -288,9 +290,9 @@ impl Parser<'_> {
             return ControlFlow::Break(());
         }
         let (messages, end) = (self.messages, *end);
-        let stored_bytes = |chunk: u32| places[(chunk as usize).min(places.len() - 1)].at.len as usize;
+        let stored_bytes = |chunk: u32| to_usize(places[(chunk as usize).min(places.len() - 1)].at.len);
         splitter.push(piece, stored_bytes, &mut |chunk, stored| {
-            if messages.send(HeadMessage::Chunk(chunk, stored.into_owned().into())).is_err()
+            if messages.send(HeadMessage::Chunk(chunk, stored.into_owned().convert())).is_err()
                 || chunk + 1 == end
             {
                 return ControlFlow::Break(());

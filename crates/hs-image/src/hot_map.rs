@@ -1,7 +1,7 @@
 //! All hot segments of an image as one numbered run of chunks.
 
 use hs_format::{Hint, Hints, HotChunk, HotIndex, HotSegment};
-use hs_units::{BlockRange, ByteRange, Lba};
+use hs_units::{BlockRange, ByteRange, Lba, to_u32};
 
 /// Where a hot block lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl HotMap {
     }
 
     pub(crate) fn chunk_count(&self) -> u32 {
-        self.segments.last().map_or(0, |last| last.first_chunk + last.index.chunks.len() as u32)
+        self.segments.last().map_or(0, |last| last.first_chunk + to_u32(last.index.chunks.len() as u64))
     }
 
     pub(crate) fn lookup(&self, lba: Lba) -> Option<HotPlace> {
@@ -71,7 +71,7 @@ impl HotMap {
     /// The end of the run of chunks that lie one after another in the file from `chunk`.
     pub(crate) fn contiguous_end(&self, chunk: u32) -> u32 {
         let tables = self.tables(chunk);
-        tables.first_chunk + tables.index.chunks.len() as u32
+        tables.first_chunk + to_u32(tables.index.chunks.len() as u64)
     }
 
     pub(crate) fn hints(&self) -> impl Iterator<Item = Hint> + '_ {

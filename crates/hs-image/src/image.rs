@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hs_format::{
-    ChunkRef, Decompressor, FileKind, FormatError, Hint, Hints, HotIndex, ImageDigest, Superblock, WindowRef,
+    ChunkRef, Decompressor, FileKind, FormatError, Hint, Hints, HotIndex, ImageDigest, Superblock,
+    Unverified, WindowRef,
 };
 use hs_store::{DiskCache, Store};
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos, to_usize};
 
 use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
@@ -21,17 +23,16 @@ use crate::{Head, ImageError, OpenOptions, SUPERBLOCK_BYTES};
 pub enum StreamEvent<'a> {
     /// The first bytes came, so many of them.
     FirstBytes(u64),
-    /// All stored bytes of this chunk came; they are not verified yet.
-    Chunk(u32, Cow<'a, [u8]>),
+    /// All stored bytes of this chunk came.
+    Chunk(u32, Unverified<Cow<'a, [u8]>>),
 }
 
-/// The bytes of a chunk as they are stored, shared without a copy.
-pub type Stored = bytes::Bytes;
+/// The bytes of a chunk or a page as they are stored, shared without a copy.
+pub type Stored = Unverified<Bytes>;
 
 /// An opened image.
 ///
-/// Nothing that it returns has escaped verification, except the stored bytes of
-/// [`StreamEvent::Chunk`], which [`Image::decode_hot`] verifies.
+/// What it returns is verified, or [`Unverified`].
 pub struct Image {
     store: Arc<dyn Store>,
     superblock: Superblock,
@@ -70,7 +71,7 @@ impl Image {
             None => {
                 let first = ByteRange::new(0, SUPERBLOCK_BYTES.min(store.len()));
                 let (superblock, from_mirror) = match read(&*store, first) {
-                    Ok(bytes) => Self::read_superblock(&*store, &bytes)?,
+                    Ok(bytes) => Self::read_superblock(&*store, bytes.as_slice())?,
                     Err(error) => (Self::read_mirror(&*store, &error)?.ok_or(error)?, true),
                 };
                 options.check(store.name(), &superblock)?;
@@ -102,9 +103,9 @@ impl Image {
         let mut hot_fault = None;
         for (number, segment) in superblock.hot.iter().enumerate() {
             let at = ByteRange::new(segment.index.offset, segment.index.len + segment.hints.len);
-            let decode = |bytes: &[u8]| Self::decode_tables(&superblock, number, bytes);
-            let cache = options.cache.as_deref();
-            let tables = kept_chunks::table(&*store, cache, &superblock.hot[number].index_digest, at, decode);
+            let decode = |bytes: Unverified<&[u8]>| Self::decode_tables(&superblock, number, bytes);
+            let (cache, digest) = (options.cache.as_deref(), &segment.index_digest);
+            let tables = kept_chunks::table(&*store, cache, digest, at, decode, Self::encode_tables);
             match tables {
                 Ok((index, hints)) => hot.push(*segment, index, hints),
                 Err(error) if error.is_damage() => {
@@ -131,7 +132,10 @@ impl Image {
     }
 
     /// The superblock that `first` holds, else the mirror at the end of the file.
-    pub(crate) fn read_superblock(store: &dyn Store, first: &[u8]) -> Result<(Superblock, bool), ImageError> {
+    pub(crate) fn read_superblock(
+        store: &dyn Store,
+        first: Unverified<&[u8]>,
+    ) -> Result<(Superblock, bool), ImageError> {
         let error = match check_superblock(store, first) {
             Ok(superblock) => return Ok((superblock, false)),
             Err(error) => error,
@@ -153,8 +157,9 @@ impl Image {
 
     /// What to say of a file that begins as no image does.
     fn not_an_image(store: &dyn Store) -> Option<ImageError> {
-        let start = ByteRange::new(0, store.len().min(FileKind::NEEDED_BYTES as u64));
-        match FileKind::of(&read(store, start).ok()?) {
+        let mut start = vec![0; to_usize(store.len().min(FileKind::NEEDED_BYTES as u64))];
+        store.read_at(0, &mut start).ok()?;
+        match FileKind::of(&start) {
             // What has a damaged start says so byte by byte.
             FileKind::Image | FileKind::Unknown => None,
             kind => Some(ImageError::NotAnImage { path: store.name().to_owned(), kind }),
@@ -170,7 +175,7 @@ impl Image {
             return Ok(None);
         }
         let last = read(store, ByteRange::new(store.len() - SUPERBLOCK_BYTES, SUPERBLOCK_BYTES))?;
-        let mirror = check_superblock(store, &last).ok();
+        let mirror = check_superblock(store, last.as_slice()).ok();
         if mirror.is_some() {
             log::warn!(
                 "{}: the superblock is damaged ({reason}); its mirror at the end is used",
@@ -184,11 +189,16 @@ impl Image {
     pub(crate) fn decode_tables(
         superblock: &Superblock,
         segment: usize,
-        bytes: &[u8],
+        bytes: Unverified<&[u8]>,
     ) -> Result<(HotIndex, Hints), FormatError> {
         let segment = &superblock.hot[segment];
-        let (index, hints) = bytes.split_at(segment.index.len as usize);
+        let (index, hints) = bytes.split_at(to_usize(segment.index.len));
         Ok((HotIndex::decode(index, segment, superblock)?, Hints::decode(hints, segment, superblock)?))
+    }
+
+    /// The bytes of both, which are kept under the digest of the index.
+    pub(crate) fn encode_tables((index, hints): &(HotIndex, Hints)) -> Vec<u8> {
+        [index.encode(), hints.encode()].concat()
     }
 
     /// Where the bytes come from.
@@ -298,8 +308,8 @@ impl Image {
     }
 
     /// Bytes of the cold index in memory, its root excepted.
-    #[cfg(test)]
-    pub(crate) fn kept_index_bytes(&self) -> u64 {
+    #[must_use]
+    pub fn kept_index_bytes(&self) -> u64 {
         self.cold.kept_bytes()
     }
 
@@ -330,7 +340,7 @@ impl Image {
         let WindowRef::Chunk(chunk) = self.window(window)? else { return Ok(None) };
         let at = self.cold_range(&chunk);
         let stored = self.stored(ChunkPlace { chunk, at })?;
-        self.decode(&chunk, &stored, tools, at, || format!("cold window {window}")).map(Some)
+        self.decode_cold(window, &chunk, stored.as_slice(), tools).map(Some)
     }
 
     /// The decompressed bytes of a cold window from its stored bytes.
@@ -341,10 +351,11 @@ impl Image {
         &self,
         window: u64,
         chunk: &ChunkRef,
-        stored: &[u8],
+        stored: Unverified<&[u8]>,
         tools: &mut Decompressor,
     ) -> Result<Vec<u8>, ImageError> {
-        self.decode(chunk, stored, tools, self.cold_range(chunk), || format!("cold window {window}"))
+        let which = || format!("cold window {window}");
+        self.decode(chunk, stored, tools, self.cold_range(chunk), which).map(|(raw, _)| raw)
     }
 
     /// Reads chunks that lie one after another in the file; each is handed over, by its place in `places`, as
@@ -389,9 +400,9 @@ impl Image {
         Ok(())
     }
 
-    /// The stored bytes of a chunk. They are verified if they come from the cache.
-    fn stored(&self, place: ChunkPlace) -> Result<Vec<u8>, ImageError> {
-        Ok(kept_chunks::one(&*self.store, self.cache.as_deref(), place)?)
+    /// The stored bytes of a chunk.
+    fn stored(&self, place: ChunkPlace) -> Result<Unverified<Vec<u8>>, ImageError> {
+        kept_chunks::one(&*self.store, self.cache.as_deref(), place)
     }
 
     /// Says that the hot chunks from `first` on will be streamed in order.
@@ -416,7 +427,7 @@ impl Image {
     pub fn load_hot(&self, chunk: u32, tools: &mut Decompressor) -> Result<Vec<u8>, ImageError> {
         let (entry, at) = self.hot.chunk(chunk);
         let stored = self.stored(ChunkPlace { chunk: entry.chunk, at })?;
-        self.decode_hot(chunk, &stored.into(), tools)
+        self.decode_hot(chunk, stored.convert(), tools)
     }
 
     /// The decompressed bytes of a hot chunk whose stored bytes came by a stream. They are verified here, and
@@ -427,27 +438,33 @@ impl Image {
     pub fn decode_hot(
         &self,
         chunk: u32,
-        stored: &Stored,
+        stored: Stored,
         tools: &mut Decompressor,
     ) -> Result<Vec<u8>, ImageError> {
         let (entry, at) = self.hot.chunk(chunk);
-        let raw = self.decode(&entry.chunk, stored, tools, at, || format!("hot chunk {chunk}"))?;
+        let which = || format!("hot chunk {chunk}");
+        let (raw, verified) = self.decode(&entry.chunk, stored, tools, at, which)?;
         if let Some(cache) = &self.cache {
-            cache.put(&entry.chunk.digest, stored.clone());
+            cache.put(&entry.chunk.digest, verified);
         }
         Ok(raw)
     }
 
-    fn decode(
+    /// The decompressed bytes of a chunk, and the stored ones. Every byte of a disk that is served has come
+    /// through here.
+    fn decode<T: AsRef<[u8]>>(
         &self,
         chunk: &ChunkRef,
-        stored: &[u8],
+        stored: Unverified<T>,
         tools: &mut Decompressor,
         range: ByteRange,
         which: impl FnOnce() -> String,
-    ) -> Result<Vec<u8>, ImageError> {
-        let verified = chunk.verify(stored);
-        verified.and_then(|()| tools.decompress(chunk.codec, stored, chunk.raw_bytes)).map_err(|fault| {
+    ) -> Result<(Vec<u8>, T), ImageError> {
+        let decoded = stored.verify(&chunk.expected()).and_then(|stored| {
+            let raw = tools.decompress(chunk.codec, stored.as_ref(), chunk.raw_bytes)?;
+            Ok((raw, stored))
+        });
+        decoded.map_err(|fault| {
             let (path, fault) = (self.name().to_owned(), Box::new(fault));
             ImageError::Chunk { path, chunk: which(), range, fault }
         })
@@ -461,7 +478,7 @@ impl Image {
     }
 }
 
-fn check_superblock(store: &dyn Store, bytes: &[u8]) -> Result<Superblock, FormatError> {
+fn check_superblock(store: &dyn Store, bytes: Unverified<&[u8]>) -> Result<Superblock, FormatError> {
     let superblock = Superblock::decode(bytes)?;
     superblock.check_file(store.len())?;
     Ok(superblock)

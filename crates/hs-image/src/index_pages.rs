@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 
-use hs_format::{ColdLeaf, ColdRoot, LeafRef, Superblock, WindowRef};
-use hs_store::DiskCache;
-use hs_units::{ByteRange, Digest};
+use hs_format::{ColdLeaf, ColdRoot, FormatError, LeafRef, Superblock, Unverified, WindowRef};
+use hs_store::{DiskCache, Store};
+use hs_units::{ByteRange, to_u32, to_usize};
 
 use crate::cold::{WHOLE_INDEX_BYTES, in_file, index_range, read, split};
+use crate::kept_chunks::kept;
 use crate::{Image, ImageError, Stored};
 
 /// A page of the index.
@@ -21,7 +22,7 @@ pub enum IndexPage {
     Leaf(u64, LeafRef),
 }
 
-/// A page as it is stored, not verified.
+/// A page as it is stored.
 #[derive(Clone, Debug)]
 pub enum StoredPage {
     /// The root and all leaves, as they lie in the file.
@@ -33,7 +34,7 @@ pub enum StoredPage {
 impl StoredPage {
     /// How many bytes it has.
     #[must_use]
-    pub const fn len(&self) -> u64 {
+    pub fn len(&self) -> u64 {
         match self {
             Self::Whole(bytes) | Self::Alone(bytes) => bytes.len() as u64,
         }
@@ -41,7 +42,7 @@ impl StoredPage {
 
     /// Whether it has none.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
@@ -74,7 +75,7 @@ impl IndexPages {
     #[must_use]
     pub fn window(&self, image: &Image, window: u64) -> Option<WindowRef> {
         let (leaf, slot) = split(image.superblock(), window);
-        if self.root.as_ref()?.leaves.get(leaf as usize)?.is_zero() {
+        if self.root.as_ref()?.leaves.get(to_usize(leaf))?.is_zero() {
             return Some(WindowRef::Zero);
         }
         self.leaves.get(&leaf).map(|Leaf { leaf, .. }| leaf.window(slot))
@@ -83,7 +84,7 @@ impl IndexPages {
     /// The page to be read next for a window: the root as long as it is missing, then the window's leaf.
     #[must_use]
     pub fn page_of(&self, image: &Image, window: u64) -> u32 {
-        if self.root.is_none() { 0 } else { 1 + split(image.superblock(), window).0 as u32 }
+        if self.root.is_none() { 0 } else { 1 + to_u32(split(image.superblock(), window).0) }
     }
 
     /// A page by its number, and its bytes in the file. Leaves are known when the root is in memory.
@@ -131,27 +132,23 @@ impl Image {
     /// When the store fails.
     pub fn fetch_page(&self, page: &IndexPage) -> Result<StoredPage, ImageError> {
         let (store, superblock, cache) = (&**self.store(), self.superblock(), self.disk_cache());
-        let (digest, at, digest_of) = match page {
-            IndexPage::Root => {
-                let at = superblock.cold.in_file(superblock.cold.root);
-                (superblock.cold.root_digest, at, ColdRoot::digest_of as fn(&[u8]) -> Digest)
-            }
-            IndexPage::Leaf(_, leaf) => {
-                (leaf.digest, superblock.cold.in_file(leaf.range), LeafRef::digest_of as fn(&[u8]) -> Digest)
-            }
+        let cold = &superblock.cold;
+        let (expected, at) = match page {
+            IndexPage::Root => (cold.expected_root(), cold.in_file(cold.root)),
+            IndexPage::Leaf(number, leaf) => (leaf.expected(*number), cold.in_file(leaf.range)),
         };
-        if let Some(kept) = cache.and_then(|cache| kept(cache, &digest, digest_of, at.len)) {
-            return Ok(StoredPage::Alone(kept.into()));
+        if let Some(kept) = cache.and_then(|cache| kept(cache, &expected)) {
+            return Ok(StoredPage::Alone(kept.convert()));
         }
         let index = index_range(superblock);
         if *page == IndexPage::Root && index.len <= WHOLE_INDEX_BYTES {
             match read(store, index) {
-                Ok(whole) => return Ok(StoredPage::Whole(whole.into())),
+                Ok(whole) => return Ok(StoredPage::Whole(whole.convert())),
                 // One place of the index that cannot be read must not take the rest with it.
                 Err(error) => log::debug!("{error}; the index is read page by page"),
             }
         }
-        Ok(StoredPage::Alone(read(store, at)?.into()))
+        Ok(StoredPage::Alone(read(store, at)?.convert()))
     }
 
     /// Verifies a page. What is right goes into the cache on disk.
@@ -159,65 +156,82 @@ impl Image {
     /// # Errors
     /// When it is not what its digest says, or breaks a rule of the format.
     pub fn decode_page(&self, page: &IndexPage, stored: &StoredPage) -> Result<DecodedPage, ImageError> {
-        let (superblock, store) = (self.superblock(), &**self.store());
-        let decoded = match (page, stored) {
+        let (superblock, store, cache) = (self.superblock(), &**self.store(), self.disk_cache());
+        match (page, stored) {
             (IndexPage::Leaf(number, leaf), StoredPage::Alone(bytes) | StoredPage::Whole(bytes)) => {
                 let at = superblock.cold.in_file(leaf.range);
-                let decoded = ColdLeaf::decode(bytes, *number, leaf, superblock);
-                let decoded = decoded.map_err(in_file(store, at))?;
-                self.keep_page(&leaf.digest, bytes);
-                DecodedPage::Leaf(*number, decoded)
+                let decoded = decode_leaf(bytes.as_slice(), *number, leaf, superblock, cache);
+                Ok(DecodedPage::Leaf(*number, decoded.map_err(in_file(store, at))?))
             }
             (IndexPage::Root, StoredPage::Alone(bytes)) => {
-                let at = superblock.cold.in_file(superblock.cold.root);
-                let root = ColdRoot::decode(bytes, superblock).map_err(in_file(store, at))?;
-                self.keep_page(&superblock.cold.root_digest, bytes);
-                DecodedPage::Root(root, Vec::new())
+                let root = decode_root(bytes.as_slice(), superblock, store, cache)?;
+                Ok(DecodedPage::Root(root, Vec::new()))
             }
-            (IndexPage::Root, StoredPage::Whole(bytes)) => self.decode_index(superblock, bytes)?,
-        };
-        Ok(decoded)
-    }
-
-    /// Root and leaves from the bytes of the whole index.
-    fn decode_index(&self, superblock: &Superblock, bytes: &Stored) -> Result<DecodedPage, ImageError> {
-        let index = index_range(superblock);
-        let root_at = superblock.cold.in_file(superblock.cold.root);
-        let piece = |at: ByteRange| {
-            let from = (at.offset - index.offset) as usize;
-            &bytes[from..from + at.len as usize]
-        };
-        let decoded = ColdRoot::decode(piece(root_at), superblock);
-        let root = decoded.map_err(in_file(&**self.store(), root_at))?;
-        self.keep_page(&superblock.cold.root_digest, piece(root_at));
-        let mut leaves = Vec::with_capacity(root.leaves.len());
-        for (number, leaf) in (0..).zip(&root.leaves).filter(|(_, leaf)| !leaf.is_zero()) {
-            let at = superblock.cold.in_file(leaf.range);
-            // A leaf that is damaged or lies elsewhere is met again, and reported, when it is needed.
-            if at.offset < index.offset || at.end() > index.end() {
-                continue;
+            (IndexPage::Root, StoredPage::Whole(bytes)) => {
+                let WholeIndex { root, leaves } =
+                    WholeIndex::decode(bytes.as_slice(), superblock, store, cache)?;
+                Ok(DecodedPage::Root(root, leaves))
             }
-            if let Ok(decoded) = ColdLeaf::decode(piece(at), number, leaf, superblock) {
-                self.keep_page(&leaf.digest, piece(at));
-                leaves.push((number, decoded));
-            }
-        }
-        Ok(DecodedPage::Root(root, leaves))
-    }
-
-    fn keep_page(&self, digest: &Digest, bytes: &[u8]) {
-        if let Some(cache) = self.disk_cache() {
-            cache.put(digest, Stored::copy_from_slice(bytes));
         }
     }
 }
 
-/// The bytes with this digest, if the cache has them.
-fn kept(cache: &DiskCache, digest: &Digest, digest_of: fn(&[u8]) -> Digest, len: u64) -> Option<Vec<u8>> {
-    let bytes = cache.get(digest, len)?;
-    if digest_of(&bytes) != *digest {
-        cache.spoiled(digest);
-        return None;
+/// The root and the leaves of an index that was read as a whole. What is right goes into the cache on disk.
+pub(crate) struct WholeIndex {
+    pub(crate) root: ColdRoot,
+    /// By their numbers; without those that are damaged or lie elsewhere. These are met again, and reported,
+    /// when they are needed.
+    pub(crate) leaves: Vec<(u64, ColdLeaf)>,
+}
+
+impl WholeIndex {
+    pub(crate) fn decode(
+        bytes: Unverified<&[u8]>,
+        superblock: &Superblock,
+        store: &dyn Store,
+        cache: Option<&DiskCache>,
+    ) -> Result<Self, ImageError> {
+        let index = index_range(superblock);
+        let piece = |at: ByteRange| {
+            let from = to_usize(at.offset.checked_sub(index.offset)?);
+            bytes.slice(from..from + to_usize(at.len))
+        };
+        let root_at = superblock.cold.in_file(superblock.cold.root);
+        let root = decode_root(piece(root_at).unwrap_or_default(), superblock, store, cache)?;
+        let stored = (0..).zip(&root.leaves).filter(|(_, leaf)| !leaf.is_zero());
+        let leaves = stored.filter_map(|(number, leaf)| {
+            let bytes = piece(superblock.cold.in_file(leaf.range))?;
+            Some((number, decode_leaf(bytes, number, leaf, superblock, cache).ok()?))
+        });
+        let leaves = leaves.collect();
+        Ok(Self { root, leaves })
     }
-    Some(bytes)
+}
+
+fn decode_root(
+    bytes: Unverified<&[u8]>,
+    superblock: &Superblock,
+    store: &dyn Store,
+    cache: Option<&DiskCache>,
+) -> Result<ColdRoot, ImageError> {
+    let at = superblock.cold.in_file(superblock.cold.root);
+    let root = ColdRoot::decode(bytes, superblock).map_err(in_file(store, at))?;
+    if let Some(cache) = cache {
+        cache.put(&superblock.cold.root_digest, root.encode().into());
+    }
+    Ok(root)
+}
+
+fn decode_leaf(
+    bytes: Unverified<&[u8]>,
+    number: u64,
+    leaf: &LeafRef,
+    superblock: &Superblock,
+    cache: Option<&DiskCache>,
+) -> Result<ColdLeaf, FormatError> {
+    let decoded = ColdLeaf::decode(bytes, number, leaf, superblock)?;
+    if let Some(cache) = cache {
+        cache.put(&leaf.digest, decoded.encode().into());
+    }
+    Ok(decoded)
 }

@@ -1,17 +1,17 @@
 //! Chunks and tables from the cache on disk, or from the store and then into the cache.
 //!
-//! Only verified bytes go into the cache, and what comes out of it is verified again.
+//! Only verified bytes go into the cache, and what comes out of it is unverified again.
 
-use std::borrow::Cow;
 use std::ops::ControlFlow;
 
-use hs_format::{ChunkRef, FormatError};
+use bytes::Bytes;
+use hs_format::{ChunkRef, ExpectedBytes, FormatError, Unverified};
 use hs_store::{DiskCache, Store, StoreError};
-use hs_units::{ByteRange, Digest};
+use hs_units::{ByteRange, Digest, to_u32, to_usize};
 
 use crate::cold::{in_file, read};
 use crate::splitter::ChunkSplitter;
-use crate::{ImageError, Stored, StreamEvent};
+use crate::{ImageError, StreamEvent};
 
 /// A chunk and where in the file its stored bytes lie.
 #[derive(Clone, Copy, Debug)]
@@ -23,37 +23,42 @@ pub struct ChunkPlace {
 }
 
 impl ChunkPlace {
-    /// From the cache, verified.
-    fn kept(&self, cache: &DiskCache) -> Option<Vec<u8>> {
-        let stored = cache.get(&self.chunk.digest, self.at.len)?;
-        if self.chunk.verify(&stored).is_err() {
-            cache.spoiled(&self.chunk.digest);
-            return None;
-        }
-        Some(stored)
+    /// From the cache; nothing when it is damaged there.
+    fn kept(&self, cache: &DiskCache) -> Option<Unverified<Vec<u8>>> {
+        kept(cache, &self.chunk.expected())
     }
 
     /// Into the cache, if they are right; if they are not, decoding reports it.
-    pub(crate) fn keep(&self, cache: &DiskCache, stored: &[u8]) {
-        if self.chunk.verify(stored).is_ok() {
-            cache.put(&self.chunk.digest, Stored::copy_from_slice(stored));
+    fn keep(&self, cache: &DiskCache, stored: Unverified<&[u8]>) {
+        if let Ok(stored) = stored.verify(&self.chunk.expected()) {
+            cache.put(&self.chunk.digest, Bytes::copy_from_slice(stored));
         }
     }
 }
 
-/// The stored bytes of a chunk, which are not verified if they come from the store.
+/// What the cache has of these bytes. They are verified here only so that the store is asked for damaged
+/// ones; what uses them verifies them again.
+pub(crate) fn kept(cache: &DiskCache, expected: &ExpectedBytes) -> Option<Unverified<Vec<u8>>> {
+    let stored = Unverified::new(cache.get(&expected.digest(), expected.len())?);
+    if stored.as_slice().verify(expected).is_err() {
+        cache.spoiled(&expected.digest());
+        return None;
+    }
+    Some(stored)
+}
+
+/// The stored bytes of a chunk.
 pub(crate) fn one(
     store: &dyn Store,
     cache: Option<&DiskCache>,
     place: ChunkPlace,
-) -> Result<Vec<u8>, StoreError> {
+) -> Result<Unverified<Vec<u8>>, ImageError> {
     if let Some(stored) = cache.and_then(|cache| place.kept(cache)) {
         return Ok(stored);
     }
-    let mut stored = vec![0; place.at.len as usize];
-    store.read_at(place.at.offset, &mut stored)?;
+    let stored = read(store, place.at)?;
     if let Some(cache) = cache {
-        place.keep(cache, &stored);
+        place.keep(cache, stored.as_slice());
     }
     Ok(stored)
 }
@@ -80,7 +85,7 @@ pub(crate) fn stream(
     while next < places.len() {
         if let Some(stored) = cache.and_then(|cache| places[next].kept(cache)) {
             if sink(StreamEvent::FirstBytes(stored.len() as u64)).is_break()
-                || sink(StreamEvent::Chunk(next as u32, Cow::Owned(stored))).is_break()
+                || sink(StreamEvent::Chunk(to_u32(next as u64), stored.convert())).is_break()
             {
                 return Ok(());
             }
@@ -107,7 +112,7 @@ fn fetch(
     sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, StoreError> {
     let (start, end) = (places[first].at.offset, places[places.len() - 1].at.end());
-    let mut splitter = ChunkSplitter::new(first as u32);
+    let mut splitter = ChunkSplitter::new(to_u32(first as u64));
     let mut is_first = true;
     let mut flow = ControlFlow::Continue(());
     store.stream(ByteRange::new(start, end - start), &mut |piece| {
@@ -115,10 +120,10 @@ fn fetch(
             flow = ControlFlow::Break(());
             return flow;
         }
-        let stored_bytes = |number: u32| places[number as usize].at.len as usize;
+        let stored_bytes = |number: u32| to_usize(places[number as usize].at.len);
         flow = splitter.push(piece, stored_bytes, &mut |number, stored| {
             if let Some(cache) = cache {
-                places[number as usize].keep(cache, &stored);
+                places[number as usize].keep(cache, stored.as_slice());
             }
             sink(StreamEvent::Chunk(number, stored))
         });
@@ -127,24 +132,26 @@ fn fetch(
     Ok(flow)
 }
 
-/// A table that is parsed, and verified, by `decode`; it is kept under `digest`.
+/// A table that is verified and parsed by `decode`. It is kept under `digest`, as `encode` writes it: a table
+/// has one encoding.
 pub(crate) fn table<T>(
     store: &dyn Store,
     cache: Option<&DiskCache>,
     digest: &Digest,
     at: ByteRange,
-    decode: impl Fn(&[u8]) -> Result<T, FormatError>,
+    decode: impl Fn(Unverified<&[u8]>) -> Result<T, FormatError>,
+    encode: impl Fn(&T) -> Vec<u8>,
 ) -> Result<T, ImageError> {
     if let Some((cache, bytes)) = cache.and_then(|cache| Some((cache, cache.get(digest, at.len)?))) {
-        match decode(&bytes) {
+        match decode(Unverified::new(&bytes)) {
             Ok(table) => return Ok(table),
             Err(_) => cache.spoiled(digest),
         }
     }
     let bytes = read(store, at)?;
-    let table = decode(&bytes).map_err(in_file(store, at))?;
+    let table = decode(bytes.as_slice()).map_err(in_file(store, at))?;
     if let Some(cache) = cache {
-        cache.put(digest, bytes.into());
+        cache.put(digest, encode(&table).into());
     }
     Ok(table)
 }

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hs_format::{ImageDigest, Superblock};
+use hs_format::{ImageDigest, Superblock, Unverified};
 use hs_store::{DiskCache, Store};
 
-use crate::{ImageError, SUPERBLOCK_BYTES, Stored};
+use crate::{ImageError, SUPERBLOCK_BYTES};
 
 /// Called with the name of an image that was opened.
 pub type Opened = Arc<dyn Fn(ImageDigest) + Send + Sync>;
@@ -44,7 +44,7 @@ impl OpenOptions {
     pub(crate) fn kept_superblock(&self, store: &dyn Store) -> Option<Superblock> {
         let (name, cache) = (self.name?, self.cache.as_ref()?);
         let bytes = cache.get(&name.0, SUPERBLOCK_BYTES)?;
-        match Superblock::decode(&bytes) {
+        match Superblock::decode(Unverified::new(&bytes)) {
             Ok(superblock) if superblock.image_digest() == name => {
                 // What the server has under the address may be another one.
                 superblock.check_file(store.len()).ok().map(|()| superblock)
@@ -60,7 +60,7 @@ impl OpenOptions {
     pub(crate) fn opened(&self, superblock: &Superblock) {
         let name = superblock.image_digest();
         if let Some(cache) = &self.cache {
-            cache.put(&name.0, Stored::copy_from_slice(&superblock.encode()));
+            cache.put(&name.0, superblock.encode().to_vec().into());
         }
         if let Some(opened) = &self.opened {
             opened(name);

@@ -3,8 +3,10 @@
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 
+use hs_format::Unverified;
+
 /// Takes chunks as they are stored, by their numbers; `Break` asks for no more.
-pub(crate) type ChunkSink<'a> = dyn FnMut(u32, Cow<'_, [u8]>) -> ControlFlow<()> + 'a;
+pub(crate) type ChunkSink<'a> = dyn FnMut(u32, Unverified<Cow<'_, [u8]>>) -> ControlFlow<()> + 'a;
 
 /// Cuts a stream of bytes into the chunks that it holds.
 pub(crate) struct ChunkSplitter {
@@ -31,14 +33,14 @@ impl ChunkSplitter {
             let (head, rest) = piece.split_at(take);
             piece = rest;
             if self.partial.is_empty() && take == want {
-                sink(self.next, Cow::Borrowed(head))?;
+                sink(self.next, Unverified::new(Cow::Borrowed(head)))?;
             } else {
                 self.partial.reserve_exact(want - self.partial.len());
                 self.partial.extend_from_slice(head);
                 if self.partial.len() < want {
                     break;
                 }
-                sink(self.next, Cow::Owned(std::mem::take(&mut self.partial)))?;
+                sink(self.next, Unverified::new(Cow::Owned(std::mem::take(&mut self.partial))))?;
             }
             self.next += 1;
         }

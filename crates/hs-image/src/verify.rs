@@ -1,14 +1,13 @@
 //! Proving what an image holds.
 
+use std::error::Error;
+
 use hs_format::limits::DISK_DIGEST_WINDOW_BYTES;
 use hs_format::{ColdCoverage, Decompressor, DiskHasher, FormatError, Part, Superblock};
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, to_usize};
 
 use crate::cold::{in_file, read};
-use crate::optimize::Blocks;
-use crate::output::Progress;
-use crate::source::Source;
-use crate::{Image, ImageError, SUPERBLOCK_BYTES};
+use crate::{Blocks, Image, ImageError, Progress, SUPERBLOCK_BYTES};
 
 const DIGEST_WINDOW: u64 = DISK_DIGEST_WINDOW_BYTES as u64;
 
@@ -25,6 +24,18 @@ pub struct VerifyReport {
     pub compared_bytes: u64,
 }
 
+/// Another disk, which the disk of an image is compared with.
+pub trait ComparedDisk {
+    /// Its size.
+    fn bytes(&self) -> u64;
+
+    /// Fills `buf` with its bytes from `offset` on.
+    ///
+    /// # Errors
+    /// When they cannot be read; the text says of which file.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Box<dyn Error + Send + Sync>>;
+}
+
 /// Checks every byte of an image: each chunk against its digest, the disk against the disk digest,
 /// hot copies against cold ones, the mirror against the superblock, the padding for zeros, and that each
 /// byte of the cold region belongs to one chunk or table; with `against`, also every block against another
@@ -34,7 +45,7 @@ pub struct VerifyReport {
 /// The first thing that is wrong, saying where.
 pub fn verify(
     image: &Image,
-    against: Option<(&Source, &str)>,
+    against: Option<(&dyn ComparedDisk, &str)>,
     progress: &dyn Fn(Progress),
 ) -> Result<VerifyReport, ImageError> {
     check_mirror(image)?;
@@ -49,7 +60,7 @@ pub fn verify(
 /// The first thing that is wrong, saying where.
 pub fn verify_content(
     image: &Image,
-    against: Option<(&Source, &str)>,
+    against: Option<(&dyn ComparedDisk, &str)>,
     progress: &dyn Fn(Progress),
 ) -> Result<VerifyReport, ImageError> {
     if let Some(fault) = image.hot_fault() {
@@ -70,10 +81,10 @@ pub fn verify_content(
 fn check_mirror(image: &Image) -> Result<(), ImageError> {
     let store = image.store();
     for offset in [0, store.len() - SUPERBLOCK_BYTES] {
-        let mut bytes = vec![0; SUPERBLOCK_BYTES as usize];
-        store.read_at(offset, &mut bytes)?;
-        let format = in_file(store, ByteRange::new(offset, SUPERBLOCK_BYTES));
-        let found = match Superblock::decode(&bytes) {
+        let at = ByteRange::new(offset, SUPERBLOCK_BYTES);
+        let bytes = read(store, at)?;
+        let format = in_file(store, at);
+        let found = match Superblock::decode(bytes.as_slice()) {
             Ok(found) => found,
             Err(fault) => return Err(format(fault)),
         };
@@ -97,7 +108,8 @@ fn check_padding(image: &Image) -> Result<(), ImageError> {
     let mut before = SUPERBLOCK_BYTES;
     for region in regions {
         let gap = ByteRange::new(before, region.offset.saturating_sub(before));
-        let padding = read(image.store(), gap)?;
+        let mut padding = vec![0; to_usize(gap.len)];
+        image.store().read_at(gap.offset, &mut padding)?;
         if let Some(at) = padding.iter().position(|&byte| byte != 0) {
             let (offset, found) = (gap.offset + at as u64, padding[at]);
             let fault = FormatError::ReservedNotZero { part: Part::File, offset, found };
@@ -121,7 +133,7 @@ fn check_coverage(image: &Image) -> Result<(), ImageError> {
 
 fn check_cold(
     image: &Image,
-    against: Option<(&Source, &str)>,
+    against: Option<(&dyn ComparedDisk, &str)>,
     report: &mut VerifyReport,
     progress: &dyn Fn(Progress),
 ) -> Result<(), ImageError> {
@@ -147,11 +159,11 @@ fn check_cold(
                 hasher.zero_windows(len / DIGEST_WINDOW);
                 continue;
             }
-            None => vec![0; len as usize],
+            None => vec![0; to_usize(len)],
         };
         if let Some((other, name)) = against {
             theirs.resize(raw.len(), 0);
-            other.read_at(at, &mut theirs)?;
+            other.read_at(at, &mut theirs).map_err(|error| ImageError::ComparedDisk(error.into()))?;
             if let Some(blocks) = first_difference(at, &raw, &theirs) {
                 return Err(differs(image, name, blocks));
             }
@@ -182,7 +194,7 @@ fn check_hot(image: &Image, report: &mut VerifyReport) -> Result<(), ImageError>
     for chunk in 0..image.hot_chunk_count() {
         let raw = image.load_hot(chunk, &mut tools)?;
         let blocks = image.hot_extents(chunk).iter().flat_map(|extent| extent.blocks());
-        for (lba, copy) in blocks.zip(raw.chunks_exact(BLOCK_BYTES as usize)) {
+        for (lba, copy) in blocks.zip(raw.chunks_exact(to_usize(BLOCK_BYTES))) {
             if cold.block(lba)? != copy {
                 return Err(differs(image, "the cold copy of a hot block", BlockRange::new(lba, 1)));
             }
@@ -194,7 +206,7 @@ fn check_hot(image: &Image, report: &mut VerifyReport) -> Result<(), ImageError>
 
 fn first_difference(at: u64, ours: &[u8], theirs: &[u8]) -> Option<BlockRange> {
     let unequal = |pair: &(&[u8], &[u8])| pair.0 != pair.1;
-    let block = BLOCK_BYTES as usize;
+    let block = to_usize(BLOCK_BYTES);
     let first = ours.chunks(block).zip(theirs.chunks(block)).position(|pair| unequal(&pair))?;
     let run =
         ours[first * block..].chunks(block).zip(theirs[first * block..].chunks(block)).take_while(unequal);

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+use hs_format::Unverified;
 use hs_image::{ChunkPlace, Decompressor, Image, StreamEvent};
 use hs_serve::fuse::Pusher;
 use hs_serve::{Prefetching, ServeConfig, ServedImage};
@@ -76,8 +77,7 @@ fn alone(path: &Path, round: &mut Round) -> Result<()> {
     let places: Vec<ChunkPlace> = (0..chunks).map(place).collect();
     image.stream_chunks(&places, true, &mut |event| {
         let StreamEvent::Chunk(chunk, bytes) = event else { return ControlFlow::Continue(()) };
-        let stored = bytes.to_vec();
-        match stages(image, chunk, &stored, &mut tools, &pusher, round) {
+        match stages(image, chunk, bytes.into_owned(), &mut tools, &pusher, round) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 failure = Some(error);
@@ -94,16 +94,16 @@ fn alone(path: &Path, round: &mut Round) -> Result<()> {
 fn stages(
     image: &Image,
     chunk: u32,
-    stored: &[u8],
+    stored: Unverified<Vec<u8>>,
     tools: &mut Decompressor,
     pusher: &Pusher,
     round: &mut Round,
 ) -> Result<()> {
     let (entry, _) = image.hot_chunk(chunk);
     let began = Instant::now();
-    entry.verify(stored)?;
+    let stored = stored.verify(&entry.expected())?;
     let verified = Instant::now();
-    let raw = tools.decompress(entry.codec, stored, entry.raw_bytes)?;
+    let raw = tools.decompress(entry.codec, &stored, entry.raw_bytes)?;
     let decompressed = Instant::now();
     let mut rest = raw.as_slice();
     for extent in image.hot_extents(chunk) {

@@ -9,11 +9,13 @@
 mod block;
 mod bytes;
 mod digest;
+mod narrow;
 mod prng;
 mod time;
 
 pub use block::{BLOCK_BYTES, BlockRange, Lba};
 pub use bytes::{ByteRange, ByteSize, ParseByteSizeError};
 pub use digest::{Digest, ParseDigestError};
+pub use narrow::{to_u32, to_usize};
 pub use prng::Prng;
 pub use time::Nanos;

@@ -45,8 +45,10 @@ fn minimum(root: &Path) -> Outcome {
 /// The profile that people get, which no other test uses: the program, and the crates whose tests need
 /// nothing.
 fn release(root: &Path) -> Outcome {
-    let packages =
-        PURE.iter().chain(&["hs-store", "hs-remote", "hs-image", "headstart"]).flat_map(|name| ["-p", name]);
+    let packages = PURE
+        .iter()
+        .chain(&["hs-store", "hs-remote", "hs-image", "hs-build", "headstart"])
+        .flat_map(|name| ["-p", name]);
     let mut command = cargo::command(root);
     command.args(["test", "--release", "--no-fail-fast", "--locked", "--lib", "--bins"]).args(packages);
     Outcome::Tests(programs::run_command("release", &mut command))

@@ -22,6 +22,7 @@ const SHELLS: &[&str] = &[
     "hs-store",
     "hs-remote",
     "hs-image",
+    "hs-build",
     "hs-guest",
     "hs-serve",
     "headstart",

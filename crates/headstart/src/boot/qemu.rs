@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use hs_build::ext4::ReadDisk;
+use hs_build::read_linked_file;
 use hs_disk::Watch;
 use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
 use hs_guest::{GuestError, Launch, kvm};
-use hs_image::ext4::ReadDisk;
-use hs_image::{Blocks, Image, read_linked_file};
+use hs_image::{Blocks, Image};
 use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;

@@ -76,7 +76,7 @@ pub(crate) struct Import {
 /// The sizes that a cold window may have.
 fn parse_window(text: &str) -> Result<ByteSize, String> {
     let size: ByteSize = text.parse().map_err(|error| format!("{error}"))?;
-    if size.0.is_power_of_two() && hs_image::WINDOW_BYTES.contains(&size.0) {
+    if size.0.is_power_of_two() && hs_build::WINDOW_BYTES.contains(&size.0) {
         return Ok(size);
     }
     Err("a window is a power of two from 4K to 4M".to_owned())

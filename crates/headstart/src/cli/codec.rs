@@ -1,6 +1,7 @@
 //! A codec and its level, as `zstd:19`.
 
-use hs_image::{Codec, DEFAULT_LEVEL};
+use hs_build::DEFAULT_LEVEL;
+use hs_image::Codec;
 
 /// A codec and its level.
 #[derive(Clone, Copy, Debug)]

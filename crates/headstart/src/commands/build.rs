@@ -3,8 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use hs_image::source::{Source, SourceOptions, SourceProgress};
-use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Place, Progress};
+use hs_build::source::{Source, SourceOptions, SourceProgress};
+use hs_build::{BuildOptions, BuildReport, HotPlacement, OptimizeOptions, OptimizeReport};
+use hs_image::Progress;
 use serde::Serialize;
 
 use super::fit::{Fitted, combine, fit};
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     build.threads = args.threads.unwrap_or(build.threads);
     let show = |progress: Progress| bar.update(progress);
     let report = if profiles.is_empty() {
-        hs_image::build(&source, &args.output, &build, &show)?
+        hs_build::build(&source, &args.output, &build, &show)?
     } else {
         let (cold, hot, fitted) = build_and_optimize(&source, args, &build, profiles, &show)?;
         drop(bar);
@@ -75,13 +76,13 @@ fn build_and_optimize(
     mut profiles: Vec<hs_trace::Profile>,
     show: &(dyn Fn(Progress) + Sync),
 ) -> anyhow::Result<(BuildReport, OptimizeReport, Vec<Fitted>)> {
-    let (cold_file, cold) = hs_image::build_unnamed(source, &args.output, build, show)?;
+    let (cold_file, cold) = hs_build::build_unnamed(source, &args.output, build, show)?;
     let image = open_image(cold_file.path())?;
     let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, true)?;
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
     options.layout.combine = combine(&args.use_of);
-    options.place = Place::FastestOn(args.use_of.medium);
-    let hot = hs_image::optimize(&image, Some(cold_file.path()), &profiles, &args.output, &options, show)?;
+    options.place = HotPlacement::FastestOn(args.use_of.medium);
+    let hot = hs_build::optimize(&image, Some(cold_file.path()), &profiles, &args.output, &options, show)?;
     Ok((cold, hot, fitted))
 }
 

@@ -1,7 +1,7 @@
 //! `headstart export`
 
 use anyhow::bail;
-use hs_image::export::{ExportFormat, default_threads, export};
+use hs_build::export::{ExportFormat, default_threads, export};
 use hs_units::ByteSize;
 use serde::Serialize;
 

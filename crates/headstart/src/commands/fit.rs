@@ -59,9 +59,9 @@ pub(crate) fn fit(
             continue;
         }
         let bar = Bar::new(quiet);
-        let places = hs_image::find_blocks(image, profile, &|progress| bar.update(progress))?;
+        let places = hs_build::find_blocks(image, profile, &|progress| bar.update(progress))?;
         drop(bar);
-        let files = hs_image::find_files(image, profile.files.iter().map(|file| file.path.as_str()));
+        let files = hs_build::find_files(image, profile.files.iter().map(|file| file.path.as_str()));
         let remapped = profile.remap(image.disk_digest(), image.disk_bytes(), &places, &files);
         if remapped.matched * 100 < u64::from(min_match) * remapped.blocks {
             bail!(

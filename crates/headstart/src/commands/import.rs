@@ -1,9 +1,10 @@
 //! `headstart import`
 
 use anyhow::Context;
-use hs_image::cloop::Header;
-use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, Progress};
+use hs_build::BuildOptions;
+use hs_build::cloop::Header;
+use hs_build::source::{Source, SourceOptions};
+use hs_image::Progress;
 use hs_store::{FileStore, Store};
 
 use super::source::refuse_no_disk;
@@ -20,7 +21,7 @@ pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
     options.threads = args.threads.unwrap_or(options.threads);
     let bar = Bar::new(quiet);
     let report =
-        hs_image::build(&source, &args.output, &options, &|progress: Progress| bar.update(progress))?;
+        hs_build::build(&source, &args.output, &options, &|progress: Progress| bar.update(progress))?;
     drop(bar);
     build::print(&args.output, args.json, &report, None, Vec::new())
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use hs_build::{HotPlacement, OptimizeOptions, OptimizeReport};
 use hs_device::Medium;
-use hs_image::{OptimizeOptions, OptimizeReport, Place};
 use hs_layout::Placement;
 use hs_trace::Profile;
 use hs_units::ByteSize;
@@ -132,10 +132,10 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     options.layout.first_chunk_bytes = args.first_chunk.0;
     options.layout.max_chunk_bytes = args.max_chunk.0;
     options.layout.combine = combine(&args.use_of);
-    options.place = Place::FastestOn(args.use_of.medium);
+    options.place = HotPlacement::FastestOn(args.use_of.medium);
     let bar = Bar::new(quiet);
     let report =
-        hs_image::optimize(&image, location.file(), &profiles, &args.output, &options, &|progress| {
+        hs_build::optimize(&image, location.file(), &profiles, &args.output, &options, &|progress| {
             bar.update(progress);
         })?;
     drop(bar);

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use anyhow::bail;
+use hs_build::source::{Source, SourceKind};
 use hs_image::FileKind;
-use hs_image::source::{Source, SourceKind};
 
 /// Bytes of a sector: a disk has a whole number of them.
 const SECTOR_BYTES: u64 = 512;

@@ -1,7 +1,8 @@
 //! `headstart verify`
 
 use anyhow::Context;
-use hs_image::source::{Source, SourceOptions};
+use hs_build::source::{Source, SourceOptions};
+use hs_image::ComparedDisk;
 use hs_units::ByteSize;
 use serde::Serialize;
 
@@ -46,7 +47,7 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
         None => None,
     };
     let bar = Bar::new(quiet);
-    let against = other.as_ref().map(|(source, name)| (source, name.as_str()));
+    let against = other.as_ref().map(|(source, name)| (source as &dyn ComparedDisk, name.as_str()));
     // Verification serves no disk, so there is no cache to use.
     let verify = if is_offline { hs_image::verify_content } else { hs_image::verify };
     let report = verify(&image, against, &|progress| bar.update(progress))?;

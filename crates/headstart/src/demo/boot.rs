@@ -16,7 +16,7 @@ mod table;
 
 use std::path::Path;
 
-use hs_image::OptimizeOptions;
+use hs_build::OptimizeOptions;
 use hs_trace::Profile;
 
 use self::contenders::Disks;

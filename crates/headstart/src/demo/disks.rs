@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail};
-use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, OptimizeOptions, OptimizeReport};
+use hs_build::source::{Source, SourceOptions};
+use hs_build::{BuildOptions, OptimizeOptions, OptimizeReport};
 use hs_trace::Profile;
 
 use super::cache::Cache;
@@ -110,7 +110,7 @@ pub(super) fn make_image(
         return Ok(());
     }
     let source = Source::open(&cache.path(files.raw), &SourceOptions::default(), &|_| {})?;
-    hs_image::build(&source, &cache.draft(name), options, &|progress| bar.update(progress))?;
+    hs_build::build(&source, &cache.draft(name), options, &|progress| bar.update(progress))?;
     cache.keep(name, &stamp)
 }
 
@@ -141,7 +141,7 @@ fn optimize(cache: &Cache, files: &Files, profile: &Profile, bar: &Bar) -> anyho
     let profiles = std::slice::from_ref(profile);
     let options = OptimizeOptions::default();
     let draft = cache.draft(files.fast);
-    let report = hs_image::optimize(&image, Some(&path), profiles, &draft, &options, &|progress| {
+    let report = hs_build::optimize(&image, Some(&path), profiles, &draft, &options, &|progress| {
         bar.update(progress)
     })?;
     cache.keep(files.fast, &report.image_digest.to_string())?;

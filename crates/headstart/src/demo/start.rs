@@ -14,7 +14,7 @@ mod packing;
 mod squashfs;
 mod table;
 
-use hs_image::OptimizeOptions;
+use hs_build::OptimizeOptions;
 use hs_trace::Profile;
 
 use self::contenders::Disks;

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hs_build::OptimizeOptions;
 use hs_disk::ServedDisk;
 use hs_format::Superblock;
-use hs_image::{Image, ImageError, OptimizeOptions};
+use hs_image::{Image, ImageError};
 use hs_layout::Placement;
 use hs_store::{Fault, FaultKind, MemoryStore, Rule, Store};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
@@ -84,7 +85,7 @@ fn subject(placement: Placement) -> Subject {
     let mut start = profile(&image, &bench.disk, &runs);
     let runs = vec![hs_trace::FileRun { page: 3, blocks: runs[0] }];
     start.files = vec![hs_trace::FileUse { path: "/bin/program".to_owned(), inode: 12, runs }];
-    let options = OptimizeOptions { place: hs_image::Place::At(placement), ..hot_options(2) };
+    let options = OptimizeOptions { place: hs_build::HotPlacement::At(placement), ..hot_options(2) };
     bench.optimize_with("cold", "hot", &[start], &options).expect("optimised");
     let image = open(&bench.path("hot"));
     let Ok(hs_format::WindowRef::Chunk(chunk)) = image.window(4) else { panic!("window 4 is stored") };

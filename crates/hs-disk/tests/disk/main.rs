@@ -1,7 +1,7 @@
 //! Disks that are served from real images: what reads get, what they wait for, what is kept, and what damage,
 //! bad sectors, outages and panics do to them.
 
-#[path = "../../../hs-image/tests/image/sample.rs"]
+#[path = "../../../hs-build/tests/image/sample.rs"]
 mod sample;
 #[path = "../served/mod.rs"]
 mod served;

@@ -3,9 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use hs_build::{HotPlacement, OptimizeOptions};
 use hs_disk::ServedDisk;
 use hs_format::WindowRef;
-use hs_image::{Image, ImageError, OptimizeOptions, Place};
+use hs_image::{Image, ImageError};
 use hs_layout::Placement;
 use hs_store::{Fault, FaultKind, MemoryStore, Retry, Rule, Store};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
@@ -30,7 +31,7 @@ fn bench_with(placement: Placement) -> Bench {
     bench.build("cold", &fast_build(WINDOW_BYTES as u64, 1));
     let runs = [(0, 9), (100, 4), (40, 2)].map(|(lba, count)| BlockRange::new(Lba(lba), count));
     let start = profile(&open(&bench.path("cold")), &bench.disk, &runs);
-    let options = OptimizeOptions { place: Place::At(placement), ..hot_options(2) };
+    let options = OptimizeOptions { place: HotPlacement::At(placement), ..hot_options(2) };
     bench.optimize_with("cold", "hot", &[start], &options).expect("optimised");
     bench
 }

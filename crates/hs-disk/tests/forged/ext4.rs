@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
-use hs_image::ext4::{Ext4, Ext4Error, FileKind, ROOT_INODE, ReadDisk};
+use hs_build::ext4::{Ext4, Ext4Error, FileKind, ROOT_INODE, ReadDisk};
 
 use crate::{heap, turn};
 

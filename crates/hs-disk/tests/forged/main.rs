@@ -1,6 +1,6 @@
 //! Images whose author meant harm: every digest is right, up to the superblock, and the content is not.
 
-#[path = "../../../hs-image/tests/image/sample.rs"]
+#[path = "../../../hs-build/tests/image/sample.rs"]
 mod sample;
 #[path = "../served/mod.rs"]
 mod served;

@@ -286,7 +286,7 @@ fn skewed_requests_hit_at_least_as_often_as_with_lru() {
 }
 
 /// After a million hits on a million entries the next eviction looks at few of them. (Times are measured by
-/// the example `cache_policies` of hs-image; this counts.)
+/// the example `cache_policies` of hs-build; this counts.)
 #[test]
 fn an_eviction_after_many_hits_passes_over_few() {
     every_policy(|kind| {

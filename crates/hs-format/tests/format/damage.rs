@@ -23,7 +23,7 @@ fn flips(bytes: &[u8]) -> impl Iterator<Item = (usize, Vec<u8>)> + '_ {
 fn any_byte_of_the_superblock() {
     let sample = Sample::small();
     for (at, damaged) in flips(&sample.superblock.encode()) {
-        assert!(Superblock::decode(&damaged).is_err(), "byte {at}");
+        assert!(Superblock::decode(Unverified::new(&damaged)).is_err(), "byte {at}");
     }
 }
 
@@ -32,21 +32,21 @@ fn any_byte_of_root_leaf_hot_index_and_hints() {
     let sample = Sample::small();
     let (superblock, root) = (&sample.superblock, sample.root());
     for (at, damaged) in flips(sample.root_bytes()) {
-        let error = ColdRoot::decode(&damaged, superblock);
+        let error = ColdRoot::decode(Unverified::new(&damaged), superblock);
         assert!(matches!(error, Err(FormatError::DigestMismatch { part: Part::ColdRoot, .. })), "byte {at}");
     }
     for (at, damaged) in flips(sample.leaf_bytes(1)) {
-        let error = ColdLeaf::decode(&damaged, 1, &root.leaves[1], superblock);
+        let error = ColdLeaf::decode(Unverified::new(&damaged), 1, &root.leaves[1], superblock);
         let part = Part::ColdLeaf { leaf: 1 };
         assert!(matches!(error, Err(FormatError::DigestMismatch { part: p, .. }) if p == part), "byte {at}");
     }
     let segment = &superblock.hot[0];
     for (at, damaged) in flips(sample.bytes(segment.index)) {
-        let error = HotIndex::decode(&damaged, segment, superblock);
+        let error = HotIndex::decode(Unverified::new(&damaged), segment, superblock);
         assert!(matches!(error, Err(FormatError::DigestMismatch { .. })), "byte {at}");
     }
     for (at, damaged) in flips(sample.bytes(segment.hints)) {
-        let error = Hints::decode(&damaged, segment, superblock);
+        let error = Hints::decode(Unverified::new(&damaged), segment, superblock);
         assert!(matches!(error, Err(FormatError::DigestMismatch { .. })), "byte {at}");
     }
 }
@@ -91,16 +91,19 @@ fn any_other_length_of_a_table() {
     let (root, index) = (sample.root_bytes(), sample.bytes(segment.index));
     let leaf_ref = sample.root().leaves[0];
     for len in 0..root.len() {
-        assert!(ColdRoot::decode(&root[..len], superblock).is_err());
+        assert!(ColdRoot::decode(Unverified::new(&root[..len]), superblock).is_err());
     }
     for len in 0..index.len() {
-        assert!(HotIndex::decode(&index[..len], segment, superblock).is_err());
+        assert!(HotIndex::decode(Unverified::new(&index[..len]), segment, superblock).is_err());
     }
     for len in 0..sample.leaf_bytes(0).len() {
-        assert!(ColdLeaf::decode(&sample.leaf_bytes(0)[..len], 0, &leaf_ref, superblock).is_err());
+        assert!(
+            ColdLeaf::decode(Unverified::new(&sample.leaf_bytes(0)[..len]), 0, &leaf_ref, superblock)
+                .is_err()
+        );
     }
     for len in 0..SUPERBLOCK_BYTES {
-        assert!(Superblock::decode(&sample.image[..len]).is_err());
+        assert!(Superblock::decode(Unverified::new(&sample.image[..len])).is_err());
     }
-    assert!(Superblock::decode(&sample.image[..SUPERBLOCK_BYTES + 1]).is_err());
+    assert!(Superblock::decode(Unverified::new(&sample.image[..SUPERBLOCK_BYTES + 1])).is_err());
 }

@@ -32,7 +32,7 @@ fn a_stored_image_is_built_byte_for_byte() {
 
 #[test]
 fn an_old_image_is_read() {
-    let superblock = Superblock::decode(&IMAGE[..4096]).expect("draft 1");
+    let superblock = Superblock::decode(Unverified::new(&IMAGE[..4096])).expect("draft 1");
     assert_eq!(
         superblock.image_digest().to_string(),
         "hs1-894d5c6e82062d7d98258ae2c599c70a3d4c9a6730e7123ae9685600cb720cf3"

@@ -18,12 +18,12 @@ fn decode_root(bytes: &[u8]) -> Result<ColdRoot, FormatError> {
     let mut superblock = Sample::small().superblock.clone();
     superblock.cold.root.len = bytes.len() as u64;
     superblock.cold.root_digest = ColdRoot::digest_of(bytes);
-    ColdRoot::decode(bytes, &superblock)
+    ColdRoot::decode(Unverified::new(bytes), &superblock)
 }
 
 fn decode_leaf(bytes: &[u8], number: u64) -> Result<ColdLeaf, FormatError> {
     let leaf = LeafRef::of_encoded(0, bytes);
-    ColdLeaf::decode(bytes, number, &leaf, &Sample::small().superblock)
+    ColdLeaf::decode(Unverified::new(bytes), number, &leaf, &Sample::small().superblock)
 }
 
 fn resealed(bytes: &[u8]) -> (HotSegment, Superblock) {
@@ -36,7 +36,7 @@ fn resealed(bytes: &[u8]) -> (HotSegment, Superblock) {
 
 fn decode_hot(bytes: &[u8]) -> Result<HotIndex, FormatError> {
     let (segment, superblock) = resealed(bytes);
-    HotIndex::decode(bytes, &segment, &superblock)
+    HotIndex::decode(Unverified::new(bytes), &segment, &superblock)
 }
 
 fn decode_hints(bytes: &[u8]) -> Result<Hints, FormatError> {
@@ -44,7 +44,7 @@ fn decode_hints(bytes: &[u8]) -> Result<Hints, FormatError> {
     let mut segment = superblock.hot[0];
     segment.hints.len = bytes.len() as u64;
     segment.hints_digest = Hints::digest_of(bytes);
-    Hints::decode(bytes, &segment, &superblock)
+    Hints::decode(Unverified::new(bytes), &segment, &superblock)
 }
 
 /// Asserts that the result is this kind of error, about this field where one is given.
@@ -168,7 +168,7 @@ fn hot_headers() {
     let huge = patch(good, 8, &[0xff; 8]);
     let (mut segment, superblock) = resealed(&huge);
     segment.chunk_count = u32::MAX;
-    refuses!(HotIndex::decode(&huge, &segment, &superblock), Size);
+    refuses!(HotIndex::decode(Unverified::new(&huge), &segment, &superblock), Size);
 }
 
 #[test]
@@ -259,8 +259,9 @@ fn messages_say_expected_and_found() {
     let sample = Sample::small();
     let root = sample.root_bytes();
     let good = sample.bytes(sample.superblock.hot[0].index);
+    let chunk = ChunkRef { range: ByteRange::new(1, 2), ..ChunkRef::of_stored(0, &[], Codec::Store, 4096) };
     let errors = [
-        ColdRoot::decode(&patch(root, 0, &[9; 8]), &sample.superblock).expect_err("damaged"),
+        ColdRoot::decode(Unverified::new(&patch(root, 0, &[9; 8])), &sample.superblock).expect_err("damaged"),
         decode_root(&patch(root, 12, &[1])).expect_err("reserved"),
         decode_root(&patch(root, 48, &[0xff; 8])).expect_err("offset"),
         decode_leaf(&patch(sample.leaf_bytes(0), 48, &[1]), 0).expect_err("overlap"),
@@ -268,9 +269,7 @@ fn messages_say_expected_and_found() {
         decode_hot(&patch(good, 0, &[0xff; 8])).expect_err("magic"),
         decode_hot(&patch(good, 160, &[0xff; 8])).expect_err("disk"),
         decode_hot(&patch(good, 160, &[3, 0, 0, 0])).expect_err("extents"),
-        ChunkRef { range: ByteRange::new(1, 2), ..ChunkRef::of_stored(0, &[], Codec::Store, 4096) }
-            .verify(b"ab")
-            .expect_err("chunk"),
+        Unverified::new(b"ab").verify(&chunk.expected()).expect_err("chunk"),
     ];
     for error in errors {
         let text = error.to_string();

@@ -15,14 +15,14 @@ fn patched(at: usize, bytes: &[u8]) -> Result<Superblock, FormatError> {
     superblock[at..at + bytes.len()].copy_from_slice(bytes);
     let checksum = blake3::hash(&superblock[..CHECKSUM_AT]);
     superblock[CHECKSUM_AT..].copy_from_slice(checksum.as_bytes());
-    Superblock::decode(&superblock)
+    Superblock::decode(Unverified::new(&superblock))
 }
 
 /// Decodes what `change` makes of a good superblock, and asserts that `check_file` agrees.
 fn changed(change: impl FnOnce(&mut Superblock)) -> Result<Superblock, FormatError> {
     let mut superblock = Sample::small().superblock.clone();
     change(&mut superblock);
-    let decoded = Superblock::decode(&superblock.encode());
+    let decoded = Superblock::decode(Unverified::new(&superblock.encode()));
     assert_eq!(superblock.check_file(superblock.image_bytes).err(), decoded.clone().err());
     decoded
 }
@@ -158,7 +158,7 @@ fn only_a_builder_can_tear_a_segment_apart() {
 fn regions_stand_in_any_order() {
     let mut superblock = Sample::small().superblock.clone();
     superblock.hot.reverse();
-    assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock.clone()));
+    assert_eq!(Superblock::decode(Unverified::new(&superblock.encode())), Ok(superblock.clone()));
     // The cold region first, one segment at the end.
     superblock.hot.truncate(1);
     superblock.cold.range = ByteRange::new(4096, superblock.cold.range.len);
@@ -168,7 +168,7 @@ fn regions_stand_in_any_order() {
     segment.hints.offset = segment.index.end();
     segment.chunks.offset = segment.hints.end();
     superblock.image_bytes = segment.range().end() + 4096;
-    assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
+    assert_eq!(Superblock::decode(Unverified::new(&superblock.encode())), Ok(superblock));
 }
 
 proptest! {
@@ -184,7 +184,7 @@ proptest! {
         }
         let checksum = blake3::hash(&bytes[..CHECKSUM_AT]);
         bytes[CHECKSUM_AT..].copy_from_slice(checksum.as_bytes());
-        if let Ok(superblock) = Superblock::decode(&bytes) {
+        if let Ok(superblock) = Superblock::decode(Unverified::new(&bytes)) {
             prop_assert_eq!(superblock.encode(), bytes);
             prop_assert_eq!(superblock.check_file(superblock.image_bytes), Ok(()));
             prop_assert!(superblock.cold.range.fits_in(superblock.image_bytes));

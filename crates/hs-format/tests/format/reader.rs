@@ -17,20 +17,20 @@ fn decode_chunk(
     chunk: &ChunkRef,
     decompressor: &mut Decompressor,
 ) -> Result<Vec<u8>, FormatError> {
-    let stored = slice(image, place)?;
-    chunk.verify(stored)?;
+    let stored = Unverified::new(slice(image, place)?).verify(&chunk.expected())?;
     decompressor.decompress(chunk.codec, stored, chunk.raw_bytes)
 }
 
 /// The whole disk, from the cold region; then every hot block must be the same as there.
 pub(crate) fn read_image(image: &[u8]) -> Result<Vec<u8>, FormatError> {
-    let superblock = Superblock::decode(slice(image, ByteRange::new(0, SUPERBLOCK_BYTES as u64))?)?;
+    let superblock =
+        Superblock::decode(Unverified::new(slice(image, ByteRange::new(0, SUPERBLOCK_BYTES as u64))?))?;
     superblock.check_file(image.len() as u64)?;
     let mut decompressor = Decompressor::new();
     let disk = read_cold(image, &superblock, &mut decompressor)?;
     for segment in &superblock.hot {
-        let index = HotIndex::decode(slice(image, segment.index)?, segment, &superblock)?;
-        Hints::decode(slice(image, segment.hints)?, segment, &superblock)?;
+        let index = HotIndex::decode(Unverified::new(slice(image, segment.index)?), segment, &superblock)?;
+        Hints::decode(Unverified::new(slice(image, segment.hints)?), segment, &superblock)?;
         for (number, hot) in index.chunks.iter().enumerate() {
             let raw = decode_chunk(image, segment.in_file(hot.chunk.range), &hot.chunk, &mut decompressor)?;
             let mut rest = raw.as_slice();
@@ -54,7 +54,7 @@ fn read_cold(
     decompressor: &mut Decompressor,
 ) -> Result<Vec<u8>, FormatError> {
     let cold = &superblock.cold;
-    let root = ColdRoot::decode(slice(image, cold.in_file(cold.root))?, superblock)?;
+    let root = ColdRoot::decode(Unverified::new(slice(image, cold.in_file(cold.root))?), superblock)?;
     let (mut disk, mut coverage) = (Vec::new(), ColdCoverage::new());
     for (number, leaf_ref) in root.leaves.iter().enumerate() {
         let number = number as u64;
@@ -65,8 +65,12 @@ fn read_cold(
             }
             continue;
         }
-        let leaf =
-            ColdLeaf::decode(slice(image, cold.in_file(leaf_ref.range))?, number, leaf_ref, superblock)?;
+        let leaf = ColdLeaf::decode(
+            Unverified::new(slice(image, cold.in_file(leaf_ref.range))?),
+            number,
+            leaf_ref,
+            superblock,
+        )?;
         coverage.add(&leaf);
         for (i, window) in leaf.windows().enumerate() {
             let number = number * u64::from(cold.windows_per_leaf) + i as u64;

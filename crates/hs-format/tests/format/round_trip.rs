@@ -41,7 +41,7 @@ proptest! {
     #[test]
     fn images(seed: u64, blocks in 1_u64..80, window_blocks in 1_u32..9, windows_per_leaf in 1_u32..9) {
         let sample = build(&random_recipe(seed, blocks, window_blocks, windows_per_leaf));
-        prop_assert_eq!(Superblock::decode(&sample.superblock.encode()), Ok(sample.superblock.clone()));
+        prop_assert_eq!(Superblock::decode(Unverified::new(&sample.superblock.encode())), Ok(sample.superblock.clone()));
         prop_assert!(read_image(&sample.image) == Ok(sample.disk));
     }
 
@@ -60,7 +60,7 @@ proptest! {
         let mut segment = superblock.hot[0];
         segment.hints.len = bytes.len() as u64;
         segment.hints_digest = Hints::digest_of(&bytes);
-        prop_assert_eq!(Hints::decode(&bytes, &segment, &superblock), Ok(hints));
+        prop_assert_eq!(Hints::decode(Unverified::new(&bytes), &segment, &superblock), Ok(hints));
     }
 }
 
@@ -71,8 +71,12 @@ fn the_sample_has_what_its_description_says() {
     let root = sample.root();
     let zero: Vec<_> = root.leaves.iter().map(LeafRef::is_zero).collect();
     assert_eq!(zero, [false, false, true, false]);
-    let first = ColdLeaf::decode(sample.leaf_bytes(1), 1, &root.leaves[1], &sample.superblock).expect("good");
-    let last = ColdLeaf::decode(sample.leaf_bytes(3), 3, &root.leaves[3], &sample.superblock).expect("good");
+    let first =
+        ColdLeaf::decode(Unverified::new(sample.leaf_bytes(1)), 1, &root.leaves[1], &sample.superblock)
+            .expect("good");
+    let last =
+        ColdLeaf::decode(Unverified::new(sample.leaf_bytes(3)), 3, &root.leaves[3], &sample.superblock)
+            .expect("good");
     assert_eq!(first.window(0), last.window(0), "equal windows share a chunk");
     assert_eq!(first.window(1), WindowRef::Zero);
     assert!(matches!(last.window(2), WindowRef::Chunk(ChunkRef { raw_bytes: 4096, .. })));
@@ -105,7 +109,7 @@ fn a_signature_does_not_change_the_name() {
     let name = superblock.image_digest();
     superblock.signature = Some(Signature { kind: 1, key_id: [2; 8], signature: [3; 64] });
     assert_eq!(superblock.image_digest(), name);
-    assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock.clone()));
+    assert_eq!(Superblock::decode(Unverified::new(&superblock.encode())), Ok(superblock.clone()));
     superblock.disk_digest.0[0] ^= 1;
     assert_ne!(superblock.image_digest(), name);
 }
@@ -115,7 +119,7 @@ fn unknown_compatible_features_are_ignored_and_named() {
     let mut superblock = Sample::small().superblock.clone();
     let name = superblock.image_digest();
     superblock.features.compat = 1 << 63;
-    assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock.clone()));
+    assert_eq!(Superblock::decode(Unverified::new(&superblock.encode())), Ok(superblock.clone()));
     assert_ne!(superblock.image_digest(), name);
 }
 

@@ -68,7 +68,7 @@ impl Sample {
     }
 
     pub(crate) fn root(&self) -> ColdRoot {
-        ColdRoot::decode(self.root_bytes(), &self.superblock).expect("a good root")
+        ColdRoot::decode(Unverified::new(self.root_bytes()), &self.superblock).expect("a good root")
     }
 
     pub(crate) fn leaf_bytes(&self, leaf: usize) -> &[u8] {

@@ -10,7 +10,7 @@ use super::layout::ImageLayout;
 
 /// An index of up to this size is read with one request, as `hs-image` does.
 const WHOLE_INDEX_BYTES: u64 = 512 << 10;
-/// Windows that a page of a larger one knows of, as `hs-image` builds them.
+/// Windows that a page of a larger one knows of, as `hs-build` builds them.
 const PAGE_WINDOWS: u64 = 512;
 
 /// Consecutive blocks of the disk that follow each other in a hot chunk.

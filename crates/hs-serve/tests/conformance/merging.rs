@@ -6,12 +6,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hs_build::BuildOptions;
+use hs_build::source::{Source, SourceOptions};
 use hs_disk::ReadOptions;
 use hs_engine::queue::Class;
 use hs_engine::queue::Event;
 use hs_format::WindowRef;
-use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, Codec, Image};
+use hs_image::{Codec, Image};
 use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Count, FileStore, Snapshot};
 use hs_units::{ByteRange, Prng};
@@ -52,7 +53,7 @@ impl Scene {
             level: 1,
             threads: NonZeroUsize::MIN,
         };
-        hs_image::build(&source, &image, &options, &|_| {}).expect("built");
+        hs_build::build(&source, &image, &options, &|_| {}).expect("built");
         Self { folder, disk }
     }
 

@@ -4,8 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, Codec, Image, OptimizeOptions};
+use hs_build::source::{Source, SourceOptions};
+use hs_build::{BuildOptions, OptimizeOptions};
+use hs_image::{Codec, Image};
 use hs_store::FileStore;
 use hs_trace::{BlockDigest, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};
@@ -38,14 +39,14 @@ impl Sample {
         let options = BuildOptions { window_bytes: WINDOW as u64, codec: Codec::Zstd, level: 1, threads };
         let source =
             Source::open(&sample.path("disk.raw"), &SourceOptions::default(), &|_| {}).expect("a source");
-        hs_image::build(&source, &sample.path("cold.hsi"), &options, &|_| {}).expect("built");
+        hs_build::build(&source, &sample.path("cold.hsi"), &options, &|_| {}).expect("built");
         let cold = sample.open("cold.hsi");
         let profile = sample.profile(&cold, &mut prng);
         let mut options = OptimizeOptions { level: 1, threads, ..OptimizeOptions::default() };
         options.layout.first_chunk_bytes = 8 << 10;
         options.layout.max_chunk_bytes = 32 << 10;
         let (from, to) = (sample.path("cold.hsi"), sample.path("hot.hsi"));
-        hs_image::optimize(&cold, Some(&from), &[profile], &to, &options, &|_| {}).expect("optimised");
+        hs_build::optimize(&cold, Some(&from), &[profile], &to, &options, &|_| {}).expect("optimised");
         sample
     }
 

@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use hs_build::source::{Source, SourceOptions};
+use hs_build::{BuildOptions, OptimizeOptions};
 use hs_engine::PrefetchConfig;
-use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, Codec, Image, OptimizeOptions};
+use hs_image::{Codec, Image};
 use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedImage};
 use hs_store::{FileStore, Store};
 use hs_trace::{BlockDigest, BlockSet, FileRun, FileUse, Profile, Read};
@@ -81,13 +82,13 @@ impl Sample {
         let cold = self.folder.path().join("cold.hsi");
         let options = BuildOptions { window_bytes: 64 << 10, codec: Codec::Zstd, level: 1, threads };
         let source = Source::open(raw, &SourceOptions::default(), &|_| {}).unwrap();
-        hs_image::build(&source, &cold, &options, &|_| {}).unwrap();
+        hs_build::build(&source, &cold, &options, &|_| {}).unwrap();
         let image = Image::open(Arc::new(FileStore::open(&cold).unwrap())).unwrap();
         let profile = self.profile(&image, &fs::read(raw).unwrap(), inodes);
         let mut options = OptimizeOptions { level: 1, threads, ..OptimizeOptions::default() };
         options.layout.first_chunk_bytes = 64 << 10;
         options.layout.max_chunk_bytes = 64 << 10;
-        hs_image::optimize(&image, Some(&cold), &[profile], &self.image(), &options, &|_| {}).unwrap();
+        hs_build::optimize(&image, Some(&cold), &[profile], &self.image(), &options, &|_| {}).unwrap();
     }
 
     fn profile(&self, image: &Image, disk: &[u8], inodes: &[u64]) -> Profile {

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use hs_build::BuildOptions;
 use hs_device::Medium;
-use hs_image::{BuildOptions, Codec};
+use hs_image::Codec;
 use serde::Serialize;
 
 use crate::boot::{self, BootSpec};
@@ -70,7 +71,7 @@ impl CloopLike {
     /// What `create_compressed_fs` made at its best.
     pub(super) const PARAMETERS: Self = Self { codec: "zlib", level: 9, window_bytes: 64 << 10 };
 
-    /// The same for `hs_image::build`.
+    /// The same for `hs_build::build`.
     pub(super) fn options(self) -> BuildOptions {
         let Self { level, window_bytes, .. } = self;
         BuildOptions { codec: Codec::Zlib, level, window_bytes, ..BuildOptions::default() }

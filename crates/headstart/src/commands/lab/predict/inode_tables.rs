@@ -1,7 +1,7 @@
 //! Where the ext4 file system of an image has its inodes: the kernel reads those ahead by a rule of their
 //! own.
 
-use hs_image::ext4::{Ext4, ReadDisk};
+use hs_build::ext4::{Ext4, ReadDisk};
 use hs_image::{Blocks, Image};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 

@@ -1,0 +1,30 @@
+//! Build headstart images, and convert their disks.
+//!
+//! [`build()`] stores a disk in cold windows, [`optimize()`] adds a hot region that a profile ordered,
+//! [`export::export()`] writes the disk of an image for other programs. Disks come from a [`source::Source`].
+//! [`find_blocks`] and [`find_files`] look for what a profile recorded on the disk of another image;
+//! [`ext4`] reads the file system that a disk holds.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
+
+pub mod cloop;
+pub mod export;
+pub mod ext4;
+pub mod source;
+
+mod build;
+mod error;
+mod files;
+mod find;
+mod linked_file;
+mod optimize;
+mod output;
+
+pub use build::{BuildOptions, BuildReport, DEFAULT_LEVEL, WINDOW_BYTES, build, build_unnamed};
+pub use error::BuildError;
+pub use files::find_files;
+pub use find::find_blocks;
+pub use linked_file::read_linked_file;
+pub use optimize::{HotPlacement, OptimizeOptions, OptimizeReport, optimize};
+pub use output::UnnamedFile;

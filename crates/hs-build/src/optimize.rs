@@ -1,0 +1,353 @@
+//! Adding a hot region that profiles ordered.
+//!
+//! The cold region is copied byte for byte: its offsets are relative to its own start, so nothing
+//! in it changes. Only the hot blocks are compressed, once more, in the order of the plan.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use hs_device::Medium;
+use hs_format::limits::MAX_HINTS_BYTES;
+use hs_format::{
+    ChunkRef, Codec, Compressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
+};
+use hs_layout::{LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
+use hs_trace::{BlockDigest, Profile};
+use hs_units::{BLOCK_BYTES, Digest, Lba, to_u32, to_usize};
+
+use hs_image::{Blocks, Image, Progress, SUPERBLOCK_BYTES};
+
+use crate::BuildError;
+use crate::build::{format_error, write_superblock};
+use crate::output::Output;
+
+/// Hints beyond what the format holds are left out: the first ones matter most, and all are optional.
+const MOST_HINTS: usize = MAX_HINTS_BYTES as usize / HINT_BYTES;
+/// Bytes of a hint in the file (docs/FORMAT.md).
+const HINT_BYTES: usize = 20;
+
+/// Where the hot region lies in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HotPlacement {
+    /// There.
+    At(Placement),
+    /// Where this medium delivers it soonest, by its model; in front if it has none.
+    FastestOn(Medium),
+}
+
+/// How to store the hot region.
+#[derive(Clone, Copy, Debug)]
+pub struct OptimizeOptions {
+    /// How hot chunks are sized.
+    pub layout: LayoutOptions,
+    /// Where the hot region lies.
+    pub place: HotPlacement,
+    /// How hot chunks are stored.
+    pub codec: Codec,
+    /// The codec's level.
+    pub level: i32,
+    /// Threads that compress.
+    pub threads: NonZeroUsize,
+}
+
+impl Default for OptimizeOptions {
+    fn default() -> Self {
+        Self {
+            layout: LayoutOptions::default(),
+            place: HotPlacement::At(Placement::Front),
+            codec: Codec::Zstd,
+            level: 19,
+            threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+        }
+    }
+}
+
+/// What was added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OptimizeReport {
+    /// Bytes of the image file.
+    pub image_bytes: u64,
+    /// Uncompressed bytes of the hot blocks.
+    pub hot_bytes: u64,
+    /// Bytes of the hot region in the file: index, hints and chunks.
+    pub hot_compressed_bytes: u64,
+    /// Where the hot region begins in the file.
+    pub hot_offset: u64,
+    /// What its place costs, by an estimate of its size, where the medium is modelled.
+    pub placement: Option<PlacementCosts>,
+    /// Of these, index and hints.
+    pub hot_table_bytes: u64,
+    /// Hot chunks.
+    pub chunks: u32,
+    /// Runs of blocks.
+    pub extents: u64,
+    /// Names the content; the same as before.
+    pub disk_digest: Digest,
+    /// Names the file.
+    pub image_digest: hs_format::ImageDigest,
+}
+
+/// Writes to `output` the image with the hot region that `profiles` ask for; a hot region that it had is
+/// replaced. Where the image is a `file`, its cold region is shared with it if the file system can.
+///
+/// # Errors
+/// When a profile is of another disk, the image is damaged or the output cannot be written.
+pub fn optimize(
+    image: &Image,
+    file: Option<&Path>,
+    profiles: &[Profile],
+    output: &Path,
+    options: &OptimizeOptions,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<OptimizeReport, BuildError> {
+    for profile in profiles {
+        profile.check_disk(image.disk_digest(), image.disk_bytes())?;
+    }
+    let plan = plan(profiles, &options.layout)?;
+    let mut output = Output::create(output)?;
+    let mut superblock = image.superblock().clone();
+    superblock.hot.clear();
+    // A signature covers the file that it was made for.
+    superblock.signature = None;
+    output.write(&[0; to_usize(SUPERBLOCK_BYTES)])?;
+    let mut report = OptimizeReport {
+        image_bytes: 0,
+        hot_bytes: plan.blocks * BLOCK_BYTES,
+        hot_compressed_bytes: 0,
+        hot_offset: 0,
+        placement: None,
+        hot_table_bytes: 0,
+        chunks: to_u32(plan.chunks.len() as u64),
+        extents: plan.stats().extents,
+        disk_digest: superblock.disk_digest,
+        image_digest: superblock.image_digest(),
+    };
+    let placement = match options.place {
+        HotPlacement::At(placement) => placement,
+        HotPlacement::FastestOn(medium) => {
+            report.placement = costs(image, &plan, medium)?;
+            report.placement.map_or(Placement::Front, |costs| costs.best())
+        }
+    };
+    if placement == Placement::End {
+        copy_cold(image, file, &mut superblock, &mut output)?;
+    }
+    if !plan.chunks.is_empty() {
+        let segment = write_hot(image, &plan, profiles, &mut output, options, progress)?;
+        report.hot_compressed_bytes = segment.range().len;
+        report.hot_offset = segment.index.offset;
+        report.hot_table_bytes = segment.index.len + segment.hints.len;
+        superblock.hot.push(segment);
+    }
+    if placement == Placement::Front {
+        copy_cold(image, file, &mut superblock, &mut output)?;
+    }
+    superblock.image_bytes = output.position() + SUPERBLOCK_BYTES;
+    write_superblock(&mut output, &superblock)?;
+    report.image_bytes = superblock.image_bytes;
+    report.image_digest = superblock.image_digest();
+    output.finish()?;
+    Ok(report)
+}
+
+/// What the places of the plan's hot region cost. Its size is an estimate, since it is not packed yet: that
+/// it compresses as the cold region does.
+fn costs(image: &Image, plan: &LayoutPlan, medium: Medium) -> Result<Option<PlacementCosts>, BuildError> {
+    let cold = &image.superblock().cold;
+    let raw_bytes = u128::from(cold.distinct_chunks * image.window_bytes());
+    let hot_raw_bytes = plan.blocks * BLOCK_BYTES;
+    let estimated = (u128::from(hot_raw_bytes) * u128::from(cold.range.len)).checked_div(raw_bytes);
+    let hot_bytes =
+        estimated.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(u64::MAX).min(hot_raw_bytes);
+    PlacementCosts::new(medium, SUPERBLOCK_BYTES, hot_bytes, cold.range.len).map_err(BuildError::Medium)
+}
+
+/// Copies the cold region to the current position.
+fn copy_cold(
+    image: &Image,
+    file: Option<&Path>,
+    superblock: &mut Superblock,
+    output: &mut Output,
+) -> Result<(), BuildError> {
+    let old = superblock.cold.range;
+    superblock.cold.range.offset = output.position();
+    if let Some(path) = file {
+        let file = File::open(path).map_err(BuildError::io(path, "open"))?;
+        return output.copy_from(&file, old.offset, old.len);
+    }
+    let mut written = Ok(());
+    image.store().stream(old, &mut |piece| {
+        written = output.write(piece);
+        if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    written
+}
+
+/// Writes index, hints and chunks at the current position.
+fn write_hot(
+    image: &Image,
+    plan: &LayoutPlan,
+    profiles: &[Profile],
+    output: &mut Output,
+    options: &OptimizeOptions,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<HotSegment, BuildError> {
+    let start = output.position();
+    let name = output.path().to_owned();
+    let hints = Hints(plan.hints.iter().filter_map(hint).take(MOST_HINTS).collect());
+    // The tables' sizes follow from the plan alone, so the chunks can be written first.
+    let table_bytes = placeholder_index(plan, image, &name)?.encode().len() + hints.encode().len();
+    output.seek(start + table_bytes as u64)?;
+    let mut index = HotIndexBuilder::new();
+    let recorded = recorded_digests(profiles);
+    let mut done_blocks = 0;
+    pack_in_order(image, plan, &recorded, options, &mut |chunk, stored, planned| {
+        output.write(stored)?;
+        index.push_ref(chunk, &planned.extents);
+        index.needed_by(u32::try_from(planned.needed.0 / 1_000_000).unwrap_or(u32::MAX));
+        done_blocks += planned.blocks();
+        progress(Progress {
+            stage: "packing the hot region",
+            done_bytes: done_blocks * BLOCK_BYTES,
+            total_bytes: plan.blocks * BLOCK_BYTES,
+        });
+        Ok(())
+    })?;
+    let end = output.position();
+    let index = index.finish(image.superblock().disk_blocks()).map_err(format_error(&name))?;
+    let segment = HotSegment::placed_at(start, &index, &hints);
+    output.seek(start)?;
+    output.write(&index.encode())?;
+    output.write(&hints.encode())?;
+    output.seek(end)?;
+    Ok(segment)
+}
+
+/// The hint as the format has it; none for pages beyond 16 TiB of a file, which it cannot name.
+fn hint(planned: &hs_layout::PlannedHint) -> Option<Hint> {
+    let end = planned.page.checked_add(planned.blocks.count)?;
+    (end <= 1 << 32).then_some(())?;
+    Some(Hint {
+        lba: planned.blocks.start,
+        inode: planned.inode,
+        page: u32::try_from(planned.page).ok()?,
+        blocks: u32::try_from(planned.blocks.count).ok()?,
+    })
+}
+
+/// An index of the plan's shape, whose encoding is as long as the real one's will be.
+fn placeholder_index(plan: &LayoutPlan, image: &Image, name: &Path) -> Result<HotIndex, BuildError> {
+    let mut index = HotIndexBuilder::new();
+    for chunk in &plan.chunks {
+        index.push(&[0], Codec::Zstd, &chunk.extents);
+    }
+    index.finish(image.superblock().disk_blocks()).map_err(format_error(name))
+}
+
+/// What each profile says that a block's content was.
+fn recorded_digests(profiles: &[Profile]) -> HashMap<Lba, BlockDigest> {
+    let pairs = |profile: &Profile| {
+        let blocks = profile.first_access();
+        blocks.into_iter().zip(profile.digests.clone()).collect::<Vec<_>>()
+    };
+    profiles.iter().flat_map(pairs).collect()
+}
+
+struct Gathered {
+    number: usize,
+    raw: Vec<u8>,
+}
+
+struct Packed {
+    number: usize,
+    chunk: ChunkRef,
+    stored: Vec<u8>,
+}
+
+/// Takes a packed chunk, its stored bytes and what it holds.
+type WriteChunk<'a> = dyn FnMut(ChunkRef, &[u8], &PlannedChunk) -> Result<(), BuildError> + 'a;
+
+fn pack_in_order(
+    image: &Image,
+    plan: &LayoutPlan,
+    recorded: &HashMap<Lba, BlockDigest>,
+    options: &OptimizeOptions,
+    sink: &mut WriteChunk<'_>,
+) -> Result<(), BuildError> {
+    let threads = options.threads.get();
+    let (gathered_tx, gathered_rx) = bounded::<Gathered>(threads * 2);
+    let (packed_tx, packed_rx) = bounded::<Packed>(threads * 4);
+    thread::scope(|scope| {
+        let gather = scope.spawn(move || gather_chunks(image, plan, recorded, &gathered_tx));
+        for _ in 0..threads {
+            let (gathered_rx, packed_tx) = (gathered_rx.clone(), packed_tx.clone());
+            scope.spawn(move || pack_chunks(options, &gathered_rx, &packed_tx));
+        }
+        drop((gathered_rx, packed_tx));
+        let mut write = || {
+            let mut waiting = BTreeMap::new();
+            let mut next = 0;
+            for packed in &packed_rx {
+                waiting.insert(packed.number, packed);
+                while let Some(packed) = waiting.remove(&next) {
+                    sink(packed.chunk, &packed.stored, &plan.chunks[next])?;
+                    next += 1;
+                }
+            }
+            Ok(())
+        };
+        let written = write();
+        drop(packed_rx);
+        let gathered = gather.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        gathered.and(written)
+    })
+}
+
+fn gather_chunks(
+    image: &Image,
+    plan: &LayoutPlan,
+    recorded: &HashMap<Lba, BlockDigest>,
+    out: &Sender<Gathered>,
+) -> Result<(), BuildError> {
+    let mut windows = Blocks::new(image);
+    for (number, chunk) in plan.chunks.iter().enumerate() {
+        let mut raw = Vec::with_capacity(to_usize(chunk.blocks() * BLOCK_BYTES));
+        for lba in chunk.extents.iter().flat_map(|extent| extent.blocks()) {
+            let block = windows.block(lba)?;
+            if let Some(expected) = recorded.get(&lba) {
+                check_block(lba, *expected, block)?;
+            }
+            raw.extend_from_slice(block);
+        }
+        if out.send(Gathered { number, raw }).is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn check_block(lba: Lba, expected: BlockDigest, block: &[u8]) -> Result<(), BuildError> {
+    let found = BlockDigest::of(block);
+    if found == expected {
+        return Ok(());
+    }
+    let hex = |digest: BlockDigest| digest.0.iter().map(|byte| format!("{byte:02x}")).collect();
+    Err(BuildError::BlockDiffers { lba: lba.0, expected: hex(expected), found: hex(found) })
+}
+
+fn pack_chunks(options: &OptimizeOptions, gathered: &Receiver<Gathered>, out: &Sender<Packed>) {
+    let mut compressor = Compressor::new(options.codec, options.level);
+    for Gathered { number, raw } in gathered {
+        let mut stored = Vec::new();
+        let codec = compressor.compress(&raw, &mut stored);
+        let chunk = ChunkRef::of_stored(0, &stored, codec, to_u32(raw.len() as u64));
+        if out.send(Packed { number, chunk, stored }).is_err() {
+            break;
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Sources: what an image is built from, opened as one logical disk.
+//!
+//! A regular file or a block device is the disk, byte for byte, whatever it holds. A directory becomes an
+//! ext4 file system in an unnamed scratch file, made so that equal trees give equal bytes wherever and
+//! whenever they are built; see the `directory` module for how. A cloop file gives the disk that was
+//! compressed into it.
+
+mod cloop;
+mod directory;
+mod error;
+mod ext4;
+mod file_data;
+mod mkfs;
+mod normalise;
+mod raw;
+mod sizing;
+mod tree;
+mod xattrs;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use hs_format::FileKind;
+use hs_image::ComparedDisk;
+use hs_store::Store;
+use hs_units::{ByteRange, to_usize};
+
+use cloop::CloopDisk;
+pub use error::SourceError;
+use raw::RawDisk;
+
+/// What a [`Source`] was opened from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SourceKind {
+    /// A regular file, taken as a raw disk.
+    RawFile,
+    /// A block device.
+    BlockDevice,
+    /// A directory, made into an ext4 file system.
+    Directory,
+    /// A cloop file, inflated block by block.
+    Cloop,
+}
+
+/// How a directory becomes a file system. A raw image heeds none of it.
+#[derive(Clone, Default, Debug)]
+pub struct SourceOptions {
+    /// Free bytes for files, beyond what the tree needs, up to 16 TiB; inodes are added in proportion.
+    pub free_bytes: u64,
+    /// Volume label, at most 16 bytes.
+    pub volume_label: Option<String>,
+    /// File system UUID. Without one it is derived from the tree's names, attributes and data, so that equal
+    /// trees have equal UUIDs and different trees different ones.
+    pub uuid: Option<[u8; 16]>,
+    /// Where the scratch file goes; without one the output's directory, else [`std::env::temp_dir`].
+    pub scratch_dir: Option<PathBuf>,
+    /// The image that will be written; a source directory that contains it is refused.
+    pub output: Option<PathBuf>,
+}
+
+/// How far [`Source::open`] has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum SourceProgress {
+    /// The directory is being walked and read; totals so far.
+    Scanning {
+        /// Files, directories and other entries seen.
+        entries: u64,
+        /// Bytes of files read.
+        bytes: u64,
+    },
+    /// The file system is being written.
+    Writing {
+        /// Bytes allocated in the scratch file.
+        bytes: u64,
+        /// About how many there will be.
+        total_bytes: u64,
+    },
+    /// Inodes are being normalised.
+    Normalising {
+        /// Inodes done.
+        inodes: u64,
+        /// Inodes in the tree.
+        total_inodes: u64,
+    },
+}
+
+#[derive(Debug)]
+enum Disk {
+    Raw(RawDisk),
+    Cloop(CloopDisk),
+}
+
+impl Disk {
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Raw(disk) => disk.bytes(),
+            Self::Cloop(disk) => disk.bytes(),
+        }
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        match self {
+            Self::Raw(disk) => disk.read_at(offset, buf),
+            Self::Cloop(disk) => disk.read_at(offset, buf),
+        }
+    }
+}
+
+/// A logical disk, opened and ready to be read from any thread.
+#[derive(Debug)]
+pub struct Source {
+    disk: Disk,
+    kind: SourceKind,
+    content: FileKind,
+}
+
+impl Source {
+    /// Opens the raw image, block device or directory at `path`. A directory is read twice and written once
+    /// to a scratch file, which has no name and is gone when the `Source` is dropped, on errors, and when the
+    /// process is killed.
+    ///
+    /// # Errors
+    /// Every [`SourceError`] but the ones of single reads.
+    pub fn open(
+        path: &Path,
+        options: &SourceOptions,
+        progress: &dyn Fn(SourceProgress),
+    ) -> Result<Self, SourceError> {
+        let metadata = std::fs::metadata(path)
+            .map_err(|error| SourceError::Unreadable { path: path.to_owned(), error })?;
+        let (disk, kind) = if metadata.is_dir() {
+            (directory::build(path, options, progress)?, SourceKind::Directory)
+        } else {
+            RawDisk::open(path)?
+        };
+        Self::of(Disk::Raw(disk), kind)
+    }
+
+    /// Opens the disk that a cloop file holds. A damaged block is an error of the read that needs it.
+    ///
+    /// # Errors
+    /// [`SourceError::Cloop`] when header, offsets or first blocks are damaged, [`SourceError::CloopRead`].
+    pub fn open_cloop(file: Box<dyn Store>) -> Result<Self, SourceError> {
+        Self::of(Disk::Cloop(CloopDisk::open(file)?), SourceKind::Cloop)
+    }
+
+    fn of(disk: Disk, kind: SourceKind) -> Result<Self, SourceError> {
+        let mut start = vec![0; to_usize(disk.bytes().min(FileKind::NEEDED_BYTES as u64))];
+        disk.read_at(0, &mut start)?;
+        Ok(Self { disk, kind, content: FileKind::of(&start) })
+    }
+
+    /// Logical size in bytes, a multiple of [`hs_units::BLOCK_BYTES`]. The bytes by which a raw file is
+    /// shorter read as zeros.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.disk.bytes()
+    }
+
+    /// Bytes of a raw file as it is, before they are rounded up; of anything else, [`Source::bytes`].
+    #[must_use]
+    pub fn file_bytes(&self) -> u64 {
+        match &self.disk {
+            Disk::Raw(disk) => disk.file_bytes(),
+            Disk::Cloop(disk) => disk.bytes(),
+        }
+    }
+
+    /// Fills `buf` with the disk's bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`SourceError::OutOfRange`] when the range does not lie in the disk, [`SourceError::Changed`] when the
+    /// file was cut short since it was opened, [`SourceError::Read`] otherwise.
+    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        self.disk.read_at(offset, buf)
+    }
+
+    /// The ranges that may hold anything but zeros: ascending, disjoint, in whole blocks. What lies between
+    /// them is holes. The whole disk, as one range, where the file system or device knows no holes.
+    ///
+    /// # Errors
+    /// [`SourceError::Read`].
+    pub fn data_ranges(&self) -> Result<Vec<ByteRange>, SourceError> {
+        match &self.disk {
+            Disk::Raw(disk) => disk.data_ranges(),
+            Disk::Cloop(disk) => Ok(vec![ByteRange::new(0, disk.bytes())]),
+        }
+    }
+
+    /// To be called after the last read: fails when a raw file was written to since it was opened. A block
+    /// device cannot be checked; a directory was checked by [`Source::open`].
+    ///
+    /// # Errors
+    /// [`SourceError::Changed`], or [`SourceError::Unreadable`] when its state cannot be asked for.
+    pub fn verify_unchanged(&self) -> Result<(), SourceError> {
+        match &self.disk {
+            Disk::Raw(disk) => disk.verify_unchanged(),
+            // Blocks that changed no longer agree with their checksums.
+            Disk::Cloop(_) => Ok(()),
+        }
+    }
+
+    /// What it was opened from.
+    #[must_use]
+    pub fn kind(&self) -> SourceKind {
+        self.kind
+    }
+
+    /// What the disk's first bytes say: a raw disk is taken as it is, whatever it holds.
+    #[must_use]
+    pub fn content(&self) -> FileKind {
+        self.content
+    }
+}
+
+impl ComparedDisk for Source {
+    fn bytes(&self) -> u64 {
+        self.disk.bytes()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
+        Ok(self.disk.read_at(offset, buf)?)
+    }
+}

@@ -1,8 +1,0 @@
-//! Images on disk: what is built, what is said of files that are none, and what is left when building fails.
-
-mod allocation;
-mod determinism;
-mod sample;
-mod truncation;
-mod verifying;
-mod writing;
