@@ -28,7 +28,7 @@ use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, uml_trial};
 use hs_image::ImageError;
 use hs_image::ext4::ReadDisk;
-use hs_serve::fsmount::FileSystem;
+use hs_linux::fsmount::FileSystem;
 use hs_serve::fuse::{Abort, FileAccess};
 use hs_serve::{ServeConfig, ServedDisk, ServedFile, ServedImage};
 use hs_store::Snapshot;
@@ -179,7 +179,7 @@ pub(crate) struct Booted {
     pub lost: Option<String>,
 }
 
-/// Boots the guest, and takes everything down again. Call `hs_serve::rootenv::enter_private_mounts` once
+/// Boots the guest, and takes everything down again. Call `hs_linux::rootenv::enter_private_mounts` once
 /// before.
 pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let on_medium = medium::open(spec.disk.image(), &spec.medium, &spec.damage)?;

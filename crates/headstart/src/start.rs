@@ -11,16 +11,16 @@ use hs_device::Medium;
 use hs_disk::Watch;
 use hs_engine::LateRule;
 use hs_engine::queue::QueueConfig;
-use hs_serve::fsmount::FileSystem;
+use hs_linux::LinuxError;
+use hs_linux::fsmount::FileSystem;
+use hs_linux::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_serve::fuse::{FileAccess, Session};
-use hs_serve::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_serve::{
-    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError, ServedDisk,
-    ServedFile, ServedImage,
+    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedDisk, ServedFile,
+    ServedImage,
 };
-use hs_units::ByteSize;
-
 use hs_store::{RetrySnapshot, Snapshot};
+use hs_units::ByteSize;
 
 use crate::cli::image::ImageArg;
 use crate::cli::{ContainFlags, LateMode, PrefetchLimits, Switch};
@@ -149,7 +149,7 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    fn wait(mut self) -> Result<Exit, ServeError> {
+    fn wait(mut self) -> Result<Exit, LinuxError> {
         self.child.take().map_or(Ok(Exit::Code(0)), Child::wait)
     }
 
@@ -184,7 +184,7 @@ enum Served {
 }
 
 /// Makes a start, from opening the disk to the end of the command. Call
-/// `hs_serve::rootenv::enter_private_mounts` once before.
+/// `hs_linux::rootenv::enter_private_mounts` once before.
 pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     let opened = |on_medium: OnMedium| {
         let bytes = on_medium.store.len();

@@ -118,7 +118,7 @@ mod tripwires;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use hs_units::{ByteRange, Nanos};
+use hs_units::{ByteRange, MemorySample, Nanos};
 
 pub use self::action::{
     Action, Damage, DecoderId, Delivered, Deliverer, FetchId, Form, PermitId, ReadId, Why, Worker,
@@ -140,7 +140,7 @@ pub use self::tripwires::TripwireCount;
 use self::tripwires::Tripwires;
 use crate::cache::{Cache, CacheUsage};
 use crate::queue::{ClientKey, Poll, Queue};
-use crate::{ChunkSize, MemoryBudget, MemoryBudgetConfig, MemorySample, Neighbours, Prefetch};
+use crate::{ChunkSize, MemoryBudget, MemoryBudgetConfig, Neighbours, Prefetch};
 
 /// What a [`DiskEngine`] has done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -37,7 +37,7 @@ struct Round {
 }
 
 fn main() -> Result<()> {
-    hs_serve::allocate_kindly();
+    hs_linux::allocate_kindly();
     let mut arguments = std::env::args_os().skip(1);
     let path = arguments.next().ok_or("usage: pipeline IMAGE [ROUNDS]")?;
     let path = Path::new(&path);

@@ -13,12 +13,11 @@ use std::mem::{MaybeUninit, offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use hs_linux::LinuxError;
 use hs_trace::{BlockSet, FileRun, FileUse, limits};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
-
-use crate::ServeError;
 
 /// `_IOWR('f', 11, struct fiemap)` of <linux/fs.h>.
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
@@ -80,9 +79,9 @@ const _: () = {
 /// device, as on Btrfs) gives an empty list.
 ///
 /// # Errors
-/// [`ServeError::Io`] when the mount point or a directory cannot be read.
-pub fn map(mount_point: &Path, blocks: &BlockSet) -> Result<Vec<FileUse>, ServeError> {
-    let failed = |action| ServeError::io(action, mount_point);
+/// [`LinuxError::Io`] when the mount point or a directory cannot be read.
+pub fn map(mount_point: &Path, blocks: &BlockSet) -> Result<Vec<FileUse>, LinuxError> {
+    let failed = |action| LinuxError::io(action, mount_point);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(mount_point, flags, Mode::empty()).map_err(failed("open"))?;
     let device = rustix::fs::fstat(&root).map_err(failed("look at"))?.st_dev;

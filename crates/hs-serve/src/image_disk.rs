@@ -9,10 +9,10 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use hs_disk::{Requester, ServedDisk};
 use hs_engine::queue::ClientKey;
 use hs_image::ImageError;
+use hs_linux::LinuxError;
 use hs_store::Store;
 use parking_lot::Mutex;
 
-use crate::ServeError;
 use crate::fuse::{Disk, Reply};
 
 /// The disk in an image.
@@ -100,7 +100,7 @@ impl FileDisk {
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub fn new(store: Arc<dyn Store>) -> Result<Self, ServeError> {
+    pub fn new(store: Arc<dyn Store>) -> Result<Self, LinuxError> {
         let (queue, requests) = unbounded();
         let told = Arc::new(Mutex::new(HashSet::new()));
         let reads = Arc::<FileReads>::default();
@@ -112,7 +112,7 @@ impl FileDisk {
             let thread = std::thread::Builder::new()
                 .name(format!("hs-file-{number}"))
                 .spawn(move || answer(&*store, &requests, &told, |since| reads.set(number, since)))
-                .map_err(|source| ServeError::Io {
+                .map_err(|source| LinuxError::Io {
                     action: "start a thread for",
                     path: "the disk".into(),
                     source,

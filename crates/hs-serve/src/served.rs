@@ -13,16 +13,17 @@ use std::time::Instant;
 use hs_disk::{Deliver, DiskOptions, ReadLimit, ReadOptions, ServedDisk, UseVisibility, Watch, parts};
 use hs_engine::PrefetchConfig;
 use hs_image::{ImageError, OpenOptions};
+use hs_linux::LinuxError;
+use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::fuse2fs::Fuse2fs;
+use hs_linux::loopdev::{LoopDevice, LoopOptions};
+use hs_linux::mounts;
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, BlockRange};
 
 use crate::ServeError;
-use crate::fsmount::{FileSystem, FsMount, FsMountOptions};
 use crate::fuse::{Disk, FileAccess, HeldSession, PushError, Pusher, Session, SessionOptions};
-use crate::fuse2fs::Fuse2fs;
 use crate::image_disk::{FileDisk, FileReads, ImageDisk};
-use crate::loopdev::{LoopDevice, LoopOptions};
-use crate::mounts;
 use crate::warm::Warmer;
 
 /// Where prefetched blocks go.
@@ -105,21 +106,6 @@ impl ServeConfig {
     }
 }
 
-/// A failure of the image or of the machine.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServedError {
-    /// The image cannot be opened or read.
-    #[error(transparent)]
-    Image(#[from] ImageError),
-    /// The machine cannot show or mount it.
-    #[error(transparent)]
-    Serve(#[from] ServeError),
-    /// The machine, or the file, does not support self-filling.
-    #[error(transparent)]
-    Fill(#[from] crate::self_filling::FillError),
-}
-
 /// Hands a session to a process that outlives this one, before there are readers: see [`Session::prepare`].
 pub type Hold<'a> = &'a dyn Fn(&Session, &ServedDisk) -> io::Result<()>;
 
@@ -143,7 +129,7 @@ impl ServedImage {
         directory: &Path,
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
-    ) -> Result<Self, ServedError> {
+    ) -> Result<Self, ServeError> {
         Self::start_held(store, directory, config, watch, &|_, _| Ok(()))
     }
 
@@ -157,10 +143,10 @@ impl ServedImage {
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
         hold: Hold<'_>,
-    ) -> Result<Self, ServedError> {
+    ) -> Result<Self, ServeError> {
         Self::show(store, config, watch, |disk, options, reader| {
             let mut session = Session::prepare(directory, disk, options)?;
-            hold(&session, reader).map_err(|source| ServeError::Io {
+            hold(&session, reader).map_err(|source| LinuxError::Io {
                 action: "hand over",
                 path: directory.into(),
                 source,
@@ -180,7 +166,7 @@ impl ServedImage {
         held: HeldSession,
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
-    ) -> Result<Self, ServedError> {
+    ) -> Result<Self, ServeError> {
         Self::show(store, config, watch, |disk, options, _| Session::resume(held, disk, options))
     }
 
@@ -190,7 +176,7 @@ impl ServedImage {
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
         session: impl FnOnce(Arc<dyn Disk>, SessionOptions, &ServedDisk) -> Result<Session, ServeError>,
-    ) -> Result<Self, ServedError> {
+    ) -> Result<Self, ServeError> {
         // The kernel keeps what it reads: in the cache of disk.img, or, past direct I/O, in those of a
         // mounted file system.
         let read = ReadOptions { readers_keep: true, ..config.read };
@@ -216,7 +202,7 @@ impl ServedImage {
         if push {
             // The kernel takes pushed pages only for a file that it has looked up.
             let file = session.mount_point().join("disk.img");
-            std::fs::metadata(&file).map_err(|source| ServeError::Io {
+            std::fs::metadata(&file).map_err(|source| LinuxError::Io {
                 action: "look up",
                 path: file,
                 source,
@@ -248,7 +234,7 @@ impl ServedImage {
     ///
     /// # Errors
     /// When there is no file system that the kernel knows, or it cannot be mounted.
-    pub fn mount_fs(&self, target: &Path, options: &MountFsOptions) -> Result<MountedFs, ServedError> {
+    pub fn mount_fs(&self, target: &Path, options: &MountFsOptions) -> Result<MountedFs, ServeError> {
         let file_system = self.detect()?;
         let file = self.session.mount_point().join("disk.img");
         let mut options = *options;
@@ -266,11 +252,7 @@ impl ServedImage {
     ///
     /// # Errors
     /// As [`mount_fs`](Self::mount_fs).
-    pub fn adopt_fs(
-        &self,
-        target: &Path,
-        options: &MountFsOptions,
-    ) -> Result<Option<MountedFs>, ServedError> {
+    pub fn adopt_fs(&self, target: &Path, options: &MountFsOptions) -> Result<Option<MountedFs>, ServeError> {
         let Some((number, target)) = mounts::mounted_from(self.session.mount_point(), target)? else {
             return Ok(None);
         };
@@ -280,7 +262,7 @@ impl ServedImage {
     }
 
     /// The file system in the disk.
-    fn detect(&self) -> Result<FileSystem, ServeError> {
+    fn detect(&self) -> Result<FileSystem, LinuxError> {
         let read_at = |offset: u64, bytes: &mut [u8]| {
             let end = offset + bytes.len() as u64;
             if end > self.disk.image().disk_bytes() {
@@ -292,7 +274,7 @@ impl ServedImage {
     }
 
     /// Begins to warm the caches of a mounted file system, if that is asked for and the image has hints.
-    fn warmed(&self, mut mounted: MountedFs, options: &MountFsOptions) -> Result<MountedFs, ServedError> {
+    fn warmed(&self, mut mounted: MountedFs, options: &MountFsOptions) -> Result<MountedFs, ServeError> {
         let hinted = self.disk.image().hints().next().is_some();
         if options.warm
             && hinted
@@ -411,10 +393,10 @@ pub enum FsDriver {
 
 impl FsDriver {
     /// The driver that this process can use: in a user namespace the kernel mounts no disks. Call it after
-    /// [`crate::rootenv::enter_private_mounts`], which may enter one.
+    /// [`hs_linux::rootenv::enter_private_mounts`], which may enter one.
     #[must_use]
     pub fn for_this_process() -> Self {
-        if crate::rootenv::in_user_namespace() { Self::Fuse2fs } else { Self::Kernel }
+        if hs_linux::rootenv::in_user_namespace() { Self::Fuse2fs } else { Self::Kernel }
     }
 }
 
@@ -480,10 +462,8 @@ impl MountedFs {
         options: &MountFsOptions,
     ) -> Result<Self, ServeError> {
         if options.driver == FsDriver::Fuse2fs {
-            if file_system != FileSystem::Ext4 {
-                return Err(ServeError::OnlyExt4 { file_system });
-            }
-            let mount = Mount::Fuse2fs(Fuse2fs::mount(file, target, options.read_ahead_kib)?);
+            let mount = Fuse2fs::mount(file, file_system, target, options.read_ahead_kib)?;
+            let mount = Mount::Fuse2fs(mount);
             return Ok(Self { warmer: None, mount, file_system });
         }
         let sector_bytes = if file_system == FileSystem::Iso9660 { 512 } else { 4096 };

@@ -38,12 +38,12 @@ use std::thread::JoinHandle;
 use hs_disk::{ServedDisk, WarmerPlace};
 use hs_engine::{EndReason, Prefetch};
 use hs_image::Hint;
+use hs_linux::LinuxError;
 use hs_units::{BLOCK_BYTES, Lba};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Advice, SeekFrom};
 
 use self::asked_pages::AskedPages;
-use crate::ServeError;
 
 /// How many requests may be on their way ahead of the stream. A loop device has 128 places; the rest is left
 /// for demand reads.
@@ -115,9 +115,9 @@ impl Warmer {
         mount_point: &Path,
         device: &Path,
         read_ahead_kib: u32,
-    ) -> Result<Self, ServeError> {
+    ) -> Result<Self, LinuxError> {
         let open = |path: &Path| {
-            File::open(path).map_err(|source| ServeError::Io {
+            File::open(path).map_err(|source| LinuxError::Io {
                 action: "open",
                 path: path.to_owned(),
                 source,
@@ -140,7 +140,7 @@ impl Warmer {
         let thread = std::thread::Builder::new()
             .name("hs-warm".to_owned())
             .spawn(move || warm(&steps, caches, &warmed, &progress_too))
-            .map_err(|source| ServeError::Io {
+            .map_err(|source| LinuxError::Io {
                 action: "start a thread for",
                 path: "warming".into(),
                 source,

@@ -8,11 +8,12 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hs_serve::ServeError;
-use hs_serve::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::LinuxError;
+use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::loopdev::{LoopDevice, LoopOptions};
 use hs_serve::fuse::{Session, SessionOptions};
-use hs_serve::loopdev::{LoopDevice, LoopOptions};
-use support::{MemoryDisk, machine_has, noise};
+use hs_testing::{machine_has, noise};
+use support::MemoryDisk;
 
 const BIG_FILE_BYTES: usize = 3 << 20;
 
@@ -59,7 +60,7 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 
 #[test]
 fn a_file_system_is_read_through_loop_and_fuse() {
-    if !machine_has(&["mkfs.ext4"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4"]) {
         return;
     }
     let image = ext4_image();
@@ -98,7 +99,7 @@ fn a_file_system_is_read_through_loop_and_fuse() {
 
 #[test]
 fn a_pushed_file_system_is_read_without_asking() {
-    if !machine_has(&["mkfs.ext4"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4"]) {
         return;
     }
     // Another process of the machine may drop its caches just then; not five times in a row.
@@ -128,26 +129,26 @@ fn reads_after_pushing_everything() -> usize {
 
 #[test]
 fn what_cannot_be_attached_or_mounted_is_refused() {
-    if !machine_has(&[]) {
+    if !machine_has(&["/dev/fuse"]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let missing = LoopDevice::attach(&directory.path().join("missing"), LoopOptions::default());
     assert!(missing.unwrap_err().to_string().starts_with("cannot open "));
     let odd = LoopOptions { sector_bytes: 1000, ..Default::default() };
-    assert!(matches!(LoopDevice::attach(directory.path(), odd), Err(ServeError::Option { .. })));
+    assert!(matches!(LoopDevice::attach(directory.path(), odd), Err(LinuxError::Option { .. })));
     let noise_file = directory.path().join("noise");
     fs::write(&noise_file, noise(1 << 20, 2)).unwrap();
     let device = LoopDevice::attach(&noise_file, LoopOptions::default()).unwrap();
     let target = directory.path().join("root");
     fs::create_dir(&target).unwrap();
     let refused = FsMount::mount(device.path(), FileSystem::Ext4, &target, FsMountOptions::default());
-    assert!(matches!(refused, Err(ServeError::Mount { .. })));
+    assert!(matches!(refused, Err(LinuxError::Mount { .. })));
 }
 
 #[test]
 fn a_device_does_not_keep_the_elevator_of_whoever_had_it_before() {
-    if !machine_has(&[]) {
+    if !machine_has(&["/dev/fuse"]) {
         return;
     }
     let file = tempfile::NamedTempFile::new().unwrap();

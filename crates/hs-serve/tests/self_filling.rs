@@ -17,7 +17,7 @@ use filling::FillingFolder;
 use hs_engine::{Prefetch, PrefetchConfig, PrefetchRate};
 use hs_format::WindowRef;
 use hs_image::Image;
-use hs_serve::loopdev::{LoopDevice, LoopOptions};
+use hs_linux::loopdev::{LoopDevice, LoopOptions};
 use hs_serve::self_filling::{
     Attachment, FileTime, FillError, FillOptions, Found, Marker, SelfFilling, Subject, look_at, sidecar_path,
 };

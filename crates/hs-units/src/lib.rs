@@ -9,11 +9,13 @@
 mod block;
 mod bytes;
 mod digest;
+mod memory;
 mod prng;
 mod time;
 
 pub use block::{BLOCK_BYTES, BlockRange, Lba};
 pub use bytes::{ByteRange, ByteSize, ParseByteSizeError};
 pub use digest::{Digest, ParseDigestError};
+pub use memory::{MemoryPressure, MemorySample};
 pub use prng::Prng;
 pub use time::Nanos;

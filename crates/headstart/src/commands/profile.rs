@@ -38,10 +38,10 @@ struct Recorded {
 
 /// Records a start; gives the exit code of the command, or 0 when it was ended after its grace time.
 pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
-    hs_serve::rootenv::enter_private_mounts()?;
+    hs_linux::rootenv::enter_private_mounts()?;
     check_output(&args.output)?;
     let (profile, started) = record(args, !args.json)?;
-    let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+    let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
     if code != 0 && !args.keep_failed {
         log::error!(
             "the command failed with exit code {code}: {} is not written (--keep-failed writes it)",
@@ -102,7 +102,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     };
     let started = start::start(&spec)?;
     let Some(ready) = started.ready else {
-        let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+        let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
         let lost = started.lost.map(|lost| format!("; {lost}")).unwrap_or_default();
         bail!("the command ended with exit code {code} without being ready; nothing was recorded{lost}");
     };

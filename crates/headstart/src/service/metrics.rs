@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use hs_serve::SocketFile;
+use hs_linux::SocketFile;
 use hs_serve::http::{HttpPage, HttpServeOptions, HttpServer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};

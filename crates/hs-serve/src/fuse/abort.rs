@@ -9,11 +9,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use hs_linux::mounts;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, UnmountFlags};
-
-use crate::mounts;
 
 /// Where the control files are when the control file system is mounted.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use hs_linux::LinuxError;
+use hs_linux::mounts::{self, Unmounted, escape_option};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags};
@@ -21,7 +23,6 @@ use super::abort::Abort;
 use super::device::Device;
 use super::session::SessionOptions;
 use crate::ServeError;
-use crate::mounts::{self, Unmounted, escape_option};
 
 const SUBTYPE: &str = "headstart";
 const FUSERMOUNT: &str = "fusermount3";
@@ -111,10 +112,10 @@ impl FuseMount {
     }
 
     /// Sets how far the kernel reads ahead in files opened from now on.
-    pub(crate) fn set_read_ahead(&self, kib: u32) -> Result<(), ServeError> {
+    pub(crate) fn set_read_ahead(&self, kib: u32) -> Result<(), LinuxError> {
         let Some(connection) = self.connection else { return Ok(()) };
         let path = PathBuf::from(format!("/sys/class/bdi/0:{connection}/read_ahead_kb"));
-        std::fs::write(&path, kib.to_string()).map_err(|source| ServeError::Io {
+        std::fs::write(&path, kib.to_string()).map_err(|source| LinuxError::Io {
             action: "set the read-ahead in",
             path,
             source,
@@ -163,7 +164,7 @@ fn mount_as_root(target: &Path, options: &SessionOptions) -> Result<(OwnedFd, De
     let context =
         rustix::mount::fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|errno| match errno {
             Errno::NODEV => ServeError::FuseMissing { path: super::device::FUSE_DEVICE.into() },
-            errno => failed(target, errno),
+            errno => failed(target, errno).into(),
         })?;
     let values = [
         ("source", options.source_name.clone()),
@@ -191,8 +192,8 @@ fn mount_as_root(target: &Path, options: &SessionOptions) -> Result<(OwnedFd, De
     Ok((mount, device))
 }
 
-fn failed(target: &Path, errno: Errno) -> ServeError {
-    ServeError::Mount { what: "FUSE".into(), target: target.into(), source: errno.into() }
+fn failed(target: &Path, errno: Errno) -> LinuxError {
+    LinuxError::Mount { what: "FUSE".into(), target: target.into(), source: errno.into() }
 }
 
 /// The connection's number, from what the kernel knows without asking the server.
@@ -204,7 +205,7 @@ fn connection_of(mount: BorrowedFd<'_>) -> Option<u32> {
 
 /// The helper mounts and sends the descriptor over a socket; an environment variable has the socket's number.
 fn mount_with_helper(target: &Path, options: &SessionOptions) -> Result<Device, ServeError> {
-    let io = |action: &'static str| ServeError::io(action, target);
+    let io = |action: &'static str| LinuxError::io(action, target);
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(io("make a socket for"))?;
     let mut list = b"ro,nosuid,nodev,default_permissions,fsname=".to_vec();

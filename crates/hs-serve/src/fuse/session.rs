@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hs_linux::LinuxError;
+
 use super::abort::Abort;
 use super::access::FileAccess;
 use super::device::Device;
@@ -72,8 +74,8 @@ impl Default for SessionOptions {
 }
 
 impl SessionOptions {
-    fn check(&self) -> Result<(), ServeError> {
-        let bad = |option, value: String, needed| Err(ServeError::Option { option, value, needed });
+    fn check(&self) -> Result<(), LinuxError> {
+        let bad = |option, value: String, needed| Err(LinuxError::Option { option, value, needed });
         let name = &self.file_name;
         if name.is_empty() || name.len() > 255 || name == "." || name == ".." || name.contains(['/', '\0']) {
             return bad("file_name", format!("{name:?}"), "it must be one file name of 1 to 255 bytes");
@@ -225,7 +227,7 @@ impl Session {
         let HeldSession { descriptors, detached, negotiated, mount_point, refuse_waiting } = held;
         if descriptors.is_empty() {
             let needed = "at least one descriptor of the session";
-            return Err(ServeError::Option { option: "descriptors", value: "empty".into(), needed });
+            return Err(LinuxError::Option { option: "descriptors", value: "empty".into(), needed }.into());
         }
         // Resolving the path would make a request to the very file system that has no server yet.
         let mount = FuseMount::existing(Mounter::for_this_process(), mount_point, detached);
@@ -267,7 +269,7 @@ impl Session {
             let device = Arc::clone(&self.devices[index % self.devices.len()]);
             Workers::start_one(&self.workers, index, device, Arc::clone(&self.files)).map_err(|source| {
                 let path = self.mount.target().into();
-                ServeError::Io { action: "start a thread for", path, source }
+                LinuxError::Io { action: "start a thread for", path, source }
             })?;
         }
         Ok(())
@@ -310,7 +312,7 @@ impl Session {
     ///
     /// # Errors
     /// `/sys` is missing or read-only.
-    pub fn set_read_ahead(&self, kib: u32) -> Result<(), ServeError> {
+    pub fn set_read_ahead(&self, kib: u32) -> Result<(), LinuxError> {
         self.mount.set_read_ahead(kib)
     }
 

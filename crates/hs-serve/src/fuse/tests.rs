@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, bounded, unbounded};
+use hs_linux::LinuxError;
 use hs_units::Prng;
 
 use super::mount::Mounter;
@@ -429,7 +430,7 @@ fn options_that_cannot_work_are_refused() {
         SessionOptions { max_readahead_bytes: 2 << 20, ..good },
     ] {
         let refused = Session::mount(&PathBuf::from("/nonexistent"), disk.clone(), options);
-        assert!(matches!(refused.err(), Some(ServeError::Option { .. })));
+        assert!(matches!(refused.err(), Some(ServeError::Linux(LinuxError::Option { .. }))));
     }
 }
 

@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use hs_engine::queue::ClientKey;
+use hs_linux::LinuxError;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Request, Response, StatusCode};
@@ -26,8 +27,7 @@ use super::connection::{Peer, accept};
 use super::listener::Listener;
 use super::room::Room;
 use super::turns::{Rates, Turns};
-use crate::ServeError;
-use crate::nbd::Certificates;
+use crate::certificates::{Certificates, TlsError};
 use crate::places::{PlaceLimits, Places};
 
 /// Reads of one file at once, each with a thread: a file whose medium hangs holds its own threads and no other's.
@@ -41,11 +41,11 @@ const PROTOCOLS: &[&[u8]] = &[b"h2", b"http/1.1"];
 pub struct HttpTls(pub(super) Arc<Certificates>);
 
 impl HttpTls {
-    /// Reads the same files as [`NbdTls::load`](crate::nbd::NbdTls::load).
+    /// As [`Certificates::load`].
     ///
     /// # Errors
     /// When a file cannot be read, or they do not belong together.
-    pub fn load(directory: &Path, verify_peer: bool) -> Result<Self, ServeError> {
+    pub fn load(directory: &Path, verify_peer: bool) -> Result<Self, TlsError> {
         Ok(Self(Arc::new(Certificates::load(directory, verify_peer, PROTOCOLS)?)))
     }
 
@@ -53,7 +53,7 @@ impl HttpTls {
     ///
     /// # Errors
     /// As [`HttpTls::load`]; then those that were read before still count.
-    pub fn reload(&self) -> Result<(), ServeError> {
+    pub fn reload(&self) -> Result<(), TlsError> {
         self.0.reload()
     }
 }
@@ -170,10 +170,10 @@ impl HttpServer {
     ///
     /// # Errors
     /// When an address is taken or not to be had.
-    pub fn listen(addresses: &[String]) -> Result<Vec<OwnedFd>, ServeError> {
+    pub fn listen(addresses: &[String]) -> Result<Vec<OwnedFd>, LinuxError> {
         let mut sockets = Vec::new();
         for address in addresses {
-            let failed = |source| ServeError::Io { action: "listen at", path: address.into(), source };
+            let failed = |source| LinuxError::Io { action: "listen at", path: address.into(), source };
             let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(failed)?.collect();
             sockets.push(TcpListener::bind(&found[..]).map_err(failed)?.into());
         }
@@ -189,8 +189,8 @@ impl HttpServer {
         pages: Vec<HttpPage>,
         sockets: Vec<OwnedFd>,
         options: HttpServeOptions,
-    ) -> Result<Self, ServeError> {
-        let failed = |source| ServeError::Io { action: "start", path: "the HTTP server".into(), source };
+    ) -> Result<Self, LinuxError> {
+        let failed = |source| LinuxError::Io { action: "start", path: "the HTTP server".into(), source };
         for (number, file) in files.iter().enumerate() {
             if files[..number].iter().any(|other| other.name == file.name) {
                 return Err(failed(io::Error::other(format!("two files are called {}", file.name))));

@@ -7,8 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use hs_linux::LinuxError;
+use hs_linux::SocketFile;
+
 use super::client::Client;
-use crate::{ServeError, SocketFile};
 
 /// The port that IANA has given to NBD.
 const PORT: u16 = 10809;
@@ -79,8 +81,8 @@ pub(super) enum Listener {
 
 impl Listener {
     /// Listens at `address`: a name may have several.
-    pub(super) fn all(address: &NbdAddress) -> Result<Vec<Self>, ServeError> {
-        let failed = |source| ServeError::Listen { address: address.to_string(), source };
+    pub(super) fn all(address: &NbdAddress) -> Result<Vec<Self>, LinuxError> {
+        let failed = |source| LinuxError::Listen { address: address.to_string(), source };
         match address {
             NbdAddress::Unix(path) => Ok(vec![Self::Unix(SocketFile::bind(path)?)]),
             NbdAddress::Tcp { host, port } => {

@@ -26,6 +26,5 @@ pub use address::{BadAddress, NbdAddress};
 pub use export::{Export, ExportedDisk};
 pub use protocol::End;
 pub use server::{NbdOptions, NbdServer, NbdStats};
-pub(crate) use tls::Certificates;
 pub use tls::NbdTls;
 pub use wire::{Reply, errno};

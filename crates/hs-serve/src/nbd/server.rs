@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use hs_linux::LinuxError;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -19,7 +20,6 @@ use super::outgoing::Outgoing;
 use super::protocol::Security;
 use super::room::Room;
 use super::tls::NbdTls;
-use crate::ServeError;
 use crate::places::{self, PlaceLimits, Places};
 
 /// What reads under way may hold beyond what each connection has of its own. With 512 KiB for each of 256
@@ -118,7 +118,7 @@ impl NbdServer {
         exports: Vec<Export>,
         addresses: &[NbdAddress],
         options: NbdOptions,
-    ) -> Result<Self, ServeError> {
+    ) -> Result<Self, LinuxError> {
         check_names(&exports)?;
         let mut listeners = Vec::new();
         for address in addresses {
@@ -137,10 +137,10 @@ impl NbdServer {
         exports: Vec<Export>,
         sockets: Vec<OwnedFd>,
         options: NbdOptions,
-    ) -> Result<Self, ServeError> {
+    ) -> Result<Self, LinuxError> {
         check_names(&exports)?;
         let listeners = sockets.into_iter().map(Listener::resume).collect::<Result<_, _>>();
-        let failed = |source| ServeError::Io { action: "go on with", path: "the NBD sockets".into(), source };
+        let failed = |source| LinuxError::Io { action: "go on with", path: "the NBD sockets".into(), source };
         Self::serve(exports, listeners.map_err(failed)?, options)
     }
 
@@ -148,14 +148,14 @@ impl NbdServer {
         exports: Vec<Export>,
         listeners: Vec<Listener>,
         options: NbdOptions,
-    ) -> Result<Self, ServeError> {
+    ) -> Result<Self, LinuxError> {
         let listeners: Arc<[Listener]> = listeners.into();
         let uris_of = |export: &Export| {
             listeners.iter().map(|listener| listener.uri(&export.name, options.tls.is_some())).collect()
         };
         let uris = exports.iter().map(uris_of).collect();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map_err(ServeError::io("make an event for", "the NBD server"))?;
+            .map_err(LinuxError::io("make an event for", "the NBD server"))?;
         let (all, client) = (options.most_connections, options.most_connections_of_client);
         let shared = Arc::new(Shared {
             places: Places::new(PlaceLimits { all, client }),
@@ -175,7 +175,7 @@ impl NbdServer {
         let acceptor = std::thread::Builder::new()
             .name("nbd-accept".to_owned())
             .spawn(move || accept(&own, &watched))
-            .map_err(|source| ServeError::Io {
+            .map_err(|source| LinuxError::Io {
                 action: "start a thread for",
                 path: "the NBD server".into(),
                 source,
@@ -231,9 +231,9 @@ impl Drop for NbdServer {
     }
 }
 
-fn check_names(exports: &[Export]) -> Result<(), ServeError> {
+fn check_names(exports: &[Export]) -> Result<(), LinuxError> {
     let bad = |value: &str, needed| {
-        Err(ServeError::Option { option: "export name", value: value.to_owned(), needed })
+        Err(LinuxError::Option { option: "export name", value: value.to_owned(), needed })
     };
     if exports.is_empty() {
         return bad("of nothing", "there must be at least one image");
@@ -346,7 +346,7 @@ impl Drop for Place {
             outgoing.close();
             // Clients that do not read leave holes in the heap, which the allocator would keep.
             if outgoing.copied_bytes() >= WORTH_GIVING_BACK_BYTES {
-                hs_disk::give_back();
+                hs_linux::give_back();
             }
         }
         self.shared.changed.notify_all();

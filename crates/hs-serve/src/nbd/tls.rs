@@ -5,25 +5,14 @@
 //! records under the same lock.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
-use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
-use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{NoClientAuth, WebPkiClientVerifier};
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::ServerConnection;
 
 use super::protocol::Security;
-use crate::ServeError;
+use crate::certificates::{Certificates, TlsError};
 
-/// Names of the files, as nbdkit and QEMU have them.
-const AUTHORITY: &str = "ca-cert.pem";
-const REVOKED: &str = "ca-crl.pem";
-const CERTIFICATE: &str = "server-cert.pem";
-const KEY: &str = "server-key.pem";
 /// Bytes that are sealed before their records are taken away: it bounds what is in memory twice.
 const SEAL_BYTES: usize = 64 << 10;
 
@@ -41,7 +30,7 @@ impl NbdTls {
     ///
     /// # Errors
     /// When a file cannot be read, or they do not belong together.
-    pub fn load(directory: &Path, required: bool, verify_peer: bool) -> Result<Self, ServeError> {
+    pub fn load(directory: &Path, required: bool, verify_peer: bool) -> Result<Self, TlsError> {
         let certificates = Certificates::load(directory, verify_peer, &[])?;
         Ok(Self { certificates: Arc::new(certificates), required })
     }
@@ -50,7 +39,7 @@ impl NbdTls {
     ///
     /// # Errors
     /// As [`NbdTls::load`]; then those that were read before still count.
-    pub fn reload(&self) -> Result<(), ServeError> {
+    pub fn reload(&self) -> Result<(), TlsError> {
         self.certificates.reload()
     }
 
@@ -61,81 +50,6 @@ impl NbdTls {
     pub(super) fn session(&self) -> Result<TlsSession, rustls::Error> {
         Ok(TlsSession { connection: ServerConnection::new(self.certificates.now())? })
     }
-}
-
-/// The files of a server's certificates, as they were read last.
-#[derive(Debug)]
-pub(crate) struct Certificates {
-    directory: PathBuf,
-    verify_peer: bool,
-    /// Protocols that are agreed on while the connection is secured.
-    protocols: &'static [&'static [u8]],
-    config: RwLock<Arc<ServerConfig>>,
-}
-
-impl Certificates {
-    pub(crate) fn load(
-        directory: &Path,
-        verify_peer: bool,
-        protocols: &'static [&'static [u8]],
-    ) -> Result<Self, ServeError> {
-        let config = RwLock::new(read(directory, verify_peer, protocols)?);
-        Ok(Self { directory: directory.to_owned(), verify_peer, protocols, config })
-    }
-
-    pub(crate) fn reload(&self) -> Result<(), ServeError> {
-        let config = read(&self.directory, self.verify_peer, self.protocols)?;
-        *self.config.write() = config;
-        Ok(())
-    }
-
-    /// What a connection that comes now is secured with.
-    pub(crate) fn now(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config.read())
-    }
-}
-
-fn read(directory: &Path, verify_peer: bool, protocols: &[&[u8]]) -> Result<Arc<ServerConfig>, ServeError> {
-    let provider = Arc::new(ring::default_provider());
-    let unusable = |source| ServeError::TlsUnusable { directory: directory.to_owned(), source };
-    let chain = certificates(directory.join(CERTIFICATE))?;
-    let path = directory.join(KEY);
-    let key = PrivateKeyDer::from_pem_file(&path).map_err(|source| ServeError::TlsFile { path, source })?;
-    let verifier: Arc<dyn ClientCertVerifier> = if verify_peer {
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(directory.join(AUTHORITY))? {
-            roots.add(certificate).map_err(unusable)?;
-        }
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-            .with_crls(revoked(directory.join(REVOKED))?)
-            .build()
-            .map_err(|source| ServeError::TlsAuthority { path: directory.join(AUTHORITY), source })?
-    } else {
-        Arc::new(NoClientAuth)
-    };
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(unusable)?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(chain, key)
-        .map_err(unusable)?;
-    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    Ok(Arc::new(config))
-}
-
-fn certificates(path: PathBuf) -> Result<Vec<CertificateDer<'static>>, ServeError> {
-    CertificateDer::pem_file_iter(&path)
-        .and_then(Iterator::collect)
-        .map_err(|source| ServeError::TlsFile { path, source })
-}
-
-fn revoked(path: PathBuf) -> Result<Vec<CertificateRevocationListDer<'static>>, ServeError> {
-    if matches!(path.try_exists(), Ok(false)) {
-        return Ok(Vec::new());
-    }
-    CertificateRevocationListDer::pem_file_iter(&path)
-        .and_then(Iterator::collect)
-        .map_err(|source| ServeError::TlsFile { path, source })
 }
 
 /// The result of opening records.

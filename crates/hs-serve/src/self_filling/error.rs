@@ -4,12 +4,20 @@ use std::io;
 use std::path::PathBuf;
 
 use hs_format::ImageDigest;
+use hs_image::ImageError;
+use hs_linux::LinuxError;
 use hs_units::Digest;
 
 /// What is wrong with the file, or with the machine, and what to try.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FillError {
+    /// The image cannot be opened or read.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The table of mounts cannot be read.
+    #[error(transparent)]
+    Linux(#[from] LinuxError),
     /// The kernel has no pre-content events.
     #[error(
         "this kernel does not ask before a file is read (fanotify's FAN_PRE_ACCESS, Linux 6.14 or newer): a file cannot \

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use hs_disk::{Deliver, ServedDisk, UseVisibility};
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, BlockRange, Nanos};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -19,8 +20,7 @@ use super::fill_file::{FillFile, FillProgress};
 use super::group::{Group, Question, Told};
 use super::hydrate::Hydrator;
 use super::uses::Uses;
-use crate::served::{Prefetching, ServeConfig, ServedError};
-use hs_disk::{Deliver, ServedDisk, UseVisibility};
+use crate::served::{Prefetching, ServeConfig};
 
 /// All of a file is filled in the end, so an endless reader of blocks outside the profile must not keep the
 /// rest waiting without a limit: the stream may make one request in this time although reads wait.
@@ -71,7 +71,7 @@ impl SelfFilling {
         config: &ServeConfig,
         attachment: Attachment,
         options: FillOptions,
-    ) -> Result<Self, ServedError> {
+    ) -> Result<Self, FillError> {
         let file = Arc::new(FillFile::new(attachment)?);
         let mut config = config.clone();
         config.prefetch.ageing = Some(AGEING);
@@ -80,7 +80,7 @@ impl SelfFilling {
         let header = file.sidecar().header();
         if (image.disk_digest(), image.image_digest()) != (header.disk_digest, header.image_name) {
             let path = file.path().to_owned();
-            return Err(FillError::ImageChanged { image: image.name().to_owned(), path }.into());
+            return Err(FillError::ImageChanged { image: image.name().to_owned(), path });
         }
         let is_hot_filled = (0..image.hot_chunk_count()).all(|chunk| {
             let extents = image.hot_extents(chunk).iter();
@@ -120,7 +120,7 @@ impl SelfFilling {
         &mut self,
         queue: Receiver<Option<Demand>>,
         options: FillOptions,
-    ) -> Result<(), ServedError> {
+    ) -> Result<(), FillError> {
         if let Some(group) = self.file.group().cloned() {
             let events = Events {
                 group,
@@ -164,12 +164,12 @@ impl SelfFilling {
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub fn hydrate(&mut self) -> Result<(), ServedError> {
+    pub fn hydrate(&mut self) -> Result<(), FillError> {
         self.disk.hide_use();
         self.start_hydrator()
     }
 
-    fn start_hydrator(&mut self) -> Result<(), ServedError> {
+    fn start_hydrator(&mut self) -> Result<(), FillError> {
         if self.hydrator.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return Ok(());
         }

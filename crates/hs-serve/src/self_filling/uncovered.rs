@@ -7,8 +7,9 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use hs_linux::mounts::{MountEntry, MountTable};
+
 use super::error::FillError;
-use crate::mounts::{MountEntry, MountTable};
 
 /// Fails when `path`, which `metadata` is of, is used in such a way.
 pub(super) fn refuse(path: &Path, metadata: &fs::Metadata) -> Result<(), FillError> {

@@ -10,11 +10,11 @@ use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdTls};
 use hs_serve::self_filling::{Attachment, FillOptions, Found, SelfFilling, Subject};
 use hs_serve::{ServeConfig, ServedDisk, ServedImage};
 use hs_store::Store;
+use hs_testing::machine_has;
 
 use crate::certificates;
 use crate::filling::FillingFolder;
 use crate::nbd_client::NbdClient;
-use crate::support::machine_has;
 
 /// A front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub(crate) enum Front {
 
 /// Those that this machine has.
 pub(crate) fn fronts() -> Vec<Front> {
-    let fuse = machine_has(&[]).then_some(Front::Fuse);
+    let fuse = machine_has(&["/dev/fuse"]).then_some(Front::Fuse);
     let filling = FillingFolder::new().map(|_| Front::Filling);
     let tls = certificates::are_to_be_had().then_some(Front::NbdTls);
     fuse.into_iter().chain(filling).chain([Front::NbdSimple, Front::NbdStructured]).chain(tls).collect()

@@ -13,6 +13,3 @@ mod nbd_guests;
 mod nbd_strangers;
 mod reads;
 mod sample;
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "each test binary uses a part of it")]
-mod support;

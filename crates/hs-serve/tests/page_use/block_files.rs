@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 
 use hs_serve::block_files;
+use hs_testing::{machine_has, noise};
 use hs_trace::{BlockSet, FileUse};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 
 use crate::scene::Scene;
-use crate::support::{machine_has, noise};
 
 const DISK_BLOCKS: u64 = (64 << 20) / BLOCK_BYTES;
 
@@ -63,7 +63,7 @@ fn regular_files(directory: &Path, found: &mut BTreeSet<(u64, u64)>) {
 
 #[test]
 fn every_page_is_where_debugfs_says() {
-    if !machine_has(&["mkfs.ext4", "debugfs"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4", "debugfs"]) {
         return;
     }
     let scene = Scene::new(4096, fill);
@@ -98,7 +98,7 @@ fn every_page_is_where_debugfs_says() {
 
 #[test]
 fn blocks_smaller_than_a_page_give_only_whole_pages() {
-    if !machine_has(&["mkfs.ext4", "debugfs"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4", "debugfs"]) {
         return;
     }
     let scene = Scene::new(1024, fill);
@@ -120,7 +120,7 @@ fn blocks_smaller_than_a_page_give_only_whole_pages() {
 
 #[test]
 fn what_is_mounted_on_top_is_left_out() {
-    if !machine_has(&["mkfs.ext4", "mount", "umount"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4", "mount", "umount"]) {
         return;
     }
     let scene = Scene::new(4096, fill);

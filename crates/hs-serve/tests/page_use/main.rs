@@ -6,6 +6,3 @@ mod gate;
 mod markers;
 mod observe;
 mod scene;
-#[path = "../support/mod.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod support;

@@ -18,12 +18,12 @@ use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, Codec, Image, OptimizeOptions};
 use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedImage};
 use hs_store::{FileStore, Store};
+use hs_testing::{machine_has, noise};
 use hs_trace::{BlockDigest, BlockSet, FileRun, FileUse, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos};
 
 use crate::gate::{Gates, Opens};
 use crate::scene::Scene;
-use crate::support::{machine_has, noise};
 
 const FILES: usize = 120;
 const FILE_BYTES: usize = 64 << 10;

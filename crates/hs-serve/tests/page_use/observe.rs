@@ -9,18 +9,18 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use hs_linux::loopdev::{LoopDevice, LoopOptions};
 use hs_serve::fuse::{Disk, Reply, Session, SessionOptions};
-use hs_serve::loopdev::{LoopDevice, LoopOptions};
 use hs_serve::observe::{
     AccessKind, NotObserved, Object, Observed, Observer, Prefetched, TargetDevice, Targets, Usage, account,
 };
+use hs_testing::{machine_has, noise};
 use hs_trace::BlockSet;
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos};
 use rustix::fs::Advice;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::scene::{self, Scene};
-use crate::support::{machine_has, noise};
 
 const FILE_PAGES: u32 = 64;
 /// For what happens soon or never.
@@ -98,7 +98,7 @@ fn usage_of(observed: &Observed, part: Prefetched) -> [u64; 4] {
 
 #[test]
 fn reads_and_mappings_are_seen_and_read_ahead_is_not() {
-    if !machine_has(&["mkfs.ext4"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4"]) {
         return;
     }
     let scene = Scene::new(4096, fill);
@@ -136,7 +136,7 @@ fn reads_and_mappings_are_seen_and_read_ahead_is_not() {
 
 #[test]
 fn other_processes_are_seen_and_this_one_is_left_out_when_asked() {
-    if !machine_has(&["mkfs.ext4", "dd"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4", "dd"]) {
         return;
     }
     let scene = Scene::new(4096, fill);
@@ -163,7 +163,7 @@ fn other_processes_are_seen_and_this_one_is_left_out_when_asked() {
 
 #[test]
 fn a_flood_is_seen_whole_or_said_to_be_incomplete() {
-    if !machine_has(&["mkfs.ext4", "dd"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4", "dd"]) {
         return;
     }
     let scene = Scene::new(4096, |tree| fs::write(tree.join("big"), noise(8 << 20, 5)).unwrap());
@@ -186,7 +186,7 @@ fn a_flood_is_seen_whole_or_said_to_be_incomplete() {
 
 #[test]
 fn metadata_is_seen_by_its_marks() {
-    if !machine_has(&["mkfs.ext4", "debugfs"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4", "debugfs"]) {
         return;
     }
     // Another process of the machine may drop its caches just then; not five times in a row.
@@ -263,7 +263,7 @@ impl Disk for HeldDisk {
 
 #[test]
 fn a_read_that_waits_is_late() {
-    if !machine_has(&["mkfs.ext4", "debugfs", "dd"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4", "debugfs", "dd"]) {
         return;
     }
     let a = Scene::new(4096, fill);
@@ -321,7 +321,7 @@ fn is_waiting(status: &str, reading: &str) -> bool {
 
 #[test]
 fn nothing_is_left_behind() {
-    if !machine_has(&["mkfs.ext4"]) {
+    if !machine_has(&["/dev/fuse", "mkfs.ext4"]) {
         return;
     }
     let scene = Scene::new(4096, fill);

@@ -6,8 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use hs_serve::fsmount::{FileSystem, FsMount, FsMountOptions};
-use hs_serve::loopdev::{LoopDevice, LoopOptions};
+use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::loopdev::{LoopDevice, LoopOptions};
 use tempfile::TempDir;
 
 pub(crate) struct Scene {

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hs_serve::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::loopdev::{LoopDevice, LoopOptions};
+use hs_linux::rootenv::{Exit, RootEnv, RootOptions, SpawnOptions, Stream, enter_private_mounts};
 use hs_serve::fuse::{Session, SessionOptions};
-use hs_serve::loopdev::{LoopDevice, LoopOptions};
-use hs_serve::rootenv::{Exit, RootEnv, RootOptions, SpawnOptions, Stream, enter_private_mounts};
+use hs_testing::Test;
 
-use crate::Test;
 use crate::support::MemoryDisk;
 
 pub(crate) const TESTS: &[Test] = &[

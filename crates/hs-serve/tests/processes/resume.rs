@@ -13,16 +13,17 @@ use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::{Sender, unbounded};
-use hs_serve::MountTable;
+use hs_linux::mounts::MountTable;
 use hs_serve::fuse::{Disk, HeldSession, Negotiated, Reply, Session, SessionOptions};
+use hs_testing::Test;
+use hs_testing::noise;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::Test;
-use crate::support::{MemoryDisk, noise};
+use crate::support::MemoryDisk;
 
 pub(crate) const TESTS: &[Test] = &[
     ("readers_wait_for_the_next_server", readers_wait_for_the_next_server),

@@ -17,7 +17,8 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::ServeError;
+use crate::LinuxError;
+use crate::fsmount::FileSystem;
 use crate::mounts::{self, MountTable, Unmounted};
 
 const PROGRAM: &str = "fuse2fs";
@@ -31,18 +32,26 @@ const SAID_BYTES: u64 = 64 << 10;
 /// An ext4 that `fuse2fs` has mounted read-only. Dropping it unmounts and waits for the program's end;
 /// when the file system is still in use, its readers get errors from then on.
 #[derive(Debug)]
-pub(crate) struct Fuse2fs {
+pub struct Fuse2fs {
     target: PathBuf,
     process: OwnedFd,
     keeper: Option<JoinHandle<String>>,
 }
 
 impl Fuse2fs {
-    /// Mounts the ext4 in `disk` at `target`; the kernel reads `read_ahead_kib` ahead in its files.
+    /// Mounts the `file_system` in `disk` at `target`; the kernel reads `read_ahead_kib` ahead in its files.
     ///
     /// # Errors
-    /// The program is not installed, or it refused, or the mount point cannot be used.
-    pub(crate) fn mount(disk: &Path, target: &Path, read_ahead_kib: u32) -> Result<Self, ServeError> {
+    /// It is no ext4, the program is not installed, or it refused, or the mount point cannot be used.
+    pub fn mount(
+        disk: &Path,
+        file_system: FileSystem,
+        target: &Path,
+        read_ahead_kib: u32,
+    ) -> Result<Self, LinuxError> {
+        if file_system != FileSystem::Ext4 {
+            return Err(LinuxError::OnlyExt4 { file_system });
+        }
         let target = mounts::check_mount_point(target)?;
         // `no_default_opts`: by default it has the kernel ask for the attributes at every look. In the
         // user namespace there is one user and one group: a file of any other could not be written,
@@ -54,7 +63,7 @@ impl Fuse2fs {
         let read_ahead = format!("{options},max_readahead={}", read_ahead_kib << 10);
         match Self::mount_with(disk, &target, &read_ahead) {
             // libfuse 2 knows it, libfuse 3 does not.
-            Err(ServeError::Fuse2fs { message, .. }) if message.contains("unknown option") => {
+            Err(LinuxError::Fuse2fs { message, .. }) if message.contains("unknown option") => {
                 log::debug!("fuse2fs: {message}");
                 Self::mount_with(disk, &target, &options)
             }
@@ -62,10 +71,10 @@ impl Fuse2fs {
         }
     }
 
-    fn mount_with(disk: &Path, target: &Path, options: &str) -> Result<Self, ServeError> {
-        let program = find().ok_or(ServeError::Fuse2fsMissing)?;
+    fn mount_with(disk: &Path, target: &Path, options: &str) -> Result<Self, LinuxError> {
+        let program = find().ok_or(LinuxError::Fuse2fsMissing)?;
         let arguments: [OsString; 5] = ["-f".into(), "-o".into(), options.into(), disk.into(), target.into()];
-        let failed = |message: String| ServeError::Fuse2fs { target: target.into(), message };
+        let failed = |message: String| LinuxError::Fuse2fs { target: target.into(), message };
         // Opened before the mount can be there: from now on, the kernel notifies of every change.
         let mut table = MountTable::open()?;
         let (sender, started) = bounded(1);
@@ -92,7 +101,7 @@ impl Fuse2fs {
     }
 
     /// Where it is mounted, without links.
-    pub(crate) fn target(&self) -> &Path {
+    pub fn target(&self) -> &Path {
         &self.target
     }
 }

@@ -8,9 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use hs_serve::rootenv::{RootEnv, RootOptions, SpawnOptions, enter_private_mounts};
-
-use crate::Test;
+use hs_linux::rootenv::{RootEnv, RootOptions, SpawnOptions, enter_private_mounts};
+use hs_testing::Test;
 
 pub(crate) const TESTS: &[Test] = &[("ctrl_c_reaches_the_command_once", ctrl_c_reaches_the_command_once)];
 

@@ -7,12 +7,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hs_engine::{MemoryPressure, MemorySample};
+use hs_units::{MemoryPressure, MemorySample};
 
 /// The files with the kernel's figures of this process's memory. A later move to another control group is not
 /// noticed.
 #[derive(Clone, Debug)]
-pub(crate) struct MemoryProbe {
+pub struct MemoryProbe {
     meminfo: PathBuf,
     /// The control groups from the own one up, whose limits all hold.
     groups: Vec<Group>,
@@ -35,7 +35,7 @@ enum Version {
 
 impl MemoryProbe {
     /// Looks for the files of this process.
-    pub(crate) fn of_this_process() -> Self {
+    pub fn of_this_process() -> Self {
         Self::below(Path::new("/"))
     }
 
@@ -60,7 +60,7 @@ impl MemoryProbe {
     }
 
     /// How memory is now; `None` where the kernel does not even tell how much is available.
-    pub(crate) fn sample(&self) -> Option<MemorySample> {
+    pub fn sample(&self) -> Option<MemorySample> {
         let table = fs::read_to_string(&self.meminfo).ok()?;
         let mut sample = MemorySample {
             total_bytes: meminfo_bytes(&table, "MemTotal")?,

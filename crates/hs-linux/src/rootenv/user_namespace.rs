@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-use crate::ServeError;
+use crate::LinuxError;
 
 /// Puts the calling process, which must have one thread, into a user namespace where its user and group
 /// are root, and no others exist.
@@ -31,8 +31,8 @@ fn maps_all(uid_map: &str) -> bool {
     uid_map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
-pub(super) fn refused(source: io::Error) -> ServeError {
-    ServeError::UserNamespace { source, advice: advice() }
+pub(super) fn refused(source: io::Error) -> LinuxError {
+    LinuxError::UserNamespace { source, advice: advice() }
 }
 
 /// What to do when a user namespace, or mounting in it, is refused: by what the kernel's settings say.

@@ -37,7 +37,7 @@ use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
-use crate::ServeError;
+use crate::LinuxError;
 use crate::mounts::escape_option;
 
 pub use confinement::{Confinement, JailUser};
@@ -72,11 +72,11 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 /// # Errors
 /// Root without `CAP_SYS_ADMIN`; others where the kernel, or a security module, refuses them a user
 /// namespace. It also refuses one to a process that has threads.
-pub fn enter_private_mounts() -> Result<(), ServeError> {
+pub fn enter_private_mounts() -> Result<(), LinuxError> {
     if !rustix::process::geteuid().is_root() {
         return user_namespace::enter().and_then(|()| own_mounts()).map_err(user_namespace::refused);
     }
-    own_mounts().map_err(|source| ServeError::Namespace { what: "a mount namespace", source })
+    own_mounts().map_err(|source| LinuxError::Namespace { what: "a mount namespace", source })
 }
 
 fn own_mounts() -> std::io::Result<()> {
@@ -101,7 +101,7 @@ pub fn spawn_in(
     root: &Path,
     argv: &[std::ffi::OsString],
     options: SpawnOptions,
-) -> Result<Child, ServeError> {
+) -> Result<Child, LinuxError> {
     assert!(!argv.is_empty(), "a command has at least a name");
     spawn::spawn(root, argv, options)
 }
@@ -130,10 +130,10 @@ impl RootEnv {
     ///
     /// # Errors
     /// Not root, no overlay driver, or an image whose `/dev`, `/proc`, `/sys` or `/tmp` is no directory.
-    pub fn prepare(lower: &Path, workdir: &Path, options: RootOptions) -> Result<Self, ServeError> {
+    pub fn prepare(lower: &Path, workdir: &Path, options: RootOptions) -> Result<Self, LinuxError> {
         let io = |action: &'static str, path: &Path| {
             let path = path.to_path_buf();
-            move |source| ServeError::Io { action, path, source }
+            move |source| LinuxError::Io { action, path, source }
         };
         let lower = fs::canonicalize(lower).map_err(io("look at", lower))?;
         fs::create_dir_all(workdir).map_err(io("make", workdir))?;
@@ -174,19 +174,19 @@ impl RootEnv {
     /// its own environment, inside the root.
     ///
     /// # Errors
-    /// [`ServeError::Command`] when the root has no such program or it cannot be executed; others when the
+    /// [`LinuxError::Command`] when the root has no such program or it cannot be executed; others when the
     /// namespaces or the inside of the root cannot be made.
     ///
     /// # Panics
     /// When `argv` is empty.
-    pub fn spawn(&self, argv: &[std::ffi::OsString], options: SpawnOptions) -> Result<Child, ServeError> {
+    pub fn spawn(&self, argv: &[std::ffi::OsString], options: SpawnOptions) -> Result<Child, LinuxError> {
         assert!(!argv.is_empty(), "a command has at least a name");
         spawn::spawn(&self.root, argv, options)
     }
 
     /// Mounts what every root has. `/proc` is left to init, which alone sees the new PID namespace.
-    fn furnish(&self, options: RootOptions) -> Result<(), ServeError> {
-        let io = |action: &'static str| ServeError::io(action, &self.root);
+    fn furnish(&self, options: RootOptions) -> Result<(), LinuxError> {
+        let io = |action: &'static str| LinuxError::io(action, &self.root);
         let directory = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.root, directory, Mode::empty()).map_err(io("open"))?;
         drop(directory_in(&root, "proc")?);
@@ -231,7 +231,7 @@ impl Drop for RootEnv {
 }
 
 /// Fills a fresh `/dev`.
-fn furnish_dev(dev: &OwnedFd) -> Result<(), ServeError> {
+fn furnish_dev(dev: &OwnedFd) -> Result<(), LinuxError> {
     let base = path_of(dev);
     for name in DEVICES {
         let host = Path::new("/dev").join(name);
@@ -239,11 +239,11 @@ fn furnish_dev(dev: &OwnedFd) -> Result<(), ServeError> {
             continue;
         }
         rustix::fs::mknodat(dev, name, FileType::RegularFile, Mode::from_raw_mode(0o666), 0)
-            .map_err(ServeError::io("make a place for", &host))?;
-        rustix::mount::mount_bind(&host, base.join(name)).map_err(ServeError::io("bind", &host))?;
+            .map_err(LinuxError::io("make a place for", &host))?;
+        rustix::mount::mount_bind(&host, base.join(name)).map_err(LinuxError::io("bind", &host))?;
     }
     for (name, target) in DEVICE_LINKS {
-        rustix::fs::symlinkat(target, dev, name).map_err(ServeError::io("make the link", name))?;
+        rustix::fs::symlinkat(target, dev, name).map_err(LinuxError::io("make the link", name))?;
     }
     // In a user namespace the group tty (5) does not exist.
     let terminals = match in_user_namespace() {
@@ -251,7 +251,7 @@ fn furnish_dev(dev: &OwnedFd) -> Result<(), ServeError> {
         false => b"newinstance,ptmxmode=0666,mode=620,gid=5",
     };
     for (name, kind, data) in [("pts", "devpts", terminals), ("shm", "tmpfs", b"mode=1777")] {
-        rustix::fs::mkdirat(dev, name, Mode::from_raw_mode(0o755)).map_err(ServeError::io("make", name))?;
+        rustix::fs::mkdirat(dev, name, Mode::from_raw_mode(0o755)).map_err(LinuxError::io("make", name))?;
         let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
         let flags = if kind == "tmpfs" { flags | MountFlags::NODEV } else { flags };
         mount_at(&base.join(name), kind, flags, data)?;
@@ -261,8 +261,8 @@ fn furnish_dev(dev: &OwnedFd) -> Result<(), ServeError> {
 
 /// Opens directory `name` of the root, making it if need be. Links are followed inside the root only:
 /// an image must not be able to point a mount at the host.
-fn directory_in(root: &OwnedFd, name: &'static str) -> Result<OwnedFd, ServeError> {
-    let failed = |errno: Errno| ServeError::RootDirectory { name, source: errno.into() };
+fn directory_in(root: &OwnedFd, name: &'static str) -> Result<OwnedFd, LinuxError> {
+    let failed = |errno: Errno| LinuxError::RootDirectory { name, source: errno.into() };
     match rustix::fs::mkdirat(root, name, Mode::from_raw_mode(0o755)) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(failed(errno)),
@@ -277,10 +277,10 @@ fn path_of(fd: &OwnedFd) -> PathBuf {
 }
 
 /// `mount(2)` of a file system without a device.
-fn mount_at(target: &Path, kind: &str, flags: MountFlags, data: &[u8]) -> Result<(), ServeError> {
+fn mount_at(target: &Path, kind: &str, flags: MountFlags, data: &[u8]) -> Result<(), LinuxError> {
     let failed = |source: std::io::Error| match source.raw_os_error() {
-        Some(libc::EPERM) => ServeError::NeedsRoot { what: "mounting a root" },
-        _ => ServeError::Mount { what: kind.into(), target: target.into(), source },
+        Some(libc::EPERM) => LinuxError::NeedsRoot { what: "mounting a root" },
+        _ => LinuxError::Mount { what: kind.into(), target: target.into(), source },
     };
     let data = CString::new(data).map_err(|_| failed(std::io::ErrorKind::InvalidInput.into()))?;
     rustix::mount::mount(kind, target, kind, flags, data.as_c_str()).map_err(|errno| failed(errno.into()))

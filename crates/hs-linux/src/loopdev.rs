@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::ServeError;
+use crate::LinuxError;
 
 const LOOP_CONTROL: &str = "/dev/loop-control";
 
@@ -118,9 +118,9 @@ impl LoopDevice {
     ///
     /// # Errors
     /// Not root, no loop driver, an impossible sector size, or a file that cannot be opened.
-    pub fn attach(file: &Path, options: LoopOptions) -> Result<Self, ServeError> {
+    pub fn attach(file: &Path, options: LoopOptions) -> Result<Self, LinuxError> {
         if !matches!(options.sector_bytes, 512 | 4096) {
-            return Err(ServeError::Option {
+            return Err(LinuxError::Option {
                 option: "sector_bytes",
                 value: options.sector_bytes.to_string(),
                 needed: "it must be 512 or 4096",
@@ -128,12 +128,12 @@ impl LoopDevice {
         }
         let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let backing = rustix::fs::open(file, access | OFlags::CLOEXEC, Mode::empty())
-            .map_err(ServeError::io("open", file))?;
+            .map_err(LinuxError::io("open", file))?;
         let control = open_device(Path::new(LOOP_CONTROL), OFlags::RDWR)?;
         let mut last = Errno::BUSY;
         for _ in 0..RACE_TRIES {
             let number = free_device(&control)
-                .map_err(|errno| ServeError::LoopAttach { file: file.into(), source: errno.into() })?;
+                .map_err(|errno| LinuxError::LoopAttach { file: file.into(), source: errno.into() })?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let device = open_device(&path, access)?;
             match configure(&device, &backing, file, options) {
@@ -152,17 +152,17 @@ impl LoopDevice {
                 }
             }
         }
-        Err(ServeError::LoopAttach { file: file.into(), source: last.into() })
+        Err(LinuxError::LoopAttach { file: file.into(), source: last.into() })
     }
 
     /// Takes over device `number`, which a server that died had attached and something still uses.
     ///
     /// # Errors
     /// Not root, or no such device is attached any more.
-    pub(crate) fn adopt(number: u32) -> Result<Self, ServeError> {
+    pub fn adopt(number: u32) -> Result<Self, LinuxError> {
         let path = PathBuf::from(format!("/dev/loop{number}"));
         let fd = open_device(&path, OFlags::RDONLY)?;
-        let info = status(&fd).map_err(ServeError::io("look at", &path))?;
+        let info = status(&fd).map_err(LinuxError::io("look at", &path))?;
         Ok(Self { fd, path, direct_io: info.flags & LO_FLAGS_DIRECT_IO != 0 })
     }
 
@@ -181,11 +181,11 @@ impl LoopDevice {
     ///
     /// # Errors
     /// The kernel refused.
-    pub fn set_read_ahead(&self, kib: u32) -> Result<(), ServeError> {
+    pub fn set_read_ahead(&self, kib: u32) -> Result<(), LinuxError> {
         let sectors = u64::from(kib) * 2;
         // SAFETY: BLKRASET takes its argument by value and touches no memory of ours.
         let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), BLKRASET as _, sectors as libc::c_ulong) };
-        check(result).map(drop).map_err(ServeError::io("set the read-ahead of", &self.path))
+        check(result).map(drop).map_err(LinuxError::io("set the read-ahead of", &self.path))
     }
 }
 
@@ -216,11 +216,11 @@ fn forget_scheduler(number: i32) {
     }
 }
 
-fn open_device(path: &Path, access: OFlags) -> Result<OwnedFd, ServeError> {
+fn open_device(path: &Path, access: OFlags) -> Result<OwnedFd, LinuxError> {
     rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOENT | Errno::NODEV | Errno::NXIO => ServeError::LoopMissing { path: path.into() },
-        Errno::ACCESS | Errno::PERM => ServeError::NeedsRoot { what: "attaching a loop device" },
-        errno => ServeError::Io { action: "open", path: path.into(), source: errno.into() },
+        Errno::NOENT | Errno::NODEV | Errno::NXIO => LinuxError::LoopMissing { path: path.into() },
+        Errno::ACCESS | Errno::PERM => LinuxError::NeedsRoot { what: "attaching a loop device" },
+        errno => LinuxError::Io { action: "open", path: path.into(), source: errno.into() },
     })
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::ServeError;
+use crate::LinuxError;
 use crate::mounts::{self, Unmounted};
 
 /// A file system that Linux can mount and headstart recognises.
@@ -58,10 +58,10 @@ impl FileSystem {
     /// Recognises what is in `disk`, a file or a block device.
     ///
     /// # Errors
-    /// [`ServeError::Partitioned`] for a disk cut into partitions, [`ServeError::FileSystemUnknown`] when
-    /// nothing is recognised, [`ServeError::Io`] when the disk cannot be read.
-    pub fn detect(disk: &Path) -> Result<Self, ServeError> {
-        let io = |action| move |source| ServeError::Io { action, path: disk.into(), source };
+    /// [`LinuxError::Partitioned`] for a disk cut into partitions, [`LinuxError::FileSystemUnknown`] when
+    /// nothing is recognised, [`LinuxError::Io`] when the disk cannot be read.
+    pub fn detect(disk: &Path) -> Result<Self, LinuxError> {
+        let io = |action| move |source| LinuxError::Io { action, path: disk.into(), source };
         let file = File::open(disk).map_err(io("open"))?;
         Self::detect_with(disk, |offset, bytes| file.read_exact_at(bytes, offset))
     }
@@ -74,14 +74,14 @@ impl FileSystem {
     pub fn detect_with(
         disk: &Path,
         mut read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
-    ) -> Result<Self, ServeError> {
-        let mut matches = |offset: u64, magic: &[u8]| -> Result<bool, ServeError> {
+    ) -> Result<Self, LinuxError> {
+        let mut matches = |offset: u64, magic: &[u8]| -> Result<bool, LinuxError> {
             let mut bytes = [0; 8];
             let bytes = &mut bytes[..magic.len()];
             match read_at(offset, bytes) {
                 Ok(()) => Ok(bytes == magic),
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-                Err(source) => Err(ServeError::Io { action: "read", path: disk.into(), source }),
+                Err(source) => Err(LinuxError::Io { action: "read", path: disk.into(), source }),
             }
         };
         for (file_system, offset, magic) in MAGICS {
@@ -91,10 +91,10 @@ impl FileSystem {
         }
         for (table, offset, magic) in [("GPT", 512, &b"EFI PART"[..]), ("MBR", 510, &[0x55, 0xaa])] {
             if matches(offset, magic)? {
-                return Err(ServeError::Partitioned { path: disk.into(), table });
+                return Err(LinuxError::Partitioned { path: disk.into(), table });
             }
         }
-        Err(ServeError::FileSystemUnknown { path: disk.into() })
+        Err(LinuxError::FileSystemUnknown { path: disk.into() })
     }
 }
 
@@ -134,7 +134,7 @@ impl FsMount {
         file_system: FileSystem,
         target: &Path,
         options: FsMountOptions,
-    ) -> Result<Self, ServeError> {
+    ) -> Result<Self, LinuxError> {
         let target = mounts::check_mount_point(target)?;
         let mut flags = MountFlags::RDONLY;
         flags.set(MountFlags::NOSUID, !options.allow_suid);
@@ -151,9 +151,9 @@ impl FsMount {
         let data = std::ffi::CString::new(data).ok();
         rustix::mount::mount(device, &target, file_system.name(), flags, data.as_deref()).map_err(
             |errno| match errno {
-                Errno::NODEV => ServeError::FileSystemUnsupported { file_system },
-                Errno::PERM => ServeError::NeedsRoot { what: "mounting a file system" },
-                errno => ServeError::Mount {
+                Errno::NODEV => LinuxError::FileSystemUnsupported { file_system },
+                Errno::PERM => LinuxError::NeedsRoot { what: "mounting a file system" },
+                errno => LinuxError::Mount {
                     what: format!("{file_system} from {}", device.display()),
                     target: target.clone(),
                     source: errno.into(),
@@ -164,7 +164,7 @@ impl FsMount {
     }
 
     /// Takes over what a server that died had mounted at `target`, an absolute path without links.
-    pub(crate) fn adopt(target: PathBuf) -> Self {
+    pub fn adopt(target: PathBuf) -> Self {
         Self { target, mounted: true }
     }
 
@@ -177,11 +177,11 @@ impl FsMount {
     ///
     /// # Errors
     /// The kernel refused for another reason than users.
-    pub fn unmount(mut self) -> Result<(), ServeError> {
+    pub fn unmount(mut self) -> Result<(), LinuxError> {
         self.take_down()
     }
 
-    fn take_down(&mut self) -> Result<(), ServeError> {
+    fn take_down(&mut self) -> Result<(), LinuxError> {
         if std::mem::take(&mut self.mounted)
             && mounts::unmount(&self.target, UnmountFlags::empty())? == Unmounted::Detached
         {
@@ -203,7 +203,7 @@ impl Drop for FsMount {
 mod tests {
     use super::*;
 
-    fn detect(offset: u64, magic: &[u8]) -> Result<FileSystem, ServeError> {
+    fn detect(offset: u64, magic: &[u8]) -> Result<FileSystem, LinuxError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().write_all_at(magic, offset).unwrap();
         FileSystem::detect(file.path())
@@ -214,9 +214,9 @@ mod tests {
         for (file_system, offset, magic) in MAGICS {
             assert_eq!(detect(offset, magic).unwrap(), file_system);
         }
-        assert!(matches!(detect(0, b""), Err(ServeError::FileSystemUnknown { .. })));
-        assert!(matches!(detect(0, &[7; 5000]), Err(ServeError::FileSystemUnknown { .. })));
-        assert!(matches!(detect(510, &[0x55, 0xaa]), Err(ServeError::Partitioned { table: "MBR", .. })));
-        assert!(matches!(detect(512, b"EFI PART"), Err(ServeError::Partitioned { table: "GPT", .. })));
+        assert!(matches!(detect(0, b""), Err(LinuxError::FileSystemUnknown { .. })));
+        assert!(matches!(detect(0, &[7; 5000]), Err(LinuxError::FileSystemUnknown { .. })));
+        assert!(matches!(detect(510, &[0x55, 0xaa]), Err(LinuxError::Partitioned { table: "MBR", .. })));
+        assert!(matches!(detect(512, b"EFI PART"), Err(LinuxError::Partitioned { table: "GPT", .. })));
     }
 }

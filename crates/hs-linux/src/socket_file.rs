@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use crate::ServeError;
+use crate::LinuxError;
 
 /// A listening socket, and its file, to which only its owner may connect. Dropping it removes the file.
 #[derive(Debug)]
@@ -25,13 +25,13 @@ impl SocketFile {
     ///
     /// # Errors
     /// When something else lies there, or the socket cannot be made.
-    pub fn bind(path: &Path) -> Result<Self, ServeError> {
-        let failed = |source| ServeError::Listen { address: format!("unix:{}", path.display()), source };
+    pub fn bind(path: &Path) -> Result<Self, LinuxError> {
+        let failed = |source| LinuxError::Listen { address: format!("unix:{}", path.display()), source };
         let name = path.file_name().ok_or_else(|| failed(ErrorKind::InvalidInput.into()))?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let lock = File::open(folder).map_err(failed)?;
         flock(&lock, FlockOperation::LockExclusive).map_err(|errno| failed(errno.into()))?;
-        let taken = |what| ServeError::SocketTaken { path: path.to_owned(), what };
+        let taken = |what| LinuxError::SocketTaken { path: path.to_owned(), what };
         match path.symlink_metadata() {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
@@ -70,7 +70,7 @@ impl SocketFile {
         let name = bound.file_name().and_then(|name| name.to_str()).ok_or_else(nameless)?;
         let path = bound.with_file_name(name.strip_prefix('.').unwrap_or(name));
         let path = path.canonicalize().unwrap_or(path);
-        // Somebody may have removed the file; then there is nothing to remove at the end.
+        // The file may have been removed; then there is nothing to remove at the end.
         let inode = path.symlink_metadata().map_or((0, 0), |found| (found.dev(), found.ino()));
         Ok(Self { listener, path, inode })
     }
@@ -81,7 +81,11 @@ impl SocketFile {
         &self.path
     }
 
-    pub(crate) fn accept(&self) -> io::Result<UnixStream> {
+    /// Takes a connection that waits.
+    ///
+    /// # Errors
+    /// `WouldBlock` when none waits; others as accept(2) has them.
+    pub fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept()?.0)
     }
 }
@@ -94,7 +98,7 @@ impl AsFd for SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // Another server may have taken the name since somebody removed the file.
+        // Another server may have taken the name since the file was removed.
         if self.path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == self.inode) {
             let _ = fs::remove_file(&self.path);
         }

@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::ServeError;
+use crate::LinuxError;
 
 /// How often, and how long in all, a busy file system is asked to go before it is detached: what
 /// keeps it busy for a moment is the kernel letting go of a loop device.
@@ -20,17 +20,17 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
 /// One line of `/proc/self/mountinfo`, as far as it is needed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct MountEntry {
+pub struct MountEntry {
     /// Major number of the device, 0 for FUSE.
-    pub(crate) major: u32,
+    pub major: u32,
     /// Minor number of the device; for FUSE the number of the connection.
-    pub(crate) minor: u32,
+    pub minor: u32,
     /// Where it is mounted.
-    pub(crate) target: PathBuf,
+    pub target: PathBuf,
     /// Type of the file system, with its subtype (`fuse.headstart`).
-    pub(crate) kind: String,
+    pub kind: String,
     /// What it was mounted from: a device, a file, or a word.
-    pub(crate) source: PathBuf,
+    pub source: PathBuf,
 }
 
 /// This process's table of mounts, and notification of its changes. Paths in it are bytes: a mount whose name
@@ -45,7 +45,7 @@ impl MountTable {
     ///
     /// # Errors
     /// When there is no /proc.
-    pub fn open() -> Result<Self, ServeError> {
+    pub fn open() -> Result<Self, LinuxError> {
         fs::File::open(Self::PATH).map(Self).map_err(Self::failed("open"))
     }
 
@@ -53,7 +53,7 @@ impl MountTable {
     ///
     /// # Errors
     /// When the table cannot be read.
-    pub fn has(&mut self, target: &Path) -> Result<bool, ServeError> {
+    pub fn has(&mut self, target: &Path) -> Result<bool, LinuxError> {
         Ok(self.entries()?.iter().any(|entry| entry.target == target))
     }
 
@@ -64,54 +64,54 @@ impl MountTable {
     }
 
     /// All mounts, what is on top last.
-    pub(crate) fn entries(&mut self) -> Result<Vec<MountEntry>, ServeError> {
+    pub fn entries(&mut self) -> Result<Vec<MountEntry>, LinuxError> {
         let mut text = Vec::new();
         self.0.rewind().and_then(|()| self.0.read_to_end(&mut text)).map_err(Self::failed("read"))?;
         Ok(text.split(|&byte| byte == b'\n').filter_map(parse_entry).collect())
     }
 
-    fn failed(action: &'static str) -> impl Fn(io::Error) -> ServeError {
-        move |source| ServeError::Io { action, path: Self::PATH.into(), source }
+    fn failed(action: &'static str) -> impl Fn(io::Error) -> LinuxError {
+        move |source| LinuxError::Io { action, path: Self::PATH.into(), source }
     }
 }
 
 /// What is mounted on exactly `target` (an absolute path without links), topmost.
-pub(crate) fn mounted_at(target: &Path) -> Result<Option<MountEntry>, ServeError> {
+pub fn mounted_at(target: &Path) -> Result<Option<MountEntry>, LinuxError> {
     let entries = MountTable::open()?.entries()?;
     Ok(entries.into_iter().rfind(|entry| entry.target == target))
 }
 
 /// Checks that `directory` can be mounted on, and returns its path without links.
-pub(crate) fn check_mount_point(directory: &Path) -> Result<PathBuf, ServeError> {
+pub fn check_mount_point(directory: &Path) -> Result<PathBuf, LinuxError> {
     let path = directory.to_path_buf();
     let target = match fs::canonicalize(directory) {
         Ok(target) => target,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(ServeError::MountPointMissing { path });
+            return Err(LinuxError::MountPointMissing { path });
         }
         // What a dead FUSE mount says.
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            return Err(ServeError::MountPointDead { path });
+            return Err(LinuxError::MountPointDead { path });
         }
-        Err(source) => return Err(ServeError::Io { action: "look at", path, source }),
+        Err(source) => return Err(LinuxError::Io { action: "look at", path, source }),
     };
     if let Some(entry) = mounted_at(&target)? {
         // Requests to a dead mount fail with ENOTCONN, except those that the kernel answers itself.
         return match fs::metadata(&target) {
             Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-                Err(ServeError::MountPointDead { path })
+                Err(LinuxError::MountPointDead { path })
             }
-            _ => Err(ServeError::MountPointTaken { path, file_system: entry.kind }),
+            _ => Err(LinuxError::MountPointTaken { path, file_system: entry.kind }),
         };
     }
     match fs::metadata(&target) {
         Ok(metadata) if metadata.is_dir() => match fs::read_dir(&target).map(|mut entries| entries.next()) {
             Ok(None) => Ok(target),
-            Ok(Some(_)) => Err(ServeError::MountPointNotEmpty { path }),
-            Err(source) => Err(ServeError::Io { action: "look at", path, source }),
+            Ok(Some(_)) => Err(LinuxError::MountPointNotEmpty { path }),
+            Err(source) => Err(LinuxError::Io { action: "look at", path, source }),
         },
-        Ok(_) => Err(ServeError::MountPointNotDirectory { path }),
-        Err(source) => Err(ServeError::Io { action: "look at", path, source }),
+        Ok(_) => Err(LinuxError::MountPointNotDirectory { path }),
+        Err(source) => Err(LinuxError::Io { action: "look at", path, source }),
     }
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn check_mount_point(directory: &Path) -> Result<PathBuf, ServeError>
 ///
 /// # Errors
 /// When the table of mounts cannot be read, or the kernel keeps them (only root may).
-pub fn clear_dead(dir: &Path, fs: Option<&Path>) -> Result<bool, ServeError> {
+pub fn clear_dead(dir: &Path, fs: Option<&Path>) -> Result<bool, LinuxError> {
     if !is_dead(dir) {
         return Ok(false);
     }
@@ -146,8 +146,8 @@ fn is_dead(dir: &Path) -> bool {
 }
 
 /// The path without links, of something that may be a dead mount, which answers no question about itself.
-fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
-    let failed = |source| ServeError::Io { action: "look at", path: path.into(), source };
+fn absolute(path: &Path) -> Result<PathBuf, LinuxError> {
+    let failed = |source| LinuxError::Io { action: "look at", path: path.into(), source };
     let path = std::path::absolute(path).map_err(failed)?;
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => Ok(fs::canonicalize(parent).map_err(failed)?.join(name)),
@@ -160,7 +160,7 @@ fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
 ///
 /// # Errors
 /// When the table of mounts cannot be read, or nothing can be found out about the folder of `target`.
-pub(crate) fn mounted_from(dir: &Path, target: &Path) -> Result<Option<(u32, PathBuf)>, ServeError> {
+pub fn mounted_from(dir: &Path, target: &Path) -> Result<Option<(u32, PathBuf)>, LinuxError> {
     let target = absolute(target)?;
     let entry = mounted_at(&target)?.filter(|entry| reads_from(entry, dir));
     Ok(entry.map(|entry| (entry.minor, target)))
@@ -172,14 +172,14 @@ fn reads_from(entry: &MountEntry, dir: &Path) -> bool {
     fs::read(file).is_ok_and(|file| Path::new(std::ffi::OsStr::from_bytes(&file)).starts_with(dir))
 }
 
-fn detach(target: &Path) -> Result<(), ServeError> {
+fn detach(target: &Path) -> Result<(), LinuxError> {
     rustix::mount::unmount(target, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-        .map_err(|errno| ServeError::Unmount { target: target.into(), source: errno.into() })
+        .map_err(|errno| LinuxError::Unmount { target: target.into(), source: errno.into() })
 }
 
 /// How a file system went away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unmounted {
+pub enum Unmounted {
     /// Nothing used it any more.
     Clean,
     /// It was busy: its name is gone, and `last_resort` was applied to it.
@@ -189,8 +189,8 @@ pub(crate) enum Unmounted {
 }
 
 /// Unmounts `target`. When it stays busy, detaches it, with `last_resort` added to the flags.
-pub(crate) fn unmount(target: &Path, last_resort: UnmountFlags) -> Result<Unmounted, ServeError> {
-    let failed = |errno: Errno| ServeError::Unmount { target: target.into(), source: errno.into() };
+pub fn unmount(target: &Path, last_resort: UnmountFlags) -> Result<Unmounted, LinuxError> {
+    let failed = |errno: Errno| LinuxError::Unmount { target: target.into(), source: errno.into() };
     for _ in 0..BUSY_TRIES {
         match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
             Ok(()) => return Ok(Unmounted::Clean),
@@ -239,7 +239,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 
 /// Bytes of a path as one value of a comma-separated mount option string. A backslash protects the
 /// comma, and the characters in `also` (`:` between the layers of an overlay).
-pub(crate) fn escape_option(path: &Path, also: &[u8]) -> Vec<u8> {
+pub fn escape_option(path: &Path, also: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for &byte in path.as_os_str().as_bytes() {
         if byte == b',' || byte == b'\\' || also.contains(&byte) {
@@ -273,12 +273,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(matches!(check_mount_point(&file), Err(ServeError::MountPointNotDirectory { .. })));
+        assert!(matches!(check_mount_point(&file), Err(LinuxError::MountPointNotDirectory { .. })));
         let missing = check_mount_point(&directory.path().join("missing"));
-        assert!(matches!(missing, Err(ServeError::MountPointMissing { .. })));
-        assert!(matches!(check_mount_point(Path::new("/proc")), Err(ServeError::MountPointTaken { .. })));
+        assert!(matches!(missing, Err(LinuxError::MountPointMissing { .. })));
+        assert!(matches!(check_mount_point(Path::new("/proc")), Err(LinuxError::MountPointTaken { .. })));
         let full = check_mount_point(directory.path());
-        assert!(matches!(full, Err(ServeError::MountPointNotEmpty { .. })));
+        assert!(matches!(full, Err(LinuxError::MountPointNotEmpty { .. })));
         fs::remove_file(&file).unwrap();
         assert!(check_mount_point(directory.path()).is_ok());
     }

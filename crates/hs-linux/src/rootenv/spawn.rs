@@ -19,7 +19,7 @@ use super::confinement::Confinement;
 use super::report::{Report, Step};
 use super::signals::{self, Forwarding};
 use super::spec::InitSpec;
-use crate::ServeError;
+use crate::LinuxError;
 
 /// Where one of the command's standard streams goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub struct Child {
     /// The pipe from its standard error, when that was asked for.
     pub stderr: Option<File>,
     init: Arc<OwnedFd>,
-    keeper: Option<JoinHandle<Result<Exit, ServeError>>>,
+    keeper: Option<JoinHandle<Result<Exit, LinuxError>>>,
     _forwarding: Option<Forwarding>,
 }
 
@@ -117,8 +117,8 @@ impl Child {
     /// Waits until the command has ended and everything it started is gone.
     ///
     /// # Errors
-    /// [`ServeError::InitDied`] when its exit status was lost.
-    pub fn wait(mut self) -> Result<Exit, ServeError> {
+    /// [`LinuxError::InitDied`] when its exit status was lost.
+    pub fn wait(mut self) -> Result<Exit, LinuxError> {
         drop(self.stdin.take());
         self.join()
     }
@@ -153,8 +153,8 @@ impl Child {
         }
     }
 
-    fn join(&mut self) -> Result<Exit, ServeError> {
-        let died = || ServeError::InitDied { detail: "its keeper panicked".into() };
+    fn join(&mut self) -> Result<Exit, LinuxError> {
+        let died = || LinuxError::InitDied { detail: "its keeper panicked".into() };
         self.keeper.take().map_or_else(|| Err(died()), |keeper| keeper.join().unwrap_or_else(|_| Err(died())))
     }
 }
@@ -187,8 +187,8 @@ struct Launch {
 }
 
 /// Starts init, which starts the command.
-pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Result<Child, ServeError> {
-    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(ServeError::io("make a pipe for", root));
+pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Result<Child, LinuxError> {
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(LinuxError::io("make a pipe for", root));
     let (report_reader, report_writer) = pipe()?;
     let (liveness_reader, liveness_writer) = pipe()?;
     let namespaces = options.confinement.namespaces();
@@ -202,15 +202,15 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
         env: options.env.unwrap_or_else(|| std::env::vars_os().collect()),
     };
     let invalid =
-        || ServeError::Command { command: argv[0].clone(), source: io::ErrorKind::InvalidInput.into() };
-    let spec = write_spec(&spec.encode().ok_or_else(invalid)?).map_err(|source| ServeError::Io {
+        || LinuxError::Command { command: argv[0].clone(), source: io::ErrorKind::InvalidInput.into() };
+    let spec = write_spec(&spec.encode().ok_or_else(invalid)?).map_err(|source| LinuxError::Io {
         action: "tell init about",
         path: root.into(),
         source,
     })?;
     let (mut theirs, mut ours) = ([None, None, None], [None, None, None]);
     for (index, stream) in [options.stdin, options.stdout, options.stderr].into_iter().enumerate() {
-        let failed = |source| ServeError::Io { action: "redirect", path: root.into(), source };
+        let failed = |source| LinuxError::Io { action: "redirect", path: root.into(), source };
         if stream == Stream::Output {
             theirs[index] = same_stream(theirs[1].as_ref()).map(Some).map_err(failed)?;
         } else {
@@ -241,13 +241,13 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
             drop(liveness_writer);
             result
         })
-        .map_err(|source| ServeError::Io { action: "start a thread for", path: root.into(), source })?;
+        .map_err(|source| LinuxError::Io { action: "start a thread for", path: root.into(), source })?;
     let Ok(init) = started.recv() else {
         // It failed before the command ran, and says why when it is joined.
         let failed = keeper
             .join()
-            .unwrap_or_else(|_| Err(ServeError::InitDied { detail: "its keeper panicked".into() }));
-        return Err(failed.err().unwrap_or_else(|| ServeError::InitDied { detail: "no command ran".into() }));
+            .unwrap_or_else(|_| Err(LinuxError::InitDied { detail: "its keeper panicked".into() }));
+        return Err(failed.err().unwrap_or_else(|| LinuxError::InitDied { detail: "no command ran".into() }));
     };
     if let Some(forwarding) = &mut forwarding {
         forwarding.attach(Arc::clone(&init));
@@ -262,7 +262,7 @@ fn keep(
     report: OwnedFd,
     command: &OsString,
     started: &Sender<Arc<OwnedFd>>,
-) -> Result<Exit, ServeError> {
+) -> Result<Exit, LinuxError> {
     block_all_signals();
     if launch.forwards {
         signals::command_is_starting();
@@ -287,7 +287,7 @@ fn keep(
         match rustix::process::waitid(WaitId::PidFd(init.as_fd()), WaitIdOptions::EXITED) {
             Ok(status) => break status,
             Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(ServeError::InitDied { detail: errno.to_string() }),
+            Err(errno) => return Err(LinuxError::InitDied { detail: errno.to_string() }),
         }
     };
     if let Some(failure) = failure {
@@ -300,16 +300,16 @@ fn keep(
         (None, None) => {
             let code = status.and_then(|status| status.exit_status());
             let detail = code.map_or("unknown status".into(), |code| format!("exit code {code}"));
-            Err(ServeError::InitDied { detail })
+            Err(LinuxError::InitDied { detail })
         }
     }
 }
 
-fn failed(step: Step, errno: i32, command: &OsString) -> ServeError {
+fn failed(step: Step, errno: i32, command: &OsString) -> LinuxError {
     let source = io::Error::from_raw_os_error(errno);
     match step {
-        Step::Command => ServeError::Command { command: command.clone(), source },
-        step => ServeError::RootSetup { step: step.describe(), source },
+        Step::Command => LinuxError::Command { command: command.clone(), source },
+        step => LinuxError::RootSetup { step: step.describe(), source },
     }
 }
 
@@ -348,7 +348,7 @@ fn fix_addresses() {
 }
 
 /// A child in a new PID and a new mount namespace that executes this program again. Returns its pidfd.
-fn clone_init(launch: &Launch) -> Result<OwnedFd, ServeError> {
+fn clone_init(launch: &Launch) -> Result<OwnedFd, LinuxError> {
     let mut argv: Vec<_> = launch.argv.iter().map(|argument| argument.as_ptr()).collect();
     argv.push(std::ptr::null());
     let environment = [std::ptr::null::<libc::c_char>()];
@@ -365,9 +365,9 @@ fn clone_init(launch: &Launch) -> Result<OwnedFd, ServeError> {
         match libc::syscall(libc::SYS_clone3, &raw mut arguments, size) {
             -1 => Err(match io::Error::last_os_error() {
                 error if error.raw_os_error() == Some(libc::EPERM) => {
-                    ServeError::NeedsRoot { what: "a root of its own for a command" }
+                    LinuxError::NeedsRoot { what: "a root of its own for a command" }
                 }
-                source => ServeError::Namespace { what: "namespaces of a command's own", source },
+                source => LinuxError::Namespace { what: "namespaces of a command's own", source },
             }),
             0 => become_init(launch, argv.as_ptr(), environment.as_ptr()),
             _ => Ok(OwnedFd::from_raw_fd(pidfd)),

@@ -6,11 +6,10 @@ use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use hs_serve::ServeError;
-use hs_serve::rootenv::{Child, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
+use hs_linux::LinuxError;
+use hs_linux::rootenv::{Child, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
+use hs_testing::Test;
 use tempfile::TempDir;
-
-use crate::Test;
 
 pub(crate) const TESTS: &[Test] = &[
     ("exit_codes_and_signals_pass_through", exit_codes_and_signals_pass_through),
@@ -166,7 +165,7 @@ fn what_cannot_run_is_an_error() {
     let lost = env.spawn(&arguments(&["true"]), options).unwrap_err();
     assert!(lost.to_string().contains("enter the working directory"), "{lost}");
     let nul = env.spawn(&arguments(&["a\0b"]), SpawnOptions::default()).unwrap_err();
-    assert!(matches!(nul, ServeError::Command { .. }));
+    assert!(matches!(nul, LinuxError::Command { .. }));
     drop(env);
     assert_eq!(mounts(), before);
 }
@@ -179,7 +178,7 @@ fn an_image_cannot_point_mounts_at_the_host() {
     }
     symlink("/etc", lower.path().join("dev")).unwrap();
     let refused = RootEnv::prepare(lower.path(), workdir.path(), RootOptions::default()).unwrap_err();
-    assert!(matches!(refused, ServeError::RootDirectory { name: "dev", .. }), "{refused}");
+    assert!(matches!(refused, LinuxError::RootDirectory { name: "dev", .. }), "{refused}");
     assert_eq!(mounts(), before, "what was mounted before the error is gone as well");
     // A link that leads somewhere inside the root is fine.
     fs::create_dir(lower.path().join("etc")).unwrap();
