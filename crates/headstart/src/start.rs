@@ -14,11 +14,9 @@ use hs_engine::queue::QueueConfig;
 use hs_linux::LinuxError;
 use hs_linux::fsmount::FileSystem;
 use hs_linux::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
+use hs_observe::{Observation, ObservedUsage};
 use hs_serve::fuse::{FileAccess, Session};
-use hs_serve::{
-    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServedDisk, ServedFile,
-    ServedImage,
-};
+use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedDisk, ServedFile, ServedImage};
 use hs_store::{RetrySnapshot, Snapshot};
 use hs_units::ByteSize;
 
@@ -258,7 +256,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
         }
     };
     if let (Some(observation), Served::Image(served)) = (observation, &mounted.served) {
-        match observation.finish(served) {
+        match observation.finish(served.disk()) {
             Ok(observed) => fill_observed(&mut summary, &observed),
             Err(error) => log::warn!("use of prefetched bytes was not observed: {error}"),
         }
@@ -435,7 +433,7 @@ pub(crate) fn fill_image(summary: &mut Summary, disk: &ServedDisk) {
 
 fn observe(mounted: &Mounted) -> Option<Observation> {
     let (Served::Image(served), Some(fs)) = (&mounted.served, &mounted.fs) else { return None };
-    Observation::start(served, fs)
+    Observation::start(served.disk(), &fs.target(), fs.device().map(hs_linux::loopdev::LoopDevice::path))
         .inspect_err(|error| log::warn!("use of prefetched bytes is not observed: {error}"))
         .ok()
 }

@@ -4,25 +4,20 @@
 //! - [`http`]: images as files, over HTTP.
 //! - [`nbd`]: disks of images over the network block device protocol.
 //! - [`self_filling`]: a sparse file that is filled before it is read.
-//! - [`block_files`]: which file pages the blocks of a recording are.
-//! - [`observe`]: what programs really did with pages that were prefetched.
 
 mod background_fill;
-pub mod block_files;
 mod certificates;
 mod error;
 pub mod fuse;
 pub mod http;
 mod image_disk;
 pub mod nbd;
-pub mod observe;
 mod places;
 mod record;
 pub mod self_filling;
 mod send_queue;
 mod served;
 mod shares;
-mod usage;
 mod warm;
 
 pub use background_fill::{BackgroundFill, FillProgress};
@@ -34,5 +29,4 @@ pub use record::Recorder;
 pub use served::{
     FsDriver, Hold, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedFile, ServedImage,
 };
-pub use usage::{Observation, ObservedUsage};
 pub use warm::Warmer;

@@ -1,10 +1,6 @@
 //! `HttpServer` under attack, each attack tried over sockets: the attacker's connection ends, and an honest
 //! client is served.
 
-#[path = "support/gate.rs"]
-#[allow(dead_code, reason = "each test binary uses a part of it")]
-mod gate;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -206,8 +202,8 @@ fn a_client_that_waits_for_a_slow_medium_or_a_limit_is_not_cut_off() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("a"), vec![7; 10_000]).expect("written");
     let store = FileStore::open(folder.path().join("a")).expect("there");
-    let gates = gate::Gates::new(store, &[ByteRange::new(0, 1)]);
-    let _opens = gates.open_in_the_end();
+    let gates = hs_conformance::Gates::new(store, &[ByteRange::new(0, 1)]);
+    let _opens = gates.open_at_end();
     let (_server, port) = serve(vec![file("slow", gates.clone())], options());
     let waiting = std::thread::spawn(move || get(1, port, "/slow"));
     while gates.waiting(0) == 0 {
@@ -263,8 +259,8 @@ fn a_file_whose_medium_hangs_stops_no_other_file() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("a"), vec![7; 10_000]).expect("written");
     let store = FileStore::open(folder.path().join("a")).expect("there");
-    let gates = gate::Gates::new(store, &[ByteRange::new(0, 1)]);
-    let _opens = gates.open_in_the_end();
+    let gates = hs_conformance::Gates::new(store, &[ByteRange::new(0, 1)]);
+    let _opens = gates.open_at_end();
     let files = vec![file("stuck", gates.clone()), memory_file()];
     let (_server, port) = serve(files, HttpServeOptions::default());
     let stuck: Vec<TcpStream> = (0..40)

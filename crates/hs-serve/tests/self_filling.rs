@@ -2,8 +2,6 @@
 
 #[path = "support/filling.rs"]
 mod filling;
-#[path = "conformance/sample.rs"]
-mod sample;
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -14,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use filling::FillingFolder;
+use hs_conformance::{Sample, WINDOW};
 use hs_engine::{Prefetch, PrefetchConfig, PrefetchRate};
 use hs_format::WindowRef;
 use hs_image::Image;
@@ -24,7 +23,6 @@ use hs_serve::self_filling::{
 use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Count, Counters, Fault, FaultKind, FileStore, Rule, Store};
 use hs_units::{ByteRange, Lba, Prng};
-use sample::{Sample, WINDOW};
 
 const BLOCK: usize = 4096;
 /// `cachestat(2)` has one number on every architecture.

@@ -173,5 +173,5 @@ fn files(image: &ImageArg, profile: &hs_trace::Profile) -> anyhow::Result<Vec<Fi
     served.session().abort().iter().for_each(|abort| guard.watch(abort));
     let options = MountFsOptions { warm: false, ..MountFsOptions::default() };
     let mounted = served.mount_fs(&work.folder("fs")?, &options)?;
-    Ok(hs_serve::block_files::map(&mounted.target(), &profile.block_set())?)
+    Ok(hs_observe::block_files::map(&mounted.target(), &profile.block_set())?)
 }

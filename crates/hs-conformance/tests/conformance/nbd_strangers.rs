@@ -4,13 +4,13 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
+use hs_conformance::Sample;
 use hs_serve::{Prefetching, ServeConfig};
 use hs_store::FileStore;
 
 use crate::certificates;
 use crate::fronts::{Front, Shown};
 use crate::nbd_client::{NbdClient, ask_for_tls, greet};
-use crate::sample::Sample;
 
 /// A record that says that a handshake message of so many bytes follows (RFC 8446, 5.1).
 const HALF_A_HANDSHAKE: [u8; 5] = [22, 3, 1, 2, 0];

@@ -8,7 +8,7 @@ use hs_units::ByteRange;
 use parking_lot::{Condvar, Mutex};
 
 /// A store of which some places cannot be read while they are shut.
-pub(crate) struct Gates {
+pub struct Gates {
     inner: FileStore,
     places: Vec<ByteRange>,
     state: Mutex<Vec<Gate>>,
@@ -23,31 +23,31 @@ struct Gate {
 
 impl Gates {
     /// All of these places are shut.
-    pub(crate) fn new(inner: FileStore, places: &[ByteRange]) -> Arc<Self> {
+    pub fn new(inner: FileStore, places: &[ByteRange]) -> Arc<Self> {
         let state = Mutex::new(vec![Gate::default(); places.len()]);
         Arc::new(Self { inner, places: places.to_vec(), state, changed: Condvar::new() })
     }
 
     /// Answers the reads that wait for the place with this number, and later ones.
-    pub(crate) fn open(&self, number: usize) {
+    pub fn open(&self, number: usize) {
         self.state.lock()[number].is_open = true;
         self.changed.notify_all();
     }
 
     /// Reads of it wait from now on.
-    pub(crate) fn shut(&self, number: usize) {
+    pub fn shut(&self, number: usize) {
         self.state.lock()[number].is_open = false;
     }
 
     /// How many wait for it.
-    pub(crate) fn waiting(&self, number: usize) -> usize {
+    pub fn waiting(&self, number: usize) -> usize {
         self.state.lock()[number].waiting
     }
 
     /// Opens them all when the result is dropped, also by a test that fails: otherwise waiting threads would
     /// not end.
-    pub(crate) fn open_in_the_end(self: &Arc<Self>) -> Opens {
-        Opens(Arc::clone(self))
+    pub fn open_at_end(self: &Arc<Self>) -> OpenAtEnd {
+        OpenAtEnd(Arc::clone(self))
     }
 
     fn wait(&self, range: ByteRange) {
@@ -62,9 +62,10 @@ impl Gates {
     }
 }
 
-pub(crate) struct Opens(Arc<Gates>);
+/// Opens all gates when it is dropped.
+pub struct OpenAtEnd(Arc<Gates>);
 
-impl Drop for Opens {
+impl Drop for OpenAtEnd {
     fn drop(&mut self) {
         (0..self.0.places.len()).for_each(|number| self.0.open(number));
     }

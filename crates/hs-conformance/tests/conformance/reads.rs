@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use hs_conformance::Gates;
+use hs_conformance::{Sample, WINDOW};
 use hs_device::Medium;
 use hs_format::WindowRef;
 use hs_serve::{Prefetching, ServeConfig, ServedImage};
@@ -9,8 +11,6 @@ use hs_store::{Emulate, Fault, FaultKind, FileStore, Rule, Store};
 use hs_units::{ByteRange, Prng};
 
 use crate::fronts::{Reader, Shown, fronts};
-use crate::gate::Gates;
-use crate::sample::{Sample, WINDOW};
 
 fn store(sample: &Sample, name: &str) -> FileStore {
     FileStore::open(sample.path(name)).expect("there")
@@ -243,7 +243,7 @@ fn who_waits_for_the_medium_holds_nobody_else() {
         let gates = Gates::new(store(&sample, "cold.hsi"), &[place]);
         let shown = front.show(Arc::clone(&gates) as Arc<dyn Store>, &off());
         std::thread::scope(|scope| {
-            let _opens = gates.open_in_the_end();
+            let _opens = gates.open_at_end();
             let waits = scope.spawn(|| check(&mut shown.reader(), disk, 5 * WINDOW, 4096));
             // Far enough for none of them to be brought together with the place.
             let mut reader = shown.reader();

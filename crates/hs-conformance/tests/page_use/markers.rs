@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use hs_conformance::{Gates, OpenAtEnd};
 use hs_engine::PrefetchConfig;
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, Codec, Image, OptimizeOptions};
@@ -22,7 +23,6 @@ use hs_testing::{machine_has, noise};
 use hs_trace::{BlockDigest, BlockSet, FileRun, FileUse, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos};
 
-use crate::gate::{Gates, Opens};
 use crate::scene::Scene;
 
 const FILES: usize = 120;
@@ -162,7 +162,7 @@ enum Through {
 /// A sample that is served, with its gates closed to the stream.
 struct Shown {
     // Dropped in this order.
-    _opens: Opens,
+    _opens: OpenAtEnd,
     mounted: Option<MountedFs>,
     served: ServedImage,
     gates: Arc<Gates>,
@@ -180,7 +180,7 @@ impl Shown {
         let stream = ByteRange::new(held.offset, last.end() - held.offset);
         let gates = Gates::new(store, &[stream, image.superblock().cold.range]);
         gates.open(COLD);
-        let opens = gates.open_in_the_end();
+        let opens = gates.open_at_end();
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let prefetching = if through == Through::Disk { Prefetching::Push } else { Prefetching::Hold };
         // One request of the stream is held up, and its other threads go on deciding.

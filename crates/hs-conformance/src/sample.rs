@@ -10,19 +10,27 @@ use hs_store::FileStore;
 use hs_trace::{BlockDigest, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};
 
-pub(crate) const WINDOW: usize = 64 << 10;
+/// Bytes of a cold window of the sample.
+pub const WINDOW: usize = 64 << 10;
 const BLOCK: usize = BLOCK_BYTES as usize;
 /// 6 MiB and a bit: the last window is not whole.
 const BLOCKS: usize = 1539;
 
 /// A raw disk, and an image of it with a hot region.
-pub(crate) struct Sample {
-    pub(crate) folder: tempfile::TempDir,
-    pub(crate) disk: Vec<u8>,
+pub struct Sample {
+    /// Where the files lie.
+    pub folder: tempfile::TempDir,
+    /// The content of the disk.
+    pub disk: Vec<u8>,
 }
 
 impl Sample {
-    pub(crate) fn new(seed: u64) -> Self {
+    /// The disk of this seed, raw as `disk.raw`, as an image without a profile as `cold.hsi`, and with one as
+    /// `hot.hsi`.
+    ///
+    /// # Panics
+    /// When they cannot be made.
+    pub fn new(seed: u64) -> Self {
         let mut prng = Prng::new(seed);
         let mut disk = vec![0; BLOCKS * BLOCK];
         for (number, window) in disk.chunks_mut(WINDOW).enumerate() {
@@ -49,11 +57,16 @@ impl Sample {
         sample
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    /// The path of one of the files.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub(crate) fn open(&self, name: &str) -> Image {
+    /// Opens one of the images.
+    ///
+    /// # Panics
+    /// When it is none.
+    pub fn open(&self, name: &str) -> Image {
         Image::open(Arc::new(FileStore::open(self.path(name)).expect("there"))).expect("an image")
     }
 

@@ -41,12 +41,12 @@ pub(crate) fn fronts() -> Vec<Front> {
 
 /// The disk of an image, shown. The fields are dropped in order.
 pub(crate) struct Shown {
-    place: Place,
+    shown_by: ShownBy,
     folder: tempfile::TempDir,
     front: Front,
 }
 
-enum Place {
+enum ShownBy {
     Fuse(Box<ServedImage>),
     Filling(#[expect(dead_code, reason = "held for its threads")] Box<SelfFilling>, FillingFolder),
     Nbd(Box<(NbdServer, Arc<ServedDisk>)>),
@@ -55,11 +55,11 @@ enum Place {
 impl Front {
     pub(crate) fn show(self, store: Arc<dyn Store>, config: &ServeConfig) -> Shown {
         let folder = tempfile::tempdir().expect("a folder");
-        let place = if self == Self::Fuse {
-            Place::Fuse(Box::new(ServedImage::start(store, folder.path(), config, None).expect("shown")))
+        let shown_by = if self == Self::Fuse {
+            ShownBy::Fuse(Box::new(ServedImage::start(store, folder.path(), config, None).expect("shown")))
         } else if self == Self::Filling {
             let folder = FillingFolder::new().expect("there was one");
-            Place::Filling(Box::new(fill(store, &folder.path().join("disk.img"), config)), folder)
+            ShownBy::Filling(Box::new(fill(store, &folder.path().join("disk.img"), config)), folder)
         } else {
             let disk = config.open(store, None).expect("opened");
             let export = Export {
@@ -73,9 +73,9 @@ impl Front {
             });
             let options = NbdOptions { tls, ..NbdOptions::default() };
             let server = NbdServer::start(vec![export], &[address], options).expect("served");
-            Place::Nbd(Box::new((server, disk)))
+            ShownBy::Nbd(Box::new((server, disk)))
         };
-        Shown { place, folder, front: self }
+        Shown { shown_by, folder, front: self }
     }
 
     /// What is said of a read that begins at the end, or goes beyond it.
@@ -102,12 +102,14 @@ fn fill(store: Arc<dyn Store>, path: &Path, config: &ServeConfig) -> SelfFilling
 impl Shown {
     /// Another reader.
     pub(crate) fn reader(&self) -> Reader {
-        match &self.place {
-            Place::Fuse(_) => Reader::File(File::open(self.folder.path().join("disk.img")).expect("opened")),
-            Place::Filling(_, folder) => {
+        match &self.shown_by {
+            ShownBy::Fuse(_) => {
+                Reader::File(File::open(self.folder.path().join("disk.img")).expect("opened"))
+            }
+            ShownBy::Filling(_, folder) => {
                 Reader::File(File::open(folder.path().join("disk.img")).expect("opened"))
             }
-            Place::Nbd(_) => {
+            ShownBy::Nbd(_) => {
                 let client = match self.front {
                     Front::NbdTls => {
                         NbdClient::open_tls(&self.socket(), "disk", &certificates::client_config())
@@ -129,18 +131,18 @@ impl Shown {
 
     /// The server, which only NBD has.
     pub(crate) fn server(&mut self) -> &mut NbdServer {
-        match &mut self.place {
-            Place::Nbd(served) => &mut served.0,
-            Place::Fuse(_) | Place::Filling(..) => unreachable!("asked of NBD only"),
+        match &mut self.shown_by {
+            ShownBy::Nbd(served) => &mut served.0,
+            ShownBy::Fuse(_) | ShownBy::Filling(..) => unreachable!("asked of NBD only"),
         }
     }
 
     /// The disk behind the front end.
     pub(crate) fn disk(&self) -> &ServedDisk {
-        match &self.place {
-            Place::Nbd(served) => &served.1,
-            Place::Fuse(served) => served.disk(),
-            Place::Filling(..) => unreachable!("asked of NBD and FUSE only"),
+        match &self.shown_by {
+            ShownBy::Nbd(served) => &served.1,
+            ShownBy::Fuse(served) => served.disk(),
+            ShownBy::Filling(..) => unreachable!("asked of NBD and FUSE only"),
         }
     }
 }

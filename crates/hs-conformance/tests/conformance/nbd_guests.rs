@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hs_conformance::{Sample, WINDOW};
 use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Count, Fault, FaultKind, FileStore, Rule};
@@ -12,7 +13,6 @@ use hs_units::ByteRange;
 
 use crate::fronts::{Front, Shown};
 use crate::nbd_client::NbdClient;
-use crate::sample::{Sample, WINDOW};
 
 fn off() -> ServeConfig {
     ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() }

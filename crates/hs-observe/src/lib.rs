@@ -1,9 +1,10 @@
-//! What programs really did with pages of a mounted file system (DESIGN decision 9).
+//! What programs really did with pages of a mounted file system.
 //!
 //! Pages that prefetching put into the page cache of the upper file system are read there, and our server
 //! gets no request for them. The [`Observer`] therefore asks the kernel: trace events of a tracefs instance
 //! of its own, and, for metadata, the accessed marks of cached pages. [`account()`] then says what was used,
-//! late and unused.
+//! late and unused; an [`Observation`] does so for a served image, and [`block_files`] says which file pages
+//! the blocks of a recording are.
 //!
 //! # What is seen (tried on Linux 6.18, ext4 on a loop device)
 //!
@@ -45,6 +46,7 @@
 //! Watching adds some 0.3 µs to every system call of any process, and an event for each that may read.
 
 mod account;
+pub mod block_files;
 mod block_trace;
 mod device_pages;
 mod drain;
@@ -54,6 +56,7 @@ mod recorder;
 mod ring;
 mod runs;
 mod tracefs;
+mod usage;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -65,6 +68,7 @@ use hs_units::Nanos;
 
 pub use account::{Prefetched, Usage, account};
 pub use block_trace::BlockTrace;
+pub use usage::{Observation, ObservedUsage};
 
 use device_pages::DevicePages;
 use drain::Drain;

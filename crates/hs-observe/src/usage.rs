@@ -1,12 +1,13 @@
 //! What became of prefetched blocks, as the kernel saw it.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
+use hs_disk::ServedDisk;
 use hs_trace::BlockSet;
 use hs_units::{BlockRange, Lba, Nanos};
 
-use crate::observe::{NotObserved, Object, Observer, Prefetched, TargetDevice, Targets, Usage, account};
-use crate::served::{MountedFs, ServedImage};
+use crate::{NotObserved, Object, Observer, Prefetched, TargetDevice, Targets, Usage, account};
 
 /// An observation of the file system that an image was mounted as.
 pub struct Observation {
@@ -25,21 +26,22 @@ pub struct ObservedUsage {
 }
 
 impl Observation {
-    /// Begins to observe which programs use what the hints of `served` bring into the caches of `mounted`.
+    /// Begins to observe which programs use what the hints of `disk` bring into the caches of the file system
+    /// that is mounted at `target`, from the block device `device`.
     ///
     /// # Errors
     /// When the kernel cannot be asked, saying why.
-    pub fn start(served: &ServedImage, mounted: &MountedFs) -> Result<Self, NotObserved> {
+    pub fn start(disk: &ServedDisk, target: &Path, device: Option<&Path>) -> Result<Self, NotObserved> {
         let reason = |error: std::io::Error| NotObserved { reason: error.to_string() };
-        let Some(device) = mounted.device() else {
+        let Some(device) = device else {
             return Err(NotObserved { reason: "kernel tracing needs root".to_owned() });
         };
-        let fs_dev = std::fs::metadata(mounted.target()).map_err(reason)?.dev();
+        let fs_dev = std::fs::metadata(target).map_err(reason)?.dev();
         let mut pages = BlockSet::new();
-        for hint in served.disk().image().hints().filter(|hint| hint.inode == 0) {
+        for hint in disk.image().hints().filter(|hint| hint.inode == 0) {
             pages.insert(BlockRange::new(Lba(hint.page.into()), hint.blocks.into()), |_| {});
         }
-        let device = Some(TargetDevice { path: device.path().to_owned(), pages });
+        let device = Some(TargetDevice { path: device.to_owned(), pages });
         let observer = Observer::start(Targets { fs_dev, device, ignore_own_process: true })?;
         Ok(Self { observer })
     }
@@ -48,9 +50,9 @@ impl Observation {
     ///
     /// # Errors
     /// When the kernel's records cannot be read.
-    pub fn finish(self, served: &ServedImage) -> Result<ObservedUsage, NotObserved> {
+    pub fn finish(self, disk: &ServedDisk) -> Result<ObservedUsage, NotObserved> {
         let observed = self.observer.finish()?;
-        let (prefetched, overdue) = prefetched(served);
+        let (prefetched, overdue) = prefetched(disk);
         let usage = account(&observed, &prefetched);
         let overdue = account(&observed, &overdue);
         let overdue_bytes = overdue.used_bytes + overdue.late_bytes;
@@ -60,13 +62,13 @@ impl Observation {
 
 /// The hinted pages whose chunk has come, and when that was on `CLOCK_MONOTONIC`; and those of them whose
 /// chunk came after its deadline.
-fn prefetched(served: &ServedImage) -> (Vec<Prefetched>, Vec<Prefetched>) {
-    let image = served.disk().image();
-    let arrivals = served.disk().arrivals();
+fn prefetched(disk: &ServedDisk) -> (Vec<Prefetched>, Vec<Prefetched>) {
+    let image = disk.image();
+    let arrivals = disk.arrivals();
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let now = Nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64);
-    let began = now.saturating_sub(served.disk().began().elapsed().into());
-    let overdue = served.disk().overdue_chunks();
+    let began = now.saturating_sub(disk.began().elapsed().into());
+    let overdue = disk.overdue_chunks();
     let (mut prefetched, mut late) = (Vec::new(), Vec::new());
     for hint in image.hints() {
         let Some(chunk) = image.hot_place(hint.lba).map(|place| place.chunk) else { continue };

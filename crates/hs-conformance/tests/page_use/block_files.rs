@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use hs_serve::block_files;
+use hs_observe::block_files;
 use hs_testing::{machine_has, noise};
 use hs_trace::{BlockSet, FileUse};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba};

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use hs_linux::loopdev::{LoopDevice, LoopOptions};
-use hs_serve::fuse::{Disk, Reply, Session, SessionOptions};
-use hs_serve::observe::{
+use hs_observe::{
     AccessKind, NotObserved, Object, Observed, Observer, Prefetched, TargetDevice, Targets, Usage, account,
 };
+use hs_serve::fuse::{Disk, Reply, Session, SessionOptions};
 use hs_testing::{machine_has, noise};
 use hs_trace::BlockSet;
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos};
@@ -127,7 +127,7 @@ fn reads_and_mappings_are_seen_and_read_ahead_is_not() {
     let [used, late, unused, mapped] = usage_of(&observed, b);
     assert_eq!((late, used + unused + mapped), (0, u64::from(FILE_PAGES)));
     assert!((1..=2).contains(&used) && used + mapped <= 17 && used + mapped >= 2, "{used} {mapped}");
-    let touches_40 = |access: &&hs_serve::observe::Access| {
+    let touches_40 = |access: &&hs_observe::Access| {
         access.object == b.object && (access.page..access.page + u64::from(access.pages)).contains(&40)
     };
     assert!(observed.accesses.iter().any(|access| touches_40(&access)));

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hs_conformance::Gates;
 use hs_disk::ReadOptions;
 use hs_engine::queue::Class;
 use hs_engine::queue::Event;
@@ -17,7 +18,6 @@ use hs_store::{Count, FileStore, Snapshot};
 use hs_units::{ByteRange, Prng};
 
 use crate::fronts::{Front, Shown, fronts};
-use crate::gate::Gates;
 
 const WINDOW: usize = 16 << 10;
 /// What occupies the medium, one for each thread of the reader. Holes lie behind each, so that nothing comes
@@ -83,7 +83,7 @@ impl Scene {
         // The page of the index is read before the first window.
         self.check(shown, 0);
         std::thread::scope(|scope| {
-            let _opens = gates.open_in_the_end();
+            let _opens = gates.open_at_end();
             for window in OCCUPYING {
                 scope.spawn(move || self.check(shown, window));
             }
