@@ -11,12 +11,14 @@ use hs_device::Medium;
 use hs_disk::Watch;
 use hs_engine::LateRule;
 use hs_engine::queue::QueueConfig;
+use hs_fuse::Session;
+use hs_fuse::{ServedFile, ServedImage};
 use hs_linux::LinuxError;
 use hs_linux::fsmount::FileSystem;
 use hs_linux::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_observe::{Observation, ObservedUsage};
-use hs_serve::fuse::{FileAccess, Session};
-use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedDisk, ServedFile, ServedImage};
+use hs_serve::FileAccess;
+use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedDisk};
 use hs_store::{RetrySnapshot, Snapshot};
 use hs_units::ByteSize;
 

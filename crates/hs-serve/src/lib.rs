@@ -1,32 +1,36 @@
-//! The front ends of a served disk.
+//! What front ends share: how an image is served, and what is done for a disk whatever shows it.
 //!
-//! - [`fuse`]: a disk shown as one file in a read-only FUSE file system, over our own thin transport.
-//! - [`http`]: images as files, over HTTP.
-//! - [`nbd`]: disks of images over the network block device protocol.
-//! - [`self_filling`]: a sparse file that is filled before it is read.
+//! - [`ServeConfig`]: how an image is opened and prefetched; [`FileDisk`]: a plain file in its place.
+//! - [`MountedFs`]: the file system in a shown disk, mounted, its caches warmed by a [`Warmer`].
+//! - [`BackgroundFill`]: completes the cache on disk; [`Recorder`]: records the reads of a start.
+//! - [`Slots`], [`Shares`], [`reached_bytes`]: fairness among the clients of a server.
+//! - [`Certificates`]: the identity of a server.
+//!
+//! Front ends are crates of their own, above this one.
 
+mod access;
 mod background_fill;
 mod certificates;
-mod error;
-pub mod fuse;
-pub mod http;
-mod image_disk;
-pub mod nbd;
-mod places;
+mod client;
+mod config;
+mod file_disk;
+mod mounted_fs;
 mod record;
-pub mod self_filling;
 mod send_queue;
-mod served;
 mod shares;
+mod slots;
 mod warm;
 
+pub use access::FileAccess;
 pub use background_fill::{BackgroundFill, FillProgress};
 pub use certificates::{Certificates, TlsError};
-pub use error::ServeError;
+pub use client::{address_key, errno, user_key};
+pub use config::{Prefetching, ServeConfig};
+pub use file_disk::{FileDisk, FileReads};
 pub use hs_disk::{CacheSizing, Deliver, ReadOptions, ServedDisk, Streamed, UseVisibility};
-pub use image_disk::{FileDisk, FileReads, ImageDisk};
+pub use mounted_fs::{FsDriver, MountFsOptions, MountedFs};
 pub use record::Recorder;
-pub use served::{
-    FsDriver, Hold, MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedFile, ServedImage,
-};
+pub use send_queue::{PROGRESS_BYTES, reached_bytes};
+pub use shares::Shares;
+pub use slots::{Occupant, Slot, SlotLimits, Slots, Standing};
 pub use warm::Warmer;

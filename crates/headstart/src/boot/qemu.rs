@@ -11,7 +11,7 @@ use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
 use hs_guest::{GuestError, Launch, kvm};
 use hs_image::ext4::ReadDisk;
 use hs_image::{Blocks, Image, read_linked_file};
-use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
 

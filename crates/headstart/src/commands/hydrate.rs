@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
+use hs_fill::{Attachment, FillError, FillOptions, FillProgress, Found, Marker, SelfFilling, look_at};
 use hs_image::Progress;
 use hs_serve::Prefetching;
-use hs_serve::self_filling::{
-    Attachment, FillError, FillOptions, FillProgress, Found, Marker, SelfFilling, look_at,
-};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 

@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
+use hs_fuse::ServedImage;
+use hs_fuse::{HeldSession, Negotiated, Session};
 use hs_linux::mounts::MountTable;
-use hs_serve::fuse::{HeldSession, Negotiated, Session};
-use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServedDisk, ServedImage};
+use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServedDisk};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 use serde_json::Value;

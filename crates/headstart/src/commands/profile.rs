@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use hs_device::Medium;
+use hs_fuse::ServedImage;
 use hs_image::{Blocks, Image};
-use hs_serve::{FsDriver, MountFsOptions, Prefetching, Recorder, ServeConfig, ServedImage};
+use hs_serve::{FsDriver, MountFsOptions, Prefetching, Recorder, ServeConfig};
 use hs_trace::{BlockDigest, FileUse, ReadAhead};
 use hs_units::{ByteSize, Nanos};
 use serde::Serialize;

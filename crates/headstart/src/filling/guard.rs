@@ -7,9 +7,7 @@ use std::process::ExitStatus;
 use std::time::Instant;
 
 use anyhow::Context;
-use hs_serve::self_filling::{
-    Attachment, FillError, Found, Handover, Left, Marker, Subject, Survivors, deny_events,
-};
+use hs_fill::{Attachment, FillError, Found, Handover, Left, Marker, Subject, Survivors, deny_events};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 

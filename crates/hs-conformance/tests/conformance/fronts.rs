@@ -5,10 +5,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use hs_fill::{Attachment, FillOptions, Found, SelfFilling, Subject};
+use hs_fuse::ServedImage;
 use hs_image::Image;
-use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdTls};
-use hs_serve::self_filling::{Attachment, FillOptions, Found, SelfFilling, Subject};
-use hs_serve::{ServeConfig, ServedDisk, ServedImage};
+use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdTls};
+use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
 use hs_testing::machine_has;
 

@@ -1,7 +1,7 @@
 //! One suite for every front end: what is read through it is what lies in the raw disk, or an error.
 
 mod certificates;
-#[path = "../../../hs-serve/tests/support/filling.rs"]
+#[path = "../../../hs-fill/tests/support/filling.rs"]
 mod filling;
 mod fronts;
 mod merging;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hs_conformance::{Sample, WINDOW};
-use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Count, Fault, FaultKind, FileStore, Rule};
 use hs_units::ByteRange;

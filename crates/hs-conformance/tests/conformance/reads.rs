@@ -6,7 +6,8 @@ use hs_conformance::Gates;
 use hs_conformance::{Sample, WINDOW};
 use hs_device::Medium;
 use hs_format::WindowRef;
-use hs_serve::{Prefetching, ServeConfig, ServedImage};
+use hs_fuse::ServedImage;
+use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Emulate, Fault, FaultKind, FileStore, Rule, Store};
 use hs_units::{ByteRange, Prng};
 

@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use hs_conformance::{Gates, OpenAtEnd};
 use hs_engine::PrefetchConfig;
+use hs_fuse::ServedImage;
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, Codec, Image, OptimizeOptions};
-use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedImage};
+use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig};
 use hs_store::{FileStore, Store};
 use hs_testing::{machine_has, noise};
 use hs_trace::{BlockDigest, BlockSet, FileRun, FileUse, Profile, Read};

@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use hs_fuse::{Disk, Reply, Session, SessionOptions};
 use hs_linux::loopdev::{LoopDevice, LoopOptions};
 use hs_observe::{
     AccessKind, NotObserved, Object, Observed, Observer, Prefetched, TargetDevice, Targets, Usage, account,
 };
-use hs_serve::fuse::{Disk, Reply, Session, SessionOptions};
 use hs_testing::{machine_has, noise};
 use hs_trace::BlockSet;
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos};
