@@ -3,6 +3,8 @@
 //! The tests of this crate need more than one front end: `conformance` runs one suite over all of them,
 //! `page_use` compares what programs do with a served disk with what the kernel reports of it.
 
+#![forbid(unsafe_code)]
+
 mod gates;
 mod sample;
 

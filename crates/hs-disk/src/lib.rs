@@ -13,6 +13,8 @@
 //! one is woken. Answers are sent, and bytes are freed, after the lock. A worker takes its next job under the
 //! lock under which it reports the last one. So a hit takes the lock once, and a cold miss four times.
 
+#![forbid(unsafe_code)]
+
 mod bytes;
 mod clock;
 mod config;

@@ -82,7 +82,7 @@ impl Subject {
 
 /// The state of a file that was opened.
 #[derive(Debug)]
-pub enum Found {
+pub enum OpenedFile {
     /// It holds all of the disk: nothing is to be done.
     Complete,
     /// Blocks are missing.
@@ -118,7 +118,7 @@ impl Attachment {
     ///
     /// # Errors
     /// See [`FillError`].
-    pub fn open(path: &Path, subject: &Subject) -> Result<Found, FillError> {
+    pub fn open(path: &Path, subject: &Subject) -> Result<OpenedFile, FillError> {
         let group = Group::new(Access::Read).map_err(no_group)?;
         Self::open_with(path, subject, Some(Arc::new(group)))
     }
@@ -128,11 +128,11 @@ impl Attachment {
     ///
     /// # Errors
     /// See [`FillError`].
-    pub fn open_unguarded(path: &Path, subject: &Subject) -> Result<Found, FillError> {
+    pub fn open_unguarded(path: &Path, subject: &Subject) -> Result<OpenedFile, FillError> {
         Self::open_with(path, subject, None)
     }
 
-    fn open_with(path: &Path, subject: &Subject, group: Option<Arc<Group>>) -> Result<Found, FillError> {
+    fn open_with(path: &Path, subject: &Subject, group: Option<Arc<Group>>) -> Result<OpenedFile, FillError> {
         let path = &absolute(path)?;
         let lock = lock(path)?;
         let opened = match OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)
@@ -142,14 +142,14 @@ impl Attachment {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let lock = lock.try_clone().map_err(FillError::io("use", path))?;
-                create(path, subject, group, lock).map(Found::Incomplete)
+                create(path, subject, group, lock).map(OpenedFile::Incomplete)
             }
             Err(error) => Err(FillError::io("open", path)(error)),
         };
         let was_for_its_lock = || lock.metadata().is_ok_and(|found| found.len() == 0);
         let is_left_over = match &opened {
-            Ok(Found::Incomplete(_)) => false,
-            Ok(Found::Complete) => true,
+            Ok(OpenedFile::Incomplete(_)) => false,
+            Ok(OpenedFile::Complete) => true,
             Err(_) => was_for_its_lock(),
         };
         if is_left_over {
@@ -352,7 +352,7 @@ fn existing(
     subject: &Subject,
     group: Option<Arc<Group>>,
     lock: File,
-) -> Result<Found, FillError> {
+) -> Result<OpenedFile, FillError> {
     let metadata = file.metadata().map_err(FillError::io("look at", path))?;
     let path_of = || path.to_owned();
     let marker = if metadata.is_file() { marker::read(&file).ok().flatten() } else { None };
@@ -366,7 +366,7 @@ fn existing(
         Some(_) if metadata.len() != subject.disk_bytes => {
             return Err(FillError::Changed { path: path_of() });
         }
-        Some(Marker::Complete(_)) => return Ok(Found::Complete),
+        Some(Marker::Complete(_)) => return Ok(OpenedFile::Complete),
         Some(Marker::Incomplete(_)) => {}
     }
     check_file_system(path, &file)?;
@@ -379,7 +379,7 @@ fn existing(
     let sidecar = known(path, lock, identity)?;
     // Also where it was not withheld: all its guards were killed, and it has no new guard yet.
     withheld::withhold(&writer, Some(subject.access.mode)).map_err(FillError::io("withhold", path))?;
-    Ok(Found::Incomplete(Attachment {
+    Ok(OpenedFile::Incomplete(Attachment {
         path: path_of(),
         group,
         ledger: ledger(path)?,
@@ -517,11 +517,11 @@ fn silent_writer(path: &Path, file: File, needed: bool) -> Result<File, FillErro
     loop {
         poll(&mut [PollFd::from_borrowed_fd(group.as_fd(), PollFlags::IN)], None)
             .map_err(|errno| io("wait for")(errno.into()))?;
-        for told in group.read().map_err(io("be asked about"))? {
-            let is_own = told.event.asks() && told.event.pid == std::process::id().cast_signed();
-            let writer = told.fd.as_ref().filter(|_| is_own).map(OwnedFd::try_clone);
+        for message in group.read().map_err(io("be asked about"))? {
+            let is_own = message.event.asks() && message.event.pid == std::process::id().cast_signed();
+            let writer = message.fd.as_ref().filter(|_| is_own).map(OwnedFd::try_clone);
             // Other programs may read as well, and get what the file has: no client was told of the file yet.
-            if let Some(question) = told.question(&group) {
+            if let Some(question) = message.question(&group) {
                 question.allow();
             }
             if let Some(writer) = writer {

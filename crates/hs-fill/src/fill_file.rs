@@ -43,7 +43,7 @@ pub struct FillProgress {
     pub disk_bytes: u64,
 }
 
-struct State {
+struct FillState {
     blocks: FilledBlocks,
     /// Pages of the sidecar that are not written yet.
     dirty: BTreeSet<u64>,
@@ -61,7 +61,7 @@ pub(super) struct FillFile {
     ledger: Arc<Ledger>,
     writer: File,
     sidecar: Sidecar,
-    state: Mutex<State>,
+    state: Mutex<FillState>,
     changed: Condvar,
 }
 
@@ -78,7 +78,7 @@ impl FillFile {
         }
         // A crash may have come between a write and the restoring of the time.
         keep_mtime(&writer, sidecar.header().mtime).map_err(FillError::io("set the time of", &path))?;
-        let state = State {
+        let state = FillState {
             blocks,
             dirty: BTreeSet::new(),
             unsynced_bytes: 0,
@@ -178,7 +178,7 @@ impl FillFile {
         Ok(())
     }
 
-    fn write(&self, mut offset: u64, part: Part<'_>, state: &mut State) -> Result<(), i32> {
+    fn write(&self, mut offset: u64, part: Part<'_>, state: &mut FillState) -> Result<(), i32> {
         // Writing beyond the end would make a truncated file long again.
         if self.writer.metadata().map_or(0, |found| found.len()) != self.disk_bytes() {
             self.note_change(state, "its length was changed");
@@ -234,7 +234,7 @@ impl FillFile {
         self.changed.notify_all();
     }
 
-    fn note_change(&self, state: &mut State, how: &str) {
+    fn note_change(&self, state: &mut FillState, how: &str) {
         state.is_changed = true;
         log::error!(
             "{}: {how}: it is not the disk of the image any more; what is not filled cannot be read from now on; remove \
@@ -278,7 +278,7 @@ impl FillFile {
     pub(super) fn keep(&self) {
         loop {
             let mut state = self.state.lock();
-            let is_due = |state: &State| {
+            let is_due = |state: &FillState| {
                 state.is_stopping
                     || state.unsynced_bytes >= CHECKPOINT_BYTES
                     || (state.blocks.is_complete() && !state.is_changed)
@@ -390,7 +390,7 @@ impl FillFile {
     /// Waits while too many bytes are not synced. False when there is nothing more to do.
     pub(super) fn wait_for_the_disk(&self) -> bool {
         let mut state = self.state.lock();
-        let ended = |state: &State| state.is_stopping || state.is_changed || state.is_finished;
+        let ended = |state: &FillState| state.is_stopping || state.is_changed || state.is_finished;
         self.changed
             .wait_while(&mut state, |state| state.unsynced_bytes >= MOST_UNSYNCED_BYTES && !ended(state));
         !ended(&state)

@@ -103,21 +103,21 @@ impl Group {
     /// # Errors
     /// The kernel's error, or `InvalidData` when its bytes are no events. An event that the kernel cannot
     /// hand over it has answered itself, with an error, so the caller goes on.
-    pub fn read(&self) -> io::Result<Vec<Told>> {
+    pub fn read(&self) -> io::Result<Vec<EventMessage>> {
         let mut buffer = vec![0; BUFFER_BYTES];
         let length = match rustix::io::read(&self.fd, &mut buffer) {
             Ok(length) => length,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(errno) => return Err(errno.into()),
         };
-        let mut told = Vec::new();
+        let mut messages = Vec::new();
         for event in event::events(&buffer[..length]) {
             let event = event.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
             // SAFETY: the kernel has opened the descriptor of each event for this process alone.
             let fd = event.fd.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-            told.push(Told { event, fd });
+            messages.push(EventMessage { event, fd });
         }
-        Ok(told)
+        Ok(messages)
     }
 
     fn answer(&self, fd: i32, answer: u32) -> io::Result<()> {
@@ -149,14 +149,14 @@ const fn deny(errno: i32) -> u32 {
 
 /// An event, with its descriptor.
 #[derive(Debug)]
-pub struct Told {
+pub struct EventMessage {
     /// What happened.
     pub event: Event,
     /// The file.
     pub fd: Option<OwnedFd>,
 }
 
-impl Told {
+impl EventMessage {
     /// The question in it, if there is one.
     #[must_use]
     pub fn question(self, group: &Arc<Group>) -> Option<Question> {

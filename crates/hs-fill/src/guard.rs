@@ -97,10 +97,10 @@ pub struct Denied {
 pub fn deny_events(attachment: &Attachment) -> io::Result<Denied> {
     let group = attachment.group();
     let mut denied = Denied::default();
-    for told in group.read()? {
-        if !told.event.asks() {
-            denied.writer = Some(told.event.pid);
-        } else if let Some(question) = told.question(group) {
+    for message in group.read()? {
+        if !message.event.asks() {
+            denied.writer = Some(message.event.pid);
+        } else if let Some(question) = message.question(group) {
             question.deny(libc::EIO);
             denied.readers += 1;
         }

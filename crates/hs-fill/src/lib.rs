@@ -30,10 +30,10 @@ mod uncovered;
 mod uses;
 mod withheld;
 
-pub use attachment::{Attachment, Found, Handover, Subject, look_at, probe};
+pub use attachment::{Attachment, Handover, OpenedFile, Subject, look_at, probe};
 pub use error::FillError;
 pub use fill_file::FillProgress;
-pub use group::{Access, Group, Question, Told};
+pub use group::{Access, EventMessage, Group, Question};
 pub use guard::{Denied, Left, Survivors, deny_events, limit_descriptors};
 pub use marker::Marker;
 pub use session::{FillOptions, FillStats, SelfFilling};

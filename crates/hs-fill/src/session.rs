@@ -18,7 +18,7 @@ use super::demand::{Demand, Filler, Waiting, blocks_of};
 use super::error::FillError;
 use super::event::{MODIFY, OVERFLOW};
 use super::fill_file::{FillFile, FillProgress};
-use super::group::{Group, Question, Told};
+use super::group::{EventMessage, Group, Question};
 use super::hydrate::Hydrator;
 use super::uses::Uses;
 
@@ -287,9 +287,10 @@ impl Events {
                 return;
             }
             match self.group.read() {
-                Ok(told) => {
+                Ok(messages) => {
                     // All events are noted before the first is answered, because answering may take a while.
-                    let asked: Vec<_> = told.into_iter().filter_map(|told| self.hear(told)).collect();
+                    let asked: Vec<_> =
+                        messages.into_iter().filter_map(|message| self.hear(message)).collect();
                     asked.into_iter().for_each(|(question, blocks)| self.answer(question, blocks));
                 }
                 // The kernel has denied that event itself.
@@ -317,12 +318,12 @@ impl Events {
     }
 
     /// The blocks of an event, noted in the ledger in case this process dies.
-    fn hear(&self, told: Told) -> Option<(Question, BlockRange)> {
-        let (event, file) = (told.event, &self.filler.file);
+    fn hear(&self, message: EventMessage) -> Option<(Question, BlockRange)> {
+        let (event, file) = (message.event, &self.filler.file);
         if event.mask & OVERFLOW != 0 {
             log::error!("{}: the kernel has lost events", file.path().display());
         }
-        let Some(question) = told.question(&self.group) else {
+        let Some(question) = message.question(&self.group) else {
             if event.mask & MODIFY != 0 {
                 file.note_written(event.pid);
             }

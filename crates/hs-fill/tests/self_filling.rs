@@ -15,7 +15,8 @@ use filling::FillingFolder;
 use hs_conformance::{Sample, WINDOW};
 use hs_engine::{Prefetch, PrefetchConfig, PrefetchRate};
 use hs_fill::{
-    Attachment, FileTime, FillError, FillOptions, Found, Marker, SelfFilling, Subject, look_at, sidecar_path,
+    Attachment, FileTime, FillError, FillOptions, Marker, OpenedFile, SelfFilling, Subject, look_at,
+    sidecar_path,
 };
 use hs_format::WindowRef;
 use hs_image::Image;
@@ -48,7 +49,7 @@ impl Scene {
         subject(&self.sample.open("cold.hsi"), &self.sample.path("cold.hsi"))
     }
 
-    fn attachment(&self) -> Result<Found, FillError> {
+    fn attachment(&self) -> Result<OpenedFile, FillError> {
         open(&self.file(), &self.subject())
     }
 
@@ -64,7 +65,7 @@ impl Scene {
         let store = Count::new(FileStore::open(self.sample.path(name)).expect("there"));
         let counters = store.counters();
         let subject = subject(&self.sample.open(name), &self.sample.path(name));
-        let Ok(Found::Incomplete(attachment)) = open(&self.file(), &subject) else {
+        let Ok(OpenedFile::Incomplete(attachment)) = open(&self.file(), &subject) else {
             panic!("it is not complete")
         };
         let filling = SelfFilling::start(Arc::new(store), config, attachment, FillOptions { hydrate });
@@ -84,7 +85,7 @@ impl Scene {
 
 /// Other tests start programs, and a child has all locks of this process until it calls `exec`: so a file
 /// that is no longer attached may still be locked for a moment.
-fn open(path: &Path, subject: &Subject) -> Result<Found, FillError> {
+fn open(path: &Path, subject: &Subject) -> Result<OpenedFile, FillError> {
     let end = Instant::now() + Duration::from_secs(120);
     loop {
         match Attachment::open(path, subject) {
@@ -234,7 +235,7 @@ fn a_complete_file_is_a_file_like_any_other() {
     // The disk has 20 windows of zeros in a row.
     assert!(metadata.blocks() * 512 < metadata.len(), "zeros are holes");
     drop(filling);
-    assert!(matches!(scene.attachment(), Ok(Found::Complete)));
+    assert!(matches!(scene.attachment(), Ok(OpenedFile::Complete)));
     assert!(!sidecar_path(&scene.file()).exists());
 }
 
@@ -392,7 +393,7 @@ fn a_bad_place_fails_alone_and_leaves_the_file_incomplete() {
     let place: ByteRange = image.cold_range(&chunk);
     let store = FileStore::open(scene.sample.path("cold.hsi")).expect("there");
     let faulty: Arc<dyn Store> = Arc::new(Fault::new(store, vec![Rule::new(FaultKind::Flip, place)], 60));
-    let Ok(Found::Incomplete(attachment)) = scene.attachment() else { panic!("a new file") };
+    let Ok(OpenedFile::Incomplete(attachment)) = scene.attachment() else { panic!("a new file") };
     let mut filling =
         SelfFilling::start(faulty, &off(), attachment, FillOptions { hydrate: true }).expect("started");
     filling.wait_hydrated();
@@ -485,7 +486,7 @@ fn another_image_goes_on_only_where_nothing_is_filled() {
     assert!(matches!(refused, Err(FillError::OtherImage { .. })), "{refused:?}");
     scene.on_demand();
     // Nor does a server with another image than its guard had.
-    let Ok(Found::Incomplete(attachment)) = scene.attachment() else { panic!("it is not complete") };
+    let Ok(OpenedFile::Incomplete(attachment)) = scene.attachment() else { panic!("it is not complete") };
     let store: Arc<dyn Store> = Arc::new(FileStore::open(scene.sample.path("hot.hsi")).expect("there"));
     let started = SelfFilling::start(store, &off(), attachment, FillOptions { hydrate: true });
     assert!(started.is_err_and(|error| error.to_string().contains("another image")));
@@ -509,7 +510,7 @@ fn a_file_below_a_loop_device_is_refused() {
 #[test]
 fn an_image_of_another_disk_fills_nothing() {
     let Some(scene) = Scene::new(11) else { return };
-    let Ok(Found::Incomplete(attachment)) = scene.attachment() else { panic!("a new file") };
+    let Ok(OpenedFile::Incomplete(attachment)) = scene.attachment() else { panic!("a new file") };
     let other = Sample::new(110);
     let store: Arc<dyn Store> = Arc::new(FileStore::open(other.path("cold.hsi")).expect("there"));
     let started = SelfFilling::start(store, &off(), attachment, FillOptions { hydrate: true });

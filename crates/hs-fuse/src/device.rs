@@ -1,14 +1,14 @@
 //! One open `/dev/fuse`: whole messages in, whole messages out.
 
 use std::io::IoSlice;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
-use super::wire::{DEV_IOC_CLONE, OutHeader};
+use super::wire::OutHeader;
 use crate::FuseError;
 
 /// The device itself.
@@ -47,16 +47,9 @@ impl Device {
     /// Opens a second queue of the same connection, so that threads do not share one.
     pub(crate) fn clone_queue(&self) -> Result<Self, FuseError> {
         let clone = Self::open()?;
-        let original: u32 = self.fd.as_raw_fd() as u32;
-        // SAFETY: the ioctl reads one u32, which lives until the call returns, and both descriptors
-        // are open.
-        let result = unsafe { libc::ioctl(clone.fd.as_raw_fd(), DEV_IOC_CLONE as _, &raw const original) };
-        if result == 0 {
-            Ok(clone)
-        } else {
-            let source = std::io::Error::last_os_error();
-            Err(FuseError::FuseDevice { path: FUSE_DEVICE.into(), source })
-        }
+        hs_linux::clone_fuse_queue(&clone.fd, &self.fd)
+            .map_err(|source| FuseError::FuseDevice { path: FUSE_DEVICE.into(), source })?;
+        Ok(clone)
     }
 
     /// Waits for the next message and returns its length.

@@ -10,6 +10,8 @@
 //!        ◄─writev─────────────────────────────── Pusher::push, unasked
 //! ```
 
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
 mod abort;
 mod device;
 mod disks;

@@ -64,10 +64,6 @@ pub(crate) mod notify {
     pub(crate) const RESEND: i32 = 7;
 }
 
-/// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`: makes a new `/dev/fuse` descriptor a second queue
-/// of an existing connection.
-pub(crate) const DEV_IOC_CLONE: u32 = 0x8004_e500;
-
 /// `FUSE_ROOT_ID`.
 pub(crate) const ROOT_NODE: u64 = 1;
 

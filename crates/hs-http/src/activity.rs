@@ -3,7 +3,8 @@
 //! A connection is ended when for so long (see [`Patience`])
 //!
 //! - nothing was asked: no head came, or only a part of one, or part of a TLS handshake; or
-//! - the client took nothing, or next to nothing, of what there is for it: the socket is full, or HTTP/2's window is.
+//! - the client took nothing, or next to nothing, of what there is for it: the socket is full, or HTTP/2's
+//!   window is.
 //!
 //! What we are late with ourselves, a slow medium or a rate that the server was told, never counts.
 
@@ -14,7 +15,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use hs_serve::{Occupant, PROGRESS_BYTES, Standing, reached_bytes};
+use hs_linux::sockets::reached_bytes;
+use hs_serve::{Occupant, PROGRESS_BYTES, Standing};
 use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -36,7 +38,7 @@ pub(super) enum Ended {
     Silent,
     #[error("it did not take its answer in time")]
     Unread,
-    #[error("its place was given to another connection")]
+    #[error("its slot was given to another connection")]
     Evicted,
 }
 
@@ -44,11 +46,11 @@ pub(super) enum Ended {
 pub(super) struct Activity {
     patience: Patience,
     socket: Arc<OwnedFd>,
-    state: Mutex<State>,
+    state: Mutex<Progress>,
     changed: Notify,
 }
 
-struct State {
+struct Progress {
     /// Answers that are not wholly handed over.
     answers: usize,
     /// Of these, those whose bytes we do not have yet.
@@ -64,7 +66,7 @@ struct State {
     is_evicted: bool,
 }
 
-impl State {
+impl Progress {
     fn is_idle(&self) -> bool {
         self.answers == 0 && !self.is_full
     }
@@ -77,7 +79,7 @@ impl State {
 impl Activity {
     /// A connection that begins.
     pub(super) fn new(patience: Patience, socket: Arc<OwnedFd>) -> Arc<Self> {
-        let state = State {
+        let state = Progress {
             answers: 0,
             late: 0,
             is_full: false,
@@ -98,7 +100,7 @@ impl Activity {
         Answering { activity: Arc::clone(self), is_late: false }
     }
 
-    /// Ends the connection, whoever still has a descriptor of it.
+    /// Ends the connection, also where another task still has a descriptor of it.
     pub(super) fn hang_up(&self) {
         // It fails when the other side was faster.
         let _ = shutdown(&self.socket, Shutdown::Both);

@@ -12,9 +12,9 @@ use hyper::body::{Body, Bytes, Frame, SizeHint};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
+use super::pacer::Pacer;
 use super::room::{Held, Room};
 use super::server::Ongoing;
-use super::turns::Turns;
 
 /// What is sent.
 pub(super) enum Content {
@@ -35,7 +35,8 @@ impl Source {
         Arc::new(Self { store, readers: Arc::new(Semaphore::new(most_readers)) })
     }
 
-    /// Reads a piece, with the right to do so, which is given back when it is read, whether or not it is still wanted.
+    /// Reads a piece, with the right to do so, which is given back when it is read, whether it is still
+    /// wanted or not.
     fn read(&self, piece: Piece, right: OwnedSemaphorePermit) -> Reading {
         let store = Arc::clone(&self.store);
         tokio::task::spawn_blocking(move || {
@@ -76,7 +77,7 @@ type Queueing = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, Acquire
 pub(super) struct FileBody {
     source: Arc<Source>,
     rest: ByteRange,
-    turns: Arc<Turns>,
+    pacer: Arc<Pacer>,
     room: Arc<Room>,
     client: ClientKey,
     next: Next,
@@ -106,11 +107,11 @@ impl FileBody {
     pub(super) fn new(
         source: Arc<Source>,
         rest: ByteRange,
-        turns: Arc<Turns>,
+        pacer: Arc<Pacer>,
         room: Arc<Room>,
         client: ClientKey,
     ) -> Self {
-        Self { source, rest, turns, room, client, next: Next::Unasked }
+        Self { source, rest, pacer, room, client, next: Next::Unasked }
     }
 
     fn ask_next(&mut self) {
@@ -118,7 +119,7 @@ impl FileBody {
         if self.rest.len == 0 {
             return;
         }
-        let wanted = self.rest.len.min(self.turns.piece_bytes());
+        let wanted = self.rest.len.min(self.pacer.piece_bytes());
         match self.room.take(self.client, wanted) {
             Some(held) => self.read_into(held),
             None => self.next = Next::Roomless(Box::pin(Arc::clone(&self.room).wait(self.client, wanted))),
@@ -155,8 +156,8 @@ impl FileBody {
                     }
                 }
                 Next::Reading(reading) => match ready!(Pin::new(reading).poll(context)) {
-                    Ok(Ok(bytes)) if self.turns.are_taken() => {
-                        let waits = Arc::clone(&self.turns).wait(self.client, bytes.len() as u64);
+                    Ok(Ok(bytes)) if self.pacer.is_limited() => {
+                        let waits = Arc::clone(&self.pacer).wait(self.client, bytes.len() as u64);
                         self.next = Next::Waiting(bytes, Box::pin(waits));
                     }
                     Ok(Ok(bytes)) => {

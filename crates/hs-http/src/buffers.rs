@@ -10,26 +10,27 @@
 //! acknowledged. Who is alone has the kernel's own choice (`SO_BUF_LOCK`).
 
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hs_engine::queue::ClientKey;
+use hs_linux::sockets;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use tokio::sync::Notify;
 
 /// How often rates are measured and bounds set.
 const TICK: Duration = Duration::from_millis(50);
-/// The rate is the best of so many ticks: a second, in which whoever was held back for a moment has not lost
-/// his share.
+/// The rate is the best of so many ticks: a second, in which a client that was held back for a moment has not
+/// lost its share.
 const REMEMBERED_TICKS: usize = 20;
-/// How long everybody's bytes together may queue before the link: much longer than timers and threads are
-/// late.
+/// How long the bytes of all clients together may queue before the link: much longer than timers and threads
+/// are late.
 const QUEUE: Duration = Duration::from_millis(20);
-/// A connection has so much at least, or it would wait for acknowledgements of single packets. Who has many
-/// connections has more than his part of the queue by that; then everybody is given as much.
+/// A connection has so much at least, or it would wait for acknowledgements of single packets. A client with
+/// many connections has more than its part of the queue by that; then all clients are given as much.
 const LEAST_BYTES: u64 = 16 << 10;
 /// But the queue does not become longer than this for it, which is long for a person who waits, and less than
 /// TCP alone would let it be.
@@ -43,7 +44,7 @@ pub(super) struct Connection {
     answers: Mutex<u32>,
 }
 
-/// Who is sent something now.
+/// The clients that are sent something now.
 pub(super) struct Buffers {
     clients: Mutex<HashMap<ClientKey, Vec<Arc<Connection>>>>,
     sent_bytes: AtomicU64,
@@ -56,28 +57,6 @@ impl Connection {
         Arc::new(Self { socket, client, answers: Mutex::default() })
     }
 
-    /// How long a byte takes to this client and its acknowledgement back, at best.
-    fn round_trip(&self) -> Option<Duration> {
-        // `struct tcp_info` of linux/tcp.h, of which libc has only the beginning.
-        const MIN_RTT_AT: usize = 148;
-        let mut info = [0_u8; 256];
-        let mut len = info.len() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes into `info`, which has as many, and says in `len` how
-        // many.
-        let failed = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                info.as_mut_ptr().cast(),
-                &raw mut len,
-            )
-        };
-        let field = info[..len as usize].get(MIN_RTT_AT..MIN_RTT_AT + 4).filter(|_| failed == 0)?;
-        let micros = u32::from_ne_bytes(field.try_into().ok()?);
-        (micros != u32::MAX).then(|| Duration::from_micros(micros.into()))
-    }
-
     /// Lets so many bytes wait in the kernel; it counts twice as many, of which half are for its own.
     fn bound(&self, bytes: u64) {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).min(1 << 30);
@@ -86,30 +65,15 @@ impl Connection {
             let _ = sockopt::set_socket_send_buffer_size(&self.socket, bytes);
         }
     }
-
-    /// Lets the kernel choose again.
-    fn unbound(&self) {
-        let nothing: libc::c_int = 0;
-        // SAFETY: the kernel reads one integer. Where it knows no such option the bound stays.
-        unsafe {
-            libc::setsockopt(
-                self.socket.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_BUF_LOCK,
-                (&raw const nothing).cast(),
-                size_of_val(&nothing) as libc::socklen_t,
-            );
-        }
-    }
 }
 
 impl Buffers {
-    /// Nobody is sent anything.
+    /// No client is sent anything.
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self { clients: Mutex::default(), sent_bytes: AtomicU64::new(0), changed: Notify::new() })
     }
 
-    /// So many bytes went to somebody.
+    /// So many bytes went to a client.
     pub(super) fn sent(&self, bytes: u64) {
         self.sent_bytes.fetch_add(bytes, Relaxed);
     }
@@ -126,7 +90,7 @@ impl Buffers {
         Sending { buffers: Arc::clone(self), connection: Arc::clone(connection) }
     }
 
-    /// Sets bounds while several clients are sent something, for ever.
+    /// Sets bounds while several clients are sent something, without an end.
     pub(super) async fn keep(self: Arc<Self>) {
         loop {
             while self.clients.lock().len() < 2 {
@@ -134,7 +98,7 @@ impl Buffers {
             }
             self.keep_bounds().await;
             for connection in self.clients.lock().values().flatten() {
-                connection.unbound();
+                sockets::unlock_buffers(&connection.socket);
             }
         }
     }
@@ -164,8 +128,11 @@ impl Buffers {
 /// Bounds what is on its way to one client, who may have so many bytes a second; the client with the most
 /// connections has `most` of them.
 fn set_bounds(connections: &[Arc<Connection>], bytes_per_s: f64, most: usize) {
-    let round_trip =
-        connections.iter().filter_map(|connection| connection.round_trip()).min().unwrap_or_default();
+    let round_trip = connections
+        .iter()
+        .filter_map(|connection| sockets::round_trip(&connection.socket))
+        .min()
+        .unwrap_or_default();
     let bytes = bound_bytes(bytes_per_s, round_trip, connections.len(), most);
     for connection in connections {
         connection.bound(bytes);
@@ -218,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_one_bound_however_many_connections_he_has() {
+    fn a_client_has_one_bound_however_many_connections_it_has() {
         let none = Duration::ZERO;
         assert_eq!(bound_bytes(5e6, none, 1, 4), 100_000);
         assert_eq!(4 * bound_bytes(5e6, none, 4, 4), 100_000);
@@ -228,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_one_connection_has_as_much_as_who_has_ten_with_the_least_that_there_is() {
+    fn one_connection_has_as_much_as_ten_with_the_least_that_there_is() {
         let (none, ten) = (Duration::ZERO, 10 * LEAST_BYTES);
         assert_eq!(10 * bound_bytes(6.25e6, none, 10, 10), ten);
         assert_eq!(bound_bytes(6.25e6, none, 1, 10), ten);
@@ -239,10 +206,10 @@ mod tests {
     #[test]
     fn the_kernel_keeps_the_bound() {
         let (one, _far) = connection([10, 0, 0, 1]);
-        assert!(one.round_trip().is_some());
+        assert!(sockets::round_trip(&one.socket).is_some());
         one.bound(64 << 10);
         assert_eq!(sockopt::socket_send_buffer_size(&one.socket).expect("known"), 128 << 10);
-        one.unbound();
+        sockets::unlock_buffers(&one.socket);
     }
 
     #[test]

@@ -32,10 +32,10 @@ const MOST_STREAMS: u32 = 64;
 /// How long to wait when the system has no descriptors left, and a connection has to end first.
 const SHORTAGE_PAUSE: Duration = Duration::from_millis(50);
 
-/// All who connect to a socket in the file system, which lets in whom its mode lets in.
+/// All clients of a socket in the file system: its mode decides which processes may connect.
 const OF_THIS_MACHINE: ClientKey = ClientKey(0);
 
-/// Who is on the other side of a connection, and what it does.
+/// The other side of a connection, and what it does.
 #[derive(Clone)]
 pub(super) struct Peer {
     /// None is a process of this machine.
@@ -45,8 +45,8 @@ pub(super) struct Peer {
     pub(super) activity: Arc<Activity>,
 }
 
-/// Takes connections, for ever: the next when there is a permit for its socket. One that has lost its place to another
-/// still has a socket, for a moment.
+/// Takes connections, without an end: the next when there is a permit for its socket. One that has lost its
+/// slot to another still has a socket, for a moment.
 pub(super) async fn accept(
     shared: Arc<Shared>,
     listener: Listener,
@@ -119,7 +119,8 @@ async fn until_end<F: Future>(work: F, activity: &Activity) -> Result<F::Output,
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// HTTP/2 only where TLS has agreed on it: without TLS no client of ours speaks it, and the first bytes need not be guessed from.
+/// HTTP/2 only where TLS has agreed on it: without TLS no client of ours speaks it, and the protocol need not
+/// be guessed from the first bytes.
 async fn converse(shared: Arc<Shared>, stream: Stream, peer: Peer, watcher: Watcher) -> Result<(), Failure> {
     let stream = Watched::new(stream, Arc::clone(&peer.activity));
     let tls = shared.options.tls.clone();

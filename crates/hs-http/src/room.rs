@@ -1,9 +1,10 @@
-//! How much all answers together may hold: bytes of files that are read, or being read, and that no socket took yet.
+//! How much all answers together may hold: bytes of files that are read, or being read, and that no socket
+//! took yet.
 //!
-//! What is held comes from a pool that clients have [`Shares`] of. An answer that finds little left reads smaller pieces,
-//! and waits where there is too little even for the smallest. Beyond the pool each client may have [`OWN_BYTES`], in all
-//! its connections together, so that the first piece of a client never waits for others. What is given back goes to the
-//! client that holds least.
+//! What is held comes from a pool that clients have [`Shares`] of. An answer that finds little left reads
+//! smaller pieces, and waits where there is too little even for the smallest. Beyond the pool each client may
+//! have [`OWN_BYTES`], in all its connections together, so that the first piece of a client never waits for
+//! others. What is given back goes to the client that holds least.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -20,10 +21,10 @@ const OWN_BYTES: i64 = 2 * LEAST_BYTES;
 
 /// The pool of a server.
 pub(super) struct Room {
-    state: Mutex<State>,
+    state: Mutex<Pool>,
 }
 
-struct State {
+struct Pool {
     shares: Shares,
     /// Answers that wait, of each client in their order.
     waiting: HashMap<ClientKey, VecDeque<Waiting>>,
@@ -52,7 +53,7 @@ struct Ticket {
     number: u64,
 }
 
-impl State {
+impl Pool {
     /// How much a client may have of what it wants now.
     fn portion(&self, client: ClientKey, wanted: i64) -> Option<i64> {
         let most = self.shares.left(client).max(OWN_BYTES - self.shares.held(client));
@@ -105,7 +106,7 @@ impl State {
 impl Room {
     /// So many bytes, beside what clients have of their own.
     pub(super) fn new(bytes: u64) -> Arc<Self> {
-        let state = State {
+        let state = Pool {
             shares: Shares::new(bytes.min(1 << 60)),
             waiting: HashMap::new(),
             order: BTreeSet::new(),

@@ -26,10 +26,11 @@ use super::body::{self, Counted, FileBody, Source};
 use super::buffers::{Buffers, Sending};
 use super::connection::{Peer, accept};
 use super::listener::Listener;
+use super::pacer::{Pacer, Rates};
 use super::room::Room;
-use super::turns::{Rates, Turns};
 
-/// Reads of one file at once, each with a thread: a file whose medium hangs holds its own threads and no other's.
+/// Reads of one file at once, each with a thread: a file whose medium hangs holds its own threads and no
+/// other's.
 const READS_OF_FILE: usize = 16;
 
 /// Protocols that a client may choose from (ALPN).
@@ -84,16 +85,18 @@ pub struct HttpServeOptions {
     pub tls: Option<HttpTls>,
     /// Connections at once. When there are as many, the client with the most of them loses one for the next.
     pub most_connections: usize,
-    /// Connections at once of one client, an address or a /64 of IPv6. With the next it loses the one that is idle
-    /// longest, or is turned away.
+    /// Connections at once of one client, an address or a /64 of IPv6. With the next it loses the one that is
+    /// idle longest, or is turned away.
     pub most_connections_of_client: usize,
     /// Answers at once to one client; a client that asks for more is told to come back.
     pub most_answers_of_client: usize,
-    /// Bytes of files that all answers together hold, read and not sent yet. Beyond that each client has a little.
+    /// Bytes of files that all answers together hold, read and not sent yet. Beyond that each client has a
+    /// little.
     pub most_held_bytes: u64,
     /// How fast it may send.
     pub rates: Rates,
-    /// How long a client may take from its connection, or its last answer, to the end of the next request's head.
+    /// How long a client may take from its connection, or its last answer, to the end of the next request's
+    /// head.
     pub head_patience: Duration,
     /// How long a client may take nothing of its answers.
     pub answer_patience: Duration,
@@ -144,7 +147,7 @@ pub(super) struct Shared {
     /// Requests and bytes of each file, and of everything else.
     counts: Vec<Counts>,
     answering: Mutex<HashMap<ClientKey, usize>>,
-    turns: Arc<Turns>,
+    pacer: Arc<Pacer>,
     buffers: Arc<Buffers>,
     room: Arc<Room>,
 }
@@ -216,7 +219,7 @@ impl HttpServer {
             sources: files.iter().map(source).collect(),
             files,
             pages,
-            turns: Turns::new(options.rates),
+            pacer: Pacer::new(options.rates),
             buffers: Buffers::new(),
             room: Room::new(options.most_held_bytes),
             options,
@@ -264,7 +267,7 @@ impl HttpServer {
         }
     }
 
-    /// Accepts nobody any more, and waits for the answers that are under way, within limits.
+    /// Accepts no connection any more, and waits for the answers that are under way, within limits.
     pub fn stop(&mut self) {
         let _ = self.stop.send(true);
         if let Some(thread) = self.thread.take() {
@@ -285,7 +288,7 @@ async fn serve(shared: &Arc<Shared>, listeners: Vec<Listener>, mut stopped: watc
     // Each listener waits with one for its next connection.
     let sockets = Arc::new(Semaphore::new(all.min(Semaphore::MAX_PERMITS / 2) + listeners.len()));
     let graceful = Arc::new(GracefulShutdown::new());
-    tokio::spawn(Arc::clone(&shared.turns).give());
+    tokio::spawn(Arc::clone(&shared.pacer).run());
     if shared.options.rates.together.is_none() {
         tokio::spawn(Arc::clone(&shared.buffers).keep());
     }
@@ -336,7 +339,7 @@ pub(super) fn respond(shared: &Arc<Shared>, peer: &Peer, request: &Request<Incom
         access: Access {
             client: peer.address.map(|address| address.ip()),
             at: SystemTime::now(),
-            // What is behind a '?' is for nobody here, and might be a secret.
+            // What is behind a '?' means nothing here, and might be a secret.
             request: format!("{} {path} {:?}", request.method(), request.version()),
             range: request.headers().get("range").and_then(|range| Some(range.to_str().ok()?.to_owned())),
             status: answer.status.as_u16(),
@@ -348,8 +351,8 @@ pub(super) fn respond(shared: &Arc<Shared>, peer: &Peer, request: &Request<Incom
         Content::Text(text) => body::Content::Text(Some(Bytes::from(text))),
         Content::File(number, range) => {
             let source = Arc::clone(&shared.sources[number]);
-            let (turns, room) = (Arc::clone(&shared.turns), Arc::clone(&shared.room));
-            body::Content::File(FileBody::new(source, range, turns, room, peer.client))
+            let (pacer, room) = (Arc::clone(&shared.pacer), Arc::clone(&shared.room));
+            body::Content::File(FileBody::new(source, range, pacer, room, peer.client))
         }
     };
     let mut response = Response::new(Counted { content, ongoing });

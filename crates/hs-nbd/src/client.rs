@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
 use hs_engine::queue::ClientKey;
+use hs_linux::sockets::{PeerProcess, peer_process};
 use hs_serve::{address_key, user_key};
 
 /// The client's name in messages, which distinguishes it from others.
@@ -18,24 +19,8 @@ pub(super) enum Client {
 
 impl Client {
     pub(super) fn of_socket(socket: impl AsFd) -> std::io::Result<Self> {
-        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
-        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes to a structure of that size, any bytes of which are
-        // valid. The type that rustix gives has no room for a process of another PID namespace, whose number
-        // is 0.
-        let got = unsafe {
-            libc::getsockopt(
-                socket.as_fd().as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_PEERCRED,
-                (&raw mut peer).cast(),
-                &raw mut len,
-            )
-        };
-        if got != 0 {
-            return Err(std::io::Error::last_os_error());
-        }
-        Ok(Self::User { uid: peer.uid, pid: peer.pid as u32 })
+        let PeerProcess { uid, pid } = peer_process(socket)?;
+        Ok(Self::User { uid, pid })
     }
 
     /// Whose share of the medium its reads are from: a machine has one, however many connections it opens,

@@ -10,6 +10,8 @@
 //! them. The protocol ([`protocol`]) does no I/O and is the same for every transport. docs/NBD.md says what
 //! clients get.
 
+#![forbid(unsafe_code)]
+
 mod address;
 mod client;
 mod connection;

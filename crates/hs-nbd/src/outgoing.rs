@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hs_engine::queue::ClientKey;
-use hs_serve::{Occupant, PROGRESS_BYTES, Standing, reached_bytes};
+use hs_linux::sockets::reached_bytes;
+use hs_serve::{Occupant, PROGRESS_BYTES, Standing};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -39,19 +40,19 @@ pub(super) struct Outgoing {
     wake: Arc<OwnedFd>,
     client: ClientKey,
     room: Arc<Room>,
-    state: Mutex<State>,
+    state: Mutex<SendState>,
     sent_bytes: AtomicU64,
     copied_bytes: AtomicU64,
 }
 
-struct State {
+struct SendState {
     queue: VecDeque<Waiting>,
     held: Hold,
     /// Counts all changes that may let the connection's thread go on.
     changes: u64,
     asleep: Option<Until>,
     closed: bool,
-    /// Its place was given to another connection.
+    /// Its slot was given to another connection.
     evicted: bool,
     /// The time of the last request, answer or bytes taken.
     progress: Instant,
@@ -63,7 +64,7 @@ struct State {
     tls: Option<Box<TlsSession>>,
 }
 
-impl State {
+impl SendState {
     fn new() -> Self {
         Self {
             queue: VecDeque::new(),
@@ -123,7 +124,7 @@ impl Outgoing {
             wake: Arc::new(wake),
             client,
             room,
-            state: Mutex::new(State::new()),
+            state: Mutex::new(SendState::new()),
             sent_bytes: AtomicU64::new(0),
             copied_bytes: AtomicU64::new(0),
         })
@@ -184,7 +185,7 @@ impl Outgoing {
         self.held(&mut self.state.lock(), hold);
     }
 
-    fn held(&self, state: &mut State, hold: Hold) {
+    fn held(&self, state: &mut SendState, hold: Hold) {
         let before = state.held.bytes;
         state.held.bytes += hold.bytes;
         state.held.requests += hold.requests;
@@ -262,7 +263,7 @@ impl Outgoing {
     }
 
     /// Sends bytes, sealed if there is TLS.
-    fn send(&self, state: &mut State, head: &[u8], pieces: &[&[u8]], hold: Hold) {
+    fn send(&self, state: &mut SendState, head: &[u8], pieces: &[&[u8]], hold: Hold) {
         if state.closed {
             return self.released(state, hold);
         }
@@ -278,7 +279,7 @@ impl Outgoing {
     }
 
     /// Sends what the socket takes at once and keeps a copy of the rest.
-    fn put(&self, state: &mut State, head: &[u8], pieces: &[&[u8]], hold: Hold) {
+    fn put(&self, state: &mut SendState, head: &[u8], pieces: &[&[u8]], hold: Hold) {
         if state.closed {
             return self.released(state, hold);
         }
@@ -392,7 +393,7 @@ impl Outgoing {
         self.close_now(&mut state);
     }
 
-    fn close_now(&self, state: &mut State) {
+    fn close_now(&self, state: &mut SendState) {
         state.closed = true;
         while let Some(waiting) = state.queue.pop_front() {
             self.released(state, waiting.hold);
@@ -402,7 +403,7 @@ impl Outgoing {
         self.changed(state, Until::Nudged);
     }
 
-    fn released(&self, state: &mut State, hold: Hold) {
+    fn released(&self, state: &mut SendState, hold: Hold) {
         let before = state.held.bytes;
         state.held.bytes -= hold.bytes;
         state.held.requests -= hold.requests;
@@ -412,7 +413,7 @@ impl Outgoing {
     }
 
     /// Counts a change, and wakes the connection's thread if it sleeps until such a one.
-    fn changed(&self, state: &mut State, what: Until) {
+    fn changed(&self, state: &mut SendState, what: Until) {
         state.changes += 1;
         if state.asleep == Some(Until::Answered) || state.asleep == Some(what) {
             state.asleep = None;

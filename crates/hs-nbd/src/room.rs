@@ -1,6 +1,7 @@
 //! How much all connections together may have under way: asked for and not sent yet.
 //!
-//! Each connection has [`OWN_BYTES`] of its own. What it holds beyond that comes from a pool of which each client has its [`Shares`].
+//! Each connection has [`OWN_BYTES`] of its own. What it holds beyond that comes from a pool of which each
+//! client has its [`Shares`].
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -15,10 +16,10 @@ pub(super) const OWN_BYTES: u64 = 512 << 10;
 
 /// The pool of a server.
 pub(super) struct Room {
-    state: Mutex<State>,
+    state: Mutex<Pool>,
 }
 
-struct State {
+struct Pool {
     shares: Shares,
     /// Connections that wait for room, by their descriptors.
     waiting: HashMap<usize, Waiting>,
@@ -33,10 +34,11 @@ struct Waiting {
 impl Room {
     /// So many bytes, beside what connections have of their own.
     pub(super) fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::new(State { shares: Shares::new(bytes), waiting: HashMap::new() }) })
+        Arc::new(Self { state: Mutex::new(Pool { shares: Shares::new(bytes), waiting: HashMap::new() }) })
     }
 
-    /// Takes bytes for a client's connection if they are to be had. Otherwise `wake` becomes readable once they are.
+    /// Takes bytes for a client's connection if they are to be had. Otherwise `wake` becomes readable once
+    /// they are.
     pub(super) fn take(&self, client: ClientKey, bytes: u64, wake: &Arc<OwnedFd>) -> bool {
         let mut state = self.state.lock();
         if bytes as i64 <= state.shares.left(client) {
@@ -57,7 +59,7 @@ impl Room {
         let mut state = self.state.lock();
         state.shares.change(client, after - before);
         if after < before {
-            let State { shares, waiting } = &mut *state;
+            let Pool { shares, waiting } = &mut *state;
             waiting.retain(|_, waits| {
                 let fits = waits.bytes as i64 <= shares.left(waits.client);
                 if fits {

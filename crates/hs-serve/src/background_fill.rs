@@ -44,12 +44,12 @@ pub struct BackgroundFill {
 
 struct Filling {
     disk: Arc<ServedDisk>,
-    state: Mutex<State>,
+    state: Mutex<FillState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct FillState {
     progress: FillProgress,
     stopped: bool,
 }

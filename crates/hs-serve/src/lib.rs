@@ -3,10 +3,12 @@
 //! - [`ServeConfig`]: how an image is opened and prefetched; [`FileDisk`]: a plain file in its place.
 //! - [`MountedFs`]: the file system in a shown disk, mounted, its caches warmed by a [`Warmer`].
 //! - [`BackgroundFill`]: completes the cache on disk; [`Recorder`]: records the reads of a start.
-//! - [`Slots`], [`Shares`], [`reached_bytes`]: fairness among the clients of a server.
+//! - [`Slots`], [`Shares`]: fairness among the clients of a server.
 //! - [`Certificates`]: the identity of a server.
 //!
 //! Front ends are crates of their own, above this one.
+
+#![forbid(unsafe_code)]
 
 mod access;
 mod background_fill;
@@ -16,7 +18,6 @@ mod config;
 mod file_disk;
 mod mounted_fs;
 mod record;
-mod send_queue;
 mod shares;
 mod slots;
 mod warm;
@@ -30,7 +31,6 @@ pub use file_disk::{FileDisk, FileReads};
 pub use hs_disk::{CacheSizing, Deliver, ReadOptions, ServedDisk, Streamed, UseVisibility};
 pub use mounted_fs::{FsDriver, MountFsOptions, MountedFs};
 pub use record::Recorder;
-pub use send_queue::{PROGRESS_BYTES, reached_bytes};
 pub use shares::Shares;
-pub use slots::{Occupant, Slot, SlotLimits, Slots, Standing};
+pub use slots::{Occupant, PROGRESS_BYTES, Slot, SlotLimits, Slots, Standing};
 pub use warm::Warmer;

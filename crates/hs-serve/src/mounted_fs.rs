@@ -1,7 +1,7 @@
 //! The file system in a disk that a front end shows as a file, mounted and warmed.
 //!
-//! A [`MountedFs`] attaches the file to a loop device and mounts what is in it. Loop devices read the disk with
-//! direct I/O, so that its pages are in memory once, in the caches of the mounted file system.
+//! A [`MountedFs`] attaches the file to a loop device and mounts what is in it. Loop devices read the disk
+//! with direct I/O, so that its pages are in memory once, in the caches of the mounted file system.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,9 @@ pub enum FsDriver {
     /// The kernel, from a loop device. Needs root.
     #[default]
     Kernel,
-    /// The program `fuse2fs`, from the disk file, through its page cache: only [`Prefetching::Push`](crate::Prefetching::Push) brings
-    /// blocks there early. Works in a user namespace; ext4 only.
+    /// The program `fuse2fs`, from the disk file, through its page cache: only
+    /// [`Prefetching::Push`](crate::Prefetching::Push) brings blocks there early. Works in a user namespace;
+    /// ext4 only.
     Fuse2fs,
 }
 
@@ -118,8 +119,8 @@ impl MountedFs {
         Ok(Self { warmer: None, mount: Mount::Kernel { mount, device }, file_system })
     }
 
-    /// Mounts the file system in `disk`, which is shown as `file`, at `target`. Begins to warm its caches from
-    /// the prefetch, where that is asked for: see [`MountedFs::wait_until_warming_leads`].
+    /// Mounts the file system in `disk`, which is shown as `file`, at `target`. Begins to warm its caches
+    /// from the prefetch, where that is asked for: see [`MountedFs::wait_until_warming_leads`].
     ///
     /// # Errors
     /// As [`MountedFs::mount`], and when there is no file system that the kernel knows.

@@ -1,4 +1,4 @@
-//! Which clients may be connected: one key for a client, and a bounded number of slots for all of them.
+//! Which clients may be connected: a bounded number of slots for all of them together.
 //!
 //! When all slots are taken, the client with the most of them gives one up to a client with fewer: an idle
 //! connection first, and the one that was idle longest. So a client that opens many connections loses its
@@ -10,6 +10,10 @@ use std::time::Instant;
 
 use hs_engine::queue::ClientKey;
 use parking_lot::Mutex;
+
+/// A client that takes fewer bytes than this in the patience with it takes none: a kernel whose program reads
+/// nothing may still take a few.
+pub const PROGRESS_BYTES: u64 = 16 << 10;
 
 /// How many connections there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,8 @@
 //! integration the test fails, because a test that is skipped there would never run. `xtask test` counts the
 //! lines.
 
+#![forbid(unsafe_code)]
+
 mod harness;
 mod machine;
 mod noise;

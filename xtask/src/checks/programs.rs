@@ -15,8 +15,24 @@ use super::tally::{Lines, Tally};
 use crate::tidy::PURE;
 
 /// Crates with files, sockets and threads, those with the fewest demands on the machine first.
-const SHELLS: &[&str] =
-    &["hs-testing", "xtask", "fuzz", "hs-store", "hs-image", "hs-guest", "hs-serve", "headstart"];
+const SHELLS: &[&str] = &[
+    "hs-testing",
+    "xtask",
+    "fuzz",
+    "hs-store",
+    "hs-image",
+    "hs-guest",
+    "hs-serve",
+    "hs-nbd",
+    "hs-http",
+    "hs-disk",
+    "hs-linux",
+    "hs-observe",
+    "hs-fuse",
+    "hs-fill",
+    "hs-conformance",
+    "headstart",
+];
 /// The tests of the built program: they need most of the machine, and take longest.
 const LAST: &str = "headstart cli";
 /// A program that has ended may have left others that keep its output open: nothing more of it is waited for.

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hs_fill::{Attachment, FillOptions, Found, SelfFilling, Subject};
+use hs_fill::{Attachment, FillOptions, OpenedFile, SelfFilling, Subject};
 use hs_fuse::ServedImage;
 use hs_image::Image;
 use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdTls};
@@ -96,7 +96,9 @@ fn fill(store: Arc<dyn Store>, path: &Path, config: &ServeConfig) -> SelfFilling
         mtime: Default::default(),
         access: Default::default(),
     };
-    let Ok(Found::Incomplete(attachment)) = Attachment::open(path, &subject) else { panic!("a new file") };
+    let Ok(OpenedFile::Incomplete(attachment)) = Attachment::open(path, &subject) else {
+        panic!("a new file")
+    };
     SelfFilling::start(store, config, attachment, FillOptions { hydrate: false }).expect("started")
 }
 

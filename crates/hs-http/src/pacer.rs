@@ -1,8 +1,9 @@
-//! Who may send next, where the server is told how fast it may.
+//! Which client is sent the next piece, where the server is told the rate of its link.
 //!
-//! The link is a medium of the engine's queue: it serves one piece at a time, and a client has one share of it however many
-//! connections he has (docs/ENGINE.md). That works only as long as pieces wait here and not in the buffers of the
-//! kernel, so the server must know the link's rate: see [`Rates`]. A client's own limit comes before that.
+//! The link is a medium of the engine's queue: it serves one piece at a time, and a client has one share of
+//! it, however many connections it has (docs/ENGINE.md). That works only while pieces wait here and not in
+//! the buffers of the kernel, so the server must know the link's rate: see [`Rates`]. A client's own limit
+//! comes before that.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use tokio::sync::{Notify, oneshot};
 /// How fast a server may send, in bytes a second of content; `None` is as fast as it can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// To everybody together. A little less than what its link carries, so that clients are told apart here: each who wants something
-    /// has one share, however many connections he has.
+    /// To all clients together. A little less than what the link carries, so that pieces wait here: each
+    /// client that wants something has one share, however many connections it has.
     pub together: Option<u64>,
     /// To one client: an address, or a /64 of IPv6.
     pub client: Option<u64>,
@@ -28,48 +29,48 @@ pub struct Rates {
 
 /// Bytes read at once: as many as a stream of a file reads.
 const MOST_PIECE_BYTES: u64 = 256 << 10;
-/// Where there is a limit, a piece lasts for no longer than this, or those who wait behind it wait long.
+/// Where there is a limit, a piece lasts for no longer than this, or the pieces behind it wait long.
 const LONGEST_PIECE: Nanos = Nanos::from_millis(20);
 /// And is no smaller, or sending it costs more than its bytes.
 const LEAST_PIECE_BYTES: u64 = 16 << 10;
-/// How many pieces a client may be ahead of another who waits as well: who asks for one piece after another must not lose his share in
-/// between.
+/// How many pieces a client may be ahead of another that waits as well: a client that asks for one piece
+/// after another must not lose its share in between.
 const LEAD_PIECES: u64 = 4;
 /// Limits of clients that are remembered before those are forgotten that are over.
 const REMEMBERED: usize = 1024;
-/// A link, or a client, that was left alone for a moment is served faster by so much afterwards: timers wake late.
+/// A link, or a client, that was idle for a moment is served faster by so much afterwards: timers wake late.
 const CATCHES_UP: Nanos = Nanos::from_millis(10);
 
-/// Pieces that wait for their turn.
-pub(super) struct Turns {
+/// Lets pieces go at the rates.
+pub(super) struct Pacer {
     rates: Rates,
-    state: Mutex<State>,
+    state: Mutex<LinkQueue>,
     changed: Notify,
     started: Instant,
 }
 
-struct State {
+struct LinkQueue {
     queue: Queue,
-    /// Who waits, by tag.
+    /// The pieces that wait, by tag.
     waiting: Vec<Option<oneshot::Sender<()>>>,
     free_tags: Vec<u64>,
     /// When each client may have more.
     clients: HashMap<ClientKey, Nanos>,
-    /// With so many of them, those are forgotten who may have more at once.
+    /// With so many of them, those are forgotten that may have more at once.
     most_clients: usize,
 }
 
-/// A piece that waits; whoever drops it wants it no more.
-struct Place<'a> {
-    turns: &'a Turns,
+/// A piece that waits. It leaves the queue when this is dropped.
+struct QueuedPiece<'a> {
+    pacer: &'a Pacer,
     ticket: Ticket,
     tag: u64,
 }
 
-impl Turns {
+impl Pacer {
     /// Nothing waits.
     pub(super) fn new(rates: Rates) -> Arc<Self> {
-        let state = State {
+        let state = LinkQueue {
             queue: Queue::new(link(piece_bytes(rates))),
             waiting: Vec::new(),
             free_tags: Vec::new(),
@@ -79,8 +80,8 @@ impl Turns {
         Arc::new(Self { rates, state: Mutex::new(state), changed: Notify::new(), started: Instant::now() })
     }
 
-    /// Whether anybody has to wait at all.
-    pub(super) fn are_taken(&self) -> bool {
+    /// Whether pieces have to wait at all.
+    pub(super) fn is_limited(&self) -> bool {
         self.rates != Rates::default()
     }
 
@@ -96,15 +97,15 @@ impl Turns {
             self.sleep_until(then).await;
         }
         if self.rates.together.is_some() {
-            let (place, turn) = self.stand(client, bytes);
-            // A server that ends lets everybody go on.
-            let _ = turn.await;
-            drop(place);
+            let (piece, may_go) = self.enqueue(client, bytes);
+            // A server that ends lets all pieces go.
+            let _ = may_go.await;
+            drop(piece);
         }
     }
 
-    /// Gives turns at the link's rate, for ever.
-    pub(super) async fn give(self: Arc<Self>) {
+    /// Lets pieces go at the link's rate, without an end.
+    pub(super) async fn run(self: Arc<Self>) {
         let Some(rate) = self.rates.together else { return };
         let mut free = Nanos::ZERO;
         loop {
@@ -114,7 +115,8 @@ impl Turns {
                 Poll::Dispatch(dispatch) => {
                     if is_wanted {
                         free = free.max(now.saturating_sub(CATCHES_UP)) + lasting(dispatch.range.len, rate);
-                        // Whoever had this turn asks for another while it lasts, however late we are.
+                        // The client of this piece asks for another while it lasts, however late this task
+                        // is.
                         tokio::task::yield_now().await;
                         self.sleep_until(free).await;
                     }
@@ -129,14 +131,14 @@ impl Turns {
         }
     }
 
-    fn stand(&self, client: ClientKey, bytes: u64) -> (Place<'_>, oneshot::Receiver<()>) {
-        let (turn, told) = oneshot::channel();
+    fn enqueue(&self, client: ClientKey, bytes: u64) -> (QueuedPiece<'_>, oneshot::Receiver<()>) {
+        let (go, may_go) = oneshot::channel();
         let mut state = self.state.lock();
         let tag = state.free_tags.pop().unwrap_or(state.waiting.len() as u64);
         if tag as usize == state.waiting.len() {
             state.waiting.push(None);
         }
-        state.waiting[tag as usize] = Some(turn);
+        state.waiting[tag as usize] = Some(go);
         let request = Request {
             tag: RequestTag(tag),
             class: Class::Demand,
@@ -147,7 +149,7 @@ impl Turns {
         let ticket = state.queue.handle_request(self.now(), request);
         drop(state);
         self.changed.notify_one();
-        (Place { turns: self, ticket, tag }, told)
+        (QueuedPiece { pacer: self, ticket, tag }, may_go)
     }
 
     async fn sleep_until(&self, then: Nanos) {
@@ -161,20 +163,20 @@ impl Turns {
     }
 }
 
-impl State {
-    /// Whose turn it is, who is told, and whether he was there still.
+impl LinkQueue {
+    /// The piece that goes next, which learns of it, and whether it is still wanted.
     fn next(&mut self, now: Nanos) -> (Poll, bool) {
         let polled = self.queue.poll(now);
         let mut is_wanted = false;
         if let Poll::Dispatch(dispatch) = &polled {
             for tag in self.queue.tags(dispatch.id) {
-                is_wanted |= self.waiting[tag.0 as usize].take().is_some_and(|turn| turn.send(()).is_ok());
+                is_wanted |= self.waiting[tag.0 as usize].take().is_some_and(|go| go.send(()).is_ok());
             }
         }
         (polled, is_wanted)
     }
 
-    /// When the client may have what lasts for so long at his rate, which he then has had.
+    /// When the client may have what lasts for so long at its rate; it counts as sent then.
     fn reserve(&mut self, now: Nanos, client: ClientKey, lasts: Nanos) -> Nanos {
         if self.clients.len() >= self.most_clients {
             self.clients.retain(|_, free| *free > now);
@@ -187,17 +189,17 @@ impl State {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueuedPiece<'_> {
     fn drop(&mut self) {
-        let now = self.turns.now();
-        let mut state = self.turns.state.lock();
+        let now = self.pacer.now();
+        let mut state = self.pacer.state.lock();
         state.queue.handle_cancel(now, self.ticket);
         state.waiting[self.tag as usize] = None;
         state.free_tags.push(self.tag);
     }
 }
 
-/// A link: one piece at a time, whoever has had least first.
+/// A link: one piece at a time, first of the client that has had least.
 fn link(piece_bytes: u64) -> QueueConfig {
     let traits = MediumTraits { rotational: false, overlaps: false, bytes_per_s: None };
     let config = QueueConfig::for_medium(traits);
