@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The prefetch pipeline on a fast medium, of what all cores could do at one core's cost of each stage.
 
-Runs the example `pipeline` of hs-serve on an image whose hot region holds all files of the demo's root.
+Runs the example `pipeline` of hs-fuse on an image whose hot region holds all files of the demo's root.
 """
 
 import json
@@ -13,7 +13,7 @@ LIMIT = 0.85
 EVERYTHING = ["sh", "-c", "find /usr -xdev -type f -exec cat {} + >/dev/null"]
 # High enough to decompress like the default level, and made in a fraction of its time.
 LEVEL = 9
-EXAMPLE = [ROOT / "scripts/cargo", "run", "--manifest-path", ROOT / "Cargo.toml", "-q", "--release", "-p", "hs-serve", "--example", "pipeline", "--"]
+EXAMPLE = [ROOT / "scripts/cargo", "run", "--manifest-path", ROOT / "Cargo.toml", "-q", "--release", "-p", "hs-fuse", "--example", "pipeline", "--"]
 
 
 def large_hot_image():

@@ -1,7 +1,7 @@
 //! Bytes as what a fanotify group says, and as the header of a sidecar.
 
-use hs_serve::self_filling::Header;
-use hs_serve::self_filling::event::{Event, EventError, events};
+use hs_fill::Header;
+use hs_fill::event::{Event, EventError, events};
 
 /// Whether the input was accepted; panics when a promise is broken.
 pub fn run(data: &[u8]) -> bool {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hs_serve::nbd::protocol::{Event, ExportInfo, MAX_READ_BYTES, Protocol, Security};
+use hs_nbd::protocol::{Event, ExportInfo, MAX_READ_BYTES, Protocol, Security};
 
 const DISKS: [u64; 2] = [1 << 40, 5];
 

@@ -23,14 +23,16 @@ use anyhow::{Context, bail};
 use hs_build::ext4::ReadDisk;
 use hs_device::Medium;
 use hs_disk::Watch;
+use hs_fuse::Abort;
+use hs_fuse::{ServedFile, ServedImage};
 use hs_guest::console::Console;
 use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, uml_trial};
 use hs_image::ImageError;
-use hs_serve::fsmount::FileSystem;
-use hs_serve::fuse::{Abort, FileAccess};
-use hs_serve::{ServeConfig, ServedDisk, ServedFile, ServedImage};
+use hs_linux::fsmount::FileSystem;
+use hs_serve::FileAccess;
+use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Snapshot;
 use hs_units::ByteSize;
 use rustix::mount::MountFlags;
@@ -179,7 +181,7 @@ pub(crate) struct Booted {
     pub lost: Option<String>,
 }
 
-/// Boots the guest, and takes everything down again. Call `hs_serve::rootenv::enter_private_mounts` once
+/// Boots the guest, and takes everything down again. Call `hs_linux::rootenv::enter_private_mounts` once
 /// before.
 pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let on_medium = medium::open(spec.disk.image(), &spec.medium, &spec.damage)?;

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     // Before there is any other thread, which would not have them blocked.
     let ends = Ends::block().context("block signals")?;
-    hs_serve::rootenv::enter_private_mounts()?;
+    hs_linux::rootenv::enter_private_mounts()?;
     let dir = args.cache.clone().unwrap_or_else(default_dir);
     if args.boot_root && boot_root::is_kept_in(&dir) {
         boot_root::show(&dir);

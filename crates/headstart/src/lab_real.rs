@@ -25,7 +25,7 @@ pub(crate) struct RealFigure {
 /// Root without `CAP_SYS_ADMIN`.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     if is_root() {
-        hs_serve::rootenv::enter_private_mounts()?;
+        hs_linux::rootenv::enter_private_mounts()?;
     }
     Ok(())
 }
@@ -52,5 +52,5 @@ fn skip(what: &str, why: &str) -> Vec<RealFigure> {
 
 /// Whether this process may attach devices and make control groups.
 fn is_root() -> bool {
-    rustix::process::geteuid().is_root() && !hs_serve::rootenv::in_user_namespace()
+    rustix::process::geteuid().is_root() && !hs_linux::rootenv::in_user_namespace()
 }

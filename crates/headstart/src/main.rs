@@ -39,20 +39,20 @@ mod workdir;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use hs_serve::ServeError;
+use hs_linux::LinuxError;
 
 use crate::cli::{Cli, Command, Lab};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == hs_serve::rootenv::INIT_ARGUMENT) {
-        hs_serve::rootenv::init_main(arguments);
+    if arguments.next().is_some_and(|first| first == hs_linux::rootenv::INIT_ARGUMENT) {
+        hs_linux::rootenv::init_main(arguments);
     }
     let mut arguments = std::env::args_os().skip(1);
     if arguments.next().is_some_and(|first| first == ending::GUARD_ARGUMENT) {
         ending::guard_main(arguments);
     }
-    hs_serve::allocate_kindly();
+    hs_linux::allocate_kindly();
     let arguments = own_arguments::of_this_process();
     if let Some(helper) = mount8::Helper::of_this_process() {
         return helper.run(&arguments);
@@ -83,11 +83,11 @@ fn chain(error: &anyhow::Error) -> String {
 
 /// 1, or what shells say of a command that is not there (127) or cannot be run (126).
 fn failure_code(error: &anyhow::Error) -> ExitCode {
-    match error.downcast_ref::<ServeError>() {
-        Some(ServeError::Command { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+    match error.downcast_ref::<LinuxError>() {
+        Some(LinuxError::Command { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
             ExitCode::from(127)
         }
-        Some(ServeError::Command { .. }) => ExitCode::from(126),
+        Some(LinuxError::Command { .. }) => ExitCode::from(126),
         _ => ExitCode::from(1),
     }
 }

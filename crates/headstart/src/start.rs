@@ -11,16 +11,16 @@ use hs_device::Medium;
 use hs_disk::Watch;
 use hs_engine::LateRule;
 use hs_engine::queue::QueueConfig;
-use hs_serve::fsmount::FileSystem;
-use hs_serve::fuse::{FileAccess, Session};
-use hs_serve::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
-use hs_serve::{
-    MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError, ServedDisk,
-    ServedFile, ServedImage,
-};
-use hs_units::ByteSize;
-
+use hs_fuse::Session;
+use hs_fuse::{ServedFile, ServedImage};
+use hs_linux::LinuxError;
+use hs_linux::fsmount::FileSystem;
+use hs_linux::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
+use hs_observe::{Observation, ObservedUsage};
+use hs_serve::FileAccess;
+use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServeConfig, ServedDisk};
 use hs_store::{RetrySnapshot, Snapshot};
+use hs_units::ByteSize;
 
 use crate::cli::image::ImageArg;
 use crate::cli::{ContainFlags, LateMode, PrefetchLimits, Switch};
@@ -149,7 +149,7 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    fn wait(mut self) -> Result<Exit, ServeError> {
+    fn wait(mut self) -> Result<Exit, LinuxError> {
         self.child.take().map_or(Ok(Exit::Code(0)), Child::wait)
     }
 
@@ -184,7 +184,7 @@ enum Served {
 }
 
 /// Makes a start, from opening the disk to the end of the command. Call
-/// `hs_serve::rootenv::enter_private_mounts` once before.
+/// `hs_linux::rootenv::enter_private_mounts` once before.
 pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
     let opened = |on_medium: OnMedium| {
         let bytes = on_medium.store.len();
@@ -258,7 +258,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
         }
     };
     if let (Some(observation), Served::Image(served)) = (observation, &mounted.served) {
-        match observation.finish(served) {
+        match observation.finish(served.disk()) {
             Ok(observed) => fill_observed(&mut summary, &observed),
             Err(error) => log::warn!("use of prefetched bytes was not observed: {error}"),
         }
@@ -435,7 +435,7 @@ pub(crate) fn fill_image(summary: &mut Summary, disk: &ServedDisk) {
 
 fn observe(mounted: &Mounted) -> Option<Observation> {
     let (Served::Image(served), Some(fs)) = (&mounted.served, &mounted.fs) else { return None };
-    Observation::start(served, fs)
+    Observation::start(served.disk(), &fs.target(), fs.device().map(hs_linux::loopdev::LoopDevice::path))
         .inspect_err(|error| log::warn!("use of prefetched bytes is not observed: {error}"))
         .ok()
 }

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hs_linux::MemoryProbe;
 use hs_units::Nanos;
 
-use crate::allocator;
 use crate::disk::Shared;
 use crate::figures::Waiting;
 use crate::memory::keeper::Keeping;
-use crate::memory::probe::MemoryProbe;
 use crate::outcomes::Outcomes;
 
 /// How often the prefetch looks at the system's memory. On media where it matters a request takes at least as
@@ -70,7 +69,7 @@ impl Shared {
         outcomes.finish(self, None);
         if gives_back {
             clock.gave_back = true;
-            allocator::give_back();
+            hs_linux::give_back();
         }
         self.tell_of_waiting(&mut clock.has_told);
         self.sleep(clock)

@@ -13,7 +13,8 @@
 //! one is woken. Answers are sent, and bytes are freed, after the lock. A worker takes its next job under the
 //! lock under which it reports the last one. So a hit takes the lock once, and a cold miss four times.
 
-mod allocator;
+#![forbid(unsafe_code)]
+
 mod bytes;
 mod clock;
 mod config;
@@ -32,7 +33,6 @@ mod streamed;
 mod warmer_place;
 mod worker;
 
-pub use allocator::{allocate_kindly, give_back};
 pub use config::{CacheSizing, DiskOptions, ReadOptions};
 pub use deliver::{Deliver, parts};
 pub use disk::{FillPermit, ServedDisk};

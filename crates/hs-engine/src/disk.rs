@@ -119,7 +119,7 @@ mod tripwires;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use hs_units::{ByteRange, Nanos};
+use hs_units::{ByteRange, MemorySample, Nanos};
 
 pub use self::action::{
     Action, Damage, DecoderId, Delivered, Deliverer, FetchId, Form, PermitId, ReadId, Why, Worker,
@@ -143,7 +143,7 @@ use self::tripwires::Tripwires;
 use crate::background::{Background, Order};
 use crate::cache::{Cache, CacheUsage};
 use crate::queue::{ClientKey, Poll, Queue};
-use crate::{ChunkSize, MemoryBudget, MemoryBudgetConfig, MemorySample, Neighbours, Prefetch};
+use crate::{ChunkSize, MemoryBudget, MemoryBudgetConfig, Neighbours, Prefetch};
 
 /// What a [`DiskEngine`] has done so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -19,7 +19,7 @@ pub mod queue;
 mod read_ahead;
 
 pub use estimate::MediumEstimate;
-pub use memory_budget::{MemoryBudget, MemoryBudgetConfig, MemoryPressure, MemorySample};
+pub use memory_budget::{MemoryBudget, MemoryBudgetConfig};
 pub use neighbours::Neighbours;
 pub use prefetch::{
     ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, PrefetchRate, RequestId,

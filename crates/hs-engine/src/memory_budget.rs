@@ -5,42 +5,7 @@
 //! available besides a reserve. The budget shrinks at once. It grows only after several samples that allow
 //! it, so that it does not follow every program that comes and goes.
 
-/// What the system reports about its memory at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct MemorySample {
-    /// Bytes that this process could use up to its nearest limit: those of the machine, or the smallest limit
-    /// of a control group that it is in.
-    pub total_bytes: u64,
-    /// Bytes that are available without loss to other programs: `MemAvailable`, or what the groups' limits
-    /// leave, whichever is less.
-    pub available_bytes: u64,
-    /// How long others had to wait for memory, where the kernel counts that.
-    pub pressure: Option<MemoryPressure>,
-}
-
-/// Shares of the last ten seconds, in percent, in which tasks stalled for lack of memory (the kernel's
-/// Documentation/accounting/psi.rst).
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct MemoryPressure {
-    /// At least one task stalled.
-    pub some_avg10: f64,
-    /// All tasks stalled.
-    pub full_avg10: f64,
-}
-
-impl MemoryPressure {
-    /// At least one task stalls for a tenth of the time, or all tasks for a hundredth: entries that are only
-    /// perhaps useful are then too much. (Programs that kill processes to free memory act at 60%,
-    /// systemd-oomd's default.)
-    fn is_high(&self) -> bool {
-        self.some_avg10 >= 10.0 || self.full_avg10 >= 1.0
-    }
-
-    /// Half of that: no reason not to grow.
-    fn is_low(&self) -> bool {
-        self.some_avg10 < 5.0 && self.full_avg10 < 0.5
-    }
-}
+use hs_units::{MemoryPressure, MemorySample};
 
 /// Bounds of a [`MemoryBudget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +31,18 @@ const TIGHT_PART: u64 = 4;
 const SCARCE_PART: u64 = 32;
 const MIN_SCARCE: u64 = 8 << 20;
 const MAX_SCARCE: u64 = 64 << 20;
+
+/// At least one task stalls for a tenth of the time, or all tasks for a hundredth: entries that are only
+/// perhaps useful are then too much. (Programs that kill processes to free memory act at 60%,
+/// systemd-oomd's default.)
+fn is_high(pressure: MemoryPressure) -> bool {
+    pressure.some_avg10 >= 10.0 || pressure.full_avg10 >= 1.0
+}
+
+/// Half of that: no reason not to grow.
+fn is_low(pressure: MemoryPressure) -> bool {
+    pressure.some_avg10 < 5.0 && pressure.full_avg10 < 0.5
+}
 
 /// The budget of a cache that grows into free memory and gives it back.
 #[derive(Clone, Debug)]
@@ -115,20 +92,20 @@ impl MemoryBudget {
         let could_be_had = (sample.available_bytes + own_bytes).saturating_sub(reserve);
         self.room_bytes = could_be_had / 2;
         let mut goal = self.room_bytes;
-        if pressure.is_high() {
+        if is_high(pressure) {
             goal = goal.min(own_bytes / 4 * 3).min(self.target_bytes / 4 * 3);
         }
         let goal = goal.clamp(self.config.min_bytes, self.config.max_bytes);
         let scarce = (sample.total_bytes / SCARCE_PART).clamp(MIN_SCARCE, MAX_SCARCE);
         self.short = if self.short {
-            sample.available_bytes < 2 * scarce || !pressure.is_low()
+            sample.available_bytes < 2 * scarce || !is_low(pressure)
         } else {
-            sample.available_bytes < scarce || pressure.is_high()
+            sample.available_bytes < scarce || is_high(pressure)
         };
         if goal < self.target_bytes - self.target_bytes / DEAD_PART || goal == self.config.min_bytes {
             self.calm = 0;
             self.target_bytes = goal;
-        } else if self.is_worth_growing(goal) && pressure.is_low() && !self.short {
+        } else if self.is_worth_growing(goal) && is_low(pressure) && !self.short {
             self.calm += 1;
             if self.calm >= CALM_SAMPLES {
                 // In steps: the effect on other programs is known only afterwards.

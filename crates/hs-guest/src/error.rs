@@ -3,8 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
-use hs_serve::ServeError;
-use hs_serve::rootenv::Exit;
+use hs_linux::LinuxError;
+use hs_linux::rootenv::Exit;
 use hs_units::ByteSize;
 
 /// What failed and what to try. Variants carry the data; the message is for users.
@@ -91,7 +91,7 @@ pub enum GuestError {
     },
     /// The guest's processes could not be started.
     #[error("cannot start the guest: {0}")]
-    Start(#[from] ServeError),
+    Start(#[from] LinuxError),
     /// The thread that reads the console could not be started.
     #[error("cannot read the guest's console: {0}")]
     Console(io::Error),

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use hs_serve::rootenv::{self, Child, Confinement, SpawnOptions, Stream};
+use hs_linux::rootenv::{self, Child, Confinement, SpawnOptions, Stream};
 use parking_lot::Mutex;
 
 use crate::GuestError;

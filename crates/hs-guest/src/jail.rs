@@ -16,7 +16,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
-use hs_serve::rootenv::{JailUser, in_user_namespace};
+use hs_linux::rootenv::{JailUser, in_user_namespace};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_remount};
 

@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use hs_disk::ServedDisk;
 use hs_image::{FillReport, Progress, fill_cache};
+use hs_linux::LinuxError;
 use hs_units::ByteRange;
 use parking_lot::{Condvar, Mutex};
-
-use crate::ServeError;
 
 /// The fill starts when no read has waited for the medium for so long.
 const QUIET: Duration = Duration::from_millis(500);
@@ -45,12 +44,12 @@ pub struct BackgroundFill {
 
 struct Filling {
     disk: Arc<ServedDisk>,
-    state: Mutex<State>,
+    state: Mutex<FillState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct FillState {
     progress: FillProgress,
     stopped: bool,
 }
@@ -60,7 +59,7 @@ impl BackgroundFill {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn start(disk: &Arc<ServedDisk>) -> Result<Self, ServeError> {
+    pub fn start(disk: &Arc<ServedDisk>) -> Result<Self, LinuxError> {
         let filling =
             Arc::new(Filling { disk: Arc::clone(disk), state: Mutex::default(), changed: Condvar::new() });
         let thread = std::thread::Builder::new()
@@ -69,7 +68,7 @@ impl BackgroundFill {
                 let filling = Arc::clone(&filling);
                 move || filling.run()
             })
-            .map_err(|source| ServeError::Io {
+            .map_err(|source| LinuxError::Io {
                 action: "start a thread for",
                 path: "filling the cache".into(),
                 source,

@@ -8,11 +8,11 @@ use parking_lot::Mutex;
 /// Keeps every read that was answered, in the order of arrival, up to the limit of a profile.
 #[derive(Debug, Default)]
 pub struct Recorder {
-    state: Mutex<State>,
+    state: Mutex<Recording>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Recording {
     reads: Vec<Read>,
     dropped: u64,
 }

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use hs_engine::queue::ClientKey;
 
 /// A pool, and what clients hold of it.
-pub(crate) struct Shares {
+pub struct Shares {
     all: i64,
     /// Below zero when clients were given what is not to be refused.
     free: i64,
@@ -19,27 +19,27 @@ pub(crate) struct Shares {
 
 impl Shares {
     /// So many bytes are free.
-    pub(crate) fn new(bytes: u64) -> Self {
+    pub fn new(bytes: u64) -> Self {
         Self { all: bytes as i64, free: bytes as i64, clients: HashMap::new() }
     }
 
     /// What a client holds.
-    pub(crate) fn held(&self, client: ClientKey) -> i64 {
+    pub fn held(&self, client: ClientKey) -> i64 {
         self.clients.get(&client).copied().unwrap_or(0)
     }
 
     /// What all clients hold.
-    pub(crate) fn all_held(&self) -> i64 {
+    pub fn all_held(&self) -> i64 {
         self.all - self.free
     }
 
     /// What a client may still take; below zero when it holds more than is free by now.
-    pub(crate) fn left(&self, client: ClientKey) -> i64 {
+    pub fn left(&self, client: ClientKey) -> i64 {
         self.free - self.held(client)
     }
 
     /// A client holds so many bytes more, or fewer.
-    pub(crate) fn change(&mut self, client: ClientKey, bytes: i64) {
+    pub fn change(&mut self, client: ClientKey, bytes: i64) {
         self.free -= bytes;
         let held = self.clients.entry(client).or_default();
         *held += bytes;
@@ -49,14 +49,8 @@ impl Shares {
     }
 
     /// Whether nothing is held.
-    #[cfg(test)]
-    pub(crate) fn are_unused(&self) -> bool {
+    #[must_use]
+    pub fn are_unused(&self) -> bool {
         self.clients.is_empty()
-    }
-
-    /// What is free.
-    #[cfg(test)]
-    pub(crate) fn free(&self) -> i64 {
-        self.free
     }
 }

@@ -25,11 +25,10 @@
 mod asked_pages;
 
 use std::collections::HashSet;
-use std::ffi::c_int;
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -38,12 +37,12 @@ use std::thread::JoinHandle;
 use hs_disk::{ServedDisk, WarmerPlace};
 use hs_engine::{EndReason, Prefetch};
 use hs_image::Hint;
+use hs_linux::LinuxError;
 use hs_units::{BLOCK_BYTES, Lba};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Advice, SeekFrom};
 
 use self::asked_pages::AskedPages;
-use crate::ServeError;
 
 /// How many requests may be on their way ahead of the stream. A loop device has 128 places; the rest is left
 /// for demand reads.
@@ -61,19 +60,6 @@ const MAX_HOLE_BYTES: u64 = 1 << 20;
 
 /// Pages of a hint that are tried for a marker, at most.
 const MAX_TRIED_PAGES: usize = 128;
-
-/// `FILEID_INO32_GEN` of <linux/exportfs.h>: a file handle of inode number and generation.
-const FILEID_INO32_GEN: c_int = 1;
-
-/// A `struct file_handle` with room for the eight bytes of an ext4 handle.
-#[repr(C)]
-struct FileHandle {
-    handle_bytes: u32,
-    handle_type: c_int,
-    inode: u32,
-    /// Zero matches any generation.
-    generation: u32,
-}
 
 /// A hint, and the hot chunk that holds its first block.
 struct Step {
@@ -115,9 +101,9 @@ impl Warmer {
         mount_point: &Path,
         device: &Path,
         read_ahead_kib: u32,
-    ) -> Result<Self, ServeError> {
+    ) -> Result<Self, LinuxError> {
         let open = |path: &Path| {
-            File::open(path).map_err(|source| ServeError::Io {
+            File::open(path).map_err(|source| LinuxError::Io {
                 action: "open",
                 path: path.to_owned(),
                 source,
@@ -140,7 +126,7 @@ impl Warmer {
         let thread = std::thread::Builder::new()
             .name("hs-warm".to_owned())
             .spawn(move || warm(&steps, caches, &warmed, &progress_too))
-            .map_err(|source| ServeError::Io {
+            .map_err(|source| LinuxError::Io {
                 action: "start a thread for",
                 path: "warming".into(),
                 source,
@@ -273,7 +259,7 @@ impl Caches {
     fn file(&mut self, inode: u64) -> rustix::io::Result<&OwnedFd> {
         let known = matches!(&self.open, Some((open, _)) if *open == inode);
         if !known {
-            let file = open_by_inode(&self.mount, inode)?;
+            let file = hs_linux::open_by_inode(&self.mount, inode)?;
             if self.seen.insert(inode) {
                 ask_for_holes(&file);
             }
@@ -300,21 +286,4 @@ fn ask_for_holes(file: &OwnedFd) {
         left -= len.get();
         at = data;
     }
-}
-
-fn open_by_inode(mount: &File, inode: u64) -> rustix::io::Result<OwnedFd> {
-    let inode = u32::try_from(inode).map_err(|_| rustix::io::Errno::OVERFLOW)?;
-    let mut handle = FileHandle { handle_bytes: 8, handle_type: FILEID_INO32_GEN, inode, generation: 0 };
-    // O_NONBLOCK, because a hint may name a FIFO; O_NOATIME is of no use on a read-only mount.
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-    // SAFETY: the handle is a whole `struct file_handle` with its eight bytes, alive for the call.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_open_by_handle_at, mount.as_fd().as_raw_fd(), &raw mut handle, flags)
-    };
-    if fd < 0 {
-        return Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
-            .unwrap_or(rustix::io::Errno::IO));
-    }
-    // SAFETY: the call returned a new descriptor, which has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }

@@ -1,9 +1,15 @@
-//! Skips that are never silent, and the units that no program prints.
+//! What tests of several crates share: skips that are never silent, a harness, noise, and the units that no
+//! program prints.
 //!
 //! A test whose machine lacks something calls [`skip`] and returns. A user sees one line. In continuous
 //! integration the test fails, because a test that is skipped there would never run. `xtask test` counts the
 //! lines.
 
+#![forbid(unsafe_code)]
+
+mod harness;
+mod machine;
+mod noise;
 mod units;
 
 use std::ffi::OsStr;
@@ -11,6 +17,9 @@ use std::fmt::Display;
 use std::io::Write;
 use std::thread;
 
+pub use harness::{Test, run_in_order};
+pub use machine::machine_has;
+pub use noise::noise;
 pub use units::decimal_units;
 
 /// How a line begins that names a skipped test.

@@ -9,6 +9,7 @@
 mod block;
 mod bytes;
 mod digest;
+mod memory;
 mod narrow;
 mod prng;
 mod time;
@@ -16,6 +17,7 @@ mod time;
 pub use block::{BLOCK_BYTES, BlockRange, Lba};
 pub use bytes::{ByteRange, ByteSize, ParseByteSizeError};
 pub use digest::{Digest, ParseDigestError};
+pub use memory::{MemoryPressure, MemorySample};
 pub use narrow::{to_u32, to_usize};
 pub use prng::Prng;
 pub use time::Nanos;

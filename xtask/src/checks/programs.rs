@@ -25,6 +25,14 @@ const SHELLS: &[&str] = &[
     "hs-build",
     "hs-guest",
     "hs-serve",
+    "hs-nbd",
+    "hs-http",
+    "hs-disk",
+    "hs-linux",
+    "hs-observe",
+    "hs-fuse",
+    "hs-fill",
+    "hs-conformance",
     "headstart",
 ];
 /// The tests of the built program: they need most of the machine, and take longest.

@@ -21,18 +21,24 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-remote", &["hs-store"]),
     ("hs-image", &["hs-format", "hs-store"]),
     ("hs-build", &["hs-image", "hs-layout"]),
-    ("hs-disk", &["hs-image", "hs-engine"]),
-    ("hs-serve", &["hs-disk", "hs-trace"]),
-    ("hs-guest", &["hs-serve"]),
+    ("hs-linux", &["hs-units"]),
+    ("hs-disk", &["hs-image", "hs-engine", "hs-linux"]),
+    ("hs-observe", &["hs-disk", "hs-linux", "hs-trace"]),
+    ("hs-serve", &["hs-disk", "hs-linux", "hs-trace"]),
+    ("hs-fuse", &["hs-serve"]),
+    ("hs-nbd", &["hs-serve"]),
+    ("hs-fill", &["hs-serve"]),
+    ("hs-http", &["hs-serve"]),
+    ("hs-guest", &["hs-linux"]),
     ("hs-report", &["hs-trace", "hs-lab"]),
-    (SKIPS, &[]),
+    ("hs-testing", &["hs-units"]),
 ];
 
 /// Programs, tests and chores at the edge: they may use every library, and no library uses them.
-const EDGES: &[&str] = &["headstart", "xtask", "headstart-tests", "headstart-bench", "headstart-fuzz"];
+const EDGES: &[&str] = &["headstart", "xtask", "headstart-fuzz", "hs-conformance"];
 
-/// What every test may use to say that it is skipped, and which uses nothing.
-const SKIPS: &str = "hs-testing";
+/// What every test may use: skips, a harness and noise; images and media.
+const FOR_TESTS: &[&str] = &["hs-testing", "hs-conformance"];
 
 /// What builds images: tests of the crates that read images may use it, to have some.
 const BUILDER: &str = "hs-build";
@@ -66,7 +72,7 @@ fn check_package(package: &Package, members: &BTreeSet<&str>) -> Vec<Violation> 
         // A test may compare with any pure model: it ships nothing and brings no I/O along.
         let fine_for_tests = dependency.dev
             && (name == package.name
-                || name == SKIPS
+                || FOR_TESTS.contains(&name)
                 || PURE.contains(&name)
                 || name == BUILDER && allowed.contains("hs-image"));
         let never = NEVER.contains(&(package.name.as_str(), name));
@@ -132,6 +138,8 @@ mod tests {
             ("hs-image", "hs-layout"),
             ("hs-disk", "hs-build"),
             ("hs-lab", "dev:hs-build"),
+            ("hs-serve", "hs-fuse"),
+            ("hs-http", "hs-nbd"),
             ("hs-serve", "headstart"),
             ("hs-serve", "hs-report"),
             ("hs-format", "dev:hs-image"),

@@ -17,7 +17,7 @@ const TRIAL_SCRATCH_BYTES: u64 = 4 << 20;
 /// The place and the magic number of a kernel for a whole machine: Linux's boot protocol, 2.00 and later.
 const BOOT_PROTOCOL: (usize, &[u8]) = (0x202, b"HdrS");
 
-/// Chooses the VMM of `headstart boot`. Call `hs_serve::rootenv::enter_private_mounts` before.
+/// Chooses the VMM of `headstart boot`. Call `hs_linux::rootenv::enter_private_mounts` before.
 pub(crate) fn choose(args: &cli::Boot) -> anyhow::Result<Vmm> {
     match args.vmm {
         cli::Vmm::Uml => {

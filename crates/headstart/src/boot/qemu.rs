@@ -12,7 +12,7 @@ use hs_disk::Watch;
 use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
 use hs_guest::{GuestError, Launch, kvm};
 use hs_image::{Blocks, Image};
-use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
 

@@ -7,8 +7,8 @@
 use anyhow::bail;
 use hs_guest::first_program::{self, FirstProgram};
 use hs_guest::uml;
+use hs_linux::fsmount::FileSystem;
 use hs_serve::Prefetching;
-use hs_serve::fsmount::FileSystem;
 
 use super::{BootDisk, BootSpec, Served, Vmm};
 use crate::cli::GuestReadAhead;

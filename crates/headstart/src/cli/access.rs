@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use anyhow::bail;
 use clap::Args;
-use hs_serve::fuse::FileAccess;
+use hs_serve::FileAccess;
 
 /// Owner and permissions of the disk's file.
 #[derive(Clone, Debug, Args)]

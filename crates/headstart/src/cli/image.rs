@@ -8,8 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-
-use hs_serve::self_filling::Subject;
+use hs_fill::Subject;
 
 use crate::location::{ImageLocation, Place};
 use crate::service::careful::resolve;

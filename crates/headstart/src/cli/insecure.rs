@@ -17,7 +17,7 @@ pub(crate) struct InsecureFlag {
 impl InsecureFlag {
     /// The image, which root's own programs or kernel are given, if it is allowed.
     pub(crate) fn apply(self, image: &ImageArg) -> ImageArg {
-        let is_root = rustix::process::geteuid().is_root() && !hs_serve::rootenv::in_user_namespace();
+        let is_root = rustix::process::geteuid().is_root() && !hs_linux::rootenv::in_user_namespace();
         let mut image = image.clone();
         image.remote.refuses_unnamed = is_root && !self.insecure;
         image

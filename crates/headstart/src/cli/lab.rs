@@ -12,7 +12,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use hs_device::Medium;
 use hs_lab::{EXPERIMENTS, Experiment};
-use hs_serve::nbd::NbdAddress;
+use hs_nbd::NbdAddress;
 
 use crate::medium::{Damage, MediumParser};
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{ArgGroup, Args};
-use hs_serve::nbd::NbdAddress;
+use hs_nbd::NbdAddress;
 
 use super::background_fill::BackgroundFillFlag;
 use super::cache::CacheFlags;

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use anyhow::bail;
-use hs_serve::self_filling::{Marker, look_at};
+use hs_fill::{Marker, look_at};
 use serde_json::json;
 
 use crate::cli::{Attach, Detach};

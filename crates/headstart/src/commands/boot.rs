@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use hs_format::limits::SUPERBLOCK_BYTES;
 use hs_image::{Blocks, Image};
-use hs_serve::fsmount::FileSystem;
+use hs_linux::fsmount::FileSystem;
 use hs_serve::{Prefetching, Recorder};
 use hs_store::{FileStore, Retry, Store};
 use hs_trace::{Profile, ReadAhead};
@@ -36,7 +36,7 @@ struct Shown {
 
 /// Boots a guest; done when it was ready and has been ended.
 pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
-    hs_serve::rootenv::enter_private_mounts()?;
+    hs_linux::rootenv::enter_private_mounts()?;
     let booted = match &args.record {
         None => boot::boot(&spec(args, None)?)?,
         Some(output) => {

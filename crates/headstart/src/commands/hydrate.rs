@@ -5,11 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
+use hs_fill::{Attachment, FillError, FillOptions, FillProgress, Marker, OpenedFile, SelfFilling, look_at};
 use hs_image::Progress;
 use hs_serve::Prefetching;
-use hs_serve::self_filling::{
-    Attachment, FillError, FillOptions, FillProgress, Found, Marker, SelfFilling, look_at,
-};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
@@ -118,7 +116,7 @@ fn complete(file: &Path, image_arg: &ImageArg, bar: &Bar) -> anyhow::Result<()> 
         }
         found => found?,
     };
-    let Found::Incomplete(attachment) = found else { return Ok(()) };
+    let OpenedFile::Incomplete(attachment) = found else { return Ok(()) };
     let on_medium = medium::open(image_arg, &Medium::None, &Damage::default())?;
     let config = start::config(image_arg, Prefetching::Off, None, &Medium::None)?;
     let config = on_medium.config(&config);

@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::ValueEnum;
-use hs_serve::fuse::{HeldSession, Negotiated, Session};
-use hs_serve::{MountFsOptions, MountTable, MountedFs, Prefetching, ServedDisk, ServedImage};
+use hs_fuse::ServedImage;
+use hs_fuse::{HeldSession, Negotiated, Session};
+use hs_linux::mounts::MountTable;
+use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServedDisk};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 use serde_json::Value;
@@ -45,7 +47,7 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
         return background::start(arguments, "mount");
     }
     if args.serving.starts_supervisor() {
-        let clear = || match hs_serve::clear_dead(&args.dir, args.fs.as_deref()) {
+        let clear = || match hs_linux::mounts::clear_dead(&args.dir, args.fs.as_deref()) {
             Ok(_) => {}
             Err(error) => log::error!("{} stays as it is: {error}", args.dir.display()),
         };
@@ -126,7 +128,7 @@ impl Server<'_> {
         });
         // From here on nothing may wait for the medium.
         let deadline = Deadline::begin(abort.into_iter().collect(), move || {
-            let _ = hs_serve::clear_dead(&dir, fs.as_deref());
+            let _ = hs_linux::mounts::clear_dead(&dir, fs.as_deref());
         });
         served.disk().close();
         let ended = ended.and_then(|(ended, mounted)| {
@@ -142,7 +144,7 @@ impl Server<'_> {
     fn ends_early(&self) -> anyhow::Result<EndsEarly> {
         let (dir, fs) = (self.args.dir.clone(), self.args.fs.clone());
         EndsEarly::watch(self.supervisor.process().is_none().then_some(&self.signals), move || {
-            let _ = hs_serve::clear_dead(&dir, fs.as_deref());
+            let _ = hs_linux::mounts::clear_dead(&dir, fs.as_deref());
         })
     }
 
@@ -158,7 +160,8 @@ impl Server<'_> {
         let held = held.map(|(held, fds)| held.session(fds, refuse_waiting)).transpose()?;
         if held.is_none() {
             let died_early = self.supervisor.restarts() > 0;
-            if (args.clear_dead || died_early) && hs_serve::clear_dead(&args.dir, args.fs.as_deref())? {
+            if (args.clear_dead || died_early) && hs_linux::mounts::clear_dead(&args.dir, args.fs.as_deref())?
+            {
                 log::warn!("cleared away what a server that died had left at {}", args.dir.display());
             }
             let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();

@@ -1,6 +1,7 @@
 //! What `headstart mount --json` prints.
 
-use hs_serve::{MountedFs, ServedImage};
+use hs_fuse::ServedImage;
+use hs_serve::MountedFs;
 use serde_json::{Value, json};
 
 use crate::service::metrics::MetricsSocket;

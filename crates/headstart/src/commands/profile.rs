@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use hs_device::Medium;
+use hs_fuse::ServedImage;
 use hs_image::{Blocks, Image};
-use hs_serve::{FsDriver, MountFsOptions, Prefetching, Recorder, ServeConfig, ServedImage};
+use hs_serve::{FsDriver, MountFsOptions, Prefetching, Recorder, ServeConfig};
 use hs_trace::{BlockDigest, FileUse, ReadAhead};
 use hs_units::{ByteSize, Nanos};
 use serde::Serialize;
@@ -38,10 +39,10 @@ struct Recorded {
 
 /// Records a start; gives the exit code of the command, or 0 when it was ended after its grace time.
 pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
-    hs_serve::rootenv::enter_private_mounts()?;
+    hs_linux::rootenv::enter_private_mounts()?;
     check_output(&args.output)?;
     let (profile, started) = record(args, !args.json)?;
-    let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+    let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
     if code != 0 && !args.keep_failed {
         log::error!(
             "the command failed with exit code {code}: {} is not written (--keep-failed writes it)",
@@ -102,7 +103,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     };
     let started = start::start(&spec)?;
     let Some(ready) = started.ready else {
-        let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+        let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
         let lost = started.lost.map(|lost| format!("; {lost}")).unwrap_or_default();
         bail!("the command ended with exit code {code} without being ready; nothing was recorded{lost}");
     };
@@ -173,5 +174,5 @@ fn files(image: &ImageArg, profile: &hs_trace::Profile) -> anyhow::Result<Vec<Fi
     served.session().abort().iter().for_each(|abort| guard.watch(abort));
     let options = MountFsOptions { warm: false, ..MountFsOptions::default() };
     let mounted = served.mount_fs(&work.folder("fs")?, &options)?;
-    Ok(hs_serve::block_files::map(&mounted.target(), &profile.block_set())?)
+    Ok(hs_observe::block_files::map(&mounted.target(), &profile.block_set())?)
 }

@@ -70,7 +70,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
 
 /// Runs a command in an image's root; gives the exit code.
 pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
-    hs_serve::rootenv::enter_private_mounts()?;
+    hs_linux::rootenv::enter_private_mounts()?;
     // The JSON summary contains this line's figures.
     let started = start::start(&Start { tell: !quiet && args.json.is_none(), ..spec(args)? })?;
     if let Some(path) = &args.json {
@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
             write_whole(path, (text + "\n").as_bytes())?;
         }
     }
-    let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+    let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
     match (started.ready, started.lost) {
         (Some(_), None) => {}
         // The command may have gone on without these reads. If it has not, it could not report the reason.

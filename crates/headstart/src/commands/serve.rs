@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::bail;
-use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls};
+use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};

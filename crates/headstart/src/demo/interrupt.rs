@@ -1,7 +1,7 @@
 //! Ctrl-C, at any moment.
 //!
 //! Mounts, loop devices and started commands go with this process, however it ends (see
-//! `hs_serve::rootenv` and `loopdev`). What does not go by itself are the tools that it runs and the
+//! `hs_linux::rootenv` and `loopdev`). What does not go by itself are the tools that it runs and the
 //! files that are not finished: these are ended and removed here.
 
 use std::fs;

@@ -1,6 +1,6 @@
 //! Files that fill themselves: whether the kernel asks before a file is read.
 
-use hs_serve::self_filling::{FillError, probe};
+use hs_fill::{FillError, probe};
 
 use super::{Check, State};
 

@@ -25,7 +25,7 @@ pub(super) fn checks(user: User) -> Vec<Check> {
     }
     let tried = std::thread::scope(|scope| {
         let tries = scope.spawn(|| {
-            hs_serve::rootenv::enter_private_mounts().map_err(|error| error.to_string())?;
+            hs_linux::rootenv::enter_private_mounts().map_err(|error| error.to_string())?;
             Ok::<_, String>((try_uml(), try_qemu()))
         });
         tries.join().unwrap_or_else(|_| Err("the trial of guests failed".to_owned()))

@@ -36,7 +36,7 @@ pub(super) fn checks(user: User) -> Vec<Check> {
     }
     // Root needs no user namespace, but `run` for others on this machine does.
     let outcome = in_user_namespace(user, || Ok(()));
-    let advice = hs_serve::rootenv::user_namespace_advice();
+    let advice = hs_linux::rootenv::user_namespace_advice();
     checks.push(judge("user namespace", outcome, advice).on_main_path(!user.is_root()));
     checks
 }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_refusal_is_missing_and_says_what_to_do() {
         let refused = Err(io::Error::from_raw_os_error(libc::EPERM));
-        let check = judge("user namespace", refused, hs_serve::rootenv::user_namespace_advice());
+        let check = judge("user namespace", refused, hs_linux::rootenv::user_namespace_advice());
         assert_eq!(check.state, State::Missing);
         assert!(check.found.contains("not permitted") && !check.advice.is_empty());
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
-use hs_serve::fuse::Abort;
+use hs_fuse::Abort;
 
 /// How long requests that are under way may take at the end.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hs_serve::ServedImage;
-use hs_serve::fuse::Abort;
+use hs_fuse::Abort;
+use hs_fuse::ServedImage;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 

@@ -13,7 +13,7 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
-use hs_serve::fuse::Abort;
+use hs_fuse::Abort;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 

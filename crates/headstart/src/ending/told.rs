@@ -89,7 +89,7 @@ fn start() -> std::io::Result<()> {
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let heard = event.try_clone()?;
     std::thread::Builder::new().name("hs-told".to_owned()).spawn(move || watch(&heard))?;
-    hs_serve::rootenv::tell_of_endings(event);
+    hs_linux::rootenv::tell_of_endings(event);
     Ok(())
 }
 

@@ -7,9 +7,7 @@ use std::process::ExitStatus;
 use std::time::Instant;
 
 use anyhow::Context;
-use hs_serve::self_filling::{
-    Attachment, FillError, Found, Handover, Left, Marker, Subject, Survivors, deny_events,
-};
+use hs_fill::{Attachment, FillError, Handover, Left, Marker, OpenedFile, Subject, Survivors, deny_events};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
@@ -52,8 +50,8 @@ pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
         return go_on(Guarded::new(attachment), arguments, &signals, &report);
     }
     let attachment = match Attachment::open(&args.file, &subject) {
-        Ok(Found::Incomplete(attachment)) => Guarded::new(attachment),
-        Ok(Found::Complete) => return report.is_complete(parent),
+        Ok(OpenedFile::Incomplete(attachment)) => Guarded::new(attachment),
+        Ok(OpenedFile::Complete) => return report.is_complete(parent),
         // The file is attached already: the command succeeds as soon as there is a server.
         Err(error @ FillError::Attached { .. }) => {
             if !ask(&args.file, Request::Start)? {

@@ -2,7 +2,7 @@
 
 use std::ops::Deref;
 
-use hs_serve::self_filling::{Attachment, Marker};
+use hs_fill::{Attachment, Marker};
 
 /// An attachment that leaves no readable file behind without a guard. However the guard ends, a file that is
 /// not complete then has mode 0.

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use hs_fill::{Attachment, FillOptions, SelfFilling, limit_descriptors};
 use hs_serve::Prefetching;
-use hs_serve::self_filling::{Attachment, FillOptions, SelfFilling, limit_descriptors};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::process::Descriptors;

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use anyhow::Context;
-use hs_serve::self_filling::Attachment;
+use hs_fill::Attachment;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::guard;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hs_engine::queue::jain_index;
-use hs_serve::loopdev::{LoopDevice, LoopOptions};
+use hs_linux::loopdev::{LoopDevice, LoopOptions};
 use hs_units::Prng;
 
 use super::emulated::Emulated;

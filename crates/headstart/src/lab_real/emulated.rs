@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use hs_device::Medium;
-use hs_serve::ServedFile;
-use hs_serve::fuse::FileAccess;
+use hs_fuse::ServedFile;
+use hs_serve::FileAccess;
 
 use crate::medium::{self, Damage};
 use crate::workdir::Workdir;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use crossbeam_channel::{Receiver, Sender, bounded};
-use hs_serve::SocketFile;
-use hs_serve::http::{HttpPage, HttpServeOptions, HttpServer};
+use hs_http::{HttpPage, HttpServeOptions, HttpServer};
+use hs_linux::SocketFile;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;

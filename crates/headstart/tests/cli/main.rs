@@ -14,7 +14,7 @@ mod demo;
 mod endings;
 mod faulty_server;
 mod filling;
-#[path = "../../../hs-serve/tests/support/filling.rs"]
+#[path = "../../../hs-fill/tests/support/filling.rs"]
 mod filling_folder;
 mod formats;
 mod guest_read_ahead;

@@ -7,7 +7,6 @@ use hs_engine::MemoryBudgetConfig;
 use hs_units::ByteSize;
 
 use super::watch::MemoryWatch;
-use crate::allocator;
 use crate::config::CacheSizing;
 use crate::disk::Shared;
 
@@ -61,7 +60,7 @@ impl Keeping {
             disk.change(|state, _| state.engine.set_cache_budget(target));
         }
         if self.is_to_trim(before.bytes.saturating_sub(target), is_tight) {
-            allocator::give_back();
+            hs_linux::give_back();
         }
         if is_tight { SHORT_PAUSE } else { PAUSE }
     }

@@ -3,8 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hs_engine::{MemoryBudget, MemoryBudgetConfig};
-
-use super::probe::MemoryProbe;
+use hs_linux::MemoryProbe;
 
 /// A budget and where it learns from.
 #[derive(Debug)]

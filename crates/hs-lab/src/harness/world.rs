@@ -5,14 +5,15 @@ mod workers;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use hs_engine::PrefetchConfig;
 use hs_engine::cache::PolicyKind;
 use hs_engine::disk::{
     Action, ChunkKey, DeliveryConfig, DiskConfig, FetchChunk, FetchId, Form, ReadId, Requester,
     UseVisibility, Why, Worker,
 };
 use hs_engine::queue::{Class, ClientKey, ElevatorKind, MediumTraits, QueueConfig};
-use hs_engine::{MemorySample, PrefetchConfig};
-use hs_units::{ByteRange, Nanos, Prng};
+use hs_units::{ByteRange, MemorySample, Nanos, Prng};
+use workers::{Delivery, worker};
 
 use super::Seen;
 use super::client::Client;
@@ -22,7 +23,6 @@ use super::planted::{Fault, PlantedEngine};
 use super::schedule::Schedule;
 use super::shell::Shell;
 use super::trouble::Trouble;
-use workers::{Delivery, worker};
 
 /// A read is answered in this time as long as one waits: eight clients, several tries each, on a CD.
 const LONGEST_SILENCE: Nanos = Nanos::from_millis(60_000);

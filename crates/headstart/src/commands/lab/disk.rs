@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use hs_serve::fuse::FileAccess;
-use hs_serve::nbd::{Export, ExportedDisk, NbdOptions, NbdServer};
-use hs_serve::{FileDisk, ServedFile};
+use hs_fuse::ServedFile;
+use hs_nbd::{Export, ExportedDisk, NbdOptions, NbdServer};
+use hs_serve::FileAccess;
+use hs_serve::FileDisk;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
@@ -56,7 +57,7 @@ pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn serve(on_medium: &OnMedium, name: &str, address: &hs_serve::nbd::NbdAddress) -> anyhow::Result<NbdServer> {
+fn serve(on_medium: &OnMedium, name: &str, address: &hs_nbd::NbdAddress) -> anyhow::Result<NbdServer> {
     let disk = ExportedDisk::File(Arc::new(FileDisk::new(Arc::clone(&on_medium.store))?));
     let description = "a file on an emulated medium".to_owned();
     let export = Export { name: name.to_owned(), description, disk };

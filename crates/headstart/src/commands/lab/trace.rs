@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use comfy_table::Table;
 use hs_lab::Histogram;
-use hs_serve::observe::BlockTrace;
+use hs_observe::BlockTrace;
 use hs_trace::{BlockEvents, ServedRequest};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

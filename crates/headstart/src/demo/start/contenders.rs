@@ -176,7 +176,7 @@ impl Contender {
     fn start(&self) -> anyhow::Result<Summary> {
         let started = start::start(&self.spec).with_context(|| format!("start from {}", self.label))?;
         if started.ready.is_none() {
-            let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
+            let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
             bail!("the start from {} ended with exit code {code} without being ready", self.label);
         }
         Ok(started.summary)

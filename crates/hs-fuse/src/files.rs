@@ -1,0 +1,273 @@
+//! The file system itself: a root directory with one read-only file, the disk.
+
+use std::sync::Arc;
+
+use hs_serve::FileAccess;
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use super::device::Device;
+use super::reply::{Disk, Reply};
+use super::wire::{
+    Attr, AttrOut, Dirent, EntryOut, OpenIn, OpenOut, ROOT_NODE, ReadIn, Request, StatfsOut, opcode,
+    open_flag,
+};
+
+/// The node of the disk.
+pub(crate) const DISK_NODE: u64 = 2;
+
+/// How long the kernel may believe names and attributes, in seconds. They never change; this is 34
+/// years, and far from any overflow of the kernel's clock.
+const FOR_EVER_S: u64 = 1 << 30;
+
+const BLOCK_BYTES: u64 = 4096;
+
+/// A directory entry's type, as in `d_type`.
+const TYPE_DIRECTORY: u32 = 4;
+const TYPE_FILE: u32 = 8;
+
+/// Answers the kernel's requests; knows nothing of threads or mounts.
+pub(crate) struct Files {
+    disk: Arc<dyn Disk>,
+    bytes: u64,
+    file_name: Vec<u8>,
+    file_open_flags: u32,
+    mtime_s: u64,
+    access: FileAccess,
+    refuses_resent: bool,
+}
+
+/// How the one file is shown.
+pub(crate) struct FileView {
+    pub(crate) file_name: Vec<u8>,
+    pub(crate) direct_io: bool,
+    pub(crate) keep_cache: bool,
+    pub(crate) mtime_s: u64,
+    pub(crate) access: FileAccess,
+}
+
+impl Files {
+    pub(crate) fn new(disk: Arc<dyn Disk>, view: FileView) -> Self {
+        // Closing the file makes no request. Otherwise a program that closes it, or ends, would hang while
+        // there is no server, and so would programs that look at that process.
+        let mut file_open_flags = open_flag::NOFLUSH;
+        if view.direct_io {
+            file_open_flags |= open_flag::DIRECT_IO;
+        }
+        if view.keep_cache {
+            file_open_flags |= open_flag::KEEP_CACHE;
+        }
+        let bytes = disk.bytes();
+        let FileView { file_name, mtime_s, access, .. } = view;
+        Self { disk, bytes, file_name, file_open_flags, mtime_s, access, refuses_resent: false }
+    }
+
+    /// From now on requests that the kernel sends again, since a server that died had taken them, fail.
+    pub(crate) fn refuse_resent(&mut self) {
+        self.refuses_resent = true;
+    }
+
+    /// Size of the disk, in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Answers one request, or leaves the answer to the disk.
+    pub(crate) fn handle(&self, request: &Request<'_>, device: &Arc<Device>) {
+        let node = request.header.nodeid;
+        if self.refuses_resent && request.is_resent() {
+            return respond(request, device, libc::EIO, &[]);
+        }
+        match request.header.opcode {
+            opcode::READ => self.read(request, device),
+            opcode::LOOKUP => self.lookup(request, device),
+            opcode::GETATTR => match self.attributes(node) {
+                Some(attr) => {
+                    let out = AttrOut { attr_valid: FOR_EVER_S, attr, ..Default::default() };
+                    respond(request, device, 0, &[out.as_bytes()]);
+                }
+                None => respond(request, device, libc::ESTALE, &[]),
+            },
+            opcode::OPEN => self.open(request, device),
+            opcode::OPENDIR => {
+                let open_flags = open_flag::KEEP_CACHE | open_flag::CACHE_DIR;
+                let out = OpenOut { open_flags, ..Default::default() };
+                respond(request, device, 0, &[out.as_bytes()]);
+            }
+            opcode::READDIR => self.read_directory(request, device),
+            opcode::STATFS => {
+                let blocks = self.bytes.div_ceil(BLOCK_BYTES);
+                let (bsize, frsize) = (BLOCK_BYTES as u32, BLOCK_BYTES as u32);
+                let out = StatfsOut { blocks, files: 1, bsize, frsize, namelen: 255, ..Default::default() };
+                respond(request, device, 0, &[out.as_bytes()]);
+            }
+            opcode::RELEASE | opcode::RELEASEDIR | opcode::ACCESS | opcode::DESTROY => {
+                respond(request, device, 0, &[]);
+            }
+            // These have no answer. Nodes live as long as the session, so nothing is to be forgotten.
+            opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
+            opcode::IOCTL => respond(request, device, libc::ENOTTY, &[]),
+            // The kernel then never sends it again. A read is not worth interrupting: its answer is on the
+            // way.
+            opcode::INTERRUPT => respond(request, device, libc::ENOSYS, &[]),
+            _ => respond(request, device, libc::ENOSYS, &[]),
+        }
+    }
+
+    fn read(&self, request: &Request<'_>, device: &Arc<Device>) {
+        let Some(read) = request.body_as::<ReadIn>() else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        if request.header.nodeid != DISK_NODE {
+            return respond(request, device, libc::EISDIR, &[]);
+        }
+        // A short answer marks the end of the file; the last page reaches beyond it.
+        let len = u64::from(read.size).min(self.bytes.saturating_sub(read.offset)) as u32;
+        if len == 0 {
+            return respond(request, device, 0, &[]);
+        }
+        self.disk.read(
+            read.offset,
+            len,
+            Reply::new(Arc::clone(device), request.header.unique, len, request.header.uid),
+        );
+    }
+
+    fn lookup(&self, request: &Request<'_>, device: &Device) {
+        let found = match request.name() {
+            None => return respond(request, device, libc::EINVAL, &[]),
+            Some(name) => request.header.nodeid == ROOT_NODE && name == self.file_name,
+        };
+        // Node 0 says "no such name", and that the kernel need not ask again.
+        let mut out = EntryOut { entry_valid: FOR_EVER_S, attr_valid: FOR_EVER_S, ..Default::default() };
+        if let (true, Some(attr)) = (found, self.attributes(DISK_NODE)) {
+            out = EntryOut { nodeid: DISK_NODE, generation: 1, attr, ..out };
+        }
+        respond(request, device, 0, &[out.as_bytes()]);
+    }
+
+    fn open(&self, request: &Request<'_>, device: &Device) {
+        let Some(open) = request.body_as::<OpenIn>() else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        if open.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
+            return respond(request, device, libc::EROFS, &[]);
+        }
+        let out = OpenOut { open_flags: self.file_open_flags, ..Default::default() };
+        respond(request, device, 0, &[out.as_bytes()]);
+    }
+
+    fn read_directory(&self, request: &Request<'_>, device: &Device) {
+        let Some(read) = request.body_as::<ReadIn>() else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        if request.header.nodeid != ROOT_NODE {
+            return respond(request, device, libc::ENOTDIR, &[]);
+        }
+        let names: [(&[u8], u64, u32); 3] = [
+            (b".", ROOT_NODE, TYPE_DIRECTORY),
+            (b"..", ROOT_NODE, TYPE_DIRECTORY),
+            (&self.file_name, DISK_NODE, TYPE_FILE),
+        ];
+        let mut listing = Vec::with_capacity(names.len() * 64 + self.file_name.len());
+        let first = usize::try_from(read.offset).unwrap_or(usize::MAX);
+        for (index, (name, ino, kind)) in names.into_iter().enumerate().skip(first) {
+            let entry = Dirent { ino, off: index as u64 + 1, namelen: name.len() as u32, kind };
+            let padded = (size_of::<Dirent>() + name.len()).next_multiple_of(8);
+            if listing.len() + padded > read.size as usize {
+                break;
+            }
+            let end = listing.len() + padded;
+            listing.extend_from_slice(entry.as_bytes());
+            listing.extend_from_slice(name);
+            listing.resize(end, 0);
+        }
+        respond(request, device, 0, &[&listing]);
+    }
+
+    fn attributes(&self, node: u64) -> Option<Attr> {
+        let FileAccess { uid, gid, mode } = self.access;
+        let mtime = self.mtime_s;
+        let both = Attr { ino: node, atime: mtime, mtime, ctime: mtime, uid, gid, ..Default::default() };
+        match node {
+            ROOT_NODE => {
+                Some(Attr { mode: libc::S_IFDIR | 0o555, nlink: 2, blksize: BLOCK_BYTES as u32, ..both })
+            }
+            DISK_NODE => Some(Attr {
+                mode: libc::S_IFREG | mode,
+                nlink: 1,
+                size: self.bytes,
+                blocks: self.bytes.div_ceil(512),
+                blksize: BLOCK_BYTES as u32,
+                ..both
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Sends an answer that this module knows by itself.
+fn respond(request: &Request<'_>, device: &Device, errno: i32, pieces: &[&[u8]]) {
+    match device.answer(request.header.unique, errno, pieces) {
+        Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::PERM | Errno::CONNABORTED) => {}
+        Err(errno) => {
+            log::error!("the kernel did not take the answer to operation {}: {errno}", request.header.opcode);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hs_units::Prng;
+
+    use super::super::wire::InHeader;
+    use super::*;
+
+    const BYTES: u64 = 10_000;
+
+    struct StrictDisk;
+
+    impl Disk for StrictDisk {
+        fn bytes(&self) -> u64 {
+            BYTES
+        }
+
+        fn read(&self, offset: u64, len: u32, reply: Reply) {
+            assert!(len > 0 && offset + u64::from(len) <= BYTES, "{offset}+{len}");
+            reply.data(&[&vec![0; len as usize]]);
+        }
+    }
+
+    #[test]
+    fn no_message_makes_it_panic() {
+        let view = FileView {
+            file_name: b"disk.img".into(),
+            direct_io: true,
+            keep_cache: true,
+            mtime_s: 0,
+            access: FileAccess::default(),
+        };
+        let files = Files::new(Arc::new(StrictDisk), view);
+        let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+        let device = Arc::new(Device::from_fd(null.into()));
+        let mut prng = Prng::new(11);
+        for _ in 0..100_000 {
+            let mut body = vec![0; prng.below(60) as usize];
+            // Small numbers are the interesting ones: offsets near the end, sizes near nothing.
+            if prng.below(2) == 0 {
+                prng.fill(&mut body);
+            } else if let Some(offset) = body.get_mut(8..20) {
+                offset[..8].copy_from_slice(&(BYTES - 50 + prng.below(100)).to_ne_bytes());
+                offset[8..].copy_from_slice(&(prng.below(100) as u32).to_ne_bytes());
+            }
+            let header = InHeader {
+                len: (size_of::<InHeader>() + body.len()) as u32,
+                opcode: prng.below(60) as u32,
+                nodeid: prng.below(4),
+                ..Default::default()
+            };
+            let message = [header.as_bytes(), &body].concat();
+            files.handle(&Request::parse(&message).unwrap(), &device);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A server dies; another one goes on with its session; waiting readers get the answer.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+
+use crossbeam_channel::{Sender, unbounded};
+use hs_fuse::{Disk, HeldSession, Negotiated, Reply, Session, SessionOptions};
+use hs_linux::mounts::MountTable;
+use hs_testing::Test;
+use hs_testing::noise;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::support::MemoryDisk;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("readers_wait_for_the_next_server", readers_wait_for_the_next_server),
+    (
+        "a_session_is_seen_when_the_next_server_can_go_on_with_it",
+        a_session_is_seen_when_the_next_server_can_go_on_with_it,
+    ),
+    ("reads_that_may_have_crashed_servers_fail", reads_that_may_have_crashed_servers_fail),
+    ("a_session_that_was_just_shown_is_gone_on_with", a_session_that_was_just_shown_is_gone_on_with),
+];
+
+/// The first argument that makes this program the server that dies.
+pub(crate) const VICTIM: &str = "__resume_victim";
+/// What stands before its directory where it dies earlier: before it shows the mount, or right after.
+const PREPARED: &str = "prepared:";
+const SHOWN: &str = "shown:";
+
+const DISK_BYTES: usize = 1 << 20;
+const READERS: usize = 4;
+const MAXIMUM_DESCRIPTORS: usize = 8;
+
+fn options() -> SessionOptions {
+    SessionOptions { threads: 2, direct_io: true, ..Default::default() }
+}
+
+/// A disk that takes reads and never answers them.
+struct Silent(Sender<Reply>);
+
+impl Disk for Silent {
+    fn bytes(&self) -> u64 {
+        DISK_BYTES as u64
+    }
+
+    fn read(&self, _offset: u64, _len: u32, reply: Reply) {
+        self.0.send(reply).unwrap();
+    }
+}
+
+/// Mounts, hands everything a supervisor needs over standard input (a socket), says for every read that
+/// it was taken, and waits to be killed.
+pub(crate) fn victim(directory: &OsStr) -> ! {
+    let (sender, taken) = unbounded();
+    let said = directory.to_str().expect("a path that is text");
+    let early = [PREPARED, SHOWN].into_iter().find(|early| said.starts_with(early));
+    let directory = Path::new(&said[early.map_or(0, str::len)..]);
+    let mut session = Session::prepare(directory, Arc::new(Silent(sender)), options()).unwrap();
+    if early.is_none() {
+        session.show().unwrap();
+    }
+    // SAFETY: descriptor 0 is the socket this program was started with, and nothing else uses it.
+    let socket = unsafe { BorrowedFd::borrow_raw(0) };
+    let fds: Vec<_> = session.descriptors().chain(session.detached()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAXIMUM_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+    let agreed = session.negotiated().as_bytes();
+    sendmsg(socket, &[IoSlice::new(agreed)], &mut control, SendFlags::empty()).unwrap();
+    if early == Some(SHOWN) {
+        session.show().unwrap();
+        rustix::io::write(socket, b"!").unwrap();
+    }
+    // Kept, because a dropped Reply is an answer.
+    let mut unanswered = Vec::new();
+    loop {
+        unanswered.push(taken.recv().unwrap());
+        rustix::io::write(socket, b"!").unwrap();
+    }
+}
+
+/// What the supervisor gets.
+fn receive(socket: &UnixStream) -> (Negotiated, Vec<OwnedFd>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAXIMUM_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut agreed = [0; size_of::<Negotiated>()];
+    let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::WAITALL;
+    let received = recvmsg(socket.as_fd(), &mut [IoSliceMut::new(&mut agreed)], &mut control, flags).unwrap();
+    assert_eq!(received.bytes, agreed.len());
+    let fds = control.drain().flat_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => fds.collect::<Vec<_>>(),
+        _ => Vec::new(),
+    });
+    let fds = fds.collect();
+    (Negotiated::read_from_bytes(&agreed).unwrap(), fds)
+}
+
+/// Starts the server that dies, in `target`, and gives the socket to it.
+fn start_victim(early: &str, target: &Path) -> (Child, UnixStream) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let victim = Command::new("/proc/self/exe")
+        .arg(VICTIM)
+        .arg(format!("{early}{}", target.display()))
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .spawn()
+        .unwrap();
+    (victim, ours)
+}
+
+/// What a server has left that died before it had said that its mount is shown.
+fn early_death(early: &str, target: &Path) -> HeldSession {
+    let (mut victim, ours) = start_victim(early, target);
+    let (negotiated, mut descriptors) = receive(&ours);
+    if early == SHOWN {
+        std::io::Read::read_exact(&mut &ours, &mut [0]).unwrap();
+    }
+    victim.kill().unwrap();
+    victim.wait().unwrap();
+    let detached = descriptors.pop();
+    assert!(!descriptors.is_empty());
+    HeldSession { descriptors, detached, negotiated, mount_point: target.into(), refuse_waiting: false }
+}
+
+/// A server that died after its mount was seen and before its supervisor held it cut off the first readers.
+fn a_session_is_seen_when_the_next_server_can_go_on_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().canonicalize().unwrap();
+    let held = early_death(PREPARED, &target);
+    assert!(!MountTable::open().unwrap().has(&target).unwrap(), "no reader has seen it");
+    go_on(held, &target);
+}
+
+fn a_session_that_was_just_shown_is_gone_on_with() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().canonicalize().unwrap();
+    let held = early_death(SHOWN, &target);
+    assert!(MountTable::open().unwrap().has(&target).unwrap());
+    go_on(held, &target);
+}
+
+/// The next server shows the disk, once, and takes it down.
+fn go_on(held: HeldSession, target: &Path) {
+    let content = noise(DISK_BYTES, 5);
+    let session = Session::resume(held, MemoryDisk::new(content.clone()), options()).unwrap();
+    assert!(session.detached().is_none());
+    assert!(std::fs::read(target.join("disk.img")).unwrap() == content);
+    session.unmount().unwrap();
+    assert!(!MountTable::open().unwrap().has(target).unwrap(), "it was mounted once");
+}
+
+fn readers_wait_for_the_next_server() {
+    resume_with_readers(false);
+}
+
+fn reads_that_may_have_crashed_servers_fail() {
+    resume_with_readers(true);
+}
+
+fn resume_with_readers(refuse_waiting: bool) {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().canonicalize().unwrap();
+    let (mut victim, ours) = start_victim("", &target);
+    let (negotiated, descriptors) = receive(&ours);
+    if !negotiated.has_resend() {
+        hs_testing::skip("this kernel cannot resend requests (Linux 6.9 can)");
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        return;
+    }
+    let content = noise(DISK_BYTES, 5);
+    thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS)
+            .map(|reader| {
+                let file = File::open(target.join("disk.img")).unwrap();
+                scope.spawn(move || {
+                    let mut bytes = [0; 4096];
+                    file.read_exact_at(&mut bytes, reader as u64 * 8192).map(|()| bytes)
+                })
+            })
+            .collect();
+        // All reads are taken before the server dies.
+        let mut taken = [0; READERS];
+        std::io::Read::read_exact(&mut &ours, &mut taken).unwrap();
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        let disk = MemoryDisk::new(content.clone());
+        let held = HeldSession {
+            descriptors,
+            detached: None,
+            negotiated,
+            mount_point: target.clone(),
+            refuse_waiting,
+        };
+        let session = Session::resume(held, disk, options()).unwrap();
+        for (reader, handle) in readers.into_iter().enumerate() {
+            let read = handle.join().unwrap();
+            if refuse_waiting {
+                let errno = read.expect_err("what waited fails").raw_os_error();
+                assert_eq!(errno, Some(libc::EIO));
+                continue;
+            }
+            let bytes = read.expect("a reader waits, and then goes on");
+            assert!(bytes == content[reader * 8192..][..4096], "reader {reader}");
+        }
+        assert!(std::fs::read(target.join("disk.img")).unwrap() == content, "new reads are served as well");
+        session.unmount().unwrap();
+    });
+}

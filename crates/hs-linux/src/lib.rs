@@ -1,0 +1,29 @@
+//! What this program asks of Linux directly, and nearly all of its `unsafe`.
+//!
+//! - [`rootenv`]: a command run in a root of its own that leaves nothing behind.
+//! - [`loopdev`]: a file attached to a loop device.
+//! - [`fsmount`]: the file system in a disk, recognised and mounted read-only; [`fuse2fs`] where the kernel's
+//!   driver may not be used.
+//! - [`mounts`]: mount points, looked up, checked and taken down.
+//! - [`sockets`]: the other side of a socket; [`SocketFile`]: a socket in the file system.
+//! - [`MemoryProbe`]: the kernel's figures of memory, and limits of control groups.
+
+mod allocator;
+mod error;
+mod file_handle;
+pub mod fsmount;
+pub mod fuse2fs;
+mod fuse_queue;
+pub mod loopdev;
+mod memory;
+pub mod mounts;
+pub mod rootenv;
+mod socket_file;
+pub mod sockets;
+
+pub use allocator::{allocate_kindly, give_back};
+pub use error::LinuxError;
+pub use file_handle::open_by_inode;
+pub use fuse_queue::clone_fuse_queue;
+pub use memory::MemoryProbe;
+pub use socket_file::SocketFile;

@@ -1,0 +1,310 @@
+//! Which file pages the blocks of a recording are.
+//!
+//! The tree is walked once and every regular file is asked where it lies (`FS_IOC_FIEMAP`, see the
+//! kernel's Documentation/filesystems/fiemap.rst). That reads the inode of every file: it is meant for
+//! the time after a recording, never for a start.
+//!
+//! What is not found: directories, symbolic links and other metadata (their pages belong to the block
+//! device), data in the inode itself, and data that is compressed or shifted against the page grid.
+
+use std::collections::HashSet;
+use std::ffi::CStr;
+use std::mem::{MaybeUninit, offset_of, size_of};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use hs_linux::LinuxError;
+use hs_trace::{BlockSet, FileRun, FileUse, limits};
+use hs_units::{BLOCK_BYTES, BlockRange, Lba};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
+use rustix::io::Errno;
+
+/// `_IOWR('f', 11, struct fiemap)` of <linux/fs.h>.
+const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
+
+// Flags of an extent, <linux/fiemap.h>.
+const EXTENT_LAST: u32 = 0x1;
+const EXTENT_UNKNOWN: u32 = 0x2;
+const EXTENT_DELALLOC: u32 = 0x4;
+const EXTENT_ENCODED: u32 = 0x8;
+const EXTENT_NOT_ALIGNED: u32 = 0x100;
+const EXTENT_INLINE: u32 = 0x200;
+const EXTENT_UNWRITTEN: u32 = 0x800;
+/// Extents whose bytes do not lie as they are at the address given, or that are never read.
+const EXTENT_ELSEWHERE: u32 =
+    EXTENT_UNKNOWN | EXTENT_DELALLOC | EXTENT_ENCODED | EXTENT_NOT_ALIGNED | EXTENT_INLINE | EXTENT_UNWRITTEN;
+
+/// Most files have one extent; the few that have more are asked again.
+const EXTENTS_A_CALL: usize = 32;
+/// Bytes of directory entries that one call may bring.
+const DIRECTORY_BYTES: usize = 32 << 10;
+
+/// `struct fiemap_extent`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Extent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+/// `struct fiemap` with its extents.
+#[repr(C)]
+struct Fiemap {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extents: [Extent; EXTENTS_A_CALL],
+}
+
+const _: () = {
+    assert!(size_of::<Extent>() == 56);
+    assert!(offset_of!(Extent, flags) == 40);
+    assert!(offset_of!(Fiemap, extents) == 32);
+};
+
+/// The files of the file system mounted at `mount_point` that hold at least one of `blocks`, ordered by path,
+/// each with all of its pages, those included whose blocks are not in the set: how long a file is, and where
+/// the rest of it lies, decides what the kernel reads ahead in it. `blocks` are those of the device that is
+/// mounted, counted from its beginning. Every inode comes once, by one of its names; file systems mounted on
+/// top are left out. A name that is not UTF-8 is shown with replacement characters.
+///
+/// A file system without block addresses (`FIEMAP` is refused, or the addresses are not those of the one
+/// device, as on Btrfs) gives an empty list.
+///
+/// # Errors
+/// [`LinuxError::Io`] when the mount point or a directory cannot be read.
+pub fn map(mount_point: &Path, blocks: &BlockSet) -> Result<Vec<FileUse>, LinuxError> {
+    let failed = |action| LinuxError::io(action, mount_point);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(mount_point, flags, Mode::empty()).map_err(failed("open"))?;
+    let device = rustix::fs::fstat(&root).map_err(failed("look at"))?.st_dev;
+    let kind = rustix::fs::fstatfs(&root).map_err(failed("look at"))?.f_type;
+    if blocks.is_empty() || kind == libc::BTRFS_SUPER_MAGIC {
+        return Ok(Vec::new());
+    }
+    let mut walk =
+        Walk { device, blocks, seen: HashSet::new(), directories: vec![Vec::new()], found: Vec::new() };
+    let mut buffer = Vec::with_capacity(DIRECTORY_BYTES);
+    while let Some(path) = walk.directories.pop() {
+        let Some(directory) = open_directory(root.as_fd(), &path).map_err(failed("walk"))? else { continue };
+        match walk.directory(directory, &path, buffer.spare_capacity_mut()) {
+            Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(Vec::new()),
+            other => other.map_err(failed("read a directory of"))?,
+        }
+    }
+    walk.found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    Ok(walk.found)
+}
+
+/// Opens a directory of the walk; `None` when it is another file system's or its path too long.
+fn open_directory(root: BorrowedFd<'_>, path: &[u8]) -> Result<Option<OwnedFd>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
+    let relative: &[u8] = if path.is_empty() { b"." } else { path };
+    match rustix::fs::openat2(root, relative, flags, Mode::empty(), resolve) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(Errno::XDEV | Errno::NAMETOOLONG) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+struct Walk<'a> {
+    device: u64,
+    blocks: &'a BlockSet,
+    /// Inodes that were asked; a file with several names is asked once.
+    seen: HashSet<u64>,
+    /// Directories still to be read, without the slash in front.
+    directories: Vec<Vec<u8>>,
+    found: Vec<FileUse>,
+}
+
+impl Walk<'_> {
+    fn is_used(&self, blocks: BlockRange) -> bool {
+        let mut used = false;
+        self.blocks.split(blocks, |_, inside| used |= inside);
+        used
+    }
+
+    fn directory(
+        &mut self,
+        directory: OwnedFd,
+        path: &[u8],
+        buffer: &mut [MaybeUninit<u8>],
+    ) -> Result<(), Errno> {
+        let mut entries = RawDir::new(&directory, buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let (mut kind, inode) = (entry.file_type(), entry.ino());
+            if kind == FileType::Unknown {
+                let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                kind = FileType::from_raw_mode(stat.st_mode);
+            }
+            let path = || {
+                let slash: &[u8] = if path.is_empty() { b"" } else { b"/" };
+                [path, slash, name.to_bytes()].concat()
+            };
+            if kind == FileType::Directory {
+                self.directories.push(path());
+            } else if kind == FileType::RegularFile && self.seen.insert(inode) {
+                self.file(directory.as_fd(), name, path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn file(
+        &mut self,
+        directory: BorrowedFd<'_>,
+        name: &CStr,
+        path: impl FnOnce() -> Vec<u8>,
+    ) -> Result<(), Errno> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // A file that cannot be opened (a mount on top of it, a damaged inode) is no reason to lose the rest.
+        let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
+            Ok(file) => file,
+            Err(errno) => {
+                log::debug!("{} is not mapped: {errno}", String::from_utf8_lossy(&path()));
+                return Ok(());
+            }
+        };
+        let runs = match extents(file.as_fd()) {
+            Ok(extents) => runs_of(&extents),
+            // A broken extent tree, which the file system has already complained about.
+            Err(Errno::IO | Errno::UCLEAN) => return Ok(()),
+            Err(errno) => return Err(errno),
+        };
+        if !runs.iter().any(|run| self.is_used(run.blocks)) {
+            return Ok(());
+        }
+        let stat = rustix::fs::fstat(&file)?;
+        let path = format!("/{}", String::from_utf8_lossy(&path()));
+        // A file may have another one mounted on top of it.
+        if stat.st_dev == self.device && path.len() as u64 <= limits::MAX_PATH_BYTES {
+            self.found.push(FileUse { path, inode: stat.st_ino, runs });
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a file that lie in one piece on the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Piece {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    /// Nothing of the file comes behind it.
+    last: bool,
+}
+
+/// Every extent that can be read at its address, neighbours joined, ascending.
+fn extents(file: BorrowedFd<'_>) -> Result<Vec<Piece>, Errno> {
+    const EMPTY: Extent =
+        Extent { logical: 0, physical: 0, length: 0, reserved64: [0; 2], flags: 0, reserved: [0; 3] };
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut start = 0;
+    loop {
+        let mut request = Fiemap {
+            start,
+            length: u64::MAX - start,
+            flags: 0,
+            mapped_extents: 0,
+            extent_count: EXTENTS_A_CALL as u32,
+            reserved: 0,
+            extents: [EMPTY; EXTENTS_A_CALL],
+        };
+        // SAFETY: the argument is a whole `struct fiemap` with room for the extents it announces, alive
+        // for the call; any bytes are valid in it.
+        let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut request) };
+        if result < 0 {
+            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+        }
+        let mapped = (request.mapped_extents as usize).min(EXTENTS_A_CALL);
+        let Some(end) = request.extents[..mapped].last() else { return Ok(pieces) };
+        for extent in request.extents[..mapped].iter().filter(|extent| extent.flags & EXTENT_ELSEWHERE == 0) {
+            let piece = Piece {
+                logical: extent.logical,
+                physical: extent.physical,
+                length: extent.length,
+                last: extent.flags & EXTENT_LAST != 0,
+            };
+            match pieces.last_mut().filter(|before| continues(before, &piece)) {
+                Some(before) => (before.length, before.last) = (before.length + piece.length, piece.last),
+                None => pieces.push(piece),
+            }
+        }
+        let next = end.logical.saturating_add(end.length);
+        if end.flags & EXTENT_LAST != 0 || next <= start {
+            return Ok(pieces);
+        }
+        start = next;
+    }
+}
+
+fn continues(before: &Piece, piece: &Piece) -> bool {
+    before.logical.checked_add(before.length) == Some(piece.logical)
+        && before.physical.checked_add(before.length) == Some(piece.physical)
+}
+
+/// The pages that are blocks of the device.
+fn runs_of(pieces: &[Piece]) -> Vec<FileRun> {
+    let mut runs = Vec::new();
+    for piece in pieces {
+        // With file system blocks smaller than a page, an extent may begin or end inside of one. Such a
+        // page is no single block of the device, save the file's last one, which just ends early.
+        let skip = piece.logical.wrapping_neg() % BLOCK_BYTES;
+        let Some(length) = piece.length.checked_sub(skip) else { continue };
+        let count = if piece.last { length.div_ceil(BLOCK_BYTES) } else { length / BLOCK_BYTES };
+        let (logical, physical) = (piece.logical + skip, piece.physical.saturating_add(skip));
+        if count == 0 || !physical.is_multiple_of(BLOCK_BYTES) || physical.checked_add(piece.length).is_none()
+        {
+            continue;
+        }
+        let blocks = BlockRange::new(Lba::containing(physical), count);
+        runs.push(FileRun { page: logical / BLOCK_BYTES, blocks });
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(logical: u64, physical: u64, length: u64, last: bool) -> Piece {
+        Piece { logical, physical, length, last }
+    }
+
+    fn runs(pieces: &[Piece]) -> Vec<(u64, u64, u64)> {
+        let runs = runs_of(pieces);
+        runs.iter().map(|run| (run.page, run.blocks.start.0, run.blocks.count)).collect()
+    }
+
+    #[test]
+    fn small_blocks_count_only_where_a_page_is_a_block() {
+        assert_eq!(runs(&[piece(0, 8192, 1024, true)]), [(0, 2, 1)], "the last page ends early");
+        assert_eq!(runs(&[piece(0, 8192, 5120, false)]), [(0, 2, 1)], "the second page goes on elsewhere");
+        assert_eq!(
+            runs(&[piece(1024, 8192 + 1024, 7168, false)]),
+            [(1, 3, 1)],
+            "the first page is not whole"
+        );
+        assert_eq!(runs(&[piece(0, 1024, 8192, true)]), [], "shifted against the page grid");
+        assert_eq!(runs(&[piece(1024, 1024, 1024, true)]), []);
+    }
+
+    #[test]
+    fn absurd_addresses_are_left_out() {
+        assert_eq!(runs(&[piece(0, u64::MAX - 4095, 8192, true)]), []);
+        assert_eq!(runs(&[piece(u64::MAX - 1, 0, 1, false)]), []);
+    }
+}
