@@ -15,10 +15,10 @@ mod histogram;
 mod models;
 mod network;
 pub mod predict;
-mod prefetching;
 mod published;
 mod replay;
 mod report;
+mod served;
 mod simulation;
 mod statistics;
 mod streams;
@@ -29,6 +29,10 @@ pub use models::Model;
 pub use published::{Claim, Published, Verdict};
 pub use replay::{Pace, Replay, ReplayOutcome, Replayed};
 pub use report::{Cell, Figure, Report, Target};
+pub use served::{
+    FETCHERS, HotChunk, ImageLayout, LayoutMap, Processors, SERVED, ServedEvent, ServedImage,
+    SharedProcessors, simulate_served,
+};
 pub use simulation::{Answer, Io, Run, Sent, Station, Workload, simulate};
 pub use statistics::Latencies;
 pub use streams::{Pattern, Stream, Streams};

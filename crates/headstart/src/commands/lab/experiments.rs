@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use hs_lab::{Claim, EXPERIMENTS, Experiment, Figure, Report, Target, Verdict};
+use hs_lab::{Claim, Experiment, Figure, Report, Target, Verdict};
 use serde_json::{Value, json};
 
 use crate::cli::{LabList, LabRun, Which};
@@ -14,11 +14,11 @@ use crate::show;
 pub(crate) fn list(args: &LabList) -> anyhow::Result<()> {
     if args.json {
         let experiments: Vec<Value> =
-            EXPERIMENTS.iter().map(|each| json!({"name": each.name, "about": each.about})).collect();
+            hs_papers::all().map(|each| json!({"name": each.name, "about": each.about})).collect();
         return show::json(&json!({ "experiments": experiments }));
     }
-    let width = EXPERIMENTS.iter().map(|each| each.name.len()).max().unwrap_or_default();
-    for experiment in EXPERIMENTS {
+    let width = hs_papers::all().map(|each| each.name.len()).max().unwrap_or_default();
+    for experiment in hs_papers::all() {
         show::line(format!("{:width$}  {}", experiment.name, experiment.about));
     }
     Ok(())
@@ -63,14 +63,14 @@ impl Ran {
 /// Runs an experiment, or all.
 pub(crate) fn run(args: &LabRun) -> anyhow::Result<()> {
     let experiments = match &args.which {
-        Which::One(experiment) => std::slice::from_ref(experiment),
-        Which::All => EXPERIMENTS,
+        Which::One(experiment) => vec![*experiment],
+        Which::All => hs_papers::all().copied().collect(),
     };
     if args.real {
         lab_real::prepare()?;
     }
     let mut all = Vec::new();
-    for experiment in experiments {
+    for experiment in &experiments {
         let ran = Ran::run(experiment, args)?;
         if !args.json {
             if experiments.len() > 1 {

@@ -6,13 +6,11 @@
 
 use hs_device::NewsDisk;
 use hs_engine::queue::QueueConfig;
+use hs_lab::{Cell, Claim, Figure, Report, Target, simulate};
 use hs_units::Nanos;
 
-use crate::experiments::kernel_1991::{BLOCK, Reader, kernel, rate};
-use crate::experiments::nfs::{Nfs, Source, processor_at};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report, Target};
-use crate::simulation::simulate;
+use crate::kernel_1991::{BLOCK, Reader, kernel, rate};
+use crate::nfs::{Nfs, Source, processor_at};
 
 /// Blocks of the file.
 const BLOCKS: u64 = 1_024;
@@ -49,7 +47,7 @@ fn measure(mips: f64, cached: bool, read_ahead: u64) -> f64 {
     rate(BLOCKS * BLOCK, run.ended)
 }
 
-pub(super) fn run(_seed: u64) -> Report {
+pub(crate) fn run(_seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
     for (machine, mips) in [("MC68030", MC68030), ("R3000", R3000)] {

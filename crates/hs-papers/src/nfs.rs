@@ -2,9 +2,8 @@
 
 use hs_device::{Service, WritableDevice};
 use hs_engine::queue::Direction;
+use hs_lab::Station;
 use hs_units::{ByteRange, Nanos};
-
-use crate::simulation::Station;
 
 /// Bits a second of the Ethernet.
 const ETHERNET: f64 = 10e6;
@@ -27,7 +26,7 @@ const REPLY: u64 = 8 + 24 + 4 + 68 + 4;
 const CALL: u64 = 8 + 40 + 60 + 32 + 12;
 
 /// How long a message occupies the wire: its fragments, one behind the other.
-pub(super) fn on_the_wire(bytes: u64) -> Nanos {
+pub(crate) fn on_the_wire(bytes: u64) -> Nanos {
     let fragments = bytes.div_ceil(FRAME_PAYLOAD - IP);
     let all = bytes + fragments * (FRAME + IP);
     Nanos::from_secs_f64(all as f64 * 8.0 / ETHERNET)
@@ -48,7 +47,7 @@ impl Stage {
 }
 
 /// Where the server has the file.
-pub(super) enum Source {
+pub(crate) enum Source {
     /// In memory.
     Cache,
     /// On this disk. The server reads one block ahead, as the kernel's `breada` does.
@@ -61,7 +60,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn disk(device: Box<dyn WritableDevice>) -> Self {
+    pub(crate) fn disk(device: Box<dyn WritableDevice>) -> Self {
         Self::Disk { device, read: Vec::new() }
     }
 
@@ -83,7 +82,7 @@ impl Source {
 /// Client, wire and server. A read takes the wire (the call), the server's processor, its disk, the wire (the
 /// reply) and the client's processor, one read behind the other in each of them. How many are under way is
 /// the queue's depth: those of the client's `biod` processes and the one of the program.
-pub(super) struct Nfs {
+pub(crate) struct Nfs {
     /// What each of the processors takes for a read of 8 KiB.
     processor: Nanos,
     source: Source,
@@ -94,7 +93,7 @@ pub(super) struct Nfs {
 }
 
 impl Nfs {
-    pub(super) fn new(processor: Nanos, source: Source) -> Self {
+    pub(crate) fn new(processor: Nanos, source: Source) -> Self {
         let idle = Stage::default();
         Self { processor, source, calls: idle, server: idle, replies: idle, client: idle }
     }
@@ -115,7 +114,7 @@ impl Station for Nfs {
 /// What one processor takes for a read when `rate` bytes a second are read, two blocks at a time under way,
 /// on two machines of one kind whose server has the file in memory: then twice the time of a block is the
 /// time of one read.
-pub(super) fn processor_at(rate: f64, block: u64) -> Nanos {
+pub(crate) fn processor_at(rate: f64, block: u64) -> Nanos {
     let read = 2.0 * block as f64 / rate;
     let wire = on_the_wire(CALL) + on_the_wire(REPLY + block);
     Nanos::from_secs_f64((read - wire.as_secs_f64()) / 2.0)

@@ -5,12 +5,11 @@
 //! of the other kinds that inside is not faster than outside.
 
 use hs_device::{OpticalDrive, Rotation};
+use hs_lab::{Cell, Claim, Figure, Report};
 use hs_units::{ByteRange, Nanos};
 
-use crate::experiments::knoppix::queue;
-use crate::experiments::replay::{Read, replay};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report};
+use crate::knoppix::queue;
+use crate::replay::{Read, replay};
 
 const TRACK: u64 = 50_000_000;
 const TRACKS: u64 = 13;
@@ -28,7 +27,7 @@ fn rate(drive: OpticalDrive, track: u64) -> f64 {
     bytes as f64 / 1_024.0 / took.all
 }
 
-pub(super) fn run(_seed: u64) -> Report {
+pub(crate) fn run(_seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut ratios = Vec::new();
     for rotation in Rotation::ALL {

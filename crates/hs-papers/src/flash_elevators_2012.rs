@@ -8,13 +8,10 @@
 use std::collections::VecDeque;
 
 use hs_engine::queue::{Class, ClientKey, Direction, ElevatorKind, jain_index};
+use hs_lab::{Cell, Claim, Figure, Io, Report, Run, Station, Stream, Streams, Workload, simulate};
 use hs_units::{ByteRange, Nanos, Prng};
 
-use crate::experiments::flash::{FILE, PAGE, TELEPHONES, THREADS, Telephone, queue, threads, without_steps};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report};
-use crate::simulation::{Io, Run, Station, Workload, simulate};
-use crate::streams::{Stream, Streams};
+use crate::flash::{FILE, PAGE, TELEPHONES, THREADS, Telephone, queue, threads, without_steps};
 
 /// How long each benchmark runs.
 const LASTS: Nanos = Nanos::from_millis(20_000);
@@ -114,7 +111,7 @@ fn application(seed: u64, telephone: Telephone, elevator: ElevatorKind) -> Shown
     sixteen(seed, station, elevator, threads)
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
     let flat = ELEVATORS.map(|elevator| micro(seed, without_steps(), elevator));

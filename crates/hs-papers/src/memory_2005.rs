@@ -8,12 +8,10 @@
 use hs_device::Medium;
 use hs_engine::cache::{Cache, Origin, PolicyKind};
 use hs_engine::queue::{Class, ClientKey, Direction};
+use hs_lab::{Cell, Claim, Figure, Io, Report, Workload, simulate};
 use hs_units::{ByteRange, Nanos};
 
-use crate::experiments::knoppix::{BLOCKS, FILE_BYTES, TABLE_2, queue, scattered, think};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report};
-use crate::simulation::{Io, Workload, simulate};
+use crate::knoppix::{BLOCKS, FILE_BYTES, TABLE_2, queue, scattered, think};
 
 /// Blocks that a start uses (table 3), and decompressed bytes of one.
 const USED: u64 = 2_175;
@@ -182,7 +180,7 @@ fn measure(seed: u64, memory_mib: u64, ahead: Ahead) -> (f64, f64) {
     (machine.ended.as_secs_f64(), bytes as f64 / 1e6)
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut ratios = Vec::new();
     for memory in MEMORY {

@@ -6,15 +6,11 @@
 //! start of 311 s is that of an edition that copies home files (stock: 207 s).
 
 use hs_device::{Medium, OpticalDrive, Rotation};
+use hs_lab::{Cell, Claim, Figure, Report, Station, Target};
 use hs_units::{ByteRange, Nanos};
 
-use crate::experiments::knoppix::{
-    FILE_BYTES, References, TABLE_1, TABLE_2, places, queue, scattered, think,
-};
-use crate::experiments::replay::{Prefetched, Read, Region, Took, prefetched, replay};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report, Target};
-use crate::simulation::Station;
+use crate::knoppix::{FILE_BYTES, References, TABLE_1, TABLE_2, places, queue, scattered, think};
+use crate::replay::{Prefetched, Read, Region, Took, prefetched, replay};
 
 /// Draws of the order; their median is judged.
 const DRAWS: u64 = 5;
@@ -98,7 +94,7 @@ fn table_1(seed: u64, rows: &mut Vec<Vec<Cell>>) -> Vec<Figure> {
     ]
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = table_1(seed, &mut rows);
     let think = think();

@@ -7,22 +7,21 @@
 
 use hs_device::Service;
 use hs_engine::queue::Direction;
+use hs_lab::Station;
 use hs_units::{ByteRange, Nanos};
-
-use crate::simulation::Station;
 
 /// Bytes of a read of NFS, as clients of the time asked.
 const READ: u64 = 8 << 10;
 
 /// Bytes that a start of KNOPPIX transfers.
-pub(super) const KNOPPIX_BYTES: u64 = 51_600_000;
+pub(crate) const KNOPPIX_BYTES: u64 = 51_600_000;
 
 /// Seconds that the start takes when nothing has to be transferred: the second one, from the host's page
 /// cache.
-pub(super) const COMPUTING: f64 = 80.0;
+pub(crate) const COMPUTING: f64 = 80.0;
 
 /// Bytes of a block of cloop as it lies on the server: 68,156 KB in 3,668 references (seeds 000, table 1).
-pub(super) const BLOCK: u64 = 68_156 * 1_024 / 3_668;
+pub(crate) const BLOCK: u64 = 68_156 * 1_024 / 3_668;
 
 /// Bytes of a frame that carry something (TCP over Ethernet with time stamps), and on the wire altogether.
 const SEGMENT: u64 = 1_448;
@@ -36,7 +35,7 @@ const SFS_RATE: f64 = 80e6;
 const CLOOP_RATE: f64 = 38.7e6;
 
 /// Bits a second that were measured on the wire of 1 Gbit/s.
-pub(super) const GIGABIT: f64 = 580e6;
+pub(crate) const GIGABIT: f64 = 580e6;
 
 /// SFS's time for a read, on both sides together. Most of it is switching between processes, once a read,
 /// however long the read is.
@@ -45,7 +44,7 @@ fn processing() -> Nanos {
 }
 
 /// The client's time to decompress a block.
-pub(super) fn decompression() -> f64 {
+pub(crate) fn decompression() -> f64 {
     let fetching = BLOCK.div_ceil(READ) as f64 * processing().as_secs_f64();
     (BLOCK as f64 * 8.0 / CLOOP_RATE - fetching).max(0.0)
 }
@@ -54,12 +53,12 @@ pub(super) fn decompression() -> f64 {
 const CLIENT_SPACE: u64 = 1 << 40;
 
 /// Where the piece of a client is.
-pub(super) fn place(client: u64, offset: u64, len: u64) -> ByteRange {
+pub(crate) fn place(client: u64, offset: u64, len: u64) -> ByteRange {
     ByteRange::new(client * CLIENT_SPACE + offset, len)
 }
 
 /// The server, the wire, and SFS on the clients.
-pub(super) struct Sfs {
+pub(crate) struct Sfs {
     /// Bits a second of the wire.
     wire: f64,
     /// Whether the server does SFS's work for all clients, or each client for itself.
@@ -70,7 +69,7 @@ pub(super) struct Sfs {
 }
 
 impl Sfs {
-    pub(super) fn new(wire: f64, clients: u64, at_server: bool) -> Self {
+    pub(crate) fn new(wire: f64, clients: u64, at_server: bool) -> Self {
         Self { wire, at_server, sfs: vec![Nanos::ZERO; clients as usize], wire_free: Nanos::ZERO }
     }
 }

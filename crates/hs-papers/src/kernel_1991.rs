@@ -1,12 +1,11 @@
 //! The kernel of 1991, in terms of the engine's queue.
 
 use hs_engine::queue::{Class, ClassConfig, ClientKey, Direction, ElevatorKind, MediumTraits, QueueConfig};
+use hs_lab::{Io, Workload};
 use hs_units::{ByteRange, Nanos};
 
-use crate::simulation::{Io, Workload};
-
 /// Bytes of a block of the file system.
-pub(super) const BLOCK: u64 = 8 << 10;
+pub(crate) const BLOCK: u64 = 8 << 10;
 
 /// Most bytes of a merged transfer (Tezuka 1991, section 3).
 const MERGE: u64 = 128 << 10;
@@ -14,7 +13,7 @@ const MERGE: u64 = 128 << 10;
 /// A queue like that of the kernel's disk driver: one request at a time, sorted one way across the disk,
 /// without shares of clients. `merge` is the paper's section 3, `by_class` its section 4, where synchronous
 /// requests go before asynchronous ones.
-pub(super) fn kernel(merge: bool, by_class: bool) -> QueueConfig {
+pub(crate) fn kernel(merge: bool, by_class: bool) -> QueueConfig {
     let config =
         QueueConfig::for_medium(MediumTraits { rotational: true, overlaps: false, bytes_per_s: None });
     let merge_bytes = if merge { MERGE } else { 0 };
@@ -31,15 +30,15 @@ pub(super) fn kernel(merge: bool, by_class: bool) -> QueueConfig {
 }
 
 /// What a synchronous request is to the queue, and what an asynchronous one.
-pub(super) const SYNCHRONOUS: Class = Class::Demand;
+pub(crate) const SYNCHRONOUS: Class = Class::Demand;
 /// See [`SYNCHRONOUS`].
-pub(super) const ASYNCHRONOUS: Class = Class::Fill;
+pub(crate) const ASYNCHRONOUS: Class = Class::Fill;
 
 /// There is one program.
-pub(super) const PROGRAM: ClientKey = ClientKey(0);
+pub(crate) const PROGRAM: ClientKey = ClientKey(0);
 
 /// A program that reads block after block; the kernel reads ahead of it.
-pub(super) struct Reader {
+pub(crate) struct Reader {
     /// Where its file begins.
     file: u64,
     /// Blocks of the file.
@@ -54,7 +53,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(file: u64, blocks: u64, read_ahead: u64, processor: Nanos) -> Self {
+    pub(crate) fn new(file: u64, blocks: u64, read_ahead: u64, processor: Nanos) -> Self {
         Self { file, blocks, read_ahead, processor, asked: 0, wanted: None }
     }
 
@@ -100,6 +99,6 @@ impl Workload for Reader {
 }
 
 /// KiB a second, the paper's KB.
-pub(super) fn rate(bytes: u64, time: Nanos) -> f64 {
+pub(crate) fn rate(bytes: u64, time: Nanos) -> f64 {
     bytes as f64 / 1024.0 / time.as_secs_f64()
 }

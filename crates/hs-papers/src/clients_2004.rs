@@ -6,11 +6,10 @@
 //! the server for all.
 
 use hs_engine::queue::{Class, ClientKey, Direction, MediumTraits, QueueConfig, jain_index};
+use hs_lab::{Cell, Figure, Io, Report, Workload, simulate};
 use hs_units::{Nanos, Prng};
 
-use crate::experiments::sfs::{BLOCK, COMPUTING, GIGABIT, KNOPPIX_BYTES, Sfs, place};
-use crate::report::{Cell, Figure, Report};
-use crate::simulation::{Io, Workload, simulate};
+use crate::sfs::{BLOCK, COMPUTING, GIGABIT, KNOPPIX_BYTES, Sfs, place};
 
 /// The time within which clients are switched on.
 const SPREAD: Nanos = Nanos::from_millis(10_000);
@@ -80,13 +79,13 @@ impl Workload for Starts {
 
 /// The result for this many clients.
 #[derive(Clone, Copy, Debug)]
-struct Served {
+struct Outcome {
     mean: f64,
     worst: f64,
     jain: f64,
 }
 
-fn measure(seed: u64, clients: u64, at_server: bool, together: u64, rate: f64) -> Served {
+fn measure(seed: u64, clients: u64, at_server: bool, together: u64, rate: f64) -> Outcome {
     let mut starts = Starts::new(seed, clients, together);
     let traits = MediumTraits { rotational: false, overlaps: true, bytes_per_s: Some(rate / 8.0) };
     simulate(
@@ -97,14 +96,14 @@ fn measure(seed: u64, clients: u64, at_server: bool, together: u64, rate: f64) -
     );
     let took = starts.took();
     let waited: Vec<f64> = took.iter().map(|all| 1.0 / (all - COMPUTING)).collect();
-    Served {
+    Outcome {
         mean: took.iter().sum::<f64>() / took.len() as f64,
         worst: took.iter().copied().fold(0.0, f64::max),
         jain: jain_index(waited),
     }
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
     for (end, at_server) in [("clients", false), ("server", true)] {

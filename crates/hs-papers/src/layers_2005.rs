@@ -7,12 +7,11 @@
 
 use hs_device::Medium;
 use hs_engine::cache::{Cache, Origin, PolicyKind};
+use hs_lab::{Cell, Claim, Figure, Report};
 use hs_units::{Nanos, Prng};
 
-use crate::experiments::knoppix::queue;
-use crate::experiments::replay::{Region, prefetched};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report};
+use crate::knoppix::queue;
+use crate::replay::{Region, prefetched};
 
 /// Blocks that the file system asks for, and bytes of one.
 const ASKED: u64 = 22_057;
@@ -76,7 +75,7 @@ fn read(blocks: u64) -> f64 {
     prefetched(queue(), drive, region).delivered
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let masks = used(seed);
     let packed = packed(&masks);
     // The driver keeps one block; all of them are 139 MB. A fifth of the engine's cache is not for what was

@@ -7,12 +7,10 @@
 
 use hs_device::NewsDisk;
 use hs_engine::queue::Direction;
+use hs_lab::{Cell, Claim, Figure, Io, Report, Run, Target, Workload, simulate};
 use hs_units::{ByteRange, Nanos};
 
-use crate::experiments::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, Reader, kernel, rate};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report, Target};
-use crate::simulation::{Io, Run, Workload, simulate};
+use crate::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, Reader, kernel, rate};
 
 /// Blocks of the file.
 const BLOCKS: u64 = 1_024;
@@ -111,7 +109,7 @@ fn measure(disk: NewsDisk, processor: Nanos, rows: &mut Vec<Vec<Cell>>) -> Ratio
     }
 }
 
-pub(super) fn run(_seed: u64) -> Report {
+pub(crate) fn run(_seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
     for disk in NewsDisk::MAGNETIC {

@@ -5,10 +5,8 @@
 //! *Without* the hint the kernel takes any free page, *with* it one whose address is that of the virtual page
 //! modulo the cache. This is a model of a processor's cache: the engine has no part in it.
 
+use hs_lab::{Cell, Claim, Figure, Report};
 use hs_units::Prng;
-
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report};
 
 /// Order of the matrix, and numbers from one column to the next.
 const ORDER: u64 = 100;
@@ -106,7 +104,7 @@ fn measure(prng: &mut Prng, hint: bool) -> (f64, u64) {
     (2.0 * elements as f64 / cycles * 25.0, misses)
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let mut prng = Prng::new(seed);
     let mut rows = Vec::new();
     let mut means = [0.0; 2];

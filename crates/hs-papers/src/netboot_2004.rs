@@ -1,16 +1,15 @@
 //! A start from a server, by image, desktop, link, compression and cache (Suzaki and others, about 2004).
 //!
-//! The rates and the second start of the slides are the model's parameters ([`sfs`](super::sfs)); the model
+//! The rates and the second start of the slides are the model's parameters ([`sfs`](crate::sfs)); the model
 //! is judged by its times of first starts. The start computes as long as the second one takes, spread evenly
 //! over its blocks.
 
 use hs_engine::queue::{MediumTraits, QueueConfig};
+use hs_lab::{Cell, Claim, Figure, Report};
 use hs_units::Nanos;
 
-use crate::experiments::replay::{Read, replay};
-use crate::experiments::sfs::{BLOCK, COMPUTING, GIGABIT, KNOPPIX_BYTES, Sfs, decompression, place};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report};
+use crate::replay::{Read, replay};
+use crate::sfs::{BLOCK, COMPUTING, GIGABIT, KNOPPIX_BYTES, Sfs, decompression, place};
 
 /// Bytes that the loop device asks for: a page, since it hands on pages one by one.
 const PAGE: u64 = 4 << 10;
@@ -57,7 +56,7 @@ impl Start {
 
 const LOOP_REASON: &str = "what the kernel of 2004 did besides, page by page, is not in the slides: 38 s for 23,700 pages would be 1.6 ms each";
 
-pub(super) fn run(_seed: u64) -> Report {
+pub(crate) fn run(_seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut measure = |what: &str, start: Start| {
         let took = start.took();

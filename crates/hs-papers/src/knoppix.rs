@@ -8,41 +8,41 @@ use hs_engine::queue::{MediumTraits, QueueConfig};
 use hs_units::{ByteRange, Nanos, Prng};
 
 /// "13 files of 50 MB, as much of the disc as the cloop file of KNOPPIX has" (section 3).
-pub(super) const FILE_BYTES: u64 = 13 * 50 * 1_000_000;
+pub(crate) const FILE_BYTES: u64 = 13 * 50 * 1_000_000;
 
 /// 1.8 GB in blocks of 64 KiB (section 2).
-pub(super) const BLOCKS: u64 = 1_800_000_000 / 65_536;
+pub(crate) const BLOCKS: u64 = 1_800_000_000 / 65_536;
 
 /// References of a start and their bytes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct References {
+pub(crate) struct References {
     /// The number of references.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// The compressed bytes that they refer to.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Of table 1, KNOPPIX 3.8.2.
-pub(super) const TABLE_1: References = References { count: 3_668, bytes: 68_156 * 1_024 };
+pub(crate) const TABLE_1: References = References { count: 3_668, bytes: 68_156 * 1_024 };
 
 /// Of table 2, KNOPPIX Edu 4.1.
-pub(super) const TABLE_2: References = References { count: 4_920, bytes: 95_972 * 1_024 };
+pub(crate) const TABLE_2: References = References { count: 4_920, bytes: 95_972 * 1_024 };
 
 impl References {
     /// Compressed bytes of one block, in the mean.
-    pub(super) fn block_bytes(self) -> u64 {
+    pub(crate) fn block_bytes(self) -> u64 {
         self.bytes / self.count
     }
 }
 
 /// Time of the computer of table 2 between two references: it starts in 311 s (figure 4), of which 124 are
 /// references.
-pub(super) fn think() -> Nanos {
+pub(crate) fn think() -> Nanos {
     Nanos::from_secs_f64((311.0 - 124.056) / TABLE_2.count as f64)
 }
 
 /// The queue before a CD drive.
-pub(super) fn queue() -> QueueConfig {
+pub(crate) fn queue() -> QueueConfig {
     QueueConfig::for_medium(MediumTraits { rotational: true, overlaps: false, bytes_per_s: Some(2.5e6) })
 }
 
@@ -70,7 +70,7 @@ fn recorded_moves() -> Vec<Move> {
 }
 
 /// Different blocks in an order that moves as the recorded start does: its moves, drawn at random.
-pub(super) fn scattered(seed: u64, count: u64) -> Vec<u64> {
+pub(crate) fn scattered(seed: u64, count: u64) -> Vec<u64> {
     let moves = recorded_moves();
     let mut prng = Prng::new(seed);
     let mut referred = vec![false; BLOCKS as usize];
@@ -97,7 +97,7 @@ pub(super) fn scattered(seed: u64, count: u64) -> Vec<u64> {
 
 /// Where the blocks of `order` lie in the file: all one after the other; those of `order` have `block_bytes`
 /// each, the others as many as fill the file.
-pub(super) fn places(order: &[u64], block_bytes: u64) -> Vec<ByteRange> {
+pub(crate) fn places(order: &[u64], block_bytes: u64) -> Vec<ByteRange> {
     let mut referred = vec![false; BLOCKS as usize];
     order.iter().for_each(|number| referred[*number as usize] = true);
     let different = referred.iter().filter(|referred| **referred).count() as u64;

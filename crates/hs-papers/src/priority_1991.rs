@@ -9,12 +9,10 @@
 
 use hs_device::NewsDisk;
 use hs_engine::queue::Direction;
+use hs_lab::{Cell, Claim, Figure, Io, Report, Target, Workload, simulate};
 use hs_units::{ByteRange, Nanos};
 
-use crate::experiments::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, SYNCHRONOUS, kernel};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report, Target};
-use crate::simulation::{Io, Workload, simulate};
+use crate::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, SYNCHRONOUS, kernel};
 
 /// Blocks of the file.
 const BLOCKS: u64 = 128;
@@ -120,7 +118,7 @@ fn measure(disk: NewsDisk, priority: bool) -> (f64, f64) {
 const LESS: &str = "more is gained than was measured: of the paper's 1.5 s the model explains 1.0, four writes of i-node, directory and \
     indirect block; what else its program waited for the paper does not say";
 
-pub(super) fn run(_seed: u64) -> Report {
+pub(crate) fn run(_seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
     for disk in [NewsDisk::SmoS501, NewsDisk::Wren4] {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use hs_engine::disk::{ChunkKey, ChunkLocation, HotBlock, ImageMap, WindowLocation};
-use hs_units::{ByteRange, Lba};
+use hs_units::{ByteRange, Lba, Nanos};
 
 use super::layout::ImageLayout;
 
@@ -25,7 +25,7 @@ struct HotRun {
 
 /// An image of this layout. Clones share what does not change.
 #[derive(Clone, Debug)]
-pub(crate) struct LayoutMap<'a> {
+pub struct LayoutMap<'a> {
     layout: &'a ImageLayout,
     /// By first block.
     hot: Rc<BTreeMap<u64, HotRun>>,
@@ -35,7 +35,9 @@ pub(crate) struct LayoutMap<'a> {
 }
 
 impl<'a> LayoutMap<'a> {
-    pub(crate) fn new(layout: &'a ImageLayout) -> Self {
+    /// The map of this layout.
+    #[must_use]
+    pub fn new(layout: &'a ImageLayout) -> Self {
         let mut hot = BTreeMap::new();
         for (chunk, number) in layout.hot.iter().zip(0..) {
             let mut block_in_chunk = 0;
@@ -46,7 +48,9 @@ impl<'a> LayoutMap<'a> {
         }
         let is_whole = layout.index.len <= WHOLE_INDEX_BYTES;
         let page_windows = if is_whole { layout.windows.len().max(1) as u64 } else { PAGE_WINDOWS };
-        Self { layout, hot: Rc::new(hot), pages: BTreeSet::new(), page_windows }
+        // An index without bytes is known from the start.
+        let pages = if layout.index.len == 0 { BTreeSet::from([0]) } else { BTreeSet::new() };
+        Self { layout, hot: Rc::new(hot), pages, page_windows }
     }
 
     pub(crate) const fn layout(&self) -> &'a ImageLayout {
@@ -106,6 +110,9 @@ impl ImageMap for LayoutMap<'_> {
         let behind = || self.hot.range(next..).next().map(|(first, _)| *first);
         self.run_at(next).map(|_| next).or_else(behind).map(Lba)
     }
+    fn hot_needed(&self, chunk: u32) -> Nanos {
+        self.layout.hot[chunk as usize].needed
+    }
     fn tripwire_block(&self, _chunk: u32) -> Option<u32> {
         None
     }
@@ -161,7 +168,12 @@ mod tests {
                 let count = 1 + prng.below(12);
                 if prng.below(3) > 0 {
                     if hot.is_empty() || prng.below(3) == 0 {
-                        hot.push(HotChunk { at: ByteRange::new(0, 1), raw_bytes: 0, extents: Vec::new() });
+                        hot.push(HotChunk {
+                            at: ByteRange::new(0, 1),
+                            raw_bytes: 0,
+                            extents: Vec::new(),
+                            needed: Nanos::ZERO,
+                        });
                     }
                     let number = hot.len() as u32 - 1;
                     let chunk = &mut hot[number as usize];

@@ -7,12 +7,10 @@
 use hs_device::NewsDisk;
 use hs_engine::cache::{Cache, Origin, PolicyKind};
 use hs_engine::queue::Direction;
+use hs_lab::{Cell, Claim, Figure, Io, Report, Workload, simulate};
 use hs_units::{ByteRange, Nanos, Prng};
 
-use crate::experiments::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, SYNCHRONOUS, kernel};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report};
-use crate::simulation::{Io, Workload, simulate};
+use crate::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, SYNCHRONOUS, kernel};
 
 /// Memory of the workstation of 1988 (table 1), and the memory of kernel and programs.
 const MEMORY: u64 = 16 << 20;
@@ -166,7 +164,7 @@ fn write(buffers: u64) -> [f64; 2] {
     [returned, run.ended.as_secs_f64() - returned]
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let cases = [("a tenth", MEMORY / 10), ("all that is free", MEMORY - PROGRAMS)];
     let measured = cases.map(|(_, buffers)| (read_twice(seed, buffers), write(buffers)));
     let rows = cases.iter().zip(measured).map(|((name, buffers), (read, write))| {

@@ -7,11 +7,8 @@
 //! has its parent's, and leaves its own to the parent at its end. This is a model of a processor's scheduler:
 //! the engine has no part in it.
 
+use hs_lab::{Cell, Claim, Figure, Latencies, Report};
 use hs_units::{Nanos, Prng};
-
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report};
-use crate::statistics::Latencies;
 
 /// Ticks a second.
 const HZ: u64 = 100;
@@ -199,7 +196,7 @@ struct Outcome {
     fluctuation: f64,
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
     for jobs in [0, 1, 4, 8] {

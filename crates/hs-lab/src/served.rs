@@ -2,22 +2,23 @@
 //!
 //! Every decision is the engine's ([`DiskEngine`]). Here its actions become requests of the simulation, a
 //! chunk takes processor time to be decompressed, and a delivery to the page cache takes none. Not modelled:
-//! damage, a machine short of memory, requests that are broken off, and tripwires.
+//! damage, a machine short of memory, and requests that are broken off.
+
+mod image_map;
+mod layout;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hs_engine::PrefetchConfig;
 use hs_engine::disk::{
-    Action, ChunkKey, Delivered, DeliveryConfig, DiskConfig, DiskEngine, FetchChunk, FetchId, Form, ImageMap,
-    ReadId, Requester, UseVisibility,
+    Action, ChunkKey, Delivered, DiskConfig, DiskEngine, FetchChunk, FetchId, Form, ImageMap, ReadId,
+    Requester,
 };
-use hs_engine::queue::{Class, ClientKey, Direction, MediumTraits, QueueConfig};
+use hs_engine::queue::{Class, ClientKey, Direction, QueueConfig};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos};
 
-use super::image_map::LayoutMap;
-use super::layout::HotChunk;
-use super::{DEPTH, Prediction};
-use crate::simulation::Io;
+pub use self::image_map::LayoutMap;
+pub use self::layout::{HotChunk, ImageLayout};
+use crate::simulation::{Io, Run, Station, Workload, simulate};
 
 /// A request to the medium.
 #[derive(Debug)]
@@ -49,28 +50,13 @@ enum Later {
 
 /// What has become readable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ServedEvent<'a> {
+pub enum ServedEvent {
     /// The disk can be read from now on.
     Opened,
     /// A read has its bytes.
     Answered(ReadId),
-    /// The page cache takes this chunk. Blocks of it that reads wait for are on their way there already.
-    Delivered(&'a HotChunk),
-}
-
-/// How an image is served.
-#[derive(Clone, Copy, Debug)]
-pub struct ServedConfig {
-    /// Limits of the prefetch; nothing is prefetched without.
-    pub prefetch: Option<PrefetchConfig>,
-    /// Bytes that a core decompresses in a second.
-    pub decode_bytes_per_s: f64,
-    /// Bytes of the disk read ahead of a sequential reader.
-    pub read_ahead_bytes: u64,
-    /// Bytes of windows that stay in memory, because more of them may be read.
-    pub cache_bytes: u64,
-    /// What the clients' processors are, where they are not each client's own.
-    pub shared_processors: Option<SharedProcessors>,
+    /// The page cache takes this hot chunk. Blocks of it that reads wait for are on their way there already.
+    Delivered(u32),
 }
 
 /// Processors that are shared by clients that begin together, as in a benchmark on one machine.
@@ -86,9 +72,24 @@ pub struct SharedProcessors {
     pub seconds_per_byte: f64,
 }
 
+/// The processors that decompress. A live server has a thread for each core, and two at least; here the
+/// engine's [`DiskConfig`] says how many.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Processors {
+    /// Bytes that a core decompresses in a second.
+    pub decode_bytes_per_s: f64,
+    /// What the clients' processors are, where they are not each client's own.
+    pub shared: Option<SharedProcessors>,
+}
+
+impl Processors {
+    /// Decompressing takes no time.
+    pub const INSTANT: Self = Self { decode_bytes_per_s: f64::INFINITY, shared: None };
+}
+
 /// An image that is served to one client.
-pub(crate) struct ServedImage<'a> {
-    config: ServedConfig,
+pub struct ServedImage<'a> {
+    processors: Processors,
     client: ClientKey,
     engine: DiskEngine<LayoutMap<'a>>,
     /// By the request.
@@ -99,56 +100,50 @@ pub(crate) struct ServedImage<'a> {
     planned: Option<Nanos>,
     /// Until when the shared processors have enough to do with what has come.
     busy_until: Nanos,
-    events: VecDeque<ServedEvent<'a>>,
+    events: VecDeque<ServedEvent>,
     /// When the last chunk of the stream had come.
-    pub(crate) streamed: Option<Nanos>,
+    pub streamed: Option<Nanos>,
 }
 
 /// Marks tokens of [`Io::wake`] that are a served image's; the client's number and its own follow.
-pub(crate) const SERVED: u64 = 1 << 63;
+pub const SERVED: u64 = 1 << 63;
 
 /// Media hand out the bytes of a streamed request in such pieces (`hs_store::Emulate`): what has come is
 /// known piece by piece, and a request that is broken off brings one at least.
 const PIECE_BYTES: u64 = 64 << 10;
-/// Chunks that are decompressed at the same time: a live server has a thread for each core, and two at least.
-const DECODERS: u32 = 2;
 
-/// How the engine behaves in a prediction.
-fn disk_config(prediction: &Prediction<'_>) -> DiskConfig {
-    let Prediction { medium, file_bytes, served, .. } = prediction;
-    let traits = MediumTraits {
-        rotational: medium.turns(),
-        overlaps: medium.overlaps(),
-        bytes_per_s: medium.rate_bytes_per_second(*file_bytes, 0).map(|rate| rate as f64),
-    };
-    // The page cache takes a chunk at once, and answers by itself from then on.
-    let delivery = DeliveryConfig { before_answers: true };
-    let visibility = if prediction.front.pushed { UseVisibility::Hidden } else { UseVisibility::Asked };
-    DiskConfig {
-        queue: QueueConfig { elevator: prediction.elevator, ..QueueConfig::for_medium(traits) },
-        fetchers: DEPTH,
-        decoders: DECODERS,
-        prefetch: served.prefetch,
-        cache_bytes: served.cache_bytes,
-        readers_keep: true,
-        read_ahead_bytes: served.read_ahead_bytes,
-        visibility,
-        delivery: prediction.front.pushed.then_some(delivery),
-        ..DiskConfig::default()
+/// Requests that one client's reader has under way at once, and its prefetch.
+pub const FETCHERS: u32 = 8 + hs_engine::Prefetch::MOST_UNDER_WAY as u32;
+/// Requests that open an image, at most.
+pub(crate) const OPENING: u32 = 2;
+
+/// A queue that lets everything through, up to `depth` requests: each client's engine has its own.
+pub(crate) fn pass_through(depth: u32) -> QueueConfig {
+    let mut config = QueueConfig::default();
+    for class in &mut config.classes {
+        (class.merge_bytes, class.hold_off, class.depth) = (0, Nanos::ZERO, depth);
     }
+    config
+}
+
+/// Runs a workload whose only client reads a [`ServedImage`]: the queue is the engine's.
+pub fn simulate_served(station: impl Station + 'static, until: Nanos, workload: &mut impl Workload) -> Run {
+    simulate(pass_through(FETCHERS + OPENING), station, until, workload)
 }
 
 impl<'a> ServedImage<'a> {
     /// One that is opened at `began`.
-    pub(crate) fn new(
-        prediction: &Prediction<'_>,
+    #[must_use]
+    pub fn new(
+        config: DiskConfig,
+        processors: Processors,
         map: LayoutMap<'a>,
         client: ClientKey,
         began: Nanos,
     ) -> Self {
         Self {
-            engine: DiskEngine::new(began, disk_config(prediction), map),
-            config: prediction.served,
+            engine: DiskEngine::new(began, config, map),
+            processors,
             client,
             under_way: BTreeMap::new(),
             later: BTreeMap::new(),
@@ -161,10 +156,10 @@ impl<'a> ServedImage<'a> {
     }
 
     /// Asks for what opens the image: tables, and the first of the hot region.
-    pub(crate) fn open(&mut self, io: &mut Io, file_bytes: u64) {
+    pub fn open(&mut self, io: &mut Io, file_bytes: u64) {
         let layout = self.engine.map().layout();
         let tables = layout.tables;
-        let Some(config) = self.config.prefetch else {
+        let Some(config) = self.engine.config().prefetch else {
             // Superblock, then the tables.
             let range = if tables.len > 0 { tables } else { ByteRange::new(0, BLOCK_BYTES) };
             return self.ask_opening(io, range, 0);
@@ -199,7 +194,7 @@ impl<'a> ServedImage<'a> {
     }
 
     /// A reader reads these blocks. An event says when they are there.
-    pub(crate) fn read(&mut self, io: &mut Io, blocks: BlockRange) -> ReadId {
+    pub fn read(&mut self, io: &mut Io, blocks: BlockRange) -> ReadId {
         let range = ByteRange::new(blocks.start.byte_offset(), blocks.bytes());
         let read = self.engine.handle_read(io.now(), Requester::waiting(self.client), range);
         self.drive(io);
@@ -207,8 +202,18 @@ impl<'a> ServedImage<'a> {
     }
 
     /// What has become readable since the last time, one by one.
-    pub(crate) fn next_event(&mut self) -> Option<ServedEvent<'a>> {
+    pub fn next_event(&mut self) -> Option<ServedEvent> {
         self.events.pop_front()
+    }
+
+    /// The engine, to be looked at and to be told what no read tells. [`ServedImage::drive`] follows.
+    pub const fn engine(&mut self) -> &mut DiskEngine<LayoutMap<'a>> {
+        &mut self.engine
+    }
+
+    /// The layout of the image.
+    pub const fn layout(&self) -> &'a ImageLayout {
+        self.engine.map().layout()
     }
 
     /// Whether the hot region has a block.
@@ -217,7 +222,7 @@ impl<'a> ServedImage<'a> {
     }
 
     /// Does what the engine wants done.
-    fn drive(&mut self, io: &mut Io) {
+    pub fn drive(&mut self, io: &mut Io) {
         loop {
             match self.engine.poll(io.now()) {
                 Action::Answer(read) => self.events.push_back(ServedEvent::Answered(read)),
@@ -229,9 +234,7 @@ impl<'a> ServedImage<'a> {
                 Action::Decode { key, .. } => self.decode(io, key),
                 Action::Deliver { key, .. } => {
                     if let ChunkKey::Hot(chunk) = key {
-                        self.events.push_back(ServedEvent::Delivered(
-                            &self.engine.map().layout().hot[chunk as usize],
-                        ));
+                        self.events.push_back(ServedEvent::Delivered(chunk));
                     }
                     self.engine.handle_delivered(io.now(), key, Delivered::Taken);
                 }
@@ -259,9 +262,9 @@ impl<'a> ServedImage<'a> {
 
     fn decode(&mut self, io: &mut Io, key: ChunkKey) {
         let bytes = self.engine.map().raw_bytes(key);
-        let takes = Nanos::from_secs_f64(bytes as f64 / self.config.decode_bytes_per_s);
+        let takes = Nanos::from_secs_f64(bytes as f64 / self.processors.decode_bytes_per_s);
         let mut decoded = io.now() + takes;
-        if let Some(shared) = self.config.shared_processors {
+        if let Some(shared) = self.processors.shared {
             let takes = bytes as f64 * shared.seconds_per_byte * shared.clients_each;
             self.busy_until = self.busy_until.max(io.now()) + Nanos::from_secs_f64(takes);
             decoded = decoded.max(self.busy_until);
@@ -290,7 +293,7 @@ impl<'a> ServedImage<'a> {
     }
 
     /// The first byte of a request has come.
-    pub(crate) fn handle_first_byte(&mut self, io: &mut Io, request: usize) {
+    pub fn handle_first_byte(&mut self, io: &mut Io, request: usize) {
         let Some(under_way) = self.under_way.get(&request) else { return };
         let ends: Vec<u64> = under_way.chunks.iter().map(|chunk| chunk.range.end()).collect();
         let tables_end = under_way.tables_end;
@@ -305,7 +308,7 @@ impl<'a> ServedImage<'a> {
     }
 
     /// A request has ended.
-    pub(crate) fn handle_done(&mut self, io: &mut Io, request: usize) {
+    pub fn handle_done(&mut self, io: &mut Io, request: usize) {
         // What came with its last byte.
         self.handle_first_piece(io, request);
         while self.handle_came(io, request) {}
@@ -339,9 +342,9 @@ impl<'a> ServedImage<'a> {
         true
     }
 
-    /// A planned time has come, with this `token`.
-    pub(crate) fn handle_later(&mut self, io: &mut Io, token: u64) {
-        match self.later.remove(&token) {
+    /// A time has come that was planned with this token, which has [`SERVED`].
+    pub fn handle_wake(&mut self, io: &mut Io, token: u64) {
+        match self.later.remove(&(token & u64::from(u32::MAX))) {
             Some(Later::FirstPiece(request)) => self.handle_first_piece(io, request),
             Some(Later::Came(request)) => {
                 self.handle_came(io, request);

@@ -8,13 +8,11 @@
 
 use hs_device::NewsDisk;
 use hs_engine::queue::Direction;
+use hs_lab::{Cell, Claim, Figure, Io, Report, Workload, simulate};
 use hs_units::{ByteRange, Nanos};
 
-use crate::experiments::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, SYNCHRONOUS, kernel, rate};
-use crate::experiments::nfs::{on_the_wire, processor_at};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report};
-use crate::simulation::{Io, Workload, simulate};
+use crate::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, SYNCHRONOUS, kernel, rate};
+use crate::nfs::{on_the_wire, processor_at};
 
 /// Blocks of the file: 4 MiB.
 const BLOCKS: u64 = 512;
@@ -199,7 +197,7 @@ fn measure(disk: NewsDisk, mips: f64, together: u64, gathers: bool) -> (f64, usi
     (rate(BLOCKS * BLOCK, run.ended), run.sent.len())
 }
 
-pub(super) fn run(_seed: u64) -> Report {
+pub(crate) fn run(_seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
     let disks = [NewsDisk::Wren4, NewsDisk::Wren3, NewsDisk::Dk516c];

@@ -6,14 +6,11 @@
 
 use hs_engine::queue::{Class, ClientKey, Direction, ElevatorKind};
 use hs_engine::{ReadAhead, ReadAheadConfig};
+use hs_lab::{Cell, Claim, Figure, Io, Report, Run, Station, Streams, Target, Workload, simulate};
 use hs_units::{ByteRange, Nanos, Prng};
 
-use crate::experiments::flash::{FILE, PAGE, TELEPHONES, THINK, queue, threads, without_steps};
-use crate::experiments::replay::{Read, replay};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report, Target};
-use crate::simulation::{Io, Run, Station, Workload, simulate};
-use crate::streams::Streams;
+use crate::flash::{FILE, PAGE, TELEPHONES, THINK, queue, threads, without_steps};
+use crate::replay::{Read, replay};
 
 /// Reads of figure 1, and of figure 2.
 const READS: u64 = 1_000;
@@ -114,7 +111,7 @@ fn by_step(run: &Run) -> [f64; 2] {
     [sums[0] / counts[0], sums[1] / counts[1]]
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let mut rows = Vec::new();
     let mut figures = Vec::new();
     for telephone in TELEPHONES {

@@ -8,12 +8,10 @@
 
 use hs_device::Medium;
 use hs_engine::queue::{MediumTraits, QueueConfig};
+use hs_lab::{Cell, Claim, Figure, Report, Station, Target};
 use hs_units::{ByteRange, Nanos, Prng};
 
-use crate::experiments::replay::{Read, Region, prefetched, replay};
-use crate::published::Claim;
-use crate::report::{Cell, Figure, Report, Target};
-use crate::simulation::Station;
+use crate::replay::{Read, Region, prefetched, replay};
 
 const FILES: u64 = 3_140;
 const BYTES: u64 = 300_000_000;
@@ -221,7 +219,7 @@ fn rows(files: &Arrangements, archives: &Archives) -> Vec<Vec<Cell>> {
     .into()
 }
 
-pub(super) fn run(seed: u64) -> Report {
+pub(crate) fn run(seed: u64) -> Report {
     let (files, archives) = (arrange(seed), Archives::measure());
     let Archives { plain, compressed, outside, cores, needed, image } = archives;
     let ratio = |name: &str, value: f64, published: f64| {
