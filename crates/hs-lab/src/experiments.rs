@@ -15,6 +15,10 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it shows, in a line.
     pub about: &'static str,
+    /// Where its parameters come from.
+    pub parameters: &'static str,
+    /// What of headstart's engine runs in it.
+    pub engine: &'static str,
     /// Runs it with a seed; experiments without random numbers ignore it.
     pub run: fn(u64) -> Report,
 }
@@ -24,26 +28,36 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "fairness",
         about: "Shares of sixteen clients that ask unequally, and of one with ten connections",
+        parameters: "models of docs/MEDIA.md; sixteen clients and their depths are choices",
+        engine: "the queue with shares for each client",
         run: fairness::run,
     },
     Experiment {
         name: "demand-p99",
         about: "How much longer demand reads take while a hot region is read ahead",
+        parameters: "models of docs/MEDIA.md; chunks, misses and think times are choices; the goal of 1.5 was set before the policy met it",
+        engine: "the disk engine, as a server runs it",
         run: demand_p99::run,
     },
     Experiment {
         name: "deadlines",
         about: "Eight boots over one slow link, each as fast as it can or as late as it may",
+        parameters: "a link of 3 MB/s and 10 ms; eight boots of 20 s, and when they need what, are choices",
+        engine: "eight disk engines, by lab predict",
         run: deadlines::run,
     },
     Experiment {
         name: "elevators",
         about: "The five elevators on every medium: throughput, latency, jumps and merging",
+        parameters: "models of docs/MEDIA.md; eight clients are a choice",
+        engine: "the queue with each elevator",
         run: elevators::run,
     },
     Experiment {
         name: "ageing",
         about: "How long a less urgent class waits while demand keeps the medium busy",
+        parameters: "models of docs/MEDIA.md; 96 requests of demand are a choice",
+        engine: "the queue with ageing",
         run: ageing::run,
     },
 ];

@@ -12,6 +12,7 @@ mod csv;
 mod experiments;
 pub mod harness;
 mod histogram;
+pub mod markdown;
 mod models;
 mod network;
 pub mod predict;
@@ -26,7 +27,7 @@ mod streams;
 pub use experiments::{EXPERIMENTS, Experiment};
 pub use histogram::Histogram;
 pub use models::Model;
-pub use published::{Claim, Published, Verdict};
+pub use published::{Basis, Claim, Published, Verdict};
 pub use replay::{Pace, Replay, ReplayOutcome, Replayed};
 pub use report::{Cell, Figure, Report, Target};
 pub use served::{

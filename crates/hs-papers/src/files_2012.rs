@@ -160,6 +160,9 @@ fn arrange(seed: u64) -> Arrangements {
     }
 }
 
+const POOLS: &str = "ext4's pools for small files were modelled after files without a gap gave 6.7 s; that the file system \
+                     was ext4 is an assumption";
+
 const ARCHIVE: &str = "the archive came at 39 MB/s and the compressed one at 62, where the place gives 81 by the same account; \
     the author calls it unclear, and pieces of the archive on a full partition would explain it";
 
@@ -228,16 +231,17 @@ pub(crate) fn run(seed: u64) -> Report {
     let figures = vec![
         Figure::new("reading scattered files (s)", files.scattered)
             .off(files.ordered)
-            .published("003", Claim::Amount(63.44)),
+            .published("003", Claim::Amount(63.44))
+            .arithmetic(),
         ratio("copied together ÷ scattered", files.copied / files.scattered, 31.49 / 63.44),
-        ratio("in order ÷ scattered", files.ordered / files.scattered, 16.8 / 63.44),
-        ratio("in order ÷ copied together", files.ordered / files.copied, 16.8 / 31.49),
+        ratio("in order ÷ scattered", files.ordered / files.scattered, 16.8 / 63.44).chosen(POOLS),
+        ratio("in order ÷ copied together", files.ordered / files.copied, 16.8 / 31.49).chosen(POOLS),
         ratio("one archive ÷ in order", plain / files.ordered, 7.69 / 16.8).because(ARCHIVE),
         ratio("one archive ÷ scattered", plain / files.scattered, 7.69 / 63.44).because(ARCHIVE),
         ratio("compressed ÷ one archive", compressed / plain, 1.8 / 7.69).because(ARCHIVE),
-        ratio("fast end ÷ slow end", outside / compressed, 0.9 / 1.8).given(),
-        ratio("decompressed on 2 cores ÷ on 1", cores[1] / cores[0], 1.55 / 3.1).given(),
-        ratio("decompressed on 4 cores ÷ on 1", cores[2] / cores[0], 0.9 / 3.1),
+        ratio("fast end ÷ slow end", outside / compressed, 0.9 / 1.8).arithmetic(),
+        ratio("decompressed on 2 cores ÷ on 1", cores[1] / cores[0], 1.55 / 3.1).arithmetic(),
+        ratio("decompressed on 4 cores ÷ on 1", cores[2] / cores[0], 0.9 / 3.1).arithmetic(),
         Figure::new("scattered ÷ optimised image, 4 cores", files.scattered / image)
             .off(files.needed / needed)
             .target(Target::AtLeast(93.0))

@@ -93,15 +93,15 @@ pub(crate) fn run(seed: u64) -> Report {
         Figure::new("blocks of cloop when packed", packed as f64)
             .off(UNIQUE as f64)
             .published("000 table 3", Claim::Amount(1_379.0))
-            .given(),
+            .arithmetic(),
         Figure::new("blocks packed ÷ as they are", packed as f64 / cached as f64)
             .off(1.0)
             .published("000 section 6", Claim::Ratio(0.63))
-            .given(),
+            .arithmetic(),
         Figure::new("references ÷ blocks, without a cache for them", all as f64 / cached as f64)
             .off(1.0)
             .published("000 table 3", Claim::Ratio(3_681.0 / 2_175.0))
-            .given(),
+            .arithmetic(),
         Figure::new("reading packed ÷ as they are", times[2] / times[1])
             .off(1.0)
             .published("000 section 6", Claim::Less),

@@ -95,33 +95,42 @@ pub(crate) fn run(_seed: u64) -> Report {
     let figures = vec![
         Figure::new("first start of KNOPPIX (s)", knoppix)
             .off(again)
-            .published("001 start times", Claim::Amount(90.0)),
+            .published("001 start times", Claim::Amount(90.0))
+            .arithmetic(),
         Figure::new("start of KNOPPIX-Edu ÷ of KNOPPIX", edu / knoppix)
-            .published("001 start times", Claim::Alike),
+            .published("001 start times", Claim::Alike)
+            .arithmetic(),
         Figure::new("start of GIS-KNOPPIX ÷ of KNOPPIX", gis / knoppix)
-            .published("001 start times", Claim::Alike),
+            .published("001 start times", Claim::Alike)
+            .arithmetic(),
         Figure::new("start without KDE ÷ with", twm / knoppix)
             .off(1.0)
             .published("001 desktops", Claim::Ratio(60.0 / 90.0))
-            .given(),
-        Figure::new("start at 100 Mbit/s ÷ at 1 Gbit/s", fast / knoppix).published("001 links", Claim::Alike),
+            .arithmetic(),
+        Figure::new("start at 100 Mbit/s ÷ at 1 Gbit/s", fast / knoppix)
+            .published("001 links", Claim::Alike)
+            .arithmetic(),
         Figure::new("start at 40 Mbit/s ÷ at 1 Gbit/s", enough / knoppix)
-            .published("001 summary", Claim::Alike),
+            .published("001 summary", Claim::Alike)
+            .arithmetic(),
         Figure::new("start at 10 Mbit/s ÷ at 1 Gbit/s", slow / knoppix)
             .off(1.0)
-            .published("001 links", Claim::Ratio(130.0 / 90.0)),
+            .published("001 links", Claim::Ratio(130.0 / 90.0))
+            .arithmetic(),
         Figure::new("bytes without compression ÷ with", LOOP_BYTES as f64 / compressed_bytes)
             .off(1.0)
-            .published("001 compression", Claim::Ratio(97.0 / 52.0)),
+            .published("001 compression", Claim::Ratio(97.0 / 52.0))
+            .arithmetic(),
         Figure::new("start without compression ÷ with", uncompressed / knoppix)
             .off(blockwise / knoppix)
             .published("001 compression", Claim::Ratio(118.0 / 90.0))
+            .arithmetic()
             .because(LOOP_REASON),
         Figure::new("start without compression ÷ with, 10 Mbit/s", uncompressed_slow / slow),
         Figure::new("second start ÷ first", again / knoppix)
             .off(1.0)
             .published("001 cache", Claim::Ratio(80.0 / 90.0))
-            .given(),
+            .arithmetic(),
     ];
     Report { columns: vec!["what", "MB", "wire (Mbit/s)", "start (s)"], rows, figures, seed: None }
 }

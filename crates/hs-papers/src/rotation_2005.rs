@@ -43,9 +43,9 @@ pub(crate) fn run(_seed: u64) -> Report {
     let figure = |(rotation, ratio): (Rotation, f64)| {
         let figure = Figure::new(format!("outermost track ÷ innermost, {}", rotation.name()), ratio);
         match rotation {
-            Rotation::Clv => figure.published("000 figure 1", Claim::Alike).given(),
+            Rotation::Clv => figure.published("000 figure 1", Claim::Alike).arithmetic(),
             Rotation::Cav => figure.off(constant).published("000 figure 1", Claim::Ratio(2.5)),
-            _ => figure.off(constant).published("000 section 4", Claim::More).given(),
+            _ => figure.off(constant).published("000 section 4", Claim::More).arithmetic(),
         }
     };
     let figures = ratios.into_iter().map(figure).collect();

@@ -105,6 +105,10 @@ pub(crate) struct LabRun {
     /// cgroup. Needs root.
     #[arg(long)]
     pub real: bool,
+    /// Write the tables of this document anew, between `<!-- lab: NAME -->` and `<!-- lab end -->`, from
+    /// every experiment with seed 1, and print nothing.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "out", "real", "seed"])]
+    pub markdown: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
