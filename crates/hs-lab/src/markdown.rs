@@ -4,12 +4,15 @@ use crate::experiments::Experiment;
 use crate::published::{Claim, Verdict};
 use crate::report::{Cell, Figure, Report};
 
+/// Marks a figure that does not reach its goal.
+const MISSED: &str = "**missed**";
+
 /// A table of these cells. Columns of numbers are set to the right.
 #[must_use]
 pub fn table(titles: &[String], rows: &[Vec<String>]) -> String {
     let is_number = |text: &str| {
-        let bare: String = text.chars().filter(|c| !" ()*,".contains(*c)).collect();
-        text.is_empty() || bare.parse::<f64>().is_ok() || text.starts_with(char::is_numeric)
+        let bare = |word: &str| word.trim_matches(['(', ')']).parse::<f64>().is_ok() || word == MISSED;
+        text.split_whitespace().all(bare)
     };
     let side = |column: usize| {
         if rows.iter().all(|row| is_number(&row[column])) { " ---: |" } else { " --- |" }
@@ -66,7 +69,7 @@ pub fn figures_by_medium(report: &Report) -> String {
             return String::new();
         };
         let off = figure.off.map(|off| format!(" ({})", number(off))).unwrap_or_default();
-        let missed = if figure.is_met() == Some(false) { " **missed**" } else { "" };
+        let missed = if figure.is_met() == Some(false) { format!(" {MISSED}") } else { String::new() };
         format!("{}{off}{missed}", number(figure.value))
     };
     let row = |medium: &String| {
@@ -145,8 +148,8 @@ const BEGIN: &str = "<!-- lab: ";
 /// Ends it.
 const END: &str = "<!-- lab end -->";
 
-/// `text` with each block between `<!-- lab: NAME -->` and `<!-- lab end -->` replaced by what `block` says of
-/// the name.
+/// `text` with each block between `<!-- lab: NAME -->` and `<!-- lab end -->` replaced by what `block` says
+/// of the name.
 ///
 /// # Errors
 /// The name that `block` does not know, or that has no end.

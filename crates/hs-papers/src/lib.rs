@@ -1,7 +1,7 @@
 //! Experiments of five documents of 1991 to 2013, the *seeds*, repeated with the engine on models of their
 //! machines.
 //!
-//! Each experiment is a file that returns a [`Report`](hs_lab::Report). docs/LAB.md says how to run them.
+//! Each experiment is a file that returns a [`Report`](hs_lab::Report). docs/PAPERS.md describes them.
 
 #![forbid(unsafe_code)]
 
