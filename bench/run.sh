@@ -22,5 +22,5 @@ for script in "$@"; do
     echo "== $script, after $(($(date +%s) - began)) s" >&2
     python3 "$here/$script.py"
 done
-python3 "$here/table.py" >/dev/null
-echo "$(($(date +%s) - began)) s in all; see bench/results/issue-*.md" >&2
+python3 "$here/table.py" "$@"
+echo "$(($(date +%s) - began)) s in all" >&2

@@ -2,7 +2,7 @@
 //!
 //! Geometry, interface and look-ahead are those of the table in Sony's own driver (`sddefs.c`, version 4.300
 //! of June 1991, in the sources of 4.4BSD, `sys/news3400/iodev`). Other figures and their sources:
-//! docs/LAB.md.
+//! docs/PAPERS.md.
 
 use core::fmt;
 

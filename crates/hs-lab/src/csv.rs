@@ -41,14 +41,8 @@ impl Figure {
             self.verdict().map(Verdict::name).unwrap_or_default().to_owned(),
             self.target.map(crate::Target::text).unwrap_or_default(),
             self.is_met().map(|met| met.to_string()).unwrap_or_default(),
-            self.miss().unwrap_or_default().to_owned(),
+            self.note().unwrap_or_default().to_owned(),
         ])
-    }
-
-    /// Why it differs from what was published; empty when it does not.
-    #[must_use]
-    pub fn miss(&self) -> Option<&'static str> {
-        self.reason.filter(|_| self.verdict().is_some_and(Verdict::is_miss))
     }
 }
 
@@ -57,7 +51,7 @@ impl Report {
     /// ours over that, and the verdict.
     #[must_use]
     pub fn figures_csv(&self) -> String {
-        let header = "figure,ours,switched off,source,published,ratio,verdict,target,met,reason\n";
+        let header = "figure,ours,switched off,source,published,ratio,verdict,target,met,note\n";
         let lines = self.figures.iter().map(Figure::line);
         std::iter::once(header.to_owned()).chain(lines).collect()
     }

@@ -12,13 +12,14 @@ mod csv;
 mod experiments;
 pub mod harness;
 mod histogram;
+pub mod markdown;
 mod models;
 mod network;
 pub mod predict;
-mod prefetching;
 mod published;
 mod replay;
 mod report;
+mod served;
 mod simulation;
 mod statistics;
 mod streams;
@@ -26,9 +27,13 @@ mod streams;
 pub use experiments::{EXPERIMENTS, Experiment};
 pub use histogram::Histogram;
 pub use models::Model;
-pub use published::{Claim, Published, Verdict};
+pub use published::{Basis, Claim, Published, Verdict};
 pub use replay::{Pace, Replay, ReplayOutcome, Replayed};
 pub use report::{Cell, Figure, Report, Target};
+pub use served::{
+    FETCHERS, HotChunk, ImageLayout, LayoutMap, Processors, SERVED, ServedEvent, ServedImage,
+    SharedProcessors, simulate_served,
+};
 pub use simulation::{Answer, Io, Run, Sent, Station, Workload, simulate};
 pub use statistics::Latencies;
 pub use streams::{Pattern, Stream, Streams};

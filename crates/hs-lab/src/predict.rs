@@ -8,28 +8,51 @@
 mod caches;
 mod crowd;
 mod files;
-mod image_map;
-mod layout;
 mod loop_device;
 mod page_cache;
 mod program;
-mod served;
 mod start;
 
 use hs_device::{Medium, MediumError};
-use hs_engine::queue::{ElevatorKind, QueueConfig, jain_index};
+use hs_engine::PrefetchConfig;
+use hs_engine::disk::{DeliveryConfig, DiskConfig, UseVisibility};
+use hs_engine::queue::{ElevatorKind, MediumTraits, QueueConfig, jain_index};
 use hs_units::Nanos;
 
 pub use crowd::Crowd;
 pub use files::Files;
-pub use layout::{Disk, HotChunk, ImageLayout};
 pub use program::{Program, ProgramRead};
-pub use served::{ServedConfig, SharedProcessors};
 pub use start::{Front, Started};
 
 use crate::network::Network;
+use crate::served::{FETCHERS, OPENING, Processors, pass_through};
+pub use crate::served::{HotChunk, ImageLayout, SharedProcessors};
 use crate::simulation::{Run, simulate, simulate_network};
 use start::Starts;
+
+/// What lies on the medium.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Disk {
+    /// The disk as it is.
+    Raw,
+    /// An image.
+    Image(ImageLayout),
+}
+
+/// How an image is served.
+#[derive(Clone, Copy, Debug)]
+pub struct ServedConfig {
+    /// Limits of the prefetch; nothing is prefetched without.
+    pub prefetch: Option<PrefetchConfig>,
+    /// Bytes that a core decompresses in a second.
+    pub decode_bytes_per_s: f64,
+    /// Bytes of the disk read ahead of a sequential reader.
+    pub read_ahead_bytes: u64,
+    /// Bytes of windows that stay in memory, because more of them may be read.
+    pub cache_bytes: u64,
+    /// What the clients' processors are, where they are not each client's own.
+    pub shared_processors: Option<SharedProcessors>,
+}
 
 /// What is predicted.
 #[derive(Clone, Copy, Debug)]
@@ -91,10 +114,6 @@ impl Predicted {
     }
 }
 
-/// Requests that one client's reader has under way at once, and its prefetch.
-const DEPTH: u32 = 8 + hs_engine::Prefetch::MOST_UNDER_WAY as u32;
-/// Requests that open an image, at most.
-const OPENING: u32 = 2;
 /// The same for a raw disk in a file.
 const RAW_DEPTH: u32 = 32;
 
@@ -130,14 +149,37 @@ impl Prediction<'_> {
     /// The queue before the medium of so many clients: each has its own before it, so this one lets
     /// everything through.
     fn queue(&self, clients: usize) -> QueueConfig {
-        let mut config = QueueConfig { elevator: self.elevator, ..QueueConfig::default() };
-        let depth = if matches!(self.disk, Disk::Raw) { RAW_DEPTH } else { DEPTH + OPENING };
-        for class in &mut config.classes {
-            class.merge_bytes = 0;
-            class.hold_off = Nanos::ZERO;
-            class.depth = depth.saturating_mul(clients as u32);
+        let depth = if matches!(self.disk, Disk::Raw) { RAW_DEPTH } else { FETCHERS + OPENING };
+        QueueConfig { elevator: self.elevator, ..pass_through(depth.saturating_mul(clients as u32)) }
+    }
+
+    /// How the engine behaves.
+    fn disk_config(&self) -> DiskConfig {
+        let Self { medium, file_bytes, served, .. } = self;
+        let traits = MediumTraits {
+            rotational: medium.turns(),
+            overlaps: medium.overlaps(),
+            bytes_per_s: medium.rate_bytes_per_second(*file_bytes, 0).map(|rate| rate as f64),
+        };
+        // The page cache takes a chunk at once, and answers by itself from then on.
+        let delivery = DeliveryConfig { before_answers: true };
+        let visibility = if self.front.pushed { UseVisibility::Hidden } else { UseVisibility::Asked };
+        DiskConfig {
+            queue: QueueConfig { elevator: self.elevator, ..QueueConfig::for_medium(traits) },
+            fetchers: FETCHERS,
+            prefetch: served.prefetch,
+            cache_bytes: served.cache_bytes,
+            readers_keep: true,
+            read_ahead_bytes: served.read_ahead_bytes,
+            visibility,
+            delivery: self.front.pushed.then_some(delivery),
+            ..DiskConfig::default()
         }
-        config
+    }
+
+    fn processors(&self) -> Processors {
+        let ServedConfig { decode_bytes_per_s, shared_processors, .. } = self.served;
+        Processors { decode_bytes_per_s, shared: shared_processors }
     }
 }
 

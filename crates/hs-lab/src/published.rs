@@ -1,5 +1,7 @@
 //! Published measurements, and how a figure compares with them.
 
+use crate::report::Report;
+
 /// Share by which a figure may differ from what was published.
 const TOLERANCE: f64 = 0.2;
 
@@ -52,9 +54,9 @@ impl Claim {
         let near = |published: f64| (value / published - 1.0).abs() <= TOLERANCE;
         match self {
             Self::Ratio(published) if (value > 1.0) != (published > 1.0) => Verdict::Missed,
-            Self::Ratio(published) if near(published) => Verdict::Reproduced,
+            Self::Ratio(published) if near(published) => Verdict::Simulated,
             Self::Ratio(_) => Verdict::DirectionOnly,
-            Self::Amount(published) if near(published) => Verdict::Reproduced,
+            Self::Amount(published) if near(published) => Verdict::Simulated,
             Self::Amount(_) => Verdict::Missed,
             Self::More if value > 1.0 => Verdict::Direction,
             Self::Less if value < 1.0 => Verdict::Direction,
@@ -75,15 +77,29 @@ pub struct Published {
     pub claim: Claim,
 }
 
+/// What a figure follows from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Basis {
+    /// A simulation whose parameters were there before the figure was known.
+    #[default]
+    Simulation,
+    /// A simulation of which this was chosen after it was known what was published.
+    Chosen(&'static str),
+    /// The inputs or definitions of the model: a sum or a quotient of them.
+    Arithmetic,
+}
+
 /// How a figure compares with what was published.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The same within a fifth.
-    Reproduced,
+    /// The same within a fifth, by a simulation.
+    Simulated,
+    /// The same, but a parameter was chosen with the published figure in view.
+    Chosen,
+    /// It agrees because it follows from the model's inputs or definitions, and is no test of the model.
+    Arithmetic,
     /// The text gives no number, and its direction is the same.
     Direction,
-    /// It agrees because it follows from the model's inputs or definitions, and is no test of the model.
-    Given,
     /// The right one of two is larger, by another ratio.
     DirectionOnly,
     /// The result is different.
@@ -91,15 +107,40 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Simulated, Self::Chosen, Self::Arithmetic, Self::Direction, Self::DirectionOnly, Self::Missed];
+
+    /// How many figures of these reports have each of them.
+    #[must_use]
+    pub fn count(reports: &[Report]) -> [(Self, usize); 6] {
+        let figures = || reports.iter().flat_map(|report| &report.figures);
+        Self::ALL.map(|each| (each, figures().filter(|figure| figure.verdict() == Some(each)).count()))
+    }
+
     /// The word for it in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Reproduced => "reproduced",
+            Self::Simulated => "simulated",
+            Self::Chosen => "chosen",
+            Self::Arithmetic => "arithmetic",
             Self::Direction => "direction",
-            Self::Given => "follows from inputs",
             Self::DirectionOnly => "direction only",
             Self::Missed => "missed",
+        }
+    }
+
+    /// What the word says of a figure.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Simulated => "reproduced within a fifth by a simulation",
+            Self::Chosen => "reproduced within a fifth, a parameter chosen with the answer in view",
+            Self::Arithmetic => "arithmetic on what the paper and the model give: no test",
+            Self::Direction => "only a direction was published, and the simulation has it",
+            Self::DirectionOnly => "a number was published; the direction is right and the number is not",
+            Self::Missed => "not reproduced",
         }
     }
 
@@ -116,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_ratio_has_a_direction_and_a_size() {
-        assert_eq!(Claim::Ratio(2.0).judge(2.3), Verdict::Reproduced);
+        assert_eq!(Claim::Ratio(2.0).judge(2.3), Verdict::Simulated);
         assert_eq!(Claim::Ratio(2.0).judge(3.0), Verdict::DirectionOnly);
         assert_eq!(Claim::Ratio(1.1).judge(0.95), Verdict::Missed);
         assert_eq!(Claim::Ratio(0.5).judge(0.9), Verdict::DirectionOnly);
@@ -128,7 +169,7 @@ mod tests {
         assert_eq!(Claim::Less.judge(1.5), Verdict::Missed);
         assert_eq!(Claim::Alike.judge(1.05), Verdict::Direction);
         assert_eq!(Claim::Alike.judge(0.8), Verdict::Missed);
-        assert_eq!(Claim::Amount(83.0).judge(90.0), Verdict::Reproduced);
+        assert_eq!(Claim::Amount(83.0).judge(90.0), Verdict::Simulated);
         assert_eq!(Claim::Amount(83.0).judge(190.0), Verdict::Missed);
     }
 }

@@ -1,6 +1,6 @@
 //! The report of an experiment.
 
-use crate::published::{Claim, Published, Verdict};
+use crate::published::{Basis, Claim, Published, Verdict};
 
 /// A cell of a table.
 #[derive(Clone, PartialEq, Debug)]
@@ -74,8 +74,8 @@ pub struct Figure {
     pub off: Option<f64>,
     /// A figure that was measured elsewhere.
     pub published: Option<Published>,
-    /// Whether it follows from the model's inputs, so that agreement says nothing.
-    pub given: bool,
+    /// What it follows from.
+    pub basis: Basis,
     /// Why it differs from what was published, where it does.
     pub reason: Option<&'static str>,
     /// Its target.
@@ -91,7 +91,7 @@ impl Figure {
             value,
             off: None,
             published: None,
-            given: false,
+            basis: Basis::Simulation,
             reason: None,
             target: None,
         }
@@ -109,10 +109,16 @@ impl Figure {
         Self { published: Some(Published { source, claim }), ..self }
     }
 
-    /// Marks it as following from the model's inputs.
+    /// Marks it as following from the model's inputs, so that agreement says nothing.
     #[must_use]
-    pub fn given(self) -> Self {
-        Self { given: true, ..self }
+    pub fn arithmetic(self) -> Self {
+        Self { basis: Basis::Arithmetic, ..self }
+    }
+
+    /// Says what of it was chosen with the published figure in view.
+    #[must_use]
+    pub fn chosen(self, what: &'static str) -> Self {
+        Self { basis: Basis::Chosen(what), ..self }
     }
 
     /// Adds the reason why it differs from what was published.
@@ -137,7 +143,22 @@ impl Figure {
     #[must_use]
     pub fn verdict(&self) -> Option<Verdict> {
         let verdict = self.published?.claim.judge(self.value);
-        Some(if self.given && !verdict.is_miss() { Verdict::Given } else { verdict })
+        Some(match self.basis {
+            _ if verdict.is_miss() => verdict,
+            Basis::Simulation => verdict,
+            Basis::Chosen(_) => Verdict::Chosen,
+            Basis::Arithmetic => Verdict::Arithmetic,
+        })
+    }
+
+    /// Why it is missed, or what of it was chosen.
+    #[must_use]
+    pub fn note(&self) -> Option<&'static str> {
+        match (self.verdict()?, self.basis) {
+            (Verdict::Chosen, Basis::Chosen(what)) => Some(what),
+            (verdict, _) if verdict.is_miss() => self.reason,
+            _ => None,
+        }
     }
 }
 

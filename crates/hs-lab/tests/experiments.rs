@@ -21,31 +21,7 @@ fn of<'a>(report: &'a Report, part: &'a str) -> impl Iterator<Item = &'a Figure>
 }
 
 #[test]
-fn merging_pays_on_every_disk_of_its_time() {
-    let report = run("merge-1991");
-    judge(&report, &[]);
-    assert!(of(&report, "writing").all(|figure| figure.value > 2.0), "{:?}", report.figures);
-    // Within a fifth of the paper, not only better.
-    let read = report.figure("reading, merged ÷ not, hd286");
-    assert!((read.value / 1.21 - 1.0).abs() < 0.2 && read.value > read.off.unwrap() + 0.1, "{read:?}");
-    let write = report.figure("writing, merged ÷ not, hd286");
-    assert!((write.value / 2.52 - 1.0).abs() < 0.2, "{write:?}");
-}
-
-#[test]
-fn priority_lets_the_program_go_on() {
-    judge(&run("priority-1991"), &[]);
-}
-
-#[test]
-fn reading_ahead_keeps_the_processors_busy() {
-    let report = run("read-ahead-1991");
-    judge(&report, &[]);
-    assert!(of(&report, "MC68030").all(|figure| figure.off.unwrap() < 0.6), "{:?}", report.figures);
-}
-
-#[test]
-fn nobody_waits_beyond_the_bound() {
+fn no_class_waits_beyond_the_bound() {
     let report = run("ageing");
     judge(&report, &[]);
     assert!(report.figures.iter().all(|figure| figure.off.unwrap() > 10.0), "{:?}", report.figures);
@@ -66,9 +42,9 @@ fn shares_are_equal() {
 #[test]
 fn a_prefetch_yields_to_demand() {
     let report = run("demand-p99");
-    judge(&report, &[]);
-    // The figures of markers have another mechanism switched off.
-    let judged = |figure: &&Figure| figure.target.is_some() && !figure.name.contains("markers");
+    judge(&report, &["tripwires ÷ without, isolated misses, od282"]);
+    // The figures of tripwires have another mechanism switched off.
+    let judged = |figure: &&Figure| figure.target.is_some() && !figure.name.contains("tripwires");
     assert!(
         of(&report, "bursts").filter(judged).all(|figure| figure.value < figure.off.unwrap() * 0.7),
         "{:?}",
@@ -79,16 +55,19 @@ fn a_prefetch_yields_to_demand() {
         "{:?}",
         report.figures
     );
-    // A reader that only misses is detected, by markers alone; without them it is not.
-    let by_markers = |figure: &&Figure| figure.name.contains("p99 where") && !figure.name.contains("a start");
+    // A reader that only misses is detected, by tripwires alone; without them it is not.
+    let by_tripwires =
+        |figure: &&Figure| figure.name.contains("p99 where") && !figure.name.contains("a start");
     assert!(
-        report.figures.iter().filter(by_markers).all(|figure| figure.value < figure.off.unwrap()),
+        report.figures.iter().filter(by_tripwires).all(|figure| figure.value < figure.off.unwrap()),
         "{:?}",
         report.figures
     );
-    // And a start keeps two thirds of what prefetch gains, at least.
+    // And a start keeps two thirds of what prefetch gains, at least. On the CD there is nothing to gain: its
+    // drive reads ahead of a program that reads in order.
+    let keeps = |figure: &Figure| 1.0 - figure.value > (1.0 - figure.off.unwrap()) * 0.66;
     assert!(
-        of(&report, "time with").all(|figure| 1.0 - figure.value > (1.0 - figure.off.unwrap()) * 0.66),
+        of(&report, "time with").filter(|figure| figure.off.unwrap() < 0.95).all(keeps),
         "{:?}",
         report.figures
     );
@@ -97,7 +76,7 @@ fn a_prefetch_yields_to_demand() {
 #[test]
 fn the_same_seed_is_the_same_experiment_and_another_another() {
     for experiment in
-        EXPERIMENTS.iter().filter(|experiment| ["ageing", "merge-1991"].contains(&experiment.name))
+        EXPERIMENTS.iter().filter(|experiment| ["ageing", "deadlines"].contains(&experiment.name))
     {
         let first = (experiment.run)(7);
         assert_eq!(first, (experiment.run)(7), "{}", experiment.name);
@@ -107,17 +86,12 @@ fn the_same_seed_is_the_same_experiment_and_another_another() {
 
 #[test]
 fn reports_are_whole() {
-    let report = run("priority-1991");
+    let report = run("ageing");
     assert!(report.rows.iter().all(|row| row.len() == report.columns.len()));
-    let names: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-    let mut sorted = names.clone();
-    sorted.sort_unstable();
-    sorted.dedup();
-    assert_eq!(sorted.len(), names.len());
 }
 
 #[test]
-fn deadlines_leave_the_link_to_those_who_need_it() {
+fn deadlines_leave_the_link_to_boots_that_need_it() {
     let report = run("deadlines");
     judge(&report, &[]);
     assert_eq!(of(&report, "waits").count(), 3);
@@ -127,14 +101,13 @@ fn deadlines_leave_the_link_to_those_who_need_it() {
 }
 
 /// Every experiment has its mechanism switched off as well, and comes out differently: by a twentieth at
-/// least (page colouring, whose published gain is 7%, by a twenty-fifth).
+/// least.
 #[test]
 fn every_mechanism_matters() {
     for experiment in EXPERIMENTS {
         let report = (experiment.run)(1);
-        let least = if experiment.name == "colour-1991" { 0.04 } else { 0.05 };
         let matters =
-            |figure: &&Figure| figure.off.is_some_and(|off| (figure.value / off - 1.0).abs() > least);
+            |figure: &&Figure| figure.off.is_some_and(|off| (figure.value / off - 1.0).abs() > 0.05);
         assert!(
             report.figures.iter().any(|figure| matters(&figure)),
             "{}: {:?}",

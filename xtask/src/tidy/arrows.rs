@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-engine", &["hs-units"]),
     ("hs-device", &["hs-units"]),
     ("hs-lab", &["hs-engine", "hs-trace", "hs-device"]),
+    ("hs-papers", &["hs-lab"]),
     ("hs-layout", &["hs-trace", "hs-device"]),
     ("hs-store", &["hs-units", "hs-device"]),
     ("hs-remote", &["hs-store"]),

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use hs_device::Medium;
-use hs_lab::{EXPERIMENTS, Experiment};
+use hs_lab::Experiment;
 use hs_nbd::NbdAddress;
 
 use crate::medium::{Damage, MediumParser};
@@ -105,6 +105,10 @@ pub(crate) struct LabRun {
     /// cgroup. Needs root.
     #[arg(long)]
     pub real: bool,
+    /// Write the tables of this document anew, between `<!-- lab: NAME -->` and `<!-- lab end -->`, from
+    /// every experiment with seed 1, and print nothing.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "out", "real", "seed"])]
+    pub markdown: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
@@ -124,14 +128,13 @@ const ALL: &str = "all";
 
 /// The name of an experiment, with all of them in help, completions and errors.
 fn experiment_parser() -> impl TypedValueParser<Value = Which> {
-    let named =
-        EXPERIMENTS.iter().map(|experiment| PossibleValue::new(experiment.name).help(experiment.about));
+    let named = hs_papers::all().map(|experiment| PossibleValue::new(experiment.name).help(experiment.about));
     let values = named.chain([PossibleValue::new(ALL).help("Every experiment, one after another")]);
     PossibleValuesParser::new(values).map(|name| {
         if name == ALL {
             return Which::All;
         }
-        let found = EXPERIMENTS.iter().find(|experiment| experiment.name == name);
+        let found = hs_papers::all().find(|experiment| experiment.name == name);
         Which::One(*found.expect("the parser lets only known names through"))
     })
 }

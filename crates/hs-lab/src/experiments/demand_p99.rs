@@ -1,27 +1,26 @@
 //! Demand reads while a hot region is read ahead.
 //!
-//! The engine's prefetch policy and its queue together, against the same demand without prefetch. Three kinds
-//! of demand: *misses* outside the hot region, isolated or in bursts, which only lose by a prefetch; and a
+//! The disk engine with its prefetch, against the same engine and the same demand without one. Three kinds of
+//! demand: *misses* outside the hot region, isolated or in bursts, which only lose by a prefetch; and a
 //! *start*, a program that reads what the profile says and now and then something else, for which prefetch is
-//! made. Each run is a start of its own: the policy knows nothing of the medium when it begins, and demand
-//! begins when the opening request has come.
+//! made. Each run is a start of its own: the engine knows nothing of the medium when it begins, and demand
+//! begins when the request that opens the image has come.
 
-use hs_engine::PrefetchConfig;
-use hs_engine::queue::{Class, ClassConfig, ClientKey, Direction, QueueConfig};
-use hs_units::{ByteRange, Nanos, Prng};
+use hs_engine::disk::{DeliveryConfig, DiskConfig, ReadId, UseVisibility};
+use hs_engine::queue::{ClassConfig, ClientKey, QueueConfig};
+use hs_engine::{EndReason, PrefetchConfig};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos, Prng};
 
 use crate::models::Model;
-use crate::prefetching::Stream;
 use crate::report::{Cell, Figure, Report, Target};
-use crate::simulation::{Io, Workload, simulate};
+use crate::served::{
+    FETCHERS, ImageLayout, LayoutMap, Processors, SERVED, ServedEvent, ServedImage, simulate_served,
+};
+use crate::simulation::{Io, Workload};
 use crate::statistics::Latencies;
 
-/// Bytes that a miss brings.
+/// Bytes that a miss asks for.
 const MISS: u64 = 64 << 10;
-
-/// Media hand out pieces of this size (`hs_store::Emulate`), and the policy learns of the first byte with the
-/// first piece.
-const PIECE: u64 = 64 << 10;
 
 /// The hot region has as many bytes as the medium delivers in the time of this many requests elsewhere.
 const HOT: u64 = 600;
@@ -57,29 +56,35 @@ impl Kind {
     }
 }
 
-/// What the program waits for.
+/// What the kernel's page cache has of a hot chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Waiting {
-    Nothing,
-    Request(usize),
-    Chunk(u32),
-    /// A separate request for a hot chunk.
-    Own(usize, u32),
+enum Pages {
+    /// Nothing; it was not asked for.
+    Absent,
+    /// The warmer has asked for all but the tripwire, where there is one; the engine has not answered.
+    Coming(ReadId),
+    /// All but the tripwire, where there is one.
+    Cached,
 }
 
-struct Program {
+struct Program<'a> {
     kind: Kind,
-    stream: Stream,
-    sight: Sight,
-    /// Which chunks have a marker, of those whose pages were asked for.
-    marked: Vec<bool>,
-    prng: Prng,
-    request_time: Nanos,
+    policy: Policy,
+    disk: ServedImage<'a>,
+    cold_bytes: u64,
     file_bytes: u64,
+    request_time: Nanos,
+    prng: Prng,
+    pages: Vec<Pages>,
+    /// Chunks whose first block the warmer has left out.
+    tripwires: Vec<bool>,
+    /// The warmer has asked for the chunks before this one.
+    warmed: u32,
     /// Reads done, and the next hot chunk.
     reads: u64,
     next_chunk: u32,
-    waiting: Waiting,
+    /// What the read under way waits for.
+    waiting: Vec<ReadId>,
     since: Nanos,
     /// How long each read took.
     latencies: Vec<Nanos>,
@@ -91,31 +96,21 @@ const READ: u64 = 0;
 /// The think time between two consecutive reads.
 const THINK: Nanos = Nanos::from_millis(2);
 
-impl Program {
-    fn new(
-        kind: Kind,
-        stream: Stream,
-        sight: Sight,
-        prng: Prng,
-        request_time: Nanos,
-        file_bytes: u64,
-    ) -> Self {
-        Self {
-            kind,
-            stream,
-            sight,
-            marked: Vec::new(),
-            prng,
-            request_time,
-            file_bytes,
-            reads: 0,
-            next_chunk: 0,
-            waiting: Waiting::Nothing,
-            since: Nanos::ZERO,
-            latencies: Vec::new(),
-        }
-    }
+/// The warmer asks for pages this many chunks ahead of the stream, as that of `hs-serve` does.
+const WARMED_AHEAD: u32 = 3;
+/// Chunks that are held behind the warmer, likewise.
+const HELD_CHUNKS: u32 = 16;
 
+/// The request that opens the image, which is the first.
+const OPENING: usize = 0;
+
+const CLIENT: ClientKey = ClientKey(1);
+
+fn blocks(range: ByteRange) -> BlockRange {
+    BlockRange::new(Lba::containing(range.offset), range.len / BLOCK_BYTES)
+}
+
+impl Program<'_> {
     /// Time from the end of a read to the next.
     fn think(&mut self) -> Nanos {
         match self.kind {
@@ -128,147 +123,125 @@ impl Program {
         }
     }
 
-    /// Asks for the pages of chunks that come soon, as a warmer of a page cache does, and keeps back the
-    /// blocks that the policy chooses.
-    fn warm(&mut self, now: Nanos) {
-        let policy = self.stream.policy();
-        if self.sight != Sight::Markers || policy.ended().is_some() || policy.stands_back() {
+    /// Asks for the pages of the chunks that come soon, as the warmer of `hs-serve` does: all blocks but the
+    /// tripwire, and nothing ahead of the stream while the profile is doubted.
+    fn warm(&mut self, io: &mut Io) {
+        if self.policy != Policy::Marked {
             return;
         }
-        let last = (policy.front() + WARMED_AHEAD).min(self.stream.chunks() - 1);
-        for chunk in self.marked.len() as u32..=last {
-            let policy = self.stream.policy();
-            let marked = policy.handle_delivery(now, chunk);
-            if marked {
-                policy.handle_marker(chunk);
+        while (self.warmed as usize) < self.pages.len() {
+            let chunk = self.warmed;
+            let engine = self.disk.engine();
+            let prefetch = engine.prefetch();
+            let waits = prefetch.is_doubted() || prefetch.stands_back();
+            let after = if waits { Some(chunk) } else { chunk.checked_sub(WARMED_AHEAD) };
+            if matches!(prefetch.ended(), Some(EndReason::Memory | EndReason::NoHelp))
+                || !(prefetch.ended().is_some() || after.is_none_or(|chunk| prefetch.has_arrived(chunk)))
+            {
+                return;
             }
-            self.marked.push(marked);
-        }
-    }
-
-    fn sees_use_of(&self, chunk: u32) -> bool {
-        match self.sight {
-            Sight::Every => true,
-            Sight::Markers => self.marked.get(chunk as usize) == Some(&true),
-            Sight::Waits => false,
+            if let Some(old) = chunk.checked_sub(HELD_CHUNKS) {
+                engine.handle_released(io.now(), old);
+            }
+            engine.handle_expected(chunk);
+            let wire = engine.wants_tripwire(io.now(), chunk) && engine.handle_left_out(chunk, 0);
+            self.tripwires[chunk as usize] = wire;
+            let all = blocks(self.disk.layout().chunk_on_disk(chunk));
+            let rest = if wire { BlockRange::new(Lba(all.start.0 + 1), all.count - 1) } else { all };
+            self.warmed += 1;
+            if self.pages[chunk as usize] == Pages::Absent {
+                self.pages[chunk as usize] = Pages::Coming(self.disk.read(io, rest));
+            }
         }
     }
 
     fn read(&mut self, io: &mut Io) {
         self.since = io.now();
-        if self.kind == Kind::Start && self.prng.below(u64::from(self.stream.chunks())) >= MISSES {
-            let chunk = self.next_chunk;
-            if chunk >= self.stream.chunks() {
-                return io.stop();
-            }
-            self.next_chunk += 1;
-            if self.stream.has(chunk) {
-                if self.sees_use_of(chunk) {
-                    self.stream.policy().handle_used();
-                    self.stream.turn(io);
-                }
-                return self.finish(io);
-            }
-            let hidden = (chunk as usize) < self.marked.len() && !self.sees_use_of(chunk);
-            if !hidden {
-                self.stream.policy().handle_wanted(io.now(), chunk);
-                self.stream.turn(io);
-            }
-            if self.stream.joins(chunk) {
-                if !hidden {
-                    self.stream.hurry(io);
-                }
-                self.waiting = Waiting::Chunk(chunk);
-                return;
-            }
-            if hidden {
-                return self.fetch(io, chunk);
-            }
+        let chunks = self.pages.len() as u64;
+        if self.kind != Kind::Start || self.prng.below(chunks) < MISSES {
+            let place = self.prng.below(self.cold_bytes / MISS) * MISS;
+            let range = ByteRange::new(self.disk.layout().cold_on_disk(self.cold_bytes) + place, MISS);
+            self.waiting = vec![self.disk.read(io, blocks(range))];
+            return;
         }
-        let first = self.stream.bytes().div_ceil(MISS);
-        let place = first + self.prng.below(self.file_bytes / MISS - first);
-        self.stream.policy().handle_miss(io.now());
-        let range = ByteRange::new(place * MISS, MISS);
-        self.waiting = Waiting::Request(io.request(Class::Demand, ClientKey(1), Direction::Read, range));
-    }
-
-    /// Asks for a hot chunk out of turn.
-    fn fetch(&mut self, io: &mut Io, chunk: u32) {
-        let range = self.stream.place(chunk);
-        let request = io.request(Class::Demand, ClientKey(1), Direction::Read, range);
-        self.waiting = Waiting::Own(request, chunk);
-    }
-
-    /// Readers leave a stream that is stalled.
-    fn leave_standing(&mut self, io: &mut Io) {
-        if let Waiting::Chunk(chunk) = self.waiting
-            && self.stream.policy().stands_still()
-            && !self.stream.has(chunk)
-        {
-            self.fetch(io, chunk);
+        let chunk = self.next_chunk;
+        if u64::from(chunk) >= chunks {
+            return io.stop();
+        }
+        self.next_chunk += 1;
+        let all = blocks(self.disk.layout().chunk_on_disk(chunk));
+        let pages = self.pages[chunk as usize];
+        self.waiting.clear();
+        if pages == Pages::Absent {
+            self.waiting.push(self.disk.read(io, all));
+        } else if std::mem::take(&mut self.tripwires[chunk as usize]) {
+            self.waiting.push(self.disk.read(io, BlockRange::new(all.start, 1)));
+        }
+        if let Pages::Coming(read) = pages {
+            self.waiting.push(read);
+        }
+        if self.waiting.is_empty() {
+            self.finish(io);
         }
     }
 
     fn finish(&mut self, io: &mut Io) {
-        self.waiting = Waiting::Nothing;
         self.latencies.push(io.now().saturating_sub(self.since));
         self.reads += 1;
         let then = io.now() + self.think();
         io.wake(then, READ);
     }
+
+    fn handle_answered(&mut self, io: &mut Io, read: ReadId) {
+        if let Some(pages) = self.pages.iter_mut().find(|pages| **pages == Pages::Coming(read)) {
+            *pages = Pages::Cached;
+        }
+        if self.waiting.contains(&read) {
+            self.waiting.retain(|other| *other != read);
+            if self.waiting.is_empty() {
+                self.finish(io);
+            }
+        }
+    }
+
+    fn take_events(&mut self, io: &mut Io) {
+        self.warm(io);
+        while let Some(event) = self.disk.next_event() {
+            match event {
+                ServedEvent::Opened => {}
+                ServedEvent::Answered(read) => self.handle_answered(io, read),
+                ServedEvent::Delivered(chunk) => self.pages[chunk as usize] = Pages::Cached,
+            }
+            self.warm(io);
+        }
+    }
 }
 
-impl Workload for Program {
+impl Workload for Program<'_> {
     fn start(&mut self, io: &mut Io) {
-        self.stream.turn(io);
-        if !self.stream.is_running() {
-            io.wake(self.request_time, READ);
-        }
+        self.disk.open(io, self.file_bytes);
     }
 
     fn handle_first_byte(&mut self, io: &mut Io, requests: &[usize]) {
-        self.stream.handle_first_byte(io, requests);
+        requests.iter().for_each(|request| self.disk.handle_first_byte(io, *request));
     }
 
     fn handle_wake(&mut self, io: &mut Io, token: u64) {
-        self.warm(io.now());
-        match self.stream.handle_wake(io, token) {
-            None => self.read(io),
-            Some(Some(chunk)) if self.waiting == Waiting::Chunk(chunk) => self.finish(io),
-            Some(_) => self.leave_standing(io),
+        if token & SERVED == 0 {
+            self.read(io);
+        } else {
+            self.disk.handle_wake(io, token);
         }
+        self.take_events(io);
     }
 
     fn handle_done(&mut self, io: &mut Io, request: usize) {
-        self.warm(io.now());
-        if self.waiting == Waiting::Request(request) {
-            self.stream.policy().handle_fetched(self.since, io.now(), MISS);
-            self.stream.policy().handle_miss_answered(io.now());
-            self.finish(io);
-            self.stream.turn(io);
-            return;
-        }
-        if let Waiting::Own(own, chunk) = self.waiting
-            && own == request
-        {
-            let bytes = self.stream.place(chunk).len;
-            self.stream.policy().handle_fetched(self.since, io.now(), bytes);
-            self.stream.policy().handle_resident(chunk);
-            self.finish(io);
-            self.stream.turn(io);
-            return;
-        }
-        self.stream.handle_done(io, request);
-        if request == 0 {
-            // The opening request: now the disk is there.
+        self.disk.handle_done(io, request);
+        if request == OPENING {
             let then = io.now() + self.think();
             io.wake(then, READ);
-        } else if let Waiting::Chunk(chunk) = self.waiting
-            && self.stream.has(chunk)
-        {
-            self.finish(io);
         }
-        self.leave_standing(io);
+        self.take_events(io);
     }
 }
 
@@ -281,44 +254,30 @@ fn hot_chunk(model: &Model) -> u64 {
     }
 }
 
-/// Which uses the policy sees.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Sight {
-    /// Each read: readers ask the server.
-    Every,
-    /// Reads of markers, and waits for what was not requested yet.
-    Markers,
-    /// Only waits for what has not come.
-    Waits,
+/// Stored bytes of a cold window, likewise. A miss is one of them, or four.
+fn window(model: &Model) -> u64 {
+    match model {
+        Model::Medium(_) => MISS,
+        Model::News(_) => MISS / 4,
+    }
 }
-
-/// The warmer requests unread pages this many chunks ahead of the stream; a reader of these pages waits for
-/// these requests.
-const WARMED_AHEAD: u32 = 3;
 
 /// The kind of prefetch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Policy {
     Nothing,
-    /// The policy and the queue without regard for demand, except for the classes.
+    /// The engine without regard for demand, except for the classes.
     Unyielding,
+    /// An NBD server: each read asks the engine.
     Ours,
-    /// The same where the kernel answers from its pages, so that use of the hot region is not seen.
+    /// Chunks are pushed into the page cache, so that use of the hot region is not seen.
     Unseen,
-    /// The same with markers.
+    /// A warmer fills the page cache, and tripwires show use.
     Marked,
 }
 
 impl Policy {
     const ALL: [Self; 5] = [Self::Nothing, Self::Unyielding, Self::Ours, Self::Unseen, Self::Marked];
-
-    fn sight(self) -> Sight {
-        match self {
-            Self::Unseen => Sight::Waits,
-            Self::Marked => Sight::Markers,
-            _ => Sight::Every,
-        }
-    }
 
     const fn name(self) -> &'static str {
         match self {
@@ -326,26 +285,34 @@ impl Policy {
             Self::Unyielding => "does not yield",
             Self::Ours => "yields",
             Self::Unseen => "yields, use unseen",
-            Self::Marked => "yields, markers",
+            Self::Marked => "yields, tripwires",
         }
     }
 
-    const fn yields(self) -> bool {
-        matches!(self, Self::Ours | Self::Unseen | Self::Marked)
-    }
-
-    fn prefetch(self) -> Option<PrefetchConfig> {
-        let config = PrefetchConfig::default();
-        (self != Self::Nothing).then_some(PrefetchConfig {
-            yields: self.yields(),
+    /// How the engine serves, as `hs-serve` would have it.
+    fn disk(self, queue: QueueConfig) -> DiskConfig {
+        let yields = self != Self::Unyielding;
+        let unyielding = queue.classes.map(|class| ClassConfig { hold_off: Nanos::ZERO, ..class });
+        let prefetch = PrefetchConfig {
+            // No budget ends the prefetch, which is the harder case for demand.
+            budget_bytes: 1 << 40,
+            yields,
             sees_use: matches!(self, Self::Ours | Self::Marked),
-            ..config
-        })
-    }
-
-    fn queue(self, config: QueueConfig) -> QueueConfig {
-        let unyielding = config.classes.map(|class| ClassConfig { hold_off: Nanos::ZERO, ..class });
-        if self.yields() { config } else { QueueConfig { classes: unyielding, ..config } }
+            ..PrefetchConfig::default()
+        };
+        DiskConfig {
+            queue: if yields { queue } else { QueueConfig { classes: unyielding, ..queue } },
+            fetchers: FETCHERS,
+            prefetch: (self != Self::Nothing).then_some(prefetch),
+            readers_keep: matches!(self, Self::Unseen | Self::Marked),
+            visibility: match self {
+                Self::Unseen => UseVisibility::Hidden,
+                Self::Marked => UseVisibility::Tripwires,
+                _ => UseVisibility::Asked,
+            },
+            delivery: (self == Self::Unseen).then_some(DeliveryConfig { before_answers: true }),
+            ..DiskConfig::default()
+        }
     }
 }
 
@@ -381,17 +348,35 @@ fn measure(model: &Model, kind: Kind, policy: Policy, seed: u64) -> Outcome {
     let hot = Nanos(request_time.0 * HOT);
     let chunk_bytes = hot_chunk(model);
     let chunks = (model.bytes_per_s() * hot.as_secs_f64()) as u64 / chunk_bytes;
+    let file_bytes = model.file_bytes();
+    let window_bytes = window(model);
+    let cold_bytes = (file_bytes - chunks * chunk_bytes) / MISS * MISS;
+    let layout = ImageLayout::hot_first(chunks as u32, chunk_bytes, cold_bytes / window_bytes, window_bytes);
     let mut latencies = Vec::new();
     let mut time = 0.0;
     for start in 0..STARTS {
-        let stream = Stream::new(policy.prefetch(), chunks as u32, chunk_bytes).in_pieces(PIECE);
-        let prng = Prng::new(seed.wrapping_mul(STARTS) + start);
-        let mut program = Program::new(kind, stream, policy.sight(), prng, request_time, model.file_bytes());
+        let config = policy.disk(model.config());
+        let map = LayoutMap::new(&layout);
+        let mut program = Program {
+            kind,
+            policy,
+            disk: ServedImage::new(config, Processors::INSTANT, map, CLIENT, Nanos::ZERO),
+            cold_bytes,
+            file_bytes,
+            request_time,
+            prng: Prng::new(seed.wrapping_mul(STARTS) + start),
+            pages: vec![Pages::Absent; chunks as usize],
+            tripwires: vec![false; chunks as usize],
+            warmed: 0,
+            reads: 0,
+            next_chunk: 0,
+            waiting: Vec::new(),
+            since: Nanos::ZERO,
+            latencies: Vec::new(),
+        };
         let until = if kind == Kind::Start { Nanos(u64::MAX) } else { hot };
-        let run = simulate(policy.queue(model.config()), model.station(), until, &mut program);
-        let streamed = run.requests.iter().filter(|answer| answer.class == Class::Prefetch);
-        let hot_there = streamed.filter_map(|answer| answer.done).max();
-        let ended = if kind == Kind::Start { run.ended } else { hot_there.unwrap_or_default() };
+        let run = simulate_served(model.station(), until, &mut program);
+        let ended = if kind == Kind::Start { run.ended } else { program.disk.streamed.unwrap_or_default() };
         time += ended.as_secs_f64() / STARTS as f64;
         latencies.extend(program.latencies);
     }
@@ -415,10 +400,10 @@ pub(super) fn run(seed: u64) -> Report {
                     .off(unyielding.p99() / nothing.p99())
                     .target(Target::AtMost(1.5)),
             );
-            // Where the kernel answers from its pages: by markers, and without them.
+            // Where the kernel answers from its pages: by tripwires, and without them.
             figures.push(
                 Figure::new(
-                    format!("p99 where use is seen by markers ÷ without, {what}"),
+                    format!("p99 where use is seen by tripwires ÷ without, {what}"),
                     marked.p99() / nothing.p99(),
                 )
                 .off(unseen.p99() / nothing.p99())
@@ -431,7 +416,7 @@ pub(super) fn run(seed: u64) -> Report {
                 );
                 figures.push(
                     Figure::new(
-                        format!("time where use is seen by markers ÷ without, {what}"),
+                        format!("time where use is seen by tripwires ÷ without, {what}"),
                         marked.time / nothing.time,
                     )
                     .off(unseen.time / nothing.time),

@@ -7,16 +7,14 @@ use hs_engine::disk::ReadId;
 use hs_engine::queue::{Class, ClientKey, Direction};
 use hs_units::{BLOCK_BYTES, ByteRange, Nanos};
 
-use super::Prediction;
 use super::caches::{Caches, Wanted};
 use super::crowd::Cohort;
 use super::files::Files;
-use super::image_map::LayoutMap;
-use super::layout::Disk;
 use super::loop_device::LoopDevice;
 use super::page_cache::Found;
 use super::program::Program;
-use super::served::{SERVED, ServedEvent, ServedImage};
+use super::{Disk, Prediction};
+use crate::served::{LayoutMap, SERVED, ServedEvent, ServedImage};
 use crate::simulation::{Io, Workload};
 
 /// How the disk is shown to the program.
@@ -273,7 +271,8 @@ impl Client<'_> {
                     }
                 }
                 ServedEvent::Delivered(chunk) => {
-                    chunk.extents.iter().for_each(|run| self.cache.put(run.start.0, run.end().0));
+                    let extents = &served.layout().hot[chunk as usize].extents;
+                    extents.iter().for_each(|run| self.cache.put(run.start.0, run.end().0));
                 }
             }
         }
@@ -325,7 +324,9 @@ impl<'a> Starts<'a> {
             let blocks = prediction.disk_bytes.div_ceil(BLOCK_BYTES);
             let medium = match &map {
                 Some(map) => {
-                    Medium::Image(Box::new(ServedImage::new(prediction, map.clone(), key, cohort.begins)))
+                    let (config, processors) = (prediction.disk_config(), prediction.processors());
+                    let image = ServedImage::new(config, processors, map.clone(), key, cohort.begins);
+                    Medium::Image(Box::new(image))
                 }
                 None if front.files.is_some() => {
                     Medium::Loop(LoopDevice::new(blocks, front.read_ahead_pages, key))
@@ -409,7 +410,7 @@ impl Workload for Starts<'_> {
         } else if token & SERVED == 0 {
             client.handle_computed(io);
         } else if let Medium::Image(served) = &mut client.medium {
-            served.handle_later(io, token & u64::from(u32::MAX));
+            served.handle_wake(io, token);
             client.handle_events(io);
         }
         self.note(io, number);

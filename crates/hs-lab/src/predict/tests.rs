@@ -34,7 +34,7 @@ fn image(hot: bool) -> ImageLayout {
         let raw_bytes: u64 = extents.iter().map(|run| run.bytes()).sum();
         let range = ByteRange::new(at, raw_bytes / 3);
         at = range.end();
-        HotChunk { at: range, raw_bytes: raw_bytes as u32, extents }
+        HotChunk { at: range, raw_bytes: raw_bytes as u32, extents, needed: Nanos::ZERO }
     };
     let chunks = if hot { program().reads.chunks(8).map(chunk).collect() } else { Vec::new() };
     let window = |number: u64| Some(ByteRange::new(at + number * WINDOW / 3, WINDOW / 3));

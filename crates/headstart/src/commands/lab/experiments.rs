@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use hs_lab::{Claim, EXPERIMENTS, Experiment, Figure, Report, Target, Verdict};
+use hs_lab::{Claim, Experiment, Figure, Report, Target, Verdict};
 use serde_json::{Value, json};
 
 use crate::cli::{LabList, LabRun, Which};
@@ -14,11 +14,11 @@ use crate::show;
 pub(crate) fn list(args: &LabList) -> anyhow::Result<()> {
     if args.json {
         let experiments: Vec<Value> =
-            EXPERIMENTS.iter().map(|each| json!({"name": each.name, "about": each.about})).collect();
+            hs_papers::all().map(|each| json!({"name": each.name, "about": each.about, "parameters": each.parameters, "engine": each.engine})).collect();
         return show::json(&json!({ "experiments": experiments }));
     }
-    let width = EXPERIMENTS.iter().map(|each| each.name.len()).max().unwrap_or_default();
-    for experiment in EXPERIMENTS {
+    let width = hs_papers::all().map(|each| each.name.len()).max().unwrap_or_default();
+    for experiment in hs_papers::all() {
         show::line(format!("{:width$}  {}", experiment.name, experiment.about));
     }
     Ok(())
@@ -26,7 +26,7 @@ pub(crate) fn list(args: &LabList) -> anyhow::Result<()> {
 
 /// An experiment that has run.
 struct Ran {
-    name: &'static str,
+    experiment: Experiment,
     report: Report,
     /// What came out on this machine, where that was asked for and can be.
     real: Vec<RealFigure>,
@@ -36,7 +36,7 @@ impl Ran {
     fn run(experiment: &Experiment, args: &LabRun) -> anyhow::Result<Self> {
         let report = (experiment.run)(args.seed);
         let real = if args.real { lab_real::run(experiment.name, args.seed)? } else { Vec::new() };
-        let ran = Self { name: experiment.name, report, real };
+        let ran = Self { experiment: *experiment, report, real };
         if let Some(folder) = &args.out {
             ran.write(folder)?;
         }
@@ -49,28 +49,31 @@ impl Ran {
         for (end, text) in
             [(".csv", self.report.figures_csv()), ("-rows.csv", self.report.rows_csv()), (".json", object)]
         {
-            let file = folder.join(format!("{}{end}", self.name));
+            let file = folder.join(format!("{}{end}", self.experiment.name));
             std::fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
         }
         Ok(())
     }
 
     fn json(&self) -> Value {
-        to_json(self.name, &self.report, &self.real)
+        to_json(&self.experiment, &self.report, &self.real)
     }
 }
 
 /// Runs an experiment, or all.
 pub(crate) fn run(args: &LabRun) -> anyhow::Result<()> {
     let experiments = match &args.which {
-        Which::One(experiment) => std::slice::from_ref(experiment),
-        Which::All => EXPERIMENTS,
+        Which::One(experiment) => vec![*experiment],
+        Which::All => hs_papers::all().copied().collect(),
     };
     if args.real {
         lab_real::prepare()?;
     }
+    if let Some(file) = &args.markdown {
+        return write_tables(file);
+    }
     let mut all = Vec::new();
-    for experiment in experiments {
+    for experiment in &experiments {
         let ran = Ran::run(experiment, args)?;
         if !args.json {
             if experiments.len() > 1 {
@@ -83,10 +86,19 @@ pub(crate) fn run(args: &LabRun) -> anyhow::Result<()> {
     match args.which {
         Which::One(_) if args.json => show::json(&all[0].json()),
         Which::All if args.json => {
-            show::json(&json!({ "experiments": all.iter().map(Ran::json).collect::<Vec<_>>() }))
+            let reports: Vec<Report> = all.iter().map(|ran| ran.report.clone()).collect();
+            let kinds = Verdict::count(&reports);
+            let kinds: serde_json::Map<String, Value> =
+                kinds.iter().map(|(verdict, count)| (verdict.name().to_owned(), json!(count))).collect();
+            show::json(&json!({
+                "experiments": all.iter().map(Ran::json).collect::<Vec<_>>(),
+                "kinds": kinds,
+                "notes": notes(&reports),
+                "goals_missed": misses_of_goals(&reports).map(|figure| &figure.name).collect::<Vec<_>>(),
+            }))
         }
         Which::All => {
-            print_comparisons(&all);
+            print_comparisons(&all.into_iter().map(|ran| ran.report).collect::<Vec<_>>());
             Ok(())
         }
         Which::One(_) => Ok(()),
@@ -115,6 +127,8 @@ fn print(ran: &Ran) {
         ]);
     }
     show::line(figures);
+    show::line(format!("parameters: {}", ran.experiment.parameters));
+    show::line(format!("engine: {}", ran.experiment.engine));
     if let Some(seed) = report.seed {
         show::line(format!("seed {seed}"));
     }
@@ -127,13 +141,11 @@ fn print(ran: &Ran) {
     }
 }
 
-/// Everything that was published beside ours, and why what is missed is missed.
-fn print_comparisons(all: &[Ran]) {
-    let mut table = show::table(&["in", "figure", "published", "ours", "ratio", "verdict"]);
-    let (mut counts, mut misses) = ([0; 5], Vec::new());
-    for figure in all.iter().flat_map(|ran| &ran.report.figures) {
+/// Everything that was published beside ours, by kind, and why what is missed is missed.
+fn print_comparisons(reports: &[Report]) {
+    let mut table = show::table(&["in", "figure", "published", "ours", "ratio", "kind"]);
+    for figure in reports.iter().flat_map(|report| &report.figures) {
         let (Some(published), Some(verdict)) = (figure.published, figure.verdict()) else { continue };
-        counts[verdict as usize] += 1;
         table.add_row([
             published.source.to_owned(),
             figure.name.clone(),
@@ -142,25 +154,45 @@ fn print_comparisons(all: &[Ran]) {
             number(figure.ratio()),
             verdict.name().to_owned(),
         ]);
-        if let Some(reason) = figure.miss() {
-            misses.push(format!("{}, {} ({}): {reason}", published.source, figure.name, verdict.name()));
-        }
     }
     show::line("\nAll that was published:");
     show::line(table);
-    let count = |verdict: Verdict| counts[verdict as usize];
-    show::line(format!(
-        "{} within a fifth, {} of which only the direction was published, {} that follow from what the models were given, \
-         {} with the right direction only, {} missed",
-        count(Verdict::Reproduced),
-        count(Verdict::Direction),
-        count(Verdict::Given),
-        count(Verdict::DirectionOnly),
-        count(Verdict::Missed)
-    ));
-    for miss in misses {
-        show::line(format!("- {miss}"));
+    for (verdict, count) in Verdict::count(reports) {
+        show::line(format!("{count:3}  {}: {}", verdict.name(), verdict.about()));
     }
+    for note in notes(reports) {
+        show::line(format!("- {note}"));
+    }
+    let missed: Vec<&Figure> = misses_of_goals(reports).collect();
+    show::line(format!("goals missed: {}", missed.len()));
+    for figure in missed {
+        let target = figure.target.map(Target::text).unwrap_or_default();
+        show::line(format!("- {}: {}, {target}", figure.name, number(Some(figure.value))));
+    }
+}
+
+/// Why figures are missed, and what was chosen with the answer in view.
+fn notes(reports: &[Report]) -> Vec<String> {
+    let figures = reports.iter().flat_map(|report| &report.figures);
+    let note = |figure: &Figure| {
+        let (published, verdict, note) = (figure.published?, figure.verdict()?, figure.note()?);
+        Some(format!("{}, {} ({}): {note}", published.source, figure.name, verdict.name()))
+    };
+    figures.filter_map(note).collect()
+}
+
+/// Figures of the engine that do not reach their goals.
+fn misses_of_goals(reports: &[Report]) -> impl Iterator<Item = &Figure> {
+    reports.iter().flat_map(|report| &report.figures).filter(|figure| figure.is_met() == Some(false))
+}
+
+/// Writes the tables of a document anew.
+fn write_tables(file: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
+    let updated = hs_papers::document::Results::of_all()
+        .update(&text)
+        .map_err(|name| anyhow::anyhow!("{}: no table '{name}', or it has no end", file.display()))?;
+    std::fs::write(file, updated).with_context(|| format!("write {}", file.display()))
 }
 
 fn number(value: Option<f64>) -> String {
@@ -175,7 +207,7 @@ fn met(figure: &Figure) -> &'static str {
     }
 }
 
-fn to_json(name: &str, report: &Report, real: &[RealFigure]) -> Value {
+fn to_json(experiment: &Experiment, report: &Report, real: &[RealFigure]) -> Value {
     let cell = |cell: &hs_lab::Cell| match cell {
         hs_lab::Cell::Text(text) => json!(text),
         hs_lab::Cell::Number(value, _) => json!(value),
@@ -192,15 +224,17 @@ fn to_json(name: &str, report: &Report, real: &[RealFigure]) -> Value {
             "published": figure.published.map(|published| published.claim.text()),
             "source": figure.published.map(|published| published.source),
             "ratio": figure.ratio(),
-            "verdict": figure.verdict().map(Verdict::name),
-            "reason": figure.miss(),
+            "kind": figure.verdict().map(Verdict::name),
+            "note": figure.note(),
             "target": figure.target.map(Target::text),
             "met": figure.is_met(),
         })
     };
     let real_figure = |real: &RealFigure| json!({"name": real.name, "value": real.value, "how": real.how});
     json!({
-        "experiment": name,
+        "experiment": experiment.name,
+        "parameters": experiment.parameters,
+        "engine": experiment.engine,
         "seed": report.seed,
         "rows": report.rows.iter().map(row).collect::<Vec<_>>(),
         "figures": report.figures.iter().map(figure).collect::<Vec<_>>(),

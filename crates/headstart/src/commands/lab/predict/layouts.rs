@@ -3,7 +3,7 @@
 use hs_image::{Image, WindowRef};
 use hs_lab::predict::{HotChunk, ImageLayout};
 use hs_trace::Profile;
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Nanos};
 
 /// Windows of an image that is not there.
 const WINDOW_BYTES: u64 = 128 << 10;
@@ -37,7 +37,8 @@ pub(super) fn of_image(image: &Image) -> anyhow::Result<OnMedium> {
     let hot = (0..image.hot_chunk_count())
         .map(|chunk| {
             let (entry, at) = image.hot_chunk(chunk);
-            HotChunk { at, raw_bytes: entry.raw_bytes, extents: image.hot_extents(chunk).to_vec() }
+            let extents = image.hot_extents(chunk).to_vec();
+            HotChunk { at, raw_bytes: entry.raw_bytes, extents, needed: image.hot_needed(chunk) }
         })
         .collect();
     let tables = superblock.hot.first().map_or(ByteRange::new(SUPERBLOCK_BYTES, 0), |segment| {
@@ -112,7 +113,8 @@ impl OnMedium {
                 extents.sort_unstable_by_key(|run| run.start);
                 let raw: u64 = extents.iter().map(|run| run.bytes()).sum();
                 let stored = extents.iter().map(|run| self.stored(*run)).sum::<f64>().max(1.0) as u64;
-                let chunk = HotChunk { at: ByteRange::new(at, stored), raw_bytes: raw as u32, extents };
+                let at_file = ByteRange::new(at, stored);
+                let chunk = HotChunk { at: at_file, raw_bytes: raw as u32, extents, needed: Nanos::ZERO };
                 at += stored;
                 chunk
             })
