@@ -10,10 +10,10 @@ use hs_store::{Address, Store};
 use crate::cli::image::ImageArg;
 use crate::location::{ImageLocation, Place, Trust};
 use crate::remote::keyring;
-use crate::signing::keys::Key;
-use crate::signing::now::Now;
-use crate::signing::pointer::{MOST_BYTES, Pointer, SUFFIX};
-use crate::signing::seen::{Found, SeenFolder};
+use hs_trust::keys::Key;
+use hs_trust::now::Now;
+use hs_trust::pointer::{MOST_BYTES, Pointer, SUFFIX};
+use hs_trust::seen::{SeenFolder, SignedPointer};
 
 /// Why a registry has no channels.
 const NO_NEIGHBOURS: &str = "signatures lie beside an image, on a web server or in a bucket; in a registry nothing lies beside anything";
@@ -45,7 +45,7 @@ pub(crate) fn resolve(image: &ImageArg) -> anyhow::Result<ImageArg> {
         let (pointer, by) = Pointer::verify_by(&text, keys, &name)?;
         pointer.check(&name, &channel, &now(&pointer, &by), least)?;
         if let Some(seen) = &seen {
-            seen.advance(&name, keys, &by, &Found { pointer: &pointer, text: &text })?;
+            seen.advance(&name, keys, &by, &SignedPointer { pointer: &pointer, text: &text })?;
         }
         pointer
     };
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
     use crate::cli::image::RemoteFlags;
-    use crate::signing::date::Date;
+    use hs_trust::date::Date;
 
     fn place(word: &str) -> Place {
         ImageLocation::parse(OsStr::new(word)).expect(word).place
@@ -187,7 +187,7 @@ mod tests {
         std::fs::write(&place, pointer.sign(&pairs[0].sk).expect("signed")).expect("written");
         pointer.date = "2098-01-01".parse().expect("a date");
         let seen = SeenFolder::of(Some(&state)).expect("a folder");
-        let found = Found { pointer: &pointer, text: "" };
+        let found = SignedPointer { pointer: &pointer, text: "" };
         seen.advance("x", &stranger.clone().into(), &stranger, &found).expect("noted");
         let remote = RemoteFlags { channel_state: Some(state), ..RemoteFlags::default() };
         let trust = Some(Trust::Keys(honest.into()));

@@ -40,8 +40,8 @@ use self::told::Told;
 use self::tools::Tool;
 use self::turns::Rounds;
 use crate::cli::{Demo, Story};
-use crate::show::{self, Bar};
 use crate::signals::Ends;
+use hs_output::show::{self, Bar};
 
 /// Runs of each kind when no number is given.
 const REPEATS: u16 = 3;
@@ -167,7 +167,7 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
     let hint = hint(&stories, cache);
     stories.end()?;
     if !args.json && !quiet {
-        show::note!("{:.0} s in all; {hint}", began.elapsed().as_secs_f64());
+        hs_output::note!("{:.0} s in all; {hint}", began.elapsed().as_secs_f64());
     }
     Ok(())
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(name: &str, seed: u64) -> anyhow::Result<Vec<RealFigure>> {
 
 /// Says aloud what is left out, and why.
 fn skip(what: &str, why: &str) -> Vec<RealFigure> {
-    crate::show::note!("skipped, for real: {what}: {why}");
+    hs_output::note!("skipped, for real: {what}: {why}");
     Vec::new()
 }
 

@@ -11,7 +11,7 @@ use hs_image::ImageDigest;
 use hs_store::Address;
 use hs_store::http::HttpError;
 
-use crate::signing::keys::Keys;
+use hs_trust::keys::Keys;
 
 /// An image as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]

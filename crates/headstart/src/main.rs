@@ -1,6 +1,6 @@
 //! The headstart command line.
 
-// `eprintln!` panics when standard error has no reader; `show::note!` does not.
+// `eprintln!` panics when standard error has no reader; `hs_output::note!` does not.
 #![warn(clippy::print_stderr)]
 
 mod arguments;
@@ -17,28 +17,23 @@ mod examples;
 mod filling;
 mod lab_real;
 mod location;
-mod log_output;
 mod medium;
 mod mount8;
 mod on_medium;
 mod own_arguments;
-mod own_folders;
 mod plain_words;
-mod printable;
 mod ready_line;
 mod remote;
 mod service;
-mod show;
 mod signals;
-mod signing;
 mod start;
 mod summary;
-mod whole_file;
 mod workdir;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use hs_output::{log_output, show};
 use hs_serve::ServeError;
 
 use crate::cli::{Cli, Command, Lab};

@@ -14,8 +14,6 @@ use std::process::Command;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use crate::show;
-
 /// The first argument of a process whose real arguments lie in this descriptor.
 const HANDED_OVER: &str = "--handed-over-arguments=";
 /// What stands in the place of a secret.
@@ -31,7 +29,7 @@ pub(crate) fn of_this_process() -> Vec<OsString> {
         arguments.first().and_then(|first| first.to_str()?.strip_prefix(HANDED_OVER)?.parse().ok())
     {
         return take(fd).unwrap_or_else(|error| {
-            show::note!("headstart: the arguments were not handed over: {error}");
+            hs_output::note!("headstart: the arguments were not handed over: {error}");
             std::process::exit(1);
         });
     }
@@ -41,7 +39,7 @@ pub(crate) fn of_this_process() -> Vec<OsString> {
             Ok(()) => command.exec(),
             Err(error) => error,
         };
-        show::note!(
+        hs_output::note!(
             "headstart: warning: other users see the secrets of addresses among the arguments: {error}"
         );
     }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::image::ImageArg;
 use crate::on_medium::OnMedium;
-use crate::own_folders::OwnFolders;
+use hs_output::own_folders::OwnFolders;
 
 /// The default size of the cache: the working sets of a few systems.
 pub(crate) const USUAL_LIMIT_BYTES: u64 = 4 << 30;
@@ -106,7 +106,7 @@ impl CacheFolder {
         };
         let written = serde_json::to_vec(&remembered)
             .map_err(anyhow::Error::from)
-            .and_then(|text| crate::whole_file::write_private(&self.record(address), &text));
+            .and_then(|text| hs_output::whole_file::write_private(&self.record(address), &text));
         if let Err(error) = written {
             log::info!("{address} is not remembered: {error:#}");
         }

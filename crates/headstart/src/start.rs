@@ -30,7 +30,6 @@ use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::ready_line;
 use crate::remote::place_here;
-use crate::show;
 use crate::summary::{Summary, peak_rss_bytes, seconds};
 use crate::workdir::Workdir;
 
@@ -280,7 +279,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
 fn tell(spec: &Start, what: &str, after: Duration, summary: &Summary) {
     if spec.tell {
         let requests = if summary.store_requests == 1 { "request" } else { "requests" };
-        show::note!(
+        hs_output::note!(
             "headstart: {what} after {:.2} s; {} read in {} {requests}",
             after.as_secs_f64(),
             ByteSize(summary.store_bytes),

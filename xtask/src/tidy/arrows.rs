@@ -22,6 +22,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-disk", &["hs-image", "hs-engine"]),
     ("hs-serve", &["hs-disk", "hs-trace"]),
     ("hs-guest", &["hs-serve"]),
+    ("hs-output", &["hs-units"]),
+    ("hs-trust", &["hs-format", "hs-output"]),
     ("hs-report", &["hs-trace", "hs-lab"]),
     (SKIPS, &[]),
 ];

@@ -13,7 +13,7 @@ use hs_serve::self_filling::Subject;
 
 use crate::location::{ImageLocation, Place};
 use crate::service::careful::resolve;
-use crate::signing::date::Date;
+use hs_trust::date::Date;
 
 /// An image.
 #[derive(Clone, Debug, Args)]

@@ -10,7 +10,7 @@ use crate::cli::{Attach, Detach};
 use crate::filling::{self, Request, ask};
 use crate::service::background;
 use crate::service::careful::resolve;
-use crate::show;
+use hs_output::show;
 
 /// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the
 /// program.

@@ -18,10 +18,10 @@ use crate::boot::{self, BootDisk, BootSpec, Booted};
 use crate::channel;
 use crate::cli::Boot;
 use crate::cli::image::ImageArg;
-use crate::show;
 use crate::start;
 use crate::summary::Summary;
-use crate::whole_file::write_whole;
+use hs_output::show;
+use hs_output::whole_file::write_whole;
 
 /// What every image begins with.
 const IMAGE_MAGIC: &[u8] = b"HSIMAGE\0";
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
         let Summary { store_requests, store_bytes, store_errors, .. } = booted.summary;
         let failed =
             if store_errors == 0 { String::new() } else { format!("; {store_errors} could not be served") };
-        show::note!(
+        hs_output::note!(
             "ready after {:.2} s; the medium answered {store_requests} requests with {}{failed}",
             booted.ready.as_secs_f64(),
             ByteSize(store_bytes)

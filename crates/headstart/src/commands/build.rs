@@ -13,7 +13,7 @@ use super::sign::sign_output;
 use super::source::refuse_no_disk;
 use super::{check_output, open_image, read_profiles};
 use crate::cli::Build;
-use crate::show::{self, Bar};
+use hs_output::show::{self, Bar};
 
 /// The result of a build, as text and as JSON.
 #[derive(Serialize)]
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
     (build.codec, build.level) = (args.codec.codec, args.codec.level);
     build.threads = args.threads.unwrap_or(build.threads);
-    let show = |progress: Progress| bar.update(progress);
+    let show = |progress: Progress| bar.update(progress.stage, progress.done_bytes, progress.total_bytes);
     let report = if profiles.is_empty() {
         hs_image::build(&source, &args.output, &build, &show)?
     } else {
@@ -96,7 +96,7 @@ pub(crate) fn show_source(bar: &Bar, progress: SourceProgress) {
             bar.spin(format!("scanning the directory: {entries} entries"))
         }
         SourceProgress::Writing { bytes, total_bytes } => {
-            bar.update(Progress { stage: "making a file system", done_bytes: bytes, total_bytes })
+            bar.update("making a file system", bytes, total_bytes)
         }
         _ => bar.spin("normalising inodes"),
     }

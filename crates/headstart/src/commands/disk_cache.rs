@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::fill_cache;
 use crate::cli::disk_cache::{DiskCache, DiskCacheAction};
 use crate::remote::CacheFolder;
-use crate::show;
-use crate::whole_file::{make_private_folder, write_private};
+use hs_output::show;
+use hs_output::whole_file::{make_private_folder, write_private};
 
 #[derive(Serialize)]
 struct Shown {

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::open_image;
 use crate::cli::{DiskFormat, Export};
-use crate::show::{self, Bar};
+use hs_output::show::{self, Bar};
 
 #[derive(Serialize)]
 struct Exported {
@@ -33,7 +33,9 @@ pub(crate) fn run(args: &Export, quiet: bool) -> anyhow::Result<()> {
     let image = open_image(&args.image)?;
     let threads = args.threads.unwrap_or_else(default_threads);
     let bar = Bar::new(quiet);
-    let report = export(&image, &args.output, format, threads, &|progress| bar.update(progress))?;
+    let report = export(&image, &args.output, format, threads, &|progress| {
+        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
+    })?;
     drop(bar);
     let exported = Exported {
         file: args.output.display().to_string(),

@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::open_image;
 use crate::cli::disk_cache::DiskCache;
 use crate::cli::image::{ImageArg, RemoteFlags};
-use crate::show::{self, Bar};
 use crate::signals::Ends;
+use hs_output::show::{self, Bar};
 
 /// Bytes of a request at most: a moment on most links, so that filling is polite between two of them.
 const REQUEST_BYTES: u64 = 4 << 20;
@@ -41,7 +41,7 @@ pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> an
     let bar = Bar::new(quiet);
     let mut seen = None;
     let mut between = |progress: Progress| {
-        bar.update(progress);
+        bar.update(progress.stage, progress.done_bytes, progress.total_bytes);
         let is_over = if now { ends.take().is_some() } else { !wait_for_quiet(&ends, &mut seen) };
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };

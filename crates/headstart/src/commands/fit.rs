@@ -9,7 +9,7 @@ use hs_trace::Profile;
 use serde::Serialize;
 
 use crate::cli::ProfileUse;
-use crate::show::{self, Bar};
+use hs_output::show::{self, Bar};
 
 /// What several profiles are of each other.
 pub(crate) const fn combine(use_of: &ProfileUse) -> Combine {
@@ -59,7 +59,9 @@ pub(crate) fn fit(
             continue;
         }
         let bar = Bar::new(quiet);
-        let places = hs_image::find_blocks(image, profile, &|progress| bar.update(progress))?;
+        let places = hs_image::find_blocks(image, profile, &|progress| {
+            bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
+        })?;
         drop(bar);
         let files = hs_image::find_files(image, profile.files.iter().map(|file| file.path.as_str()));
         let remapped = profile.remap(image.disk_digest(), image.disk_bytes(), &places, &files);

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
-use hs_image::Progress;
 use hs_serve::Prefetching;
 use hs_serve::self_filling::{
     Attachment, FillError, FillOptions, FillProgress, Found, Marker, SelfFilling, look_at,
@@ -20,9 +19,9 @@ use crate::ending::{Deadline, EndsEarly};
 use crate::filling::{Request, ask};
 use crate::medium::{self, Damage};
 use crate::service::careful::resolve;
-use crate::show::{self, Bar};
 use crate::signals::Ends;
 use crate::start;
+use hs_output::show::{self, Bar};
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
@@ -68,17 +67,13 @@ pub(crate) fn run(args: &Hydrate, quiet: bool) -> anyhow::Result<()> {
         return show::json(&Hydrated { file, disk_bytes, disk_digest: digest.to_string() });
     }
     if !quiet {
-        show::note!("{} is complete", args.file.display());
+        hs_output::note!("{} is complete", args.file.display());
     }
     Ok(())
 }
 
 fn shown(bar: &Bar, progress: FillProgress) {
-    bar.update(Progress {
-        stage: "fill",
-        done_bytes: progress.filled_bytes,
-        total_bytes: progress.disk_bytes,
-    });
+    bar.update("fill", progress.filled_bytes, progress.disk_bytes);
 }
 
 /// Another process fills it.

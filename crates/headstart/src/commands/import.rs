@@ -1,15 +1,15 @@
 //! `headstart import`
 
 use anyhow::Context;
+use hs_image::BuildOptions;
 use hs_image::cloop::Header;
 use hs_image::source::{Source, SourceOptions};
-use hs_image::{BuildOptions, Progress};
 use hs_store::{FileStore, Store};
 
 use super::source::refuse_no_disk;
 use super::{build, check_output};
 use crate::cli::Import;
-use crate::show::Bar;
+use hs_output::show::Bar;
 
 /// Builds an image of the disk in another format's file.
 pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
@@ -19,8 +19,9 @@ pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
     (options.codec, options.level) = (args.codec.codec, args.codec.level);
     options.threads = args.threads.unwrap_or(options.threads);
     let bar = Bar::new(quiet);
-    let report =
-        hs_image::build(&source, &args.output, &options, &|progress: Progress| bar.update(progress))?;
+    let report = hs_image::build(&source, &args.output, &options, &|progress| {
+        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
+    })?;
     drop(bar);
     build::print(&args.output, args.json, &report, None, Vec::new())
 }

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::{file_kind, open_image, read_profile};
 use crate::cli::Inspect;
 use crate::cli::image::ImageArg;
-use crate::show;
+use hs_output::show;
 
 /// Prints the contents of a file.
 pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {

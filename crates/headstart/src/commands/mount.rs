@@ -21,6 +21,7 @@ use super::run::prefetching;
 use super::{background_fill, mounted};
 use crate::cli::{Mount, PrefetchMode};
 use crate::ending::{Deadline, EndsEarly, Guard};
+use crate::medium;
 use crate::on_medium::OnMedium;
 use crate::service::background::{self, LogFile, Parent};
 use crate::service::careful;
@@ -34,7 +35,9 @@ use crate::service::server_files::Origin;
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
 use crate::signals::Ends;
-use crate::{log_output, medium, show, start};
+use crate::start;
+use hs_output::log_output;
+use hs_output::show;
 
 /// How long the dead server before this one may take to release its mounts.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
@@ -276,13 +279,13 @@ impl Server<'_> {
         if is_first && args.json {
             show::announce(&report);
         } else if is_first && !self.quiet {
-            show::note!(
+            hs_output::note!(
                 "{} mounted; `umount {}` or Ctrl-C ends it",
                 args.image.display(),
                 args.dir.display()
             );
             if let Some(metrics) = &metrics {
-                show::note!("metrics at {}", metrics.url());
+                hs_output::note!("metrics at {}", metrics.url());
             }
         }
         let target = mounted.map(MountedFs::target);

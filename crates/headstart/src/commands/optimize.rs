@@ -14,7 +14,7 @@ use super::sign::sign_output;
 use super::{check_output, open_image, read_profiles};
 use crate::channel;
 use crate::cli::Optimize;
-use crate::show::{self, Bar};
+use hs_output::show::{self, Bar};
 
 #[derive(Serialize)]
 struct Optimized {
@@ -136,7 +136,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     let bar = Bar::new(quiet);
     let report =
         hs_image::optimize(&image, location.file(), &profiles, &args.output, &options, &|progress| {
-            bar.update(progress);
+            bar.update(progress.stage, progress.done_bytes, progress.total_bytes);
         })?;
     drop(bar);
     sign_output(report.image_digest, &args.output, args.signed.sign.as_deref())?;

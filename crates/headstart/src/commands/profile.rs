@@ -17,11 +17,11 @@ use crate::cli::image::ImageArg;
 use crate::ending::{Guard, was_told};
 use crate::medium::{self, Damage};
 use crate::remote::place_here;
-use crate::show;
 use crate::start::{self, Disk, Start, Started};
 use crate::summary::Summary;
-use crate::whole_file::write_whole;
 use crate::workdir::Workdir;
+use hs_output::show;
+use hs_output::whole_file::write_whole;
 
 /// How long the image is waited for when a signal has ended the command that was recorded.
 const PATIENCE_WHEN_TOLD: Duration = Duration::from_secs(2);
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
     if args.json {
         show::json(&recorded)?;
     } else if !quiet {
-        show::note!(
+        hs_output::note!(
             "{}: {} reads of {} in {} files; ready after {:.2} s",
             recorded.profile,
             recorded.reads,

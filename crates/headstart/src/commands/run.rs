@@ -5,9 +5,8 @@ use hs_serve::{FsDriver, MountFsOptions, Prefetching};
 
 use crate::cli::{PrefetchMode, Run, StartFlags};
 use crate::medium;
-use crate::show;
 use crate::start::{self, Disk, Start};
-use crate::whole_file::write_whole;
+use hs_output::whole_file::write_whole;
 
 /// The largest read-ahead that FUSE is given.
 const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&started.summary)?;
         if path.as_os_str() == "/dev/stderr" {
-            show::note!("{text}");
+            hs_output::note!("{text}");
         } else {
             write_whole(path, (text + "\n").as_bytes())?;
         }

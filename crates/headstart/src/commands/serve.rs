@@ -18,8 +18,10 @@ use serde_json::Value;
 
 use super::named_image::NamedImage;
 use super::{background_fill, serve_http};
+use crate::channel;
 use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
 use crate::ending::Deadline;
+use crate::medium;
 use crate::on_medium::OnMedium;
 use crate::service::careful;
 use crate::service::confinement::{self, Confinement};
@@ -32,8 +34,10 @@ use crate::service::server_files::{self, Origin};
 use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
 use crate::service::supervisor::{self, Plan};
 use crate::signals::{Ends, hangup_reloads};
+use crate::start;
 use crate::summary::{Summary, peak_rss_bytes};
-use crate::{channel, log_output, medium, show, start};
+use hs_output::log_output;
+use hs_output::show;
 
 /// Serves the disks of images to NBD clients until a signal comes; gives the exit code. `arguments` are those of
 /// the program.
@@ -215,13 +219,13 @@ fn uris(nbd: Option<&NbdServer>, number: usize) -> Vec<String> {
 fn say_where(served: &[Served], nbd: Option<&NbdServer>, metrics: Option<&MetricsSocket>) {
     for (number, served) in served.iter().enumerate() {
         for uri in uris(nbd, number) {
-            show::note!("{} served at {uri}", served.named.image.display());
+            hs_output::note!("{} served at {uri}", served.named.image.display());
         }
     }
     if let Some(metrics) = metrics {
-        show::note!("metrics at {}", metrics.url());
+        hs_output::note!("metrics at {}", metrics.url());
     }
-    show::note!("Ctrl-C ends it");
+    hs_output::note!("Ctrl-C ends it");
 }
 
 /// How the server speaks TLS, if it does.

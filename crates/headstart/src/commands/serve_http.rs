@@ -18,12 +18,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::named_image::NamedImage;
 use crate::cli::{Serve, TlsMode};
-use crate::log_output;
 use crate::medium;
 use crate::service::handover::{Kept, Supervisor};
 use crate::service::pinned;
 use crate::service::status::{Status, unix_now};
-use crate::show;
+use hs_output::log_output;
 
 /// What is served beside images is small: it is kept in memory.
 const MOST_CHANNEL_BYTES: u64 = 1 << 20;
@@ -135,7 +134,7 @@ impl Served {
     pub(super) fn say_where(&self, named: &[NamedImage]) {
         for (number, named) in named.iter().enumerate() {
             for url in self.server.urls(number) {
-                show::note!("{} served at {url}", named.image.display());
+                hs_output::note!("{} served at {url}", named.image.display());
             }
         }
     }

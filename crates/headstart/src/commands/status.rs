@@ -10,7 +10,7 @@ use crate::cli;
 use crate::service::careful::resolve;
 use crate::service::run_folder::RunFolder;
 use crate::service::status::{self, CacheStatus, Status};
-use crate::show;
+use hs_output::show;
 
 /// Shows how every image does that this user's servers serve.
 pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {

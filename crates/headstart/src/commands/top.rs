@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::Top;
 use crate::service::careful::resolve;
 use crate::service::status::Status;
-use crate::show;
+use hs_output::show;
 
 /// What happened to a server's figures between two updates, per second.
 #[derive(serde::Serialize)]

@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::open_image;
 use crate::channel;
 use crate::cli::Verify;
-use crate::show::{self, Bar};
-use crate::signing::keys::Key;
+use hs_output::show::{self, Bar};
+use hs_trust::keys::Key;
 
 #[derive(Serialize)]
 struct Verified {
@@ -49,7 +49,9 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     let against = other.as_ref().map(|(source, name)| (source, name.as_str()));
     // Verification serves no disk, so there is no cache to use.
     let verify = if is_offline { hs_image::verify_content } else { hs_image::verify };
-    let report = verify(&image, against, &|progress| bar.update(progress))?;
+    let report = verify(&image, against, &|progress| {
+        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
+    })?;
     drop(bar);
     let verified = Verified {
         image: args.image.display().to_string(),

@@ -32,8 +32,8 @@ use super::told::Told;
 use super::turns::{Rounds, settle, take_turns};
 use crate::cli::Demo;
 use crate::commands::{self, open_image};
-use crate::show::Bar;
-use crate::whole_file::write_whole;
+use hs_output::show::Bar;
+use hs_output::whole_file::write_whole;
 
 /// The recorded boot's name in the cache and in the output folder.
 pub(super) const PROFILE: &str = "boot.hsp";

@@ -6,7 +6,7 @@ use super::cache::Cache;
 use super::root::BOOT;
 use super::tools::{self, MMDEBSTRAP, UNSHARE};
 use super::{NEEDED_FOR_BOOT_ROOT, check_space};
-use crate::show::{self, Bar};
+use hs_output::show::{self, Bar};
 
 /// Whether it is kept in `dir`. If so, there is no need to wait for a demo that holds the cache.
 pub(super) fn is_kept_in(dir: &Path) -> bool {

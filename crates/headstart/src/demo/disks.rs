@@ -14,7 +14,7 @@ use super::cache::Cache;
 use super::root::{BOOT as BOOT_ROOT, PROGRAM, Root};
 use super::steps::Steps;
 use crate::commands::open_image;
-use crate::show::Bar;
+use hs_output::show::Bar;
 
 /// squashfs's default zstd level, used for the images as well, so that sizes compare.
 pub(super) const LEVEL: i32 = 15;
@@ -110,7 +110,9 @@ pub(super) fn make_image(
         return Ok(());
     }
     let source = Source::open(&cache.path(files.raw), &SourceOptions::default(), &|_| {})?;
-    hs_image::build(&source, &cache.draft(name), options, &|progress| bar.update(progress))?;
+    hs_image::build(&source, &cache.draft(name), options, &|progress| {
+        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
+    })?;
     cache.keep(name, &stamp)
 }
 
@@ -142,7 +144,7 @@ fn optimize(cache: &Cache, files: &Files, profile: &Profile, bar: &Bar) -> anyho
     let options = OptimizeOptions::default();
     let draft = cache.draft(files.fast);
     let report = hs_image::optimize(&image, Some(&path), profiles, &draft, &options, &|progress| {
-        bar.update(progress)
+        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
     })?;
     cache.keep(files.fast, &report.image_digest.to_string())?;
     Ok(report)

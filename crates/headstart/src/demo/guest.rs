@@ -8,7 +8,7 @@ use super::cache::Cache;
 use super::root;
 use super::tools::{self, MMDEBSTRAP, QEMU, UNSHARE};
 use crate::boot;
-use crate::show::Bar;
+use hs_output::show::Bar;
 
 /// The kernel that QEMU boots: its name in the cache.
 const KERNEL: &str = "boot-kernel";

@@ -15,7 +15,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cache;
-use crate::show;
 use crate::signals::Ends;
 
 /// The exit code that a shell gives to what Ctrl-C ended.
@@ -68,7 +67,7 @@ fn comes_first(ends: &Ends, stopped: &OwnedFd) -> bool {
 }
 
 fn give_up(unfinished: &Path) -> ! {
-    show::note!("\nheadstart: interrupted, cleaning up");
+    hs_output::note!("\nheadstart: interrupted, cleaning up");
     // Twice, for one that was being started.
     for _ in 0..2 {
         for child in children() {
@@ -84,7 +83,7 @@ fn give_up(unfinished: &Path) -> ! {
         removed = cache::remove(unfinished);
     }
     if let Err(error) = removed {
-        show::note!("headstart: cannot remove {}: {error}; the next demo does", unfinished.display());
+        hs_output::note!("headstart: cannot remove {}: {error}; the next demo does", unfinished.display());
     }
     std::process::exit(EXIT_CODE)
 }

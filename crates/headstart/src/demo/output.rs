@@ -9,7 +9,7 @@ use super::run_file::run_file;
 use super::told::Told;
 use super::turns::Tally;
 use super::{boot, start};
-use crate::whole_file::write_whole;
+use hs_output::whole_file::write_whole;
 
 /// Makes it, before anything slow begins.
 pub(super) fn prepare(out: &Path) -> anyhow::Result<()> {

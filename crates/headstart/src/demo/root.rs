@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use super::cache::{self, Cache};
 use super::tools::{self, MMDEBSTRAP, UNSHARE};
-use crate::show::Bar;
+use hs_output::show::Bar;
 
 /// The root's name in the cache.
 pub(super) const NAME: &str = "root";

@@ -2,7 +2,7 @@
 
 use super::cache::Cache;
 use super::root::Root;
-use crate::show::Bar;
+use hs_output::show::Bar;
 
 /// Makes those of `roots` that are not kept, all at the same time, since installing packages keeps one core
 /// busy at most; gives their stamps. One that cannot be made is an error of its own story.

@@ -28,8 +28,8 @@ use super::told::Told;
 use super::turns::{Rounds, settle};
 use crate::cli::Demo;
 use crate::commands;
-use crate::show::Bar;
-use crate::whole_file::write_whole;
+use hs_output::show::Bar;
+use hs_output::whole_file::write_whole;
 
 /// The recorded start's name in the cache and in the output folder.
 pub(super) const PROFILE: &str = "start.hsp";

@@ -21,12 +21,12 @@ use super::standby::Standby;
 use crate::cli::Attach;
 use crate::commands::open_image;
 use crate::ending::EndsEarly;
-use crate::log_output;
 use crate::service::background::Parent;
 use crate::service::backoff::Backoff;
 use crate::service::careful;
 use crate::service::notify::{self, Manager};
 use crate::signals::Ends;
+use hs_output::log_output;
 
 /// So many servers in a row may be killed before they fill. More deaths are a fault that does not go away.
 const MOST_EARLY_DEATHS: u32 = 20;

@@ -9,7 +9,7 @@ use crate::cli::Attach;
 use crate::commands::status;
 use crate::service::background::Parent;
 use crate::service::careful::resolve;
-use crate::show;
+use hs_output::show;
 
 /// The processes behind a file that is not complete.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl Report<'_> {
         if self.args.json {
             show::announce(object);
         } else if !self.quiet {
-            show::note!("{line}");
+            hs_output::note!("{line}");
         }
     }
 

@@ -12,7 +12,9 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::run_folder::RunFolder;
-use crate::{log_output, own_arguments, show};
+use crate::own_arguments;
+use hs_output::log_output;
+use hs_output::show;
 
 /// This program once more: `subcommand` with the same `arguments` (all but the program's name) and further `flags`.
 ///

@@ -9,8 +9,8 @@ use super::run_folder::RunFolder;
 use crate::cli::image::ImageArg;
 use crate::location::{Place, Trust};
 use crate::remote::CacheFolder;
-use crate::signing::seen::SeenFolder;
-use crate::whole_file::make_private_folder;
+use hs_output::whole_file::make_private_folder;
+use hs_trust::seen::SeenFolder;
 
 /// What every server looks at: itself, the machine's memory and disks, and two devices.
 const OF_ALL: [&str; 4] = ["/proc", "/sys", "/dev/null", "/dev/urandom"];

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::real_file::{Aligned, RealFile};
 use crate::cli::LabCalibrate;
-use crate::show;
-use crate::whole_file::write_whole;
+use hs_output::show;
+use hs_output::whole_file::write_whole;
 
 /// Smaller files say more of caches than of the medium.
 const LEAST_BYTES: u64 = 16 << 20;

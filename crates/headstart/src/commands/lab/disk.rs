@@ -11,9 +11,10 @@ use serde_json::json;
 
 use crate::cli::LabDisk;
 use crate::commands::mount::wait_for_end;
+use crate::medium;
 use crate::on_medium::OnMedium;
 use crate::signals::Ends;
-use crate::{medium, show};
+use hs_output::show;
 
 /// Shows a file on an emulated medium, in a directory until it is unmounted, to NBD clients, or both.
 pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
         return show::json(&object);
     }
     if !quiet {
-        show::note!("{} requests, {} bytes, {} seeks", counted.requests, counted.bytes, counted.seeks);
+        hs_output::note!("{} requests, {} bytes, {} seeks", counted.requests, counted.bytes, counted.seeks);
     }
     Ok(())
 }
@@ -65,14 +66,14 @@ fn serve(on_medium: &OnMedium, name: &str, address: &hs_serve::nbd::NbdAddress) 
 
 fn say_where(args: &LabDisk, name: &str, server: Option<&NbdServer>) {
     for uri in server.into_iter().flat_map(|server| server.uris(0)) {
-        show::note!("{name} on {} at {uri}", args.medium);
+        hs_output::note!("{name} on {} at {uri}", args.medium);
     }
     match &args.dir {
         Some(dir) => {
             let (shown, medium) = (dir.join(name), args.medium);
-            show::note!("{} on {medium}; `umount {}` or Ctrl-C ends it", shown.display(), dir.display());
+            hs_output::note!("{} on {medium}; `umount {}` or Ctrl-C ends it", shown.display(), dir.display());
         }
-        None => show::note!("Ctrl-C ends it"),
+        None => hs_output::note!("Ctrl-C ends it"),
     }
 }
 

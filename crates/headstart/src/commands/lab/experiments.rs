@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{LabList, LabRun, Which};
 use crate::lab_real::{self, RealFigure};
-use crate::show;
+use hs_output::show;
 
 /// Says which experiments there are.
 pub(crate) fn list(args: &LabList) -> anyhow::Result<()> {

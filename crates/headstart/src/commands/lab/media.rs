@@ -4,7 +4,7 @@ use hs_device::Medium;
 use serde_json::{Value, json};
 
 use crate::cli::LabMedia;
-use crate::show;
+use hs_output::show;
 
 /// A place of a large file, and its size, at which media are described.
 const FILE_BYTES: u64 = 700_000_000;

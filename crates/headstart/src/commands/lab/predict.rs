@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use self::layouts::OnMedium;
 use crate::cli::{Compared, LabPredict, Layout};
 use crate::commands::{open_image, read_profile};
-use crate::show;
+use hs_output::show;
 
 /// What a row is of.
 #[derive(Clone, Copy)]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::program::Program;
 use super::real_file::{Readers, RealFile};
 use crate::cli::LabReplay;
-use crate::show;
+use hs_output::show;
 
 /// Bytes of the longest line; what is longer is no line of a trace.
 const MAX_LINE_BYTES: u64 = 4096;

@@ -19,8 +19,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use crate::cli::LabTrace;
-use crate::show;
 use crate::signals::Ends;
+use hs_output::show;
 
 /// How often it is looked whether to end.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &LabTrace, quiet: bool) -> anyhow::Result<()> {
     let began = Instant::now();
     let mut child = Meanwhile::start(&args.command)?;
     if !quiet && args.command.is_empty() && args.time.is_none() {
-        show::note!("tracing device {major}:{minor}; Ctrl-C ends it");
+        hs_output::note!("tracing device {major}:{minor}; Ctrl-C ends it");
     }
     loop {
         seen.take(trace.lines(PAUSE).map_err(|error| anyhow::anyhow!(error.reason))?)?;

@@ -9,7 +9,7 @@ use super::paper::Paper;
 use crate::demo::facts::Facts;
 use crate::demo::ratio::{Ratio, Spread};
 use crate::demo::turns::Tally;
-use crate::show::{self, mib};
+use hs_output::show::{self, mib};
 
 /// The whole text, ending in a line break.
 pub(super) fn render(facts: &Facts, outcome: &Outcome, tallies: &[Tally]) -> String {

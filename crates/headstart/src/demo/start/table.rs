@@ -7,7 +7,7 @@ use hs_units::ByteSize;
 use super::contenders::Result;
 use super::outcome::Outcome;
 use crate::demo::facts::Facts;
-use crate::show::{self, mib};
+use hs_output::show::{self, mib};
 
 /// The whole text, ending in a line break.
 pub(super) fn render(facts: &Facts, outcome: &Outcome) -> String {

@@ -5,7 +5,7 @@ use hs_lab::predict::{Crowd, SharedProcessors};
 
 use super::{Case, Row, layout_of, seconds};
 use crate::cli::LabPredict;
-use crate::show;
+use hs_output::show;
 
 /// Clients that are simulated one by one, where they do not share a link.
 const MOST_APART: u32 = 1_000;

@@ -13,12 +13,12 @@ const PRIVATE_MODE: u32 = 0o600;
 
 /// Writes `bytes` to `path`. A file has its old content or the new, never a part; a pipe or a device, such
 /// as /dev/stdout, is written to and not replaced. The umask says who may read the file.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write_with_mode(path, bytes, RESULT_MODE)
 }
 
 /// The same for a file that only the owner may read. A missing folder is made, closed to other users as well.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub fn write_private(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         make_private_folder(folder).with_context(|| format!("make {}", folder.display()))?;
     }
@@ -26,7 +26,7 @@ pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 }
 
 /// Makes a folder, and those above it that are missing, closed to others.
-pub(crate) fn make_private_folder(path: &Path) -> std::io::Result<()> {
+pub fn make_private_folder(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 

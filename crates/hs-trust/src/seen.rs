@@ -1,4 +1,4 @@
-//! What was seen of channels, so that nobody can roll them back: for each key and channel, date and image.
+//! What was seen of channels, so that they cannot be rolled back: for each key and channel, date and image.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use anyhow::Context;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use super::SigningError;
-use super::date::Date;
-use super::keys::{Key, Keys};
-use super::pointer::Pointer;
-use crate::own_folders::OwnFolders;
-use crate::whole_file::{make_private_folder, write_private};
+use crate::SigningError;
+use crate::date::Date;
+use crate::keys::{Key, Keys};
+use crate::pointer::Pointer;
+use hs_output::own_folders::OwnFolders;
+use hs_output::whole_file::{make_private_folder, write_private};
 
 /// The folder in which it is kept. It is no cache: clearing it forgets what protects.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenFolder(PathBuf);
+pub struct SeenFolder(PathBuf);
 
 /// A pointer and its file's text.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found<'a> {
+pub struct SignedPointer<'a> {
     /// What it says.
     pub pointer: &'a Pointer,
     /// The text.
@@ -28,7 +28,7 @@ pub(crate) struct Found<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
+struct ChannelRecord {
     channel: String,
     key: String,
     date: Date,
@@ -42,7 +42,7 @@ struct Seen {
 
 impl SeenFolder {
     /// The folder that was asked for, or the usual one; none when it was refused, or this user has no home.
-    pub(crate) fn of(asked: Option<&Path>) -> Option<Self> {
+    pub fn of(asked: Option<&Path>) -> Option<Self> {
         if let Some(asked) = asked {
             return (asked != Path::new("none")).then(|| Self(asked.to_owned()));
         }
@@ -50,20 +50,20 @@ impl SeenFolder {
     }
 
     /// Where it is.
-    pub(crate) fn into_path(self) -> PathBuf {
+    pub fn into_path(self) -> PathBuf {
         self.0
     }
 
-    /// The newest date that one of these keys has signed of any channel: for what they sign it is later than that. What
-    /// other keys have signed does not count. A date that was noted while this machine's clock was wrong may be any,
-    /// and would make what honest publishers sign expired. Nor do those of keys that were revoked, by what was seen or
-    /// by `revoked`.
-    pub(crate) fn newest(&self, keys: &Keys, revoked: &[Key]) -> Option<Date> {
+    /// The newest date that one of these keys has signed of any channel: for what they sign it is later than
+    /// that. What other keys have signed does not count. A date that was noted while this machine's clock was
+    /// wrong may be any, and would make what honest publishers sign expired. Nor do those of keys that were
+    /// revoked, by what was seen or by `revoked`.
+    pub fn newest(&self, keys: &Keys, revoked: &[Key]) -> Option<Date> {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
         let texts = entries.filter_map(|entry| fs::read(entry.path()).ok());
         let known: Vec<String> = keys.iter().map(Key::to_string).collect();
-        let seen = texts.filter_map(|text| serde_json::from_slice::<Seen>(&text).ok());
-        let seen: Vec<Seen> = seen.filter(|seen| known.contains(&seen.key)).collect();
+        let seen = texts.filter_map(|text| serde_json::from_slice::<ChannelRecord>(&text).ok());
+        let seen: Vec<ChannelRecord> = seen.filter(|seen| known.contains(&seen.key)).collect();
         let is_revoked = |key: &String| {
             revoked.iter().any(|revoked| revoked.to_string() == *key)
                 || seen.iter().any(|seen| seen.revoked.contains(key))
@@ -77,9 +77,9 @@ impl SeenFolder {
     }
 
     /// The signature that was seen last.
-    pub(crate) fn recall(&self, keys: &Keys, channel: &str) -> anyhow::Result<String> {
+    pub fn recall(&self, keys: &Keys, channel: &str) -> anyhow::Result<String> {
         let text = fs::read(self.place(keys.first(), channel)).ok();
-        let seen = text.and_then(|text| serde_json::from_slice::<Seen>(&text).ok());
+        let seen = text.and_then(|text| serde_json::from_slice::<ChannelRecord>(&text).ok());
         let seen = seen.with_context(|| {
             format!("--offline: the channel '{channel}' of the key {keys} is not known: open it once with the network")
         })?;
@@ -89,14 +89,20 @@ impl SeenFolder {
     /// Refuses a pointer that is older than one that was seen, or of the same date and another image, and one
     /// by a key that was revoked; else notes it. What cannot be noted is an error: the next one could be
     /// rolled back.
-    pub(crate) fn advance(&self, name: &str, keys: &Keys, by: &Key, found: &Found<'_>) -> anyhow::Result<()> {
-        let Found { pointer, text } = *found;
+    pub fn advance(
+        &self,
+        name: &str,
+        keys: &Keys,
+        by: &Key,
+        found: &SignedPointer<'_>,
+    ) -> anyhow::Result<()> {
+        let SignedPointer { pointer, text } = *found;
         let context = || format!("note what was seen of the channel in {}", self.0.display());
         make_private_folder(&self.0).with_context(context)?;
         let place = self.place(keys.first(), &pointer.channel);
         let lock = File::create(self.0.join("lock")).with_context(context)?;
         rustix::fs::flock(&lock, FlockOperation::LockExclusive).with_context(context)?;
-        let mut found = Seen {
+        let mut found = ChannelRecord {
             channel: pointer.channel.clone(),
             key: by.to_string(),
             date: pointer.date.clone(),
@@ -106,7 +112,7 @@ impl SeenFolder {
         };
         match fs::read(&place) {
             Ok(text) => {
-                let seen: Seen = serde_json::from_slice(&text)
+                let seen: ChannelRecord = serde_json::from_slice(&text)
                     .with_context(|| format!("{} is damaged: remove it to begin anew", place.display()))?;
                 if seen.revoked.contains(&found.key) {
                     return Err(SigningError::Revoked { name: name.to_owned(), key: found.key }.into());
@@ -117,7 +123,8 @@ impl SeenFolder {
                 if found == seen {
                     return Ok(());
                 }
-                // What a revoked key has signed is of any date: with it a thief would hold the channel for ever.
+                // What a revoked key has signed is of any date: with it a thief would hold the channel for
+                // ever.
                 if !found.revoked.contains(&seen.key) {
                     compare(name, &seen, &found, &place)?;
                 }
@@ -129,7 +136,12 @@ impl SeenFolder {
     }
 }
 
-fn compare(name: &str, seen: &Seen, found: &Seen, place: &Path) -> Result<(), SigningError> {
+fn compare(
+    name: &str,
+    seen: &ChannelRecord,
+    found: &ChannelRecord,
+    place: &Path,
+) -> Result<(), SigningError> {
     if found.date < seen.date {
         return Err(SigningError::RolledBack {
             name: name.to_owned(),
@@ -172,7 +184,8 @@ mod tests {
         let seen = SeenFolder::of(Some(&folder.path().join("deep/er"))).expect("a folder");
         let key: Key = KEY.parse().expect("a key");
         let keys = Keys::from(key.clone());
-        let advance = |pointer| seen.advance("x", &keys, &key, &Found { pointer: &pointer, text: "text" });
+        let advance =
+            |pointer| seen.advance("x", &keys, &key, &SignedPointer { pointer: &pointer, text: "text" });
         advance(pointer("stable", "2026-11-22", 'a')).expect("the first");
         advance(pointer("stable", "2026-11-22", 'a')).expect("the same");
         let ambiguous = advance(pointer("stable", "2026-11-22", 'b')).expect_err("two of a date");
@@ -195,7 +208,7 @@ mod tests {
         let [daily, spare, stranger] = pairs.map(|pair| Key::of(&pair.pk));
         let keys: Keys = format!("{daily},{spare}").parse().expect("two keys");
         let advance = |keys: &Keys, by: &Key, pointer: &Pointer| {
-            seen.advance("x", keys, by, &Found { pointer, text: "text" })
+            seen.advance("x", keys, by, &SignedPointer { pointer, text: "text" })
         };
         let others = Keys::from(stranger.clone());
         advance(&others, &stranger, &pointer("beta", "2098-01-01", 'b')).expect("seen");
@@ -226,7 +239,7 @@ mod tests {
         let advance = |by: &Key, date: &str, revoked: &[&Key]| {
             let revoked = revoked.iter().map(|key| (*key).clone()).collect();
             let pointer = Pointer { revoked, ..pointer("stable", date, 'a') };
-            seen.advance("x", &keys, by, &Found { pointer: &pointer, text: date })
+            seen.advance("x", &keys, by, &SignedPointer { pointer: &pointer, text: date })
         };
         advance(&daily, "2026-11-20", &[]).expect("the first");
         advance(&daily, "2026-11-21", &[&spare, &daily]).expect("it says more than it may");

@@ -1,29 +1,30 @@
 //! A pointer: a publisher's word that a channel is, since some date and until another, a certain image.
 //!
-//! It is one file, a minisign signature. What is signed is the image's name and a line feed; when, until when, for which
-//! channel and where the image lies stand in the trusted comment, which the signature covers too. So it is published by
-//! replacing one file, and `minisign -V -m NAME.txt -x stable.minisig` checks it as well.
+//! It is one file, a minisign signature. What is signed is the image's name and a line feed; when, until
+//! when, for which channel and where the image lies stand in the trusted comment, which the signature covers
+//! too. So it is published by replacing one file, and `minisign -V -m NAME.txt -x stable.minisig` checks it
+//! as well.
 
 use std::io::Cursor;
 
-use hs_image::ImageDigest;
+use hs_format::ImageDigest;
 use minisign::{PublicKey, SecretKey, SignatureBox};
 
-use super::SigningError;
-use super::date::Date;
-use super::keys::{Key, Keys};
-use super::now::Now;
+use crate::SigningError;
+use crate::date::Date;
+use crate::keys::{Key, Keys};
+use crate::now::Now;
 
 /// What files of pointers end with.
-pub(crate) const SUFFIX: &str = ".minisig";
+pub const SUFFIX: &str = ".minisig";
 /// What trusted comments of pointers begin with.
 const FORM: &str = "headstart-pointer-1";
 /// A pointer has a few hundred bytes.
-pub(crate) const MOST_BYTES: u64 = 8 << 10;
+pub const MOST_BYTES: u64 = 8 << 10;
 
 /// What a pointer says.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Pointer {
+pub struct Pointer {
     /// The channel.
     pub channel: String,
     /// Its image.
@@ -40,7 +41,7 @@ pub(crate) struct Pointer {
 
 impl Pointer {
     /// The file of the pointer, signed.
-    pub(crate) fn sign(&self, secret: &SecretKey) -> anyhow::Result<String> {
+    pub fn sign(&self, secret: &SecretKey) -> anyhow::Result<String> {
         let message = Cursor::new(message(self.image));
         let public = PublicKey::from_secret_key(secret)?;
         let untrusted = format!("headstart: {} is {}", self.channel, self.image);
@@ -66,7 +67,7 @@ impl Pointer {
     }
 
     /// The pointer in a file, if one of `keys` has signed it, and which; `name` is what to call the file.
-    pub(crate) fn verify_by(text: &str, keys: &Keys, name: &str) -> Result<(Self, Key), SigningError> {
+    pub fn verify_by(text: &str, keys: &Keys, name: &str) -> Result<(Self, Key), SigningError> {
         let mut reason = None;
         for key in keys.iter() {
             match Self::verify(text, key, name) {
@@ -83,7 +84,7 @@ impl Pointer {
     }
 
     /// The pointer in a file, if it is signed by `key`; `name` is what to call the file.
-    pub(crate) fn verify(text: &str, key: &Key, name: &str) -> Result<Self, SigningError> {
+    pub fn verify(text: &str, key: &Key, name: &str) -> Result<Self, SigningError> {
         let malformed = |reason: &dyn std::fmt::Display| SigningError::Malformed {
             name: name.to_owned(),
             reason: reason.to_string(),
@@ -137,14 +138,15 @@ impl Pointer {
         }
     }
 
-    /// Keys that are revoked by this, signed by one of `keys`: it may say so of those that are named before it.
-    pub(crate) fn revoked_by(&self, keys: &Keys, by: &Key) -> Vec<Key> {
+    /// Keys that are revoked by this, signed by one of `keys`: it may say so of those that are named before
+    /// it.
+    pub fn revoked_by(&self, keys: &Keys, by: &Key) -> Vec<Key> {
         keys.before(by).filter(|key| self.revoked.contains(key)).cloned().collect()
     }
 
     /// Refuses a pointer of another channel, one that has expired, one from the future, and one that is older
     /// than `least`.
-    pub(crate) fn check(
+    pub fn check(
         &self,
         name: &str,
         channel: &str,

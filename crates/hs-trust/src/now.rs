@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use super::date::Date;
+use crate::date::Date;
 
 /// When this version of the program was made: it is never earlier.
 const PROGRAM_MADE: &str = "2026-11-01T00:00:00Z";
@@ -11,7 +11,7 @@ const TOLERANCE: Duration = Duration::from_secs(86_400);
 
 /// Now.
 #[derive(Clone, Debug)]
-pub(crate) struct Now {
+pub struct Now {
     /// The date by this machine's clock, or a later one that it is at least.
     pub date: Date,
     /// The last date that is not of the future; none where the clock is known to be wrong.
@@ -20,7 +20,7 @@ pub(crate) struct Now {
 
 impl Now {
     /// By this machine's clock, unless it is before a date that was seen, or before this program was made.
-    pub(crate) fn of_this_machine(newest_seen: Option<Date>) -> Self {
+    pub fn of_this_machine(newest_seen: Option<Date>) -> Self {
         let made: Date = PROGRAM_MADE.parse().expect("a date of the form");
         let now = Self::with_floor(SystemTime::now(), newest_seen.into_iter().fold(made, Date::max));
         if now.latest.is_none() {
@@ -39,7 +39,7 @@ impl Now {
     }
 
     /// Whether no right clock says so late a date.
-    pub(crate) fn is_future(&self, date: &Date) -> bool {
+    pub fn is_future(&self, date: &Date) -> bool {
         self.latest.as_ref().is_some_and(|latest| date > latest)
     }
 

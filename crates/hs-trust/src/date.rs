@@ -9,16 +9,16 @@ use serde::{Deserialize, Serialize};
 /// A date. Its text is 20 characters of fixed form, whose order is that of time.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) struct Date(String);
+pub struct Date(String);
 
 /// Why a text is no date.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a date is 2026-11-22T14:30:00Z, or 2026-11-22")]
-pub(crate) struct ParseDateError;
+pub struct ParseDateError;
 
 impl Date {
     /// A point in time, without its fraction of a second.
-    pub(crate) fn at(time: SystemTime) -> Self {
+    pub fn at(time: SystemTime) -> Self {
         let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let (days, of_day) = (seconds / 86_400, seconds % 86_400);
         let (year, month, day) = civil(days);
@@ -27,13 +27,13 @@ impl Date {
     }
 
     /// Now, and so much later.
-    pub(crate) fn in_days(days: u32) -> Self {
+    pub fn in_days(days: u32) -> Self {
         Self::at(SystemTime::now() + Duration::from_secs(86_400 * u64::from(days)))
     }
 }
 
-/// Year, month and day of a number of days since 1970: `civil_from_days` of Howard Hinnant's "chrono-Compatible
-/// Low-Level Date Algorithms", for days that are not negative.
+/// Year, month and day of a number of days since 1970: `civil_from_days` of Howard Hinnant's
+/// "chrono-Compatible Low-Level Date Algorithms", for days that are not negative.
 fn civil(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
     let era = shifted / 146_097;

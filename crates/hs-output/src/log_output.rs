@@ -11,7 +11,6 @@ use std::sync::{PoisonError, RwLock};
 use log::{Level, LevelFilter};
 
 use crate::printable::Printable;
-use crate::show;
 
 /// The system's log: syslog(3).
 const SYSLOG: &str = "/dev/log";
@@ -46,10 +45,10 @@ impl log::Log for Messages {
     fn log(&self, record: &log::Record<'_>) {
         let level = record.level();
         match &*SINK.read().unwrap_or_else(PoisonError::into_inner) {
-            Sink::Stderr => show::note!("headstart: {}: {}", level.as_str().to_lowercase(), record.args()),
+            Sink::Stderr => crate::note!("headstart: {}: {}", level.as_str().to_lowercase(), record.args()),
             Sink::Journal => {
                 let lines = for_journal(level, &record.args().to_string());
-                show::note!("{}", lines.trim_end());
+                crate::note!("{}", lines.trim_end());
             }
             Sink::Syslog(socket) => to_syslog(socket, level, &record.args().to_string()),
             Sink::File(file) => to_file(file, level, &record.args().to_string()),
@@ -100,7 +99,7 @@ fn to_file(mut file: &File, level: Level, text: &str) {
 }
 
 /// Starts to show messages; `verbose` counts the times that it was asked for.
-pub(crate) fn start(quiet: bool, verbose: u8) {
+pub fn start(quiet: bool, verbose: u8) {
     let level = match (quiet, verbose) {
         (true, _) => LevelFilter::Error,
         (false, 0) => LevelFilter::Warn,
@@ -128,16 +127,16 @@ fn journal_reads_stderr() -> bool {
 }
 
 /// Reports why the program fails, on standard error or in the log.
-pub(crate) fn failure(text: &str) {
+pub fn failure(text: &str) {
     if matches!(*SINK.read().unwrap_or_else(PoisonError::into_inner), Sink::Stderr) {
-        show::note!("headstart: {text}");
+        crate::note!("headstart: {text}");
     } else {
         log::error!("{text}");
     }
 }
 
 /// The name of where messages go, for `headstart status`.
-pub(crate) fn place() -> &'static str {
+pub fn place() -> &'static str {
     match *SINK.read().unwrap_or_else(PoisonError::into_inner) {
         Sink::Stderr => "standard error",
         Sink::Journal => "journal",
@@ -147,14 +146,14 @@ pub(crate) fn place() -> &'static str {
 }
 
 /// A file for messages. They may contain addresses of images, so only the owner may read it.
-pub(crate) fn create_log(path: &Path) -> io::Result<File> {
+pub fn create_log(path: &Path) -> io::Result<File> {
     File::options().create(true).append(true).mode(0o600).open(path)
 }
 
 /// From now on messages go to syslog, or to the file that `otherwise` gives where there is no syslog.
 /// Standard error is closed, so that a program that waits for its end goes on. A journal does not wait for
 /// the end, so standard error stays open if it leads there.
-pub(crate) fn go_to_background(otherwise: impl FnOnce() -> Option<File>) -> io::Result<()> {
+pub fn go_to_background(otherwise: impl FnOnce() -> Option<File>) -> io::Result<()> {
     std::panic::set_hook(Box::new(|panic| log::error!("{panic}")));
     if journal_reads_stderr() {
         return Ok(());

@@ -7,37 +7,36 @@ use std::time::Duration;
 use crate::printable::Printable;
 use anyhow::bail;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
-use hs_image::Progress;
 use hs_units::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 /// A progress bar on standard error: on a terminal, unless told to be quiet.
-pub(crate) struct Bar(ProgressBar);
+pub struct Bar(ProgressBar);
 
 impl Bar {
     /// A bar that shows nothing yet.
-    pub(crate) fn new(quiet: bool) -> Self {
+    pub fn new(quiet: bool) -> Self {
         let hidden = quiet || !std::io::stderr().is_terminal();
         let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
         Self(ProgressBar::with_draw_target(None, target))
     }
 
     /// Shows how far a stage has come, with rate and remaining time.
-    pub(crate) fn update(&self, progress: Progress) {
-        if self.0.message() != progress.stage {
+    pub fn update(&self, stage: &'static str, done_bytes: u64, total_bytes: u64) {
+        if self.0.message() != stage {
             let template = "{msg:24} {bar:32} {done:>10} of {total:10} {rate:>12} {eta:>4} left";
             if let Ok(style) = ProgressStyle::with_template(template) {
                 self.0.set_style(with_sizes(style));
             }
             self.0.reset();
-            self.0.set_message(progress.stage);
-            self.0.set_length(progress.total_bytes);
+            self.0.set_message(stage);
+            self.0.set_length(total_bytes);
         }
-        self.0.set_position(progress.done_bytes);
+        self.0.set_position(done_bytes);
     }
 
     /// Shows that something of unknown length is being done.
-    pub(crate) fn spin(&self, message: impl Into<String>) {
+    pub fn spin(&self, message: impl Into<String>) {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
             self.0.set_style(style);
         }
@@ -46,7 +45,7 @@ impl Bar {
     }
 
     /// Prints a line to standard output, and goes on below it.
-    pub(crate) fn print(&self, text: impl std::fmt::Display) {
+    pub fn print(&self, text: impl std::fmt::Display) {
         self.0.suspend(|| line(text));
     }
 }
@@ -77,7 +76,7 @@ impl Drop for Bar {
 }
 
 /// A table whose first column is text and whose others are numbers.
-pub(crate) fn table(header: &[&str]) -> Table {
+pub fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_BORDERS_ONLY).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.to_vec());
@@ -88,7 +87,7 @@ pub(crate) fn table(header: &[&str]) -> Table {
 }
 
 /// Bytes in MiB, for a column whose title says so. Anywhere else a [`ByteSize`] prints itself with its unit.
-pub(crate) fn mib(bytes: u64) -> String {
+pub fn mib(bytes: u64) -> String {
     format!("{:.1}", ByteSize(bytes).in_mib())
 }
 
@@ -96,13 +95,13 @@ pub(crate) fn mib(bytes: u64) -> String {
 static UNWRITTEN: OnceLock<io::Error> = OnceLock::new();
 
 /// Moves to the upper left corner of the terminal and clears what is below: ECMA-48, CUP and ED.
-pub(crate) fn clear_screen() {
+pub fn clear_screen() {
     // If this cannot be written, the next line cannot either, and reports the error.
     let _ = write!(io::stdout(), "\x1b[H\x1b[J");
 }
 
 /// Prints a line to standard output; a reader that went away is not an error.
-pub(crate) fn line(text: impl std::fmt::Display) {
+pub fn line(text: impl std::fmt::Display) {
     // A program that reads the output gets the exact text. On a terminal, control characters are made
     // harmless.
     let mut stdout = io::stdout();
@@ -122,7 +121,7 @@ pub(crate) fn line(text: impl std::fmt::Display) {
 ///
 /// # Errors
 /// Why it could not.
-pub(crate) fn written() -> anyhow::Result<()> {
+pub fn written() -> anyhow::Result<()> {
     match UNWRITTEN.get() {
         Some(error) => bail!("write standard output: {error}"),
         None => Ok(()),
@@ -131,25 +130,24 @@ pub(crate) fn written() -> anyhow::Result<()> {
 
 /// Prints to standard error as `eprintln!` does, but does not panic when standard error has no reader, since
 /// a server must go on.
+#[macro_export]
 macro_rules! note {
     ($($text:tt)*) => {
         $crate::show::say(format_args!($($text)*))
     };
 }
-pub(crate) use note;
-
 /// What [`note!`] does.
-pub(crate) fn say(text: std::fmt::Arguments<'_>) {
+pub fn say(text: std::fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{}", Printable(text));
 }
 
 /// Prints an object as JSON for a server, which goes on when standard output has no reader.
-pub(crate) fn announce(object: &serde_json::Value) {
+pub fn announce(object: &serde_json::Value) {
     let _ = writeln!(io::stdout(), "{object:#}");
 }
 
 /// Prints an object as JSON.
-pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+pub fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
     line(serde_json::to_string_pretty(value)?);
     Ok(())
 }

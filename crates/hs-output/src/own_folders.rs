@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// Folders of one kind.
-pub(crate) struct OwnFolders {
+pub struct OwnFolders {
     of_root: &'static str,
     /// The variable that names the users' folder, and where that is below their home when it does not.
     of_user: (&'static str, &'static str),
@@ -11,14 +11,13 @@ pub(crate) struct OwnFolders {
 
 impl OwnFolders {
     /// For files that can be made again.
-    pub(crate) const CACHE: Self =
-        Self { of_root: "/var/cache/headstart", of_user: ("XDG_CACHE_HOME", ".cache") };
+    pub const CACHE: Self = Self { of_root: "/var/cache/headstart", of_user: ("XDG_CACHE_HOME", ".cache") };
     /// What cannot, but is no one's work.
-    pub(crate) const STATE: Self =
+    pub const STATE: Self =
         Self { of_root: "/var/lib/headstart", of_user: ("XDG_STATE_HOME", ".local/state") };
 
     /// The folder `name` among them; none when this user has no home.
-    pub(crate) fn find(&self, name: &str) -> Option<PathBuf> {
+    pub fn find(&self, name: &str) -> Option<PathBuf> {
         if rustix::process::geteuid().is_root() {
             return Some(PathBuf::from(self.of_root).join(name));
         }

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 /// Writes what it is given, with every character that a terminal acts on, or that makes text appear in
 /// another order, as `\u{…}`. Lines and tabs stay.
-pub(crate) struct Printable<T>(pub(crate) T);
+pub struct Printable<T>(pub T);
 
 impl<T: fmt::Display> fmt::Display for Printable<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,15 +2,15 @@
 //!
 //! Keys, signatures and their files are minisign's, so that its tools can make and check them as well.
 
-pub(crate) mod date;
-pub(crate) mod keys;
-pub(crate) mod now;
-pub(crate) mod pointer;
-pub(crate) mod seen;
+pub mod date;
+pub mod keys;
+pub mod now;
+pub mod pointer;
+pub mod seen;
 
 /// Why a signature or a key is of no use.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SigningError {
+pub enum SigningError {
     /// A text is no key.
     #[error("{what} is no {kind} key as minisign writes them: {reason}")]
     Key {
@@ -49,7 +49,7 @@ pub(crate) enum SigningError {
         /// Which it is of.
         found: String,
     },
-    /// Nobody vouches for it any more.
+    /// It has expired, and no newer one is there.
     #[error(
         "{name}: it was good until {expires}, and nobody has signed a newer one (or this machine's clock is wrong)"
     )]

@@ -8,19 +8,20 @@ use anyhow::{Context, bail};
 use ct_codecs::{Base64, Decoder};
 use minisign::{KeyPair, PublicKey, PublicKeyBox, SecretKey, SecretKeyBox};
 
-use super::SigningError;
+use crate::SigningError;
 
 /// A public key, by its text: the line in a `.pub` file that is no comment.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Key(String);
+pub struct Key(String);
 
 impl Key {
-    pub(crate) fn of(key: &PublicKey) -> Self {
+    /// The text of a key.
+    pub fn of(key: &PublicKey) -> Self {
         Self(key.to_base64())
     }
 
     /// The key of a word: its text, or the file that it is in.
-    pub(crate) fn from_word(word: &str) -> anyhow::Result<Self> {
+    pub fn from_word(word: &str) -> anyhow::Result<Self> {
         if let Ok(key) = word.parse() {
             return Ok(key);
         }
@@ -38,21 +39,21 @@ impl Key {
 /// Public keys, any of which may sign: `KEY,KEY,…`. Each may revoke those before it, so the last is kept
 /// where the others are not.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Keys(Vec<Key>);
+pub struct Keys(Vec<Key>);
 
 impl Keys {
     /// All of them, in their order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Key> {
+    pub fn iter(&self) -> impl Iterator<Item = &Key> {
         self.0.iter()
     }
 
     /// The one that names what is noted of them, so that a key can be added later.
-    pub(crate) fn first(&self) -> &Key {
+    pub fn first(&self) -> &Key {
         &self.0[0]
     }
 
     /// Those that `by` may revoke.
-    pub(crate) fn before<'a>(&'a self, by: &'a Key) -> impl Iterator<Item = &'a Key> {
+    pub fn before<'a>(&'a self, by: &'a Key) -> impl Iterator<Item = &'a Key> {
         self.0.iter().take_while(move |key| *key != by)
     }
 }
@@ -100,9 +101,9 @@ fn unusable(what: &str, kind: &'static str, error: &dyn fmt::Display) -> Signing
     SigningError::Key { what: what.to_owned(), kind, reason: error.to_string() }
 }
 
-/// A new pair: the texts of the secret file and of the public one, and the public key. With a password the secret one is
-/// encrypted by it.
-pub(crate) fn generate(password: Option<String>) -> anyhow::Result<(String, String, Key)> {
+/// A new pair: the texts of the secret file and of the public one, and the public key. With a password the
+/// secret one is encrypted by it.
+pub fn generate(password: Option<String>) -> anyhow::Result<(String, String, Key)> {
     let pair = match &password {
         Some(_) => KeyPair::generate_encrypted_keypair(password.clone()),
         None => KeyPair::generate_unencrypted_keypair(),
@@ -114,7 +115,7 @@ pub(crate) fn generate(password: Option<String>) -> anyhow::Result<(String, Stri
 }
 
 /// The secret key in a file.
-pub(crate) fn read_secret(path: &Path, password: Option<String>) -> anyhow::Result<SecretKey> {
+pub fn read_secret(path: &Path, password: Option<String>) -> anyhow::Result<SecretKey> {
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     let name = path.display().to_string();
     let unusable = |error: &dyn fmt::Display| unusable(&name, "secret", error);
@@ -128,15 +129,15 @@ pub(crate) fn read_secret(path: &Path, password: Option<String>) -> anyhow::Resu
     if key.is_encrypted() {
         bail!("{name} is encrypted: give --password-file");
     }
-    // minisign leaves the checksum of a key that is not encrypted empty, which the library does not take. What a wrong key
-    // signs, its own public half does not vouch for.
+    // minisign leaves the checksum of a key that is not encrypted empty, which the library does not take.
+    // What a wrong key signs, its own public half does not vouch for.
     let public = PublicKey::from_secret_key(&key).map_err(|error| unusable(&error))?;
     minisign::sign(Some(&public), &key, std::io::empty(), None, None).map_err(|error| unusable(&error))?;
     Ok(key)
 }
 
 /// The first line of a password file.
-pub(crate) fn read_password(path: Option<&Path>) -> anyhow::Result<Option<String>> {
+pub fn read_password(path: Option<&Path>) -> anyhow::Result<Option<String>> {
     let Some(path) = path else { return Ok(None) };
     let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
     Ok(Some(text.lines().next().unwrap_or_default().to_owned()))
