@@ -37,13 +37,14 @@ use rustix::mount::MountFlags;
 
 use crate::cli::GuestReadAhead;
 use crate::cli::image::ImageArg;
-use crate::ending::{Deadline, Guard};
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::remote::place_here;
 use crate::start;
-use crate::summary::{Summary, peak_rss_bytes};
-use crate::workdir::Workdir;
+use crate::summary::Summary;
+use hs_service::ending::{Deadline, Guard};
+use hs_service::memory::peak_rss_bytes;
+use hs_service::workdir::Workdir;
 
 pub(crate) use self::choice::{choose, try_qemu, try_uml};
 use self::consoles::Log;

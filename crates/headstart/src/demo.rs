@@ -40,8 +40,8 @@ use self::told::Told;
 use self::tools::Tool;
 use self::turns::Rounds;
 use crate::cli::{Demo, Story};
-use crate::signals::Ends;
 use hs_output::show::{self, Bar};
+use hs_service::signals::Ends;
 
 /// Runs of each kind when no number is given.
 const REPEATS: u16 = 3;

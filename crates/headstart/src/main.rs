@@ -11,7 +11,6 @@ mod cli;
 mod commands;
 mod demo;
 mod doctor;
-mod ending;
 mod environment;
 mod examples;
 mod filling;
@@ -20,21 +19,20 @@ mod location;
 mod medium;
 mod mount8;
 mod on_medium;
-mod own_arguments;
+mod pinned;
 mod plain_words;
 mod ready_line;
 mod remote;
-mod service;
-mod signals;
+mod server_files;
 mod start;
 mod summary;
-mod workdir;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use hs_output::{log_output, show};
 use hs_serve::ServeError;
+use hs_service::{ending, own_arguments};
 
 use crate::cli::{Cli, Command, Lab};
 

@@ -24,14 +24,15 @@ use hs_store::{RetrySnapshot, Snapshot};
 
 use crate::cli::image::ImageArg;
 use crate::cli::{ContainFlags, LateMode, PrefetchLimits, Switch};
-use crate::ending::{Deadline, Guard, Told, was_told};
 use crate::environment;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::ready_line;
 use crate::remote::place_here;
-use crate::summary::{Summary, peak_rss_bytes, seconds};
-use crate::workdir::Workdir;
+use crate::summary::{Summary, seconds};
+use hs_service::ending::{Deadline, EndRequest, Guard, was_told};
+use hs_service::memory::peak_rss_bytes;
+use hs_service::workdir::Workdir;
 
 /// How long a command that was killed may take to end before its disk is closed.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
@@ -204,7 +205,7 @@ pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
 
 fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> anyhow::Result<Started> {
     let began = Instant::now();
-    let told = Told::hear();
+    let told = EndRequest::hear();
     let mounted = mount(spec, on_medium)?;
     hear_of(&told, &mounted, on_medium);
     let observation = if spec.observe { observe(&mounted) } else { None };
@@ -222,7 +223,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     let child = mounted.root.spawn(&spec.command, options)?;
     told.command(child.killer());
     // Only now, so that the command inherits the score that this process was given.
-    crate::service::careful::survive_low_memory();
+    hs_service::careful::survive_low_memory();
     log::info!("command started after {:.1?}", began.elapsed());
     let mut child = Running { child: Some(child), mounted: &mounted };
     let ready = wait_ready(spec, &mut child, began)?;
@@ -289,7 +290,7 @@ fn tell(spec: &Start, what: &str, after: Duration, summary: &Summary) {
 }
 
 /// Sets what happens when the command is told to end.
-fn hear_of(told: &Told, mounted: &Mounted, on_medium: Option<&OnMedium>) {
+fn hear_of(told: &EndRequest, mounted: &Mounted, on_medium: Option<&OnMedium>) {
     let Some(on_medium) = on_medium else { return };
     let store = Arc::clone(&on_medium.store);
     let close = move || store.close();

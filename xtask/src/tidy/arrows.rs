@@ -23,6 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-serve", &["hs-disk", "hs-trace"]),
     ("hs-guest", &["hs-serve"]),
     ("hs-output", &["hs-units"]),
+    ("hs-service", &["hs-serve", "hs-output"]),
     ("hs-trust", &["hs-format", "hs-output"]),
     ("hs-report", &["hs-trace", "hs-lab"]),
     (SKIPS, &[]),

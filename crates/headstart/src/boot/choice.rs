@@ -10,7 +10,7 @@ use hs_guest::{qemu_trial, uml};
 
 use super::{KernelOf, MEMORY_SLACK_BYTES, QemuSpec, Vmm, mount_memory};
 use crate::cli;
-use crate::workdir::Workdir;
+use hs_service::workdir::Workdir;
 
 /// Room for the files of a trial.
 const TRIAL_SCRATCH_BYTES: u64 = 4 << 20;

@@ -19,7 +19,7 @@ use super::{BootDisk, BootSpec};
 use crate::cli::Accel;
 use crate::commands::open_image;
 use crate::on_medium::OnMedium;
-use crate::workdir::Workdir;
+use hs_service::workdir::Workdir;
 
 /// Where Debian and others keep the kernel that boots by default, and its initrd. Most of these are links.
 const KERNELS: [&str; 4] = ["/vmlinuz", "/boot/vmlinuz", "/boot/vmlinuz-linux", "/boot/vmlinuz-virt"];

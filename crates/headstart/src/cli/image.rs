@@ -12,7 +12,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use hs_serve::self_filling::Subject;
 
 use crate::location::{ImageLocation, Place};
-use crate::service::careful::resolve;
+use hs_service::careful::resolve;
 use hs_trust::date::Date;
 
 /// An image.

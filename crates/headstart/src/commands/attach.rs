@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::cli::{Attach, Detach};
 use crate::filling::{self, Request, ask};
-use crate::service::background;
-use crate::service::careful::resolve;
 use hs_output::show;
+use hs_service::background;
+use hs_service::careful::resolve;
 
 /// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the
 /// program.

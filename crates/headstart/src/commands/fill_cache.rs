@@ -13,8 +13,8 @@ use serde::Serialize;
 use super::open_image;
 use crate::cli::disk_cache::DiskCache;
 use crate::cli::image::{ImageArg, RemoteFlags};
-use crate::signals::Ends;
 use hs_output::show::{self, Bar};
+use hs_service::signals::Ends;
 
 /// Bytes of a request at most: a moment on most links, so that filling is polite between two of them.
 const REQUEST_BYTES: u64 = 4 << 20;

@@ -15,13 +15,13 @@ use serde::Serialize;
 use super::{open_image, status};
 use crate::cli::Hydrate;
 use crate::cli::image::ImageArg;
-use crate::ending::{Deadline, EndsEarly};
 use crate::filling::{Request, ask};
 use crate::medium::{self, Damage};
-use crate::service::careful::resolve;
-use crate::signals::Ends;
 use crate::start;
 use hs_output::show::{self, Bar};
+use hs_service::careful::resolve;
+use hs_service::ending::{Deadline, EndsEarly};
+use hs_service::signals::Ends;
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(100);

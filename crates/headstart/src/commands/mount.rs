@@ -20,24 +20,24 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::run::prefetching;
 use super::{background_fill, mounted};
 use crate::cli::{Mount, PrefetchMode};
-use crate::ending::{Deadline, EndsEarly, Guard};
 use crate::medium;
 use crate::on_medium::OnMedium;
-use crate::service::background::{self, LogFile, Parent};
-use crate::service::careful;
-use crate::service::confinement::Confinement;
-use crate::service::handover::{ABORT, Kept, Supervisor};
-use crate::service::metrics::{self, MetricsSocket};
-use crate::service::notify::Manager;
-use crate::service::pinned;
-use crate::service::run_folder::{RunFolder, StatusSocket};
-use crate::service::server_files::Origin;
-use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
-use crate::service::supervisor::{self, Plan};
-use crate::signals::Ends;
+use crate::pinned;
+use crate::server_files::Origin;
 use crate::start;
 use hs_output::log_output;
 use hs_output::show;
+use hs_service::background::{self, LogFile, Parent};
+use hs_service::careful;
+use hs_service::confinement::Confinement;
+use hs_service::ending::{Deadline, EndsEarly, Guard};
+use hs_service::handover::{ABORT, HandedOver, Supervisor};
+use hs_service::metrics::{self, MetricsSocket};
+use hs_service::notify::Manager;
+use hs_service::run_folder::{RunFolder, StatusSocket};
+use hs_service::signals::Ends;
+use hs_service::status::{PrefetchStatus, Status, Subject, unix_now};
+use hs_service::supervisor::{self, Plan};
 
 /// How long the dead server before this one may take to release its mounts.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
@@ -104,7 +104,7 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    fn run(mut self, mut kept: Kept) -> anyhow::Result<()> {
+    fn run(mut self, mut kept: HandedOver) -> anyhow::Result<()> {
         let args = self.args;
         let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
         let mode = args.prefetch.prefetch.unwrap_or(default);
@@ -152,7 +152,7 @@ impl Server<'_> {
     /// Shows the disk, or goes on showing it where a server died.
     fn show_disk(
         &self,
-        kept: &mut Kept,
+        kept: &mut HandedOver,
         prefetching: Prefetching,
     ) -> anyhow::Result<(OnMedium, ServedImage)> {
         let args = self.args;

@@ -3,9 +3,9 @@
 use hs_serve::{MountedFs, ServedImage};
 use serde_json::{Value, json};
 
-use crate::service::metrics::MetricsSocket;
-use crate::service::run_folder::StatusSocket;
-use crate::service::status::Status;
+use hs_service::metrics::MetricsSocket;
+use hs_service::run_folder::StatusSocket;
+use hs_service::status::Status;
 
 /// The object for a mount that is ready. What `headstart status --json` has as well has the same key here. A
 /// path that is not UTF-8 is shown with replacement characters.

@@ -14,14 +14,14 @@ use serde::Serialize;
 use super::{check_output, open_image, run};
 use crate::cli::Profile;
 use crate::cli::image::ImageArg;
-use crate::ending::{Guard, was_told};
 use crate::medium::{self, Damage};
 use crate::remote::place_here;
 use crate::start::{self, Disk, Start, Started};
 use crate::summary::Summary;
-use crate::workdir::Workdir;
 use hs_output::show;
 use hs_output::whole_file::write_whole;
+use hs_service::ending::{Guard, was_told};
+use hs_service::workdir::Workdir;
 
 /// How long the image is waited for when a signal has ended the command that was recorded.
 const PATIENCE_WHEN_TOLD: Duration = Duration::from_secs(2);

@@ -16,9 +16,9 @@ use serde::Serialize;
 use super::open_image;
 use crate::cli::Push;
 use crate::remote::keyring;
-use crate::signals::Ends;
 use hs_output::own_folders::OwnFolders;
 use hs_output::show::{self, Bar};
+use hs_service::signals::Ends;
 
 /// A server sends nothing while it receives a piece, which takes long on a slow link.
 const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(10), stall: Duration::from_secs(300) };

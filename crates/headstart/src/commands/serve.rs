@@ -20,24 +20,25 @@ use super::named_image::NamedImage;
 use super::{background_fill, serve_http};
 use crate::channel;
 use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
-use crate::ending::Deadline;
 use crate::medium;
 use crate::on_medium::OnMedium;
-use crate::service::careful;
-use crate::service::confinement::{self, Confinement};
-use crate::service::handover::{Kept, Supervisor};
-use crate::service::metrics::{self, MetricsSocket};
-use crate::service::notify::Manager;
-use crate::service::pinned;
-use crate::service::run_folder::{RunFolder, StatusSocket};
-use crate::service::server_files::{self, Origin};
-use crate::service::status::{PrefetchStatus, Status, Subject, unix_now};
-use crate::service::supervisor::{self, Plan};
-use crate::signals::{Ends, hangup_reloads};
+use crate::pinned;
+use crate::server_files::{self, Origin};
 use crate::start;
-use crate::summary::{Summary, peak_rss_bytes};
+use crate::summary::Summary;
 use hs_output::log_output;
 use hs_output::show;
+use hs_service::careful;
+use hs_service::confinement::{self, Confinement};
+use hs_service::ending::Deadline;
+use hs_service::handover::{HandedOver, Supervisor};
+use hs_service::memory::peak_rss_bytes;
+use hs_service::metrics::{self, MetricsSocket};
+use hs_service::notify::Manager;
+use hs_service::run_folder::{RunFolder, StatusSocket};
+use hs_service::signals::{Ends, hangup_reloads};
+use hs_service::status::{PrefetchStatus, Status, Subject, unix_now};
+use hs_service::supervisor::{self, Plan};
 
 /// Serves the disks of images to NBD clients until a signal comes; gives the exit code. `arguments` are those of
 /// the program.
@@ -129,7 +130,7 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
 }
 
 /// The images that the arguments name, as a server that died has served them.
-fn images(args: &Serve, kept: &mut Kept) -> anyhow::Result<Vec<NamedImage>> {
+fn images(args: &Serve, kept: &mut HandedOver) -> anyhow::Result<Vec<NamedImage>> {
     let parse = |word: &OsString| NamedImage::parse(word, &args.remote);
     let mut named: Vec<NamedImage> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
     for (number, named) in named.iter_mut().enumerate() {
@@ -198,7 +199,7 @@ fn confine(args: &Serve, named: &[NamedImage]) {
 fn nbd(
     args: &Serve,
     served: &[Served],
-    kept: &mut Kept,
+    kept: &mut HandedOver,
     options: NbdOptions,
 ) -> anyhow::Result<Option<NbdServer>> {
     if args.nbd.is_empty() {

@@ -19,10 +19,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::named_image::NamedImage;
 use crate::cli::{Serve, TlsMode};
 use crate::medium;
-use crate::service::handover::{Kept, Supervisor};
-use crate::service::pinned;
-use crate::service::status::{Status, unix_now};
+use crate::pinned;
 use hs_output::log_output;
+use hs_service::handover::{HandedOver, Supervisor};
+use hs_service::status::{Status, unix_now};
 
 /// What is served beside images is small: it is kept in memory.
 const MOST_CHANNEL_BYTES: u64 = 1 << 20;
@@ -87,7 +87,7 @@ impl Served {
     pub(super) fn start(
         args: &Serve,
         named: &[NamedImage],
-        kept: &mut Kept,
+        kept: &mut HandedOver,
         supervisor: &Supervisor,
     ) -> anyhow::Result<Option<Self>> {
         if args.http.http.is_empty() {
@@ -152,9 +152,9 @@ impl Served {
                 store_bytes: counted.bytes,
                 store_retries: again.retries,
                 store_errors: again.errors,
-                rss_bytes: crate::summary::memory_bytes("VmRSS"),
-                peak_rss_bytes: crate::summary::peak_rss_bytes(),
-                locked_bytes: crate::service::careful::locked_bytes(),
+                rss_bytes: hs_service::memory::memory_bytes("VmRSS"),
+                peak_rss_bytes: hs_service::memory::peak_rss_bytes(),
+                locked_bytes: hs_service::careful::locked_bytes(),
                 ..medium.status.clone()
             }
         })

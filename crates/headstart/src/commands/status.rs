@@ -1,16 +1,15 @@
 //! `headstart status`
 
-use std::path::Path;
 
 use anyhow::bail;
 use hs_units::ByteSize;
 use serde_json::json;
 
 use crate::cli;
-use crate::service::careful::resolve;
-use crate::service::run_folder::RunFolder;
-use crate::service::status::{self, CacheStatus, Status};
 use hs_output::show;
+use hs_service::careful::resolve;
+use hs_service::run_folder::RunFolder;
+use hs_service::status::{self, CacheStatus, Status};
 
 /// Shows how every image does that this user's servers serve.
 pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
@@ -60,13 +59,6 @@ pub(crate) fn servers() -> anyhow::Result<Vec<Status>> {
 enum Said {
     Several(Vec<Status>),
     One(Box<Status>),
-}
-
-impl Status {
-    /// Whether it is of this image, or at this directory.
-    pub(crate) fn is_of(&self, path: &Path) -> bool {
-        self.image == path || self.dir == path || self.fs.as_deref() == Some(path)
-    }
 }
 
 fn show(status: &Status) {

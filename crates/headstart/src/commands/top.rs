@@ -9,9 +9,9 @@ use hs_units::ByteSize;
 use serde_json::{Value, json};
 
 use crate::cli::Top;
-use crate::service::careful::resolve;
-use crate::service::status::Status;
 use hs_output::show;
+use hs_service::careful::resolve;
+use hs_service::status::Status;
 
 /// What happened to a server's figures between two updates, per second.
 #[derive(serde::Serialize)]
@@ -130,7 +130,7 @@ fn row(status: &Status, rates: Option<Rates>) -> [String; 10] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::status::PrefetchStatus;
+    use hs_service::status::PrefetchStatus;
 
     #[test]
     fn rates_are_of_the_time_between_two_looks() {

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cache;
-use crate::signals::Ends;
+use hs_service::signals::Ends;
 
 /// The exit code that a shell gives to what Ctrl-C ended.
 const EXIT_CODE: i32 = 128 + libc::SIGINT;

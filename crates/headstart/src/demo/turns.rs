@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::summary::{self, Summary};
+use crate::summary::Summary;
 
 /// How many turns the contenders have.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +86,7 @@ pub(super) fn take_turns(
                 continue;
             }
             show(format!("timing, round {round} of {most}: {}", tally.label));
-            summary::reset_peak_rss();
+            hs_service::memory::reset_peak_rss();
             let began = Instant::now();
             let summary = run(place, round)?;
             tally.last_s = began.elapsed().as_secs_f64();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::service::run_folder::RunFolder;
+use hs_service::run_folder::RunFolder;
 
 /// How long a client may take to send its word.
 const PATIENCE: Duration = Duration::from_secs(1);

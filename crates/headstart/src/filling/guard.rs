@@ -20,13 +20,13 @@ use super::report::{Behind, Report};
 use super::standby::Standby;
 use crate::cli::Attach;
 use crate::commands::open_image;
-use crate::ending::EndsEarly;
-use crate::service::background::Parent;
-use crate::service::backoff::Backoff;
-use crate::service::careful;
-use crate::service::notify::{self, Manager};
-use crate::signals::Ends;
 use hs_output::log_output;
+use hs_service::background::Parent;
+use hs_service::backoff::Backoff;
+use hs_service::careful;
+use hs_service::ending::EndsEarly;
+use hs_service::notify::{self, Manager};
+use hs_service::signals::Ends;
 
 /// So many servers in a row may be killed before they fill. More deaths are a fault that does not go away.
 const MOST_EARLY_DEATHS: u32 = 20;

@@ -15,7 +15,7 @@ use hs_serve::self_filling::Handover;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::service::background::{again, inherit};
+use hs_service::background::{again, inherit};
 
 /// Numbers of descriptors that a guard has left open for its server: group, file, sidecar, ledger.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use super::control;
 use crate::cli::Attach;
 use crate::commands::status;
-use crate::service::background::Parent;
-use crate::service::careful::resolve;
 use hs_output::show;
+use hs_service::background::Parent;
+use hs_service::careful::resolve;
 
 /// The processes behind a file that is not complete.
 #[derive(Default)]

@@ -12,15 +12,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::process::Descriptors;
 use crate::cli::Attach;
-use crate::ending::Deadline;
 use crate::medium;
 use crate::on_medium::OnMedium;
-use crate::service::careful::{self, resolve};
-use crate::service::run_folder::{RunFolder, StatusSocket};
-use crate::service::status::{FillStatus, PrefetchStatus, Status, Subject, unix_now};
-use crate::signals::Ends;
 use crate::start;
 use hs_output::log_output;
+use hs_service::careful::{self, resolve};
+use hs_service::ending::Deadline;
+use hs_service::run_folder::{RunFolder, StatusSocket};
+use hs_service::signals::Ends;
+use hs_service::status::{FillStatus, PrefetchStatus, Status, Subject, unix_now};
 
 /// How often the server checks for programs that read the file without an event, such as a loop device.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };

@@ -16,10 +16,10 @@ use super::guard;
 use super::guarded::Guarded;
 use super::process::{Descriptors, of_guard};
 use crate::cli::Attach;
-use crate::service::background::inherit;
-use crate::service::careful;
-use crate::signals::Ends;
 use hs_output::log_output;
+use hs_service::background::inherit;
+use hs_service::careful;
+use hs_service::signals::Ends;
 
 /// What a guard sends when a client was told that the file can be read.
 const READY: &[u8] = b"ready ";

@@ -9,7 +9,7 @@ use hs_serve::ServedFile;
 use hs_serve::fuse::FileAccess;
 
 use crate::medium::{self, Damage};
-use crate::workdir::Workdir;
+use hs_service::workdir::Workdir;
 
 /// A sparse file whose bytes come as from a medium. Nothing of it is left behind.
 pub(super) struct Emulated {

@@ -12,8 +12,8 @@ use rustix::mount::UnmountFlags;
 
 use super::{FAILED, enter};
 use crate::commands::{mount, status};
-use crate::service::careful::resolve;
 use hs_output::log_output;
+use hs_service::careful::resolve;
 
 /// How long a server may take to unmount.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -13,8 +13,8 @@ use crate::cli::LabDisk;
 use crate::commands::mount::wait_for_end;
 use crate::medium;
 use crate::on_medium::OnMedium;
-use crate::signals::Ends;
 use hs_output::show;
+use hs_service::signals::Ends;
 
 /// Shows a file on an emulated medium, in a directory until it is unmounted, to NBD clients, or both.
 pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {

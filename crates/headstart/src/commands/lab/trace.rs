@@ -19,8 +19,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
 use crate::cli::LabTrace;
-use crate::signals::Ends;
 use hs_output::show;
+use hs_service::signals::Ends;
 
 /// How often it is looked whether to end.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -1,7 +1,9 @@
-//! The supervisor: it starts the server, keeps what the server serves with, and starts the next one when that dies.
+//! The supervisor: it starts the server, keeps what the server serves with, and starts the next one when that
+//! dies.
 //!
-//! It does next to nothing, so that there is next to nothing that could kill it: descriptors come in, stay, and go out to
-//! the next server. Readers of a FUSE mount wait while its descriptors are open, clients of a listening socket likewise.
+//! It does next to nothing, so that there is next to nothing that could kill it: descriptors come in, stay,
+//! and go out to the next server. Readers of a FUSE mount wait while its descriptors are open, clients of a
+//! listening socket likewise.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -14,17 +16,18 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::background::{LogFile, Parent, again, inherit};
-use super::backoff::Backoff;
-use super::careful;
-use super::handover::{Kept, Message, receive, send};
-use super::notify::Manager;
-use super::run_folder::RunFolder;
+use crate::background::{LogFile, Parent, again, inherit};
+use crate::backoff::Backoff;
+use crate::careful;
+use crate::handover::{HandedOver, Message, receive, send};
+use crate::notify::Manager;
+use crate::run_folder::RunFolder;
 use crate::signals::Ends;
 
 /// So many in a row that did not even begin to serve are no accident.
 const MOST_FAILURES: u32 = 8;
-/// A server that was told to end may take so long; it has its own limits, which are shorter, unless it is itself what hangs.
+/// A server that was told to end may take so long; it has its own limits, which are shorter, unless it is
+/// itself what hangs.
 const END_PATIENCE: Duration = Duration::from_secs(4);
 /// How long the dying may take when nothing waits any more.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
@@ -34,7 +37,7 @@ const ONE_WORD: Duration = Duration::from_secs(1);
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
 
 /// How a server is started, and what is done when none can be.
-pub(crate) struct Plan<'a> {
+pub struct Plan<'a> {
     /// The arguments of this program, without its name.
     pub arguments: &'a [OsString],
     /// The command among them.
@@ -51,15 +54,15 @@ pub(crate) struct Plan<'a> {
 ///
 /// # Errors
 /// When none can be started, or one after the other dies.
-pub(crate) fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
+pub fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
     let parent = plan.ready_fd.map(Parent::at).transpose()?;
-    // A background server has told its parent; whoever manages that one was not this one's.
+    // A background server has told its parent; the manager of that one was not this one's.
     let manager = if plan.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() };
     let mut supervisor = Supervisor::new(Ends::block().context("wait for signals")?, parent, manager);
     supervisor.reloads = plan.reloads;
     careful::take_care();
     let ended = supervisor.run(plan);
-    // A server that was killed may wait for its own disk, which nobody answers any more.
+    // A server that was killed may wait for its own disk, which no server answers any more.
     supervisor.kept.abort();
     drop(std::mem::take(&mut supervisor.kept));
     supervisor.wait_for_the_dying();
@@ -75,15 +78,15 @@ struct Supervisor {
     manager: Manager,
     /// Where messages go of a supervisor in the background.
     log_file: Option<LogFile>,
-    kept: Kept,
+    kept: HandedOver,
     restarts: u32,
     /// Whether the next server answers what was under way with errors.
     suspects_requests: bool,
     /// When a signal came: the next server that is gone is the last.
     told_to_end: Option<Instant>,
-    /// The server takes down what it serves, for which nobody needs another one: the disk was unmounted.
+    /// The server takes down what it serves, for which no other one is needed: the disk was unmounted.
     is_ending: bool,
-    /// Whoever started a background server has gone before he was told that it serves.
+    /// The program that started a background server has gone before it was told that it serves.
     is_abandoned: bool,
     /// Servers that died and have not let go of everything.
     dying: Vec<Child>,
@@ -92,7 +95,7 @@ struct Supervisor {
 /// What the supervisor waits for while there is a server.
 struct Woken {
     signal: bool,
-    /// As a pipe tells it that nobody reads from any more.
+    /// As a pipe reports it that has no reader any more.
     abandoned: bool,
     gone: bool,
 }
@@ -115,7 +118,7 @@ impl Supervisor {
             parent,
             manager,
             log_file: None,
-            kept: Kept::default(),
+            kept: HandedOver::default(),
             restarts: 0,
             suspects_requests: false,
             told_to_end: None,
@@ -129,7 +132,8 @@ impl Supervisor {
         let mut backoff = Backoff::new();
         loop {
             let gone = match self.one_server(plan) {
-                // This machine is short of something: those who wait for the next server wait until it is not.
+                // This machine is short of something: those who wait for the next server wait until it is
+                // not.
                 Err(error) if self.restarts > 0 && self.told_to_end.is_none() => {
                     log::error!("the next server cannot be started: {error:#}");
                     if self.wait_for_signal(backoff.longer())? {
@@ -141,7 +145,8 @@ impl Supervisor {
             };
             let code = gone.status.and_then(|status| status.code());
             if self.is_the_last(&gone) {
-                // One that had to be killed before it served has done what was asked, unless its parent waits for a mount.
+                // One that had to be killed before it served has done what was asked, unless its parent waits
+                // for a mount.
                 return Ok(code.unwrap_or(i32::from(gone.served || self.parent.is_some())));
             }
             let pause = backoff.died(gone.served, gone.lived);
@@ -192,7 +197,7 @@ impl Supervisor {
         drop(theirs);
         let watched = pidfd(&child).and_then(|process| self.watch(&mut child, &process, ours));
         if watched.is_err() {
-            // Nobody would know of it any more.
+            // No program would know of it any more.
             let _ = child.kill();
         }
         let status = child.try_wait().context("ask how the server ended")?;
@@ -223,7 +228,7 @@ impl Supervisor {
             if gone {
                 return Ok(served);
             }
-            // Nobody would know of what it serves.
+            // No program would know of what it serves.
             self.is_abandoned |= abandoned && self.parent.take().is_some();
             let abandoned = std::mem::take(&mut self.is_abandoned);
             if signal || abandoned {
@@ -247,7 +252,7 @@ impl Supervisor {
     /// Until something happens, or it is time to look at the server.
     fn wait(&self, server: u32, process: &OwnedFd, socket: Option<&OwnedFd>) -> anyhow::Result<Woken> {
         let mut events = vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(process, PollFlags::IN)];
-        // A pipe that nobody can read from any more is an error, which need not be asked for.
+        // A pipe that no process can read from any more is an error, which need not be asked for.
         let parent =
             self.parent.as_ref().map(|parent| PollFd::from_borrowed_fd(parent.as_fd(), PollFlags::empty()));
         let has_parent = parent.is_some();
@@ -266,8 +271,8 @@ impl Supervisor {
         })
     }
 
-    /// Tells the server to end. One that does not serve yet looks at no signal, perhaps for as long as a network is waited
-    /// for; and whoever says it twice does not want to wait.
+    /// Tells the server to end. One that does not serve yet looks at no signal, perhaps for as long as a
+    /// network is waited for; and a user who says it twice does not want to wait.
     fn end_server(&mut self, process: &OwnedFd, signal: Signal, serves: bool) {
         let again = self.told_to_end.is_some_and(|before| before.elapsed() >= ONE_WORD);
         self.told_to_end.get_or_insert_with(Instant::now);
@@ -284,7 +289,8 @@ impl Supervisor {
         self.kept.abort();
     }
 
-    /// Gives servers that were killed a while to let go of what they were mounting, which nobody answers any more.
+    /// Gives servers that were killed a while to let go of what they were mounting, which no server answers
+    /// any more.
     fn wait_for_the_dying(&mut self) {
         let end = Instant::now() + LAST_PATIENCE;
         for child in &self.dying {
@@ -350,8 +356,9 @@ fn how(status: Option<ExitStatus>) -> String {
     }
 }
 
-/// Whether a process has been killed without ending: a thread of it may wait, where no signal reaches it, for a read of
-/// its own disk, which only the next server can answer. Until then the kernel does not say that the process is gone.
+/// Whether a process has been killed without ending: a thread of it may wait, where no signal reaches it, for
+/// a read of its own disk, which only the next server can answer. Until then the kernel does not say that the
+/// process is gone.
 fn is_dying(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     is_dying_by(&status)

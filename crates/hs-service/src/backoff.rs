@@ -14,7 +14,7 @@ const CRASHES_OF_ONE_REQUEST: u32 = 3;
 
 /// Servers that died one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     pause: Duration,
     /// That died young, in a row.
     deaths: u32,
@@ -26,24 +26,24 @@ pub(crate) struct Backoff {
 
 impl Backoff {
     /// None has died yet.
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self { pause: FIRST_PAUSE, deaths: 0, failures: 0, crashes: 0 }
     }
 
     /// Servers in a row that did not even begin to serve.
-    pub(crate) const fn failures(self) -> u32 {
+    pub const fn failures(self) -> u32 {
         self.failures
     }
 
-    /// Whether the next server answers the requests that were under way with an error: one of them may have crashed
-    /// each server that took it.
-    pub(crate) const fn suspects_requests(self) -> bool {
+    /// Whether the next server answers the requests that were under way with an error: one of them may have
+    /// crashed each server that took it.
+    pub const fn suspects_requests(self) -> bool {
         self.crashes >= CRASHES_OF_ONE_REQUEST
     }
 
-    /// Whether the server that [died](Self::died) did so by a fault of its own, not by a signal from outside. One that
-    /// refused requests gives the next one another chance.
-    pub(crate) fn crashed(&mut self, by_itself: bool) {
+    /// Whether the server that [died](Self::died) did so by a fault of its own, not by a signal from outside.
+    /// One that refused requests gives the next one another chance.
+    pub fn crashed(&mut self, by_itself: bool) {
         self.crashes = match by_itself && self.deaths > 0 && !self.suspects_requests() {
             true => self.crashes + 1,
             false => 0,
@@ -51,14 +51,14 @@ impl Backoff {
     }
 
     /// The next pause of those that double.
-    pub(crate) fn longer(&mut self) -> Duration {
+    pub fn longer(&mut self) -> Duration {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.pause
     }
 
-    /// One has died: the pause before the next. The first that dies young after it has served is replaced at once: once is an
-    /// accident, and readers wait.
-    pub(crate) fn died(&mut self, served: bool, lived: Duration) -> Duration {
+    /// One has died: the pause before the next. The first that dies young after it has served is replaced at
+    /// once: once is an accident, and readers wait.
+    pub fn died(&mut self, served: bool, lived: Duration) -> Duration {
         self.failures = if served { 0 } else { self.failures + 1 };
         if lived >= STEADY {
             (self.pause, self.deaths) = (FIRST_PAUSE, 0);

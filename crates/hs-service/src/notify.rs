@@ -9,34 +9,34 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// The service manager, if there is one that listens.
-pub(crate) struct Manager(Option<(SocketAddr, UnixDatagram)>);
+pub struct Manager(Option<(SocketAddr, UnixDatagram)>);
 
 impl Manager {
     /// The one that `NOTIFY_SOCKET` names.
-    pub(crate) fn of_this_process() -> Self {
+    pub fn of_this_process() -> Self {
         let address = std::env::var_os("NOTIFY_SOCKET").as_deref().and_then(address);
         // Opened now: a server that has settled opens none.
         Self(address.and_then(|address| Some((address, open().ok()?))))
     }
 
-    /// Nobody.
-    pub(crate) const fn none() -> Self {
+    /// No manager.
+    pub const fn none() -> Self {
         Self(None)
     }
 
     /// The server works. `status` is one line for a person.
-    pub(crate) fn ready(&self, status: &str) {
+    pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
     }
 
     /// The server begins to end.
-    pub(crate) fn stopping(&self) {
+    pub fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=ending");
     }
 
     /// Gives the manager a copy of a descriptor to keep under this name, whatever becomes of this process,
     /// where it keeps any (`FileDescriptorStoreMax=`). Another process of the unit gets it back by [`kept`].
-    pub(crate) fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) {
+    pub fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) {
         let Some((address, _)) = &self.0 else { return };
         let message = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}");
         if let Err(error) = send_with(address, message.as_bytes(), descriptor) {
@@ -45,7 +45,7 @@ impl Manager {
     }
 
     /// The manager need not keep what it has under this name.
-    pub(crate) fn forget(&self, name: &str) {
+    pub fn forget(&self, name: &str) {
         self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
     }
 
@@ -83,7 +83,7 @@ const FIRST_HANDED_ON: i32 = 3;
 
 /// Takes the descriptors that the manager has kept for this process under these names, if it has all of them.
 /// Only once, before this process opens anything by number.
-pub(crate) fn kept<const N: usize>(names: [&str; N]) -> Option<[OwnedFd; N]> {
+pub fn kept<const N: usize>(names: [&str; N]) -> Option<[OwnedFd; N]> {
     let variable = |name: &str| std::env::var(name).ok();
     if variable("LISTEN_PID")?.parse() != Ok(std::process::id()) {
         return None;

@@ -4,23 +4,23 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// Whether SIGHUP is to be taken for a wish to read files again: of a process without a terminal it is nothing else, while a
-/// terminal says with it that its user is gone.
-pub(crate) fn hangup_reloads() -> bool {
+/// Whether SIGHUP is to be taken for a wish to read files again: of a process without a terminal it is
+/// nothing else, while a terminal says with it that its user is gone.
+pub fn hangup_reloads() -> bool {
     File::options().read(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").is_err()
 }
 
 /// SIGINT, SIGTERM and SIGHUP, blocked and turned into a readable descriptor.
-pub(crate) struct Ends(OwnedFd);
+pub struct Ends(OwnedFd);
 
 impl Ends {
     /// Blocks them in this thread and every thread that it starts: call it before there are any.
-    pub(crate) fn block() -> std::io::Result<Self> {
+    pub fn block() -> std::io::Result<Self> {
         Self::block_these(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
     }
 
     /// The same for other signals.
-    pub(crate) fn block_these(signals: &[libc::c_int]) -> std::io::Result<Self> {
+    pub fn block_these(signals: &[libc::c_int]) -> std::io::Result<Self> {
         // SAFETY: a signal set is plain data, initialised by sigemptyset before it is used.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
         // SAFETY: `set` is valid for writes; the signal numbers exist.
@@ -47,7 +47,7 @@ impl Ends {
 
 impl Ends {
     /// The signal that has come, if one has; it does not come again.
-    pub(crate) fn take(&self) -> Option<rustix::process::Signal> {
+    pub fn take(&self) -> Option<rustix::process::Signal> {
         let mut bytes = [0; size_of::<libc::signalfd_siginfo>()];
         let length = rustix::io::read(&self.0, &mut bytes).ok()?;
         // The number is the first field: signalfd(2).

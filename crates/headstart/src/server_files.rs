@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use hs_store::Address;
 
-use super::confinement::Files;
-use super::run_folder::RunFolder;
 use crate::cli::image::ImageArg;
 use crate::location::{Place, Trust};
 use crate::remote::CacheFolder;
 use hs_output::whole_file::make_private_folder;
+use hs_service::confinement::Files;
+use hs_service::run_folder::RunFolder;
 use hs_trust::seen::SeenFolder;
 
 /// What every server looks at: itself, the machine's memory and disks, and two devices.

@@ -22,7 +22,7 @@ const LANDLOCK: ABI = ABI::V3;
 
 /// What a server keeps.
 #[derive(Debug)]
-pub(crate) struct Confinement {
+pub struct Confinement {
     /// Capabilities, where this process has any.
     pub capabilities: CapabilitySet,
     /// Files that may be opened; none are refused when it is `None`.
@@ -35,7 +35,7 @@ pub(crate) struct Confinement {
 
 /// Files and folders with all that is in them; what does not exist is left out.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub struct Files {
     /// What is read.
     pub read: Vec<PathBuf>,
     /// What is read, written, made and removed.
@@ -49,7 +49,7 @@ pub(crate) struct Files {
 impl Confinement {
     /// Gives up everything else, for this thread and those that it starts; call it while there is one. What
     /// the kernel cannot do is said, and the server goes on with the rest.
-    pub(crate) fn enforce(self) {
+    pub fn enforce(self) {
         let kept = self.capabilities;
         if let Err(error) = keep_capabilities(kept) {
             log::warn!("this server keeps all of its capabilities: {error}");
@@ -76,7 +76,7 @@ impl Confinement {
 /// then on modes and owners of files stay, and so does this process's user; and where `unix_sockets` is false
 /// no socket in the file system is connected to. Root's own user id opens many of these, and Landlock covers
 /// neither.
-pub(crate) fn settle(unix_sockets: bool) {
+pub fn settle(unix_sockets: bool) {
     if let Err(error) = seccomp::refuse_beginnings(unix_sockets) {
         log::warn!("this server is not kept from what only its beginning takes: {error}");
     }

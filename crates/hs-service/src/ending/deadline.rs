@@ -14,19 +14,19 @@ const LAST_PATIENCE: Duration = Duration::from_millis(2_500);
 const UNHURRIED_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Between its creation and its drop everything must be taken down; otherwise the process ends by force.
-pub(crate) struct Deadline {
+pub struct Deadline {
     _done: Sender<()>,
 }
 
 impl Deadline {
     /// `aborts` fail the requests that readers wait for; `last` is called before the process ends by force.
-    pub(crate) fn begin(aborts: Vec<Arc<Abort>>, last: impl FnOnce() + Send + 'static) -> Self {
+    pub fn begin(aborts: Vec<Arc<Abort>>, last: impl FnOnce() + Send + 'static) -> Self {
         Self::within(LAST_PATIENCE, aborts, last)
     }
 
     /// The same for an end that no signal asked for: waiting requests fail as soon, and the rest has more
     /// time.
-    pub(crate) fn unhurried(aborts: Vec<Arc<Abort>>) -> Self {
+    pub fn unhurried(aborts: Vec<Arc<Abort>>) -> Self {
         Self::within(UNHURRIED_PATIENCE, aborts, || {})
     }
 
@@ -57,7 +57,7 @@ impl Deadline {
     }
 
     /// Until the process ends.
-    pub(crate) fn lasts(self) {
+    pub fn lasts(self) {
         std::mem::forget(self);
     }
 }

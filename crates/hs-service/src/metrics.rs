@@ -17,8 +17,8 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 use rustix::net::AddressFamily;
 
-use super::handover::{Kept, Supervisor};
-use super::status::Status;
+use crate::handover::{HandedOver, Supervisor};
+use crate::status::Status;
 
 /// A figure of a served image.
 struct Metric {
@@ -216,8 +216,10 @@ const METRICS: &[Metric] = &[
 ];
 
 /// The socket on which a server is asked for its figures.
-pub(crate) enum MetricsSocket {
+pub enum MetricsSocket {
+    /// At an address.
     Tcp(TcpListener),
+    /// At a unix socket.
     File(SocketFile),
 }
 
@@ -244,7 +246,7 @@ impl MetricsSocket {
     }
 
     /// Where Prometheus finds it.
-    pub(crate) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         match self {
             Self::Tcp(listener) => {
                 listener.local_addr().map_or_else(|_| String::new(), |at| format!("http://{at}/metrics"))
@@ -281,7 +283,7 @@ impl MetricsSocket {
 }
 
 /// The path in `unix:PATH`.
-pub(crate) fn path_of(address: &str) -> Option<&Path> {
+pub fn path_of(address: &str) -> Option<&Path> {
     address.strip_prefix("unix:").map(Path::new)
 }
 
@@ -298,12 +300,13 @@ fn limits() -> HttpServeOptions {
     }
 }
 
-/// The socket that a server that died had, or one at `address`, if figures are wanted. The supervisor keeps it.
+/// The socket that a server that died had, or one at `address`, if figures are wanted. The supervisor keeps
+/// it.
 ///
 /// # Errors
 /// As [`MetricsSocket::listen`].
-pub(crate) fn socket(
-    kept: &mut Kept,
+pub fn socket(
+    kept: &mut HandedOver,
     address: Option<&str>,
     supervisor: &Supervisor,
 ) -> anyhow::Result<Option<MetricsSocket>> {
@@ -321,7 +324,7 @@ pub(crate) fn socket(
 ///
 /// # Errors
 /// Those of `work`, and when no thread can be started.
-pub(crate) fn answered_meanwhile<T>(
+pub fn answered_meanwhile<T>(
     socket: Option<MetricsSocket>,
     statuses: impl Fn() -> Vec<Status> + Sync,
     work: impl FnOnce() -> anyhow::Result<T>,
@@ -332,14 +335,16 @@ pub(crate) fn answered_meanwhile<T>(
     std::thread::scope(|scope| {
         scope.spawn(|| answer(asks, &statuses));
         let done = work();
-        // With the server goes the sender of requests, and then the thread ends; and with the socket its file.
+        // With the server goes the sender of requests, and then the thread ends; and with the socket its
+        // file.
         drop(server);
         drop(socket);
         done
     })
 }
 
-/// Tells the figures to each request for them, until the server that takes requests is gone. `statuses` says how the server is now.
+/// Tells the figures to each request for them, until the server that takes requests is gone. `statuses` says
+/// how the server is now.
 fn answer(asks: Receiver<Sender<String>>, statuses: impl Fn() -> Vec<Status>) {
     for ask in asks {
         // The request may be gone meanwhile.
@@ -403,7 +408,7 @@ fn escaped(value: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::status::PrefetchStatus;
+    use crate::status::PrefetchStatus;
 
     #[test]
     fn figures_are_asked_for_at_a_socket_in_the_file_system() {
@@ -461,7 +466,7 @@ mod tests {
     /// The document names each, by the name that Prometheus sees, and nothing else.
     #[test]
     fn the_document_lists_every_figure() {
-        let document = include_str!("../../../../docs/METRICS.md");
+        let document = include_str!("../../../docs/METRICS.md");
         let listed: Vec<&str> = document
             .lines()
             .filter_map(|line| line.strip_prefix("| `headstart_")?.split('`').next())

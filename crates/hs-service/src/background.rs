@@ -11,17 +11,19 @@ use std::process::{Command, Stdio};
 use anyhow::Context;
 use serde_json::Value;
 
-use super::run_folder::RunFolder;
 use crate::own_arguments;
+use crate::run_folder::RunFolder;
 use hs_output::log_output;
 use hs_output::show;
 
-/// This program once more: `subcommand` with the same `arguments` (all but the program's name) and further `flags`.
+/// This program once more: `subcommand` with the same `arguments` (all but the program's name) and further
+/// `flags`.
 ///
 /// # Errors
 /// When the arguments cannot be handed over.
-pub(crate) fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) -> anyhow::Result<Command> {
-    // By this name it is found in any mount namespace; the other names of this program are not for the server.
+pub fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) -> anyhow::Result<Command> {
+    // By this name it is found in any mount namespace; the other names of this program are not for the
+    // server.
     let mut command = Command::new("/proc/self/exe");
     // The command comes first, or after flags for all commands; its own may stand before the rest.
     let (before, after) =
@@ -33,7 +35,7 @@ pub(crate) fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) 
 }
 
 /// Lets the program that is started have these descriptors.
-pub(crate) fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
+pub fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
     let numbers: Vec<i32> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
     let clear = move || {
         for number in &numbers {
@@ -50,9 +52,9 @@ pub(crate) fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
     }
 }
 
-/// Starts this program again in the foreground of a session of its own, and waits until it serves or has failed.
-/// Prints the object that it reports with `--json`.
-pub(crate) fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
+/// Starts this program again in the foreground of a session of its own, and waits until it serves or has
+/// failed. Prints the object that it reports with `--json`.
+pub fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
     let (ready, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
     let flags = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
     let mut command = again(arguments, subcommand, &flags)?;
@@ -80,40 +82,40 @@ pub(crate) fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<
 }
 
 /// Who waits until a background server serves.
-pub(crate) struct Parent(File);
+pub struct Parent(File);
 
 impl Parent {
     /// The one who passed `--ready-fd`. What this process starts does not inherit it.
     ///
     /// # Errors
     /// When there is no such descriptor.
-    pub(crate) fn at(fd: i32) -> anyhow::Result<Self> {
+    pub fn at(fd: i32) -> anyhow::Result<Self> {
         // SAFETY: the parent, this program too, passed the descriptor for this alone.
         let ready = unsafe { OwnedFd::from_raw_fd(fd) };
         rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC).context("find the parent")?;
         Ok(Self(File::from(ready)))
     }
 
-    /// What tells that nobody waits any more.
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    /// Becomes an error when the parent has stopped waiting.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
     /// Everything is served. The parent prints `report`, unless it is null.
     ///
     /// # Errors
-    /// When nobody waits any more.
-    pub(crate) fn tell(mut self, report: &Value) -> anyhow::Result<()> {
+    /// When the parent has stopped waiting.
+    pub fn tell(mut self, report: &Value) -> anyhow::Result<()> {
         self.0.write_all(format!("{report}\n").as_bytes()).context("tell the parent")
     }
 }
 
 /// The file for messages where the system has no log; it stays behind only when its process dies.
-pub(crate) struct LogFile(Option<PathBuf>);
+pub struct LogFile(Option<PathBuf>);
 
 impl LogFile {
     /// One of this process in `folder`.
-    pub(crate) fn of(folder: Option<&RunFolder>) -> Self {
+    pub fn of(folder: Option<&RunFolder>) -> Self {
         if let Some(folder) = folder {
             folder.forget_the_dead();
         }
@@ -124,7 +126,7 @@ impl LogFile {
     ///
     /// # Errors
     /// When standard error cannot be given back.
-    pub(crate) fn go_to_background(&self) -> anyhow::Result<()> {
+    pub fn go_to_background(&self) -> anyhow::Result<()> {
         log_output::go_to_background(|| self.create()).context("go to the background")
     }
 

@@ -9,8 +9,9 @@ use rustix::mm::MlockFlags;
 /// What the out-of-memory killer adds to this process: nearly never chosen, but not beyond all others.
 const OOM_SCORE: i32 = -900;
 
-/// What every server does as soon as it serves: it stays in memory, and is not what is killed when that is short.
-pub(crate) fn take_care() {
+/// What every server does as soon as it serves: it stays in memory, and is not what is killed when that is
+/// short.
+pub fn take_care() {
     survive_low_memory();
     match stay_in_memory() {
         Ok(bytes) => {
@@ -23,9 +24,9 @@ pub(crate) fn take_care() {
     }
 }
 
-/// For a server in the background whose disk is unmounted: what is left to do, such as writing what was fetched into the cache on disk, is done
-/// behind those who still serve or are served.
-pub(crate) fn stand_back() {
+/// For a server in the background whose disk is unmounted: what is left to do, such as writing what was
+/// fetched into the cache on disk, is done behind those who still serve or are served.
+pub fn stand_back() {
     /// As nice(1) counts: a tenth of what others have, so that it ends soon on a busy machine as well.
     const NICE: i32 = 10;
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
@@ -35,11 +36,11 @@ pub(crate) fn stand_back() {
 
 /// Keeps in memory what is used of the program and its libraries, from its first use on.
 ///
-/// Pages of files are what can be lost: the kernel drops them at any time and reads them again from
-/// where they lie, while readers wait for this process. What no server ever runs, half of the program (it builds images and
-/// boots guests too), is not brought into memory for that. Anonymous memory only
-/// ever goes to swap space, which no image holds; it is left alone, and so nothing of the prefetch's
-/// budget is pinned. Gives the bytes of which what is used stays.
+/// Pages of files are what can be lost: the kernel drops them at any time and reads them again from where
+/// they lie, while readers wait for this process. What no server ever runs, half of the program (it builds
+/// images and boots guests too), is not brought into memory for that. Anonymous memory only ever goes to swap
+/// space, which no image holds; it is left alone, and so nothing of the prefetch's budget is pinned. Gives
+/// the bytes of which what is used stays.
 ///
 /// # Errors
 /// When the table of mappings cannot be read, or the limit of locked memory (`ulimit -l`) is reached.
@@ -47,7 +48,8 @@ fn stay_in_memory() -> std::io::Result<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps")?;
     let mut locked = 0;
     for (start, length) in maps.lines().filter_map(readable_file_mapping) {
-        // SAFETY: this changes no memory, only whether it may be dropped; the kernel refuses what is not mapped.
+        // SAFETY: this changes no memory, only whether it may be dropped; the kernel refuses what is not
+        // mapped.
         unsafe { rustix::mm::mlock_with(start as *mut core::ffi::c_void, length, MlockFlags::ONFAULT) }?;
         locked += length as u64;
     }
@@ -55,7 +57,7 @@ fn stay_in_memory() -> std::io::Result<u64> {
 }
 
 /// Memory of this process that cannot leave: of what is locked, what has been used (proc_pid_smaps(5)).
-pub(crate) fn locked_bytes() -> Option<u64> {
+pub fn locked_bytes() -> Option<u64> {
     let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
     Some(locked_kib(&maps) * 1024)
 }
@@ -86,8 +88,8 @@ fn readable_file_mapping(line: &str) -> Option<(usize, usize)> {
 }
 
 /// Makes this process an unlikely choice of the out-of-memory killer; only root may. What it has started
-/// before keeps its own score. A lower score that somebody has set stays.
-pub(crate) fn survive_low_memory() {
+/// before keeps its own score. A lower score that was set before stays.
+pub fn survive_low_memory() {
     const FILE: &str = "/proc/self/oom_score_adj";
     if !rustix::process::geteuid().is_root() {
         return;
@@ -102,7 +104,7 @@ pub(crate) fn survive_low_memory() {
 
 /// Refuses to cover with a mount what the server needs when it is started again: its program, the
 /// image, and its run folder.
-pub(crate) fn refuse_to_cover_itself(
+pub fn refuse_to_cover_itself(
     image: Option<&Path>,
     run_folder: Option<&Path>,
     targets: &[&Path],
@@ -112,7 +114,7 @@ pub(crate) fn refuse_to_cover_itself(
         .map(|image| image.canonicalize().with_context(|| format!("open {}", image.display())))
         .transpose()?;
     for target in targets {
-        // One that cannot be resolved is refused with a better reason by whoever mounts there.
+        // One that cannot be resolved is refused with a better reason by the mount itself.
         let Ok(target) = target.canonicalize() else { continue };
         let own = [
             ("the image", image.as_deref()),
@@ -140,7 +142,7 @@ fn covered<'a>(target: &Path, own: &[(&'static str, Option<&'a Path>)]) -> Optio
 }
 
 /// The path without links, also of a mount whose server is dead, which answers no question about itself.
-pub(crate) fn resolve(path: &Path) -> PathBuf {
+pub fn resolve(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;
     }

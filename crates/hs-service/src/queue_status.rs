@@ -1,4 +1,4 @@
-//! How the requests to the medium wait for each other, as a server tells whoever asks.
+//! How the requests to the medium wait for each other, as a server reports it.
 
 use hs_engine::queue::Class;
 use hs_engine::queue::{Event, Recorded};
@@ -11,7 +11,7 @@ const SHOWN_EVENTS: usize = 64;
 /// The queue before the medium. Bytes are bytes, times are seconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct QueueStatus {
+pub struct QueueStatus {
     /// The order within a class.
     pub elevator: String,
     /// Whether moving costs something on this medium, so that those who wait are served by position.
@@ -20,7 +20,8 @@ pub(crate) struct QueueStatus {
     pub depth: u32,
     /// Clients that are remembered.
     pub clients: u32,
-    /// Jain's index of the rates at which clients were served while they wanted something: 1 when all got the same.
+    /// Jain's index of the rates at which clients were served while they wanted something: 1 when all got the
+    /// same.
     pub jain_index: f64,
     /// What was done for each class, the most urgent first.
     pub classes: Vec<ClassStatus>,
@@ -31,14 +32,14 @@ pub(crate) struct QueueStatus {
 /// Something that the queue was told or decided.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct EventStatus {
+pub struct EventStatus {
     /// When, since the disk was opened.
     pub at_s: f64,
     /// What: requested, promoted, withdrawn, dispatched or ended.
     pub event: String,
     /// How urgent the request was; of none that was withdrawn.
     pub class: Option<String>,
-    /// Where on the medium, about: whoever asks for a chunk knows its place when it is read.
+    /// Where on the medium, about: the place of a chunk is known when it is read.
     pub offset: Option<u64>,
     /// Bytes that were asked for or, of what ended, that came.
     pub bytes: Option<u64>,
@@ -66,7 +67,7 @@ impl EventStatus {
 /// One class of requests.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct ClassStatus {
+pub struct ClassStatus {
     /// Which one.
     pub class: String,
     /// Requests that were sent to the medium.

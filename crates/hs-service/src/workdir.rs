@@ -11,14 +11,14 @@ const PLACES: [&str; 4] = ["/mnt", "/media", "/srv", "/opt"];
 
 /// A tmpfs in this process's own mount namespace. No other process sees a name of it, so nothing of it is
 /// left behind, however the process ends.
-pub(crate) struct Workdir {
+pub struct Workdir {
     path: PathBuf,
 }
 
 impl Workdir {
     /// Covers a folder with a tmpfs, one in which nothing of `needed` lies: what is covered cannot be opened
     /// any more. Only after `enter_private_mounts`.
-    pub(crate) fn new(needed: &[PathBuf]) -> anyhow::Result<Self> {
+    pub fn new(needed: &[PathBuf]) -> anyhow::Result<Self> {
         let place = PLACES.iter().map(Path::new).find(|place| place.is_dir() && is_free(place, needed));
         let path = place
             .context("each of /mnt, /media, /srv and /opt is missing, or holds something that is needed: one is mounted on")?
@@ -30,7 +30,7 @@ impl Workdir {
     }
 
     /// Makes a folder in it.
-    pub(crate) fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
+    pub fn folder(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.path.join(name);
         std::fs::create_dir(&path).with_context(|| format!("create {}", path.display()))?;
         Ok(path)

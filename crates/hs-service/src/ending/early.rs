@@ -21,17 +21,14 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// While this lives, a signal ends the process: reads that wait for the disk fail, and everything is taken
 /// down.
-pub(crate) struct EndsEarly {
+pub struct EndsEarly {
     over: Option<OwnedFd>,
     abort: Arc<Mutex<Option<Arc<Abort>>>>,
 }
 
 impl EndsEarly {
     /// Watches `signals`, if there are any; calls `last` before the process ends.
-    pub(crate) fn watch(
-        signals: Option<&Ends>,
-        last: impl FnOnce() + Send + 'static,
-    ) -> anyhow::Result<Self> {
+    pub fn watch(signals: Option<&Ends>, last: impl FnOnce() + Send + 'static) -> anyhow::Result<Self> {
         let abort = Arc::<Mutex<Option<Arc<Abort>>>>::default();
         let Some(signals) = signals else { return Ok(Self { over: None, abort }) };
         let over = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -67,12 +64,12 @@ impl EndsEarly {
     }
 
     /// From now on the disk is mounted.
-    pub(crate) fn serves(&self, served: &ServedImage) {
+    pub fn serves(&self, served: &ServedImage) {
         *self.abort.lock() = served.session().abort();
     }
 
     /// From now on another object handles signals.
-    pub(crate) fn end(self) {
+    pub fn end(self) {
         drop(self);
     }
 }

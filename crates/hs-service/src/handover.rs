@@ -1,7 +1,8 @@
-//! What passes between a server and its supervisor: JSON messages with descriptors, over a socket that only they have.
+//! What passes between a server and its supervisor: JSON messages with descriptors, over a socket that only
+//! they have.
 //!
-//! The server says what is to be kept of it, and that it works. Whoever is started after it died is told
-//! what was kept.
+//! The server says what is to be kept of it, and that it works. The server that is started after it died is
+//! told what was kept.
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -27,7 +28,8 @@ const MOST_BYTES: usize = 64 << 10;
 /// What is said.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// The descriptors that come along, and what there is to say of them, are kept under this name, until others are.
+    /// The descriptors that come along, and what there is to say of them, are kept under this name, until
+    /// others are.
     Keep {
         /// What they are for.
         name: String,
@@ -43,7 +45,8 @@ pub(super) enum Message {
     },
     /// The server begins to end.
     Ending,
-    /// To a server: it may begin. If the one before has not let go of everything yet, its process comes along.
+    /// To a server: it may begin. If the one before has not let go of everything yet, its process comes
+    /// along.
     Begin {
         /// Servers before this one that died.
         restarts: u32,
@@ -108,18 +111,18 @@ pub(super) fn receive(socket: &OwnedFd, flags: RecvFlags) -> Result<Option<(Mess
 }
 
 /// The name of the control files that end what a server shows, whether it lives or not.
-pub(crate) const ABORT: &str = "abort";
+pub const ABORT: &str = "abort";
 
 /// What servers that died have left for the next one.
 #[derive(Debug, Default)]
-pub(crate) struct Kept(BTreeMap<String, (Value, Vec<OwnedFd>)>);
+pub struct HandedOver(BTreeMap<String, (Value, Vec<OwnedFd>)>);
 
-impl Kept {
+impl HandedOver {
     pub(super) fn put(&mut self, name: String, about: Value, descriptors: Vec<OwnedFd>) {
         self.0.insert(name, (about, descriptors));
     }
 
-    /// Ends what is shown: whoever waits for it gets an error, and no next server can go on with it.
+    /// Ends what is shown: a reader that waits for it gets an error, and no next server can go on with it.
     pub(super) fn abort(&self) {
         let controls = self.0.get(ABORT).into_iter().flat_map(|(_, controls)| controls);
         controls.for_each(|control| Abort::by(control.as_fd()));
@@ -139,10 +142,7 @@ impl Kept {
     ///
     /// # Errors
     /// When it is not what this program says there.
-    pub(crate) fn take<T: DeserializeOwned>(
-        &mut self,
-        name: &str,
-    ) -> anyhow::Result<Option<(T, Vec<OwnedFd>)>> {
+    pub fn take<T: DeserializeOwned>(&mut self, name: &str) -> anyhow::Result<Option<(T, Vec<OwnedFd>)>> {
         let Some((about, descriptors)) = self.0.remove(name) else { return Ok(None) };
         let about =
             serde_json::from_value(about).with_context(|| format!("understand what was kept of {name}"))?;
@@ -150,9 +150,9 @@ impl Kept {
     }
 }
 
-/// The supervisor, as its server sees it; or nobody.
+/// The supervisor, as its server sees it; or none.
 #[derive(Debug, Default)]
-pub(crate) struct Supervisor {
+pub struct Supervisor {
     socket: Option<OwnedFd>,
     /// Servers before this one that died.
     restarts: u32,
@@ -166,8 +166,8 @@ impl Supervisor {
     ///
     /// # Errors
     /// When it says something else.
-    pub(crate) fn at(fd: Option<i32>) -> anyhow::Result<(Self, Kept)> {
-        let mut kept = Kept::default();
+    pub fn at(fd: Option<i32>) -> anyhow::Result<(Self, HandedOver)> {
+        let mut kept = HandedOver::default();
         let Some(fd) = fd else { return Ok((Self::default(), kept)) };
         // SAFETY: the supervisor, this program too, passed the descriptor for this alone.
         let socket = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -185,24 +185,24 @@ impl Supervisor {
     }
 
     /// Its process, if there is one.
-    pub(crate) fn process(&self) -> Option<u32> {
+    pub fn process(&self) -> Option<u32> {
         let parent = rustix::process::getppid().filter(|_| self.socket.is_some());
         parent.map(|parent| parent.as_raw_nonzero().get().unsigned_abs())
     }
 
     /// Servers before this one that died.
-    pub(crate) const fn restarts(&self) -> u32 {
+    pub const fn restarts(&self) -> u32 {
         self.restarts
     }
 
     /// Whether requests that waited for the servers before are answered with an error.
-    pub(crate) const fn refuses_waiting(&self) -> bool {
+    pub const fn refuses_waiting(&self) -> bool {
         self.refuse_waiting
     }
 
-    /// Waits until the server before this one has let go of everything: a thread of it may have been waiting for its own
-    /// disk, which only this one can answer. Call it when the disk is served again.
-    pub(crate) fn wait_for_predecessor(&mut self, patience: std::time::Duration) {
+    /// Waits until the server before this one has let go of everything: a thread of it may have been waiting
+    /// for its own disk, which only this one can answer. Call it when the disk is served again.
+    pub fn wait_for_predecessor(&mut self, patience: std::time::Duration) {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let Some(predecessor) = self.predecessor.take() else { return };
         let timeout = Timespec::try_from(patience).ok();
@@ -216,7 +216,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// When it does not take them.
-    pub(crate) fn keep<'a>(
+    pub fn keep<'a>(
         &self,
         name: &str,
         about: impl Serialize,
@@ -228,12 +228,12 @@ impl Supervisor {
     }
 
     /// Tells it that everything is served, and what a parent that waits for that prints.
-    pub(crate) fn ready(&self, status: &str, report: &Value) {
+    pub fn ready(&self, status: &str, report: &Value) {
         self.tell(&Message::Ready { status: status.to_owned(), report: report.clone() });
     }
 
     /// Tells it that the end begins.
-    pub(crate) fn ending(&self) {
+    pub fn ending(&self) {
         self.tell(&Message::Ending);
     }
 
@@ -267,7 +267,7 @@ mod tests {
         server.ready("all well", &Value::from(7));
         drop((server, writer));
 
-        let mut kept = Kept::default();
+        let mut kept = HandedOver::default();
         let mut ready = None;
         while let Some((message, descriptors)) = receive(&ours, RecvFlags::empty()).expect("received") {
             match message {

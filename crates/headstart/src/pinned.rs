@@ -1,20 +1,20 @@
-//! The image that a server began with: the next server, after it died, must show that one and no other, whatever an address
-//! or a channel means by then.
+//! The image that a server began with: the next server, after it died, must show that one and no other,
+//! whatever an address or a channel means by then.
 
 use std::ffi::OsStr;
 
 use hs_image::ImageDigest;
 
-use super::handover::{Kept, Supervisor};
 use crate::channel;
 use crate::cli::image::ImageArg;
+use hs_service::handover::{HandedOver, Supervisor};
 
 fn name(number: usize) -> String {
     format!("image-{number}")
 }
 
 /// Image number `number` of this server: what the server before it had, or else what its word means now.
-pub(crate) fn recall(kept: &mut Kept, number: usize, image: &ImageArg) -> anyhow::Result<ImageArg> {
+pub(crate) fn recall(kept: &mut HandedOver, number: usize, image: &ImageArg) -> anyhow::Result<ImageArg> {
     match kept.take::<String>(&name(number))? {
         Some((word, _)) => ImageArg::parse(OsStr::new(&word), &image.remote),
         None => channel::resolve(image),

@@ -47,11 +47,11 @@ static MEANS: Mutex<Means> =
 /// Watches for INT and TERM, which are passed on to the command. When the command is still there after some
 /// seconds in which its disk did not answer, reads of the disk fail. When a signal comes once more, the
 /// command is killed. A command whose disk answers may ignore both signals.
-pub(crate) struct Told(());
+pub struct EndRequest(());
 
-impl Told {
+impl EndRequest {
     /// Watches from now on, for one command at a time.
-    pub(crate) fn hear() -> Self {
+    pub fn hear() -> Self {
         static STARTED: Once = Once::new();
         STARTED.call_once(|| {
             if let Err(error) = start() {
@@ -62,23 +62,19 @@ impl Told {
     }
 
     /// Sets, once the disk is known, how to see that a read has waited so long, and how to fail all reads.
-    pub(crate) fn disk(
-        &self,
-        waits: impl Fn(Duration) -> bool + Send + 'static,
-        close: impl Fn() + Send + 'static,
-    ) {
+    pub fn disk(&self, waits: impl Fn(Duration) -> bool + Send + 'static, close: impl Fn() + Send + 'static) {
         let mut means = MEANS.lock();
         means.waits = Some(Box::new(waits));
         means.close = Some(Box::new(close));
     }
 
     /// Sets, once the command is known, how to kill it.
-    pub(crate) fn command(&self, kill: impl Fn() + Send + 'static) {
+    pub fn command(&self, kill: impl Fn() + Send + 'static) {
         MEANS.lock().kill = Some(Box::new(kill));
     }
 }
 
-impl Drop for Told {
+impl Drop for EndRequest {
     fn drop(&mut self) {
         *MEANS.lock() = Means::default();
     }
@@ -95,7 +91,7 @@ fn start() -> std::io::Result<()> {
 
 /// Whether a command of this process was told to end. The user then does not want to wait for a store that
 /// does not answer.
-pub(crate) fn was_told() -> bool {
+pub fn was_told() -> bool {
     WAS_TOLD.load(Relaxed)
 }
 

@@ -20,13 +20,13 @@ use rustix::process::Signal;
 use crate::signals::Ends;
 
 /// The hidden first argument with which the program is started as a guard.
-pub(crate) const ARGUMENT: &str = "__guard";
+pub const ARGUMENT: &str = "__guard";
 
 /// How long the guard may take to begin.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The guard of this process. Dropped when the connections are taken down; it does nothing then.
-pub(crate) struct Guard {
+pub struct Guard {
     stdin: Option<ChildStdin>,
     /// Until it has.
     begun: Option<Receiver<()>>,
@@ -34,7 +34,7 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Starts one. Without a guard everything works except the end of a killed process.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         let (started, stdin) = bounded(1);
         let (begins, begun) = bounded(1);
         // The guard is notified of the death of this thread, which therefore lives as long as the process.
@@ -68,7 +68,7 @@ impl Guard {
 
     /// From now on it ends this connection when this process is killed. Call it before anything waits for the
     /// disk.
-    pub(crate) fn watch(&mut self, abort: &Abort) {
+    pub fn watch(&mut self, abort: &Abort) {
         let Some(stdin) = &mut self.stdin else { return };
         let (connection, target) = abort.place();
         let told = [format!("{connection} ").as_bytes(), target.as_os_str().as_bytes(), b"\n"].concat();
@@ -101,7 +101,7 @@ impl NamedGuard for Command {
 }
 
 /// The guard itself; `arguments` follow [`ARGUMENT`].
-pub(crate) fn guard_main(mut arguments: impl Iterator<Item = OsString>) -> ! {
+pub fn guard_main(mut arguments: impl Iterator<Item = OsString>) -> ! {
     let parent = arguments.next().and_then(|text| text.to_str()?.parse().ok());
     std::process::exit(i32::from(parent.and_then(guard).is_none()))
 }

@@ -1,6 +1,6 @@
-//! How a server is, as it tells whoever asks.
+//! How a server is, as it reports it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -8,14 +8,14 @@ use hs_serve::{BackgroundFill, FillProgress, ServedDisk};
 use hs_store::{Counters, RetryCounters};
 use serde::{Deserialize, Serialize};
 
-use super::queue_status::QueueStatus;
-use crate::summary::{memory_bytes, peak_rss_bytes};
+use crate::memory::{memory_bytes, peak_rss_bytes};
+use crate::queue_status::QueueStatus;
 
 /// One served image. Bytes are bytes, times are seconds. A field that another version does not know
 /// has its default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Status {
+pub struct Status {
     /// The server's process.
     pub pid: u32,
     /// The process that starts the next server when this one dies; none without a supervisor.
@@ -83,7 +83,7 @@ pub(crate) struct Status {
 /// How far the prefetch is.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct PrefetchStatus {
+pub struct PrefetchStatus {
     /// Where its blocks go: off, warm, hold or push.
     pub mode: String,
     /// Hot chunks that have come.
@@ -94,38 +94,39 @@ pub(crate) struct PrefetchStatus {
     pub bytes: u64,
     /// Uncompressed bytes there are.
     pub bytes_total: u64,
-    /// How far it was ahead of need when it was least, in seconds; negative when something came too late, none when the image does not say
-    /// what is needed when.
+    /// How far it was ahead of need when it was least, in seconds; negative when something came too late,
+    /// none when the image does not say what is needed when.
     pub least_slack_s: Option<f64>,
-    /// Uncompressed bytes that came after the recorded start needed them, by its own times; none when the image does not say what those are.
+    /// Uncompressed bytes that came after the recorded start needed them, by its own times; none when the
+    /// image does not say what those are.
     pub overdue_bytes: Option<u64>,
     /// Chunks of which a block was kept from the kernel, so that their use is seen.
     pub markers: u64,
     /// Of these, chunks that were used.
     pub markers_used: u64,
-    /// Whether it asks for nothing, since nobody uses what it brings and others wait for the medium.
+    /// Whether it asks for nothing, since no reader uses what it brings and others wait for the medium.
     pub stands_back: bool,
     /// Why it ended; none while it goes on.
     pub end_reason: Option<String>,
 }
 
-/// The cache of chunks that may be asked for again, or came before anybody asked.
+/// The cache of chunks that may be asked for again, or came before a reader asked.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct CacheStatus {
+pub struct CacheStatus {
     /// Which chunks leave when it is full.
     pub policy: String,
     /// Bytes that it may hold now.
     pub budget_bytes: u64,
     /// Bytes that it holds.
     pub bytes: u64,
-    /// Of these, bytes that nobody has asked for.
+    /// Of these, bytes that no reader has asked for.
     pub prefetched_bytes: u64,
     /// Bytes in memory, also of the prefetch, that the kernel holds as well, by its own doing.
     pub handed_over_bytes: u64,
     /// Chunks that it holds.
     pub chunks: u64,
-    /// Times that a chunk which somebody needed was in it.
+    /// Times that a chunk which a reader needed was in it.
     pub hits: u64,
     /// Times that it was not.
     pub misses: u64,
@@ -133,8 +134,15 @@ pub(crate) struct CacheStatus {
     pub hit_ratio: f64,
     /// Chunks that left for others, or for want of memory.
     pub evicted: u64,
-    /// Of these, chunks that nobody ever asked for.
+    /// Of these, chunks that no reader ever asked for.
     pub evicted_unused: u64,
+}
+
+impl Status {
+    /// Whether it is of this image, or at this directory.
+    pub fn is_of(&self, path: &Path) -> bool {
+        self.image == path || self.dir == path || self.fs.as_deref() == Some(path)
+    }
 }
 
 impl CacheStatus {
@@ -159,27 +167,27 @@ impl CacheStatus {
 /// How far a file is that fills itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct FillStatus {
+pub struct FillStatus {
     /// The process that answers with errors when the server dies.
     pub guard: u32,
     /// Bytes of the disk that the file holds.
     pub filled_bytes: u64,
     /// Bytes of the disk.
     pub disk_bytes: u64,
-    /// Whether what nobody has asked for is being filled.
+    /// Whether what no reader has asked for is being filled.
     pub hydrating: bool,
     /// Readers that had to wait for blocks.
     pub waited_readers: u64,
     /// Of these, those that got an error.
     pub denied_readers: u64,
-    /// Hot chunks of which somebody has read anything.
+    /// Hot chunks of which a reader has read anything.
     pub hot_chunks_used: u32,
 }
 
 /// How far the cache on disk is filled with an image.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct CacheFillStatus {
+pub struct CacheFillStatus {
     /// Bytes of chunks that were gone through.
     pub done_bytes: u64,
     /// Bytes of the image, which has more than chunks.
@@ -196,7 +204,7 @@ impl CacheFillStatus {
 }
 
 /// What does not change while the server lasts, and where the rest is asked for.
-pub(crate) struct Subject<'a> {
+pub struct Subject<'a> {
     /// What does not change.
     pub fixed: Status,
     /// The server.
@@ -205,13 +213,13 @@ pub(crate) struct Subject<'a> {
     pub counters: Arc<Counters>,
     /// What had to be asked for again.
     pub retries: Arc<RetryCounters>,
-    /// Who fills the cache on disk, if anybody does.
+    /// What fills the cache on disk, if anything does.
     pub filling: Option<&'a BackgroundFill>,
 }
 
 impl Subject<'_> {
     /// How it is now.
-    pub(crate) fn now(&self) -> Status {
+    pub fn now(&self) -> Status {
         let reader = self.served;
         let stats = reader.stats();
         let waiting = reader.waiting();
@@ -257,13 +265,13 @@ impl Subject<'_> {
     }
 
     /// As one JSON object.
-    pub(crate) fn json(&self) -> Vec<u8> {
-        // A path that is no UTF-8 has no JSON; whoever asks then gets nothing.
+    pub fn json(&self) -> Vec<u8> {
+        // A path that is no UTF-8 has no JSON; the client then gets nothing.
         serde_json::to_vec(&self.now()).unwrap_or_default()
     }
 }
 
 /// Seconds since 1970.
-pub(crate) fn unix_now() -> f64 {
+pub fn unix_now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }

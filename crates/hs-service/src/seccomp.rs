@@ -26,8 +26,8 @@ const ARCHITECTURE: Option<u32> = None;
 /// Numbers from here on are of another way to call (x32), which nothing of this program uses.
 const FIRST_OF_ANOTHER_WAY: u32 = 0x4000_0000;
 
-/// Flags of clone(2) with which what is started has a namespace of its own: in one of users it is root, and the kernel's
-/// code for root alone is open to it.
+/// Flags of clone(2) with which what is started has a namespace of its own: in one of users it is root, and
+/// the kernel's code for root alone is open to it.
 const NAMESPACES: u32 = (libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWIPC
     | libc::CLONE_NEWNET
@@ -181,7 +181,8 @@ fn first(but_programs: bool, but_mounts: bool) -> Vec<Refusal> {
     let mut refusals: Vec<Refusal> = refused.into_iter().map(Refusal::of).collect();
     let namespaces = When::AnyBit(NAMESPACES);
     refusals.push(Refusal { when: namespaces, ..Refusal::of(libc::SYS_clone) });
-    // Its flags lie in memory, where a filter cannot look. Libraries use clone(2) where there is no clone3(2).
+    // Its flags lie in memory, where a filter cannot look. Libraries use clone(2) where there is no
+    // clone3(2).
     refusals.push(Refusal { error: libc::ENOSYS, ..Refusal::of(libc::SYS_clone3) });
     refusals
 }

@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// How long servers may take to say how they are. They do so at once, unless the machine has more to do than it can.
+/// How long servers may take to say how they are. They do so at once, unless the machine has more to do than
+/// it can.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What one has who is heard when the time is over: what he has said by then is there.
+/// What a client has that is heard when the time is over: what it has said by then is there.
 const LAST_LOOK: Duration = Duration::from_millis(1);
 /// More than any server says.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
@@ -24,11 +25,11 @@ const AT_ONCE: usize = 16;
 const OF_SERVICES: &str = "/run/headstart-serve";
 
 /// `/run/headstart`, or a user's own.
-pub(crate) struct RunFolder(PathBuf);
+pub struct RunFolder(PathBuf);
 
 impl RunFolder {
     /// Where it is, whether it exists or not. Users have one where `XDG_RUNTIME_DIR` is set.
-    pub(crate) fn place() -> Option<PathBuf> {
+    pub fn place() -> Option<PathBuf> {
         if rustix::process::geteuid().is_root() {
             return Some("/run/headstart".into());
         }
@@ -40,7 +41,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// When there is no place for it, it cannot be made, or others may write in it.
-    pub(crate) fn create() -> anyhow::Result<Self> {
+    pub fn create() -> anyhow::Result<Self> {
         let path = Self::place().context("XDG_RUNTIME_DIR is not set")?;
         match fs::DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
@@ -51,7 +52,7 @@ impl RunFolder {
     }
 
     /// It, or nothing, which is said, where there can be none.
-    pub(crate) fn offered() -> Option<Self> {
+    pub fn offered() -> Option<Self> {
         Self::create().inspect_err(|error| log::warn!("no status to be asked for: {error:#}")).ok()
     }
 
@@ -59,7 +60,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// As [`RunFolder::create`].
-    pub(crate) fn existing() -> anyhow::Result<Option<Self>> {
+    pub fn existing() -> anyhow::Result<Option<Self>> {
         match Self::place() {
             Some(path) if path.symlink_metadata().is_ok() => Self::checked(path).map(Some),
             _ => Ok(None),
@@ -70,7 +71,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// As [`RunFolder::create`].
-    pub(crate) fn all_existing() -> anyhow::Result<Vec<Self>> {
+    pub fn all_existing() -> anyhow::Result<Vec<Self>> {
         let mut folders = Vec::from_iter(Self::existing()?);
         if rustix::process::geteuid().is_root() {
             folders.extend(Self::of_services(Path::new(OF_SERVICES)));
@@ -78,7 +79,7 @@ impl RunFolder {
         Ok(folders)
     }
 
-    /// Those in the runtime folders of services. Such a service answers for itself alone, whoever its user
+    /// Those in the runtime folders of services. Such a service answers for itself alone, whichever its user
     /// is.
     fn of_services(place: &Path) -> Vec<Self> {
         let services = fs::read_dir(place).into_iter().flatten().flatten();
@@ -90,7 +91,7 @@ impl RunFolder {
         folders.into_iter().map(Self).collect()
     }
 
-    /// Whoever can write here could answer for a server.
+    /// A user who can write here could answer for a server.
     fn checked(path: PathBuf) -> anyhow::Result<Self> {
         let found = path.symlink_metadata().with_context(|| format!("look at {}", path.display()))?;
         let own = rustix::process::geteuid().as_raw();
@@ -104,13 +105,13 @@ impl RunFolder {
     }
 
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.0
     }
 
-    /// Removes the files of messages in which processes that are gone have left nothing: one that is killed cannot do it, and
-    /// this folder lies in memory.
-    pub(crate) fn forget_the_dead(&self) {
+    /// Removes the files of messages in which processes that are gone have left nothing: one that is killed
+    /// cannot do it, and this folder lies in memory.
+    pub fn forget_the_dead(&self) {
         for entry in fs::read_dir(&self.0).into_iter().flatten().flatten() {
             let name = entry.file_name();
             let process = name.to_str().and_then(|name| name.strip_suffix(".log")?.parse::<u32>().ok());
@@ -126,7 +127,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// When the folder cannot be read.
-    pub(crate) fn ask_all(&self) -> anyhow::Result<Vec<(u32, io::Result<Vec<u8>>)>> {
+    pub fn ask_all(&self) -> anyhow::Result<Vec<(u32, io::Result<Vec<u8>>)>> {
         let entries = fs::read_dir(&self.0).with_context(|| format!("list {}", self.0.display()))?;
         let mut sockets: Vec<(u32, PathBuf)> = entries
             .flatten()
@@ -136,13 +137,14 @@ impl RunFolder {
             })
             .collect();
         sockets.sort_unstable();
-        // All are asked before the first is heard, so that one that stands still costs its time, and not that of each.
+        // All are asked before the first is heard, so that one that stands still costs its time, and not that
+        // of each.
         let asked: Vec<_> = sockets.into_iter().map(|(process, path)| (process, ask(&path), path)).collect();
         let end = Instant::now() + PATIENCE;
         let mut answers = Vec::new();
         for (process, stream, path) in asked {
             match stream.and_then(|stream| hear(stream, end)) {
-                // Nobody listens any more: a socket listens before it gets this name.
+                // No server listens any more: a socket listens before it gets this name.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     let _ = fs::remove_file(&path);
                 }
@@ -155,7 +157,7 @@ impl RunFolder {
 }
 
 fn ask(path: &Path) -> io::Result<UnixStream> {
-    // Not UnixStream::connect, which waits for ever for a server that stands still.
+    // Not UnixStream::connect, which waits without a limit for a server that stands still.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -173,7 +175,7 @@ fn hear(stream: UnixStream, end: Instant) -> io::Result<Vec<u8>> {
 }
 
 /// The socket on which a server says how it is: one JSON object for each connection. Dropping it removes it.
-pub(crate) struct StatusSocket {
+pub struct StatusSocket {
     listener: UnixListener,
     path: PathBuf,
 }
@@ -183,7 +185,7 @@ impl StatusSocket {
     ///
     /// # Errors
     /// When the socket cannot be made.
-    pub(crate) fn listen(folder: &RunFolder) -> io::Result<Self> {
+    pub fn listen(folder: &RunFolder) -> io::Result<Self> {
         let number = std::process::id();
         let path = folder.path().join(format!("{number}.sock"));
         let hidden = folder.path().join(format!(".{number}"));
@@ -196,25 +198,25 @@ impl StatusSocket {
         Ok(Self { listener, path })
     }
 
-    /// One in the run folder; where there can be none, that is said, and nobody can ask.
-    pub(crate) fn offer(folder: Option<&RunFolder>) -> Option<Self> {
+    /// One in the run folder; where there can be none, that is said, and no client can ask.
+    pub fn offer(folder: Option<&RunFolder>) -> Option<Self> {
         let offered = Self::listen(folder?);
         offered.inspect_err(|error| log::warn!("no status to be asked for: {error}")).ok()
     }
 
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What becomes readable when somebody asks.
-    pub(crate) fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+    /// What becomes readable when a client asks.
+    pub fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
     /// Answers those who ask now, and waits for none of them: an answer that does not fit into the socket's
     /// buffer, which is larger than any answer, is cut off.
-    pub(crate) fn answer(&self, say: impl FnOnce() -> Vec<u8>) {
+    pub fn answer(&self, say: impl FnOnce() -> Vec<u8>) {
         let mut asking = Vec::new();
         while asking.len() < AT_ONCE
             && let Ok((stream, _)) = self.listener.accept()
@@ -254,7 +256,8 @@ mod tests {
     fn a_server_answers_and_a_dead_ones_socket_goes() {
         let (_keep, run) = folder();
         let dead = run.path().join("1.sock");
-        // Nobody ever listens there: what another test is just starting would do so too, until it is started.
+        // No server ever listens there: what another test is just starting would do so too, until it is
+        // started.
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let address = SocketAddrUnix::new(&dead).expect("short");
@@ -316,7 +319,7 @@ mod tests {
         assert_eq!(left, expected);
     }
 
-    /// Clients that never read hold nobody: each answer is written at once or cut off.
+    /// Clients that never read hold no other: each answer is written at once or cut off.
     #[test]
     fn slow_clients_do_not_hold_the_server() {
         let (_keep, run) = folder();

@@ -14,10 +14,10 @@
 
 mod deadline;
 mod early;
+mod end_request;
 mod guard;
-mod told;
 
-pub(crate) use self::deadline::Deadline;
-pub(crate) use self::early::EndsEarly;
-pub(crate) use self::guard::{ARGUMENT as GUARD_ARGUMENT, Guard, guard_main};
-pub(crate) use self::told::{Told, was_told};
+pub use self::deadline::Deadline;
+pub use self::early::EndsEarly;
+pub use self::end_request::{EndRequest, was_told};
+pub use self::guard::{ARGUMENT as GUARD_ARGUMENT, Guard, guard_main};

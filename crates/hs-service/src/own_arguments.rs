@@ -21,7 +21,7 @@ const MASK: &str = "***";
 
 /// The arguments of this process, without the program's name. If there are secrets among them, the program
 /// begins once more with masked ones; it stays the same process.
-pub(crate) fn of_this_process() -> Vec<OsString> {
+pub fn of_this_process() -> Vec<OsString> {
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_else(|| "headstart".into());
     let arguments: Vec<OsString> = arguments.collect();
@@ -50,7 +50,7 @@ pub(crate) fn of_this_process() -> Vec<OsString> {
 ///
 /// # Errors
 /// When there is no memory for them.
-pub(crate) fn give(command: &mut Command, arguments: &[OsString]) -> io::Result<()> {
+pub fn give(command: &mut Command, arguments: &[OsString]) -> io::Result<()> {
     let shown: Vec<Option<OsString>> = arguments.iter().map(|word| masked(word)).collect();
     if shown.iter().all(Option::is_none) {
         command.args(arguments);
