@@ -4,28 +4,15 @@
 #![warn(clippy::print_stderr)]
 
 mod arguments;
-mod bad_sectors;
-mod boot;
-mod channel;
 mod cli;
 mod commands;
 mod demo;
 mod doctor;
-mod environment;
 mod examples;
 mod filling;
 mod lab_real;
-mod location;
-mod medium;
 mod mount8;
-mod on_medium;
-mod pinned;
 mod plain_words;
-mod ready_line;
-mod remote;
-mod server_files;
-mod start;
-mod summary;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,7 +1,9 @@
-//! Who vouches for an image: signed, dated pointers ([`mod@pointer`]), and what was seen of them ([`seen`]).
+//! Who vouches for an image: signed, dated pointers ([`mod@pointer`]), what was seen of them
+//! ([`seen`]), and whether one is to be believed ([`channel`]).
 //!
 //! Keys, signatures and their files are minisign's, so that its tools can make and check them as well.
 
+pub mod channel;
 pub mod date;
 pub mod keys;
 pub mod now;

@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-guest", &["hs-serve"]),
     ("hs-output", &["hs-units"]),
     ("hs-service", &["hs-serve", "hs-output"]),
+    ("hs-start", &["hs-guest", "hs-service", "hs-trust"]),
     ("hs-trust", &["hs-format", "hs-output"]),
     ("hs-report", &["hs-trace", "hs-lab"]),
     (SKIPS, &[]),

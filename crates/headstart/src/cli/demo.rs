@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use hs_device::Medium;
 
-use crate::medium::MediumParser;
+use crate::cli::MediumParser;
 
 /// Which part of the demo is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -14,7 +14,10 @@ use hs_device::Medium;
 use hs_lab::{EXPERIMENTS, Experiment};
 use hs_serve::nbd::NbdAddress;
 
-use crate::medium::{Damage, MediumParser};
+use hs_start::medium::Damage;
+
+use super::emulation::{DamageFlags, MediumParser};
+use super::plain::Plain;
 
 pub(crate) use self::calibrate::LabCalibrate;
 pub(crate) use self::predict::{Compared, LabPredict, Layout};
@@ -67,7 +70,7 @@ pub(crate) struct LabDisk {
     #[arg(long = "emulate", alias = "medium", value_name = "MEDIUM", value_parser = MediumParser)]
     pub medium: Medium,
     #[command(flatten)]
-    pub damage: Damage,
+    pub damage: Plain<DamageFlags, Damage>,
     /// Print the medium's counters as JSON at the end.
     #[arg(long)]
     pub json: bool,

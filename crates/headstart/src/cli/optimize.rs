@@ -9,7 +9,7 @@ use hs_units::ByteSize;
 use super::codec::CodecLevel;
 use super::codec::parse_codec;
 use super::image::ImageArg;
-use crate::medium::MediumParser;
+use crate::cli::MediumParser;
 
 /// How profiles are used.
 #[derive(Debug, Args)]

@@ -1,8 +1,14 @@
 //! How prefetch behaves.
 
 use clap::{Args, ValueEnum};
-use hs_engine::PrefetchRate;
+use hs_engine::{LateRule, PrefetchRate};
+use hs_start::start;
 use hs_units::ByteSize;
+
+use super::plain::Plain;
+
+/// Limits and rules of the prefetch.
+pub(crate) type PrefetchLimits = Plain<LimitFlags, start::PrefetchLimits>;
 
 /// Where prefetched blocks go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -39,7 +45,7 @@ pub(crate) enum Switch {
 
 /// Limits and rules of the prefetch.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct PrefetchLimits {
+pub(crate) struct LimitFlags {
     /// Memory for prefetched blocks that no reader has taken yet.
     #[arg(
         long,
@@ -74,6 +80,18 @@ pub(crate) struct PrefetchLimits {
     /// per second.
     #[arg(long, value_name = "full|auto|SIZE", default_value = "full", value_parser = super::prefetch_rate::parse, hide = true, help_heading = "Prefetch and cache")]
     pub prefetch_rate: PrefetchRate,
+}
+
+impl From<LimitFlags> for start::PrefetchLimits {
+    fn from(flags: LimitFlags) -> Self {
+        let late = match flags.late {
+            LateMode::ByCost => LateRule::ByCost,
+            LateMode::Join => LateRule::Join,
+            LateMode::Fetch => LateRule::Fetch,
+        };
+        let markers = flags.markers == Switch::On;
+        Self { budget: flags.budget, late, markers, rate: flags.prefetch_rate }
+    }
 }
 
 /// How prefetch behaves.

@@ -7,13 +7,13 @@ use hs_serve::{BackgroundFill, ServedDisk};
 use hs_units::ByteSize;
 
 use crate::cli::background_fill::BackgroundFillFlag;
-use crate::cli::image::ImageArg;
-use crate::remote::CacheFolder;
+use hs_start::image::ImageSource;
+use hs_start::remote::CacheFolder;
 
 /// Begins to fill the cache, if the user asks for it.
 pub(super) fn start(
     flag: BackgroundFillFlag,
-    image: &ImageArg,
+    image: &ImageSource,
     disk: &Arc<ServedDisk>,
 ) -> anyhow::Result<Option<BackgroundFill>> {
     if !flag.fill {

@@ -13,15 +13,16 @@ use hs_trace::{Profile, ReadAhead};
 use hs_units::{ByteSize, Nanos};
 use serde::Serialize;
 
-use super::{open_image, profile};
-use crate::boot::{self, BootDisk, BootSpec, Booted};
-use crate::channel;
+use super::profile;
 use crate::cli::Boot;
-use crate::cli::image::ImageArg;
-use crate::start;
-use crate::summary::Summary;
 use hs_output::show;
 use hs_output::whole_file::write_whole;
+use hs_start::boot::{self, BootDisk, BootSpec, Booted};
+use hs_start::channel;
+use hs_start::image::ImageSource;
+use hs_start::open::open_image;
+use hs_start::start;
+use hs_start::summary::Summary;
 
 /// What every image begins with.
 const IMAGE_MAGIC: &[u8] = b"HSIMAGE\0";
@@ -113,7 +114,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
     let is_image = is_image(&disk)?;
     let file_system = file_system(&disk, is_image)?;
     // After all checks that need no guest, because this may run a trial guest.
-    let vmm = boot::choose(args)?;
+    let vmm = boot::choose(&args.vmm_choice())?;
     if let Some(file_system) = file_system {
         vmm.check_boots(file_system, &disk)?;
     }
@@ -124,7 +125,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
             boot::Vmm::Qemu(_) if !args.warm => Prefetching::Hold,
             boot::Vmm::Uml { .. } | boot::Vmm::Qemu(_) => Prefetching::Push,
         };
-        let mut config = start::config(&disk, mode, Some(args.limits), &args.emulation.medium)?;
+        let mut config = start::config(&disk, mode, Some(*args.limits), &args.emulation.medium)?;
         args.cache.apply(&mut config);
         if recorder.is_some() {
             config.disk_read_ahead_kib = 0;
@@ -143,7 +144,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
         disk,
         file_system,
         medium: args.emulation.medium,
-        damage: args.emulation.damage.clone(),
+        damage: args.emulation.damage.value(),
         warm: args.warm,
         vmm,
         memory: args.memory,
@@ -161,7 +162,7 @@ pub(crate) fn spec(args: &Boot, recorder: Option<Arc<Recorder>>) -> anyhow::Resu
 
 /// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the
 /// same once more.
-fn is_image(image: &ImageArg) -> anyhow::Result<bool> {
+fn is_image(image: &ImageSource) -> anyhow::Result<bool> {
     // Only images can be remote or have a trusted key.
     let Some(path) = image.file().filter(|_| image.image.trust.is_none()) else { return Ok(true) };
     let store = Retry::new(FileStore::open(path)?);
@@ -174,7 +175,7 @@ fn is_image(image: &ImageArg) -> anyhow::Result<bool> {
 }
 
 /// The file system of the disk. A remote image is examined when it is served, so that it is opened only once.
-fn file_system(disk: &ImageArg, is_image: bool) -> anyhow::Result<Option<FileSystem>> {
+fn file_system(disk: &ImageSource, is_image: bool) -> anyhow::Result<Option<FileSystem>> {
     Ok(match disk.file() {
         Some(path) if !is_image => Some(FileSystem::detect(path)?),
         None => None,

@@ -11,9 +11,10 @@ use super::fit::{Fitted, combine, fit};
 use super::optimize::Placed;
 use super::sign::sign_output;
 use super::source::refuse_no_disk;
-use super::{check_output, open_image, read_profiles};
 use crate::cli::Build;
 use hs_output::show::{self, Bar};
+use hs_output::whole_file::check_output;
+use hs_start::open::{open_image, read_profiles};
 
 /// The result of a build, as text and as JSON.
 #[derive(Serialize)]

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::fill_cache;
 use crate::cli::disk_cache::{DiskCache, DiskCacheAction};
-use crate::remote::CacheFolder;
 use hs_output::show;
 use hs_output::whole_file::{make_private_folder, write_private};
+use hs_start::remote::CacheFolder;
 
 #[derive(Serialize)]
 struct Shown {

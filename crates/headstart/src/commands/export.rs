@@ -5,9 +5,9 @@ use hs_image::export::{ExportFormat, default_threads, export};
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::open_image;
 use crate::cli::{DiskFormat, Export};
 use hs_output::show::{self, Bar};
+use hs_start::open::open_image;
 
 #[derive(Serialize)]
 struct Exported {

@@ -10,11 +10,11 @@ use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use super::open_image;
 use crate::cli::disk_cache::DiskCache;
-use crate::cli::image::{ImageArg, RemoteFlags};
 use hs_output::show::{self, Bar};
 use hs_service::signals::Ends;
+use hs_start::image::{ImageSource, RemoteOptions};
+use hs_start::open::open_image;
 
 /// Bytes of a request at most: a moment on most links, so that filling is polite between two of them.
 const REQUEST_BYTES: u64 = 4 << 20;
@@ -32,8 +32,8 @@ struct Filled {
 /// Fills the cache with an image.
 pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> anyhow::Result<()> {
     let ends = Ends::block().context("wait for signals")?;
-    let remote = RemoteFlags { disk_cache: args.disk_cache.clone(), ..RemoteFlags::default() };
-    let arg = ImageArg::parse(OsStr::new(address), &remote)?;
+    let remote = RemoteOptions { disk_cache: args.disk_cache.clone(), ..RemoteOptions::default() };
+    let arg = ImageSource::parse(OsStr::new(address), &remote)?;
     if arg.file().is_some() {
         bail!("{address} is a file: only what lies elsewhere is kept");
     }
@@ -75,7 +75,7 @@ pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> an
 }
 
 /// Whether the cache has every chunk of an image.
-fn is_kept(arg: &ImageArg) -> anyhow::Result<bool> {
+fn is_kept(arg: &ImageSource) -> anyhow::Result<bool> {
     let mut arg = arg.clone();
     arg.remote.offline = true;
     let image = open_image(&arg)?;

@@ -12,16 +12,17 @@ use hs_serve::self_filling::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use super::{open_image, status};
+use super::status;
 use crate::cli::Hydrate;
-use crate::cli::image::ImageArg;
 use crate::filling::{Request, ask};
-use crate::medium::{self, Damage};
-use crate::start;
 use hs_output::show::{self, Bar};
 use hs_service::careful::resolve;
 use hs_service::ending::{Deadline, EndsEarly};
 use hs_service::signals::Ends;
+use hs_start::image::ImageSource;
+use hs_start::medium::{self, Damage};
+use hs_start::open::open_image;
+use hs_start::start;
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(100);
@@ -45,7 +46,7 @@ pub(crate) fn run(args: &Hydrate, quiet: bool) -> anyhow::Result<()> {
             let word = args.image.clone().or_else(known).with_context(|| {
                 format!("where the image of {} lies is not known: give --image", args.file.display())
             })?;
-            let image = ImageArg::parse(word.as_os_str(), &args.remote)?;
+            let image = ImageSource::parse(word.as_os_str(), &args.remote)?;
             complete(&args.file, &image, &bar)?;
         }
     }
@@ -97,7 +98,7 @@ fn watch(file: &Path, bar: &Bar) -> anyhow::Result<()> {
 }
 
 /// This process does.
-fn complete(file: &Path, image_arg: &ImageArg, bar: &Bar) -> anyhow::Result<()> {
+fn complete(file: &Path, image_arg: &ImageSource, bar: &Bar) -> anyhow::Result<()> {
     let signals = Ends::block()?;
     let early = EndsEarly::watch(Some(&signals), || {})?;
     let image = open_image(image_arg)?;

@@ -20,11 +20,6 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::run::prefetching;
 use super::{background_fill, mounted};
 use crate::cli::{Mount, PrefetchMode};
-use crate::medium;
-use crate::on_medium::OnMedium;
-use crate::pinned;
-use crate::server_files::Origin;
-use crate::start;
 use hs_output::log_output;
 use hs_output::show;
 use hs_service::background::{self, LogFile, Parent};
@@ -38,6 +33,11 @@ use hs_service::run_folder::{RunFolder, StatusSocket};
 use hs_service::signals::Ends;
 use hs_service::status::{PrefetchStatus, Status, Subject, unix_now};
 use hs_service::supervisor::{self, Plan};
+use hs_start::medium;
+use hs_start::on_medium::OnMedium;
+use hs_start::pinned;
+use hs_start::server_files::Origin;
+use hs_start::start;
 
 /// How long the dead server before this one may take to release its mounts.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
@@ -168,10 +168,10 @@ impl Server<'_> {
             careful::refuse_to_cover_itself(args.image.file(), RunFolder::place().as_deref(), &targets)?;
         }
         // Without --fs this machine does not mount the disk; only programs that open the file read it.
-        let image = if args.fs.is_some() { args.insecure.apply(&args.image) } else { args.image.clone() };
+        let image = if args.fs.is_some() { args.insecure.apply(&args.image) } else { args.image.value() };
         let image = pinned::recall(kept, 0, &image)?;
         let mut config =
-            start::config(&image, prefetching, Some(args.prefetch.limits), &args.emulation.medium)?;
+            start::config(&image, prefetching, Some(*args.prefetch.limits), &args.emulation.medium)?;
         args.cache.apply(&mut config);
         config.access = args.access.access()?;
         let on_medium = medium::open(&image, &args.emulation.medium, &args.emulation.damage)?;

@@ -5,25 +5,25 @@ use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, bail};
 
-use crate::cli::image::{ImageArg, RemoteFlags};
+use hs_start::image::{ImageSource, RemoteOptions};
 
 /// An image and the name of its export.
 #[derive(Clone)]
 pub(super) struct NamedImage {
     pub(super) name: String,
-    pub(super) image: ImageArg,
+    pub(super) image: ImageSource,
 }
 
 impl NamedImage {
     /// `NAME=IMAGE`, or an image whose file has a name.
-    pub(super) fn parse(word: &OsStr, remote: &RemoteFlags) -> anyhow::Result<Self> {
+    pub(super) fn parse(word: &OsStr, remote: &RemoteOptions) -> anyhow::Result<Self> {
         let bytes = word.as_bytes();
         let cut = bytes.iter().position(|byte| *byte == b'=').filter(|at| !bytes[..*at].contains(&b'/'));
         let (given, word) = match cut {
             Some(at) => (Some(OsStr::from_bytes(&bytes[..at])), OsStr::from_bytes(&bytes[at + 1..])),
             None => (None, word),
         };
-        let image = ImageArg::parse(word, remote)?;
+        let image = ImageSource::parse(word, remote)?;
         let of_image = image.image.file_name();
         let name = given.or(of_image.as_deref()).unwrap_or_default();
         let name =
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     fn named(word: &str) -> (String, String) {
-        let named = NamedImage::parse(OsStr::new(word), &RemoteFlags::default()).expect(word);
+        let named = NamedImage::parse(OsStr::new(word), &RemoteOptions::default()).expect(word);
         (named.name, named.image.display().to_string())
     }
 
@@ -63,8 +63,8 @@ mod tests {
             assert_eq!(named(word), (name.to_owned(), path.to_owned()));
         }
         for bad in ["", "=x", "x=", "/", ".hsi"] {
-            assert!(NamedImage::parse(OsStr::new(bad), &RemoteFlags::default()).is_err(), "{bad}");
+            assert!(NamedImage::parse(OsStr::new(bad), &RemoteOptions::default()).is_err(), "{bad}");
         }
-        assert!(NamedImage::parse(OsStr::from_bytes(b"\xff.hsi"), &RemoteFlags::default()).is_err());
+        assert!(NamedImage::parse(OsStr::from_bytes(b"\xff.hsi"), &RemoteOptions::default()).is_err());
     }
 }

@@ -11,10 +11,11 @@ use serde::Serialize;
 
 use super::fit::{Fitted, combine, fit};
 use super::sign::sign_output;
-use super::{check_output, open_image, read_profiles};
-use crate::channel;
 use crate::cli::Optimize;
 use hs_output::show::{self, Bar};
+use hs_output::whole_file::check_output;
+use hs_start::channel;
+use hs_start::open::{open_image, read_profiles};
 
 #[derive(Serialize)]
 struct Optimized {

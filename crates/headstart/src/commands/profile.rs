@@ -11,17 +11,19 @@ use hs_trace::{BlockDigest, FileUse, ReadAhead};
 use hs_units::{ByteSize, Nanos};
 use serde::Serialize;
 
-use super::{check_output, open_image, run};
+use super::run;
 use crate::cli::Profile;
-use crate::cli::image::ImageArg;
-use crate::medium::{self, Damage};
-use crate::remote::place_here;
-use crate::start::{self, Disk, Start, Started};
-use crate::summary::Summary;
 use hs_output::show;
+use hs_output::whole_file::check_output;
 use hs_output::whole_file::write_whole;
 use hs_service::ending::{Guard, was_told};
 use hs_service::workdir::Workdir;
+use hs_start::image::ImageSource;
+use hs_start::medium::{self, Damage};
+use hs_start::open::open_image;
+use hs_start::remote::place_here;
+use hs_start::start::{self, Disk, Start, Started};
+use hs_start::summary::Summary;
 
 /// How long the image is waited for when a signal has ended the command that was recorded.
 const PATIENCE_WHEN_TOLD: Duration = Duration::from_secs(2);
@@ -88,10 +90,10 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     let spec = Start {
         disk: Disk::Image { image: Box::new(args.start.insecure.apply(&args.image)), config },
         medium: args.start.emulation.medium,
-        damage: args.start.emulation.damage.clone(),
+        damage: args.start.emulation.damage.value(),
         mount,
         command: args.command.clone(),
-        contain: args.start.contain.clone(),
+        contain: args.start.contain.value(),
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,
         grace: Some(args.grace),
@@ -113,7 +115,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
     if dropped > 0 {
         log::warn!("{dropped} reads beyond the limit of a profile were not recorded");
     }
-    let mut location = args.image.clone();
+    let mut location = args.image.value();
     if was_told() {
         location.remote.read_timeout = location.remote.read_timeout.min(PATIENCE_WHEN_TOLD);
     }
@@ -160,7 +162,7 @@ pub(crate) fn digests(image: &Image, profile: &hs_trace::Profile) -> anyhow::Res
 }
 
 /// Mounts the image once more, from its real medium, and asks the file system where its files lie.
-fn files(image: &ImageArg, profile: &hs_trace::Profile) -> anyhow::Result<Vec<FileUse>> {
+fn files(image: &ImageSource, profile: &hs_trace::Profile) -> anyhow::Result<Vec<FileUse>> {
     let work = Workdir::new(place_here(image).as_slice())?;
     let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
     let mut config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };

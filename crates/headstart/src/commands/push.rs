@@ -13,12 +13,12 @@ use hs_units::ByteSize;
 use httpdate::HttpDate;
 use serde::Serialize;
 
-use super::open_image;
 use crate::cli::Push;
-use crate::remote::keyring;
 use hs_output::own_folders::OwnFolders;
 use hs_output::show::{self, Bar};
 use hs_service::signals::Ends;
+use hs_start::open::open_image;
+use hs_start::remote::keyring;
 
 /// A server sends nothing while it receives a piece, which takes long on a slow link.
 const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(10), stall: Duration::from_secs(300) };

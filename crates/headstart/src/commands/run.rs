@@ -4,9 +4,9 @@ use anyhow::{Context, bail};
 use hs_serve::{FsDriver, MountFsOptions, Prefetching};
 
 use crate::cli::{PrefetchMode, Run, StartFlags};
-use crate::medium;
-use crate::start::{self, Disk, Start};
 use hs_output::whole_file::write_whole;
+use hs_start::medium;
+use hs_start::start::{self, Disk, Start};
 
 /// The largest read-ahead that FUSE is given.
 const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
@@ -36,7 +36,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         let mut config = start::config(
             &args.image,
             prefetching,
-            Some(args.prefetch.limits),
+            Some(*args.prefetch.limits),
             &args.start.emulation.medium,
         )?;
         args.cache.apply(&mut config);
@@ -46,7 +46,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
     Ok(Start {
         disk,
         medium: args.start.emulation.medium,
-        damage: args.start.emulation.damage.clone(),
+        damage: args.start.emulation.damage.value(),
         mount: MountFsOptions {
             // Pushed blocks lie in the page cache of disk.img, which direct I/O bypasses.
             direct_io: mode != PrefetchMode::Push && !args.foreign,
@@ -56,7 +56,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
             ..mount
         },
         command: args.command.clone(),
-        contain: args.start.contain.clone(),
+        contain: args.start.contain.value(),
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,
         grace: None,

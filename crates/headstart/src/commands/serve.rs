@@ -18,14 +18,7 @@ use serde_json::Value;
 
 use super::named_image::NamedImage;
 use super::{background_fill, serve_http};
-use crate::channel;
-use crate::cli::{PrefetchLimits, Serve, TlsFlags, TlsMode};
-use crate::medium;
-use crate::on_medium::OnMedium;
-use crate::pinned;
-use crate::server_files::{self, Origin};
-use crate::start;
-use crate::summary::Summary;
+use crate::cli::{Serve, TlsFlags, TlsMode};
 use hs_output::log_output;
 use hs_output::show;
 use hs_service::careful;
@@ -39,6 +32,13 @@ use hs_service::run_folder::{RunFolder, StatusSocket};
 use hs_service::signals::{Ends, hangup_reloads};
 use hs_service::status::{PrefetchStatus, Status, Subject, unix_now};
 use hs_service::supervisor::{self, Plan};
+use hs_start::channel;
+use hs_start::medium;
+use hs_start::on_medium::OnMedium;
+use hs_start::pinned;
+use hs_start::server_files::{self, Origin};
+use hs_start::start;
+use hs_start::summary::Summary;
 
 /// Serves the disks of images to NBD clients until a signal comes; gives the exit code. `arguments` are those of
 /// the program.
@@ -258,7 +258,7 @@ impl Served {
         let mut config = start::config(
             &named.image,
             prefetching,
-            Some(PrefetchLimits { budget, ..args.limits }),
+            Some(start::PrefetchLimits { budget, ..*args.limits }),
             &args.emulation.medium,
         )?;
         args.cache.apply_shared(&mut config, args.images.len(), CacheSizing::Grows);

@@ -18,11 +18,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::named_image::NamedImage;
 use crate::cli::{Serve, TlsMode};
-use crate::medium;
-use crate::pinned;
 use hs_output::log_output;
 use hs_service::handover::{HandedOver, Supervisor};
 use hs_service::status::{Status, unix_now};
+use hs_start::medium;
+use hs_start::pinned;
 
 /// What is served beside images is small: it is kept in memory.
 const MOST_CHANNEL_BYTES: u64 = 1 << 20;

@@ -11,10 +11,10 @@ use hs_image::ImageDigest;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use super::open_image;
 use crate::cli::signing::{Keygen, Lifetime, Sign, SignFlags};
 use hs_output::show;
 use hs_output::whole_file::write_whole;
+use hs_start::open::open_image;
 use hs_trust::date::Date;
 use hs_trust::keys::{self, Key};
 use hs_trust::now::Now;

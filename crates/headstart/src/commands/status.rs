@@ -1,6 +1,5 @@
 //! `headstart status`
 
-
 use anyhow::bail;
 use hs_units::ByteSize;
 use serde_json::json;

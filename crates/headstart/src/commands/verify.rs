@@ -5,10 +5,10 @@ use hs_image::source::{Source, SourceOptions};
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::open_image;
-use crate::channel;
 use crate::cli::Verify;
 use hs_output::show::{self, Bar};
+use hs_start::channel;
+use hs_start::open::open_image;
 use hs_trust::keys::Key;
 
 #[derive(Serialize)]

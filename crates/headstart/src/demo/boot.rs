@@ -31,9 +31,10 @@ use super::steps::Steps;
 use super::told::Told;
 use super::turns::{Rounds, settle, take_turns};
 use crate::cli::Demo;
-use crate::commands::{self, open_image};
+use crate::commands;
 use hs_output::show::Bar;
 use hs_output::whole_file::write_whole;
+use hs_start::open::open_image;
 
 /// The recorded boot's name in the cache and in the output folder.
 pub(super) const PROFILE: &str = "boot.hsp";

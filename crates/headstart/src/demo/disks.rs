@@ -13,8 +13,8 @@ use hs_trace::Profile;
 use super::cache::Cache;
 use super::root::{BOOT as BOOT_ROOT, PROGRAM, Root};
 use super::steps::Steps;
-use crate::commands::open_image;
 use hs_output::show::Bar;
+use hs_start::open::open_image;
 
 /// squashfs's default zstd level, used for the images as well, so that sizes compare.
 pub(super) const LEVEL: i32 = 15;

@@ -7,8 +7,8 @@ use anyhow::Context;
 use super::cache::Cache;
 use super::root;
 use super::tools::{self, MMDEBSTRAP, QEMU, UNSHARE};
-use crate::boot;
 use hs_output::show::Bar;
+use hs_start::boot;
 
 /// The kernel that QEMU boots: its name in the cache.
 const KERNEL: &str = "boot-kernel";

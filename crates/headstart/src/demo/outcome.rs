@@ -8,7 +8,7 @@ use super::Facts;
 use super::told::Told;
 use super::turns::Tally;
 use super::{boot, start};
-use crate::summary::Summary;
+use hs_start::summary::Summary;
 
 /// One object.
 #[derive(Clone, Debug, Serialize)]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::summary::Summary;
+use hs_start::summary::Summary;
 
 /// How many turns the contenders have.
 #[derive(Clone, Copy, Debug)]

@@ -19,7 +19,6 @@ use super::process::{Server, how};
 use super::report::{Behind, Report};
 use super::standby::Standby;
 use crate::cli::Attach;
-use crate::commands::open_image;
 use hs_output::log_output;
 use hs_service::background::Parent;
 use hs_service::backoff::Backoff;
@@ -27,6 +26,7 @@ use hs_service::careful;
 use hs_service::ending::EndsEarly;
 use hs_service::notify::{self, Manager};
 use hs_service::signals::Ends;
+use hs_start::open::open_image;
 
 /// So many servers in a row may be killed before they fill. More deaths are a fault that does not go away.
 const MOST_EARLY_DEATHS: u32 = 20;

@@ -12,15 +12,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::process::Descriptors;
 use crate::cli::Attach;
-use crate::medium;
-use crate::on_medium::OnMedium;
-use crate::start;
 use hs_output::log_output;
 use hs_service::careful::{self, resolve};
 use hs_service::ending::Deadline;
 use hs_service::run_folder::{RunFolder, StatusSocket};
 use hs_service::signals::Ends;
 use hs_service::status::{FillStatus, PrefetchStatus, Status, Subject, unix_now};
+use hs_start::medium;
+use hs_start::on_medium::OnMedium;
+use hs_start::start;
 
 /// How often the server checks for programs that read the file without an event, such as a loop device.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
@@ -31,7 +31,7 @@ pub(crate) fn serve(args: &Attach, descriptors: Descriptors) -> anyhow::Result<(
     limit_descriptors().context("limit this process's descriptors")?;
     let attachment = Attachment::resume(&args.file, descriptors.take())?;
     let mode = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
-    let config = start::config(&args.image, mode, Some(args.limits), &args.emulation.medium)?;
+    let config = start::config(&args.image, mode, Some(*args.limits), &args.emulation.medium)?;
     let on_medium = medium::open(&args.image, &args.emulation.medium, &args.emulation.damage)?;
     let options = FillOptions { hydrate: !args.no_hydrate };
     let config = on_medium.config(&config);

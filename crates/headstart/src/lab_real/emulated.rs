@@ -8,8 +8,8 @@ use hs_device::Medium;
 use hs_serve::ServedFile;
 use hs_serve::fuse::FileAccess;
 
-use crate::medium::{self, Damage};
 use hs_service::workdir::Workdir;
+use hs_start::medium::{self, Damage};
 
 /// A sparse file whose bytes come as from a medium. Nothing of it is left behind.
 pub(super) struct Emulated {

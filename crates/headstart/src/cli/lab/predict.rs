@@ -8,8 +8,9 @@ use clap::{Args, ValueEnum};
 use hs_device::Medium;
 use hs_engine::queue::ElevatorKind;
 
+use crate::cli::MediumParser;
 use crate::cli::seconds;
-use crate::medium::{MediumParser, named};
+use hs_start::medium::named;
 
 /// Flags of `headstart lab predict`.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use hs_device::Medium;
 
-use crate::medium::MediumParser;
+use crate::cli::MediumParser;
 
 /// Flags of `headstart lab replay`.
 #[derive(Debug, Args)]

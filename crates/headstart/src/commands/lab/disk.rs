@@ -11,10 +11,10 @@ use serde_json::json;
 
 use crate::cli::LabDisk;
 use crate::commands::mount::wait_for_end;
-use crate::medium;
-use crate::on_medium::OnMedium;
 use hs_output::show;
 use hs_service::signals::Ends;
+use hs_start::medium;
+use hs_start::on_medium::OnMedium;
 
 /// Shows a file on an emulated medium, in a directory until it is unmounted, to NBD clients, or both.
 pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {

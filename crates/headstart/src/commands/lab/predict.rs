@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 
 use self::layouts::OnMedium;
 use crate::cli::{Compared, LabPredict, Layout};
-use crate::commands::{open_image, read_profile};
 use hs_output::show;
+use hs_start::open::{open_image, read_profile};
 
 /// What a row is of.
 #[derive(Clone, Copy)]

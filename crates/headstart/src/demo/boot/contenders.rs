@@ -10,12 +10,12 @@ use hs_device::Medium;
 use hs_image::{BuildOptions, Codec};
 use serde::Serialize;
 
-use crate::boot::{self, BootSpec};
 use crate::cli::{self, Cli};
 use crate::commands;
 use crate::demo::guest::Guest;
 use crate::demo::turns::Tally;
-use crate::summary::Summary;
+use hs_start::boot::{self, BootSpec};
+use hs_start::summary::Summary;
 
 /// Seconds a repeat after which the raw disk is not booted from again: no ratio depends on it.
 const RAW_PATIENCE_S: f64 = 8.0;
@@ -140,6 +140,8 @@ fn parse(disk: &Path, flags: &[&str], guest: &Guest) -> anyhow::Result<cli::Boot
 
 #[cfg(test)]
 mod tests {
+    use hs_start::boot::VmmName;
+
     use super::*;
 
     #[test]
@@ -177,14 +179,17 @@ mod tests {
         assert_eq!((args.disk.file(), args.emulation.medium), (Some(Path::new("a b.hsi")), Medium::None));
         assert_eq!(args.record.as_deref(), Some(Path::new("p q.hsp")));
         assert_eq!(args.grace, std::time::Duration::from_secs(4));
-        assert_eq!(args.vmm, cli::Vmm::Uml);
+        assert_eq!(args.vmm_choice().vmm, VmmName::Uml);
     }
 
     #[test]
     fn where_user_mode_linux_runs_nothing_qemu_boots_the_same_disks() {
         let guest = Guest::Qemu { kernel: "/a kernel".into() };
         let args = record_command(Path::new("boot.hsi"), Path::new("boot.hsp"), &guest).unwrap();
-        assert_eq!((args.vmm, args.kernel.as_deref()), (cli::Vmm::Qemu, Some(Path::new("/a kernel"))));
+        assert_eq!(
+            (args.vmm_choice().vmm, args.kernel.as_deref()),
+            (VmmName::Qemu, Some(Path::new("/a kernel")))
+        );
         assert!(args.ready_timeout > std::time::Duration::from_secs(300));
         assert!(guest.label().ends_with("in QEMU"));
     }

@@ -11,7 +11,7 @@ use super::paper::Paper;
 use crate::demo::limit::Limit;
 use crate::demo::ratio::{Goal, Ratio, Spread};
 use crate::demo::turns::Tally;
-use crate::summary::Summary;
+use hs_start::summary::Summary;
 
 /// An optimised boot may take so many times the limit.
 const GOAL_LIMIT: Goal = Goal::AtMost(1.10);

@@ -15,8 +15,8 @@ use crate::cli::{self, Cli};
 use crate::commands;
 use crate::demo::root::{COMMAND, READY};
 use crate::demo::turns::{Rounds, Tally, take_turns};
-use crate::start::{self, Disk, Start};
-use crate::summary::Summary;
+use hs_start::start::{self, Disk, Start};
+use hs_start::summary::Summary;
 
 /// Seconds a repeat after which a contender is not started again.
 const PATIENCE_S: f64 = 6.0;

@@ -10,7 +10,7 @@ use hs_image::Blocks;
 use hs_trace::Profile;
 use hs_units::BLOCK_BYTES;
 
-use crate::commands::open_image;
+use hs_start::open::open_image;
 
 /// Bytes of a piece.
 pub(super) const PIECE_BYTES: usize = 128 << 10;

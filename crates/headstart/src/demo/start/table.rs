@@ -114,8 +114,8 @@ pub(super) mod tests {
     use super::super::outcome::judge;
     use super::*;
     use crate::demo::facts::tests::facts;
-    use crate::summary::Summary;
     use hs_device::Medium;
+    use hs_start::summary::Summary;
 
     /// One start of each contender, in the order of their places.
     pub(crate) fn runs() -> Vec<Result> {

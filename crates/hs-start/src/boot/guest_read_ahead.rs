@@ -7,7 +7,7 @@ const MOST_KIB: u32 = 16 << 10;
 
 /// How far the guest's kernel reads ahead of what its programs ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum GuestReadAhead {
+pub enum GuestReadAhead {
     /// Little where a record of what will be read makes guesses needless, otherwise what its kernel chooses.
     #[default]
     Auto,

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_disk::Watch;
-use hs_engine::LateRule;
 use hs_engine::queue::QueueConfig;
+use hs_engine::{LateRule, PrefetchRate};
 use hs_serve::fsmount::FileSystem;
 use hs_serve::fuse::{FileAccess, Session};
 use hs_serve::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
@@ -22,9 +22,9 @@ use hs_units::ByteSize;
 
 use hs_store::{RetrySnapshot, Snapshot};
 
-use crate::cli::image::ImageArg;
-use crate::cli::{ContainFlags, LateMode, PrefetchLimits, Switch};
 use crate::environment;
+use crate::environment::Containment;
+use crate::image::ImageSource;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::ready_line;
@@ -41,11 +41,11 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Where the root lies.
 #[derive(Clone, Debug)]
-pub(crate) enum Disk {
+pub enum Disk {
     /// A headstart image.
     Image {
         /// Where it lies.
-        image: Box<ImageArg>,
+        image: Box<ImageSource>,
         /// How it is served.
         config: Box<ServeConfig>,
     },
@@ -63,7 +63,7 @@ pub(crate) enum Disk {
 
 /// A start to be made.
 #[derive(Clone)]
-pub(crate) struct Start {
+pub struct Start {
     /// Where the root lies.
     pub disk: Disk,
     /// The medium of the disk.
@@ -75,7 +75,7 @@ pub(crate) struct Start {
     /// The command.
     pub command: Vec<OsString>,
     /// The access of the command to this machine.
-    pub contain: ContainFlags,
+    pub contain: Containment,
     /// A line of its output that shows that it is ready; without one it is ready when it ends.
     pub ready: Option<regex::Regex>,
     /// How long to wait for that.
@@ -93,7 +93,7 @@ pub(crate) struct Start {
 }
 
 /// The result of a start.
-pub(crate) struct Started {
+pub struct Started {
     /// The figures.
     pub summary: Summary,
     /// How the command ended; `None` when it was ended after its grace time.
@@ -108,7 +108,7 @@ pub(crate) struct Started {
 struct Mounted {
     root: RootEnv,
     fs: Option<MountedFs>,
-    served: Served,
+    served: ShownDisk,
     _work: Workdir,
     _guard: Guard,
     deadline: OnceCell<Deadline>,
@@ -118,15 +118,15 @@ impl Mounted {
     /// From here on reads of the medium fail, so that everything else can end.
     fn close(&self) {
         let session = match &self.served {
-            Served::Image(served) => {
+            ShownDisk::Image(served) => {
                 served.disk().close();
                 Some(served.session())
             }
-            Served::File(served) => {
+            ShownDisk::File(served) => {
                 served.close();
                 Some(served.session())
             }
-            Served::Nothing => None,
+            ShownDisk::Nothing => None,
         };
         self.deadline.get_or_init(|| {
             let aborts = session.and_then(Session::abort).into_iter().collect();
@@ -177,7 +177,7 @@ impl Drop for Running<'_> {
     }
 }
 
-enum Served {
+enum ShownDisk {
     Image(Box<ServedImage>),
     File(ServedFile),
     Nothing,
@@ -185,7 +185,7 @@ enum Served {
 
 /// Makes a start, from opening the disk to the end of the command. Call
 /// `hs_serve::rootenv::enter_private_mounts` once before.
-pub(crate) fn start(spec: &Start) -> anyhow::Result<Started> {
+pub fn start(spec: &Start) -> anyhow::Result<Started> {
     let opened = |on_medium: OnMedium| {
         let bytes = on_medium.store.len();
         (Some(on_medium), bytes)
@@ -257,7 +257,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
             Some(exit)
         }
     };
-    if let (Some(observation), Served::Image(served)) = (observation, &mounted.served) {
+    if let (Some(observation), ShownDisk::Image(served)) = (observation, &mounted.served) {
         match observation.finish(served) {
             Ok(observed) => fill_observed(&mut summary, &observed),
             Err(error) => log::warn!("use of prefetched bytes was not observed: {error}"),
@@ -267,7 +267,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     summary.wall_s = began.elapsed().as_secs_f64();
     summary.peak_rss_bytes = peak_rss_bytes();
     let mut lost = None;
-    if let Served::Image(served) = &mounted.served {
+    if let ShownDisk::Image(served) = &mounted.served {
         fill_deadlines(&mut summary, served.disk());
         fill_markers(&mut summary, served.disk());
         summary.end_reason = served.disk().ended().map(|reason| reason.as_str().to_owned());
@@ -295,16 +295,16 @@ fn hear_of(told: &EndRequest, mounted: &Mounted, on_medium: Option<&OnMedium>) {
     let store = Arc::clone(&on_medium.store);
     let close = move || store.close();
     match &mounted.served {
-        Served::Image(served) => {
+        ShownDisk::Image(served) => {
             let reader = Arc::downgrade(served.disk());
             let oldest = move || reader.upgrade().map(|reader| Duration::from(reader.waiting().oldest));
             told.disk(move |time| oldest().is_some_and(|oldest| oldest >= time), close);
         }
-        Served::File(served) => {
+        ShownDisk::File(served) => {
             let reads = Arc::clone(served.reads());
             told.disk(move |time| reads.oldest() >= time, close);
         }
-        Served::Nothing => {}
+        ShownDisk::Nothing => {}
     }
 }
 
@@ -324,7 +324,7 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
             served.session().abort().iter().for_each(|abort| guard.watch(abort));
             let target = work.folder("fs")?;
             let fs = served.mount_fs(&target, &spec.mount)?;
-            (Served::Image(Box::new(served)), Some(fs), target)
+            (ShownDisk::Image(Box::new(served)), Some(fs), target)
         }
         (Disk::Foreign { .. }, Some(on_medium)) => {
             let disk = work.folder("disk")?;
@@ -338,9 +338,9 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
                 |offset: u64, bytes: &mut [u8]| store.read_at(offset, bytes).map_err(std::io::Error::other);
             let file_system = FileSystem::detect_with(Path::new(store.name()), detect)?;
             let fs = MountedFs::mount(&file, file_system, &target, &spec.mount)?;
-            (Served::File(served), Some(fs), target)
+            (ShownDisk::File(served), Some(fs), target)
         }
-        (Disk::Directory { path }, _) => (Served::Nothing, None, path.clone()),
+        (Disk::Directory { path }, _) => (ShownDisk::Nothing, None, path.clone()),
         (_, None) => bail!("a disk without a medium"),
     };
     let options = RootOptions { trusted: spec.mount.trusted, devices: spec.contain.privileged };
@@ -397,13 +397,13 @@ fn fill(summary: &mut Summary, mounted: &Mounted, on_medium: Option<&OnMedium>) 
         fill_medium(summary, &on_medium.counters.snapshot(), &on_medium.retries.snapshot());
         summary.logical_bytes = on_medium.store.len();
     }
-    if let Served::Image(served) = &mounted.served {
+    if let ShownDisk::Image(served) = &mounted.served {
         fill_image(summary, served.disk());
     }
 }
 
 /// The figures of the medium.
-pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot, again: &RetrySnapshot) {
+pub fn fill_medium(summary: &mut Summary, counted: &Snapshot, again: &RetrySnapshot) {
     summary.store_requests = counted.requests;
     summary.store_bytes = counted.bytes;
     summary.seeks = counted.seeks;
@@ -413,7 +413,7 @@ pub(crate) fn fill_medium(summary: &mut Summary, counted: &Snapshot, again: &Ret
 }
 
 /// The figures of the image and of its reads until now.
-pub(crate) fn fill_image(summary: &mut Summary, disk: &ServedDisk) {
+pub fn fill_image(summary: &mut Summary, disk: &ServedDisk) {
     let image = disk.image();
     let stats = disk.stats();
     summary.logical_bytes = image.disk_bytes();
@@ -434,7 +434,7 @@ pub(crate) fn fill_image(summary: &mut Summary, disk: &ServedDisk) {
 }
 
 fn observe(mounted: &Mounted) -> Option<Observation> {
-    let (Served::Image(served), Some(fs)) = (&mounted.served, &mounted.fs) else { return None };
+    let (ShownDisk::Image(served), Some(fs)) = (&mounted.served, &mounted.fs) else { return None };
     Observation::start(served, fs)
         .inspect_err(|error| log::warn!("use of prefetched bytes is not observed: {error}"))
         .ok()
@@ -456,21 +456,34 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
 }
 
 /// The observed use where the kernel answers from its page cache: a sample.
-pub(crate) fn fill_markers(summary: &mut Summary, disk: &ServedDisk) {
+pub fn fill_markers(summary: &mut Summary, disk: &ServedDisk) {
     let count = disk.tripwire_count();
     summary.prefetch_markers = Some(count.placed);
     summary.prefetch_markers_used = Some(count.used);
 }
 
 /// How the stream kept the deadlines of the profile, if that has any.
-pub(crate) fn fill_deadlines(summary: &mut Summary, disk: &ServedDisk) {
+pub fn fill_deadlines(summary: &mut Summary, disk: &ServedDisk) {
     summary.prefetch_least_slack_s = disk.least_slack_s();
     summary.overdue_bytes = disk.least_slack_s().map(|_| disk.overdue_bytes());
 }
 
+/// Limits and rules of the prefetch.
+#[derive(Clone, Copy, Debug)]
+pub struct PrefetchLimits {
+    /// Memory for prefetched blocks that no reader has taken yet.
+    pub budget: ByteSize,
+    /// How a read of a hot block is served that has not arrived yet.
+    pub late: LateRule,
+    /// Whether a block of some prefetched chunks stays out of the page cache, so that their use is observed.
+    pub markers: bool,
+    /// How fast it goes.
+    pub rate: PrefetchRate,
+}
+
 /// The served image's configuration for prefetching in `mode`, within `limits` where it is prefetched at all.
-pub(crate) fn config(
-    image: &ImageArg,
+pub fn config(
+    image: &ImageSource,
     mode: Prefetching,
     limits: Option<PrefetchLimits>,
     medium: &Medium,
@@ -489,13 +502,9 @@ pub(crate) fn config(
     }
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;
-        config.prefetch.rate = limits.prefetch_rate;
-        config.markers = limits.markers == Switch::On;
-        config.prefetch.late = match limits.late {
-            LateMode::ByCost => LateRule::ByCost,
-            LateMode::Join => LateRule::Join,
-            LateMode::Fetch => LateRule::Fetch,
-        };
+        config.prefetch.rate = limits.rate;
+        config.prefetch.late = limits.late;
+        config.markers = limits.markers;
     }
     Ok(Box::new(config))
 }

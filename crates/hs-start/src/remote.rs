@@ -12,12 +12,12 @@ use hs_store::http::{HttpClient, HttpOptions, HttpStore, Offline, Patience, Time
 use hs_store::{Address, Count, DiskCache, Keyring, RetryCounters, Store};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::image::ImageArg;
+use crate::image::ImageSource;
 use crate::on_medium::OnMedium;
 use hs_output::own_folders::OwnFolders;
 
 /// The default size of the cache: the working sets of a few systems.
-pub(crate) const USUAL_LIMIT_BYTES: u64 = 4 << 30;
+pub const USUAL_LIMIT_BYTES: u64 = 4 << 30;
 
 /// What is remembered of an address.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,38 +43,39 @@ impl Remembered {
 
 /// The folder of the cache: fetched chunks, facts about addresses, and the limit.
 #[derive(Clone, Debug)]
-pub(crate) struct CacheFolder(PathBuf);
+pub struct CacheFolder(PathBuf);
 
 impl CacheFolder {
     /// The folder that the user names, or the default; `None` when it was refused, or this user has no home.
-    pub(crate) fn of(asked: Option<&Path>) -> Option<Self> {
+    pub fn of(asked: Option<&Path>) -> Option<Self> {
         if let Some(asked) = asked {
             return (asked != Path::new("none")).then(|| Self(asked.to_owned()));
         }
         OwnFolders::CACHE.find("remote").map(Self)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 
     /// Where the bytes are.
-    pub(crate) fn chunks(&self) -> PathBuf {
+    pub fn chunks(&self) -> PathBuf {
         self.0.join("chunks")
     }
 
     /// What is remembered of addresses.
-    pub(crate) fn addresses(&self) -> PathBuf {
+    pub fn addresses(&self) -> PathBuf {
         self.0.join("addresses")
     }
 
     /// Where the limit stands.
-    pub(crate) fn limit_file(&self) -> PathBuf {
+    pub fn limit_file(&self) -> PathBuf {
         self.0.join("limit")
     }
 
     /// The most that the bytes may take.
-    pub(crate) fn limit_bytes(&self) -> u64 {
+    pub fn limit_bytes(&self) -> u64 {
         let text = std::fs::read_to_string(self.limit_file()).ok();
         text.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_LIMIT_BYTES)
     }
@@ -130,7 +131,7 @@ fn close_to_others(folder: &CacheFolder) {
 }
 
 /// Where this machine has an image: the file, or the folder of its cached chunks.
-pub(crate) fn place_here(image: &ImageArg) -> Option<PathBuf> {
+pub fn place_here(image: &ImageSource) -> Option<PathBuf> {
     match image.file() {
         Some(path) => Some(path.to_owned()),
         None => CacheFolder::of(image.remote.disk_cache.as_deref()).map(|folder| folder.path().to_owned()),
@@ -138,13 +139,13 @@ pub(crate) fn place_here(image: &ImageArg) -> Option<PathBuf> {
 }
 
 /// The logins of the user who runs this.
-pub(crate) fn keyring() -> Keyring {
+pub fn keyring() -> Keyring {
     Keyring::of_environment(std::env::vars_os())
 }
 
 /// What a remote image is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub enum Purpose {
     /// Its disk is served.
     Serve,
     /// A command reads facts about it.
@@ -162,7 +163,7 @@ impl Purpose {
 }
 
 /// Opens what lies at an address.
-pub(crate) fn open(image: &ImageArg, address: &Address, purpose: Purpose) -> anyhow::Result<OnMedium> {
+pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow::Result<OnMedium> {
     let folder = CacheFolder::of(image.remote.disk_cache.as_deref());
     let cache = folder.as_ref().and_then(CacheFolder::open);
     let remembered = folder.as_ref().and_then(|folder| folder.recall(address));
@@ -221,7 +222,7 @@ pub(crate) fn open(image: &ImageArg, address: &Address, purpose: Purpose) -> any
 /// Fails where root's programs, or the kernel, would be given whatever a server sends. `found` is what that
 /// is now.
 fn refuse_unnamed(
-    image: &ImageArg,
+    image: &ImageSource,
     address: &Address,
     found: impl FnOnce() -> Option<ImageDigest>,
 ) -> anyhow::Result<()> {

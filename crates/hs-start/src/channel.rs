@@ -7,47 +7,41 @@ use anyhow::{Context, bail};
 use hs_store::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
 use hs_store::{Address, Store};
 
-use crate::cli::image::ImageArg;
-use crate::location::{ImageLocation, Place, Trust};
+use crate::image::ImageSource;
+use crate::location::{ImageLocation, ImagePlace, Trust};
 use crate::remote::keyring;
+use hs_trust::channel::ChannelTrust;
 use hs_trust::keys::Key;
 use hs_trust::now::Now;
 use hs_trust::pointer::{MOST_BYTES, Pointer, SUFFIX};
-use hs_trust::seen::{SeenFolder, SignedPointer};
+use hs_trust::seen::SeenFolder;
 
 /// Why a registry has no channels.
 const NO_NEIGHBOURS: &str = "signatures lie beside an image, on a web server or in a bucket; in a registry nothing lies beside anything";
 
 /// The image with the name that its signed pointer gives, where keys are trusted; else the image as it is.
-pub(crate) fn resolve(image: &ImageArg) -> anyhow::Result<ImageArg> {
+pub fn resolve(image: &ImageSource) -> anyhow::Result<ImageSource> {
     let Some(Trust::Keys(keys)) = &image.image.trust else { return Ok(image.clone()) };
     let place = pointer_place(&image.image.place)?;
     let (name, channel) = names(&place)?;
-    let seen = SeenFolder::of(image.remote.channel_state.as_deref());
-    let least = image.remote.min_date.as_ref();
-    if seen.is_none() && least.is_none() && image.remote.channel_state.is_none() {
+    let remote = &image.remote;
+    let seen = SeenFolder::of(remote.channel_state.as_deref());
+    if seen.is_none() && remote.min_date.is_none() && remote.channel_state.is_none() {
         bail!(
             "{name}: there is no folder in which to note what was seen of the channel, so it could be rolled \
              back: give --channel-state DIR or --min-date DATE (--channel-state none notes nothing)"
         );
     }
-    let now = |pointer: &Pointer, by: &Key| {
-        let revoked = pointer.revoked_by(keys, by);
-        Now::of_this_machine(seen.as_ref().and_then(|seen| seen.newest(keys, &revoked)))
+    let trust = ChannelTrust {
+        name: &name,
+        channel: &channel,
+        keys,
+        seen: seen.as_ref(),
+        least: remote.min_date.as_ref(),
     };
-    let pointer = if image.remote.offline && matches!(place, Place::Remote(_)) {
-        let seen = seen.as_ref().context("--offline: nothing is known of channels")?;
-        let (pointer, by) = Pointer::verify_by(&seen.recall(keys, &channel)?, keys, &name)?;
-        pointer.check(&name, &channel, &now(&pointer, &by), least)?;
-        pointer
-    } else {
-        let text = read(&place, &name)?;
-        let (pointer, by) = Pointer::verify_by(&text, keys, &name)?;
-        pointer.check(&name, &channel, &now(&pointer, &by), least)?;
-        if let Some(seen) = &seen {
-            seen.advance(&name, keys, &by, &SignedPointer { pointer: &pointer, text: &text })?;
-        }
-        pointer
+    let pointer = match &place {
+        ImagePlace::Remote(_) if remote.offline => trust.recall()?,
+        place => trust.accept(&read(place, &name)?)?,
     };
     // What is signed under its own name is that image; a channel is to move on.
     if pointer.url.is_some() && pointer.expires.is_none() {
@@ -58,13 +52,13 @@ pub(crate) fn resolve(image: &ImageArg) -> anyhow::Result<ImageArg> {
     log::info!("{name}: {} is {} since {}", pointer.channel, pointer.image, pointer.date);
     let place = target(&place, pointer.url.as_deref())?;
     let trust = Some(Trust::Name(pointer.image));
-    Ok(ImageArg { image: ImageLocation { place, trust }, remote: image.remote.clone() })
+    Ok(ImageSource { image: ImageLocation { place, trust }, remote: image.remote.clone() })
 }
 
 /// Checks the signature in a file: it must be by `key`, and of `image`, under whatever name.
-pub(crate) fn verify_file(path: &Path, key: &Key, image: hs_image::ImageDigest) -> anyhow::Result<Pointer> {
+pub fn verify_file(path: &Path, key: &Key, image: hs_image::ImageDigest) -> anyhow::Result<Pointer> {
     let name = path.display().to_string();
-    let pointer = Pointer::verify(&read(&Place::File(path.to_owned()), &name)?, key, &name)?;
+    let pointer = Pointer::verify(&read(&ImagePlace::File(path.to_owned()), &name)?, key, &name)?;
     if pointer.image != image {
         bail!("{name} is of {}, not of {image}", pointer.image);
     }
@@ -73,29 +67,29 @@ pub(crate) fn verify_file(path: &Path, key: &Key, image: hs_image::ImageDigest) 
 }
 
 /// Where the pointer is: there, or beside the image.
-fn pointer_place(place: &Place) -> anyhow::Result<Place> {
+fn pointer_place(place: &ImagePlace) -> anyhow::Result<ImagePlace> {
     Ok(match place {
-        Place::File(path) if path.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes()) => {
+        ImagePlace::File(path) if path.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes()) => {
             place.clone()
         }
-        Place::File(path) => {
+        ImagePlace::File(path) => {
             let mut name = path.clone().into_os_string();
             name.push(SUFFIX);
-            Place::File(name.into())
+            ImagePlace::File(name.into())
         }
-        Place::Remote(address) if address.file_name().is_some_and(|name| name.ends_with(SUFFIX)) => {
+        ImagePlace::Remote(address) if address.file_name().is_some_and(|name| name.ends_with(SUFFIX)) => {
             place.clone()
         }
-        Place::Remote(address) => {
+        ImagePlace::Remote(address) => {
             let beside = address.with_path(|path| format!("{path}{SUFFIX}"));
-            Place::Remote(beside.with_context(|| format!("{address}: {NO_NEIGHBOURS}"))?)
+            ImagePlace::Remote(beside.with_context(|| format!("{address}: {NO_NEIGHBOURS}"))?)
         }
     })
 }
 
 /// What to call a pointer, and the channel that it must be of: its file's name. Else a server could give one
 /// channel for another.
-fn names(place: &Place) -> anyhow::Result<(String, String)> {
+fn names(place: &ImagePlace) -> anyhow::Result<(String, String)> {
     let location = ImageLocation { place: place.clone(), trust: None };
     let file_name = location.file_name().unwrap_or_default();
     let channel =
@@ -104,15 +98,15 @@ fn names(place: &Place) -> anyhow::Result<(String, String)> {
     Ok((location.to_string(), channel.to_owned()))
 }
 
-fn read(place: &Place, name: &str) -> anyhow::Result<String> {
+fn read(place: &ImagePlace, name: &str) -> anyhow::Result<String> {
     let bytes = match place {
-        Place::File(path) => {
+        ImagePlace::File(path) => {
             let mut bytes = Vec::new();
             let file = std::fs::File::open(path).with_context(|| format!("read {name}"))?;
             file.take(MOST_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("read {name}"))?;
             bytes
         }
-        Place::Remote(address) => {
+        ImagePlace::Remote(address) => {
             let options = HttpOptions { opening_bytes: MOST_BYTES, ..HttpOptions::default() };
             let client = HttpClient::new(Timeouts::default())?;
             let store = HttpStore::open(address.locate(&client, &keyring())?, client, options)?;
@@ -128,20 +122,20 @@ fn read(place: &Place, name: &str) -> anyhow::Result<String> {
 }
 
 /// Where the image lies that a pointer points at.
-fn target(pointer: &Place, url: Option<&str>) -> anyhow::Result<Place> {
+fn target(pointer: &ImagePlace, url: Option<&str>) -> anyhow::Result<ImagePlace> {
     if let Some(url) = url.filter(|url| url.contains("://")) {
-        return Ok(Place::Remote(Address::parse(url)?));
+        return Ok(ImagePlace::Remote(Address::parse(url)?));
     }
     Ok(match (pointer, url) {
-        (Place::File(path), Some(url)) => Place::File(path.with_file_name(url)),
-        (Place::File(path), None) => Place::File(without_suffix(&path.to_string_lossy()).into()),
-        (Place::Remote(address), Some(url)) => {
+        (ImagePlace::File(path), Some(url)) => ImagePlace::File(path.with_file_name(url)),
+        (ImagePlace::File(path), None) => ImagePlace::File(without_suffix(&path.to_string_lossy()).into()),
+        (ImagePlace::Remote(address), Some(url)) => {
             let joined = address.join(url).with_context(|| format!("{address}: it points at '{url}'"))?;
-            Place::Remote(joined)
+            ImagePlace::Remote(joined)
         }
-        (Place::Remote(address), None) => {
+        (ImagePlace::Remote(address), None) => {
             let image = address.with_path(without_suffix);
-            Place::Remote(image.with_context(|| format!("{address}: {NO_NEIGHBOURS}"))?)
+            ImagePlace::Remote(image.with_context(|| format!("{address}: {NO_NEIGHBOURS}"))?)
         }
     })
 }
@@ -151,7 +145,7 @@ fn without_suffix(path: &str) -> String {
 }
 
 /// The signature beside an image.
-pub(crate) fn beside(image: &Path) -> PathBuf {
+pub fn beside(image: &Path) -> PathBuf {
     let mut name = image.to_owned().into_os_string();
     name.push(SUFFIX);
     name.into()
@@ -162,10 +156,11 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::cli::image::RemoteFlags;
+    use crate::image::RemoteOptions;
     use hs_trust::date::Date;
+    use hs_trust::seen::SignedPointer;
 
-    fn place(word: &str) -> Place {
+    fn place(word: &str) -> ImagePlace {
         ImageLocation::parse(OsStr::new(word)).expect(word).place
     }
 
@@ -189,9 +184,9 @@ mod tests {
         let seen = SeenFolder::of(Some(&state)).expect("a folder");
         let found = SignedPointer { pointer: &pointer, text: "" };
         seen.advance("x", &stranger.clone().into(), &stranger, &found).expect("noted");
-        let remote = RemoteFlags { channel_state: Some(state), ..RemoteFlags::default() };
+        let remote = RemoteOptions { channel_state: Some(state), ..RemoteOptions::default() };
         let trust = Some(Trust::Keys(honest.into()));
-        let image = ImageArg { image: ImageLocation { place: Place::File(place), trust }, remote };
+        let image = ImageSource { image: ImageLocation { place: ImagePlace::File(place), trust }, remote };
         let resolved = resolve(&image).expect("believed");
         assert_eq!(resolved.image.trust, Some(Trust::Name(pointer.image)));
     }

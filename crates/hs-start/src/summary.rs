@@ -6,7 +6,7 @@ use serde::Serialize;
 /// What one start took. Bytes are bytes, times are seconds; `None` where a figure does not apply or
 /// was not observed.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Summary {
+pub struct Summary {
     /// Start → ready.
     pub ready_s: Option<f64>,
     /// Start → end of the command.
@@ -86,6 +86,6 @@ pub(crate) struct Summary {
 }
 
 /// Seconds.
-pub(crate) fn seconds(nanos: Nanos) -> f64 {
+pub fn seconds(nanos: Nanos) -> f64 {
     nanos.as_secs_f64()
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use hs_store::Address;
 
-use crate::cli::image::ImageArg;
-use crate::location::{Place, Trust};
+use crate::image::ImageSource;
+use crate::location::{ImagePlace, Trust};
 use crate::remote::CacheFolder;
 use hs_output::whole_file::make_private_folder;
 use hs_service::confinement::Files;
@@ -29,7 +29,7 @@ const OF_NETWORKS: [&str; 9] = [
 
 /// Where an image comes from, as far as its server's files go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// A file.
     File,
     /// A web server.
@@ -40,19 +40,19 @@ pub(crate) enum Origin {
 
 impl Origin {
     /// Of this image.
-    pub(crate) fn of(image: &ImageArg) -> Self {
+    pub fn of(image: &ImageSource) -> Self {
         match (&image.image.place, &image.image.trust) {
             // A signature may say that the image lies anywhere.
             (_, Some(Trust::Keys(_))) => Self::WithLogins,
-            (Place::Remote(Address::Web(_)), _) => Self::Web,
-            (Place::Remote(_), _) => Self::WithLogins,
-            (Place::File(_), _) => Self::File,
+            (ImagePlace::Remote(Address::Web(_)), _) => Self::Web,
+            (ImagePlace::Remote(_), _) => Self::WithLogins,
+            (ImagePlace::File(_), _) => Self::File,
         }
     }
 }
 
 /// What a server of these images opens. Folders of its own are made, so that they can be named.
-pub(crate) fn of_images<'a>(images: impl IntoIterator<Item = &'a ImageArg>) -> Files {
+pub fn of_images<'a>(images: impl IntoIterator<Item = &'a ImageSource>) -> Files {
     let mut files = Files { read: OF_ALL.map(PathBuf::from).to_vec(), ..Files::default() };
     files.written.extend(RunFolder::offered().map(|folder| folder.path().to_owned()));
     for image in images {
@@ -85,6 +85,6 @@ pub(crate) fn of_images<'a>(images: impl IntoIterator<Item = &'a ImageArg>) -> F
 }
 
 /// The folder that a file lies in.
-pub(crate) fn folder_of(path: &Path) -> &Path {
+pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

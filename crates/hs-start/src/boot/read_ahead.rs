@@ -10,8 +10,7 @@ use hs_guest::uml;
 use hs_serve::Prefetching;
 use hs_serve::fsmount::FileSystem;
 
-use super::{BootDisk, BootSpec, Served, Vmm};
-use crate::cli::GuestReadAhead;
+use super::{BootDisk, BootSpec, GuestReadAhead, ShownDisk, Vmm};
 
 /// The read-ahead of a guest whose reads are recorded or known. With less, the guest makes so many requests
 /// that the boot is slower even from memory. With more, it reads blocks that it does not use.
@@ -40,7 +39,7 @@ pub(super) fn obstacle(spec: &BootSpec) -> anyhow::Result<Option<String>> {
 }
 
 /// The guest's read-ahead in KiB, where there is no [`obstacle`]; `None` for its kernel's own.
-pub(super) fn choose(spec: &BootSpec, served: &Served, obstacle: Option<&str>) -> Option<u32> {
+pub(super) fn choose(spec: &BootSpec, served: &ShownDisk, obstacle: Option<&str>) -> Option<u32> {
     let asked = match spec.guest_read_ahead {
         GuestReadAhead::Kernel => return None,
         GuestReadAhead::Auto if !is_known(spec, served) => return None,
@@ -59,7 +58,7 @@ pub(super) fn initramfs(spec: &BootSpec, read_ahead_kib: u32, file_system: FileS
 }
 
 /// Whether the guest's reads are known, or are being recorded.
-fn is_known(spec: &BootSpec, served: &Served) -> bool {
+fn is_known(spec: &BootSpec, served: &ShownDisk) -> bool {
     let BootDisk::Image(_, config) = &spec.disk else { return false };
     let is_recorded = spec.watch.is_some();
     let is_hot = served.image().is_some_and(|disk| disk.image().hot_chunk_count() > 0);

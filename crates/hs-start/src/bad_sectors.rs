@@ -8,7 +8,7 @@ use hs_units::{ByteRange, ByteSize};
 
 /// A place of a file that cannot be read, or not at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadSectors {
+pub struct BadSectors {
     /// Bytes of the file.
     pub range: ByteRange,
     /// Requests that fail before the place can be read; it never can when none.
@@ -17,7 +17,7 @@ pub(crate) struct BadSectors {
 
 impl BadSectors {
     /// The damage, for the layer that does it.
-    pub(crate) const fn rule(&self) -> Rule {
+    pub const fn rule(&self) -> Rule {
         let rule = Rule::new(FaultKind::Io, self.range);
         match self.times {
             Some(times) => rule.times(times),

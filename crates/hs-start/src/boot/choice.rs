@@ -1,15 +1,14 @@
 //! The VMM when the user chooses none: User-mode Linux if a guest has run on it in a trial, else QEMU.
 
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use hs_guest::qemu::{self, Accelerator};
+use hs_guest::qemu::{self, Accelerator, Bus};
 use hs_guest::uml_trial::{TRIAL_MEMORY, Trial};
 use hs_guest::{qemu_trial, uml};
 
 use super::{KernelOf, MEMORY_SLACK_BYTES, QemuSpec, Vmm, mount_memory};
-use crate::cli;
 use hs_service::workdir::Workdir;
 
 /// Room for the files of a trial.
@@ -17,29 +16,57 @@ const TRIAL_SCRATCH_BYTES: u64 = 4 << 20;
 /// The place and the magic number of a kernel for a whole machine: Linux's boot protocol, 2.00 and later.
 const BOOT_PROTOCOL: (usize, &[u8]) = (0x202, b"HdrS");
 
+/// A VMM by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VmmName {
+    /// User-mode Linux if a trial guest runs on this machine, else QEMU.
+    Auto,
+    /// User-mode Linux.
+    Uml,
+    /// QEMU.
+    Qemu,
+}
+
+/// What the user says of the VMM.
+#[derive(Clone, Debug)]
+pub struct VmmChoice {
+    /// The VMM.
+    pub vmm: VmmName,
+    /// The guest's kernel.
+    pub kernel: Option<PathBuf>,
+    /// Its initial RAM disk.
+    pub initrd: Option<PathBuf>,
+    /// What executes the instructions of QEMU's guest; a trial decides when `None`.
+    pub accel: Option<Accelerator>,
+    /// How QEMU's guest sees its disk.
+    pub bus: Bus,
+    /// A flag that was given and is for QEMU only.
+    pub flag_of_qemu: Option<&'static str>,
+}
+
 /// Chooses the VMM of `headstart boot`. Call `hs_serve::rootenv::enter_private_mounts` before.
-pub(crate) fn choose(args: &cli::Boot) -> anyhow::Result<Vmm> {
-    match args.vmm {
-        cli::Vmm::Uml => {
-            if let Some(flag) = args.qemu.given() {
+pub fn choose(asked: &VmmChoice) -> anyhow::Result<Vmm> {
+    match asked.vmm {
+        VmmName::Uml => {
+            if let Some(flag) = asked.flag_of_qemu {
                 bail!("{flag} is for --vmm qemu");
             }
             let path = std::env::var_os("PATH").unwrap_or_default();
-            Ok(Vmm::Uml { kernel: uml::find_kernel(args.kernel.as_deref(), &path)? })
+            Ok(Vmm::Uml { kernel: uml::find_kernel(asked.kernel.as_deref(), &path)? })
         }
-        cli::Vmm::Qemu => qemu(args, None),
-        cli::Vmm::Auto => automatic(args),
+        VmmName::Qemu => qemu(asked, None),
+        VmmName::Auto => automatic(asked),
     }
 }
 
 /// A flag or a kernel for QEMU chooses QEMU.
-fn automatic(args: &cli::Boot) -> anyhow::Result<Vmm> {
-    let is_for_qemu = args.qemu.given().is_some() || args.kernel.as_deref().is_some_and(boots_machines);
+fn automatic(asked: &VmmChoice) -> anyhow::Result<Vmm> {
+    let is_for_qemu = asked.flag_of_qemu.is_some() || asked.kernel.as_deref().is_some_and(boots_machines);
     if is_for_qemu {
-        return qemu(args, None);
+        return qemu(asked, None);
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    if let Some(named) = &args.kernel {
+    if let Some(named) = &asked.kernel {
         let kernel = uml::find_kernel(Some(named), &path)?;
         try_uml(&kernel).context("--vmm qemu takes a --kernel of the usual kind")?;
         return Ok(Vmm::Uml { kernel });
@@ -49,19 +76,18 @@ fn automatic(args: &cli::Boot) -> anyhow::Result<Vmm> {
         Ok(kernel) => return Ok(Vmm::Uml { kernel }),
         Err(why) => format!("{why:#}"),
     };
-    let vmm = qemu(args, Some(why.clone())).with_context(|| {
+    let vmm = qemu(asked, Some(why.clone())).with_context(|| {
         format!("nothing can run the guest: User-mode Linux cannot ({why}), nor can QEMU")
     })?;
     log::warn!("QEMU runs the guest, since User-mode Linux cannot: {why}");
     Ok(vmm)
 }
 
-fn qemu(args: &cli::Boot, instead_of_uml: Option<String>) -> anyhow::Result<Vmm> {
-    let file = |named: &Option<std::path::PathBuf>, flag| {
+fn qemu(asked: &VmmChoice, instead_of_uml: Option<String>) -> anyhow::Result<Vmm> {
+    let file = |named: &Option<PathBuf>, flag| {
         named.as_deref().map(|named| qemu::find_file(named, flag)).transpose()
     };
-    let flags = &args.qemu;
-    let kernel = match (file(&args.kernel, "--kernel")?, file(&flags.initrd, "--initrd")?) {
+    let kernel = match (file(&asked.kernel, "--kernel")?, file(&asked.initrd, "--initrd")?) {
         (Some(kernel), initrd) => KernelOf::Machine { kernel, initrd },
         (None, None) => KernelOf::Disk,
         (None, Some(_)) => bail!("--initrd goes with a --kernel: that of the disk has its own"),
@@ -69,14 +95,14 @@ fn qemu(args: &cli::Boot, instead_of_uml: Option<String>) -> anyhow::Result<Vmm>
     Ok(Vmm::Qemu(QemuSpec {
         program: qemu::find_program(&std::env::var_os("PATH").unwrap_or_default())?,
         kernel,
-        accel: flags.accel.unwrap_or_default(),
-        bus: flags.bus.unwrap_or_default().into(),
+        accel: asked.accel,
+        bus: asked.bus,
         instead_of_uml,
     }))
 }
 
 /// Runs a guest of a few instructions under the User-mode Linux at `kernel`.
-pub(crate) fn try_uml(kernel: &Path) -> anyhow::Result<()> {
+pub fn try_uml(kernel: &Path) -> anyhow::Result<()> {
     let work = Workdir::new(&[kernel.to_owned()])?;
     let (scratch, memory_folder) = (work.folder("scratch")?, work.folder("memory")?);
     mount_memory(&scratch, TRIAL_SCRATCH_BYTES)?;
@@ -85,7 +111,7 @@ pub(crate) fn try_uml(kernel: &Path) -> anyhow::Result<()> {
 }
 
 /// Runs a few instructions under the QEMU that is `program`.
-pub(crate) fn try_qemu(program: &Path, accelerator: Accelerator) -> anyhow::Result<()> {
+pub fn try_qemu(program: &Path, accelerator: Accelerator) -> anyhow::Result<()> {
     let work = Workdir::new(&[program.to_owned()])?;
     let scratch = work.folder("scratch")?;
     mount_memory(&scratch, TRIAL_SCRATCH_BYTES)?;

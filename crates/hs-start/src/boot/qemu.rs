@@ -16,9 +16,8 @@ use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
 
 use super::{BootDisk, BootSpec};
-use crate::cli::Accel;
-use crate::commands::open_image;
 use crate::on_medium::OnMedium;
+use crate::open::open_image;
 use hs_service::workdir::Workdir;
 
 /// Where Debian and others keep the kernel that boots by default, and its initrd. Most of these are links.
@@ -31,7 +30,7 @@ const SOCKET: &str = "nbd";
 
 /// Where the guest's kernel comes from.
 #[derive(Clone, Debug)]
-pub(crate) enum KernelOf {
+pub enum KernelOf {
     /// From files of this machine.
     Machine {
         /// The kernel.
@@ -45,13 +44,13 @@ pub(crate) enum KernelOf {
 
 /// How QEMU is to run a guest.
 #[derive(Clone, Debug)]
-pub(crate) struct QemuSpec {
+pub struct QemuSpec {
     /// The program.
     pub program: PathBuf,
     /// The guest's kernel.
     pub kernel: KernelOf,
-    /// What executes it.
-    pub accel: Accel,
+    /// What executes it; a trial decides when `None`.
+    pub accel: Option<Accelerator>,
     /// How it sees its disk.
     pub bus: Bus,
     /// Why User-mode Linux does not run it, which would have been the choice.
@@ -79,9 +78,8 @@ impl OnQemu {
         let kernel_folder = work.folder("kernel")?;
         let mut prepared = Self { spec: qemu.clone(), accelerator: Accelerator::Tcg, scratch, kernel_folder };
         prepared.accelerator = match qemu.accel {
-            Accel::Kvm => Accelerator::Kvm,
-            Accel::Tcg => Accelerator::Tcg,
-            Accel::Auto => prepared.choose(spec, on_medium)?,
+            Some(accelerator) => accelerator,
+            None => prepared.choose(spec, on_medium)?,
         };
         log::info!("the guest is executed by {}", prepared.accelerator.as_str());
         Ok(prepared)

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use hs_image::ImageDigest;
 
 use crate::channel;
-use crate::cli::image::ImageArg;
+use crate::image::ImageSource;
 use hs_service::handover::{HandedOver, Supervisor};
 
 fn name(number: usize) -> String {
@@ -14,18 +14,18 @@ fn name(number: usize) -> String {
 }
 
 /// Image number `number` of this server: what the server before it had, or else what its word means now.
-pub(crate) fn recall(kept: &mut HandedOver, number: usize, image: &ImageArg) -> anyhow::Result<ImageArg> {
+pub fn recall(kept: &mut HandedOver, number: usize, image: &ImageSource) -> anyhow::Result<ImageSource> {
     match kept.take::<String>(&name(number))? {
-        Some((word, _)) => ImageArg::parse(OsStr::new(&word), &image.remote),
+        Some((word, _)) => ImageSource::parse(OsStr::new(&word), &image.remote),
         None => channel::resolve(image),
     }
 }
 
 /// Notes what it is. A file is its own business: it stays what it was when it was opened.
-pub(crate) fn keep(
+pub fn keep(
     supervisor: &Supervisor,
     number: usize,
-    image: &ImageArg,
+    image: &ImageSource,
     digest: ImageDigest,
 ) -> anyhow::Result<()> {
     match image.image.whole_address() {

@@ -10,6 +10,7 @@
 
 mod choice;
 mod consoles;
+mod guest_read_ahead;
 mod qemu;
 mod read_ahead;
 
@@ -35,8 +36,7 @@ use hs_store::Snapshot;
 use hs_units::ByteSize;
 use rustix::mount::MountFlags;
 
-use crate::cli::GuestReadAhead;
-use crate::cli::image::ImageArg;
+use crate::image::ImageSource;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::remote::place_here;
@@ -46,9 +46,10 @@ use hs_service::ending::{Deadline, Guard};
 use hs_service::memory::peak_rss_bytes;
 use hs_service::workdir::Workdir;
 
-pub(crate) use self::choice::{choose, try_qemu, try_uml};
+pub use self::choice::{VmmChoice, VmmName, choose, try_qemu, try_uml};
 use self::consoles::Log;
-pub(crate) use self::qemu::{KernelOf, QemuSpec};
+pub use self::guest_read_ahead::GuestReadAhead;
+pub use self::qemu::{KernelOf, QemuSpec};
 use self::qemu::{NbdDisk, OnQemu};
 
 /// Memory that User-mode Linux needs in the same place beside the guest's memory; an upper bound.
@@ -56,16 +57,16 @@ const MEMORY_SLACK_BYTES: u64 = 16 << 20;
 
 /// The disk of a guest.
 #[derive(Clone, Debug)]
-pub(crate) enum BootDisk {
+pub enum BootDisk {
     /// A headstart image, and how it is served.
-    Image(Box<ImageArg>, Box<ServeConfig>),
+    Image(Box<ImageSource>, Box<ServeConfig>),
     /// A plain disk.
     Raw(PathBuf),
 }
 
 impl BootDisk {
     /// Where it lies.
-    pub(crate) fn image(&self) -> ImageArg {
+    pub fn image(&self) -> ImageSource {
         match self {
             Self::Image(image, _) => (**image).clone(),
             Self::Raw(path) => path.into(),
@@ -75,7 +76,7 @@ impl BootDisk {
 
 /// What runs the guest.
 #[derive(Clone, Debug)]
-pub(crate) enum Vmm {
+pub enum Vmm {
     /// User-mode Linux.
     Uml {
         /// The program, which is the guest's kernel.
@@ -87,7 +88,7 @@ pub(crate) enum Vmm {
 
 impl Vmm {
     /// As the command line calls it.
-    pub(crate) const fn as_str(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Uml { .. } => "uml",
             Self::Qemu(_) => "qemu",
@@ -96,7 +97,7 @@ impl Vmm {
 
     /// Fails when no guest could mount a disk with this file system as its root. Which file systems the usual
     /// kernels can mount is known.
-    pub(crate) fn check_boots(&self, file_system: FileSystem, disk: &ImageArg) -> anyhow::Result<()> {
+    pub fn check_boots(&self, file_system: FileSystem, disk: &ImageSource) -> anyhow::Result<()> {
         let path = disk.display();
         match self {
             _ if file_system == FileSystem::Ext4 => {}
@@ -135,7 +136,7 @@ impl Vmm {
 
 /// A boot to be made.
 #[derive(Clone)]
-pub(crate) struct BootSpec {
+pub struct BootSpec {
     /// What the guest boots from.
     pub disk: BootDisk,
     /// The file system of the disk, where it has been identified.
@@ -171,7 +172,7 @@ pub(crate) struct BootSpec {
 }
 
 /// The result of a boot that became ready.
-pub(crate) struct Booted {
+pub struct Booted {
     /// The figures.
     pub summary: Summary,
     /// Start → ready.
@@ -182,7 +183,7 @@ pub(crate) struct Booted {
 
 /// Boots the guest, and takes everything down again. Call `hs_serve::rootenv::enter_private_mounts` once
 /// before.
-pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
+pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let on_medium = medium::open(spec.disk.image(), &spec.medium, &spec.damage)?;
     // Opened before anything is mounted over the folder that it may lie in.
     let log = Log::open(spec.console.as_deref())?;
@@ -193,7 +194,7 @@ pub(crate) fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let obstacle = read_ahead::obstacle(spec)?;
     let folder = work.folder("disk")?;
     let mut began = Instant::now();
-    let served = Served::start(spec, &on_medium, &folder)?;
+    let served = ShownDisk::start(spec, &on_medium, &folder)?;
     let mut guard = Guard::start();
     served.abort().iter().for_each(|abort| guard.watch(abort));
     let booted = (|| {
@@ -298,7 +299,7 @@ impl Machine {
     fn launch(
         &mut self,
         spec: &BootSpec,
-        served: &Served,
+        served: &ShownDisk,
         (folder, disk_bytes): (&Path, u64),
         initramfs: Option<Vec<u8>>,
     ) -> anyhow::Result<Launch> {
@@ -317,8 +318,8 @@ impl Machine {
             .launch()?,
             Self::Qemu(on_qemu) => {
                 let drive = match served {
-                    Served::Nbd(nbd) => nbd.drive(),
-                    Served::Image(_) | Served::Raw(_) => Drive::File(disk.clone()),
+                    ShownDisk::Nbd(nbd) => nbd.drive(),
+                    ShownDisk::Image(_) | ShownDisk::Raw(_) => Drive::File(disk.clone()),
                 };
                 let read = |offset, bytes: &mut [u8]| served.read_at(&disk, offset, bytes);
                 on_qemu.launch(spec, drive, &mut ReadDisk::new(disk_bytes, read))?
@@ -327,13 +328,13 @@ impl Machine {
     }
 }
 
-enum Served {
+enum ShownDisk {
     Image(Box<ServedImage>),
     Raw(ServedFile),
     Nbd(Box<NbdDisk>),
 }
 
-impl Served {
+impl ShownDisk {
     /// Shows the disk. An image is shown to QEMU over NBD, unless it is read into the page cache first; every
     /// other disk is a file in `folder`.
     fn start(spec: &BootSpec, on_medium: &OnMedium, folder: &Path) -> anyhow::Result<Self> {

@@ -1,13 +1,10 @@
 //! The medium that a command asked for, and files on it.
 
-use std::ffi::OsStr;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use clap::Args;
-use clap::builder::{PossibleValue, TypedValueParser};
 use hs_device::{Medium, Model};
 use hs_engine::queue::MediumTraits;
 use hs_image::OpenOptions;
@@ -15,13 +12,13 @@ use hs_store::{Count, Emulate, Fault, FileStore, Retry, Store};
 
 use crate::bad_sectors::BadSectors;
 use crate::channel;
-use crate::cli::image::ImageArg;
-use crate::location::Place;
+use crate::image::ImageSource;
+use crate::location::ImagePlace;
 use crate::on_medium::OnMedium;
 use crate::remote::{self, Purpose};
 
 /// The medium called `name`, or the model that the file of that name describes, if it ends in `.toml`.
-pub(crate) fn named(name: &str) -> anyhow::Result<Medium> {
+pub fn named(name: &str) -> anyhow::Result<Medium> {
     if !name.ends_with(".toml") {
         return Ok(Medium::parse(name)?);
     }
@@ -36,33 +33,10 @@ pub(crate) fn named(name: &str) -> anyhow::Result<Medium> {
 /// Bytes of a model file that are read.
 const MAX_MODEL_BYTES: u64 = 64 << 10;
 
-/// Parses any name of a medium, or a model file; help texts and shells list the media with a fixed name.
-#[derive(Clone)]
-pub(crate) struct MediumParser;
-
-impl TypedValueParser for MediumParser {
-    type Value = Medium;
-
-    fn parse_ref(
-        &self,
-        cmd: &clap::Command,
-        arg: Option<&clap::Arg>,
-        value: &OsStr,
-    ) -> Result<Medium, clap::Error> {
-        let parse = |text: &str| named(text).map_err(|error| format!("{error:#}"));
-        TypedValueParser::parse_ref(&parse, cmd, arg, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        Some(Box::new(Medium::names().map(PossibleValue::new)))
-    }
-}
-
 /// Planted faults of a medium.
-#[derive(Clone, Debug, Default, Args)]
-pub(crate) struct Damage {
-    /// Emulate unreadable bytes, such as 10M+64K. With xTIMES, reads fail that many times first. Repeatable.
-    #[arg(long, help_heading = "Emulation", hide_short_help = true, value_name = "OFFSET+LEN[xTIMES]")]
+#[derive(Clone, Debug, Default)]
+pub struct Damage {
+    /// Bytes that cannot be read, or not at once.
     pub bad_sectors: Vec<BadSectors>,
 }
 
@@ -71,14 +45,14 @@ pub(crate) struct Damage {
 ///
 /// The layers of the store, from the inside out: the file, faults of its surface, the emulated time, the
 /// counters, and retries of failed reads.
-pub(crate) fn open(image: impl Into<ImageArg>, medium: &Medium, damage: &Damage) -> anyhow::Result<OnMedium> {
+pub fn open(image: impl Into<ImageSource>, medium: &Medium, damage: &Damage) -> anyhow::Result<OnMedium> {
     let image = channel::resolve(&image.into())?;
     let path = match &image.image.place {
-        Place::File(path) => path,
-        Place::Remote(_) if *medium != Medium::None || !damage.bad_sectors.is_empty() => {
+        ImagePlace::File(path) => path,
+        ImagePlace::Remote(_) if *medium != Medium::None || !damage.bad_sectors.is_empty() => {
             bail!("--emulate and --bad-sectors are for files; {} lies elsewhere", image.display())
         }
-        Place::Remote(address) => return remote::open(&image, address, Purpose::Serve),
+        ImagePlace::Remote(address) => return remote::open(&image, address, Purpose::Serve),
     };
     let file = Arc::new(FileStore::open(path)?);
     for bad in &damage.bad_sectors {
@@ -103,7 +77,7 @@ pub(crate) fn open(image: impl Into<ImageArg>, medium: &Medium, damage: &Damage)
 /// The traits of a file's medium for the engine; without a file it is a network. A real rotating disk still
 /// gets overlapping requests: the kernel and the drive have queues of their own, and each knows the drive's
 /// position better than this program.
-pub(crate) fn traits(file: Option<&Path>, medium: &Medium) -> MediumTraits {
+pub fn traits(file: Option<&Path>, medium: &Medium) -> MediumTraits {
     let Some(path) = file else {
         return MediumTraits { rotational: false, overlaps: true, bytes_per_s: None };
     };
@@ -120,7 +94,7 @@ pub(crate) fn traits(file: Option<&Path>, medium: &Medium) -> MediumTraits {
 
 /// Whether a request to this medium waits for a moving part, for a network, or for an emulated medium, as far
 /// as is known.
-pub(crate) fn has_dear_requests(file: Option<&Path>, medium: &Medium) -> bool {
+pub fn has_dear_requests(file: Option<&Path>, medium: &Medium) -> bool {
     *medium != Medium::None || file.is_none_or(turns)
 }
 

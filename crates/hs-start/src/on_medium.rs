@@ -7,7 +7,7 @@ use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::{Counters, RetryCounters, RetrySnapshot, Store};
 
 /// A file on a medium, which counts the requests that it gets.
-pub(crate) struct OnMedium {
+pub struct OnMedium {
     /// The file, as the medium delivers it.
     pub store: Arc<dyn Store>,
     /// The counters of the medium.
@@ -20,12 +20,12 @@ pub(crate) struct OnMedium {
 
 impl OnMedium {
     /// `config`, for an image in this.
-    pub(crate) fn config(&self, config: &ServeConfig) -> ServeConfig {
+    pub fn config(&self, config: &ServeConfig) -> ServeConfig {
         ServeConfig { image: self.image.clone(), ..config.clone() }
     }
 
     /// The message about a medium that failed; `None` when it did not.
-    pub(crate) fn trouble(&self) -> Option<String> {
+    pub fn trouble(&self) -> Option<String> {
         let RetrySnapshot { errors, first_error, .. } = self.retries.snapshot();
         let first = first_error?;
         Some(format!("{errors} reads of the medium failed, the first: {first}"))
@@ -33,7 +33,7 @@ impl OnMedium {
 
     /// The message at the end about reads of the disk that were answered with an error, if there were any.
     /// Their programs got only an error number. A read that another source answered is not counted.
-    pub(crate) fn lost(&self, reader: &ServedDisk) -> Option<String> {
+    pub fn lost(&self, reader: &ServedDisk) -> Option<String> {
         let stats = reader.stats();
         let reads = stats.failed_requests;
         let other = if stats.given_up_requests > 0 {
@@ -47,7 +47,7 @@ impl OnMedium {
     }
 
     /// Adds the medium's errors to an error that they may have caused.
-    pub(crate) fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+    pub fn explain(&self, error: anyhow::Error) -> anyhow::Error {
         match self.trouble() {
             Some(trouble) if !format!("{error:#}").contains(&trouble) => {
                 let text = format!("{error:#}; {trouble}");

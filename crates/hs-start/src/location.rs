@@ -15,16 +15,16 @@ use hs_trust::keys::Keys;
 
 /// An image as the user names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ImageLocation {
+pub struct ImageLocation {
     /// Where it lies.
-    pub place: Place,
+    pub place: ImagePlace,
     /// The name or the keys that the image must have; `None` without either.
     pub trust: Option<Trust>,
 }
 
 /// What proves that an image is the right one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Trust {
+pub enum Trust {
     /// The name of the image.
     Name(ImageDigest),
     /// The signature of the owner of one of these keys.
@@ -33,7 +33,7 @@ pub(crate) enum Trust {
 
 /// Where an image lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum ImagePlace {
     /// In a file, or a block device.
     File(PathBuf),
     /// On a web server, in a registry, in a store of objects.
@@ -42,7 +42,7 @@ pub(crate) enum Place {
 
 /// Why a word names no image.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum LocationError {
+pub enum LocationError {
     /// The address is invalid.
     #[error(transparent)]
     Address(#[from] HttpError),
@@ -69,7 +69,7 @@ impl ImageLocation {
     /// Parses a word. A file may have any name; the word is taken for an image name only if it ends as image
     /// names do. After `@` comes a file that contains an address, so that secrets are in no process's
     /// arguments.
-    pub(crate) fn parse(word: &OsStr) -> Result<Self, LocationError> {
+    pub fn parse(word: &OsStr) -> Result<Self, LocationError> {
         match word.as_bytes().strip_prefix(b"@") {
             Some(path) => Self::parse_address(&address_in(Path::new(OsStr::from_bytes(path)))?),
             None => Self::parse_address_or_file(word),
@@ -96,11 +96,11 @@ impl ImageLocation {
             }
             None => (text, None),
         };
-        Ok(Self { place: Place::Remote(Address::parse(address)?), trust })
+        Ok(Self { place: ImagePlace::Remote(Address::parse(address)?), trust })
     }
 
     /// The name that the image must have, as far as it is known without a request.
-    pub(crate) fn name(&self) -> Option<ImageDigest> {
+    pub fn name(&self) -> Option<ImageDigest> {
         match self.trust {
             Some(Trust::Name(name)) => Some(name),
             _ => None,
@@ -108,18 +108,18 @@ impl ImageLocation {
     }
 
     /// The address with its secrets, if it is one.
-    pub(crate) fn whole_address(&self) -> Option<String> {
+    pub fn whole_address(&self) -> Option<String> {
         match &self.place {
-            Place::File(_) => None,
-            Place::Remote(address) => Some(address.whole()),
+            ImagePlace::File(_) => None,
+            ImagePlace::Remote(address) => Some(address.whole()),
         }
     }
 
     /// The file name that it would have in a folder.
-    pub(crate) fn file_name(&self) -> Option<OsString> {
+    pub fn file_name(&self) -> Option<OsString> {
         match &self.place {
-            Place::File(path) => path.file_name().map(OsStr::to_owned),
-            Place::Remote(address) => Some(address.file_name()?.into()),
+            ImagePlace::File(path) => path.file_name().map(OsStr::to_owned),
+            ImagePlace::Remote(address) => Some(address.file_name()?.into()),
         }
     }
 
@@ -130,8 +130,8 @@ impl ImageLocation {
             Some((OsStr::from_bytes(&bytes[..at]), trust))
         });
         match trusted {
-            Some((path, trust)) => Self { place: Place::File(path.into()), trust: Some(trust) },
-            None => Self { place: Place::File(word.into()), trust: None },
+            Some((path, trust)) => Self { place: ImagePlace::File(path.into()), trust: Some(trust) },
+            None => Self { place: ImagePlace::File(word.into()), trust: None },
         }
     }
 }
@@ -173,7 +173,7 @@ impl fmt::Display for Trust {
 
 impl From<&Path> for ImageLocation {
     fn from(path: &Path) -> Self {
-        Self { place: Place::File(path.to_owned()), trust: None }
+        Self { place: ImagePlace::File(path.to_owned()), trust: None }
     }
 }
 
@@ -181,8 +181,8 @@ impl From<&Path> for ImageLocation {
 impl fmt::Display for ImageLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::File(path) => path.display().fmt(f),
-            Place::Remote(address) => address.fmt(f),
+            ImagePlace::File(path) => path.display().fmt(f),
+            ImagePlace::Remote(address) => address.fmt(f),
         }
     }
 }
@@ -202,7 +202,7 @@ mod tests {
     fn files_and_addresses_with_and_without_a_name() {
         assert_eq!(parsed("a/b.hsi"), Path::new("a/b.hsi").into());
         let named = parsed(&format!("a#b.hsi#{NAME}"));
-        assert_eq!(named.place, Place::File("a#b.hsi".into()));
+        assert_eq!(named.place, ImagePlace::File("a#b.hsi".into()));
         assert_eq!(named.name().map(|name| name.to_string()).as_deref(), Some(NAME));
         let keyed = parsed(&format!("https://h/stable.minisig#key={KEY}"));
         assert_eq!(

@@ -1,0 +1,25 @@
+//! Opens an image wherever it lies, and starts a program or a guest from it.
+//!
+//! - [`image`], [`location`]: an image as the user names it, and how it is fetched.
+//! - [`channel`], [`remote`], [`medium`], [`on_medium`], [`bad_sectors`]: from there to an open store.
+//! - [`open`]: opens images and profiles for commands.
+//! - [`start`], [`environment`], [`ready_line`]: a command in the root of an image.
+//! - [`boot`]: a guest that boots from an image.
+//! - [`summary`]: the figures of both.
+//! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
+
+pub mod bad_sectors;
+pub mod boot;
+pub mod channel;
+pub mod environment;
+pub mod image;
+pub mod location;
+pub mod medium;
+pub mod on_medium;
+pub mod open;
+pub mod pinned;
+mod ready_line;
+pub mod remote;
+pub mod server_files;
+pub mod start;
+pub mod summary;
