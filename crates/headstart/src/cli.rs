@@ -44,10 +44,7 @@ pub(crate) use self::emulation::MediumParser;
 pub(crate) use self::export::{DiskFormat, Export};
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
 pub(crate) use self::inspect::{Inspect, Verify};
-pub(crate) use self::lab::{
-    Compared, Lab, LabCalibrate, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, LabTrace, Layout,
-    Which,
-};
+pub(crate) use self::lab::{Lab, LabDisk};
 pub(crate) use self::mount::Mount;
 pub(crate) use self::optimize::{Optimize, ProfileUse};
 pub(crate) use self::prefetch::{PrefetchLimits, PrefetchMode};

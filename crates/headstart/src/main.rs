@@ -10,7 +10,6 @@ mod demo;
 mod doctor;
 mod examples;
 mod filling;
-mod lab_real;
 mod mount8;
 mod plain_words;
 
@@ -94,13 +93,13 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Hydrate(args) => commands::hydrate::run(args, quiet)?,
         Command::Detach(args) => commands::attach::detach(args)?,
         Command::Lab(Lab::Disk(args)) => commands::lab::disk::run(args, quiet)?,
-        Command::Lab(Lab::Media(args)) => commands::lab::media::run(args)?,
-        Command::Lab(Lab::Predict(args)) => commands::lab::predict::run(args)?,
-        Command::Lab(Lab::Replay(args)) => commands::lab::replay::run(args)?,
-        Command::Lab(Lab::Calibrate(args)) => commands::lab::calibrate::run(args, quiet)?,
-        Command::Lab(Lab::Trace(args)) => commands::lab::trace::run(args, quiet)?,
-        Command::Lab(Lab::List(args)) => commands::lab::experiments::list(args)?,
-        Command::Lab(Lab::Run(args)) => commands::lab::experiments::run(args)?,
+        Command::Lab(Lab::Media(args)) => hs_lab_real::media::run(args.json)?,
+        Command::Lab(Lab::Predict(args)) => hs_lab_real::predict::run(args)?,
+        Command::Lab(Lab::Replay(args)) => hs_lab_real::replay::run(args)?,
+        Command::Lab(Lab::Calibrate(args)) => hs_lab_real::calibrate::run(args, quiet)?,
+        Command::Lab(Lab::Trace(args)) => hs_lab_real::trace::run(args, quiet)?,
+        Command::Lab(Lab::List(args)) => hs_lab_real::experiments::list(args.json)?,
+        Command::Lab(Lab::Run(args)) => hs_lab_real::experiments::run(args)?,
         Command::Demo(args) => demo::run(args, quiet)?,
         Command::Completions(args) => commands::completions::run(args)?,
         Command::Docs(args) => commands::docs::run(args)?,

@@ -8,19 +8,20 @@ mod trace;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::cli::plain::{Plain, same_names};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use hs_device::Medium;
-use hs_lab::{EXPERIMENTS, Experiment};
+use hs_lab::EXPERIMENTS;
+use hs_lab_real::experiments::{Run, Which};
 use hs_serve::nbd::NbdAddress;
 
 use hs_start::medium::Damage;
 
 use super::emulation::{DamageFlags, MediumParser};
-use super::plain::Plain;
 
 pub(crate) use self::calibrate::LabCalibrate;
-pub(crate) use self::predict::{Compared, LabPredict, Layout};
+pub(crate) use self::predict::LabPredict;
 pub(crate) use self::replay::LabReplay;
 pub(crate) use self::trace::LabTrace;
 
@@ -92,9 +93,12 @@ pub(crate) struct LabList {
     pub json: bool,
 }
 
+/// Flags of `headstart lab run`, as the laboratory knows them.
+pub(crate) type LabRun = Plain<RunFlags, Run>;
+
 /// Flags of `headstart lab run`.
 #[derive(Debug, Args)]
-pub(crate) struct LabRun {
+pub(crate) struct RunFlags {
     /// The experiment, or `all`.
     #[arg(value_name = "NAME", value_parser = experiment_parser())]
     pub which: Which,
@@ -113,14 +117,7 @@ pub(crate) struct LabRun {
     pub json: bool,
 }
 
-/// What `headstart lab run` runs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Which {
-    /// One experiment.
-    One(Experiment),
-    /// One after another.
-    All,
-}
+same_names!(RunFlags => Run { which, seed, out, real, json });
 
 /// The word for all of them.
 const ALL: &str = "all";

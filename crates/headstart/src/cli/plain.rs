@@ -5,6 +5,19 @@ use std::ops::Deref;
 
 use clap::{ArgMatches, Args, Command, Error, FromArgMatches, Id};
 
+/// A struct of a library from flags with the same names.
+macro_rules! same_names {
+    ($flags:ident => $plain:path { $($field:ident),* $(,)? }) => {
+        impl From<$flags> for $plain {
+            fn from(flags: $flags) -> Self {
+                let $flags { $($field),* } = flags;
+                Self { $($field),* }
+            }
+        }
+    };
+}
+pub(crate) use same_names;
+
 /// Flags by the definition `F`, with their values as a `T`.
 pub(crate) struct Plain<F, T>(T, PhantomData<fn() -> F>);
 

@@ -1,16 +1,15 @@
-//! `headstart lab calibrate`
+//! `headstart lab calibrate`: probes a device, and fits a model.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use hs_device::{Model, write_model_file};
+use hs_device::{Model, ModelName, write_model_file};
 use hs_lab::calibration::{Burst, Course, FITTED, Measured, PROBES, Places, Probe, fit, modelled};
 use serde_json::{Value, json};
 
-use super::real_file::{Aligned, RealFile};
-use crate::cli::LabCalibrate;
+use crate::real_file::{Aligned, RealFile};
 use hs_output::show;
 use hs_output::whole_file::write_whole;
 
@@ -19,8 +18,25 @@ const LEAST_BYTES: u64 = 16 << 20;
 /// More reads than this say nothing new.
 const MOST_READS: u64 = 200_000;
 
+/// What is probed, and how.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// A block device, or a large file on it.
+    pub path: PathBuf,
+    /// The model file to write.
+    pub output: Option<PathBuf>,
+    /// Name of the model.
+    pub name: ModelName,
+    /// Duration of each probe.
+    pub time: Duration,
+    /// Seed of the random addresses.
+    pub seed: u64,
+    /// Print the result as JSON.
+    pub json: bool,
+}
+
 /// Probes a device, and fits a model of it.
-pub(crate) fn run(args: &LabCalibrate, quiet: bool) -> anyhow::Result<()> {
+pub fn run(args: &Calibration, quiet: bool) -> anyhow::Result<()> {
     check(&args.path)?;
     let file = Arc::new(RealFile::direct(&args.path)?);
     if file.bytes() < LEAST_BYTES {
@@ -132,7 +148,7 @@ fn error(rows: &[Row]) -> f64 {
     off[off.len() / 2]
 }
 
-fn comments(args: &LabCalibrate, rows: &[Row]) -> Vec<String> {
+fn comments(args: &Calibration, rows: &[Row]) -> Vec<String> {
     let worst = rows.iter().max_by(|one, other| {
         let off = |row: &Row| row.ratio.max(1.0 / row.ratio);
         off(one).total_cmp(&off(other))
@@ -171,7 +187,7 @@ fn check(path: &Path) -> anyhow::Result<()> {
 fn measure(
     file: &Arc<RealFile>,
     probe: Probe,
-    args: &LabCalibrate,
+    args: &Calibration,
 ) -> anyhow::Result<(Measured, Option<Burst>)> {
     file.drop_caches();
     let time = args.time.max(Duration::from_millis(1));

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
@@ -11,9 +11,8 @@ use hs_trace::{BlockLog, BlockLogKind, BlockRequest, Profile};
 use hs_units::ByteSize;
 use serde_json::{Value, json};
 
-use super::program::Program;
-use super::real_file::{Readers, RealFile};
-use crate::cli::LabReplay;
+use crate::program::Program;
+use crate::real_file::{Readers, RealFile};
 use hs_output::show;
 
 /// Bytes of the longest line; what is longer is no line of a trace.
@@ -23,8 +22,29 @@ const RECORDED_DEPTH: usize = 32;
 /// Bytes of the file on a model: whatever the trace asks for lies in it, where the medium has no end.
 const ENDLESS_BYTES: u64 = 1 << 62;
 
+/// What is replayed, and how.
+#[derive(Clone, Debug)]
+pub struct Replaying {
+    /// A profile, a fio iolog, or blkparse text; `-` is standard input.
+    pub trace: PathBuf,
+    /// The model, in virtual time.
+    pub medium: Option<Medium>,
+    /// The file or device.
+    pub on: Option<PathBuf>,
+    /// Requests in flight, without the times of the trace.
+    pub depth: Option<u32>,
+    /// Each read after its think time.
+    pub think_times: bool,
+    /// Of a profile, only what comes before its program was ready.
+    pub until_ready: bool,
+    /// Through the page cache.
+    pub cached: bool,
+    /// Print the result as JSON.
+    pub json: bool,
+}
+
 /// Replays a trace on a model, or on a real file or device.
-pub(crate) fn run(args: &LabReplay) -> anyhow::Result<()> {
+pub fn run(args: &Replaying) -> anyhow::Result<()> {
     let mut trace = Trace::open(&args.trace)?;
     if args.until_ready {
         trace

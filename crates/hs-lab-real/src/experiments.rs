@@ -1,18 +1,17 @@
 //! `headstart lab list` and `headstart lab run`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use hs_lab::{Claim, EXPERIMENTS, Experiment, Figure, Report, Target, Verdict};
 use serde_json::{Value, json};
 
-use crate::cli::{LabList, LabRun, Which};
-use crate::lab_real::{self, RealFigure};
+use crate::machine::{self, RealFigure};
 use hs_output::show;
 
 /// Says which experiments there are.
-pub(crate) fn list(args: &LabList) -> anyhow::Result<()> {
-    if args.json {
+pub fn list(json: bool) -> anyhow::Result<()> {
+    if json {
         let experiments: Vec<Value> =
             EXPERIMENTS.iter().map(|each| json!({"name": each.name, "about": each.about})).collect();
         return show::json(&json!({ "experiments": experiments }));
@@ -24,6 +23,30 @@ pub(crate) fn list(args: &LabList) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The experiment, or all.
+    pub which: Which,
+    /// Seed of the random numbers.
+    pub seed: u64,
+    /// Folder for the results.
+    pub out: Option<PathBuf>,
+    /// Also on this machine's kernel.
+    pub real: bool,
+    /// Print the result as JSON.
+    pub json: bool,
+}
+
+/// Which experiments are run.
+#[derive(Clone, Copy, Debug)]
+pub enum Which {
+    /// One experiment.
+    One(Experiment),
+    /// One after another.
+    All,
+}
+
 /// An experiment that has run.
 struct Ran {
     name: &'static str,
@@ -33,9 +56,9 @@ struct Ran {
 }
 
 impl Ran {
-    fn run(experiment: &Experiment, args: &LabRun) -> anyhow::Result<Self> {
+    fn run(experiment: &Experiment, args: &Run) -> anyhow::Result<Self> {
         let report = (experiment.run)(args.seed);
-        let real = if args.real { lab_real::run(experiment.name, args.seed)? } else { Vec::new() };
+        let real = if args.real { machine::run(experiment.name, args.seed)? } else { Vec::new() };
         let ran = Self { name: experiment.name, report, real };
         if let Some(folder) = &args.out {
             ran.write(folder)?;
@@ -61,13 +84,13 @@ impl Ran {
 }
 
 /// Runs an experiment, or all.
-pub(crate) fn run(args: &LabRun) -> anyhow::Result<()> {
+pub fn run(args: &Run) -> anyhow::Result<()> {
     let experiments = match &args.which {
         Which::One(experiment) => std::slice::from_ref(experiment),
         Which::All => EXPERIMENTS,
     };
     if args.real {
-        lab_real::prepare()?;
+        machine::prepare()?;
     }
     let mut all = Vec::new();
     for experiment in experiments {

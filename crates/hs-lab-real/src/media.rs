@@ -3,18 +3,17 @@
 use hs_device::Medium;
 use serde_json::{Value, json};
 
-use crate::cli::LabMedia;
 use hs_output::show;
 
 /// A place of a large file, and its size, at which media are described.
 const FILE_BYTES: u64 = 700_000_000;
 
 /// Says which media there are.
-pub(crate) fn run(args: &LabMedia) -> anyhow::Result<()> {
+pub fn run(json: bool) -> anyhow::Result<()> {
     let media: Vec<(&str, &str, Medium)> = Medium::described()
         .map(|(name, about)| Ok((name, about, Medium::parse(name)?)))
         .collect::<anyhow::Result<_>>()?;
-    if args.json {
+    if json {
         let described = |(name, about, medium): &(&str, &str, Medium)| {
             json!({
                 "name": name,

@@ -1,11 +1,12 @@
 //! `headstart lab trace`
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,6 @@ use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 
-use crate::cli::LabTrace;
 use hs_output::show;
 use hs_service::signals::Ends;
 
@@ -27,14 +27,29 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Processes that are told apart; all others count as one.
 const MAX_PROCESSES: usize = 10_000;
 
+/// What is traced, and for how long.
+#[derive(Clone, Debug)]
+pub struct Tracing {
+    /// A block device, or a file on it.
+    pub path: PathBuf,
+    /// How long; until the command ends, or a signal, when `None`.
+    pub time: Option<Duration>,
+    /// A file for every request, as CSV.
+    pub csv: Option<PathBuf>,
+    /// Print the result as JSON.
+    pub json: bool,
+    /// A command to run meanwhile.
+    pub command: Vec<OsString>,
+}
+
 /// Records the requests of a real device.
-pub(crate) fn run(args: &LabTrace, quiet: bool) -> anyhow::Result<()> {
+pub fn run(args: &Tracing, quiet: bool) -> anyhow::Result<()> {
     let signals = Ends::block()?;
     let (major, minor) = device(&args.path)?;
     let mut trace = BlockTrace::start(major, minor).map_err(|error| {
         anyhow::anyhow!("requests to {} cannot be traced: {}", args.path.display(), error.reason)
     })?;
-    let mut seen = Seen::new(args.csv.as_deref())?;
+    let mut seen = Traced::new(args.csv.as_deref())?;
     let began = Instant::now();
     let mut child = Meanwhile::start(&args.command)?;
     if !quiet && args.command.is_empty() && args.time.is_none() {
@@ -134,7 +149,7 @@ struct Of {
 }
 
 /// What was seen so far.
-struct Seen {
+struct Traced {
     events: BlockEvents,
     csv: Option<BufWriter<File>>,
     processes: BTreeMap<(String, u32), Of>,
@@ -145,7 +160,7 @@ struct Seen {
     last_end: Option<u64>,
 }
 
-impl Seen {
+impl Traced {
     fn new(csv: Option<&Path>) -> anyhow::Result<Self> {
         let create = |path: &Path| -> anyhow::Result<BufWriter<File>> {
             let mut out =
@@ -280,7 +295,7 @@ mod tests {
 
     #[test]
     fn bytes_are_shown_in_mib() {
-        let mut seen = Seen::new(None).expect("no file");
+        let mut seen = Traced::new(None).expect("no file");
         seen.processes.insert(("dd".to_owned(), 7), Of { requests: 3, bytes: 3 << 19, ..Of::default() });
         let text = seen.table().to_string();
         assert!(text.contains("MiB") && text.contains(" 1.5 "), "{text}");

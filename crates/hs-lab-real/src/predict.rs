@@ -6,6 +6,8 @@ mod inode_tables;
 mod layouts;
 
 use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
@@ -19,7 +21,6 @@ use hs_units::Nanos;
 use serde_json::{Value, json};
 
 use self::layouts::OnMedium;
-use crate::cli::{Compared, LabPredict, Layout};
 use hs_output::show;
 use hs_start::open::{open_image, read_profile};
 
@@ -57,8 +58,99 @@ struct Row {
     predicted: Predicted,
 }
 
+/// What is predicted.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// An image, or a profile alone.
+    pub input: PathBuf,
+    /// The recorded start, with an image.
+    pub profile: Option<PathBuf>,
+    /// The medium, where none is compared.
+    pub medium: Option<Medium>,
+    /// How the disk lies on it.
+    pub layout: Option<Layout>,
+    /// What orders waiting requests.
+    pub scheduler: ElevatorKind,
+    /// Numbers of clients, one row each.
+    pub clients: Vec<u32>,
+    /// In which they start, evenly spread.
+    pub within: Duration,
+    /// The link to a cache that fetches over the medium.
+    pub edge_cache: Option<Medium>,
+    /// Processors that all clients share.
+    pub cores: Option<u32>,
+    /// Processor time of one start, with `cores`.
+    pub client_cpu: Option<Duration>,
+    /// Media, layouts and schedulers to compare.
+    pub compare: Vec<Compared>,
+    /// Time that the program takes with everything in memory; as recorded when `None`.
+    pub own_time: Option<Duration>,
+    /// Milliseconds of work that other processes have while one waits.
+    pub overlap: Option<u16>,
+    /// Kernel read-ahead of the disk, in KiB.
+    pub read_ahead: u16,
+    /// Millions of bytes a second that a core decompresses.
+    pub decode_rate: u32,
+    /// Compressed size in per cent, without an image.
+    pub ratio: u8,
+    /// Print the result as JSON.
+    pub json: bool,
+    /// Print the table as CSV.
+    pub csv: bool,
+}
+
+/// How the disk lies on the medium.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// Uncompressed.
+    Raw,
+    /// An image without a hot region.
+    Unoptimised,
+    /// An image with a hot region.
+    Optimised,
+}
+
+impl Layout {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Raw, Self::Unoptimised, Self::Optimised];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Raw => "raw",
+            Self::Unoptimised => "unoptimised",
+            Self::Optimised => "optimised",
+        }
+    }
+
+    /// What it is.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Raw => "Uncompressed",
+            Self::Unoptimised => "An image without a hot region",
+            Self::Optimised => "An image with a hot region",
+        }
+    }
+
+    /// The one with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|layout| layout.name() == name)
+    }
+}
+
+/// One of several that are compared.
+#[derive(Clone, Copy, Debug)]
+pub enum Compared {
+    /// A medium.
+    Medium(Medium),
+    /// A layout.
+    Layout(Layout),
+    /// A scheduler.
+    Scheduler(ElevatorKind),
+}
+
 /// Says how long a start would take.
-pub(crate) fn run(args: &LabPredict) -> anyhow::Result<()> {
+pub fn run(args: &Question) -> anyhow::Result<()> {
     let known = known(args)?;
     let rows = cases(args, known.image.as_ref())
         .into_iter()
@@ -96,7 +188,7 @@ pub(crate) fn run(args: &LabPredict) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn known(args: &LabPredict) -> anyhow::Result<Known> {
+fn known(args: &Question) -> anyhow::Result<Known> {
     let mut magic = [0; 8];
     let is_profile = std::fs::File::open(&args.input)
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic))
@@ -136,7 +228,7 @@ fn files(profile: &Profile, image: Option<&Image>) -> Option<Files> {
 }
 
 /// Every combination of what is to be compared.
-fn cases(args: &LabPredict, image: Option<&Image>) -> Vec<Case> {
+fn cases(args: &Question, image: Option<&Image>) -> Vec<Case> {
     let (mut media, mut layouts, mut schedulers) = (Vec::new(), Vec::new(), Vec::new());
     for word in &args.compare {
         match word {
@@ -171,7 +263,7 @@ fn cases(args: &LabPredict, image: Option<&Image>) -> Vec<Case> {
     cases
 }
 
-fn on_medium(args: &LabPredict, known: &Known, layout: Layout) -> anyhow::Result<Option<OnMedium>> {
+fn on_medium(args: &Question, known: &Known, layout: Layout) -> anyhow::Result<Option<OnMedium>> {
     if layout == Layout::Raw {
         return Ok(None);
     }
@@ -186,7 +278,7 @@ fn on_medium(args: &LabPredict, known: &Known, layout: Layout) -> anyhow::Result
     }))
 }
 
-fn predict(args: &LabPredict, known: &Known, case: Case) -> anyhow::Result<Row> {
+fn predict(args: &Question, known: &Known, case: Case) -> anyhow::Result<Row> {
     let disk_bytes = known.profile.disk_bytes;
     let (disk, file_bytes, estimated) = match on_medium(args, known, case.layout)? {
         Some(OnMedium { layout, file_bytes, estimated }) => (Disk::Image(layout), file_bytes, estimated),

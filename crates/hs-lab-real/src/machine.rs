@@ -12,11 +12,11 @@ mod records;
 #[derive(Clone, Debug)]
 pub(crate) struct RealFigure {
     /// What it is of.
-    pub(crate) name: String,
+    pub name: String,
     /// What came out.
-    pub(crate) value: f64,
+    pub value: f64,
     /// On what.
-    pub(crate) how: String,
+    pub how: String,
 }
 
 /// Gives the process its own mounts. Once, and before any thread.

@@ -3,15 +3,14 @@
 use anyhow::{Context, bail};
 use hs_lab::predict::{Crowd, SharedProcessors};
 
-use super::{Case, Row, layout_of, seconds};
-use crate::cli::LabPredict;
+use super::{Case, Question, Row, layout_of, seconds};
 use hs_output::show;
 
 /// Clients that are simulated one by one, where they do not share a link.
 const MOST_APART: u32 = 1_000;
 
 /// The clients that start.
-pub(super) fn crowd(args: &LabPredict, case: Case) -> anyhow::Result<Crowd> {
+pub(super) fn crowd(args: &Question, case: Case) -> anyhow::Result<Crowd> {
     let Case { medium, clients, .. } = case;
     let edge = args
         .edge_cache
@@ -31,7 +30,7 @@ pub(super) fn crowd(args: &LabPredict, case: Case) -> anyhow::Result<Crowd> {
 }
 
 /// The processors of the clients, each of which reads so many bytes of the disk.
-pub(super) fn shared_processors(args: &LabPredict, case: Case, read_bytes: u64) -> Option<SharedProcessors> {
+pub(super) fn shared_processors(args: &Question, case: Case, read_bytes: u64) -> Option<SharedProcessors> {
     let (cores, cpu) = args.cores.zip(args.client_cpu)?;
     let clients_each = (f64::from(case.clients.get()) / f64::from(cores)).max(1.0);
     Some(SharedProcessors { clients_each, seconds_per_byte: cpu.as_secs_f64() / read_bytes.max(1) as f64 })
