@@ -6,7 +6,6 @@
 mod arguments;
 mod cli;
 mod commands;
-mod demo;
 mod doctor;
 mod examples;
 mod filling;
@@ -100,7 +99,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Lab(Lab::Trace(args)) => hs_lab_real::trace::run(args, quiet)?,
         Command::Lab(Lab::List(args)) => hs_lab_real::experiments::list(args.json)?,
         Command::Lab(Lab::Run(args)) => hs_lab_real::experiments::run(args)?,
-        Command::Demo(args) => demo::run(args, quiet)?,
+        Command::Demo(args) => commands::demo::run(args, quiet)?,
         Command::Completions(args) => commands::completions::run(args)?,
         Command::Docs(args) => commands::docs::run(args)?,
         Command::Run(args) => return commands::run::run(args, quiet).map(exit_code),

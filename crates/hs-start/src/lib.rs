@@ -5,6 +5,7 @@
 //! - [`open`]: opens images and profiles for commands.
 //! - [`start`], [`environment`], [`ready_line`]: a command in the root of an image.
 //! - [`boot`]: a guest that boots from an image.
+//! - [`progress`]: how far long work has come.
 //! - [`summary`]: the figures of both.
 //! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
 
@@ -18,6 +19,7 @@ pub mod medium;
 pub mod on_medium;
 pub mod open;
 pub mod pinned;
+pub mod progress;
 mod ready_line;
 pub mod remote;
 pub mod server_files;

@@ -18,18 +18,6 @@ pub(crate) enum Story {
     Both,
 }
 
-impl Story {
-    /// Whether a program starts in it.
-    pub(crate) fn has_start(self) -> bool {
-        self != Self::Boot
-    }
-
-    /// Whether a system boots in it.
-    pub(crate) fn has_boot(self) -> bool {
-        self != Self::Start
-    }
-}
-
 /// Flags of `headstart demo`.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {

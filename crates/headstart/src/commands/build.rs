@@ -3,8 +3,9 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use hs_image::source::{Source, SourceOptions, SourceProgress};
+use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Place, Progress};
+use hs_start::progress;
 use serde::Serialize;
 
 use super::fit::{Fitted, combine, fit};
@@ -48,12 +49,12 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         output: Some(args.output.clone()),
         ..SourceOptions::default()
     };
-    let source = Source::open(&args.source, &options, &|progress| show_source(&bar, progress))?;
+    let source = Source::open(&args.source, &options, &|progress| progress::of_source(&bar, progress))?;
     refuse_no_disk(&source, &args.source, args.force)?;
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
     (build.codec, build.level) = (args.codec.codec, args.codec.level);
     build.threads = args.threads.unwrap_or(build.threads);
-    let show = |progress: Progress| bar.update(progress.stage, progress.done_bytes, progress.total_bytes);
+    let show = |progress: Progress| progress::of_image(&bar, progress);
     let report = if profiles.is_empty() {
         hs_image::build(&source, &args.output, &build, &show)?
     } else {
@@ -88,19 +89,6 @@ fn build_and_optimize(
 
 fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
     asked.unwrap_or(OptimizeOptions::default().threads)
-}
-
-/// Shows how far the opening of a source has come.
-pub(crate) fn show_source(bar: &Bar, progress: SourceProgress) {
-    match progress {
-        SourceProgress::Scanning { entries, .. } => {
-            bar.spin(format!("scanning the directory: {entries} entries"))
-        }
-        SourceProgress::Writing { bytes, total_bytes } => {
-            bar.update("making a file system", bytes, total_bytes)
-        }
-        _ => bar.spin("normalising inodes"),
-    }
 }
 
 /// Prints the result.

@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use hs_image::export::{ExportFormat, default_threads, export};
+use hs_start::progress;
 use hs_units::ByteSize;
 use serde::Serialize;
 
@@ -33,9 +34,8 @@ pub(crate) fn run(args: &Export, quiet: bool) -> anyhow::Result<()> {
     let image = open_image(&args.image)?;
     let threads = args.threads.unwrap_or_else(default_threads);
     let bar = Bar::new(quiet);
-    let report = export(&image, &args.output, format, threads, &|progress| {
-        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
-    })?;
+    let report =
+        export(&image, &args.output, format, threads, &|progress| progress::of_image(&bar, progress))?;
     drop(bar);
     let exported = Exported {
         file: args.output.display().to_string(),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_image::Progress;
+use hs_start::progress;
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
@@ -41,7 +42,7 @@ pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> an
     let bar = Bar::new(quiet);
     let mut seen = None;
     let mut between = |progress: Progress| {
-        bar.update(progress.stage, progress.done_bytes, progress.total_bytes);
+        progress::of_image(&bar, progress);
         let is_over = if now { ends.take().is_some() } else { !wait_for_quiet(&ends, &mut seen) };
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use hs_image::Image;
 use hs_layout::Combine;
+use hs_start::progress;
 use hs_trace::Profile;
 use serde::Serialize;
 
@@ -59,9 +60,7 @@ pub(crate) fn fit(
             continue;
         }
         let bar = Bar::new(quiet);
-        let places = hs_image::find_blocks(image, profile, &|progress| {
-            bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
-        })?;
+        let places = hs_image::find_blocks(image, profile, &|progress| progress::of_image(&bar, progress))?;
         drop(bar);
         let files = hs_image::find_files(image, profile.files.iter().map(|file| file.path.as_str()));
         let remapped = profile.remap(image.disk_digest(), image.disk_bytes(), &places, &files);

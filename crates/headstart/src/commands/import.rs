@@ -4,6 +4,7 @@ use anyhow::Context;
 use hs_image::BuildOptions;
 use hs_image::cloop::Header;
 use hs_image::source::{Source, SourceOptions};
+use hs_start::progress;
 use hs_store::{FileStore, Store};
 
 use super::build;
@@ -20,9 +21,8 @@ pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
     (options.codec, options.level) = (args.codec.codec, args.codec.level);
     options.threads = args.threads.unwrap_or(options.threads);
     let bar = Bar::new(quiet);
-    let report = hs_image::build(&source, &args.output, &options, &|progress| {
-        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
-    })?;
+    let report =
+        hs_image::build(&source, &args.output, &options, &|progress| progress::of_image(&bar, progress))?;
     drop(bar);
     build::print(&args.output, args.json, &report, None, Vec::new())
 }

@@ -5,6 +5,7 @@ mod background_fill;
 pub(crate) mod boot;
 pub(crate) mod build;
 pub(crate) mod completions;
+pub(crate) mod demo;
 pub(crate) mod disk_cache;
 pub(crate) mod docs;
 pub(crate) mod export;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use hs_device::Medium;
 use hs_image::{OptimizeOptions, OptimizeReport, Place};
 use hs_layout::Placement;
+use hs_start::progress;
 use hs_trace::Profile;
 use hs_units::ByteSize;
 use serde::Serialize;
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     let bar = Bar::new(quiet);
     let report =
         hs_image::optimize(&image, location.file(), &profiles, &args.output, &options, &|progress| {
-            bar.update(progress.stage, progress.done_bytes, progress.total_bytes);
+            progress::of_image(&bar, progress);
         })?;
     drop(bar);
     sign_output(report.image_digest, &args.output, args.signed.sign.as_deref())?;

@@ -2,6 +2,7 @@
 
 use anyhow::Context;
 use hs_image::source::{Source, SourceOptions};
+use hs_start::progress;
 use hs_units::ByteSize;
 use serde::Serialize;
 
@@ -49,9 +50,7 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     let against = other.as_ref().map(|(source, name)| (source, name.as_str()));
     // Verification serves no disk, so there is no cache to use.
     let verify = if is_offline { hs_image::verify_content } else { hs_image::verify };
-    let report = verify(&image, against, &|progress| {
-        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
-    })?;
+    let report = verify(&image, against, &|progress| progress::of_image(&bar, progress))?;
     drop(bar);
     let verified = Verified {
         image: args.image.display().to_string(),

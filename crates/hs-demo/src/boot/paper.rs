@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// The figures of a published measurement.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(in crate::demo) struct Paper {
+pub(crate) struct Paper {
     /// Who, what, where.
     pub(super) source: &'static str,
     /// On what.
@@ -17,7 +17,7 @@ pub(in crate::demo) struct Paper {
 
 /// One of its boots.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(in crate::demo) struct PaperBoot {
+pub(crate) struct PaperBoot {
     pub(super) system: &'static str,
     /// Until the desktop could be used.
     pub(super) seconds: u32,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::Facts;
-use super::told::Told;
+use super::story_result::StoryResult;
 use super::turns::Tally;
 use super::{boot, start};
 use hs_start::summary::Summary;
@@ -34,8 +34,8 @@ impl<'a> Outcome<'a> {
     /// Of the stories that were told.
     pub(super) fn new(
         facts: &'a Facts,
-        start: Option<&'a Told<start::Outcome>>,
-        boot: Option<&'a Told<boot::Outcome>>,
+        start: Option<&'a StoryResult<start::Outcome>>,
+        boot: Option<&'a StoryResult<boot::Outcome>>,
         roots_s: f64,
         demo_s: f64,
     ) -> Self {
@@ -57,7 +57,7 @@ fn medians(tallies: &[Tally]) -> BTreeMap<&'static str, &Summary> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::facts::tests::facts;
+    use crate::facts::tests::facts;
 
     #[test]
     fn the_boots_are_at_the_top_by_name() {

@@ -1,5 +1,7 @@
-//! `headstart demo`: the whole story on this machine, in two parts: a [program starts](start), and a
-//! [system boots](boot). docs/DEMO.md says what is compared with what.
+//! The demo: the whole story on this machine, in two parts: a program starts (`start`), and a system boots
+//! (`boot`). docs/DEMO.md says what is compared with what.
+//!
+//! The contenders are commands as a user types them; the command line reads their words ([`Commands`]).
 
 mod boot;
 mod boot_root;
@@ -18,14 +20,19 @@ mod roots;
 mod run_file;
 mod start;
 mod steps;
-mod told;
+mod story_result;
 mod tools;
 mod turns;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use hs_device::Medium;
+use hs_start::boot::BootSpec;
+use hs_start::start::Start;
+use hs_trace::Profile;
 use hs_units::ByteSize;
 
 use self::cache::Cache;
@@ -36,10 +43,9 @@ use self::interrupt::Interrupt;
 use self::machine::Machine;
 use self::outcome::Outcome;
 use self::root::Root;
-use self::told::Told;
+use self::story_result::StoryResult;
 use self::tools::Tool;
 use self::turns::Rounds;
-use crate::cli::{Demo, Story};
 use hs_output::show::{self, Bar};
 use hs_service::signals::Ends;
 
@@ -86,8 +92,49 @@ const BOOT: Needs = Needs {
     with_all_bytes: 200_000_000,
 };
 
+/// What is told, and how.
+#[derive(Clone, Debug)]
+pub struct Demo {
+    /// Whether a program starts.
+    pub has_start: bool,
+    /// Whether a system boots.
+    pub has_boot: bool,
+    /// Folder for the figures.
+    pub out: Option<PathBuf>,
+    /// Folder that keeps roots and images.
+    pub cache: Option<PathBuf>,
+    /// The medium from which the program starts.
+    pub medium: Medium,
+    /// The medium from which the system boots.
+    pub boot_medium: Medium,
+    /// Runs of each kind; as time allows when `None`.
+    pub repeats: Option<u16>,
+    /// Print demo.json instead of the tables.
+    pub json: bool,
+    /// Only make the root that boots.
+    pub boot_root: bool,
+    /// Reads the words of contenders.
+    pub commands: Commands,
+}
+
+/// What reads the words of a command, without the program's name.
+#[derive(Clone, Copy, Debug)]
+pub struct Commands {
+    /// The start that `headstart run` would make.
+    pub run: fn(&[OsString]) -> anyhow::Result<Start>,
+    /// Records a start as `headstart profile` does, without showing its output.
+    pub profile: fn(&[OsString]) -> anyhow::Result<Profile>,
+    /// The boot that `headstart boot` would make.
+    pub boot: fn(&[OsString]) -> anyhow::Result<BootSpec>,
+    /// Records a boot as `headstart boot --record` does.
+    pub record_boot: fn(&[OsString]) -> anyhow::Result<Profile>,
+}
+
 /// Runs it.
-pub(crate) fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
+///
+/// # Errors
+/// Without root, without a tool or the space, or when a story cannot be told.
+pub fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("the demo needs root, to make a Debian root and to mount disks: run it with sudo");
     }
@@ -110,18 +157,15 @@ pub(crate) fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
 /// The stories that succeeded, and why the other one failed.
 #[derive(Default)]
 struct Stories {
-    start: Option<Told<start::Outcome>>,
-    boot: Option<Told<boot::Outcome>>,
+    start: Option<StoryResult<start::Outcome>>,
+    boot: Option<StoryResult<boot::Outcome>>,
     failed: Vec<anyhow::Error>,
 }
 
 fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Result<()> {
-    let needs: &[&Needs] = match args.story {
-        Story::Start => &[&START],
-        Story::Boot => &[&BOOT],
-        Story::Both => &[&START, &BOOT],
-    };
-    check(cache, needs)?;
+    let needs = [args.has_start.then_some(&START), args.has_boot.then_some(&BOOT)];
+    let needs: Vec<&Needs> = needs.into_iter().flatten().collect();
+    check(cache, &needs)?;
     if let Some(out) = &args.out {
         output::prepare(out)?;
     }
@@ -134,7 +178,7 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
         |within| Rounds { most: facts.repeats, until: args.repeats.is_none().then(|| began + within) };
     let bar = Bar::new(quiet);
     // Tried before anything slow begins; its result matters only to the second story.
-    let guest = args.story.has_boot().then(|| Guest::choose(cache, &bar));
+    let guest = args.has_boot.then(|| Guest::choose(cache, &bar));
     let roots: Vec<&'static Root> = needs.iter().map(|needs| needs.files.root).collect();
     let mut stamps = roots::make(cache, &roots, &bar).into_iter();
     let roots_s = began.elapsed().as_secs_f64();
@@ -148,7 +192,7 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
         let outcome = stories.outcome(&facts, roots_s, began);
         output::keep(out, &outcome, stories.start.as_ref(), stories.boot.as_ref())
     };
-    if args.story.has_start() {
+    if args.has_start {
         let told =
             stamp().and_then(|stamp| start::tell(args, &facts, cache, &stamp, rounds(FIRST_WITHIN), &bar));
         let text = stories.start_is(told);
@@ -174,13 +218,13 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
 
 impl Stories {
     /// Takes the first story; gives its text.
-    fn start_is(&mut self, told: anyhow::Result<Told<start::Outcome>>) -> Option<String> {
+    fn start_is(&mut self, told: anyhow::Result<StoryResult<start::Outcome>>) -> Option<String> {
         self.start = self.told(told, "the first story (a program starts) cannot be told");
         self.start.as_ref().map(|told| told.text.clone())
     }
 
     /// Takes the second story; gives its text.
-    fn boot_is(&mut self, told: anyhow::Result<Told<boot::Outcome>>) -> Option<String> {
+    fn boot_is(&mut self, told: anyhow::Result<StoryResult<boot::Outcome>>) -> Option<String> {
         self.boot = self.told(told, "the second story (a system boots) cannot be told");
         self.boot.as_ref().map(|told| told.text.clone())
     }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use hs_device::Medium;
 use serde::Serialize;
 
-use super::contenders::{CloopLike, Place};
+use super::contenders::{CloopLike, ContenderName};
 use super::delivery::Delivery;
 use super::paper::Paper;
-use crate::demo::limit::Limit;
-use crate::demo::ratio::{Goal, Ratio, Spread};
-use crate::demo::turns::Tally;
+use crate::limit::Limit;
+use crate::ratio::{Goal, Ratio, Spread};
+use crate::turns::Tally;
 use hs_start::summary::Summary;
 
 /// An optimised boot may take so many times the limit.
@@ -31,7 +31,7 @@ fn goal_wait(medium: Medium) -> Option<Goal> {
 
 /// What came out for one contender.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::demo) struct Timed {
+pub(crate) struct Timed {
     pub(super) contender: &'static str,
     pub(super) label: &'static str,
     /// Start → ready of every boot, in seconds.
@@ -48,7 +48,7 @@ pub(in crate::demo) struct Timed {
 
 /// The ratios that count; `None` where the boots do not decide them, since the second figure may be zero.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(in crate::demo) struct Ratios {
+pub(crate) struct Ratios {
     /// Storage wait of the optimised boot over that of the unoptimised one.
     pub(super) wait_to_unoptimised: Option<Ratio>,
     /// And over that of the cloop-like one.
@@ -63,7 +63,7 @@ pub(in crate::demo) struct Ratios {
 
 /// The result of the second story: `boot` in the demo's JSON.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::demo) struct Outcome {
+pub(crate) struct Outcome {
     /// The emulated medium.
     pub(super) medium: String,
     /// What booted.
@@ -94,37 +94,49 @@ pub(in crate::demo) struct Outcome {
     pub(super) steps: BTreeMap<&'static str, f64>,
 }
 
-/// Limit, ratios and figures of the boots in `tallies`, in the order of [`Place`], on a medium that brings
-/// the hot region alone by `delivery`.
+/// Limit, ratios and figures of the boots in `tallies`, in the order of [`ContenderName`], on a medium that
+/// brings the hot region alone by `delivery`.
 pub(super) fn judge(
     tallies: &[Tally],
     medium: Medium,
     delivery: Option<Delivery>,
 ) -> (Limit, Ratios, Vec<Timed>) {
-    let at = |place: Place| &tallies[place as usize];
-    let warm = ready(at(Place::Warm));
-    let pace = Pace::of(at(Place::Warm));
-    let wait = |tally: &Tally| pace.ready(tally).minus(pace.ready(at(Place::Warm)));
+    let at = |place: ContenderName| &tallies[place as usize];
+    let warm = ready(at(ContenderName::Warm));
+    let pace = Pace::of(at(ContenderName::Warm));
+    let wait = |tally: &Tally| pace.ready(tally).minus(pace.ready(at(ContenderName::Warm)));
     let limit = Limit::new(warm.median, delivery.map(|delivery| delivery.delivery_s));
     // Where the guest is the limit, both are compared at its pace; a slow medium has its own.
     let to_limit = if limit.is_the_medium() {
         Ratio::of_runs(
-            ready(at(Place::Optimised)),
+            ready(at(ContenderName::Optimised)),
             warm.at_least(limit.medium_s.unwrap_or_default()),
             Some(GOAL_LIMIT),
         )
     } else {
-        Ratio::of_runs(pace.ready(at(Place::Optimised)), pace.ready(at(Place::Warm)), Some(GOAL_LIMIT))
+        Ratio::of_runs(
+            pace.ready(at(ContenderName::Optimised)),
+            pace.ready(at(ContenderName::Warm)),
+            Some(GOAL_LIMIT),
+        )
     };
     let seeks = |place| spread(at(place), |run| run.seeks as f64);
-    let optimised = at(Place::Optimised);
+    let optimised = at(ContenderName::Optimised);
     let ratios = Ratios {
-        wait_to_unoptimised: Ratio::of_runs(wait(optimised), wait(at(Place::Unoptimised)), goal_wait(medium)),
-        wait_to_cloop_like: Ratio::of_runs(wait(optimised), wait(at(Place::CloopLike)), goal_wait(medium)),
+        wait_to_unoptimised: Ratio::of_runs(
+            wait(optimised),
+            wait(at(ContenderName::Unoptimised)),
+            goal_wait(medium),
+        ),
+        wait_to_cloop_like: Ratio::of_runs(
+            wait(optimised),
+            wait(at(ContenderName::CloopLike)),
+            goal_wait(medium),
+        ),
         ready_to_limit: to_limit,
         seeks_to_unoptimised: Ratio::of_runs(
-            seeks(Place::Optimised),
-            seeks(Place::Unoptimised),
+            seeks(ContenderName::Optimised),
+            seeks(ContenderName::Unoptimised),
             Some(GOAL_SEEKS),
         ),
         prefetch_rate_to_medium: delivery.and_then(|delivery| {
@@ -138,7 +150,7 @@ pub(super) fn judge(
         all_ready_s: tally.all_ready_s(),
         ready_s: ready(tally),
         guest_cpu_s: median(tally.runs.iter().filter_map(|run| run.guest_cpu_s)),
-        storage_wait_s: (place != Place::Warm as usize).then(|| wait(tally)),
+        storage_wait_s: (place != ContenderName::Warm as usize).then(|| wait(tally)),
         busy_bytes_per_second: tally.median().and_then(busy_rate),
     };
     (limit, ratios, tallies.iter().enumerate().map(timed).collect())
@@ -200,10 +212,10 @@ fn busy_rate(run: &Summary) -> Option<f64> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::demo::boot::paper;
+    use crate::boot::paper;
 
     /// Boots that were ready after these times.
-    fn tally(place: Place, times: &[f64], run: Summary) -> Tally {
+    fn tally(place: ContenderName, times: &[f64], run: Summary) -> Tally {
         let mut tally = place.tally();
         tally.runs = times.iter().map(|&time| Summary { ready_s: Some(time), ..run.clone() }).collect();
         tally
@@ -229,11 +241,11 @@ pub(super) mod tests {
             ..read(7, 1, 10, 3.0, 110_000_000)
         };
         vec![
-            tally(Place::Raw, &[30.0], read(812, 413, 40, 20.0, 400_000_000)),
-            tally(Place::CloopLike, &[20.0, 19.0, 21.0], read(300, 200, 20, 10.0, 120_000_000)),
-            tally(Place::Unoptimised, &[18.0, 18.5, 17.5], read(96, 91, 20, 8.0, 100_000_000)),
-            tally(Place::Optimised, &[10.2, 10.4, 10.3], optimised),
-            tally(Place::Warm, &[10.0, 9.9, 10.1], read(0, 0, 0, 0.0, 400_000_000)),
+            tally(ContenderName::Raw, &[30.0], read(812, 413, 40, 20.0, 400_000_000)),
+            tally(ContenderName::CloopLike, &[20.0, 19.0, 21.0], read(300, 200, 20, 10.0, 120_000_000)),
+            tally(ContenderName::Unoptimised, &[18.0, 18.5, 17.5], read(96, 91, 20, 8.0, 100_000_000)),
+            tally(ContenderName::Optimised, &[10.2, 10.4, 10.3], optimised),
+            tally(ContenderName::Warm, &[10.0, 9.9, 10.1], read(0, 0, 0, 0.0, 400_000_000)),
         ]
     }
 
@@ -250,7 +262,7 @@ pub(super) mod tests {
         let (limit, ratios, contenders) = judge(&tallies, medium, delivery);
         let outcome = Outcome {
             medium: medium.to_string(),
-            guest: crate::demo::guest::Guest::Uml.label(),
+            guest: crate::guest::Guest::Uml.label(),
             ready: "login:",
             level: 15,
             window_bytes: 128 << 10,
@@ -298,7 +310,9 @@ pub(super) mod tests {
     #[test]
     fn a_slow_minute_of_the_machine_is_no_wait() {
         let mut tallies = tallies();
-        for (place, slowness) in [(Place::Unoptimised, 1.5), (Place::Optimised, 1.25), (Place::Warm, 1.0)] {
+        for (place, slowness) in
+            [(ContenderName::Unoptimised, 1.5), (ContenderName::Optimised, 1.25), (ContenderName::Warm, 1.0)]
+        {
             for run in &mut tallies[place as usize].runs {
                 run.guest_cpu_s = Some(8.0 * slowness);
                 run.ready_s = run.ready_s.map(|ready| ready * slowness);
@@ -325,10 +339,10 @@ pub(super) mod tests {
     #[test]
     fn without_waits_and_seeks_there_is_no_ratio_to_them() {
         let mut tallies = tallies();
-        for place in [Place::CloopLike, Place::Unoptimised] {
+        for place in [ContenderName::CloopLike, ContenderName::Unoptimised] {
             tallies[place as usize] = tally(place, &[9.9, 10.0, 10.2], Summary::default());
         }
-        tallies[Place::Optimised as usize].runs[0].prefetch_stream_s = Some(0.0);
+        tallies[ContenderName::Optimised as usize].runs[0].prefetch_stream_s = Some(0.0);
         let (_, ratios, _) = judge(&tallies, Medium::None, None);
         assert!(ratios.wait_to_unoptimised.is_none() && ratios.seeks_to_unoptimised.is_none());
         assert!(ratios.prefetch_rate_to_medium.is_none() && ratios.ready_to_limit.is_some());

@@ -8,6 +8,7 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, bail};
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, OptimizeOptions, OptimizeReport};
+use hs_start::progress;
 use hs_trace::Profile;
 
 use super::cache::Cache;
@@ -79,7 +80,7 @@ pub(super) fn make_raw(cache: &Cache, files: &Files, stamp: &str, bar: &Bar) -> 
         scratch_dir: Some(cache.unfinished()),
         ..SourceOptions::default()
     };
-    let show = |progress| crate::commands::build::show_source(bar, progress);
+    let show = |progress| hs_start::progress::of_source(bar, progress);
     let source = Source::open(&cache.path(files.root.name), &options, &show)?;
     let draft = cache.draft(files.raw);
     let context = || format!("write {}", draft.display());
@@ -110,9 +111,7 @@ pub(super) fn make_image(
         return Ok(());
     }
     let source = Source::open(&cache.path(files.raw), &SourceOptions::default(), &|_| {})?;
-    hs_image::build(&source, &cache.draft(name), options, &|progress| {
-        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
-    })?;
+    hs_image::build(&source, &cache.draft(name), options, &|progress| progress::of_image(bar, progress))?;
     cache.keep(name, &stamp)
 }
 
@@ -144,7 +143,7 @@ fn optimize(cache: &Cache, files: &Files, profile: &Profile, bar: &Bar) -> anyho
     let options = OptimizeOptions::default();
     let draft = cache.draft(files.fast);
     let report = hs_image::optimize(&image, Some(&path), profiles, &draft, &options, &|progress| {
-        bar.update(progress.stage, progress.done_bytes, progress.total_bytes)
+        progress::of_image(bar, progress)
     })?;
     cache.keep(files.fast, &report.image_digest.to_string())?;
     Ok(report)

@@ -6,7 +6,7 @@ use hs_units::ByteSize;
 
 use super::contenders::Result;
 use super::outcome::Outcome;
-use crate::demo::facts::Facts;
+use crate::facts::Facts;
 use hs_output::show::{self, mib};
 
 /// The whole text, ending in a line break.
@@ -113,7 +113,7 @@ fn loop_note(runs: &[Result]) -> String {
 pub(super) mod tests {
     use super::super::outcome::judge;
     use super::*;
-    use crate::demo::facts::tests::facts;
+    use crate::facts::tests::facts;
     use hs_device::Medium;
     use hs_start::summary::Summary;
 

@@ -6,9 +6,9 @@ use hs_units::ByteSize;
 
 use super::outcome::{Outcome, Timed};
 use super::paper::Paper;
-use crate::demo::facts::Facts;
-use crate::demo::ratio::{Ratio, Spread};
-use crate::demo::turns::Tally;
+use crate::facts::Facts;
+use crate::ratio::{Ratio, Spread};
+use crate::turns::Tally;
 use hs_output::show::{self, mib};
 
 /// The whole text, ending in a line break.
@@ -168,8 +168,8 @@ fn beside(paper: &Paper) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::boot::outcome::tests::outcome;
-    use crate::demo::facts::tests::facts;
+    use crate::boot::outcome::tests::outcome;
+    use crate::facts::tests::facts;
     use hs_testing::decimal_units;
 
     fn text(medium: &str, repeats: usize) -> String {

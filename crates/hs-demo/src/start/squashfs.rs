@@ -7,10 +7,10 @@ use anyhow::Context;
 use hs_trace::Profile;
 use hs_units::Lba;
 
-use crate::demo::cache::Cache;
-use crate::demo::disks::LEVEL;
-use crate::demo::root;
-use crate::demo::tools::{self, MKSQUASHFS};
+use crate::cache::Cache;
+use crate::disks::LEVEL;
+use crate::root;
+use crate::tools::{self, MKSQUASHFS};
 
 /// In the order in which mksquashfs finds the files.
 pub(super) const PLAIN: &str = "root.sqfs";

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// A hot region, brought from where it lies by the model of a fresh drive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(in crate::demo) struct Delivery {
+pub(crate) struct Delivery {
     /// Where it begins in the image.
     pub(super) offset: u64,
     /// Its size, indexes included.

@@ -4,7 +4,7 @@ use hs_trace::Profile;
 
 use super::turns::Tally;
 
-pub(super) struct Told<Outcome> {
+pub(super) struct StoryResult<Outcome> {
     pub(super) outcome: Outcome,
     pub(super) tallies: Vec<Tally>,
     pub(super) profile: Profile,

@@ -22,16 +22,15 @@ use hs_trace::Profile;
 use self::contenders::Disks;
 use self::delivery::Delivery;
 pub(super) use self::outcome::Outcome;
+use super::Demo;
 use super::cache::Cache;
 use super::disks::{self, BOOT as FILES};
 use super::facts::Facts;
 use super::guest::Guest;
 use super::run_file::run_file;
 use super::steps::Steps;
-use super::told::Told;
+use super::story_result::StoryResult;
 use super::turns::{Rounds, settle, take_turns};
-use crate::cli::Demo;
-use crate::commands;
 use hs_output::show::Bar;
 use hs_output::whole_file::write_whole;
 use hs_start::open::open_image;
@@ -52,17 +51,17 @@ pub(super) fn tell(
     rounds: Rounds,
     bar: &Bar,
     guest: &Guest,
-) -> anyhow::Result<Told<Outcome>> {
+) -> anyhow::Result<StoryResult<Outcome>> {
     let mut steps = Steps::begin();
     let make_disks = || make_disks(cache, root_stamp, bar);
     let (profile, optimize_s) =
-        disks::make_all(cache, &FILES, make_disks, || record(cache, bar, guest), &mut steps, bar)?;
+        disks::make_all(cache, &FILES, make_disks, || record(args, cache, bar, guest), &mut steps, bar)?;
     let medium = args.boot_medium;
     let path = |name| cache.path(name);
     let (raw, plain, fast, cloop_like) =
         (path(FILES.raw), path(FILES.plain), path(FILES.fast), path(CLOOP_LIKE));
     let disks = Disks { raw: &raw, cloop_like: &cloop_like, unoptimised: &plain, optimised: &fast };
-    let (specs, mut tallies) = contenders::contenders(&disks, medium, guest)?;
+    let (specs, mut tallies) = contenders::contenders(&disks, medium, guest, args.commands.boot)?;
     let out = args.out.as_deref();
     settle(&path(""))?;
     take_turns(&mut tallies, rounds, &|doing| bar.spin(doing), &mut |place, number| {
@@ -94,7 +93,7 @@ pub(super) fn tell(
         steps: steps.into_seconds(),
     };
     let text = table::render(facts, &outcome, &tallies);
-    Ok(Told { outcome, tallies, profile, text })
+    Ok(StoryResult { outcome, tallies, profile, text })
 }
 
 /// Raw disk and images, none of which depends on a recorded boot.
@@ -108,12 +107,12 @@ fn make_disks(cache: &Cache, root_stamp: &str, bar: &Bar) -> anyhow::Result<()> 
 }
 
 /// Records a boot from memory.
-fn record(cache: &Cache, bar: &Bar, guest: &Guest) -> anyhow::Result<Profile> {
+fn record(args: &Demo, cache: &Cache, bar: &Bar, guest: &Guest) -> anyhow::Result<Profile> {
     bar.spin("recording a boot");
     let image = cache.path(FILES.plain);
     disks::read_into_cache(&image)?;
     let draft = cache.draft(PROFILE);
-    let (profile, _) = commands::boot::record(&contenders::record_command(&image, &draft, guest)?)?;
+    let profile = (args.commands.record_boot)(&contenders::record_words(&image, &draft, guest))?;
     write_whole(&draft, &profile.encode()?)?;
     cache.keep(PROFILE, &profile.disk_digest.to_string())?;
     Ok(profile)
@@ -132,9 +131,9 @@ pub(super) mod tests {
     use super::*;
 
     /// The story with made-up boots.
-    pub(crate) fn told() -> Told<Outcome> {
+    pub(crate) fn told() -> StoryResult<Outcome> {
         let (outcome, tallies) = outcome::tests::outcome("cd-24x-cav", 3);
-        let text = table::render(&crate::demo::facts::tests::facts(3), &outcome, &tallies);
-        Told { outcome, tallies, profile: outcome::tests::profile(), text }
+        let text = table::render(&crate::facts::tests::facts(3), &outcome, &tallies);
+        StoryResult { outcome, tallies, profile: outcome::tests::profile(), text }
     }
 }

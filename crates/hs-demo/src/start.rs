@@ -19,15 +19,14 @@ use hs_trace::Profile;
 
 use self::contenders::Disks;
 pub(super) use self::outcome::Outcome;
+use super::Demo;
 use super::Facts;
 use super::cache::Cache;
 use super::disks::{self, START as FILES};
 use super::root;
 use super::steps::Steps;
-use super::told::Told;
+use super::story_result::StoryResult;
 use super::turns::{Rounds, settle};
-use crate::cli::Demo;
-use crate::commands;
 use hs_output::show::Bar;
 use hs_output::whole_file::write_whole;
 
@@ -42,11 +41,11 @@ pub(super) fn tell(
     root_stamp: &str,
     rounds: Rounds,
     bar: &Bar,
-) -> anyhow::Result<Told<Outcome>> {
+) -> anyhow::Result<StoryResult<Outcome>> {
     let mut steps = Steps::begin();
     let make_disks = || make_disks(cache, root_stamp, bar);
     let (profile, optimize_s) =
-        disks::make_all(cache, &FILES, make_disks, || record(cache, bar), &mut steps, bar)?;
+        disks::make_all(cache, &FILES, make_disks, || record(args, cache, bar), &mut steps, bar)?;
     let packing_bytes = make_sorted(cache, root_stamp, &profile, bar, &mut steps)?;
     let path = |name| cache.path(name);
     let (mut contenders, mut tallies) = contenders::contenders(
@@ -59,6 +58,7 @@ pub(super) fn tell(
             optimized: &path(FILES.fast),
         },
         args.medium,
+        args.commands.run,
     )?;
     settle(&path(""))?;
     let runs = contenders::time(&mut contenders, &mut tallies, rounds, &|doing| bar.spin(doing))?;
@@ -80,7 +80,7 @@ pub(super) fn tell(
         steps: steps.into_seconds(),
     };
     let text = table::render(facts, &outcome);
-    Ok(Told { outcome, tallies, profile, text })
+    Ok(StoryResult { outcome, tallies, profile, text })
 }
 
 /// Everything that does not depend on a recorded start: raw disk, image, squashfs.
@@ -108,13 +108,12 @@ fn make_disks(cache: &Cache, root_stamp: &str, bar: &Bar) -> anyhow::Result<()> 
 }
 
 /// Records the start from memory.
-fn record(cache: &Cache, bar: &Bar) -> anyhow::Result<Profile> {
+fn record(args: &Demo, cache: &Cache, bar: &Bar) -> anyhow::Result<Profile> {
     bar.spin("recording a start");
     let image = cache.path(FILES.plain);
     disks::read_into_cache(&image)?;
     let draft = cache.draft(PROFILE);
-    let args = contenders::profile_command(&image, &draft)?;
-    let (profile, _) = commands::profile::record(&args, false)?;
+    let profile = (args.commands.profile)(&contenders::profile_words(&image, &draft))?;
     write_whole(&draft, &profile.encode()?)?;
     cache.keep(PROFILE, &profile.disk_digest.to_string())?;
     Ok(profile)

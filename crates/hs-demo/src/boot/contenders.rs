@@ -4,16 +4,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
-use clap::Parser;
+use anyhow::Context;
 use hs_device::Medium;
 use hs_image::{BuildOptions, Codec};
 use serde::Serialize;
 
-use crate::cli::{self, Cli};
-use crate::commands;
-use crate::demo::guest::Guest;
-use crate::demo::turns::Tally;
+use crate::guest::Guest;
+use crate::turns::Tally;
 use hs_start::boot::{self, BootSpec};
 use hs_start::summary::Summary;
 
@@ -24,7 +21,7 @@ const RECORD_GRACE: &str = "4";
 
 /// The places of the contenders, in the order in which they are timed and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ContenderName {
     Raw,
     CloopLike,
     Unoptimised,
@@ -32,7 +29,7 @@ pub(super) enum Place {
     Warm,
 }
 
-impl Place {
+impl ContenderName {
     const ALL: [Self; 5] = [Self::Raw, Self::CloopLike, Self::Unoptimised, Self::Optimised, Self::Warm];
 
     /// Its name in files and JSON, its name for people, and how long it may take.
@@ -55,12 +52,12 @@ impl Place {
 
 /// The key of the contender at `place`.
 pub(super) fn key(place: usize) -> &'static str {
-    Place::ALL[place].names().0
+    ContenderName::ALL[place].names().0
 }
 
 /// How the image is made that stands for cloop: our reader, cloop's parameters.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(in crate::demo) struct CloopLike {
+pub(crate) struct CloopLike {
     codec: &'static str,
     pub(super) level: i32,
     pub(super) window_bytes: u64,
@@ -85,68 +82,67 @@ pub(super) struct Disks<'a> {
     pub(super) optimised: &'a Path,
 }
 
-/// All of them, at their [`Place`]s.
+/// All of them, at their [`ContenderName`]s.
 pub(super) fn contenders(
     disks: &Disks<'_>,
     medium: Medium,
     guest: &Guest,
+    boot: fn(&[OsString]) -> anyhow::Result<BootSpec>,
 ) -> anyhow::Result<(Vec<BootSpec>, Vec<Tally>)> {
-    let contender = |place: Place| {
-        let spec = commands::boot::spec(&boot_command(place, disks, medium, guest)?, None)?;
+    let contender = |place: ContenderName| {
+        let spec = boot(&boot_words(place, disks, medium, guest)).context("headstart boot")?;
         anyhow::Ok((spec, place.tally()))
     };
-    Place::ALL.into_iter().map(contender).collect()
+    ContenderName::ALL.into_iter().map(contender).collect()
 }
 
 /// Boots with the contender at `place`; its console is kept in `console`.
 pub(super) fn boot(place: usize, spec: &BootSpec, console: Option<PathBuf>) -> anyhow::Result<Summary> {
-    let (_, label, _) = Place::ALL[place].names();
+    let (_, label, _) = ContenderName::ALL[place].names();
     let spec = BootSpec { console, ..spec.clone() };
     let booted = boot::boot(&spec).with_context(|| format!("boot from {label}"))?;
     Ok(booted.summary)
 }
 
 /// The boot that `headstart boot` would make.
-fn boot_command(place: Place, disks: &Disks<'_>, medium: Medium, guest: &Guest) -> anyhow::Result<cli::Boot> {
+fn boot_words(place: ContenderName, disks: &Disks<'_>, medium: Medium, guest: &Guest) -> Vec<OsString> {
     let medium = medium.to_string();
     let on_medium = ["--emulate", &medium];
     match place {
-        Place::Raw => parse(disks.raw, &on_medium, guest),
-        Place::CloopLike => parse(disks.cloop_like, &[on_medium[0], on_medium[1], "--no-prefetch"], guest),
-        Place::Unoptimised => parse(disks.unoptimised, &on_medium, guest),
-        Place::Optimised => parse(disks.optimised, &on_medium, guest),
-        Place::Warm => parse(disks.raw, &["--warm"], guest),
+        ContenderName::Raw => words(disks.raw, &on_medium, guest),
+        ContenderName::CloopLike => {
+            words(disks.cloop_like, &[on_medium[0], on_medium[1], "--no-prefetch"], guest)
+        }
+        ContenderName::Unoptimised => words(disks.unoptimised, &on_medium, guest),
+        ContenderName::Optimised => words(disks.optimised, &on_medium, guest),
+        ContenderName::Warm => words(disks.raw, &["--warm"], guest),
     }
 }
 
 /// Words of `headstart boot` for the recorded boot, from memory.
-pub(super) fn record_command(image: &Path, output: &Path, guest: &Guest) -> anyhow::Result<cli::Boot> {
-    let output = output.to_str().context("the cache folder's name is not text")?;
-    parse(image, &["--record", output, "--run-after-ready", RECORD_GRACE], guest)
+pub(super) fn record_words(image: &Path, output: &Path, guest: &Guest) -> Vec<OsString> {
+    let mut all = words(image, &["--run-after-ready", RECORD_GRACE], guest);
+    all.extend(["--record".into(), output.into()]);
+    all
 }
 
-fn parse(disk: &Path, flags: &[&str], guest: &Guest) -> anyhow::Result<cli::Boot> {
-    let mut words: Vec<OsString> = vec!["headstart".into(), "boot".into(), disk.into()];
+fn words(disk: &Path, flags: &[&str], guest: &Guest) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["boot".into(), disk.into()];
     // All contenders boot the same guest. Less read-ahead would help those whose reads are known, and slow
     // the others.
     words.extend(["--guest-read-ahead", "kernel"].map(OsString::from));
     words.extend(guest.flags().into_iter().map(OsString::from));
     words.extend(flags.iter().map(OsString::from));
-    match Cli::try_parse_from(words).context("headstart boot")?.command {
-        cli::Command::Boot(args) => Ok(args),
-        _ => bail!("headstart boot is another command"),
-    }
+    words
 }
 
 #[cfg(test)]
 mod tests {
-    use hs_start::boot::VmmName;
-
     use super::*;
 
     #[test]
     fn contenders_stand_at_their_places() {
-        for (place, expected) in Place::ALL.iter().enumerate() {
+        for (place, expected) in ContenderName::ALL.iter().enumerate() {
             assert_eq!(*expected as usize, place);
         }
         assert_eq!([0, 1, 2, 3, 4].map(key), ["raw", "cloop_like", "unoptimised", "optimised", "warm"]);
@@ -157,40 +153,29 @@ mod tests {
             unoptimised: path("plain"),
             optimised: path("fast"),
         };
-        let command = |place| boot_command(place, &disks, Medium::Cd24xCav, &Guest::Uml).unwrap();
-        let seen = Place::ALL.map(|place| {
-            let args = command(place);
-            (args.disk.display().to_string(), args.emulation.medium, args.no_prefetch, args.warm)
-        });
-        let cd = Medium::Cd24xCav;
-        let expected = [
-            ("raw", cd, false, false),
-            ("cloop", cd, true, false),
-            ("plain", cd, false, false),
-            ("fast", cd, false, false),
-            ("raw", Medium::None, false, true),
-        ];
-        assert_eq!(seen, expected.map(|(disk, medium, off, warm)| (disk.to_owned(), medium, off, warm)));
+        let flags = |place| boot_words(place, &disks, Medium::Cd24xCav, &Guest::Uml).split_off(6);
+        let on_cd = ["--emulate", "cd-24x-cav"].map(OsString::from).to_vec();
+        let with = |flag: &str| [on_cd.clone(), vec![flag.into()]].concat();
+        assert_eq!(flags(ContenderName::Raw), on_cd);
+        assert_eq!(flags(ContenderName::CloopLike), with("--no-prefetch"));
+        assert_eq!(flags(ContenderName::Optimised), on_cd);
+        assert_eq!(flags(ContenderName::Warm), ["--warm"]);
     }
 
     #[test]
     fn the_boot_is_recorded_from_memory() {
-        let args = record_command(Path::new("a b.hsi"), Path::new("p q.hsp"), &Guest::Uml).unwrap();
-        assert_eq!((args.disk.file(), args.emulation.medium), (Some(Path::new("a b.hsi")), Medium::None));
-        assert_eq!(args.record.as_deref(), Some(Path::new("p q.hsp")));
-        assert_eq!(args.grace, std::time::Duration::from_secs(4));
-        assert_eq!(args.vmm_choice().vmm, VmmName::Uml);
+        let words = record_words(Path::new("a b.hsi"), Path::new("p q.hsp"), &Guest::Uml);
+        assert_eq!(words[..2], ["boot", "a b.hsi"].map(OsString::from));
+        assert_eq!(words[4..6], ["--vmm", "uml"].map(OsString::from));
+        assert_eq!(words[6..], ["--run-after-ready", "4", "--record", "p q.hsp"].map(OsString::from));
     }
 
     #[test]
     fn where_user_mode_linux_runs_nothing_qemu_boots_the_same_disks() {
         let guest = Guest::Qemu { kernel: "/a kernel".into() };
-        let args = record_command(Path::new("boot.hsi"), Path::new("boot.hsp"), &guest).unwrap();
-        assert_eq!(
-            (args.vmm_choice().vmm, args.kernel.as_deref()),
-            (VmmName::Qemu, Some(Path::new("/a kernel")))
-        );
-        assert!(args.ready_timeout > std::time::Duration::from_secs(300));
+        let words = record_words(Path::new("boot.hsi"), Path::new("boot.hsp"), &guest);
+        assert!(words.windows(2).any(|two| two == ["--vmm", "qemu"]));
+        assert!(words.windows(2).any(|two| two == ["--kernel", "/a kernel"]));
         assert!(guest.label().ends_with("in QEMU"));
     }
 

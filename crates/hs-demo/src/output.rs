@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use super::outcome::Outcome;
 use super::run_file::run_file;
-use super::told::Told;
+use super::story_result::StoryResult;
 use super::turns::Tally;
 use super::{boot, start};
 use hs_output::whole_file::write_whole;
@@ -21,8 +21,8 @@ pub(super) fn prepare(out: &Path) -> anyhow::Result<()> {
 pub(super) fn keep(
     out: &Path,
     outcome: &Outcome<'_>,
-    start: Option<&Told<start::Outcome>>,
-    boot: Option<&Told<boot::Outcome>>,
+    start: Option<&StoryResult<start::Outcome>>,
+    boot: Option<&StoryResult<boot::Outcome>>,
 ) -> anyhow::Result<()> {
     let mut tables = String::new();
     if let Some(told) = start {
@@ -66,7 +66,7 @@ fn pretty(value: &impl serde::Serialize) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::facts::tests::facts;
+    use crate::facts::tests::facts;
 
     #[test]
     fn every_run_is_kept_and_those_of_an_earlier_demo_go() {

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use hs_device::Medium;
 use serde::Serialize;
 
-use super::contenders::{Place, Result};
-use crate::demo::limit::Limit;
-use crate::demo::ratio::{Goal, Ratio};
+use super::contenders::{ContenderName, Result};
+use crate::limit::Limit;
+use crate::ratio::{Goal, Ratio};
 
 /// An optimized start may take so many times the limit.
 const GOAL_LIMIT: Goal = Goal::AtMost(1.15);
@@ -37,7 +37,7 @@ pub(super) struct Ratios {
 
 /// The result of the first story: `start` in the demo's JSON.
 #[derive(Clone, Debug, Serialize)]
-pub(in crate::demo) struct Outcome {
+pub(crate) struct Outcome {
     /// The emulated medium.
     pub(super) medium: String,
     /// The command that was started.
@@ -62,26 +62,34 @@ pub(in crate::demo) struct Outcome {
     pub(super) steps: BTreeMap<&'static str, f64>,
 }
 
-/// Limit and ratios of the `runs`, in the order of [`Place`].
+/// Limit and ratios of the `runs`, in the order of [`ContenderName`].
 pub(super) fn judge(runs: &[Result], medium: Medium, packing_bytes: u64) -> (Limit, Ratios) {
-    let run = |place: Place| &runs[place as usize];
+    let run = |place: ContenderName| &runs[place as usize];
     let time = |place| run(place).ready_s();
-    let optimized = &run(Place::Optimized).summary;
+    let optimized = &run(ContenderName::Optimized).summary;
     let (hot_bytes, image_bytes) = (optimized.hot_compressed_bytes, optimized.image_bytes);
     // The hot region is the front of the image.
     let rate = medium.rate_bytes_per_second(image_bytes, 0);
-    let limit = Limit::new(time(Place::Native), rate.map(|rate| hot_bytes as f64 / rate as f64));
+    let limit = Limit::new(time(ContenderName::Native), rate.map(|rate| hot_bytes as f64 / rate as f64));
     let size = |place| run(place).summary.image_bytes as f64;
-    let optimized = time(Place::Optimized);
+    let optimized = time(ContenderName::Optimized);
     let ratios = Ratios {
         optimized_to_limit: Ratio::exact(optimized, limit.limit_s, GOAL_LIMIT),
-        optimized_to_squashfs_sorted: Ratio::exact(optimized, time(Place::SquashfsSorted), GOAL_SORTED),
+        optimized_to_squashfs_sorted: Ratio::exact(
+            optimized,
+            time(ContenderName::SquashfsSorted),
+            GOAL_SORTED,
+        ),
         unoptimized_to_squashfs: Ratio::exact(
-            time(Place::Headstart),
-            time(Place::Squashfs),
+            time(ContenderName::Headstart),
+            time(ContenderName::Squashfs),
             GOAL_UNOPTIMIZED,
         ),
-        image_bytes_to_squashfs: Ratio::exact(size(Place::Headstart), size(Place::Squashfs), GOAL_SIZE),
+        image_bytes_to_squashfs: Ratio::exact(
+            size(ContenderName::Headstart),
+            size(ContenderName::Squashfs),
+            GOAL_SIZE,
+        ),
         hot_bytes_to_packing: Ratio::exact(hot_bytes as f64, packing_bytes as f64, GOAL_PACKING),
     };
     (limit, ratios)
@@ -93,7 +101,7 @@ mod tests {
 
     #[test]
     fn ratios_take_the_right_contenders() {
-        let runs = crate::demo::start::table::tests::runs();
+        let runs = crate::start::table::tests::runs();
         let medium = Medium::parse("flat-10ms-25mbs").unwrap();
         let (limit, ratios) = judge(&runs, medium, 19_000_000);
         assert_eq!((limit.limit_s, limit.program_s), (0.8, 0.6));

@@ -6,15 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Parser;
 use hs_device::Medium;
 use hs_serve::MountFsOptions;
 use serde::Serialize;
 
-use crate::cli::{self, Cli};
-use crate::commands;
-use crate::demo::root::{COMMAND, READY};
-use crate::demo::turns::{Rounds, Tally, take_turns};
+use crate::root::{COMMAND, READY};
+use crate::turns::{Rounds, Tally, take_turns};
 use hs_start::start::{self, Disk, Start};
 use hs_start::summary::Summary;
 
@@ -40,7 +37,7 @@ pub(super) struct Contender {
 
 /// The places of the contenders, in the order in which they are timed and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ContenderName {
     Raw,
     SquashfsSorted,
     Squashfs,
@@ -49,7 +46,7 @@ pub(super) enum Place {
     Native,
 }
 
-impl Place {
+impl ContenderName {
     const ALL: [Self; 6] =
         [Self::Raw, Self::SquashfsSorted, Self::Squashfs, Self::Headstart, Self::Optimized, Self::Native];
 }
@@ -85,8 +82,17 @@ impl Result {
     }
 }
 
-/// All of them, at their [`Place`]s.
-pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<(Vec<Contender>, Vec<Tally>)> {
+/// All of them, at their [`ContenderName`]s.
+pub(super) fn contenders(
+    disks: &Disks<'_>,
+    medium: Medium,
+    run: fn(&[OsString]) -> anyhow::Result<Start>,
+) -> anyhow::Result<(Vec<Contender>, Vec<Tally>)> {
+    let run_command = |path: &Path, medium: Medium, flags: &[&str]| {
+        let spec = run(&run_words(path, medium, flags)).context("headstart run")?;
+        // Ended when it is ready.
+        anyhow::Ok(Start { grace: Some(Duration::ZERO), show_output: false, ..spec })
+    };
     let image = |path| run_command(path, medium, &[]);
     let foreign = |path| {
         let spec = run_command(path, medium, &["--raw"])?;
@@ -98,20 +104,22 @@ pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<(V
         let disk = Disk::Directory { path: disks.root.to_owned() };
         anyhow::Ok(Start { disk, medium: Medium::None, ..run_command(disks.raw, medium, &["--raw"])? })
     };
-    Place::ALL
+    ContenderName::ALL
         .into_iter()
         .map(|place| {
             let (key, label, spec, mode) = match place {
-                Place::Raw => ("raw-ext4", "raw ext4", foreign(disks.raw)?, LoopMode::Better),
-                Place::SquashfsSorted => {
+                ContenderName::Raw => ("raw-ext4", "raw ext4", foreign(disks.raw)?, LoopMode::Better),
+                ContenderName::SquashfsSorted => {
                     ("squashfs-sorted", "squashfs, sorted", foreign(disks.squashfs_sorted)?, LoopMode::Better)
                 }
-                Place::Squashfs => ("squashfs", "squashfs", foreign(disks.squashfs)?, LoopMode::Better),
-                Place::Headstart => ("headstart", "headstart", image(disks.image)?, LoopMode::Given),
-                Place::Optimized => {
+                ContenderName::Squashfs => {
+                    ("squashfs", "squashfs", foreign(disks.squashfs)?, LoopMode::Better)
+                }
+                ContenderName::Headstart => ("headstart", "headstart", image(disks.image)?, LoopMode::Given),
+                ContenderName::Optimized => {
                     ("headstart-optimized", "headstart, optimized", image(disks.optimized)?, LoopMode::Given)
                 }
-                Place::Native => ("native-warm", "warm native", native()?, LoopMode::Given),
+                ContenderName::Native => ("native-warm", "warm native", native()?, LoopMode::Given),
             };
             Ok((Contender { label, spec, mode }, Tally::new(key, label, PATIENCE_S)))
         })
@@ -119,32 +127,16 @@ pub(super) fn contenders(disks: &Disks<'_>, medium: Medium) -> anyhow::Result<(V
 }
 
 /// Words of `headstart profile` for the demo's start, recorded from memory.
-pub(super) fn profile_command(image: &Path, output: &Path) -> anyhow::Result<cli::Profile> {
-    let words: [OsString; 6] = [
-        "headstart".into(),
-        "profile".into(),
-        image.into(),
-        "--output".into(),
-        output.into(),
-        "--ready".into(),
-    ];
-    match Cli::try_parse_from(with_command(words.to_vec())).context("headstart profile")?.command {
-        cli::Command::Profile(args) => Ok(args),
-        _ => bail!("headstart profile is another command"),
-    }
+pub(super) fn profile_words(image: &Path, output: &Path) -> Vec<OsString> {
+    with_command(vec!["profile".into(), image.into(), "--output".into(), output.into(), "--ready".into()])
 }
 
-/// The start that `headstart run` would make, ended when it is ready.
-fn run_command(path: &Path, medium: Medium, flags: &[&str]) -> anyhow::Result<Start> {
-    let mut words: Vec<OsString> = vec!["headstart".into(), "run".into(), path.into()];
+/// Words of `headstart run` for the demo's start.
+fn run_words(path: &Path, medium: Medium, flags: &[&str]) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["run".into(), path.into()];
     words.extend(flags.iter().map(OsString::from));
     words.extend(["--emulate".into(), medium.to_string().into(), "--ready".into()]);
-    let cli::Command::Run(args) = Cli::try_parse_from(with_command(words)).context("headstart run")?.command
-    else {
-        bail!("headstart run is another command");
-    };
-    let spec = commands::run::spec(&args)?;
-    Ok(Start { grace: Some(Duration::ZERO), show_output: false, ..spec })
+    with_command(words)
 }
 
 fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
@@ -162,9 +154,9 @@ pub(super) fn time(
 ) -> anyhow::Result<Vec<Result>> {
     // The native start must be warm from its first timed run on.
     show("warming up the native start".to_owned());
-    contenders[Place::Native as usize].start()?;
+    contenders[ContenderName::Native as usize].start()?;
     show("finding the better loop device for foreign disks".to_owned());
-    let direct_io = contenders[Place::SquashfsSorted as usize].is_better_with_direct_io()?;
+    let direct_io = contenders[ContenderName::SquashfsSorted as usize].is_better_with_direct_io()?;
     for contender in contenders.iter_mut().filter(|contender| contender.mode == LoopMode::Better) {
         contender.spec.mount.direct_io = direct_io;
     }
@@ -205,7 +197,38 @@ impl Contender {
 
 #[cfg(test)]
 mod tests {
+    use hs_serve::ServeConfig;
+    use hs_start::environment::Containment;
+    use hs_start::medium::Damage;
+
     use super::*;
+
+    /// Stands for the command line.
+    fn read(words: &[OsString]) -> anyhow::Result<Start> {
+        let path = words[1].as_os_str();
+        let disk = match words.contains(&"--raw".into()) {
+            true => Disk::Foreign { path: path.into() },
+            false => Disk::Image {
+                image: Box::new(Path::new(path).into()),
+                config: Box::new(ServeConfig::default()),
+            },
+        };
+        Ok(Start {
+            disk,
+            medium: Medium::None,
+            damage: Damage::default(),
+            mount: MountFsOptions::default(),
+            command: Vec::new(),
+            contain: Containment::default(),
+            ready: None,
+            ready_timeout: Duration::ZERO,
+            grace: None,
+            tell: false,
+            show_output: true,
+            watch: None,
+            observe: false,
+        })
+    }
 
     #[test]
     fn contenders_stand_at_their_places() {
@@ -219,24 +242,24 @@ mod tests {
             image: path,
             optimized: path,
         };
-        let (all, tallies) = contenders(&disks, Medium::None).unwrap();
-        let key = |place: Place| tallies[place as usize].key;
-        assert_eq!(key(Place::Raw), "raw-ext4");
-        assert_eq!(key(Place::SquashfsSorted), "squashfs-sorted");
-        assert_eq!(key(Place::Squashfs), "squashfs");
-        assert_eq!(key(Place::Headstart), "headstart");
-        assert_eq!(key(Place::Optimized), "headstart-optimized");
-        assert_eq!(key(Place::Native), "native-warm");
-        assert!(matches!(all[Place::Raw as usize].spec.disk, Disk::Foreign { .. }));
-        assert!(matches!(all[Place::Optimized as usize].spec.disk, Disk::Image { .. }));
+        let (all, tallies) = contenders(&disks, Medium::None, read).unwrap();
+        let key = |place: ContenderName| tallies[place as usize].key;
+        assert_eq!(key(ContenderName::Raw), "raw-ext4");
+        assert_eq!(key(ContenderName::SquashfsSorted), "squashfs-sorted");
+        assert_eq!(key(ContenderName::Squashfs), "squashfs");
+        assert_eq!(key(ContenderName::Headstart), "headstart");
+        assert_eq!(key(ContenderName::Optimized), "headstart-optimized");
+        assert_eq!(key(ContenderName::Native), "native-warm");
+        assert!(matches!(all[ContenderName::Raw as usize].spec.disk, Disk::Foreign { .. }));
+        assert!(matches!(all[ContenderName::Optimized as usize].spec.disk, Disk::Image { .. }));
         assert!(all.iter().all(|contender| contender.spec.grace == Some(Duration::ZERO)));
     }
 
     #[test]
     fn the_profile_is_recorded_from_memory() {
-        let args = profile_command(Path::new("a b.hsi"), Path::new("p.hsp")).unwrap();
-        assert_eq!(args.image.file(), Some(Path::new("a b.hsi")));
-        assert_eq!(args.start.emulation.medium, Medium::None);
-        assert_eq!(args.command, COMMAND.map(OsString::from));
+        let words = profile_words(Path::new("a b.hsi"), Path::new("p.hsp"));
+        assert_eq!(words[..5], ["profile", "a b.hsi", "--output", "p.hsp", "--ready"].map(OsString::from));
+        assert!(!words.contains(&"--emulate".into()));
+        assert!(words.ends_with(&COMMAND.map(OsString::from)));
     }
 }
