@@ -8,7 +8,6 @@ mod cli;
 mod commands;
 mod doctor;
 mod examples;
-mod filling;
 mod mount8;
 mod plain_words;
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory::{memory_bytes, peak_rss_bytes};
 use crate::queue_status::QueueStatus;
+use crate::run_folder::RunFolder;
 
 /// One served image. Bytes are bytes, times are seconds. A field that another version does not know
 /// has its default.
@@ -274,4 +275,35 @@ impl Subject<'_> {
 /// Seconds since 1970.
 pub fn unix_now() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+/// The status of every server of this user; prints a warning for a server that does not answer.
+///
+/// # Errors
+/// When the run folder cannot be read.
+pub fn servers() -> anyhow::Result<Vec<Status>> {
+    let mut answers = Vec::new();
+    for folder in RunFolder::all_existing()? {
+        answers.extend(folder.ask_all()?);
+    }
+    let mut found = Vec::new();
+    for (process, answer) in answers {
+        let said = answer.map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice(&text)?));
+        match said {
+            Ok(Said::One(status)) => found.push(*status),
+            Ok(Said::Several(several)) => found.extend(several),
+            Err(error) => {
+                log::warn!("the server with process id {process} does not say how it is: {error:#}")
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// A server serves one mount, or several exports.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Said {
+    Several(Vec<Status>),
+    One(Box<Status>),
 }

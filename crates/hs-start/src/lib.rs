@@ -3,6 +3,7 @@
 //! - [`image`], [`location`]: an image as the user names it, and how it is fetched.
 //! - [`channel`], [`remote`], [`medium`], [`on_medium`], [`bad_sectors`]: from there to an open store.
 //! - [`open`]: opens images and profiles for commands.
+//! - [`cache`]: the cache of a served image.
 //! - [`start`], [`environment`], [`ready_line`]: a command in the root of an image.
 //! - [`boot`]: a guest that boots from an image.
 //! - [`progress`]: how far long work has come.
@@ -11,6 +12,7 @@
 
 pub mod bad_sectors;
 pub mod boot;
+pub mod cache;
 pub mod channel;
 pub mod environment;
 pub mod image;

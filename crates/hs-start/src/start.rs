@@ -468,6 +468,40 @@ pub fn fill_deadlines(summary: &mut Summary, disk: &ServedDisk) {
     summary.overdue_bytes = disk.least_slack_s().map(|_| disk.overdue_bytes());
 }
 
+/// Where prefetched blocks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PrefetchMode {
+    /// No prefetch.
+    Off,
+    /// Into the page cache of the mounted file system, in the recorded order.
+    Warm,
+    /// Into this process's memory, until the kernel asks for it.
+    Hold,
+    /// Into the page cache of disk.img.
+    Push,
+}
+
+impl PrefetchMode {
+    /// Where the server puts prefetched blocks.
+    pub const fn prefetching(self) -> Prefetching {
+        match self {
+            Self::Off => Prefetching::Off,
+            Self::Warm | Self::Hold => Prefetching::Hold,
+            Self::Push => Prefetching::Push,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Warm => "warm",
+            Self::Hold => "hold",
+            Self::Push => "push",
+        }
+    }
+}
+
 /// Limits and rules of the prefetch.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefetchLimits {

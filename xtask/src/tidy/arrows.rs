@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-output", &["hs-units"]),
     ("hs-service", &["hs-serve", "hs-output"]),
     ("hs-start", &["hs-guest", "hs-service", "hs-trust"]),
+    ("hs-daemon", &["hs-start"]),
     ("hs-demo", &["hs-start"]),
     ("hs-lab-real", &["hs-lab", "hs-start"]),
     ("hs-trust", &["hs-format", "hs-output"]),

@@ -7,25 +7,30 @@ use hs_serve::self_filling::{Marker, look_at};
 use serde_json::json;
 
 use crate::cli::{Attach, Detach};
-use crate::filling::{self, Request, ask};
+use hs_daemon::attach::{self, Request, ask};
 use hs_output::show;
-use hs_service::background;
 use hs_service::careful::resolve;
 
 /// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the
 /// program.
 pub(crate) fn run(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
-    if let (Some(descriptors), Some(alive)) = (args.descriptors, args.standby) {
-        return filling::stand_by(args, arguments, descriptors, alive);
-    }
-    if let Some(descriptors) = args.descriptors {
-        return filling::serve(args, descriptors).map(|()| 0);
-    }
-    if args.foreground {
-        filling::guard(args, arguments, quiet)
-    } else {
-        background::start(arguments, "attach")
-    }
+    let attach = attach::Attach {
+        image: args.image.value(),
+        file: args.file.clone(),
+        foreground: args.foreground,
+        access: args.access.access()?,
+        hydrate: !args.no_hydrate,
+        medium: args.emulation.medium,
+        damage: args.emulation.damage.value(),
+        no_prefetch: args.no_prefetch,
+        limits: *args.limits,
+        json: args.json,
+        ready_fd: args.ready_fd,
+        descriptors: args.descriptors,
+        standby: args.standby,
+        log_file: args.log_file.clone(),
+    };
+    attach::run(&attach, arguments, quiet)
 }
 
 /// Ends the filling of a file.

@@ -91,7 +91,7 @@ fn wait_for_quiet(ends: &Ends, seen: &mut Option<(u64, Instant)>) -> bool {
             return false;
         }
         // A server that does not answer is not waited for.
-        let servers = super::status::servers().unwrap_or_default();
+        let servers = hs_service::status::servers().unwrap_or_default();
         if servers.is_empty() {
             return true;
         }

@@ -12,13 +12,13 @@ use hs_serve::self_filling::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
-use super::status;
 use crate::cli::Hydrate;
-use crate::filling::{Request, ask};
+use hs_daemon::attach::{Request, ask};
 use hs_output::show::{self, Bar};
 use hs_service::careful::resolve;
 use hs_service::ending::{Deadline, EndsEarly};
 use hs_service::signals::Ends;
+use hs_service::status;
 use hs_start::image::ImageSource;
 use hs_start::medium::{self, Damage};
 use hs_start::open::open_image;

@@ -1,7 +1,6 @@
 //! One file a command.
 
 pub(crate) mod attach;
-mod background_fill;
 pub(crate) mod boot;
 pub(crate) mod build;
 pub(crate) mod completions;
@@ -16,14 +15,11 @@ pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod lab;
 pub(crate) mod mount;
-mod mounted;
-mod named_image;
 pub(crate) mod optimize;
 pub(crate) mod profile;
 pub(crate) mod push;
 pub(crate) mod run;
 pub(crate) mod serve;
-mod serve_http;
 pub(crate) mod sign;
 mod source;
 pub(crate) mod status;

@@ -1,12 +1,12 @@
 //! `headstart run`
 
 use anyhow::{Context, bail};
-use hs_serve::{FsDriver, MountFsOptions, Prefetching};
+use hs_serve::{FsDriver, MountFsOptions};
 
-use crate::cli::{PrefetchMode, Run, StartFlags};
+use crate::cli::{Run, StartFlags};
 use hs_output::whole_file::write_whole;
 use hs_start::medium;
-use hs_start::start::{self, Disk, Start};
+use hs_start::start::{self, Disk, PrefetchMode, Start};
 
 /// The largest read-ahead that FUSE is given.
 const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
@@ -32,7 +32,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         let path = args.image.file().context("a foreign disk is a file of this machine")?;
         Disk::Foreign { path: path.to_owned() }
     } else {
-        let prefetching = prefetching(mode);
+        let prefetching = mode.prefetching();
         let mut config = start::config(
             &args.image,
             prefetching,
@@ -91,15 +91,6 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
         ),
     }
     Ok(code)
-}
-
-/// Where the server puts prefetched blocks.
-pub(crate) fn prefetching(mode: PrefetchMode) -> Prefetching {
-    match mode {
-        PrefetchMode::Off => Prefetching::Off,
-        PrefetchMode::Warm | PrefetchMode::Hold => Prefetching::Hold,
-        PrefetchMode::Push => Prefetching::Push,
-    }
 }
 
 /// Kernel read-ahead in disk.img, in KiB: that of the file system, if the file system is read through its

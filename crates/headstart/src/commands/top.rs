@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Top) -> anyhow::Result<()> {
     let of = args.of.as_deref().map(resolve);
     let on_terminal = std::io::stdout().is_terminal();
     let look = || -> anyhow::Result<(Instant, Vec<Status>)> {
-        let mut found = super::status::servers()?;
+        let mut found = hs_service::status::servers()?;
         found.retain(|status| of.as_deref().is_none_or(|of| status.is_of(of)));
         Ok((Instant::now(), found))
     };

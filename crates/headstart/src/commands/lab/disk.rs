@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
 use crate::cli::LabDisk;
-use crate::commands::mount::wait_for_end;
+use hs_daemon::mount::wait_for_end;
 use hs_output::show;
 use hs_service::signals::Ends;
 use hs_start::medium;

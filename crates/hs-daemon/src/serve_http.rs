@@ -16,8 +16,8 @@ use hs_store::{Counters, MemoryStore, RetryCounters, Store};
 use parking_lot::RwLock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::named_image::NamedImage;
-use crate::cli::{Serve, TlsMode};
+use crate::named_image::NamedImage;
+use crate::serve::{Serve, Tls};
 use hs_output::log_output;
 use hs_service::handover::{HandedOver, Supervisor};
 use hs_service::status::{Status, unix_now};
@@ -28,7 +28,7 @@ use hs_start::pinned;
 const MOST_CHANNEL_BYTES: u64 = 1 << 20;
 
 /// Images that are served as files.
-pub(super) struct Served {
+pub(super) struct HttpImages {
     server: HttpServer,
     images: Vec<Medium>,
     log: Option<Arc<LogFile>>,
@@ -48,8 +48,8 @@ const OTHER_FILES: u64 = 1024;
 /// A connection is a socket, and a second descriptor of it by which it is watched.
 const FILES_OF_CONNECTION: u64 = 2;
 
-/// Lets this process have as many open files as it may: the usual limit of 1,024, which is only for old programs' sake, would be
-/// the limit of clients. Gives how many that is, if there is a limit.
+/// Lets this process have as many open files as it may: the usual limit of 1,024, which is only for old
+/// programs' sake, would be the limit of clients. Gives how many that is, if there is a limit.
 fn allow_open_files() -> Option<u64> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     match setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
@@ -82,15 +82,16 @@ fn fit_open_files(options: &mut HttpServeOptions) {
     }
 }
 
-impl Served {
-    /// Listens where the flags say, or goes on where a server that died did. Nothing when they do not say where.
+impl HttpImages {
+    /// Listens where the flags say, or goes on where a server that died did. Nothing when they do not say
+    /// where.
     pub(super) fn start(
         args: &Serve,
         named: &[NamedImage],
         kept: &mut HandedOver,
         supervisor: &Supervisor,
     ) -> anyhow::Result<Option<Self>> {
-        if args.http.http.is_empty() {
+        if args.http.is_empty() {
             return Ok(None);
         }
         let mut images = Vec::new();
@@ -102,14 +103,14 @@ impl Served {
             files.push(file);
             images.push(medium);
         }
-        for word in &args.http.channel {
+        for word in &args.channel {
             files.push(channel(word)?);
         }
         let sockets = match kept.take::<()>("http")? {
             Some(((), sockets)) => sockets,
-            None => HttpServer::listen(&args.http.http)?,
+            None => HttpServer::listen(&args.http)?,
         };
-        let log = args.http.access_log.as_deref().map(LogFile::open).transpose()?;
+        let log = args.access_log.as_deref().map(LogFile::open).transpose()?;
         let mut options = options(args, log.as_ref())?;
         let tls = options.tls.clone();
         fit_open_files(&mut options);
@@ -139,7 +140,7 @@ impl Served {
         }
     }
 
-    /// How it is now, for each image. A read that somebody asked for is a request over HTTP.
+    /// How it is now, for each image. A read of a client is a request over HTTP.
     pub(super) fn statuses(&self) -> impl Iterator<Item = Status> + '_ {
         self.images.iter().enumerate().map(|(number, medium)| {
             let stats = self.server.stats(Some(number));
@@ -166,7 +167,7 @@ impl Served {
         (stats.requests, stats.sent_bytes)
     }
 
-    /// Nobody waits for a medium any more.
+    /// From now on nothing waits for a medium.
     pub(super) fn close(&self) {
         self.images.iter().for_each(|image| image.store.close());
     }
@@ -177,9 +178,10 @@ impl Served {
     }
 }
 
-/// The file of an image. It is opened once, so that nothing else than an image is served under a tag that names one.
+/// The file of an image. It is opened once, so that nothing else than an image is served under a tag that
+/// names one.
 fn image(args: &Serve, named: &NamedImage) -> anyhow::Result<(HttpFile, Medium)> {
-    let on_medium = medium::open(&named.image, &args.emulation.medium, &args.emulation.damage)?;
+    let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
     let image = Image::open_as(Arc::clone(&on_medium.store), &on_medium.image)?;
     let modified = named.image.file().and_then(|path| path.metadata().ok()?.modified().ok());
     let file = HttpFile {
@@ -193,7 +195,7 @@ fn image(args: &Serve, named: &NamedImage) -> anyhow::Result<(HttpFile, Medium)>
         version: env!("CARGO_PKG_VERSION").to_owned(),
         image: named.image.shown(),
         since: unix_now(),
-        medium: args.emulation.medium.to_string(),
+        medium: args.medium.to_string(),
         log: log_output::place().to_owned(),
         ..Status::default()
     };
@@ -235,24 +237,22 @@ fn channel(word: &OsString) -> anyhow::Result<HttpFile> {
 }
 
 fn options(args: &Serve, log: Option<&Arc<LogFile>>) -> anyhow::Result<HttpServeOptions> {
-    let tls = match (&args.tls.tls_certificates, args.tls.tls) {
-        (None, _) | (_, Some(TlsMode::Off)) => None,
-        (Some(directory), _) => Some(HttpTls::load(directory, args.tls.tls_verify_peer)?),
-    };
+    let load = |tls: &Tls| HttpTls::load(&tls.directory, tls.verify_peer);
+    let tls = args.tls.as_ref().map(load).transpose()?;
     let access = log.map(|log| -> AccessLog {
         let log = Arc::clone(log);
         Arc::new(move |access| log.tell(access))
     });
-    let rates = Rates { together: args.http.http_rate, client: args.http.client_rate };
+    let rates = Rates { together: args.http_rate, client: args.client_rate };
     Ok(HttpServeOptions { tls, access, rates, ..HttpServeOptions::default() })
 }
 
-/// Opens the access log. It tells who asked for what: not for everybody.
+/// Opens the access log. It tells who asked for what, so not all users may read it.
 pub(super) fn open_access_log(path: &Path) -> std::io::Result<File> {
     File::options().create(true).append(true).mode(0o640).open(path)
 }
 
-/// The access log, which somebody else may move away (logrotate(8)).
+/// The access log, which another program may move away (logrotate(8)).
 struct LogFile {
     path: PathBuf,
     file: RwLock<File>,

@@ -6,17 +6,16 @@ use anyhow::bail;
 use hs_serve::{BackgroundFill, ServedDisk};
 use hs_units::ByteSize;
 
-use crate::cli::background_fill::BackgroundFillFlag;
 use hs_start::image::ImageSource;
 use hs_start::remote::CacheFolder;
 
 /// Begins to fill the cache, if the user asks for it.
 pub(super) fn start(
-    flag: BackgroundFillFlag,
+    is_wanted: bool,
     image: &ImageSource,
     disk: &Arc<ServedDisk>,
 ) -> anyhow::Result<Option<BackgroundFill>> {
-    if !flag.fill {
+    if !is_wanted {
         return Ok(None);
     }
     let shown = image.display();

@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 64;
 
 /// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub enum Request {
     /// Start a server when there is none; answered when it fills.
     Start,
     /// Fill the blocks that no reader has asked for.
@@ -52,14 +52,14 @@ pub(super) fn socket_of(file: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The guard's end.
-pub(crate) struct Control {
+pub(super) struct Control {
     listener: UnixListener,
     path: PathBuf,
 }
 
 impl Control {
     /// Listens for requests about `file`. The caller holds the file's lock, so an earlier listener is dead.
-    pub(crate) fn listen(file: &Path) -> anyhow::Result<Self> {
+    pub(super) fn listen(file: &Path) -> anyhow::Result<Self> {
         let path = place(&RunFolder::create()?, file)?;
         let _ = fs::remove_file(&path);
         let listener = UnixListener::bind(&path).with_context(|| format!("listen at {}", path.display()))?;
@@ -68,20 +68,20 @@ impl Control {
     }
 
     /// Where messages go when standard error has no reader.
-    pub(crate) fn log_place(&self) -> PathBuf {
+    pub(super) fn log_place(&self) -> PathBuf {
         self.path.with_extension("log")
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
     /// The next request and its client, if there is one.
-    pub(crate) fn next(&self) -> Option<(Request, Asking)> {
+    pub(super) fn next(&self) -> Option<(Request, Asking)> {
         loop {
             let (stream, _) = self.listener.accept().ok()?;
             if let Some(asked) = Self::hear(stream) {
@@ -109,11 +109,11 @@ impl Drop for Control {
 }
 
 /// A client that waits for an answer.
-pub(crate) struct Asking(UnixStream);
+pub(super) struct Asking(UnixStream);
 
 impl Asking {
     /// Answers with a line; an empty line means success.
-    pub(crate) fn answer(mut self, trouble: &str) {
+    pub(super) fn answer(mut self, trouble: &str) {
         let _ = writeln!(self.0, "{trouble}");
     }
 }
@@ -122,7 +122,7 @@ impl Asking {
 ///
 /// # Errors
 /// What went wrong for the guard.
-pub(crate) fn ask(file: &Path, request: Request) -> anyhow::Result<bool> {
+pub fn ask(file: &Path, request: Request) -> anyhow::Result<bool> {
     let Some(folder) = RunFolder::existing()? else { return Ok(false) };
     let mut stream = match UnixStream::connect(place(&folder, file)?) {
         Ok(stream) => stream,

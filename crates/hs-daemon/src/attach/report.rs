@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::Attach;
 use super::control;
-use crate::cli::Attach;
-use crate::commands::status;
 use hs_output::show;
 use hs_service::background::Parent;
 use hs_service::careful::resolve;
+use hs_service::status;
 
 /// The processes behind a file that is not complete.
 #[derive(Default)]

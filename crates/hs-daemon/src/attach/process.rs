@@ -19,7 +19,7 @@ use hs_service::background::{again, inherit};
 
 /// Numbers of descriptors that a guard has left open for its server: group, file, sidecar, ledger.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Descriptors([i32; 4]);
+pub struct Descriptors([i32; 4]);
 
 impl FromStr for Descriptors {
     type Err = String;
@@ -33,7 +33,7 @@ impl FromStr for Descriptors {
 
 impl Descriptors {
     /// Takes them; only once.
-    pub(crate) fn take(self) -> Handover {
+    pub fn take(self) -> Handover {
         // SAFETY: the parent, this program too, passed these descriptors for this alone.
         let [group, writer, sidecar, ledger] = self.0.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
         Handover { group, writer, sidecar, ledger }
@@ -59,7 +59,7 @@ pub(super) fn of_guard(arguments: &[OsString], more: &[String]) -> anyhow::Resul
 }
 
 /// A server that a guard has started.
-pub(crate) struct Server {
+pub(super) struct Server {
     child: Child,
     ended: OwnedFd,
     ready: Option<File>,
@@ -68,7 +68,7 @@ pub(crate) struct Server {
 
 impl Server {
     /// Starts it; it holds `alive` open as long as it lives.
-    pub(crate) fn start(
+    pub(super) fn start(
         arguments: &[OsString],
         descriptors: [BorrowedFd<'_>; 4],
         alive: BorrowedFd<'_>,
@@ -90,32 +90,32 @@ impl Server {
         Ok(Self { child, ended, ready: Some(ready.into()), began: Instant::now() })
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// How long ago it was started.
-    pub(crate) fn lived(&self) -> Duration {
+    pub(super) fn lived(&self) -> Duration {
         self.began.elapsed()
     }
 
     /// Whether it has reported that it fills.
-    pub(crate) const fn is_ready(&self) -> bool {
+    pub(super) const fn is_ready(&self) -> bool {
         self.ready.is_none()
     }
 
     /// Becomes readable when the server reports that it fills, or ends before.
-    pub(crate) fn ready(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn ready(&self) -> Option<BorrowedFd<'_>> {
         self.ready.as_ref().map(AsFd::as_fd)
     }
 
     /// Becomes readable when it ends.
-    pub(crate) fn ended(&self) -> BorrowedFd<'_> {
+    pub(super) fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }
 
     /// Reads the server's report that it fills; true when it does.
-    pub(crate) fn hear(&mut self) -> bool {
+    pub(super) fn hear(&mut self) -> bool {
         if let Some(ready) = &mut self.ready
             && matches!(ready.read(&mut [0]), Ok(1))
         {
@@ -125,7 +125,7 @@ impl Server {
     }
 
     /// Sends it a word, one a line.
-    pub(crate) fn tell(&mut self, word: &str) {
+    pub(super) fn tell(&mut self, word: &str) {
         use std::io::Write;
         if let Some(pipe) = &mut self.child.stdin {
             let _ = writeln!(pipe, "{word}");
@@ -133,7 +133,7 @@ impl Server {
     }
 
     /// Asks it to end, and kills it when it takes too long.
-    pub(crate) fn terminate(&self) {
+    pub(super) fn terminate(&self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         let end = Instant::now() + PATIENCE;
         let mut events = [PollFd::from_borrowed_fd(self.ended(), PollFlags::IN)];
@@ -150,18 +150,18 @@ impl Server {
     }
 
     /// Ends it, whatever it waits for.
-    pub(crate) fn kill(&self) {
+    pub(super) fn kill(&self) {
         let _ = kill_process(Pid::from_child(&self.child), Signal::KILL);
     }
 
     /// Waits until it has ended.
-    pub(crate) fn wait(mut self) -> anyhow::Result<ExitStatus> {
+    pub(super) fn wait(mut self) -> anyhow::Result<ExitStatus> {
         self.child.wait().context("wait for the server")
     }
 }
 
 /// How a process ended, for people.
-pub(crate) fn how(status: ExitStatus) -> String {
+pub(super) fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("with code {code}"),
         (_, Some(signal)) => format!("by signal {signal}"),

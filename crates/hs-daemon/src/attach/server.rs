@@ -10,8 +10,8 @@ use hs_serve::Prefetching;
 use hs_serve::self_filling::{Attachment, FillOptions, SelfFilling, limit_descriptors};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::Attach;
 use super::process::Descriptors;
-use crate::cli::Attach;
 use hs_output::log_output;
 use hs_service::careful::{self, resolve};
 use hs_service::ending::Deadline;
@@ -26,14 +26,14 @@ use hs_start::start;
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// Fills the file until it is complete, or a signal comes. The descriptors come from the guard.
-pub(crate) fn serve(args: &Attach, descriptors: Descriptors) -> anyhow::Result<()> {
+pub(super) fn serve(args: &Attach, descriptors: Descriptors) -> anyhow::Result<()> {
     let signals = Ends::block()?;
     limit_descriptors().context("limit this process's descriptors")?;
     let attachment = Attachment::resume(&args.file, descriptors.take())?;
     let mode = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
-    let config = start::config(&args.image, mode, Some(*args.limits), &args.emulation.medium)?;
-    let on_medium = medium::open(&args.image, &args.emulation.medium, &args.emulation.damage)?;
-    let options = FillOptions { hydrate: !args.no_hydrate };
+    let config = start::config(&args.image, mode, Some(args.limits), &args.medium)?;
+    let on_medium = medium::open(&args.image, &args.medium, &args.damage)?;
+    let options = FillOptions { hydrate: args.hydrate };
     let config = on_medium.config(&config);
     let filling = SelfFilling::start(on_medium.store.clone(), &config, attachment, options)?;
     careful::take_care();
@@ -145,7 +145,7 @@ impl Serving<'_> {
                 image: self.args.image.shown(),
                 dir: shown(resolve(&self.args.file)),
                 since: self.since,
-                medium: self.args.emulation.medium.to_string(),
+                medium: self.args.medium.to_string(),
                 log: log_output::place().to_owned(),
                 prefetch: PrefetchStatus {
                     mode: if self.args.no_prefetch { "off" } else { "fill" }.to_owned(),

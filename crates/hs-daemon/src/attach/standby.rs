@@ -12,10 +12,10 @@ use anyhow::Context;
 use hs_serve::self_filling::Attachment;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::Attach;
 use super::guard;
 use super::guarded::Guarded;
 use super::process::{Descriptors, of_guard};
-use crate::cli::Attach;
 use hs_output::log_output;
 use hs_service::background::inherit;
 use hs_service::careful;
@@ -31,7 +31,7 @@ const NAME: &std::ffi::CStr = c"hs-standby";
 const MOST_PROCESSES: u32 = 100;
 
 /// The process that replaces a guard, and the pipe by which it learns whether the guard lives.
-pub(crate) struct Standby {
+pub(super) struct Standby {
     /// The end of the pipe that it reads.
     line: OwnedFd,
     /// Open in the guard and in every server: end of file means that they have all died.
@@ -43,14 +43,14 @@ pub(crate) struct Standby {
 
 impl Standby {
     /// Makes the pipe; there is no process yet.
-    pub(crate) fn new() -> anyhow::Result<Self> {
+    pub(super) fn new() -> anyhow::Result<Self> {
         let (line, alive) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
         Ok(Self { line, alive: alive.into(), process: None, started: 0, is_ready: false })
     }
 
     /// Starts the process, if there is none.
-    pub(crate) fn start(
+    pub(super) fn start(
         &mut self,
         arguments: &[OsString],
         descriptors: [BorrowedFd<'_>; 4],
@@ -82,31 +82,31 @@ impl Standby {
     }
 
     /// Becomes readable when the process has died.
-    pub(crate) fn ended(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn ended(&self) -> Option<BorrowedFd<'_>> {
         self.process.as_ref().map(|(_, ended)| ended.as_fd())
     }
 
     /// The process has died.
-    pub(crate) fn lost(&mut self) {
+    pub(super) fn lost(&mut self) {
         if let Some((mut child, _)) = self.process.take() {
             let _ = child.wait();
         }
     }
 
     /// The descriptor that a server holds as long as it lives.
-    pub(crate) fn alive(&self) -> BorrowedFd<'_> {
+    pub(super) fn alive(&self) -> BorrowedFd<'_> {
         self.alive.as_fd()
     }
 
     /// A client was told that the file can be read: from now on the file must stay guarded.
-    pub(crate) fn tell_ready(&mut self) {
+    pub(super) fn tell_ready(&mut self) {
         self.is_ready = true;
         let _ = self.alive.write_all(READY);
     }
 
     /// The guard ends in order, and needs no replacement. A guard that fails does not call this, and the
     /// standby replaces it when the server has ended too.
-    pub(crate) fn dismiss(&mut self) {
+    pub(super) fn dismiss(&mut self) {
         let _ = self.alive.write_all(END);
         self.lost();
     }
@@ -114,7 +114,7 @@ impl Standby {
 
 /// Waits until guard and server have died, and guards the file then; ends at once when the guard sends that
 /// it ends.
-pub(crate) fn stand_by(
+pub(super) fn stand_by(
     args: &Attach,
     arguments: &[OsString],
     descriptors: Descriptors,

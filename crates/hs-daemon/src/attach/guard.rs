@@ -13,12 +13,12 @@ use hs_serve::self_filling::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
+use super::Attach;
 use super::control::{Asking, Control, Request, ask};
 use super::guarded::Guarded;
 use super::process::{Server, how};
 use super::report::{Behind, Report};
 use super::standby::Standby;
-use crate::cli::Attach;
 use hs_output::log_output;
 use hs_service::background::Parent;
 use hs_service::backoff::Backoff;
@@ -36,13 +36,13 @@ const KEPT: [&str; 4] = ["headstart-group", "headstart-file", "headstart-sidecar
 
 /// Attaches the file, and guards it until it is complete or a signal comes. `arguments` are those of the
 /// program.
-pub(crate) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
+pub(super) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     let signals = Ends::block()?;
     let parent = args.ready_fd.map(Parent::at).transpose()?;
     // The opening of an image may wait for a network for long.
     let early = EndsEarly::watch(Some(&signals), || {})?;
     let image = open_image(&args.image)?;
-    let subject = Subject { access: args.access.access()?, ..args.image.subject(&image)? };
+    let subject = Subject { access: args.access, ..args.image.subject(&image)? };
     drop(image);
     early.end();
     let name = args.file.display();
