@@ -46,7 +46,7 @@ pub(crate) use self::fill::{Attach, Detach, Hydrate};
 pub(crate) use self::inspect::{Inspect, Verify};
 pub(crate) use self::lab::{Lab, LabDisk};
 pub(crate) use self::mount::Mount;
-pub(crate) use self::optimize::{Optimize, ProfileUse};
+pub(crate) use self::optimize::Optimize;
 pub(crate) use self::prefetch::PrefetchLimits;
 pub(crate) use self::push::Push;
 pub(crate) use self::serve::Serve;

@@ -13,6 +13,7 @@
 //! another server. While there is none, the guard answers every event with an error.
 
 mod control;
+pub mod fill;
 mod guard;
 mod guarded;
 mod process;
@@ -21,11 +22,15 @@ mod server;
 mod standby;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::bail;
 use hs_device::Medium;
+use hs_output::show;
 use hs_serve::fuse::FileAccess;
+use hs_serve::self_filling::{Marker, look_at};
 use hs_service::background;
+use hs_service::careful::resolve;
 use hs_start::image::ImageSource;
 use hs_start::medium::Damage;
 use hs_start::start::PrefetchLimits;
@@ -78,4 +83,32 @@ pub fn run(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result
         (None, _) if args.foreground => guard::guard(args, arguments, quiet),
         (None, _) => background::start(arguments, "attach"),
     }
+}
+
+/// Ends the filling of a file.
+///
+/// # Errors
+/// When it is not complete, unless `incomplete` allows that, or not attached.
+pub fn detach(file: &Path, incomplete: bool, json: bool) -> anyhow::Result<()> {
+    let (marker, _) = look_at(file)?;
+    let name = file.display();
+    if let (Marker::Incomplete(_), false) = (marker, incomplete) {
+        bail!(
+            "{name} is not complete, and reads of it would give zeros where blocks are missing: `headstart fill {name}` \
+             completes it; --incomplete detaches it as it is"
+        );
+    }
+    let is_complete = matches!(marker, Marker::Complete(_) | Marker::Contradicted(_));
+    let was_attached = ask(file, Request::End)?;
+    if !was_attached && !is_complete {
+        bail!("{name} is not attached");
+    }
+    if json {
+        return show::json(&serde_json::json!({
+            "file": resolve(file).to_string_lossy(),
+            "state": if is_complete { "complete" } else { "incomplete" },
+            "was_attached": was_attached,
+        }));
+    }
+    Ok(())
 }

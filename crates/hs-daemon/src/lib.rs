@@ -3,9 +3,11 @@
 //! - [`mount`]: shows a disk as a file, and mounts its file system.
 //! - [`serve`]: NBD exports, and images as files over HTTP.
 //! - [`attach`]: fills a file, with a guard and a standby.
+//! - [`fill_cache`]: brings a whole image into the disk cache.
 
 pub mod attach;
 mod background_fill;
+pub mod fill_cache;
 pub mod mount;
 mod mounted;
 mod named_image;

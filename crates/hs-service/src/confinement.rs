@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     /// A thread cannot take its confinement off again, so the test is run once more in a process of its own.
-    const TEST: &str = "service::confinement::tests::a_confined_thread_opens_and_starts_nothing_else";
+    const TEST: &str = "confinement::tests::a_confined_thread_opens_and_starts_nothing_else";
     const FOLDER: &str = "HEADSTART_TEST_CONFINED_IN";
 
     /// The error of a signal, of none in particular, to the process that has started this one.

@@ -11,6 +11,7 @@
 mod choice;
 mod consoles;
 mod guest_read_ahead;
+mod identity;
 mod qemu;
 mod read_ahead;
 
@@ -49,6 +50,7 @@ use hs_service::workdir::Workdir;
 pub use self::choice::{VmmChoice, VmmName, choose, try_qemu, try_uml};
 use self::consoles::Log;
 pub use self::guest_read_ahead::GuestReadAhead;
+pub use self::identity::identify;
 pub use self::qemu::{KernelOf, QemuSpec};
 use self::qemu::{NbdDisk, OnQemu};
 

@@ -6,6 +6,7 @@
 //! - [`cache`]: the cache of a served image.
 //! - [`start`], [`environment`], [`ready_line`]: a command in the root of an image.
 //! - [`boot`]: a guest that boots from an image.
+//! - [`record`], [`fit`]: profiles of both, and on other disks.
 //! - [`progress`]: how far long work has come.
 //! - [`summary`]: the figures of both.
 //! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
@@ -15,6 +16,7 @@ pub mod boot;
 pub mod cache;
 pub mod channel;
 pub mod environment;
+pub mod fit;
 pub mod image;
 pub mod location;
 pub mod medium;
@@ -23,6 +25,7 @@ pub mod open;
 pub mod pinned;
 pub mod progress;
 mod ready_line;
+pub mod record;
 pub mod remote;
 pub mod server_files;
 pub mod start;

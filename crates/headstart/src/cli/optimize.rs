@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hs_device::Medium;
+use hs_layout::Combine;
 use hs_units::ByteSize;
 
 use super::codec::CodecLevel;
@@ -23,6 +24,13 @@ pub(crate) struct ProfileUse {
     /// The medium that will hold the image. The hot region is placed where that medium is fastest.
     #[arg(long = "for", alias = "medium", requires = "profiles", value_name = "MEDIUM", hide_short_help = true, default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
+}
+
+impl ProfileUse {
+    /// What several profiles are of each other.
+    pub(crate) const fn combine(&self) -> Combine {
+        if self.variants { Combine::Variants } else { Combine::Runs }
+    }
 }
 
 /// Flags of `headstart optimize`.

@@ -8,13 +8,13 @@ use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Place
 use hs_start::progress;
 use serde::Serialize;
 
-use super::fit::{Fitted, combine, fit};
 use super::optimize::Placed;
 use super::sign::sign_output;
 use super::source::refuse_no_disk;
 use crate::cli::Build;
 use hs_output::show::{self, Bar};
 use hs_output::whole_file::check_output;
+use hs_start::fit::{Fitted, fit};
 use hs_start::open::{open_image, read_profiles};
 
 /// The result of a build, as text and as JSON.
@@ -81,7 +81,7 @@ fn build_and_optimize(
     let image = open_image(cold_file.path())?;
     let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, true)?;
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
-    options.layout.combine = combine(&args.use_of);
+    options.layout.combine = args.use_of.combine();
     options.place = Place::FastestOn(args.use_of.medium);
     let hot = hs_image::optimize(&image, Some(cold_file.path()), &profiles, &args.output, &options, show)?;
     Ok((cold, hot, fitted))

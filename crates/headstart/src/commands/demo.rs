@@ -20,7 +20,7 @@ const COMMANDS: Commands = Commands {
         _ => bail!("the demo asks for another command"),
     },
     boot: |words| match read(words)? {
-        Command::Boot(args) => boot::spec(&args, None),
+        Command::Boot(args) => boot::spec(&args, false),
         _ => bail!("the demo asks for another command"),
     },
     record_boot: |words| match read(words)? {

@@ -8,8 +8,6 @@ pub(crate) mod demo;
 pub(crate) mod disk_cache;
 pub(crate) mod docs;
 pub(crate) mod export;
-mod fill_cache;
-pub(crate) mod fit;
 pub(crate) mod hydrate;
 pub(crate) mod import;
 pub(crate) mod inspect;

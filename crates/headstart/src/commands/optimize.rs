@@ -10,12 +10,12 @@ use hs_trace::Profile;
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::fit::{Fitted, combine, fit};
 use super::sign::sign_output;
 use crate::cli::Optimize;
 use hs_output::show::{self, Bar};
 use hs_output::whole_file::check_output;
 use hs_start::channel;
+use hs_start::fit::{Fitted, fit};
 use hs_start::open::{open_image, read_profiles};
 
 #[derive(Serialize)]
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         OptimizeOptions { codec: args.codec.codec, level: args.codec.level, ..OptimizeOptions::default() };
     options.layout.first_chunk_bytes = args.first_chunk.0;
     options.layout.max_chunk_bytes = args.max_chunk.0;
-    options.layout.combine = combine(&args.use_of);
+    options.layout.combine = args.use_of.combine();
     options.place = Place::FastestOn(args.use_of.medium);
     let bar = Bar::new(quiet);
     let report =

@@ -1,14 +1,9 @@
 //! `headstart profile`
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use anyhow::bail;
-use hs_device::Medium;
-use hs_image::{Blocks, Image};
-use hs_serve::{FsDriver, MountFsOptions, Prefetching, Recorder, ServeConfig, ServedImage};
-use hs_trace::{BlockDigest, FileUse, ReadAhead};
-use hs_units::{ByteSize, Nanos};
+use hs_serve::{MountFsOptions, Prefetching};
+use hs_start::record;
+use hs_trace::ReadAhead;
+use hs_units::ByteSize;
 use serde::Serialize;
 
 use super::run;
@@ -16,17 +11,8 @@ use crate::cli::Profile;
 use hs_output::show;
 use hs_output::whole_file::check_output;
 use hs_output::whole_file::write_whole;
-use hs_service::ending::{Guard, was_told};
-use hs_service::workdir::Workdir;
-use hs_start::image::ImageSource;
-use hs_start::medium::{self, Damage};
-use hs_start::open::open_image;
-use hs_start::remote::place_here;
 use hs_start::start::{self, Disk, Start, Started};
 use hs_start::summary::Summary;
-
-/// How long the image is waited for when a signal has ended the command that was recorded.
-const PATIENCE_WHEN_TOLD: Duration = Duration::from_secs(2);
 
 #[derive(Serialize)]
 struct Recorded {
@@ -76,7 +62,6 @@ pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
 
 /// Records a start, and finds out which files' pages it read.
 pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Profile, Started)> {
-    let recorder = Arc::new(Recorder::default());
     // Without read-ahead, each touched page is one read, and there are no other reads.
     let exact = !args.keep_read_ahead && args.start.read_ahead.is_none();
     let mount = MountFsOptions {
@@ -99,81 +84,10 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         grace: Some(args.grace),
         tell: false,
         show_output,
-        watch: Some(recorder.clone()),
+        watch: None,
         observe: false,
     };
-    let started = start::start(&spec)?;
-    let Some(ready) = started.ready else {
-        let code = started.exit.map_or(0, hs_serve::rootenv::Exit::code);
-        let lost = started.lost.map(|lost| format!("; {lost}")).unwrap_or_default();
-        bail!("the command ended with exit code {code} without being ready; nothing was recorded{lost}");
-    };
-    if let Some(lost) = &started.lost {
-        log::warn!("{lost}; the recording is of a start that lacked them");
-    }
-    let (reads, dropped) = recorder.take();
-    if dropped > 0 {
-        log::warn!("{dropped} reads beyond the limit of a profile were not recorded");
-    }
-    let mut location = args.image.value();
-    if was_told() {
-        location.remote.read_timeout = location.remote.read_timeout.min(PATIENCE_WHEN_TOLD);
-    }
-    let image = open_image(&location)?;
-    let mut profile = hs_trace::Profile {
-        disk_digest: image.disk_digest(),
-        disk_bytes: image.disk_bytes(),
-        command: command_line(args),
-        medium: args.start.emulation.medium.to_string(),
-        read_ahead: if exact {
-            ReadAhead::Off
-        } else {
-            ReadAhead::Kernel { kib: args.start.read_ahead_kib() }
-        },
-        ready: Some(ready.into()),
-        ended: Nanos::from_secs_f64(started.summary.wall_s),
-        reads,
-        digests: Vec::new(),
-        files: Vec::new(),
-    };
-    profile.digests = digests(&image, &profile)?;
-    profile.files = match mount.driver {
-        FsDriver::Kernel => files(&location, &profile)
-            .inspect_err(|error| log::warn!("which files were read is not known: {error:#}"))
-            .unwrap_or_default(),
-        FsDriver::Fuse2fs => {
-            log::warn!(
-                "which files were read is not recorded without root: images optimised by this profile are prefetched, but warm no caches"
-            );
-            Vec::new()
-        }
-    };
-    Ok((profile, started))
-}
-
-fn command_line(args: &Profile) -> String {
-    args.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
-}
-
-/// The digest of each block that `profile` has read, in first-access order.
-pub(crate) fn digests(image: &Image, profile: &hs_trace::Profile) -> anyhow::Result<Vec<BlockDigest>> {
-    let mut blocks = Blocks::new(image);
-    profile.first_access().into_iter().map(|lba| Ok(BlockDigest::of(blocks.block(lba)?))).collect()
-}
-
-/// Mounts the image once more, from its real medium, and asks the file system where its files lie.
-fn files(image: &ImageSource, profile: &hs_trace::Profile) -> anyhow::Result<Vec<FileUse>> {
-    let work = Workdir::new(place_here(image).as_slice())?;
-    let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
-    let mut config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
-    if image.file().is_none() {
-        config.read.read_timeout = Some(image.remote.read_timeout);
-    }
-    let config = on_medium.config(&config);
-    let served = ServedImage::start(on_medium.store, &work.folder("disk")?, &config, None)?;
-    let mut guard = Guard::start();
-    served.session().abort().iter().for_each(|abort| guard.watch(abort));
-    let options = MountFsOptions { warm: false, ..MountFsOptions::default() };
-    let mounted = served.mount_fs(&work.folder("fs")?, &options)?;
-    Ok(hs_serve::block_files::map(&mounted.target(), &profile.block_set())?)
+    let read_ahead =
+        if exact { ReadAhead::Off } else { ReadAhead::Kernel { kib: args.start.read_ahead_kib() } };
+    record::start(spec, read_ahead)
 }

@@ -1,25 +1,18 @@
-//! How profiles are used: several together, and on a disk that differs a little from the recorded one.
+//! Profiles on a disk that differs a little from the recorded one.
 
 use std::path::PathBuf;
 
+use crate::progress;
 use anyhow::bail;
 use hs_image::Image;
-use hs_layout::Combine;
-use hs_start::progress;
 use hs_trace::Profile;
 use serde::Serialize;
 
-use crate::cli::ProfileUse;
 use hs_output::show::{self, Bar};
-
-/// What several profiles are of each other.
-pub(crate) const fn combine(use_of: &ProfileUse) -> Combine {
-    if use_of.variants { Combine::Variants } else { Combine::Runs }
-}
 
 /// How much of a profile another disk has.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Fitted {
+pub struct Fitted {
     profile: String,
     blocks: u64,
     matched_blocks: u64,
@@ -30,7 +23,7 @@ pub(crate) struct Fitted {
 
 impl Fitted {
     /// For people.
-    pub(crate) fn print(&self) {
+    pub fn print(&self) {
         show::line(format_args!(
             "{} was recorded on another disk: this one has {} of its {} blocks ({:.1}%), {} of them elsewhere; \
              and {} of its {} files",
@@ -47,7 +40,7 @@ impl Fitted {
 
 /// Maps the blocks of profiles of another disk to equal blocks of `image`, as far as it has them. Prints the
 /// share of each profile that was found; refuses a profile with less than `min_match` per cent.
-pub(crate) fn fit(
+pub fn fit(
     image: &Image,
     paths: &[PathBuf],
     profiles: &mut [Profile],

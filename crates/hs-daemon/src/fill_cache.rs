@@ -1,7 +1,8 @@
-//! `headstart cache fill`
+//! `headstart cache fill`: brings a whole image into the disk cache.
 
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -11,7 +12,6 @@ use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
-use crate::cli::disk_cache::DiskCache;
 use hs_output::show::{self, Bar};
 use hs_service::signals::Ends;
 use hs_start::image::{ImageSource, RemoteOptions};
@@ -30,8 +30,25 @@ struct Filled {
     is_complete: bool,
 }
 
+/// What is brought, and how.
+#[derive(Clone, Debug)]
+pub struct CacheFill {
+    /// Address of the image.
+    pub address: String,
+    /// Folder of the cache.
+    pub disk_cache: Option<PathBuf>,
+    /// Do not wait for other servers of this machine.
+    pub now: bool,
+    /// Print the result as JSON.
+    pub json: bool,
+}
+
 /// Fills the cache with an image.
-pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When the cache is not filled to the end.
+pub fn run(args: &CacheFill, quiet: bool) -> anyhow::Result<()> {
+    let address = &args.address;
     let ends = Ends::block().context("wait for signals")?;
     let remote = RemoteOptions { disk_cache: args.disk_cache.clone(), ..RemoteOptions::default() };
     let arg = ImageSource::parse(OsStr::new(address), &remote)?;
@@ -43,7 +60,7 @@ pub(super) fn run(address: &str, args: &DiskCache, now: bool, quiet: bool) -> an
     let mut seen = None;
     let mut between = |progress: Progress| {
         progress::of_image(&bar, progress);
-        let is_over = if now { ends.take().is_some() } else { !wait_for_quiet(&ends, &mut seen) };
+        let is_over = if args.now { ends.take().is_some() } else { !wait_for_quiet(&ends, &mut seen) };
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let report = hs_image::fill_cache(&image, REQUEST_BYTES, &mut between)?;
