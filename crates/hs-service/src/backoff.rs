@@ -24,12 +24,14 @@ pub struct Backoff {
     crashes: u32,
 }
 
-impl Backoff {
+impl Default for Backoff {
     /// None has died yet.
-    pub const fn new() -> Self {
+    fn default() -> Self {
         Self { pause: FIRST_PAUSE, deaths: 0, failures: 0, crashes: 0 }
     }
+}
 
+impl Backoff {
     /// Servers in a row that did not even begin to serve.
     pub const fn failures(self) -> u32 {
         self.failures
@@ -78,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_server_that_serves_and_dies_again_and_again_is_no_busy_loop() {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         assert_eq!(backoff.died(true, YOUNG), Duration::ZERO, "once is an accident");
         let pauses: Vec<Duration> = (0..20).map(|_| backoff.died(true, YOUNG)).collect();
         assert!(pauses.iter().all(|pause| *pause >= FIRST_PAUSE), "{pauses:?}");
@@ -93,7 +95,7 @@ mod tests {
     #[test]
     fn the_third_crash_in_a_row_makes_requests_suspicious() {
         let suspicions = |crashes: &[(bool, Duration)]| -> Vec<bool> {
-            let mut backoff = Backoff::new();
+            let mut backoff = Backoff::default();
             let died = |&(by_itself, lived)| {
                 backoff.died(true, lived);
                 backoff.crashed(by_itself);
@@ -109,7 +111,7 @@ mod tests {
 
     #[test]
     fn those_that_never_serve_are_counted() {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         for failures in 1..10 {
             assert!(backoff.died(false, YOUNG) > Duration::ZERO);
             assert_eq!(backoff.failures(), failures);

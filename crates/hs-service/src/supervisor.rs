@@ -129,7 +129,7 @@ impl Supervisor {
     }
 
     fn run(&mut self, plan: &Plan<'_>) -> anyhow::Result<i32> {
-        let mut backoff = Backoff::new();
+        let mut backoff = Backoff::default();
         loop {
             let gone = match self.one_server(plan) {
                 // This machine is short of something: those who wait for the next server wait until it is

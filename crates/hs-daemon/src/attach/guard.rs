@@ -164,7 +164,7 @@ impl<'a> Guard<'a> {
             standby: Standby::new()?,
             was_ready: false,
             survivors: Survivors::default(),
-            backoff: Backoff::new(),
+            backoff: Backoff::default(),
             start_at: None,
             asking: Vec::new(),
         };
