@@ -15,7 +15,7 @@ from harness import boot, headstart, headstart_path, progress, run
 
 LEVEL = 15
 READY = "^ready"
-# The demo's program, as in crates/headstart/src/demo/root.rs.
+# The demo's program, as in crates/hs-demo/src/root.rs.
 COMMAND = ["python3", "-c", 'import pandas, sympy; print("ready", flush=True)']
 # Another program, whose blocks are other ones: checks packages that the start does not touch.
 OTHER_COMMAND = ["dpkg", "--verify", "libperl5.36", "perl-modules-5.36", "coreutils", "bash", "dpkg", "apt", "passwd"]

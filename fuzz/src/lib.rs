@@ -17,17 +17,6 @@ pub mod profile;
 pub mod superblock;
 pub mod upload;
 
-// The parts of the program that `pointer` tests; the program is no library.
-#[allow(dead_code, unreachable_pub, clippy::all, missing_docs, reason = "checked as parts of the program")]
-#[path = "../../crates/headstart/src/own_folders.rs"]
-mod own_folders;
-#[allow(dead_code, unreachable_pub, clippy::all, missing_docs, reason = "checked as parts of the program")]
-#[path = "../../crates/headstart/src/signing/mod.rs"]
-mod signing;
-#[allow(dead_code, unreachable_pub, clippy::all, missing_docs, reason = "checked as parts of the program")]
-#[path = "../../crates/headstart/src/whole_file.rs"]
-mod whole_file;
-
 /// Tries bytes; returns whether they were accepted.
 pub type Target = fn(&[u8]) -> bool;
 

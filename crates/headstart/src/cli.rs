@@ -13,7 +13,6 @@ mod emulation;
 mod export;
 mod fill;
 pub(crate) mod groups;
-mod guest_read_ahead;
 mod http;
 pub(crate) mod image;
 mod insecure;
@@ -21,6 +20,7 @@ mod inspect;
 mod lab;
 mod mount;
 mod optimize;
+mod plain;
 mod prefetch;
 mod prefetch_rate;
 mod push;
@@ -37,23 +37,18 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use self::boot::{Boot, Vmm};
+pub(crate) use self::boot::Boot;
 pub(crate) use self::build::{Build, Import};
-pub(crate) use self::contain::ContainFlags;
 pub(crate) use self::demo::{Demo, Story};
+pub(crate) use self::emulation::MediumParser;
 pub(crate) use self::export::{DiskFormat, Export};
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
-pub(crate) use self::guest_read_ahead::GuestReadAhead;
 pub(crate) use self::inspect::{Inspect, Verify};
-pub(crate) use self::lab::{
-    Compared, Lab, LabCalibrate, LabDisk, LabList, LabMedia, LabPredict, LabReplay, LabRun, LabTrace, Layout,
-    Which,
-};
+pub(crate) use self::lab::{Lab, LabDisk};
 pub(crate) use self::mount::Mount;
-pub(crate) use self::optimize::{Optimize, ProfileUse};
-pub(crate) use self::prefetch::{LateMode, PrefetchLimits, PrefetchMode, Switch};
+pub(crate) use self::optimize::Optimize;
+pub(crate) use self::prefetch::PrefetchLimits;
 pub(crate) use self::push::Push;
-pub(crate) use self::qemu::Accel;
 pub(crate) use self::serve::Serve;
 pub(crate) use self::start::{Profile, Run, StartFlags};
 pub(crate) use self::tls::{TlsFlags, TlsMode};

@@ -1,45 +1,22 @@
 //! The headstart command line.
 
-// `eprintln!` panics when standard error has no reader; `show::note!` does not.
+// `eprintln!` panics when standard error has no reader; `hs_output::note!` does not.
 #![warn(clippy::print_stderr)]
 
 mod arguments;
-mod bad_sectors;
-mod boot;
-mod channel;
 mod cli;
 mod commands;
-mod demo;
 mod doctor;
-mod ending;
-mod environment;
 mod examples;
-mod filling;
-mod lab_real;
-mod location;
-mod log_output;
-mod medium;
 mod mount8;
-mod on_medium;
-mod own_arguments;
-mod own_folders;
 mod plain_words;
-mod printable;
-mod ready_line;
-mod remote;
-mod service;
-mod show;
-mod signals;
-mod signing;
-mod start;
-mod summary;
-mod whole_file;
-mod workdir;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use hs_linux::LinuxError;
+use hs_output::{log_output, show};
+use hs_service::{ending, own_arguments};
 
 use crate::cli::{Cli, Command, Lab};
 
@@ -114,14 +91,14 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Hydrate(args) => commands::hydrate::run(args, quiet)?,
         Command::Detach(args) => commands::attach::detach(args)?,
         Command::Lab(Lab::Disk(args)) => commands::lab::disk::run(args, quiet)?,
-        Command::Lab(Lab::Media(args)) => commands::lab::media::run(args)?,
-        Command::Lab(Lab::Predict(args)) => commands::lab::predict::run(args)?,
-        Command::Lab(Lab::Replay(args)) => commands::lab::replay::run(args)?,
-        Command::Lab(Lab::Calibrate(args)) => commands::lab::calibrate::run(args, quiet)?,
-        Command::Lab(Lab::Trace(args)) => commands::lab::trace::run(args, quiet)?,
-        Command::Lab(Lab::List(args)) => commands::lab::experiments::list(args)?,
-        Command::Lab(Lab::Run(args)) => commands::lab::experiments::run(args)?,
-        Command::Demo(args) => demo::run(args, quiet)?,
+        Command::Lab(Lab::Media(args)) => hs_lab_real::media::run(args.json)?,
+        Command::Lab(Lab::Predict(args)) => hs_lab_real::predict::run(args)?,
+        Command::Lab(Lab::Replay(args)) => hs_lab_real::replay::run(args)?,
+        Command::Lab(Lab::Calibrate(args)) => hs_lab_real::calibrate::run(args, quiet)?,
+        Command::Lab(Lab::Trace(args)) => hs_lab_real::trace::run(args, quiet)?,
+        Command::Lab(Lab::List(args)) => hs_lab_real::experiments::list(args.json)?,
+        Command::Lab(Lab::Run(args)) => hs_lab_real::experiments::run(args)?,
+        Command::Demo(args) => commands::demo::run(args, quiet)?,
         Command::Completions(args) => commands::completions::run(args)?,
         Command::Docs(args) => commands::docs::run(args)?,
         Command::Run(args) => return commands::run::run(args, quiet).map(exit_code),

@@ -31,6 +31,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-fill", &["hs-serve"]),
     ("hs-http", &["hs-serve"]),
     ("hs-guest", &["hs-linux"]),
+    ("hs-output", &["hs-units"]),
+    ("hs-service", &["hs-serve", "hs-output"]),
+    ("hs-start", &["hs-guest", "hs-service", "hs-trust"]),
+    ("hs-daemon", &["hs-start"]),
+    ("hs-demo", &["hs-start"]),
+    ("hs-lab-real", &["hs-lab", "hs-start"]),
+    ("hs-trust", &["hs-format", "hs-output"]),
     ("hs-report", &["hs-trace", "hs-lab"]),
     ("hs-testing", &["hs-units"]),
 ];

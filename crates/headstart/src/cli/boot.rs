@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use hs_start::boot::{GuestReadAhead, VmmChoice, VmmName};
 use hs_units::ByteSize;
 
 use super::cache::CacheFlags;
 use super::emulation::EmulationFlags;
-use super::guest_read_ahead::GuestReadAhead;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
 use super::prefetch::PrefetchLimits;
-use super::qemu::QemuFlags;
+use super::qemu::{Accel, QemuFlags};
 use super::seconds;
 
 /// What runs the guest.
@@ -103,4 +103,22 @@ pub(crate) struct Boot {
     /// Print the run summary as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+impl Boot {
+    /// What they say of the VMM.
+    pub(crate) fn vmm_choice(&self) -> VmmChoice {
+        VmmChoice {
+            vmm: match self.vmm {
+                Vmm::Auto => VmmName::Auto,
+                Vmm::Uml => VmmName::Uml,
+                Vmm::Qemu => VmmName::Qemu,
+            },
+            kernel: self.kernel.clone(),
+            initrd: self.qemu.initrd.clone(),
+            accel: self.qemu.accel.and_then(Accel::chosen),
+            bus: self.qemu.bus.unwrap_or_default().into(),
+            flag_of_qemu: self.qemu.given(),
+        }
+    }
 }

@@ -2,12 +2,16 @@
 
 use clap::{Args, ValueEnum};
 use hs_engine::cache::PolicyKind;
-use hs_serve::{CacheSizing, ServeConfig};
-use hs_units::ByteSize;
+use hs_start::cache::{CacheChoice, CacheSize};
+
+use super::plain::Plain;
+
+/// The cache of a served image.
+pub(crate) type CacheFlags = Plain<CacheValues, CacheChoice>;
 
 /// The cache of a served image.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct CacheFlags {
+pub(crate) struct CacheValues {
     /// Memory for the chunk cache. `auto` grows into free memory and gives it back. Default: auto for NBD; at
     /// most 40M elsewhere, because there the kernel's page cache keeps what was read.
     #[arg(long, value_name = "SIZE|auto", value_parser = parse_size, hide_short_help = true, help_heading = "Prefetch and cache")]
@@ -24,39 +28,16 @@ pub(crate) struct CacheFlags {
     pub cache_policy: CachePolicy,
 }
 
-impl CacheFlags {
-    /// Puts them into the configuration of an image whose readers keep what they read.
-    pub(crate) fn apply(self, config: &mut ServeConfig) {
-        self.apply_shared(config, 1, CacheSizing::AtMost);
-    }
-
-    /// Puts them into the configuration of one of so many images that are served together; without the flag
-    /// what becomes of the cache's size is `otherwise`.
-    pub(crate) fn apply_shared(self, config: &mut ServeConfig, images: usize, otherwise: CacheSizing) {
-        config.read.cache_sizing = match self.cache {
-            None => otherwise,
-            Some(CacheSize::Auto) => CacheSizing::Grows,
-            Some(CacheSize::Fixed(size)) => {
-                config.read.cache_bytes = size.0 / images.max(1) as u64;
-                CacheSizing::Fixed
-            }
-        };
-        config.read.cache_policy = match self.cache_policy {
+impl From<CacheValues> for CacheChoice {
+    fn from(flags: CacheValues) -> Self {
+        let policy = match flags.cache_policy {
             CachePolicy::Lru => PolicyKind::Lru,
             CachePolicy::Sieve => PolicyKind::Sieve,
             CachePolicy::S3Fifo => PolicyKind::S3Fifo,
             CachePolicy::WTinyLfu => PolicyKind::WTinyLfu,
         };
+        Self { size: flags.cache, policy }
     }
-}
-
-/// How large the cache is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CacheSize {
-    /// As large as memory has room for.
-    Auto,
-    /// So large.
-    Fixed(ByteSize),
 }
 
 fn parse_size(text: &str) -> Result<CacheSize, String> {
@@ -82,6 +63,8 @@ pub(crate) enum CachePolicy {
 
 #[cfg(test)]
 mod tests {
+    use hs_units::ByteSize;
+
     use super::*;
 
     #[test]
@@ -89,22 +72,5 @@ mod tests {
         assert_eq!(parse_size("auto"), Ok(CacheSize::Auto));
         assert_eq!(parse_size("40M"), Ok(CacheSize::Fixed(ByteSize(40 << 20))));
         assert!(parse_size("much").is_err_and(|error| error.ends_with(", or auto")));
-    }
-
-    #[test]
-    fn a_fixed_size_is_shared_by_all_images() {
-        let mut config = ServeConfig::default();
-        let cache = Some(CacheSize::Fixed(ByteSize(40 << 20)));
-        let flags = CacheFlags { cache, cache_policy: CachePolicy::WTinyLfu };
-        flags.apply_shared(&mut config, 4, CacheSizing::Grows);
-        assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (10 << 20, CacheSizing::Fixed));
-        assert_eq!(config.read.cache_policy, PolicyKind::WTinyLfu);
-        let flags = CacheFlags { cache: None, ..flags };
-        flags.apply(&mut config);
-        assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (10 << 20, CacheSizing::AtMost));
-        flags.apply_shared(&mut config, 4, CacheSizing::Grows);
-        assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
-        CacheFlags { cache: Some(CacheSize::Auto), ..flags }.apply(&mut config);
-        assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
     }
 }

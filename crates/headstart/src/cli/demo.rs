@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use hs_device::Medium;
 
-use crate::medium::MediumParser;
+use crate::cli::MediumParser;
 
 /// Which part of the demo is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -16,18 +16,6 @@ pub(crate) enum Story {
     Boot,
     /// Both, one after the other.
     Both,
-}
-
-impl Story {
-    /// Whether a program starts in it.
-    pub(crate) fn has_start(self) -> bool {
-        self != Self::Boot
-    }
-
-    /// Whether a system boots in it.
-    pub(crate) fn has_boot(self) -> bool {
-        self != Self::Start
-    }
 }
 
 /// Flags of `headstart demo`.

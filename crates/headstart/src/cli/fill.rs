@@ -8,7 +8,7 @@ use super::PrefetchLimits;
 use super::access::AccessFlags;
 use super::emulation::EmulationFlags;
 use super::image::{ImageArg, RemoteFlags};
-use crate::filling::Descriptors;
+use hs_daemon::attach::Descriptors;
 
 /// Flags of `headstart attach`.
 #[derive(Debug, Args)]

@@ -1,22 +1,24 @@
 //! An image as the commands take it, and how it is had when it lies elsewhere.
 
-use std::ffi::OsStr;
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use hs_fill::Subject;
+use hs_start::image::{ImageSource, RemoteOptions};
+use hs_start::location::ImageLocation;
+use hs_trust::date::Date;
 
-use crate::location::{ImageLocation, Place};
-use crate::service::careful::resolve;
-use crate::signing::date::Date;
+use super::plain::Plain;
+
+/// Flags of an image.
+pub(crate) type ImageArg = Plain<ImageFlags, ImageSource>;
+/// Flags of how remote images are fetched.
+pub(crate) type RemoteFlags = Plain<RemoteValues, RemoteOptions>;
 
 /// An image.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct ImageArg {
+pub(crate) struct ImageFlags {
     /// An image: a file or an address.
     ///
     /// Addresses: https://HOST/PATH.hsi, oci://HOST/NAME:TAG, s3://BUCKET/KEY, gs://…, az://…. Append
@@ -25,12 +27,12 @@ pub(crate) struct ImageArg {
     #[arg(value_parser = location_parser(), value_name = "IMAGE")]
     pub image: ImageLocation,
     #[command(flatten)]
-    pub remote: RemoteFlags,
+    pub remote: RemoteValues,
 }
 
 /// How remote images are fetched.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct RemoteFlags {
+pub(crate) struct RemoteValues {
     /// Never use the network. Reads of data that is not cached fail.
     #[arg(long, hide_short_help = true, help_heading = "Remote images")]
     pub offline: bool,
@@ -48,101 +50,27 @@ pub(crate) struct RemoteFlags {
     /// Fail a read that has waited this long for a remote image. During mount(2) a third of it.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::seconds::read_timeout, hide_short_help = true, help_heading = "Remote images")]
     pub read_timeout: Duration,
-    /// Whether an address must prove which image it is of.
-    #[arg(skip)]
-    pub refuses_unnamed: bool,
 }
 
-/// How long a read of an image from elsewhere may wait when nothing is said: long enough for a small server's
-/// reboot.
-const USUAL_READ_TIMEOUT: Duration = Duration::from_secs(60);
+impl From<ImageFlags> for ImageSource {
+    fn from(flags: ImageFlags) -> Self {
+        Self { image: flags.image, remote: flags.remote.into() }
+    }
+}
 
-impl Default for RemoteFlags {
-    fn default() -> Self {
-        Self {
-            offline: false,
-            disk_cache: None,
-            min_date: None,
-            channel_state: None,
-            refuses_unnamed: false,
-            read_timeout: USUAL_READ_TIMEOUT,
-        }
+impl From<&ImageArg> for ImageSource {
+    fn from(flags: &ImageArg) -> Self {
+        flags.value()
+    }
+}
+
+impl From<RemoteValues> for RemoteOptions {
+    fn from(flags: RemoteValues) -> Self {
+        let RemoteValues { offline, disk_cache, min_date, channel_state, read_timeout } = flags;
+        Self { offline, disk_cache, min_date, channel_state, read_timeout, refuses_unnamed: false }
     }
 }
 
 fn location_parser() -> impl TypedValueParser<Value = ImageLocation> {
     OsStringValueParser::new().try_map(|word| ImageLocation::parse(&word))
-}
-
-impl ImageArg {
-    /// The image in this word.
-    ///
-    /// # Errors
-    /// When it is an address that nobody can ask.
-    pub(crate) fn parse(word: &OsStr, remote: &RemoteFlags) -> anyhow::Result<Self> {
-        Ok(Self { image: ImageLocation::parse(word)?, remote: remote.clone() })
-    }
-
-    /// The file, if it is one.
-    pub(crate) fn file(&self) -> Option<&Path> {
-        match &self.image.place {
-            Place::File(path) => Some(path),
-            Place::Remote(_) => None,
-        }
-    }
-
-    /// For messages: no secrets.
-    pub(crate) fn display(&self) -> impl fmt::Display + '_ {
-        &self.image
-    }
-
-    /// What to note down to find it again; an address with secrets in it is noted without them.
-    pub(crate) fn word(&self) -> PathBuf {
-        match (self.file(), &self.image.trust) {
-            (Some(path), _) => path.to_owned(),
-            (None, Some(trust)) => format!("{}#{trust}", self.image).into(),
-            (None, None) => self.image.to_string().into(),
-        }
-    }
-
-    /// The disk of this image, which has been opened, for a file that is to be filled with it.
-    pub(crate) fn subject(&self, image: &hs_image::Image) -> anyhow::Result<Subject> {
-        match self.file() {
-            Some(path) => Subject::of(image, path).with_context(|| format!("open {}", self.display())),
-            None => Ok(Subject::of_remote(image, &self.word())),
-        }
-    }
-
-    /// What others are told of where it is. JSON has no paths that are no text; one is shown with marks in
-    /// it.
-    pub(crate) fn shown(&self) -> PathBuf {
-        match self.file() {
-            Some(path) => resolve(path).to_string_lossy().into_owned().into(),
-            None => self.image.to_string().into(),
-        }
-    }
-}
-
-impl From<&ImageArg> for ImageArg {
-    fn from(image: &ImageArg) -> Self {
-        image.clone()
-    }
-}
-
-impl From<&Path> for ImageArg {
-    fn from(path: &Path) -> Self {
-        Self { image: path.into(), remote: RemoteFlags::default() }
-    }
-}
-
-impl From<&PathBuf> for ImageArg {
-    fn from(path: &PathBuf) -> Self {
-        path.as_path().into()
-    }
-}
-
-impl From<PathBuf> for ImageArg {
-    fn from(path: PathBuf) -> Self {
-        path.as_path().into()
-    }
 }

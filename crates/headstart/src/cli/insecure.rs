@@ -3,7 +3,7 @@
 
 use clap::Args;
 
-use super::image::ImageArg;
+use hs_start::image::ImageSource;
 
 /// By default root starts, boots and mounts only images from the network that have a name, or are signed.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -16,7 +16,7 @@ pub(crate) struct InsecureFlag {
 
 impl InsecureFlag {
     /// The image, which root's own programs or kernel are given, if it is allowed.
-    pub(crate) fn apply(self, image: &ImageArg) -> ImageArg {
+    pub(crate) fn apply(self, image: &ImageSource) -> ImageSource {
         let is_root = rustix::process::geteuid().is_root() && !hs_linux::rootenv::in_user_namespace();
         let mut image = image.clone();
         image.remote.refuses_unnamed = is_root && !self.insecure;

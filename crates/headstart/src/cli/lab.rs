@@ -8,16 +8,19 @@ mod trace;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::cli::plain::{Plain, same_names};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use hs_device::Medium;
-use hs_lab::Experiment;
+use hs_lab_real::experiments::{Run, Which};
 use hs_nbd::NbdAddress;
 
-use crate::medium::{Damage, MediumParser};
+use hs_start::medium::Damage;
+
+use super::emulation::{DamageFlags, MediumParser};
 
 pub(crate) use self::calibrate::LabCalibrate;
-pub(crate) use self::predict::{Compared, LabPredict, Layout};
+pub(crate) use self::predict::LabPredict;
 pub(crate) use self::replay::LabReplay;
 pub(crate) use self::trace::LabTrace;
 
@@ -67,7 +70,7 @@ pub(crate) struct LabDisk {
     #[arg(long = "emulate", alias = "medium", value_name = "MEDIUM", value_parser = MediumParser)]
     pub medium: Medium,
     #[command(flatten)]
-    pub damage: Damage,
+    pub damage: Plain<DamageFlags, Damage>,
     /// Print the medium's counters as JSON at the end.
     #[arg(long)]
     pub json: bool,
@@ -89,9 +92,12 @@ pub(crate) struct LabList {
     pub json: bool,
 }
 
+/// Flags of `headstart lab run`, as the laboratory knows them.
+pub(crate) type LabRun = Plain<RunFlags, Run>;
+
 /// Flags of `headstart lab run`.
 #[derive(Debug, Args)]
-pub(crate) struct LabRun {
+pub(crate) struct RunFlags {
     /// The experiment, or `all`.
     #[arg(value_name = "NAME", value_parser = experiment_parser())]
     pub which: Which,
@@ -114,14 +120,7 @@ pub(crate) struct LabRun {
     pub json: bool,
 }
 
-/// What `headstart lab run` runs.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Which {
-    /// One experiment.
-    One(Experiment),
-    /// One after another.
-    All,
-}
+same_names!(RunFlags => Run { which, seed, out, real, markdown, json });
 
 /// The word for all of them.
 const ALL: &str = "all";

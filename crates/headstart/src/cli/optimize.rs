@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 use hs_device::Medium;
+use hs_layout::Combine;
 use hs_units::ByteSize;
 
 use super::codec::CodecLevel;
 use super::codec::parse_codec;
 use super::image::ImageArg;
-use crate::medium::MediumParser;
+use crate::cli::MediumParser;
 
 /// How profiles are used.
 #[derive(Debug, Args)]
@@ -23,6 +24,13 @@ pub(crate) struct ProfileUse {
     /// The medium that will hold the image. The hot region is placed where that medium is fastest.
     #[arg(long = "for", alias = "medium", requires = "profiles", value_name = "MEDIUM", hide_short_help = true, default_value = "none", value_parser = MediumParser)]
     pub medium: Medium,
+}
+
+impl ProfileUse {
+    /// What several profiles are of each other.
+    pub(crate) const fn combine(&self) -> Combine {
+        if self.variants { Combine::Variants } else { Combine::Runs }
+    }
 }
 
 /// Flags of `headstart optimize`.

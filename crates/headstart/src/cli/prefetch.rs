@@ -1,20 +1,29 @@
 //! How prefetch behaves.
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use hs_engine::PrefetchRate;
+use hs_engine::{LateRule, PrefetchRate};
+use hs_start::start::{self, PrefetchMode};
 use hs_units::ByteSize;
 
-/// Where prefetched blocks go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PrefetchMode {
-    /// No prefetch.
-    Off,
-    /// Into the page cache of the mounted file system, in the recorded order.
-    Warm,
-    /// Into this process's memory, until the kernel asks for it.
-    Hold,
-    /// Into the page cache of disk.img.
-    Push,
+use super::plain::Plain;
+
+/// Limits and rules of the prefetch.
+pub(crate) type PrefetchLimits = Plain<LimitFlags, start::PrefetchLimits>;
+
+/// The modes, with their help.
+fn mode_parser() -> impl TypedValueParser<Value = PrefetchMode> {
+    let modes = [
+        (PrefetchMode::Off, "No prefetch"),
+        (PrefetchMode::Warm, "Into the page cache of the mounted file system, in the recorded order"),
+        (PrefetchMode::Hold, "Into this process's memory, until the kernel asks for it"),
+        (PrefetchMode::Push, "Into the page cache of disk.img"),
+    ];
+    let values = modes.map(|(mode, help)| PossibleValue::new(mode.name()).help(help));
+    PossibleValuesParser::new(values).map(move |name| {
+        let found = modes.iter().find(|(mode, _)| mode.name() == name);
+        found.expect("the parser lets only known names through").0
+    })
 }
 
 /// How a read of a hot block is served that has not arrived yet.
@@ -39,7 +48,7 @@ pub(crate) enum Switch {
 
 /// Limits and rules of the prefetch.
 #[derive(Clone, Copy, Debug, Args)]
-pub(crate) struct PrefetchLimits {
+pub(crate) struct LimitFlags {
     /// Memory for prefetched blocks that no reader has taken yet.
     #[arg(
         long,
@@ -76,11 +85,23 @@ pub(crate) struct PrefetchLimits {
     pub prefetch_rate: PrefetchRate,
 }
 
+impl From<LimitFlags> for start::PrefetchLimits {
+    fn from(flags: LimitFlags) -> Self {
+        let late = match flags.late {
+            LateMode::ByCost => LateRule::ByCost,
+            LateMode::Join => LateRule::Join,
+            LateMode::Fetch => LateRule::Fetch,
+        };
+        let markers = flags.markers == Switch::On;
+        Self { budget: flags.budget, late, markers, rate: flags.prefetch_rate }
+    }
+}
+
 /// How prefetch behaves.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PrefetchFlags {
     /// Where prefetched blocks go.
-    #[arg(long, value_enum, value_name = "WHERE", help_heading = "Prefetch and cache")]
+    #[arg(long, value_parser = mode_parser(), value_name = "WHERE", help_heading = "Prefetch and cache")]
     pub prefetch: Option<PrefetchMode>,
     #[command(flatten)]
     pub limits: PrefetchLimits,

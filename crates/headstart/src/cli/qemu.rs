@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use hs_guest::qemu;
+use hs_guest::qemu::{self, Accelerator};
 
 /// What executes the guest's instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -48,6 +48,17 @@ pub(crate) struct QemuFlags {
     /// How the guest sees its disk. Default: virtio.
     #[arg(long, value_enum, value_name = "BUS", hide_short_help = true, help_heading = "QEMU")]
     pub bus: Option<Bus>,
+}
+
+impl Accel {
+    /// What was chosen; `None` where a trial decides.
+    pub(crate) const fn chosen(self) -> Option<Accelerator> {
+        match self {
+            Self::Auto => None,
+            Self::Kvm => Some(Accelerator::Kvm),
+            Self::Tcg => Some(Accelerator::Tcg),
+        }
+    }
 }
 
 impl QemuFlags {

@@ -1,10 +1,16 @@
 //! Flags of the commands that serve until they are told to end.
 
 use clap::Args;
+use hs_daemon::ServerOptions;
+
+use super::plain::{Plain, same_names};
+
+/// Supervision and metrics of a server.
+pub(crate) type Serving = Plain<ServingFlags, ServerOptions>;
 
 /// Supervision and metrics of a server.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Serving {
+pub(crate) struct ServingFlags {
     /// Run without a supervisor. If the process dies, its mounts and connections fail.
     #[arg(long, help_heading = "Supervision")]
     pub unsupervised: bool,
@@ -17,9 +23,4 @@ pub(crate) struct Serving {
     pub supervisor_fd: Option<i32>,
 }
 
-impl Serving {
-    /// Whether this process is to be the supervisor.
-    pub(crate) fn starts_supervisor(&self) -> bool {
-        !self.unsupervised && self.supervisor_fd.is_none()
-    }
-}
+same_names!(ServingFlags => ServerOptions { unsupervised, metrics, supervisor_fd });

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use crate::signing::date::Date;
+use hs_trust::date::Date;
 
 /// Flags of `headstart keygen`.
 #[derive(Debug, Args)]

@@ -2,53 +2,32 @@
 
 use std::ffi::OsString;
 
-use anyhow::bail;
-use hs_fill::{Marker, look_at};
-use serde_json::json;
-
 use crate::cli::{Attach, Detach};
-use crate::filling::{self, Request, ask};
-use crate::service::background;
-use crate::service::careful::resolve;
-use crate::show;
+use hs_daemon::attach;
 
 /// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the
 /// program.
 pub(crate) fn run(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
-    if let (Some(descriptors), Some(alive)) = (args.descriptors, args.standby) {
-        return filling::stand_by(args, arguments, descriptors, alive);
-    }
-    if let Some(descriptors) = args.descriptors {
-        return filling::serve(args, descriptors).map(|()| 0);
-    }
-    if args.foreground {
-        filling::guard(args, arguments, quiet)
-    } else {
-        background::start(arguments, "attach")
-    }
+    let attach = attach::Attach {
+        image: args.image.value(),
+        file: args.file.clone(),
+        foreground: args.foreground,
+        access: args.access.access()?,
+        hydrate: !args.no_hydrate,
+        medium: args.emulation.medium,
+        damage: args.emulation.damage.value(),
+        no_prefetch: args.no_prefetch,
+        limits: *args.limits,
+        json: args.json,
+        ready_fd: args.ready_fd,
+        descriptors: args.descriptors,
+        standby: args.standby,
+        log_file: args.log_file.clone(),
+    };
+    attach::run(&attach, arguments, quiet)
 }
 
 /// Ends the filling of a file.
 pub(crate) fn detach(args: &Detach) -> anyhow::Result<()> {
-    let (marker, _) = look_at(&args.file)?;
-    let name = args.file.display();
-    if let (Marker::Incomplete(_), false) = (marker, args.incomplete) {
-        bail!(
-            "{name} is not complete, and reads of it would give zeros where blocks are missing: `headstart fill {name}` \
-             completes it; --incomplete detaches it as it is"
-        );
-    }
-    let is_complete = matches!(marker, Marker::Complete(_) | Marker::Contradicted(_));
-    let was_attached = ask(&args.file, Request::End)?;
-    if !was_attached && !is_complete {
-        bail!("{name} is not attached");
-    }
-    if args.json {
-        return show::json(&json!({
-            "file": resolve(&args.file).to_string_lossy(),
-            "state": if is_complete { "complete" } else { "incomplete" },
-            "was_attached": was_attached,
-        }));
-    }
-    Ok(())
+    attach::detach(&args.file, args.incomplete, args.json)
 }

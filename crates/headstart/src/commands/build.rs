@@ -3,18 +3,21 @@
 use std::num::NonZeroUsize;
 use std::path::Path;
 
-use hs_build::source::{Source, SourceOptions, SourceProgress};
-use hs_build::{BuildOptions, BuildReport, HotPlacement, OptimizeOptions, OptimizeReport};
+use hs_build::HotPlacement;
+use hs_build::source::{Source, SourceOptions};
+use hs_build::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
 use hs_image::Progress;
+use hs_start::progress;
 use serde::Serialize;
 
-use super::fit::{Fitted, combine, fit};
 use super::optimize::Placed;
 use super::sign::sign_output;
 use super::source::refuse_no_disk;
-use super::{check_output, open_image, read_profiles};
 use crate::cli::Build;
-use crate::show::{self, Bar};
+use hs_output::show::{self, Bar};
+use hs_output::whole_file::check_output;
+use hs_start::fit::{Fitted, fit};
+use hs_start::open::{open_image, read_profiles};
 
 /// The result of a build, as text and as JSON.
 #[derive(Serialize)]
@@ -48,12 +51,12 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         output: Some(args.output.clone()),
         ..SourceOptions::default()
     };
-    let source = Source::open(&args.source, &options, &|progress| show_source(&bar, progress))?;
+    let source = Source::open(&args.source, &options, &|progress| progress::of_source(&bar, progress))?;
     refuse_no_disk(&source, &args.source, args.force)?;
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
     (build.codec, build.level) = (args.codec.codec, args.codec.level);
     build.threads = args.threads.unwrap_or(build.threads);
-    let show = |progress: Progress| bar.update(progress);
+    let show = |progress: Progress| progress::of_image(&bar, progress);
     let report = if profiles.is_empty() {
         hs_build::build(&source, &args.output, &build, &show)?
     } else {
@@ -80,7 +83,7 @@ fn build_and_optimize(
     let image = open_image(cold_file.path())?;
     let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, true)?;
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
-    options.layout.combine = combine(&args.use_of);
+    options.layout.combine = args.use_of.combine();
     options.place = HotPlacement::FastestOn(args.use_of.medium);
     let hot = hs_build::optimize(&image, Some(cold_file.path()), &profiles, &args.output, &options, show)?;
     Ok((cold, hot, fitted))
@@ -88,19 +91,6 @@ fn build_and_optimize(
 
 fn threads(asked: Option<NonZeroUsize>) -> NonZeroUsize {
     asked.unwrap_or(OptimizeOptions::default().threads)
-}
-
-/// Shows how far the opening of a source has come.
-pub(crate) fn show_source(bar: &Bar, progress: SourceProgress) {
-    match progress {
-        SourceProgress::Scanning { entries, .. } => {
-            bar.spin(format!("scanning the directory: {entries} entries"))
-        }
-        SourceProgress::Writing { bytes, total_bytes } => {
-            bar.update(Progress { stage: "making a file system", done_bytes: bytes, total_bytes })
-        }
-        _ => bar.spin("normalising inodes"),
-    }
 }
 
 /// Prints the result.

@@ -1,7 +1,8 @@
 //! `headstart completions`
 
 use crate::cli::Completions;
-use crate::{examples, show};
+use crate::examples;
+use hs_output::show;
 
 /// Prints a shell's completion script for the program's arguments.
 pub(crate) fn run(args: &Completions) -> anyhow::Result<()> {

@@ -5,11 +5,11 @@ use hs_store::DiskCache as Entries;
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::fill_cache;
 use crate::cli::disk_cache::{DiskCache, DiskCacheAction};
-use crate::remote::CacheFolder;
-use crate::show;
-use crate::whole_file::{make_private_folder, write_private};
+use hs_daemon::fill_cache::{self, CacheFill};
+use hs_output::show;
+use hs_output::whole_file::{make_private_folder, write_private};
+use hs_start::remote::CacheFolder;
 
 #[derive(Serialize)]
 struct Shown {
@@ -27,7 +27,13 @@ pub(crate) fn run(args: &DiskCache, quiet: bool) -> anyhow::Result<()> {
     let action = args.action.as_ref().unwrap_or(&DiskCacheAction::Show);
     match action {
         DiskCacheAction::Fill { address, now } => {
-            return fill_cache::run(address, args, *now, quiet);
+            let fill = CacheFill {
+                address: address.clone(),
+                disk_cache: args.disk_cache.clone(),
+                now: *now,
+                json: args.json,
+            };
+            return fill_cache::run(&fill, quiet);
         }
         DiskCacheAction::Show => {}
         DiskCacheAction::Clear => {

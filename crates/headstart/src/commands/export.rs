@@ -2,12 +2,13 @@
 
 use anyhow::bail;
 use hs_build::export::{ExportFormat, default_threads, export};
+use hs_start::progress;
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::open_image;
 use crate::cli::{DiskFormat, Export};
-use crate::show::{self, Bar};
+use hs_output::show::{self, Bar};
+use hs_start::open::open_image;
 
 #[derive(Serialize)]
 struct Exported {
@@ -33,7 +34,8 @@ pub(crate) fn run(args: &Export, quiet: bool) -> anyhow::Result<()> {
     let image = open_image(&args.image)?;
     let threads = args.threads.unwrap_or_else(default_threads);
     let bar = Bar::new(quiet);
-    let report = export(&image, &args.output, format, threads, &|progress| bar.update(progress))?;
+    let report =
+        export(&image, &args.output, format, threads, &|progress| progress::of_image(&bar, progress))?;
     drop(bar);
     let exported = Exported {
         file: args.output.display().to_string(),

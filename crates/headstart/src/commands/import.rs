@@ -4,13 +4,14 @@ use anyhow::Context;
 use hs_build::BuildOptions;
 use hs_build::cloop::Header;
 use hs_build::source::{Source, SourceOptions};
-use hs_image::Progress;
+use hs_start::progress;
 use hs_store::{FileStore, Store};
 
+use super::build;
 use super::source::refuse_no_disk;
-use super::{build, check_output};
 use crate::cli::Import;
-use crate::show::Bar;
+use hs_output::show::Bar;
+use hs_output::whole_file::check_output;
 
 /// Builds an image of the disk in another format's file.
 pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
@@ -21,7 +22,7 @@ pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
     options.threads = args.threads.unwrap_or(options.threads);
     let bar = Bar::new(quiet);
     let report =
-        hs_build::build(&source, &args.output, &options, &|progress: Progress| bar.update(progress))?;
+        hs_build::build(&source, &args.output, &options, &|progress| progress::of_image(&bar, progress))?;
     drop(bar);
     build::print(&args.output, args.json, &report, None, Vec::new())
 }

@@ -10,10 +10,10 @@ use hs_trace::ReadAhead;
 use hs_units::{BLOCK_BYTES, ByteSize};
 use serde_json::{Map, Value, json};
 
-use super::{file_kind, open_image, read_profile};
 use crate::cli::Inspect;
-use crate::cli::image::ImageArg;
-use crate::show;
+use hs_output::show;
+use hs_start::image::ImageSource;
+use hs_start::open::{file_kind, open_image, read_profile};
 
 /// Prints the contents of a file.
 pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
@@ -70,7 +70,7 @@ fn profile(args: &Inspect, path: &Path) -> anyhow::Result<()> {
     print(fields, args.json)
 }
 
-fn image(image: &ImageArg, json: bool) -> anyhow::Result<()> {
+fn image(image: &ImageSource, json: bool) -> anyhow::Result<()> {
     let image = open_image(image)?;
     let superblock = image.superblock();
     let segments: Vec<_> = superblock

@@ -1,12 +1,3 @@
-//! `headstart lab`: one file a command.
+//! `headstart lab`: the commands that serve; the others are in `hs-lab-real`.
 
-pub(crate) mod calibrate;
 pub(crate) mod disk;
-pub(crate) mod experiments;
-pub(crate) mod media;
-pub(crate) mod predict;
-mod program;
-mod real_file;
-pub(crate) mod replay;
-mod residency;
-pub(crate) mod trace;

@@ -2,19 +2,22 @@
 
 use std::path::PathBuf;
 
-use hs_build::{HotPlacement, OptimizeOptions, OptimizeReport};
+use hs_build::HotPlacement;
+use hs_build::{OptimizeOptions, OptimizeReport};
 use hs_device::Medium;
 use hs_layout::Placement;
+use hs_start::progress;
 use hs_trace::Profile;
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::fit::{Fitted, combine, fit};
 use super::sign::sign_output;
-use super::{check_output, open_image, read_profiles};
-use crate::channel;
 use crate::cli::Optimize;
-use crate::show::{self, Bar};
+use hs_output::show::{self, Bar};
+use hs_output::whole_file::check_output;
+use hs_start::channel;
+use hs_start::fit::{Fitted, fit};
+use hs_start::open::{open_image, read_profiles};
 
 #[derive(Serialize)]
 struct Optimized {
@@ -131,12 +134,12 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         OptimizeOptions { codec: args.codec.codec, level: args.codec.level, ..OptimizeOptions::default() };
     options.layout.first_chunk_bytes = args.first_chunk.0;
     options.layout.max_chunk_bytes = args.max_chunk.0;
-    options.layout.combine = combine(&args.use_of);
+    options.layout.combine = args.use_of.combine();
     options.place = HotPlacement::FastestOn(args.use_of.medium);
     let bar = Bar::new(quiet);
     let report =
         hs_build::optimize(&image, location.file(), &profiles, &args.output, &options, &|progress| {
-            bar.update(progress);
+            progress::of_image(&bar, progress);
         })?;
     drop(bar);
     sign_output(report.image_digest, &args.output, args.signed.sign.as_deref())?;

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use hs_image::Progress;
 use hs_remote::http::{HttpClient, Timeouts};
 use hs_remote::registry::{self, Artifact};
 use hs_remote::{Abandoned, Address, cloud, left_uploads};
@@ -14,12 +13,12 @@ use hs_units::ByteSize;
 use httpdate::HttpDate;
 use serde::Serialize;
 
-use super::open_image;
 use crate::cli::Push;
-use crate::own_folders::OwnFolders;
-use crate::remote::keyring;
-use crate::show::{self, Bar};
-use crate::signals::Ends;
+use hs_output::own_folders::OwnFolders;
+use hs_output::show::{self, Bar};
+use hs_service::signals::Ends;
+use hs_start::open::open_image;
+use hs_start::remote::keyring;
 
 /// A server sends nothing while it receives a piece, which takes long on a slow link.
 const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(10), stall: Duration::from_secs(300) };
@@ -70,7 +69,7 @@ fn send(args: &Push, path: &Path, unfinished: Option<&Path>, quiet: bool) -> any
     let object = cloud::Object { file: &file, path, name: &name, replace: args.replace, unfinished };
     let bar = Bar::new(quiet);
     let mut pushing = |done_bytes, total_bytes| {
-        bar.update(Progress { stage: "sending", done_bytes, total_bytes });
+        bar.update("sending", done_bytes, total_bytes);
         if ends.take().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let pushed = match &args.address {
@@ -98,15 +97,15 @@ fn send(args: &Push, path: &Path, unfinished: Option<&Path>, quiet: bool) -> any
     if !quiet {
         let size = ByteSize(shown.bytes);
         if shown.was_there {
-            show::note!("{}: it was there ({size})", shown.address);
+            hs_output::note!("{}: it was there ({size})", shown.address);
         } else if shown.resumed_bytes > 0 {
             let (sent, resumed) = (ByteSize(shown.sent_bytes), ByteSize(shown.resumed_bytes));
-            show::note!("{}: {sent} sent, {resumed} had been before", shown.address);
+            hs_output::note!("{}: {sent} sent, {resumed} had been before", shown.address);
         } else {
-            show::note!("{}: {size} sent", shown.address);
+            hs_output::note!("{}: {size} sent", shown.address);
         }
         if let Some(digest) = &shown.digest {
-            show::note!("the registry's name for it is {digest}");
+            hs_output::note!("the registry's name for it is {digest}");
         }
     }
     show::line(format_args!("{}#{}", shown.address, shown.image));
@@ -144,7 +143,7 @@ fn tell_of_left(folder: Option<&Path>, args: &Push) {
     for left in others.iter().take(MOST_TOLD) {
         let since =
             left.begun().map_or_else(String::new, |begun| format!(", begun on {}", HttpDate::from(begun)));
-        show::note!(
+        hs_output::note!(
             "headstart: {} was not sent to the end to {}{since}: push it again, or headstart push --abandon {}",
             left.image,
             left.address,
@@ -152,6 +151,6 @@ fn tell_of_left(folder: Option<&Path>, args: &Push) {
         );
     }
     if let Some(more) = others.len().checked_sub(MOST_TOLD).filter(|more| *more > 0) {
-        show::note!("headstart: nor were {more} others");
+        hs_output::note!("headstart: nor were {more} others");
     }
 }

@@ -1,13 +1,12 @@
 //! `headstart run`
 
 use anyhow::{Context, bail};
-use hs_serve::{FsDriver, MountFsOptions, Prefetching};
+use hs_serve::{FsDriver, MountFsOptions};
 
-use crate::cli::{PrefetchMode, Run, StartFlags};
-use crate::medium;
-use crate::show;
-use crate::start::{self, Disk, Start};
-use crate::whole_file::write_whole;
+use crate::cli::{Run, StartFlags};
+use hs_output::whole_file::write_whole;
+use hs_start::medium;
+use hs_start::start::{self, Disk, PrefetchMode, Start};
 
 /// The largest read-ahead that FUSE is given.
 const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
@@ -33,11 +32,11 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         let path = args.image.file().context("a foreign disk is a file of this machine")?;
         Disk::Foreign { path: path.to_owned() }
     } else {
-        let prefetching = prefetching(mode);
+        let prefetching = mode.prefetching();
         let mut config = start::config(
             &args.image,
             prefetching,
-            Some(args.prefetch.limits),
+            Some(*args.prefetch.limits),
             &args.start.emulation.medium,
         )?;
         args.cache.apply(&mut config);
@@ -47,7 +46,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
     Ok(Start {
         disk,
         medium: args.start.emulation.medium,
-        damage: args.start.emulation.damage.clone(),
+        damage: args.start.emulation.damage.value(),
         mount: MountFsOptions {
             // Pushed blocks lie in the page cache of disk.img, which direct I/O bypasses.
             direct_io: mode != PrefetchMode::Push && !args.foreign,
@@ -57,7 +56,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
             ..mount
         },
         command: args.command.clone(),
-        contain: args.start.contain.clone(),
+        contain: args.start.contain.value(),
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,
         grace: None,
@@ -76,7 +75,7 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&started.summary)?;
         if path.as_os_str() == "/dev/stderr" {
-            show::note!("{text}");
+            hs_output::note!("{text}");
         } else {
             write_whole(path, (text + "\n").as_bytes())?;
         }
@@ -92,15 +91,6 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
         ),
     }
     Ok(code)
-}
-
-/// Where the server puts prefetched blocks.
-pub(crate) fn prefetching(mode: PrefetchMode) -> Prefetching {
-    match mode {
-        PrefetchMode::Off => Prefetching::Off,
-        PrefetchMode::Warm | PrefetchMode::Hold => Prefetching::Hold,
-        PrefetchMode::Push => Prefetching::Push,
-    }
 }
 
 /// Kernel read-ahead in disk.img, in KiB: that of the file system, if the file system is read through its

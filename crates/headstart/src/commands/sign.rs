@@ -11,14 +11,14 @@ use hs_image::ImageDigest;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use super::open_image;
 use crate::cli::signing::{Keygen, Lifetime, Sign, SignFlags};
-use crate::show;
-use crate::signing::date::Date;
-use crate::signing::keys::{self, Key};
-use crate::signing::now::Now;
-use crate::signing::pointer::{Pointer, SUFFIX};
-use crate::whole_file::write_whole;
+use hs_output::show;
+use hs_output::whole_file::write_whole;
+use hs_start::open::open_image;
+use hs_trust::date::Date;
+use hs_trust::keys::{self, Key};
+use hs_trust::now::Now;
+use hs_trust::pointer::{Pointer, SUFFIX};
 
 /// Makes a pair of keys.
 pub(crate) fn keygen(args: &Keygen, quiet: bool) -> anyhow::Result<()> {
@@ -39,7 +39,10 @@ pub(crate) fn keygen(args: &Keygen, quiet: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     if !quiet {
-        show::note!("{} is secret. Clients that trust this key add it to an address:", secret_file.display());
+        hs_output::note!(
+            "{} is secret. Clients that trust this key add it to an address:",
+            secret_file.display()
+        );
     }
     show::line(format_args!("#key={key}"));
     Ok(())
@@ -105,7 +108,7 @@ pub(crate) fn sign(args: &Sign, quiet: bool) -> anyhow::Result<()> {
             "url": pointer.url,
         }));
     } else if !quiet {
-        show::note!("{}: {} is {image} since {}", output.display(), pointer.channel, pointer.date);
+        hs_output::note!("{}: {} is {image} since {}", output.display(), pointer.channel, pointer.date);
     }
     Ok(())
 }

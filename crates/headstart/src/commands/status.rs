@@ -1,20 +1,17 @@
 //! `headstart status`
 
-use std::path::Path;
-
 use anyhow::bail;
 use hs_units::ByteSize;
 use serde_json::json;
 
 use crate::cli;
-use crate::service::careful::resolve;
-use crate::service::run_folder::RunFolder;
-use crate::service::status::{self, CacheStatus, Status};
-use crate::show;
+use hs_output::show;
+use hs_service::careful::resolve;
+use hs_service::status::{self, CacheStatus, Status};
 
 /// Shows how every image does that this user's servers serve.
 pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
-    let mut found = servers()?;
+    let mut found = status::servers()?;
     if let Some(path) = &args.of {
         let path = resolve(path);
         found.retain(|status| status.is_of(&path));
@@ -32,41 +29,6 @@ pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
         show(status);
     }
     Ok(())
-}
-
-/// The status of every server of this user; prints a warning for a server that does not answer.
-pub(crate) fn servers() -> anyhow::Result<Vec<Status>> {
-    let mut answers = Vec::new();
-    for folder in RunFolder::all_existing()? {
-        answers.extend(folder.ask_all()?);
-    }
-    let mut found = Vec::new();
-    for (process, answer) in answers {
-        let said = answer.map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice(&text)?));
-        match said {
-            Ok(Said::One(status)) => found.push(*status),
-            Ok(Said::Several(several)) => found.extend(several),
-            Err(error) => {
-                log::warn!("the server with process id {process} does not say how it is: {error:#}")
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// A server serves one mount, or several exports.
-#[derive(serde::Deserialize)]
-#[serde(untagged)]
-enum Said {
-    Several(Vec<Status>),
-    One(Box<Status>),
-}
-
-impl Status {
-    /// Whether it is of this image, or at this directory.
-    pub(crate) fn is_of(&self, path: &Path) -> bool {
-        self.image == path || self.dir == path || self.fs.as_deref() == Some(path)
-    }
 }
 
 fn show(status: &Status) {

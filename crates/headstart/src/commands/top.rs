@@ -9,9 +9,9 @@ use hs_units::ByteSize;
 use serde_json::{Value, json};
 
 use crate::cli::Top;
-use crate::service::careful::resolve;
-use crate::service::status::Status;
-use crate::show;
+use hs_output::show;
+use hs_service::careful::resolve;
+use hs_service::status::Status;
 
 /// What happened to a server's figures between two updates, per second.
 #[derive(serde::Serialize)]
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Top) -> anyhow::Result<()> {
     let of = args.of.as_deref().map(resolve);
     let on_terminal = std::io::stdout().is_terminal();
     let look = || -> anyhow::Result<(Instant, Vec<Status>)> {
-        let mut found = super::status::servers()?;
+        let mut found = hs_service::status::servers()?;
         found.retain(|status| of.as_deref().is_none_or(|of| status.is_of(of)));
         Ok((Instant::now(), found))
     };
@@ -130,7 +130,7 @@ fn row(status: &Status, rates: Option<Rates>) -> [String; 10] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::status::PrefetchStatus;
+    use hs_service::status::PrefetchStatus;
 
     #[test]
     fn rates_are_of_the_time_between_two_looks() {

@@ -2,15 +2,15 @@
 
 use anyhow::Context;
 use hs_build::source::{Source, SourceOptions};
-use hs_image::ComparedDisk;
+use hs_start::progress;
 use hs_units::ByteSize;
 use serde::Serialize;
 
-use super::open_image;
-use crate::channel;
 use crate::cli::Verify;
-use crate::show::{self, Bar};
-use crate::signing::keys::Key;
+use hs_output::show::{self, Bar};
+use hs_start::channel;
+use hs_start::open::open_image;
+use hs_trust::keys::Key;
 
 #[derive(Serialize)]
 struct Verified {
@@ -47,10 +47,10 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
         None => None,
     };
     let bar = Bar::new(quiet);
-    let against = other.as_ref().map(|(source, name)| (source as &dyn ComparedDisk, name.as_str()));
+    let against = other.as_ref().map(|(source, name)| (source as &dyn hs_image::ComparedDisk, name.as_str()));
     // Verification serves no disk, so there is no cache to use.
     let verify = if is_offline { hs_image::verify_content } else { hs_image::verify };
-    let report = verify(&image, against, &|progress| bar.update(progress))?;
+    let report = verify(&image, against, &|progress| progress::of_image(&bar, progress))?;
     drop(bar);
     let verified = Verified {
         image: args.image.display().to_string(),

@@ -6,7 +6,7 @@ use hs_guest::{uml, xstate};
 
 use super::namespaces::User;
 use super::{Check, State};
-use crate::boot;
+use hs_start::boot;
 
 const UML_USE: &str = "boot, demo: runs guests without virtualisation";
 const QEMU_USE: &str = "boot --vmm qemu; boot where User-mode Linux runs no guest";

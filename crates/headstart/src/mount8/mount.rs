@@ -9,7 +9,8 @@ use clap::{CommandFactory, Parser};
 
 use super::{FAILED, WRONG_USAGE, enter};
 use crate::cli::{Cli, Command};
-use crate::{commands, log_output};
+use crate::commands;
+use hs_output::log_output;
 
 /// Mount a headstart image; mount(8) calls this for the type headstart.
 ///

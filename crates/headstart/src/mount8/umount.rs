@@ -11,9 +11,8 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::{FAILED, enter};
-use crate::commands::{mount, status};
-use crate::log_output;
-use crate::service::careful::resolve;
+use hs_output::log_output;
+use hs_service::careful::resolve;
 
 /// How long a server may take to unmount.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -65,7 +64,7 @@ pub(super) fn run(arguments: &[OsString]) -> u8 {
 
 fn unmount(arguments: &Arguments) -> anyhow::Result<()> {
     // Before another namespace is entered, in which the run folder may be another.
-    let servers = status::servers()?;
+    let servers = hs_service::status::servers()?;
     if let Some(namespace) = &arguments.namespace {
         enter(namespace).with_context(|| format!("enter the namespace {}", namespace.display()))?;
     }
@@ -82,7 +81,7 @@ fn unmount(arguments: &Arguments) -> anyhow::Result<()> {
     }
     if server.is_some() {
         // Its server sees that, and takes the rest down.
-        mount::wait_until_gone(&dir, PATIENCE)?;
+        hs_daemon::mount::wait_until_gone(&dir, PATIENCE)?;
     }
     Ok(())
 }

@@ -3,14 +3,19 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cli::plain::{Plain, same_names};
 use clap::Args;
 use hs_device::ModelName;
+use hs_lab_real::calibrate::Calibration;
 
 use crate::cli::seconds;
 
+/// Flags of `headstart lab calibrate`, as the laboratory knows them.
+pub(crate) type LabCalibrate = Plain<CalibrateFlags, Calibration>;
+
 /// Flags of `headstart lab calibrate`.
 #[derive(Debug, Args)]
-pub(crate) struct LabCalibrate {
+pub(crate) struct CalibrateFlags {
     /// A block device, or a large file on it. It is only read.
     pub path: PathBuf,
     /// The model file to write, for --emulate.
@@ -29,6 +34,8 @@ pub(crate) struct LabCalibrate {
     #[arg(long)]
     pub json: bool,
 }
+
+same_names!(CalibrateFlags => Calibration { path, output, name, time, seed, json });
 
 fn parse_name(text: &str) -> Result<ModelName, String> {
     let name = ModelName::new(text).ok_or("use up to 40 of a-z, 0-9, '-', '_', '.'")?;

@@ -1,19 +1,25 @@
 //! Flags of `headstart lab predict`.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use crate::cli::plain::{Plain, same_names};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use hs_device::Medium;
 use hs_engine::queue::ElevatorKind;
+use hs_lab_real::predict::{Compared, Layout, Question};
 
+use crate::cli::MediumParser;
 use crate::cli::seconds;
-use crate::medium::{MediumParser, named};
+use hs_start::medium::named;
+
+/// Flags of `headstart lab predict`, as the laboratory knows them.
+pub(crate) type LabPredict = Plain<PredictFlags, Question>;
 
 /// Flags of `headstart lab predict`.
 #[derive(Debug, Args)]
-pub(crate) struct LabPredict {
+pub(crate) struct PredictFlags {
     /// An image (with --profile) or a profile alone.
     #[arg(value_name = "IMAGE|PROFILE")]
     pub input: PathBuf,
@@ -25,7 +31,7 @@ pub(crate) struct LabPredict {
     pub medium: Option<Medium>,
     /// Layout of the disk on the medium. Default: `optimised` if the image has a hot region, else
     /// `unoptimised`.
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = layout_parser())]
     pub layout: Option<Layout>,
     /// Scheduler that orders waiting requests.
     #[arg(long, hide_short_help = true, value_name = "NAME", default_value = "headstart", value_parser = scheduler)]
@@ -47,7 +53,7 @@ pub(crate) struct LabPredict {
     #[arg(long, hide_short_help = true, value_name = "SECONDS", requires = "cores", value_parser = seconds::parse)]
     pub client_cpu: Option<Duration>,
     /// Media, layouts and schedulers to compare, in any order. One row per combination.
-    #[arg(long, value_name = "WORD,...", value_delimiter = ',', value_parser = Compared::from_str)]
+    #[arg(long, value_name = "WORD,...", value_delimiter = ',', value_parser = compared)]
     pub compare: Vec<Compared>,
     /// Time that the program takes with everything in memory. Default: as recorded.
     #[arg(long, hide_short_help = true, value_name = "SECONDS", value_parser = seconds::parse)]
@@ -72,53 +78,29 @@ pub(crate) struct LabPredict {
     pub csv: bool,
 }
 
-/// How the disk lies on the medium.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Layout {
-    /// Uncompressed.
-    Raw,
-    /// An image without a hot region.
-    Unoptimised,
-    /// An image with a hot region.
-    Optimised,
-}
+same_names!(PredictFlags => Question { input, profile, medium, layout, scheduler, clients, within, edge_cache, cores, client_cpu, compare, own_time, overlap, read_ahead, decode_rate, ratio, json, csv });
 
-impl Layout {
-    /// Its name.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Raw => "raw",
-            Self::Unoptimised => "unoptimised",
-            Self::Optimised => "optimised",
-        }
-    }
+/// The layouts, with help.
+fn layout_parser() -> impl TypedValueParser<Value = Layout> {
+    let values = Layout::ALL.map(|layout| PossibleValue::new(layout.name()).help(layout.about()));
+    PossibleValuesParser::new(values)
+        .map(|name| Layout::named(&name).expect("the parser lets only known names through"))
 }
 
 /// A word of `--compare`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Compared {
-    Medium(Medium),
-    Layout(Layout),
-    Scheduler(ElevatorKind),
-}
-
-impl FromStr for Compared {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        if let Ok(layout) = Layout::from_str(word, false) {
-            return Ok(Self::Layout(layout));
-        }
-        if let Ok(elevator) = scheduler(word) {
-            return Ok(Self::Scheduler(elevator));
-        }
-        named(word).map(Self::Medium).map_err(|error| {
-            let schedulers = ElevatorKind::ALL.map(ElevatorKind::name).join(", ");
-            format!(
-                "neither a layout (raw, unoptimised, optimised) nor a scheduler ({schedulers}), and {error:#}"
-            )
-        })
+fn compared(word: &str) -> Result<Compared, String> {
+    if let Some(layout) = Layout::named(word) {
+        return Ok(Compared::Layout(layout));
     }
+    if let Ok(elevator) = scheduler(word) {
+        return Ok(Compared::Scheduler(elevator));
+    }
+    named(word).map(Compared::Medium).map_err(|error| {
+        let schedulers = ElevatorKind::ALL.map(ElevatorKind::name).join(", ");
+        format!(
+            "neither a layout (raw, unoptimised, optimised) nor a scheduler ({schedulers}), and {error:#}"
+        )
+    })
 }
 
 fn scheduler(name: &str) -> Result<ElevatorKind, String> {

@@ -2,14 +2,19 @@
 
 use std::path::PathBuf;
 
+use crate::cli::plain::{Plain, same_names};
 use clap::Args;
 use hs_device::Medium;
+use hs_lab_real::replay::Replaying;
 
-use crate::medium::MediumParser;
+use crate::cli::MediumParser;
+
+/// Flags of `headstart lab replay`, as the laboratory knows them.
+pub(crate) type LabReplay = Plain<ReplayFlags, Replaying>;
 
 /// Flags of `headstart lab replay`.
 #[derive(Debug, Args)]
-pub(crate) struct LabReplay {
+pub(crate) struct ReplayFlags {
     /// A profile, a fio iolog (version 2 or 3), or blkparse text. `-` is standard input.
     pub trace: PathBuf,
     /// Replay on this model, in virtual time.
@@ -35,3 +40,5 @@ pub(crate) struct LabReplay {
     #[arg(long)]
     pub json: bool,
 }
+
+same_names!(ReplayFlags => Replaying { trace, medium, on, depth, think_times, until_ready, cached, json });

@@ -4,13 +4,18 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cli::plain::{Plain, same_names};
 use clap::Args;
+use hs_lab_real::trace::Tracing;
 
 use crate::cli::seconds;
 
+/// Flags of `headstart lab trace`, as the laboratory knows them.
+pub(crate) type LabTrace = Plain<TraceFlags, Tracing>;
+
 /// Flags of `headstart lab trace`.
 #[derive(Debug, Args)]
-pub(crate) struct LabTrace {
+pub(crate) struct TraceFlags {
     /// A block device, or a file on it.
     pub path: PathBuf,
     /// Trace this long. Default: until the command ends, or Ctrl-C.
@@ -26,3 +31,5 @@ pub(crate) struct LabTrace {
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
+
+same_names!(TraceFlags => Tracing { path, time, csv, json, command });

@@ -11,10 +11,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
 use crate::cli::LabDisk;
-use crate::commands::mount::wait_for_end;
-use crate::on_medium::OnMedium;
-use crate::signals::Ends;
-use crate::{medium, show};
+use hs_daemon::mount::wait_for_end;
+use hs_output::show;
+use hs_service::signals::Ends;
+use hs_start::medium;
+use hs_start::on_medium::OnMedium;
 
 /// Shows a file on an emulated medium, in a directory until it is unmounted, to NBD clients, or both.
 pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
@@ -52,7 +53,7 @@ pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
         return show::json(&object);
     }
     if !quiet {
-        show::note!("{} requests, {} bytes, {} seeks", counted.requests, counted.bytes, counted.seeks);
+        hs_output::note!("{} requests, {} bytes, {} seeks", counted.requests, counted.bytes, counted.seeks);
     }
     Ok(())
 }
@@ -66,14 +67,14 @@ fn serve(on_medium: &OnMedium, name: &str, address: &hs_nbd::NbdAddress) -> anyh
 
 fn say_where(args: &LabDisk, name: &str, server: Option<&NbdServer>) {
     for uri in server.into_iter().flat_map(|server| server.uris(0)) {
-        show::note!("{name} on {} at {uri}", args.medium);
+        hs_output::note!("{name} on {} at {uri}", args.medium);
     }
     match &args.dir {
         Some(dir) => {
             let (shown, medium) = (dir.join(name), args.medium);
-            show::note!("{} on {medium}; `umount {}` or Ctrl-C ends it", shown.display(), dir.display());
+            hs_output::note!("{} on {medium}; `umount {}` or Ctrl-C ends it", shown.display(), dir.display());
         }
-        None => show::note!("Ctrl-C ends it"),
+        None => hs_output::note!("Ctrl-C ends it"),
     }
 }
 

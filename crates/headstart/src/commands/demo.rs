@@ -1,0 +1,52 @@
+//! `headstart demo`
+
+use std::ffi::OsString;
+
+use anyhow::bail;
+use clap::Parser;
+use hs_demo::Commands;
+
+use super::{boot, profile, run};
+use crate::cli::{Cli, Command, Demo, Story};
+
+/// Reads the words of the demo's commands as if a user had typed them.
+const COMMANDS: Commands = Commands {
+    run: |words| match read(words)? {
+        Command::Run(args) => run::spec(&args),
+        _ => bail!("the demo asks for another command"),
+    },
+    profile: |words| match read(words)? {
+        Command::Profile(args) => Ok(profile::record(&args, false)?.0),
+        _ => bail!("the demo asks for another command"),
+    },
+    boot: |words| match read(words)? {
+        Command::Boot(args) => boot::spec(&args, false),
+        _ => bail!("the demo asks for another command"),
+    },
+    record_boot: |words| match read(words)? {
+        Command::Boot(args) => Ok(boot::record(&args)?.0),
+        _ => bail!("the demo asks for another command"),
+    },
+};
+
+fn read(words: &[OsString]) -> anyhow::Result<Command> {
+    let program = OsString::from("headstart");
+    Ok(Cli::try_parse_from(std::iter::once(&program).chain(words))?.command)
+}
+
+/// Runs it.
+pub(crate) fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
+    let demo = hs_demo::Demo {
+        has_start: args.story != Story::Boot,
+        has_boot: args.story != Story::Start,
+        out: args.out.clone(),
+        cache: args.cache.clone(),
+        medium: args.medium,
+        boot_medium: args.boot_medium,
+        repeats: args.repeats,
+        json: args.json,
+        boot_root: args.boot_root,
+        commands: COMMANDS,
+    };
+    hs_demo::run(&demo, quiet)
+}

@@ -1,0 +1,33 @@
+//! The processes behind `headstart mount`, `serve` and `attach`: servers that run until they are told to end.
+//!
+//! - [`mount`]: shows a disk as a file, and mounts its file system.
+//! - [`serve`]: NBD exports, and images as files over HTTP.
+//! - [`attach`]: fills a file, with a guard and a standby.
+//! - [`fill_cache`]: brings a whole image into the disk cache.
+
+pub mod attach;
+mod background_fill;
+pub mod fill_cache;
+pub mod mount;
+mod mounted;
+mod named_image;
+pub mod serve;
+mod serve_http;
+
+/// Supervision and metrics of a server.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Run without a supervisor.
+    pub unsupervised: bool,
+    /// The address for Prometheus.
+    pub metrics: Option<String>,
+    /// The socket to the supervisor, for the server that it starts.
+    pub supervisor_fd: Option<i32>,
+}
+
+impl ServerOptions {
+    /// Whether this process is to be the supervisor.
+    const fn starts_supervisor(&self) -> bool {
+        !self.unsupervised && self.supervisor_fd.is_none()
+    }
+}

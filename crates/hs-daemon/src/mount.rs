@@ -1,0 +1,462 @@
+//! `headstart mount`: shows a disk as a file, and mounts its file system.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hs_fuse::ServedImage;
+use hs_fuse::{HeldSession, Negotiated, Session};
+use hs_linux::mounts::MountTable;
+use hs_serve::FileAccess;
+use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServedDisk};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
+use serde_json::Value;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{ServerOptions, background_fill, mounted};
+use hs_device::Medium;
+use hs_output::log_output;
+use hs_output::show;
+use hs_service::background::{self, LogFile, Parent};
+use hs_service::careful;
+use hs_service::confinement::Confinement;
+use hs_service::ending::{Deadline, EndsEarly, Guard};
+use hs_service::handover::{ABORT, HandedOver, Supervisor};
+use hs_service::metrics::{self, MetricsSocket};
+use hs_service::notify::Manager;
+use hs_service::run_folder::{RunFolder, StatusSocket};
+use hs_service::signals::Ends;
+use hs_service::status::{PrefetchStatus, Status, Subject, unix_now};
+use hs_service::supervisor::{self, Plan};
+use hs_start::cache::CacheChoice;
+use hs_start::image::ImageSource;
+use hs_start::medium::{self, Damage};
+use hs_start::on_medium::OnMedium;
+use hs_start::pinned;
+use hs_start::server_files::Origin;
+use hs_start::start::{self, PrefetchLimits, PrefetchMode};
+
+/// How long the dead server before this one may take to release its mounts.
+const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What is shown, and how.
+#[derive(Clone, Debug)]
+pub struct Mount {
+    /// The image.
+    pub image: ImageSource,
+    /// An empty folder, for disk.img.
+    pub dir: PathBuf,
+    /// A folder to mount the file system at.
+    pub fs: Option<PathBuf>,
+    /// Stay in the foreground.
+    pub foreground: bool,
+    /// Where prefetched blocks go, where that is said.
+    pub prefetch: Option<PrefetchMode>,
+    /// Limits of the prefetch.
+    pub limits: PrefetchLimits,
+    /// Who may read disk.img.
+    pub access: FileAccess,
+    /// The cache.
+    pub cache: CacheChoice,
+    /// Fill the disk cache meanwhile.
+    pub fill: bool,
+    /// The emulated medium.
+    pub medium: Medium,
+    /// Its planted faults.
+    pub damage: Damage,
+    /// Trust the image.
+    pub trusted: bool,
+    /// First remove mounts of a dead server.
+    pub clear_dead: bool,
+    /// Print the mount as JSON when it is ready.
+    pub json: bool,
+    /// The pipe to the parent of a server in the background.
+    pub ready_fd: Option<i32>,
+    /// Supervision and metrics.
+    pub serving: ServerOptions,
+}
+
+/// Shows an image's disk until it is unmounted; gives the exit code. `arguments` are those of the program.
+pub fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
+    if !args.foreground {
+        return background::start(arguments, "mount");
+    }
+    if args.serving.starts_supervisor() {
+        let clear = || match hs_linux::mounts::clear_dead(&args.dir, args.fs.as_deref()) {
+            Ok(_) => {}
+            Err(error) => log::error!("{} stays as it is: {error}", args.dir.display()),
+        };
+        let ready_fd = args.ready_fd;
+        let plan = Plan { arguments, subcommand: "mount", ready_fd, clear: &clear, reloads: false };
+        return supervisor::supervise(&plan);
+    }
+    let signals = Ends::block()?;
+    let (supervisor, kept) = Supervisor::at(args.serving.supervisor_fd)?;
+    let folder = RunFolder::offered();
+    let log_file = LogFile::of(folder.as_ref());
+    if args.ready_fd.is_some() && supervisor.restarts() > 0 {
+        log_file.go_to_background()?;
+    }
+    confine(args, &supervisor);
+    let server = Server { args, quiet, supervisor, folder, log_file, signals };
+    server.run(kept)?;
+    Ok(0)
+}
+
+/// Gives up the rights that serving a mount does not need. A mount of an ordinary user is made by a program
+/// with more rights, so nothing is given up there. Landlock is not used, because it would forbid unmounting.
+fn confine(args: &Mount, supervisor: &Supervisor) {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mut capabilities = CapabilitySet::SYS_ADMIN
+        | CapabilitySet::SYS_RESOURCE
+        | CapabilitySet::IPC_LOCK
+        | CapabilitySet::DAC_READ_SEARCH
+        | CapabilitySet::DAC_OVERRIDE;
+    if args.serving.metrics.is_some() {
+        capabilities |= CapabilitySet::NET_BIND_SERVICE;
+    }
+    Confinement {
+        capabilities,
+        files: None,
+        // Without a supervisor it starts a process that watches over its end.
+        starts_programs: supervisor.process().is_none() || Origin::of(&args.image) == Origin::WithLogins,
+        mounts: true,
+    }
+    .enforce();
+}
+
+/// The parts of a server that do not depend on its image.
+struct Server<'a> {
+    args: &'a Mount,
+    quiet: bool,
+    supervisor: Supervisor,
+    folder: Option<RunFolder>,
+    log_file: LogFile,
+    signals: Ends,
+}
+
+impl Server<'_> {
+    fn run(mut self, mut kept: HandedOver) -> anyhow::Result<()> {
+        let args = self.args;
+        let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
+        let mode = args.prefetch.unwrap_or(default);
+        let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &self.supervisor)?;
+        let early = self.ends_early()?;
+        let (on_medium, served) = self.show_disk(&mut kept, mode.prefetching())?;
+        early.serves(&served);
+        let mut guard = self.supervisor.process().is_none().then(Guard::start);
+        let abort = served.session().abort();
+        if let (Some(guard), Some(abort)) = (&mut guard, &abort) {
+            guard.watch(abort);
+        }
+        let (dir, fs) = (args.dir.clone(), args.fs.clone());
+        let mounted = match &args.fs {
+            Some(target) => self.mount_fs(&served, target, mode).map(Some),
+            None => Ok(None),
+        };
+        early.end();
+        let ended = mounted.map(|mounted| {
+            let ended = self.serve(mode, &on_medium, &served, mounted.as_ref(), metrics);
+            (ended, mounted)
+        });
+        // From here on nothing may wait for the medium.
+        let deadline = Deadline::begin(abort.into_iter().collect(), move || {
+            let _ = hs_linux::mounts::clear_dead(&dir, fs.as_deref());
+        });
+        served.disk().close();
+        let ended = ended.and_then(|(ended, mounted)| {
+            drop(mounted);
+            ended
+        });
+        drop(served);
+        drop(deadline);
+        ended
+    }
+
+    /// Without a supervisor this process must also handle signals that come before everything is mounted.
+    fn ends_early(&self) -> anyhow::Result<EndsEarly> {
+        let (dir, fs) = (self.args.dir.clone(), self.args.fs.clone());
+        EndsEarly::watch(self.supervisor.process().is_none().then_some(&self.signals), move || {
+            let _ = hs_linux::mounts::clear_dead(&dir, fs.as_deref());
+        })
+    }
+
+    /// Shows the disk, or goes on showing it where a server died.
+    fn show_disk(
+        &self,
+        kept: &mut HandedOver,
+        prefetching: Prefetching,
+    ) -> anyhow::Result<(OnMedium, ServedImage)> {
+        let args = self.args;
+        let refuse_waiting = self.supervisor.refuses_waiting();
+        let held = kept.take::<HeldAs>("session")?;
+        let held = held.map(|(held, fds)| held.session(fds, refuse_waiting)).transpose()?;
+        if held.is_none() {
+            let died_early = self.supervisor.restarts() > 0;
+            if (args.clear_dead || died_early) && hs_linux::mounts::clear_dead(&args.dir, args.fs.as_deref())?
+            {
+                log::warn!("cleared away what a server that died had left at {}", args.dir.display());
+            }
+            let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
+            careful::refuse_to_cover_itself(args.image.file(), RunFolder::place().as_deref(), &targets)?;
+        }
+        let image = pinned::recall(kept, 0, &args.image)?;
+        let mut config = start::config(&image, prefetching, Some(args.limits), &args.medium)?;
+        args.cache.apply(&mut config);
+        config.access = args.access;
+        let on_medium = medium::open(&image, &args.medium, &args.damage)?;
+        let store = Arc::clone(&on_medium.store);
+        let config = on_medium.config(&config);
+        let hold = |session: &Session, reader: &ServedDisk| {
+            pinned::keep(&self.supervisor, 0, &image, reader.image().image_digest())
+                .and_then(|()| self.hold(session))
+                .map_err(io::Error::other)
+        };
+        let served = match held {
+            Some(held) => ServedImage::resume(store, held, &config, None)?,
+            None => ServedImage::start_held(store, &args.dir, &config, None, &hold)?,
+        };
+        // The disk is shown by now, so what it was attached with is no longer kept.
+        hold(served.session(), served.disk())?;
+        Ok((on_medium, served))
+    }
+
+    /// Gives the supervisor what the next server needs to go on.
+    fn hold(&self, session: &Session) -> anyhow::Result<()> {
+        let descriptors = session.descriptors().chain(session.detached());
+        self.supervisor.keep("session", HeldAs::of(session), descriptors)?;
+        if let Some(abort) = session.abort() {
+            self.supervisor.keep(ABORT, (), abort.control().into_iter())?;
+        }
+        Ok(())
+    }
+
+    /// Mounts the file system in the disk, unless a server that died had.
+    fn mount_fs(
+        &mut self,
+        served: &ServedImage,
+        target: &Path,
+        mode: PrefetchMode,
+    ) -> anyhow::Result<MountedFs> {
+        let args = self.args;
+        let options = MountFsOptions {
+            direct_io: mode != PrefetchMode::Push,
+            warm: mode == PrefetchMode::Warm,
+            trusted: args.trusted,
+            inode_readahead_blocks: (mode.prefetching() != Prefetching::Off).then_some(1),
+            ..MountFsOptions::default()
+        };
+        // It may have been mounting when it died; this very disk lets it come to an end.
+        self.supervisor.wait_for_predecessor(PREDECESSOR_PATIENCE);
+        if self.supervisor.restarts() > 0
+            && let Some(mounted) = served.adopt_fs(target, &options)?
+        {
+            return Ok(mounted);
+        }
+        let mounted = served.mount_fs(target, &options)?;
+        if !args.trusted {
+            log::warn!(
+                "the kernel has mounted the {} in {}, which nobody vouches for (--trusted does); drivers of file \
+                 systems are not made to stand malice",
+                mounted.file_system(),
+                args.image.display()
+            );
+        }
+        mounted.wait_until_warming_leads();
+        Ok(mounted)
+    }
+
+    /// From the moment that everything is mounted to its end.
+    fn serve(
+        &self,
+        mode: PrefetchMode,
+        on_medium: &OnMedium,
+        served: &ServedImage,
+        mounted: Option<&MountedFs>,
+        metrics: Option<MetricsSocket>,
+    ) -> anyhow::Result<()> {
+        let args = self.args;
+        careful::take_care();
+        let filling = background_fill::start(args.fill, &args.image, served.disk())?;
+        // The thread that fills the cache waits for the medium. The disk is closed to end it, also when
+        // something fails from here on.
+        let closing = ClosesDisk(served.disk());
+        let socket = StatusSocket::offer(self.folder.as_ref());
+        let words = format!("{} at {}", args.image.display(), args.dir.display());
+        // A supervisor itself reports to the service manager and to the parent.
+        let unsupervised = self.supervisor.process().is_none();
+        let manager = if unsupervised && args.ready_fd.is_none() {
+            Manager::of_this_process()
+        } else {
+            Manager::none()
+        };
+        if args.ready_fd.is_some() && self.supervisor.restarts() == 0 {
+            self.log_file.go_to_background()?;
+        }
+        let status = self.fixed_status(mode, served, mounted.map(MountedFs::target).as_deref());
+        let report = match args.json {
+            true => mounted::report(&status, served, mounted, socket.as_ref(), metrics.as_ref()),
+            false => Value::Null,
+        };
+        if let (Some(fd), true) = (args.ready_fd, unsupervised) {
+            Parent::at(fd)?.tell(&report)?;
+        }
+        // Before the line is printed: a program that has read it may end the server at once, and the server
+        // must be ready for that.
+        self.supervisor.ready(&words, &report);
+        manager.ready(&words);
+        let is_first = args.ready_fd.is_none() && self.supervisor.restarts() == 0;
+        if is_first && args.json {
+            show::announce(&report);
+        } else if is_first && !self.quiet {
+            hs_output::note!(
+                "{} mounted; `umount {}` or Ctrl-C ends it",
+                args.image.display(),
+                args.dir.display()
+            );
+            if let Some(metrics) = &metrics {
+                hs_output::note!("metrics at {}", metrics.url());
+            }
+        }
+        let target = mounted.map(MountedFs::target);
+        let subject = Subject {
+            fixed: status,
+            served: served.disk(),
+            counters: Arc::clone(&on_medium.counters),
+            retries: Arc::clone(&on_medium.retries),
+            filling: filling.as_ref(),
+        };
+        let answering = socket.as_ref().map(|socket| (socket, &subject));
+        let ended = metrics::answered_meanwhile(
+            metrics,
+            || vec![subject.now()],
+            || wait_for_end(served.session(), target.as_deref(), &self.signals, answering),
+        );
+        self.supervisor.ending();
+        manager.stopping();
+        careful::stand_back();
+        drop(closing);
+        ended
+    }
+
+    fn fixed_status(&self, mode: PrefetchMode, served: &ServedImage, target: Option<&Path>) -> Status {
+        Status {
+            pid: std::process::id(),
+            supervisor: self.supervisor.process(),
+            restarts: self.supervisor.restarts(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            image: self.args.image.shown(),
+            dir: shown(served.session().mount_point()),
+            fs: target.map(shown),
+            since: unix_now(),
+            medium: self.args.medium.to_string(),
+            log: log_output::place().to_owned(),
+            prefetch: PrefetchStatus { mode: mode.name().to_owned(), ..PrefetchStatus::default() },
+            ..Status::default()
+        }
+    }
+}
+
+/// Closes the disk when it is dropped: dropped before what waits for the medium.
+struct ClosesDisk<'a>(&'a ServedDisk);
+
+impl Drop for ClosesDisk<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The description of a session for the supervisor. Bytes, because a JSON string cannot hold a path that is
+/// not UTF-8.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct HeldAs {
+    negotiated: Vec<u8>,
+    mount_point: Vec<u8>,
+    /// Whether the last descriptor is the mount, which may not be attached.
+    is_detached: bool,
+}
+
+impl HeldAs {
+    fn of(session: &Session) -> Self {
+        Self {
+            negotiated: session.negotiated().as_bytes().to_vec(),
+            mount_point: session.mount_point().as_os_str().as_bytes().to_vec(),
+            is_detached: session.detached().is_some(),
+        }
+    }
+
+    fn session(self, mut descriptors: Vec<OwnedFd>, refuse_waiting: bool) -> anyhow::Result<HeldSession> {
+        let negotiated = Negotiated::read_from_bytes(&self.negotiated).ok();
+        let detached = if self.is_detached { descriptors.pop() } else { None };
+        Ok(HeldSession {
+            descriptors,
+            detached,
+            refuse_waiting,
+            negotiated: negotiated.context("the session was kept by another version of this program")?,
+            mount_point: OsStr::from_bytes(&self.mount_point).into(),
+        })
+    }
+}
+
+/// A JSON string cannot hold other paths; one that is not UTF-8 is shown with replacement characters.
+fn shown(path: &Path) -> PathBuf {
+    path.to_string_lossy().into_owned().into()
+}
+
+/// Waits until the disk, or the file system in it, is unmounted, or a signal comes. Meanwhile it answers
+/// requests for the server's status.
+pub fn wait_for_end(
+    session: &Session,
+    fs: Option<&Path>,
+    signals: &Ends,
+    answering: Option<(&StatusSocket, &Subject<'_>)>,
+) -> anyhow::Result<()> {
+    let mut table = MountTable::open()?;
+    loop {
+        for target in [Some(session.mount_point()), fs].into_iter().flatten() {
+            if !table.has(target)? {
+                return Ok(());
+            }
+        }
+        let mut events = vec![table.changes(), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        if let Some((socket, _)) = answering {
+            events.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut events, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => bail!("wait for the end of the mount: {error}"),
+        }
+        if events[1].revents().contains(PollFlags::IN) {
+            return Ok(());
+        }
+        if let Some((socket, subject)) = answering {
+            socket.answer(|| subject.json());
+        }
+    }
+}
+
+/// Waits until nothing is mounted at `path` any more.
+pub fn wait_until_gone(path: &Path, patience: Duration) -> anyhow::Result<()> {
+    let end = Instant::now() + patience;
+    let mut table = MountTable::open()?;
+    while table.has(path)? {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("{} is still mounted after {} s", path.display(), patience.as_secs());
+        }
+        let timeout = Timespec::try_from(left).context("the time to wait")?;
+        match poll(&mut [table.changes()], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => bail!("wait for the end of the mount: {error}"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,455 @@
+//! `headstart serve`: NBD exports, and images as files over HTTP.
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::bail;
+use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls};
+use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
+use hs_units::ByteSize;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Signal;
+use rustix::thread::CapabilitySet;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::named_image::NamedImage;
+use crate::{ServerOptions, background_fill, serve_http};
+use hs_device::Medium;
+use hs_output::log_output;
+use hs_output::show;
+use hs_service::careful;
+use hs_service::confinement::{self, Confinement};
+use hs_service::ending::Deadline;
+use hs_service::handover::{HandedOver, Supervisor};
+use hs_service::memory::peak_rss_bytes;
+use hs_service::metrics::{self, MetricsSocket};
+use hs_service::notify::Manager;
+use hs_service::run_folder::{RunFolder, StatusSocket};
+use hs_service::signals::{Ends, hangup_reloads};
+use hs_service::status::{PrefetchStatus, Status, Subject, unix_now};
+use hs_service::supervisor::{self, Plan};
+use hs_start::cache::CacheChoice;
+use hs_start::channel;
+use hs_start::image::RemoteOptions;
+use hs_start::medium::{self, Damage};
+use hs_start::on_medium::OnMedium;
+use hs_start::pinned;
+use hs_start::server_files::{self, Origin};
+use hs_start::start::{self, PrefetchLimits};
+use hs_start::summary::Summary;
+
+/// What is served, and how.
+#[derive(Clone, Debug)]
+pub struct Serve {
+    /// Images, each a file or an address, with `NAME=` before it where the name of its export is given.
+    pub images: Vec<OsString>,
+    /// How remote images are fetched.
+    pub remote: RemoteOptions,
+    /// Addresses for NBD clients.
+    pub nbd: Vec<NbdAddress>,
+    /// Addresses for HTTP clients.
+    pub http: Vec<String>,
+    /// Small files to serve over HTTP as well.
+    pub channel: Vec<OsString>,
+    /// The access log of the HTTP server.
+    pub access_log: Option<PathBuf>,
+    /// Bytes a second to all HTTP clients together.
+    pub http_rate: Option<u64>,
+    /// Bytes a second to one address.
+    pub client_rate: Option<u64>,
+    /// How the servers speak TLS, if they do.
+    pub tls: Option<Tls>,
+    /// The folder of certificates, which is to stay readable.
+    pub certificates: Option<PathBuf>,
+    /// The emulated medium.
+    pub medium: Medium,
+    /// Its planted faults.
+    pub damage: Damage,
+    /// Do not prefetch.
+    pub no_prefetch: bool,
+    /// Limits of the prefetch.
+    pub limits: PrefetchLimits,
+    /// The cache.
+    pub cache: CacheChoice,
+    /// Fill the disk cache meanwhile.
+    pub fill: bool,
+    /// Print a summary as JSON at the end.
+    pub json: bool,
+    /// Supervision and metrics.
+    pub serving: ServerOptions,
+}
+
+/// How a server speaks TLS.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The folder of certificates.
+    pub directory: PathBuf,
+    /// NBD clients may not connect without it.
+    pub required: bool,
+    /// Clients need a certificate too.
+    pub verify_peer: bool,
+}
+
+impl Tls {
+    fn of_nbd(&self) -> anyhow::Result<NbdTls> {
+        Ok(NbdTls::load(&self.directory, self.required, self.verify_peer)?)
+    }
+}
+
+/// Serves the disks of images to NBD clients until a signal comes; gives the exit code. `arguments` are those
+/// of the program.
+pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
+    if args.serving.starts_supervisor() {
+        let reloads = hangup_reloads();
+        let plan = Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {}, reloads };
+        return supervisor::supervise(&plan);
+    }
+    if args.fill && args.nbd.is_empty() {
+        bail!("--fill is for those who read disks (--nbd)");
+    }
+    let began = Instant::now();
+    let signals = Ends::block()?;
+    // Asked before it could not be asked any more.
+    let reloads = hangup_reloads();
+    let (supervisor, mut kept) = Supervisor::at(args.serving.supervisor_fd)?;
+    let nbd_tls = args.tls.as_ref().map(Tls::of_nbd).transpose()?;
+    let options = NbdOptions { tls: nbd_tls.clone(), ..NbdOptions::default() };
+    let named = images(args, &mut kept)?;
+    confine(args, &named);
+    let mut http = serve_http::HttpImages::start(args, &named, &mut kept, &supervisor)?;
+    let start = |named| ServedExport::start(args, named);
+    let served: Vec<ServedExport> =
+        if args.nbd.is_empty() { Vec::new() } else { named.iter().map(start).collect::<Result<_, _>>()? };
+    for (number, served) in served.iter().enumerate() {
+        pinned::keep(&supervisor, number, &served.named.image, served.disk.image().image_digest())?;
+    }
+    let mut nbd = nbd(args, &served, &mut kept, options)?;
+    if let Some(nbd) = &nbd {
+        supervisor.keep("nbd", (), nbd.sockets())?;
+    }
+    let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
+    careful::take_care();
+    let socket = StatusSocket::offer(RunFolder::offered().as_ref());
+    let subjects: Vec<Subject<'_>> = served
+        .iter()
+        .enumerate()
+        .map(|(number, served)| served.subject(args, &supervisor, &uris(nbd.as_ref(), number)))
+        .collect();
+    let statuses = || -> Vec<Status> {
+        subjects
+            .iter()
+            .map(Subject::now)
+            .chain(http.iter().flat_map(serve_http::HttpImages::statuses))
+            .collect()
+    };
+    // A supervisor speaks to the manager of the service.
+    let manager = if supervisor.process().is_none() { Manager::of_this_process() } else { Manager::none() };
+    let words = words(args, named.len());
+    // Images that lie elsewhere take names of hosts, which some systems ask of a socket in the file system.
+    confinement::settle(named.iter().any(|named| Origin::of(&named.image) > Origin::File));
+    // Before the lines: a program that has read them may end the server at once, and then it is one that
+    // serves.
+    supervisor.ready(&words, &Value::Null);
+    manager.ready(&words);
+    if !quiet && supervisor.restarts() == 0 {
+        if let Some(http) = &http {
+            http.say_where(&named);
+        }
+        say_where(&served, nbd.as_ref(), metrics.as_ref());
+    }
+    let reload = || reload(http.as_ref(), nbd_tls.as_ref());
+    let ended = metrics::answered_meanwhile(metrics, statuses, || {
+        wait_for_end(&signals, socket.as_ref(), &statuses, reloads.then_some(&reload))
+    });
+    supervisor.ending();
+    manager.stopping();
+    // From here on nothing may wait for the medium.
+    Deadline::begin(Vec::new(), || {}).lasts();
+    served.iter().for_each(|served| served.disk.close());
+    http.iter().for_each(serve_http::HttpImages::close);
+    if let Some(nbd) = &mut nbd {
+        nbd.stop();
+    }
+    ended?;
+    for trouble in served.iter().filter_map(|served| served.on_medium.trouble()) {
+        log::warn!("{trouble}");
+    }
+    drop(subjects);
+    if let Some(http) = &mut http {
+        http.stop();
+    }
+    if args.json {
+        let stats = nbd.as_ref().map(NbdServer::stats).unwrap_or_default();
+        let http = http.as_ref().map(serve_http::HttpImages::totals);
+        show::json(&Totals::of(args, &served, stats, http, began))?;
+    }
+    Ok(0)
+}
+
+/// What is served, in a line for a service manager.
+fn words(args: &Serve, images: usize) -> String {
+    match (args.nbd.is_empty(), args.http.is_empty()) {
+        (false, true) => format!("{} images for NBD clients", images),
+        (true, false) => format!("{} images over HTTP", images),
+        _ => format!("{} images for NBD clients and over HTTP", images),
+    }
+}
+
+/// The images that the arguments name, as a server that died has served them.
+fn images(args: &Serve, kept: &mut HandedOver) -> anyhow::Result<Vec<NamedImage>> {
+    let parse = |word: &OsString| NamedImage::parse(word, &args.remote);
+    let mut named: Vec<NamedImage> = args.images.iter().map(parse).collect::<Result<_, _>>()?;
+    for (number, named) in named.iter_mut().enumerate() {
+        named.image = pinned::recall(kept, number, &named.image)?;
+        if named.image.file().is_some() {
+            // Where the image lies is known before anything else is given up.
+            named.image = channel::resolve(&named.image)?;
+        }
+    }
+    Ok(named)
+}
+
+/// Reads certificates again, and opens the access log again.
+fn reload(http: Option<&serve_http::HttpImages>, nbd_tls: Option<&NbdTls>) {
+    let http = http.map_or(Ok(()), serve_http::HttpImages::reload);
+    let nbd = nbd_tls.map_or(Ok(()), NbdTls::reload).map_err(anyhow::Error::from);
+    for error in [http, nbd].into_iter().filter_map(Result::err) {
+        log::error!("{error:#}: what was read before still counts");
+    }
+}
+
+/// What lies in a folder of certificates.
+const TLS_FILES: [&str; 4] = ["server-cert.pem", "server-key.pem", "ca-cert.pem", "ca-crl.pem"];
+
+/// Gives up what serving these images does not take, before anything of theirs is read.
+fn confine(args: &Serve, named: &[NamedImage]) {
+    // A file that it could not write any more.
+    careful::survive_low_memory();
+    let mut files = server_files::of_images(named.iter().map(|named| &named.image));
+    // With their folders, where newer ones will lie; each by its name, since it may be a link into another.
+    if let Some(folder) = &args.certificates {
+        let targets =
+            TLS_FILES.map(|name| folder.join(name)).into_iter().filter_map(|at| at.canonicalize().ok());
+        files.read.extend(targets.map(|target| server_files::folder_of(&target).to_owned()));
+        files.read.push(folder.clone());
+    }
+    files.read.extend(args.channel.iter().map(|word| serve_http::channel_path(word)));
+    if let Some(path) = &args.access_log {
+        // It is made, if it is not there, so that it can be named; what is wrong with it is said when it is
+        // used.
+        let _ = serve_http::open_access_log(path);
+        files.written.push(path.clone());
+        // It may be moved away, and is then made again.
+        files.made.push(server_files::folder_of(path).to_owned());
+    }
+    files.sockets.extend(args.nbd.iter().filter_map(|address| match address {
+        NbdAddress::Unix(path) => Some(server_files::folder_of(path).to_owned()),
+        NbdAddress::Tcp { .. } => None,
+    }));
+    let metrics = args.serving.metrics.as_deref().and_then(metrics::path_of);
+    files.sockets.extend(metrics.map(|path| server_files::folder_of(path).to_owned()));
+    let origins = named.iter().map(|named| Origin::of(&named.image));
+    Confinement {
+        capabilities: CapabilitySet::NET_BIND_SERVICE
+            | CapabilitySet::DAC_READ_SEARCH
+            | CapabilitySet::IPC_LOCK
+            | CapabilitySet::SYS_RESOURCE,
+        files: Some(files),
+        starts_programs: origins.max() == Some(Origin::WithLogins),
+        mounts: false,
+    }
+    .enforce();
+}
+
+/// The NBD server, if there is to be one.
+fn nbd(
+    args: &Serve,
+    served: &[ServedExport],
+    kept: &mut HandedOver,
+    options: NbdOptions,
+) -> anyhow::Result<Option<NbdServer>> {
+    if args.nbd.is_empty() {
+        return Ok(None);
+    }
+    let exports = served.iter().map(ServedExport::export).collect();
+    Ok(Some(match kept.take::<()>("nbd")? {
+        Some(((), sockets)) => NbdServer::resume(exports, sockets, options)?,
+        None => NbdServer::start(exports, &args.nbd, options)?,
+    }))
+}
+
+fn uris(nbd: Option<&NbdServer>, number: usize) -> Vec<String> {
+    nbd.map(|nbd| nbd.uris(number).to_vec()).unwrap_or_default()
+}
+
+/// Tells a person where clients find what.
+fn say_where(served: &[ServedExport], nbd: Option<&NbdServer>, metrics: Option<&MetricsSocket>) {
+    for (number, served) in served.iter().enumerate() {
+        for uri in uris(nbd, number) {
+            hs_output::note!("{} served at {uri}", served.named.image.display());
+        }
+    }
+    if let Some(metrics) = metrics {
+        hs_output::note!("metrics at {}", metrics.url());
+    }
+    hs_output::note!("Ctrl-C ends it");
+}
+
+/// An image that is served.
+struct ServedExport {
+    named: NamedImage,
+    on_medium: OnMedium,
+    /// It ends before the disk does.
+    filling: Option<BackgroundFill>,
+    disk: Arc<ServedDisk>,
+}
+
+impl ServedExport {
+    fn start(args: &Serve, named: &NamedImage) -> anyhow::Result<Self> {
+        let named = named.clone();
+        let prefetching = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
+        // All images share the budget, and the cache.
+        let budget = ByteSize(args.limits.budget.0 / args.images.len() as u64);
+        let mut config = start::config(
+            &named.image,
+            prefetching,
+            Some(PrefetchLimits { budget, ..args.limits }),
+            &args.medium,
+        )?;
+        args.cache.apply_shared(&mut config, args.images.len(), CacheSizing::Grows);
+        let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
+        let config = on_medium.config(&config);
+        let disk = config.open(on_medium.store.clone(), None)?;
+        let filling = background_fill::start(args.fill, &named.image, &disk)?;
+        Ok(Self { named, on_medium, filling, disk })
+    }
+
+    fn export(&self) -> Export {
+        let reader = &self.disk;
+        Export {
+            name: self.named.name.clone(),
+            description: format!("headstart image {}", reader.image().image_digest()),
+            disk: reader.clone().into(),
+        }
+    }
+
+    fn subject(&self, args: &Serve, supervisor: &Supervisor, uris: &[String]) -> Subject<'_> {
+        let mode = if args.no_prefetch { "off" } else { "hold" };
+        Subject {
+            fixed: Status {
+                pid: std::process::id(),
+                supervisor: supervisor.process(),
+                restarts: supervisor.restarts(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                image: self.named.image.shown(),
+                nbd: Some(uris.join(" ")),
+                since: unix_now(),
+                medium: args.medium.to_string(),
+                log: log_output::place().to_owned(),
+                prefetch: PrefetchStatus { mode: mode.to_owned(), ..PrefetchStatus::default() },
+                ..Status::default()
+            },
+            served: &self.disk,
+            counters: self.on_medium.counters.clone(),
+            retries: self.on_medium.retries.clone(),
+            filling: self.filling.as_ref(),
+        }
+    }
+
+    fn summary(&self, args: &Serve, began: Instant) -> Summary {
+        let mut summary = Summary {
+            wall_s: began.elapsed().as_secs_f64(),
+            medium: args.medium.to_string(),
+            image_bytes: self.on_medium.store.len(),
+            peak_rss_bytes: peak_rss_bytes(),
+            end_reason: self.disk.ended().map(|reason| reason.as_str().to_owned()),
+            ..Summary::default()
+        };
+        let on_medium = &self.on_medium;
+        start::fill_medium(&mut summary, &on_medium.counters.snapshot(), &on_medium.retries.snapshot());
+        start::fill_image(&mut summary, &self.disk);
+        summary
+    }
+}
+
+/// Waits for a signal that ends it. Meanwhile those who ask are told how the exports are, and SIGHUP reloads
+/// where that is to be.
+fn wait_for_end(
+    signals: &Ends,
+    socket: Option<&StatusSocket>,
+    statuses: &dyn Fn() -> Vec<Status>,
+    reload: Option<&impl Fn()>,
+) -> anyhow::Result<()> {
+    loop {
+        let mut events = vec![PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
+        events.extend(socket.map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)));
+        match poll(&mut events, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => bail!("wait for a signal: {error}"),
+        }
+        if events[0].revents().contains(PollFlags::IN) {
+            match (signals.take(), reload) {
+                (Some(Signal::HUP), Some(reload)) => reload(),
+                _ => return Ok(()),
+            }
+        }
+        if let Some(socket) = socket {
+            socket.answer(|| serde_json::to_vec(&statuses()).unwrap_or_default());
+        }
+    }
+}
+
+/// What was served: the run summary of each export, and what only all together have.
+#[derive(Serialize)]
+struct Totals {
+    wall_s: f64,
+    medium: String,
+    connections: u64,
+    reads: u64,
+    sent_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_requests: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    http_sent_bytes: Option<u64>,
+    peak_rss_bytes: Option<u64>,
+    exports: Vec<ExportSummary>,
+}
+
+#[derive(Serialize)]
+struct ExportSummary {
+    name: String,
+    image: PathBuf,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
+impl Totals {
+    fn of(
+        args: &Serve,
+        served: &[ServedExport],
+        stats: NbdStats,
+        http: Option<(u64, u64)>,
+        began: Instant,
+    ) -> Self {
+        let summary_of = |served: &ServedExport| ExportSummary {
+            name: served.named.name.clone(),
+            image: served.named.image.display().to_string().into(),
+            summary: served.summary(args, began),
+        };
+        Self {
+            wall_s: began.elapsed().as_secs_f64(),
+            medium: args.medium.to_string(),
+            connections: stats.connections,
+            reads: stats.reads,
+            sent_bytes: stats.sent_bytes,
+            http_requests: http.map(|(requests, _)| requests),
+            http_sent_bytes: http.map(|(_, bytes)| bytes),
+            peak_rss_bytes: peak_rss_bytes(),
+            exports: served.iter().map(summary_of).collect(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Everything that the demo found out: what `--json` prints and `demo.json` holds. docs/DEMO.md describes it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::Facts;
+use super::story_result::StoryResult;
+use super::turns::Tally;
+use super::{boot, start};
+use hs_start::summary::Summary;
+
+/// One object.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Outcome<'a> {
+    #[serde(flatten)]
+    facts: &'a Facts,
+    /// The first story, when it was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    start: Option<&'a start::Outcome>,
+    /// The second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    boot: Option<&'a boot::Outcome>,
+    /// The median boot of each contender of the second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    runs: Option<BTreeMap<&'static str, &'a Summary>>,
+    /// Seconds that making the Debian roots took; hardly any when they were kept.
+    roots_s: f64,
+    /// Seconds that the whole demo took.
+    demo_s: f64,
+}
+
+impl<'a> Outcome<'a> {
+    /// Of the stories that were told.
+    pub(super) fn new(
+        facts: &'a Facts,
+        start: Option<&'a StoryResult<start::Outcome>>,
+        boot: Option<&'a StoryResult<boot::Outcome>>,
+        roots_s: f64,
+        demo_s: f64,
+    ) -> Self {
+        Self {
+            facts,
+            start: start.map(|told| &told.outcome),
+            boot: boot.map(|told| &told.outcome),
+            runs: boot.map(|told| medians(&told.tallies)),
+            roots_s,
+            demo_s,
+        }
+    }
+}
+
+fn medians(tallies: &[Tally]) -> BTreeMap<&'static str, &Summary> {
+    tallies.iter().filter_map(|tally| Some((tally.key, tally.median()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::tests::facts;
+
+    #[test]
+    fn the_boots_are_at_the_top_by_name() {
+        let (facts, told) = (facts(3), boot::tests::told());
+        let json = serde_json::to_value(Outcome::new(&facts, None, Some(&told), 1.0, 2.0)).unwrap();
+        assert_eq!((json["repeats"].as_u64(), json["demo_s"].as_f64()), (Some(3), Some(2.0)));
+        let runs = json["runs"].as_object().unwrap();
+        let names: Vec<_> = runs.keys().map(String::as_str).collect();
+        assert_eq!(names, ["cloop_like", "optimised", "raw", "unoptimised", "warm"]);
+        for (name, run) in runs {
+            assert!(run["ready_s"].as_f64().is_some_and(|ready| ready > 0.0), "{name}");
+            for key in
+                ["medium", "image_bytes", "store_requests", "seeks", "medium_busy_s", "prefetch_stream_s"]
+            {
+                assert!(run.get(key).is_some(), "{name} {key}");
+            }
+        }
+        assert_eq!(json["boot"]["contenders"][3]["contender"], "optimised");
+        assert!(json.get("start").is_none());
+    }
+
+    #[test]
+    fn without_the_boot_there_are_no_runs() {
+        let facts = facts(1);
+        let json = serde_json::to_value(Outcome::new(&facts, None, None, 1.0, 2.0)).unwrap();
+        assert!(json.get("runs").is_none() && json.get("boot").is_none() && json.get("start").is_none());
+        assert_eq!((&json["version"], &json["machine"]["cores"]), (&"0".into(), &2.into()));
+    }
+}

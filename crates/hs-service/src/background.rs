@@ -1,0 +1,145 @@
+//! This program, started again: in the background, or as the server under a supervisor or a guard.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::Context;
+use serde_json::Value;
+
+use crate::own_arguments;
+use crate::run_folder::RunFolder;
+use hs_output::log_output;
+use hs_output::show;
+
+/// This program once more: `subcommand` with the same `arguments` (all but the program's name) and further
+/// `flags`.
+///
+/// # Errors
+/// When the arguments cannot be handed over.
+pub fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) -> anyhow::Result<Command> {
+    // By this name it is found in any mount namespace; the other names of this program are not for the
+    // server.
+    let mut command = Command::new("/proc/self/exe");
+    // The command comes first, or after flags for all commands; its own may stand before the rest.
+    let (before, after) =
+        arguments.split_at(arguments.iter().position(|word| word == subcommand).unwrap_or(0) + 1);
+    let flags: Vec<OsString> = flags.iter().map(OsString::from).collect();
+    own_arguments::give(command.arg0("headstart"), &[before, &flags, after].concat())
+        .context("hand the arguments over")?;
+    Ok(command)
+}
+
+/// Lets the program that is started have these descriptors.
+pub fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
+    let numbers: Vec<i32> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
+    let clear = move || {
+        for number in &numbers {
+            // SAFETY: fcntl with these arguments changes a flag of the child's own copy of the descriptor.
+            if unsafe { libc::fcntl(*number, libc::F_SETFD, 0) } < 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: fcntl is safe between fork and exec, and nothing is allocated.
+    unsafe {
+        command.pre_exec(clear);
+    }
+}
+
+/// Starts this program again in the foreground of a session of its own, and waits until it serves or has
+/// failed. Prints the object that it reports with `--json`.
+pub fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
+    let (ready, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
+    let flags = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
+    let mut command = again(arguments, subcommand, &flags)?;
+    inherit(&mut command, &[theirs.as_fd()]);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    // SAFETY: setsid is safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
+    }
+    let mut child = command.spawn().context("start the server")?;
+    drop(theirs);
+    let mut report = String::new();
+    // Not to the end of the pipe, which other processes of the server may hold open.
+    BufReader::new(File::from(ready)).read_line(&mut report).context("wait for the server")?;
+    if report.ends_with('\n') {
+        let object: Value = serde_json::from_str(&report).context("understand the server's report")?;
+        if !object.is_null() {
+            show::json(&object)?;
+        }
+        return Ok(0);
+    }
+    // It has said why on standard error, which it shares.
+    let status = child.wait().context("wait for the server")?;
+    Ok(status.code().unwrap_or(1))
+}
+
+/// Who waits until a background server serves.
+pub struct Parent(File);
+
+impl Parent {
+    /// The one who passed `--ready-fd`. What this process starts does not inherit it.
+    ///
+    /// # Errors
+    /// When there is no such descriptor.
+    pub fn at(fd: i32) -> anyhow::Result<Self> {
+        // SAFETY: the parent, this program too, passed the descriptor for this alone.
+        let ready = unsafe { OwnedFd::from_raw_fd(fd) };
+        rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC).context("find the parent")?;
+        Ok(Self(File::from(ready)))
+    }
+
+    /// Becomes an error when the parent has stopped waiting.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
+    /// Everything is served. The parent prints `report`, unless it is null.
+    ///
+    /// # Errors
+    /// When the parent has stopped waiting.
+    pub fn tell(mut self, report: &Value) -> anyhow::Result<()> {
+        self.0.write_all(format!("{report}\n").as_bytes()).context("tell the parent")
+    }
+}
+
+/// The file for messages where the system has no log; it stays behind only when its process dies.
+pub struct LogFile(Option<PathBuf>);
+
+impl LogFile {
+    /// One of this process in `folder`.
+    pub fn of(folder: Option<&RunFolder>) -> Self {
+        if let Some(folder) = folder {
+            folder.forget_the_dead();
+        }
+        Self(folder.map(|folder| folder.path().join(format!("{}.log", std::process::id()))))
+    }
+
+    /// From now on messages go to the system's log, or here.
+    ///
+    /// # Errors
+    /// When standard error cannot be given back.
+    pub fn go_to_background(&self) -> anyhow::Result<()> {
+        log_output::go_to_background(|| self.create()).context("go to the background")
+    }
+
+    fn create(&self) -> Option<File> {
+        let path = self.0.as_ref()?;
+        log_output::create_log(path).inspect_err(|error| log::warn!("{}: {error}", path.display())).ok()
+    }
+}
+
+impl Drop for LogFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

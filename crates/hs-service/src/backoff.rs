@@ -1,0 +1,122 @@
+//! After which pause the next server is started when one has died.
+
+use std::time::Duration;
+
+/// A server that dies again before it has lived this long waits before it is started.
+pub(super) const STEADY: Duration = Duration::from_secs(5);
+/// The first pause; each doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// After so many crashes in a row the requests that were under way are suspected to cause them.
+const CRASHES_OF_ONE_REQUEST: u32 = 3;
+
+/// Servers that died one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    pause: Duration,
+    /// That died young, in a row.
+    deaths: u32,
+    /// That died before they served, in a row.
+    failures: u32,
+    /// That died young by a fault of their own, in a row.
+    crashes: u32,
+}
+
+impl Default for Backoff {
+    /// None has died yet.
+    fn default() -> Self {
+        Self { pause: FIRST_PAUSE, deaths: 0, failures: 0, crashes: 0 }
+    }
+}
+
+impl Backoff {
+    /// Servers in a row that did not even begin to serve.
+    pub const fn failures(self) -> u32 {
+        self.failures
+    }
+
+    /// Whether the next server answers the requests that were under way with an error: one of them may have
+    /// crashed each server that took it.
+    pub const fn suspects_requests(self) -> bool {
+        self.crashes >= CRASHES_OF_ONE_REQUEST
+    }
+
+    /// Whether the server that [died](Self::died) did so by a fault of its own, not by a signal from outside.
+    /// One that refused requests gives the next one another chance.
+    pub fn crashed(&mut self, by_itself: bool) {
+        self.crashes = match by_itself && self.deaths > 0 && !self.suspects_requests() {
+            true => self.crashes + 1,
+            false => 0,
+        };
+    }
+
+    /// The next pause of those that double.
+    pub fn longer(&mut self) -> Duration {
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause
+    }
+
+    /// One has died: the pause before the next. The first that dies young after it has served is replaced at
+    /// once: once is an accident, and readers wait.
+    pub fn died(&mut self, served: bool, lived: Duration) -> Duration {
+        self.failures = if served { 0 } else { self.failures + 1 };
+        if lived >= STEADY {
+            (self.pause, self.deaths) = (FIRST_PAUSE, 0);
+            return Duration::ZERO;
+        }
+        self.deaths += 1;
+        let pause = self.longer();
+        if served && self.deaths == 1 { Duration::ZERO } else { pause }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const YOUNG: Duration = Duration::from_millis(300);
+
+    #[test]
+    fn a_server_that_serves_and_dies_again_and_again_is_no_busy_loop() {
+        let mut backoff = Backoff::default();
+        assert_eq!(backoff.died(true, YOUNG), Duration::ZERO, "once is an accident");
+        let pauses: Vec<Duration> = (0..20).map(|_| backoff.died(true, YOUNG)).collect();
+        assert!(pauses.iter().all(|pause| *pause >= FIRST_PAUSE), "{pauses:?}");
+        assert!(pauses.is_sorted() && pauses.last() == Some(&LONGEST_PAUSE), "{pauses:?}");
+        assert_eq!(backoff.failures(), 0);
+        // One that has lived makes the next accident the first again.
+        assert_eq!(backoff.died(true, STEADY), Duration::ZERO);
+        assert_eq!(backoff.died(true, YOUNG), Duration::ZERO);
+        assert!(backoff.died(true, YOUNG) > Duration::ZERO);
+    }
+
+    #[test]
+    fn the_third_crash_in_a_row_makes_requests_suspicious() {
+        let suspicions = |crashes: &[(bool, Duration)]| -> Vec<bool> {
+            let mut backoff = Backoff::default();
+            let died = |&(by_itself, lived)| {
+                backoff.died(true, lived);
+                backoff.crashed(by_itself);
+                backoff.suspects_requests()
+            };
+            crashes.iter().map(died).collect()
+        };
+        assert_eq!(suspicions(&[(true, YOUNG); 5]), [false, false, true, false, false]);
+        assert_eq!(suspicions(&[(false, YOUNG); 4]), [false; 4], "killed from outside");
+        assert_eq!(suspicions(&[(true, STEADY); 4]), [false; 4], "they lived");
+        assert_eq!(suspicions(&[(true, YOUNG), (true, YOUNG), (false, YOUNG), (true, YOUNG)]), [false; 4]);
+    }
+
+    #[test]
+    fn those_that_never_serve_are_counted() {
+        let mut backoff = Backoff::default();
+        for failures in 1..10 {
+            assert!(backoff.died(false, YOUNG) > Duration::ZERO);
+            assert_eq!(backoff.failures(), failures);
+        }
+        backoff.died(true, YOUNG);
+        assert_eq!(backoff.failures(), 0);
+    }
+}

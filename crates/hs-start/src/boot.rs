@@ -1,0 +1,515 @@
+//! One timed boot: a guest starts from an image, or from a raw disk, on some medium.
+//!
+//! ```text
+//! medium ─► ServedImage | ServedFile ─► disk.img (FUSE; hot blocks are pushed into its page cache)
+//!        └► ServedDisk ─► NBD (QEMU)       ▲ reads
+//!                              guest ──────┤
+//!                                          ▼ writes
+//!                                       scratch (tmpfs in a mount namespace of our own)
+//! ```
+
+mod choice;
+mod consoles;
+mod guest_read_ahead;
+mod identity;
+mod qemu;
+mod read_ahead;
+
+use std::io;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hs_build::ext4::ReadDisk;
+use hs_device::Medium;
+use hs_disk::Watch;
+use hs_fuse::Abort;
+use hs_fuse::{ServedFile, ServedImage};
+use hs_guest::console::Console;
+use hs_guest::qemu::Drive;
+use hs_guest::uml::{self, Uml};
+use hs_guest::{Guest, GuestError, Launch, jail, uml_trial};
+use hs_image::ImageError;
+use hs_linux::fsmount::FileSystem;
+use hs_serve::FileAccess;
+use hs_serve::{ServeConfig, ServedDisk};
+use hs_store::Snapshot;
+use hs_units::ByteSize;
+use rustix::mount::MountFlags;
+
+use crate::image::ImageSource;
+use crate::medium::{self, Damage};
+use crate::on_medium::OnMedium;
+use crate::remote::place_here;
+use crate::start;
+use crate::summary::Summary;
+use hs_service::ending::{Deadline, Guard};
+use hs_service::memory::peak_rss_bytes;
+use hs_service::workdir::Workdir;
+
+pub use self::choice::{VmmChoice, VmmName, choose, try_qemu, try_uml};
+use self::consoles::Log;
+pub use self::guest_read_ahead::GuestReadAhead;
+pub use self::identity::identify;
+pub use self::qemu::{KernelOf, QemuSpec};
+use self::qemu::{NbdDisk, OnQemu};
+
+/// Memory that User-mode Linux needs in the same place beside the guest's memory; an upper bound.
+const MEMORY_SLACK_BYTES: u64 = 16 << 20;
+
+/// The disk of a guest.
+#[derive(Clone, Debug)]
+pub enum BootDisk {
+    /// A headstart image, and how it is served.
+    Image(Box<ImageSource>, Box<ServeConfig>),
+    /// A plain disk.
+    Raw(PathBuf),
+}
+
+impl BootDisk {
+    /// Where it lies.
+    pub fn image(&self) -> ImageSource {
+        match self {
+            Self::Image(image, _) => (**image).clone(),
+            Self::Raw(path) => path.into(),
+        }
+    }
+}
+
+/// What runs the guest.
+#[derive(Clone, Debug)]
+pub enum Vmm {
+    /// User-mode Linux.
+    Uml {
+        /// The program, which is the guest's kernel.
+        kernel: PathBuf,
+    },
+    /// QEMU.
+    Qemu(QemuSpec),
+}
+
+impl Vmm {
+    /// As the command line calls it.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Uml { .. } => "uml",
+            Self::Qemu(_) => "qemu",
+        }
+    }
+
+    /// Fails when no guest could mount a disk with this file system as its root. Which file systems the usual
+    /// kernels can mount is known.
+    pub fn check_boots(&self, file_system: FileSystem, disk: &ImageSource) -> anyhow::Result<()> {
+        let path = disk.display();
+        match self {
+            _ if file_system == FileSystem::Ext4 => {}
+            Self::Uml { kernel } if kernel.file_name() == Some(uml::PROGRAM.as_ref()) => {
+                bail!(
+                    "{path} holds {file_system}, and linux.uml can boot only from ext4: give another --kernel"
+                )
+            }
+            Self::Qemu(QemuSpec { kernel: KernelOf::Disk, .. }) => {
+                bail!(
+                    "{path} holds {file_system}, and a kernel is looked for only in ext4: give --kernel a file"
+                )
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// With so little free scratch, writes of the guest fail. User-mode Linux fills it to the last page. QEMU
+    /// allocates room for a whole request first; on a tmpfs a failed allocation leaves nothing behind.
+    const fn least_free_bytes(&self) -> u64 {
+        match self {
+            Self::Uml { .. } => 0,
+            Self::Qemu(_) => hs_guest::qemu::LARGEST_WRITE_BYTES,
+        }
+    }
+
+    /// The least scratch with which a guest can begin, for a disk of so many bytes.
+    const fn least_scratch_bytes(&self, disk_bytes: u64) -> u64 {
+        match self {
+            Self::Uml { .. } => uml::least_scratch_bytes(disk_bytes),
+            Self::Qemu(_) => hs_guest::qemu::LEAST_SCRATCH_BYTES,
+        }
+    }
+}
+
+/// A boot to be made.
+#[derive(Clone)]
+pub struct BootSpec {
+    /// What the guest boots from.
+    pub disk: BootDisk,
+    /// The file system of the disk, where it has been identified.
+    pub file_system: Option<FileSystem>,
+    /// The medium of the disk.
+    pub medium: Medium,
+    /// The faults of that medium.
+    pub damage: Damage,
+    /// Read the whole disk into the page cache before the boot is timed.
+    pub warm: bool,
+    /// What runs the guest.
+    pub vmm: Vmm,
+    /// The guest's memory.
+    pub memory: ByteSize,
+    /// Memory for what it writes.
+    pub scratch: ByteSize,
+    /// Its first program, when not the usual one.
+    pub init: Option<String>,
+    /// Further words for its kernel.
+    pub append: Vec<String>,
+    /// How far its kernel reads ahead.
+    pub guest_read_ahead: GuestReadAhead,
+    /// Ready when a line of its console matches.
+    pub ready: regex::Regex,
+    /// How long to wait for that.
+    pub ready_timeout: Duration,
+    /// How long it goes on afterwards.
+    pub grace: Duration,
+    /// Where its console is kept.
+    pub console: Option<PathBuf>,
+    /// Sees every read that the server answers.
+    pub watch: Option<Arc<dyn Watch>>,
+}
+
+/// The result of a boot that became ready.
+pub struct Booted {
+    /// The figures.
+    pub summary: Summary,
+    /// Start → ready.
+    pub ready: Duration,
+    /// The message about reads that could not be answered.
+    pub lost: Option<String>,
+}
+
+/// Boots the guest, and takes everything down again. Call `hs_linux::rootenv::enter_private_mounts` once
+/// before.
+pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
+    let on_medium = medium::open(spec.disk.image(), &spec.medium, &spec.damage)?;
+    // Opened before anything is mounted over the folder that it may lie in.
+    let log = Log::open(spec.console.as_deref())?;
+    let work = Workdir::new(&needed(spec))?;
+    let scratch = work.folder("scratch")?;
+    mount_memory(&scratch, spec.scratch.0)?;
+    let mut machine = Machine::prepare(spec, &work, &scratch, &on_medium)?;
+    let obstacle = read_ahead::obstacle(spec)?;
+    let folder = work.folder("disk")?;
+    let mut began = Instant::now();
+    let served = ShownDisk::start(spec, &on_medium, &folder)?;
+    let mut guard = Guard::start();
+    served.abort().iter().for_each(|abort| guard.watch(abort));
+    let booted = (|| {
+        let disk_bytes = served.disk_bytes(&on_medium);
+        check_room(spec, disk_bytes)?;
+        let file_system = served.file_system(spec)?;
+        let guest_read_ahead_kib = read_ahead::choose(spec, &served, obstacle.as_deref());
+        if spec.warm {
+            read_whole(&folder.join("disk.img"))?;
+            began = Instant::now();
+        }
+        let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
+        let initramfs = guest_read_ahead_kib.map(|kib| read_ahead::initramfs(spec, kib, file_system));
+        let launch = machine.launch(spec, &served, (&folder, disk_bytes), initramfs)?;
+        let mut guest = Guest::start(launch, Console::new(spec.ready.clone()), log.writer())?;
+        log::info!("guest started after {:.1?}", began.elapsed());
+        let mut summary = Summary {
+            medium: spec.medium.to_string(),
+            image_bytes: on_medium.store.len(),
+            logical_bytes: disk_bytes,
+            guest_read_ahead_kib,
+            ..Summary::default()
+        };
+        let went = (|| {
+            let mut look = || check_scratch(&scratch, spec.scratch, spec.vmm.least_free_bytes());
+            let pattern = spec.ready.as_str();
+            let ready = guest.wait_ready(began, spec.ready_timeout, pattern, &mut look)? - began;
+            summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
+            // A guest whose writes failed may go on all the same; it has not booted.
+            look()?;
+            let counted = on_medium.counters.snapshot().since(&before);
+            start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
+            served.fill(&mut summary);
+            guest.go_on(spec.grace)?;
+            Ok(ready)
+        })();
+        let lost = served.image().and_then(|disk| on_medium.lost(disk));
+        summary.end_reason = served.end_reason();
+        // From here on nothing may wait for the medium, the guest included.
+        guest.kill();
+        let ending = Deadline::unhurried(served.abort().into_iter().collect());
+        served.close();
+        guest.end();
+        drop(ending);
+        let ready = went
+            .map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
+        summary.ready_s = Some(ready.as_secs_f64());
+        summary.wall_s = began.elapsed().as_secs_f64();
+        summary.peak_rss_bytes = peak_rss_bytes();
+        Ok(Booted { summary, ready, lost })
+    })();
+    let _deadline = Deadline::unhurried(served.abort().into_iter().collect());
+    served.close();
+    drop(served);
+    booted
+}
+
+/// Files that are opened while the guest starts, or afterwards.
+fn needed(spec: &BootSpec) -> Vec<PathBuf> {
+    let mut needed = Vec::from_iter(place_here(&spec.disk.image()));
+    // Where the console of a boot that fails is kept.
+    needed.push(std::env::temp_dir());
+    match &spec.vmm {
+        Vmm::Uml { kernel } => needed.push(kernel.clone()),
+        Vmm::Qemu(qemu) => {
+            needed.push(qemu.program.clone());
+            if let KernelOf::Machine { kernel, initrd } = &qemu.kernel {
+                needed.push(kernel.clone());
+                needed.extend(initrd.clone());
+            }
+        }
+    }
+    needed
+}
+
+/// The program that runs the guest, with its paths on this machine.
+enum Machine {
+    Uml { kernel: PathBuf, scratch: PathBuf, memory_folder: PathBuf },
+    Qemu(OnQemu),
+}
+
+impl Machine {
+    fn prepare(
+        spec: &BootSpec,
+        work: &Workdir,
+        scratch: &Path,
+        on_medium: &OnMedium,
+    ) -> anyhow::Result<Self> {
+        let scratch = scratch.to_owned();
+        Ok(match &spec.vmm {
+            Vmm::Uml { kernel } => {
+                let memory_folder = work.folder("memory")?;
+                mount_memory(&memory_folder, spec.memory.0 + MEMORY_SLACK_BYTES)?;
+                Self::Uml { kernel: kernel.clone(), scratch, memory_folder }
+            }
+            Vmm::Qemu(qemu) => Self::Qemu(OnQemu::prepare(spec, qemu, work, scratch, on_medium)?),
+        })
+    }
+
+    /// The command that starts the guest. Its disk is served already: as a file of so many bytes in `folder`,
+    /// or over NBD.
+    fn launch(
+        &mut self,
+        spec: &BootSpec,
+        served: &ShownDisk,
+        (folder, disk_bytes): (&Path, u64),
+        initramfs: Option<Vec<u8>>,
+    ) -> anyhow::Result<Launch> {
+        let disk = folder.join("disk.img");
+        Ok(match self {
+            Self::Uml { kernel, scratch, memory_folder } => Uml {
+                kernel: kernel.clone(),
+                disk,
+                scratch: scratch.clone(),
+                memory_folder: memory_folder.clone(),
+                memory: spec.memory,
+                init: spec.init.clone(),
+                initramfs: initramfs.map(|bytes| written(scratch, &bytes)).transpose()?,
+                append: spec.append.clone(),
+            }
+            .launch()?,
+            Self::Qemu(on_qemu) => {
+                let drive = match served {
+                    ShownDisk::Nbd(nbd) => nbd.drive(),
+                    ShownDisk::Image(_) | ShownDisk::Raw(_) => Drive::File(disk.clone()),
+                };
+                let read = |offset, bytes: &mut [u8]| served.read_at(&disk, offset, bytes);
+                on_qemu.launch(spec, drive, &mut ReadDisk::new(disk_bytes, read))?
+            }
+        })
+    }
+}
+
+enum ShownDisk {
+    Image(Box<ServedImage>),
+    Raw(ServedFile),
+    Nbd(Box<NbdDisk>),
+}
+
+impl ShownDisk {
+    /// Shows the disk. An image is shown to QEMU over NBD, unless it is read into the page cache first; every
+    /// other disk is a file in `folder`.
+    fn start(spec: &BootSpec, on_medium: &OnMedium, folder: &Path) -> anyhow::Result<Self> {
+        let store = Arc::clone(&on_medium.store);
+        let watch = spec.watch.clone();
+        // Only the guest's user may read the file.
+        let access =
+            jail::user().id.map_or_else(FileAccess::default, |id| FileAccess::default().owned_by(id, id));
+        Ok(match (&spec.disk, &spec.vmm) {
+            (BootDisk::Image(_, config), Vmm::Qemu(_)) if !spec.warm => {
+                Self::Nbd(Box::new(NbdDisk::start(store, folder, &on_medium.config(config), watch)?))
+            }
+            (BootDisk::Image(_, config), _) => {
+                let config = ServeConfig { access, ..on_medium.config(config) };
+                Self::Image(Box::new(ServedImage::start(store, folder, &config, watch)?))
+            }
+            // The file may be anything, also a disk over NBD. Read-ahead below the guest's own would fetch
+            // from there.
+            (BootDisk::Raw(_), _) if spec.medium == Medium::None => {
+                Self::Raw(ServedFile::without_read_ahead(store, folder, "disk.img", access)?)
+            }
+            (BootDisk::Raw(_), _) => Self::Raw(ServedFile::start(store, folder, "disk.img", access)?),
+        })
+    }
+
+    /// The image that is served, if it is one.
+    fn image(&self) -> Option<&Arc<ServedDisk>> {
+        match self {
+            Self::Image(served) => Some(served.disk()),
+            Self::Nbd(served) => Some(served.disk()),
+            Self::Raw(_) => None,
+        }
+    }
+
+    /// The means to fail requests that wait for the file, where there is one.
+    fn abort(&self) -> Option<Arc<Abort>> {
+        match self {
+            Self::Image(served) => served.session().abort(),
+            Self::Raw(served) => served.session().abort(),
+            Self::Nbd(_) => None,
+        }
+    }
+
+    /// The disk is no longer needed: reads that wait for it fail.
+    fn close(&self) {
+        match self {
+            Self::Image(served) => served.disk().close(),
+            Self::Nbd(served) => served.disk().close(),
+            Self::Raw(served) => served.close(),
+        }
+    }
+
+    /// Reads the disk as the guest would; `file` is where a raw one is shown.
+    fn read_at(&self, file: &Path, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
+        match self.image() {
+            Some(disk) => disk.read_at(offset, bytes).map_err(io::Error::other),
+            None => std::fs::File::open(file)?.read_exact_at(bytes, offset),
+        }
+    }
+
+    /// The file system of the disk. For a remote image it is not known yet; it is read through the reader
+    /// that serves the guest.
+    fn file_system(&self, spec: &BootSpec) -> anyhow::Result<FileSystem> {
+        if let Some(known) = spec.file_system {
+            return Ok(known);
+        }
+        let image = spec.disk.image();
+        let disk = self.image().context("a raw disk lies in a file")?;
+        let file_system = FileSystem::detect_with(&image.word(), |offset, bytes| {
+            disk.read_at(offset, bytes).map_err(|error| match error {
+                ImageError::OutsideDisk { .. } => io::ErrorKind::UnexpectedEof.into(),
+                error => io::Error::other(error),
+            })
+        })?;
+        spec.vmm.check_boots(file_system, &image)?;
+        Ok(file_system)
+    }
+
+    fn disk_bytes(&self, on_medium: &OnMedium) -> u64 {
+        self.image().map_or_else(|| on_medium.store.len(), |disk| disk.image().disk_bytes())
+    }
+
+    fn fill(&self, summary: &mut Summary) {
+        if let Some(disk) = self.image() {
+            start::fill_image(summary, disk);
+            start::fill_deadlines(summary, disk);
+            start::fill_markers(summary, disk);
+        }
+    }
+
+    fn end_reason(&self) -> Option<String> {
+        self.image()?.ended().map(|reason| reason.as_str().to_owned())
+    }
+}
+
+/// Writes the guest's initramfs into the folder of its scratch.
+fn written(scratch: &Path, initramfs: &[u8]) -> anyhow::Result<PathBuf> {
+    let path = scratch.join("initramfs");
+    // The guest's user must be able to read it, whatever the umask of this process is.
+    std::fs::write(&path, initramfs)
+        .and_then(|()| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)))
+        .with_context(|| format!("write {}", path.display()))?;
+    Ok(path)
+}
+
+/// A tmpfs of so many bytes, from which User-mode Linux may execute its guest's memory.
+fn mount_memory(target: &Path, bytes: u64) -> anyhow::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let data = std::ffi::CString::new(format!("size={bytes},mode=700"))?;
+    rustix::mount::mount("headstart", target, "tmpfs", flags, data.as_c_str())
+        .with_context(|| format!("mount {} of memory at {}", ByteSize(bytes), target.display()))
+}
+
+/// Fails when the memory or the scratch is too small for the guest to begin, or this machine does not have
+/// it.
+fn check_room(spec: &BootSpec, disk_bytes: u64) -> anyhow::Result<()> {
+    let least = spec.vmm.least_scratch_bytes(disk_bytes);
+    if spec.scratch.0 < least {
+        bail!(
+            "{} of scratch is not enough for what a guest writes to a disk of {}: give --scratch {} or more",
+            spec.scratch,
+            ByteSize(disk_bytes),
+            ByteSize(least)
+        );
+    }
+    let needed = spec.memory.0.saturating_add(least);
+    match available_memory_bytes() {
+        Some(available) if available < needed => bail!(
+            "the guest needs {} of memory, and this machine has {} to spare: give a smaller --memory",
+            ByteSize(needed),
+            ByteSize(available)
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn available_memory_bytes() -> Option<u64> {
+    let table = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = table.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+fn check_scratch(folder: &Path, scratch: ByteSize, least_free_bytes: u64) -> Result<(), GuestError> {
+    match rustix::fs::statvfs(folder) {
+        Ok(found) if found.f_bavail * found.f_frsize <= least_free_bytes => {
+            Err(GuestError::ScratchFull { scratch })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_whole(path: &Path) -> anyhow::Result<()> {
+    let context = || format!("read {}", path.display());
+    let mut file = std::fs::File::open(path).with_context(context)?;
+    std::io::copy(&mut file, &mut std::io::sink()).with_context(context)?;
+    Ok(())
+}
+
+/// The error, with the medium's errors, the guest's last output, and where the whole output is.
+fn explain(error: &GuestError, trouble: Option<String>, guest: &Guest, log: &Log) -> anyhow::Error {
+    let tail = guest.tail();
+    let trouble = trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();
+    let registers = uml_trial::registers(&tail).map(|why| format!("; {why}: --vmm qemu runs it in QEMU"));
+    let trouble = trouble + &registers.unwrap_or_default();
+    if tail.is_empty() {
+        return anyhow::anyhow!("{error}; its console said nothing{trouble}");
+    }
+    let kept = match log.keep() {
+        Ok(path) => format!("all of it is in {}", path.display()),
+        Err(error) => format!("the rest could not be kept: {error:#}"),
+    };
+    anyhow::anyhow!("{error}{trouble}; the last lines of its console ({kept}):\n  {}", tail.join("\n  "))
+}

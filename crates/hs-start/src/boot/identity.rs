@@ -1,0 +1,53 @@
+//! What lies on a disk that is to boot.
+
+use std::path::Path;
+
+use hs_format::limits::SUPERBLOCK_BYTES;
+use hs_image::{Blocks, Image};
+use hs_linux::fsmount::FileSystem;
+use hs_store::{FileStore, Retry, Store};
+
+use crate::image::ImageSource;
+use crate::open::open_image;
+
+/// What every image begins with.
+const IMAGE_MAGIC: &[u8] = b"HSIMAGE\0";
+
+/// Whether a disk is an image, and its file system as far as that is known before it is served.
+///
+/// # Errors
+/// When it cannot be read, or has no file system that is known.
+pub fn identify(disk: &ImageSource) -> anyhow::Result<(bool, Option<FileSystem>)> {
+    let is_image = is_image(disk)?;
+    Ok((is_image, file_system(disk, is_image)?))
+}
+
+/// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the
+/// same once more.
+fn is_image(image: &ImageSource) -> anyhow::Result<bool> {
+    // Only images can be remote or have a trusted key.
+    let Some(path) = image.file().filter(|_| image.image.trust.is_none()) else { return Ok(true) };
+    let store = Retry::new(FileStore::open(path)?);
+    let Some(mirror) = store.len().checked_sub(SUPERBLOCK_BYTES as u64) else { return Ok(false) };
+    let mut magic = [0; IMAGE_MAGIC.len()];
+    if store.read_at(0, &mut magic).is_err() {
+        store.read_at(mirror, &mut magic)?;
+    }
+    Ok(magic == *IMAGE_MAGIC)
+}
+
+/// The file system of the disk. A remote image is examined when it is served, so that it is opened only once.
+fn file_system(disk: &ImageSource, is_image: bool) -> anyhow::Result<Option<FileSystem>> {
+    Ok(match disk.file() {
+        Some(path) if !is_image => Some(FileSystem::detect(path)?),
+        None => None,
+        Some(_) => Some(file_system_in(&open_image(disk)?)?),
+    })
+}
+
+fn file_system_in(image: &Image) -> anyhow::Result<FileSystem> {
+    let mut blocks = Blocks::new(image);
+    let found =
+        FileSystem::detect_with(Path::new(image.name()), |offset, bytes| blocks.read_at(offset, bytes))?;
+    Ok(found)
+}

@@ -1,0 +1,218 @@
+//! A boot by QEMU: its kernel, what executes it, and its disk over NBD.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use hs_build::ext4::ReadDisk;
+use hs_build::read_linked_file;
+use hs_disk::Watch;
+use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
+use hs_guest::{GuestError, Launch, kvm};
+use hs_image::{Blocks, Image};
+use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_serve::{ServeConfig, ServedDisk};
+use hs_store::Store;
+
+use super::{BootDisk, BootSpec};
+use crate::on_medium::OnMedium;
+use crate::open::open_image;
+use hs_service::workdir::Workdir;
+
+/// Where Debian and others keep the kernel that boots by default, and its initrd. Most of these are links.
+const KERNELS: [&str; 4] = ["/vmlinuz", "/boot/vmlinuz", "/boot/vmlinuz-linux", "/boot/vmlinuz-virt"];
+const INITRDS: [&str; 5] =
+    ["/initrd.img", "/boot/initrd.img", "/boot/initramfs-linux.img", "/boot/initramfs-virt", "/boot/initrd"];
+/// The name of the one export, and of the socket.
+const EXPORT: &str = "disk";
+const SOCKET: &str = "nbd";
+
+/// Where the guest's kernel comes from.
+#[derive(Clone, Debug)]
+pub enum KernelOf {
+    /// From files of this machine.
+    Machine {
+        /// The kernel.
+        kernel: PathBuf,
+        /// Its initial RAM disk.
+        initrd: Option<PathBuf>,
+    },
+    /// From the disk that it boots.
+    Disk,
+}
+
+/// How QEMU is to run a guest.
+#[derive(Clone, Debug)]
+pub struct QemuSpec {
+    /// The program.
+    pub program: PathBuf,
+    /// The guest's kernel.
+    pub kernel: KernelOf,
+    /// What executes it; a trial decides when `None`.
+    pub accel: Option<Accelerator>,
+    /// How it sees its disk.
+    pub bus: Bus,
+    /// Why User-mode Linux does not run it, which would have been the choice.
+    pub instead_of_uml: Option<String>,
+}
+
+/// A guest of QEMU, with its paths on this machine.
+pub(super) struct OnQemu {
+    spec: QemuSpec,
+    accelerator: Accelerator,
+    scratch: PathBuf,
+    /// A place for a kernel that lies in the disk.
+    kernel_folder: PathBuf,
+}
+
+impl OnQemu {
+    /// Chooses the accelerator, by a trial where the user leaves the choice open. The boot is not timed yet.
+    pub(super) fn prepare(
+        spec: &BootSpec,
+        qemu: &QemuSpec,
+        work: &Workdir,
+        scratch: PathBuf,
+        on_medium: &OnMedium,
+    ) -> anyhow::Result<Self> {
+        let kernel_folder = work.folder("kernel")?;
+        let mut prepared = Self { spec: qemu.clone(), accelerator: Accelerator::Tcg, scratch, kernel_folder };
+        prepared.accelerator = match qemu.accel {
+            Some(accelerator) => accelerator,
+            None => prepared.choose(spec, on_medium)?,
+        };
+        log::info!("the guest is executed by {}", prepared.accelerator.as_str());
+        Ok(prepared)
+    }
+
+    /// A kernel in the disk is read without the emulated medium, because only the trial uses it. A remote
+    /// disk is not opened a second time.
+    fn choose(&self, spec: &BootSpec, on_medium: &OnMedium) -> anyhow::Result<Accelerator> {
+        let nowhere = Drive::File(PathBuf::new());
+        let qemu = match &spec.disk {
+            BootDisk::Raw(path) => {
+                let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+                let bytes = on_medium.store.len();
+                self.qemu(spec, nowhere, &mut ReadDisk::new(bytes, |at, into| file.read_exact_at(into, at)))?
+            }
+            BootDisk::Image(_, _) if matches!(self.spec.kernel, KernelOf::Machine { .. }) => {
+                let unread = |_, _: &mut [u8]| Err(std::io::ErrorKind::Unsupported.into());
+                self.qemu(spec, nowhere, &mut ReadDisk::new(0, unread))?
+            }
+            BootDisk::Image(image, _) => {
+                let image = match image.file() {
+                    Some(_) => open_image(&**image)?,
+                    None => Image::open_as(Arc::clone(&on_medium.store), &on_medium.image)?,
+                };
+                let mut blocks = Blocks::new(&image);
+                let bytes = image.disk_bytes();
+                self.qemu(spec, nowhere, &mut ReadDisk::new(bytes, |at, into| blocks.read_at(at, into)))?
+            }
+        };
+        let (accelerator, why) = kvm::choose(&qemu);
+        if let Some(why) = why {
+            log::info!("KVM is not used: {why}");
+        }
+        Ok(accelerator)
+    }
+
+    /// How the guest is started; `read` reads its disk, where its kernel may lie.
+    pub(super) fn launch(
+        &self,
+        spec: &BootSpec,
+        drive: Drive,
+        read: &mut ReadDisk<'_>,
+    ) -> anyhow::Result<Launch> {
+        Ok(self.qemu(spec, drive, read)?.launch())
+    }
+
+    fn qemu(&self, spec: &BootSpec, drive: Drive, read: &mut ReadDisk<'_>) -> anyhow::Result<Qemu> {
+        let (kernel, initrd) = match &self.spec.kernel {
+            KernelOf::Machine { kernel, initrd } => (kernel.clone(), initrd.clone()),
+            KernelOf::Disk => self.kernel_of_disk(spec, read)?,
+        };
+        Ok(Qemu {
+            program: self.spec.program.clone(),
+            kernel,
+            initrd,
+            drive,
+            bus: self.spec.bus,
+            accelerator: self.accelerator,
+            scratch: self.scratch.clone(),
+            memory: spec.memory,
+            init: spec.init.clone(),
+            append: spec.append.clone(),
+        })
+    }
+
+    /// Does what a boot loader does: reads kernel and initrd from the disk, through its medium.
+    fn kernel_of_disk(
+        &self,
+        spec: &BootSpec,
+        read: &mut ReadDisk<'_>,
+    ) -> anyhow::Result<(PathBuf, Option<PathBuf>)> {
+        let disk = spec.disk.image();
+        let mut take = |name: &str, places: &[&str]| -> anyhow::Result<Option<PathBuf>> {
+            for place in places {
+                let context = || format!("read {place} in {}", disk.display());
+                if let Some(content) = read_linked_file(read, place).with_context(context)? {
+                    let path = self.kernel_folder.join(name);
+                    std::fs::write(&path, content).with_context(|| format!("write {}", path.display()))?;
+                    log::info!("the guest's {name} is {place} of its disk");
+                    return Ok(Some(path));
+                }
+            }
+            Ok(None)
+        };
+        match take("kernel", &KERNELS)? {
+            Some(kernel) => Ok((kernel, take("initrd", &INITRDS)?)),
+            None => {
+                let missing = GuestError::NoKernel { disk: disk.word() };
+                match &self.spec.instead_of_uml {
+                    Some(why) => {
+                        bail!("{missing}. User-mode Linux, which has its own kernel, cannot run here: {why}")
+                    }
+                    None => bail!(missing),
+                }
+            }
+        }
+    }
+}
+
+/// The disk in an image, over NBD on a socket that only this process and the guest see.
+///
+/// The fields are dropped in order: the server goes before the disk that it serves.
+pub(super) struct NbdDisk {
+    _server: NbdServer,
+    disk: Arc<ServedDisk>,
+    socket: PathBuf,
+}
+
+impl NbdDisk {
+    pub(super) fn start(
+        store: Arc<dyn Store>,
+        folder: &Path,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> anyhow::Result<Self> {
+        let disk = config.open(store, watch)?;
+        let socket = folder.join(SOCKET);
+        let reader = Arc::clone(&disk);
+        let export =
+            Export { name: EXPORT.to_owned(), description: config.source_name.clone(), disk: reader.into() };
+        let address = NbdAddress::Unix(socket.clone());
+        let server = NbdServer::start(vec![export], &[address], NbdOptions::default())?;
+        Ok(Self { _server: server, disk, socket })
+    }
+
+    /// The disk, without how it is shown.
+    pub(super) const fn disk(&self) -> &Arc<ServedDisk> {
+        &self.disk
+    }
+
+    /// Where QEMU finds it.
+    pub(super) fn drive(&self) -> Drive {
+        Drive::Nbd { socket: self.socket.clone(), export: EXPORT.to_owned() }
+    }
+}

@@ -1,0 +1,66 @@
+//! The cache of a served image, as the user chooses it.
+
+use hs_engine::cache::PolicyKind;
+use hs_serve::{CacheSizing, ServeConfig};
+use hs_units::ByteSize;
+
+/// The cache of a served image.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheChoice {
+    /// Memory for it, where that is said.
+    pub size: Option<CacheSize>,
+    /// Which chunks leave a full cache.
+    pub policy: PolicyKind,
+}
+
+impl CacheChoice {
+    /// Puts them into the configuration of an image whose readers keep what they read.
+    pub fn apply(self, config: &mut ServeConfig) {
+        self.apply_shared(config, 1, CacheSizing::AtMost);
+    }
+
+    /// Puts them into the configuration of one of so many images that are served together; without the flag
+    /// what becomes of the cache's size is `otherwise`.
+    pub fn apply_shared(self, config: &mut ServeConfig, images: usize, otherwise: CacheSizing) {
+        config.read.cache_sizing = match self.size {
+            None => otherwise,
+            Some(CacheSize::Auto) => CacheSizing::Grows,
+            Some(CacheSize::Fixed(size)) => {
+                config.read.cache_bytes = size.0 / images.max(1) as u64;
+                CacheSizing::Fixed
+            }
+        };
+        config.read.cache_policy = self.policy;
+    }
+}
+
+/// How large the cache is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheSize {
+    /// As large as memory has room for.
+    Auto,
+    /// So large.
+    Fixed(ByteSize),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fixed_size_is_shared_by_all_images() {
+        let mut config = ServeConfig::default();
+        let size = Some(CacheSize::Fixed(ByteSize(40 << 20)));
+        let choice = CacheChoice { size, policy: PolicyKind::WTinyLfu };
+        choice.apply_shared(&mut config, 4, CacheSizing::Grows);
+        assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (10 << 20, CacheSizing::Fixed));
+        assert_eq!(config.read.cache_policy, PolicyKind::WTinyLfu);
+        let choice = CacheChoice { size: None, ..choice };
+        choice.apply(&mut config);
+        assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (10 << 20, CacheSizing::AtMost));
+        choice.apply_shared(&mut config, 4, CacheSizing::Grows);
+        assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
+        CacheChoice { size: Some(CacheSize::Auto), ..choice }.apply(&mut config);
+        assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
+    }
+}

@@ -1,0 +1,32 @@
+//! Opens an image wherever it lies, and starts a program or a guest from it.
+//!
+//! - [`image`], [`location`]: an image as the user names it, and how it is fetched.
+//! - [`channel`], [`remote`], [`medium`], [`on_medium`], [`bad_sectors`]: from there to an open store.
+//! - [`open`]: opens images and profiles for commands.
+//! - [`cache`]: the cache of a served image.
+//! - [`start`], [`environment`], [`ready_line`]: a command in the root of an image.
+//! - [`boot`]: a guest that boots from an image.
+//! - [`record`], [`fit`]: profiles of both, and on other disks.
+//! - [`progress`]: how far long work has come.
+//! - [`summary`]: the figures of both.
+//! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
+
+pub mod bad_sectors;
+pub mod boot;
+pub mod cache;
+pub mod channel;
+pub mod environment;
+pub mod fit;
+pub mod image;
+pub mod location;
+pub mod medium;
+pub mod on_medium;
+pub mod open;
+pub mod pinned;
+pub mod progress;
+mod ready_line;
+pub mod record;
+pub mod remote;
+pub mod server_files;
+pub mod start;
+pub mod summary;

@@ -1,0 +1,149 @@
+//! Recorded starts and boots.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use hs_device::Medium;
+use hs_fuse::ServedImage;
+use hs_image::{Blocks, Image};
+use hs_serve::{FsDriver, MountFsOptions, Prefetching, Recorder, ServeConfig};
+use hs_service::ending::{Guard, was_told};
+use hs_service::workdir::Workdir;
+use hs_trace::{BlockDigest, FileUse, Profile, ReadAhead};
+use hs_units::Nanos;
+
+use crate::boot::{self, BootDisk, BootSpec, Booted};
+use crate::image::ImageSource;
+use crate::medium::{self, Damage};
+use crate::open::open_image;
+use crate::remote::place_here;
+use crate::start::{self, Disk, Start, Started};
+
+/// How long the image is waited for when a signal has ended the command that was recorded.
+const PATIENCE_WHEN_TOLD: Duration = Duration::from_secs(2);
+
+/// Records a start from an image, and finds out which files' pages it read. `read_ahead` is what the profile
+/// says of the kernel's.
+///
+/// # Errors
+/// When the command is not ready.
+pub fn start(mut spec: Start, read_ahead: ReadAhead) -> anyhow::Result<(Profile, Started)> {
+    let recorder = Arc::new(Recorder::default());
+    spec.watch = Some(recorder.clone());
+    let started = start::start(&spec)?;
+    let Some(ready) = started.ready else {
+        let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
+        let lost = started.lost.map(|lost| format!("; {lost}")).unwrap_or_default();
+        bail!("the command ended with exit code {code} without being ready; nothing was recorded{lost}");
+    };
+    if let Some(lost) = &started.lost {
+        log::warn!("{lost}; the recording is of a start that lacked them");
+    }
+    let (reads, dropped) = recorder.take();
+    if dropped > 0 {
+        log::warn!("{dropped} reads beyond the limit of a profile were not recorded");
+    }
+    let Disk::Image { image: location, .. } = &spec.disk else { bail!("a start is recorded from an image") };
+    let mut location = location.as_ref().clone();
+    if was_told() {
+        location.remote.read_timeout = location.remote.read_timeout.min(PATIENCE_WHEN_TOLD);
+    }
+    let image = open_image(&location)?;
+    let mut profile = Profile {
+        disk_digest: image.disk_digest(),
+        disk_bytes: image.disk_bytes(),
+        command: command_line(&spec),
+        medium: spec.medium.to_string(),
+        read_ahead,
+        ready: Some(ready.into()),
+        ended: Nanos::from_secs_f64(started.summary.wall_s),
+        reads,
+        digests: Vec::new(),
+        files: Vec::new(),
+    };
+    profile.digests = digests(&image, &profile)?;
+    profile.files = match spec.mount.driver {
+        FsDriver::Kernel => files(&location, &profile)
+            .inspect_err(|error| log::warn!("which files were read is not known: {error:#}"))
+            .unwrap_or_default(),
+        FsDriver::Fuse2fs => {
+            log::warn!(
+                "which files were read is not recorded without root: images optimised by this profile are prefetched, but warm no caches"
+            );
+            Vec::new()
+        }
+    };
+    Ok((profile, started))
+}
+
+fn command_line(spec: &Start) -> String {
+    spec.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+/// Records a boot. The files of its blocks are not known, because the guest mounts the file system itself.
+///
+/// # Errors
+/// When it is not of an image, or not ready.
+pub fn boot(mut spec: BootSpec) -> anyhow::Result<(Profile, Booted)> {
+    let recorder = Arc::new(Recorder::default());
+    spec.watch = Some(recorder.clone());
+    let BootDisk::Image(image, _) = &spec.disk else {
+        bail!(
+            "{} is a raw disk: a boot is recorded from an image, build one of it first",
+            spec.disk.image().display()
+        );
+    };
+    let booted = boot::boot(&spec)?;
+    let (reads, dropped) = recorder.take();
+    if dropped > 0 {
+        log::warn!("{dropped} reads beyond the limit of a profile were not recorded");
+    }
+    let image = open_image(&**image)?;
+    let mut recorded = Profile {
+        disk_digest: image.disk_digest(),
+        disk_bytes: image.disk_bytes(),
+        command: recorded_command(spec.vmm.as_str(), booted.summary.guest_read_ahead_kib),
+        medium: spec.medium.to_string(),
+        // The read-ahead of disk.img. Blocks that the guest's own kernel reads ahead are read again at the
+        // next boot.
+        read_ahead: ReadAhead::Off,
+        ready: Some(booted.ready.into()),
+        ended: Nanos::from_secs_f64(booted.summary.wall_s),
+        reads,
+        digests: Vec::new(),
+        files: Vec::new(),
+    };
+    recorded.digests = digests(&image, &recorded)?;
+    Ok((recorded, booted))
+}
+
+/// The command that a profile names. The guest's read-ahead is part of it, because it changes what the guest
+/// reads.
+fn recorded_command(vmm: &str, guest_read_ahead_kib: Option<u32>) -> String {
+    let read_ahead = guest_read_ahead_kib.map(|kib| format!(" --guest-read-ahead {kib}"));
+    format!("boot --vmm {vmm}{}", read_ahead.unwrap_or_default())
+}
+
+/// The digest of each block that `profile` has read, in first-access order.
+fn digests(image: &Image, profile: &Profile) -> anyhow::Result<Vec<BlockDigest>> {
+    let mut blocks = Blocks::new(image);
+    profile.first_access().into_iter().map(|lba| Ok(BlockDigest::of(blocks.block(lba)?))).collect()
+}
+
+/// Mounts the image once more, from its real medium, and asks the file system where its files lie.
+fn files(image: &ImageSource, profile: &Profile) -> anyhow::Result<Vec<FileUse>> {
+    let work = Workdir::new(place_here(image).as_slice())?;
+    let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
+    let mut config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
+    if image.file().is_none() {
+        config.read.read_timeout = Some(image.remote.read_timeout);
+    }
+    let config = on_medium.config(&config);
+    let served = ServedImage::start(on_medium.store, &work.folder("disk")?, &config, None)?;
+    let mut guard = Guard::start();
+    served.session().abort().iter().for_each(|abort| guard.watch(abort));
+    let options = MountFsOptions { warm: false, ..MountFsOptions::default() };
+    let mounted = served.mount_fs(&work.folder("fs")?, &options)?;
+    Ok(hs_observe::block_files::map(&mounted.target(), &profile.block_set())?)
+}

@@ -1,0 +1,273 @@
+//! Remote images: how they are opened, and what is remembered of them.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use hs_format::limits::SUPERBLOCK_BYTES;
+use hs_format::{Superblock, Unverified};
+use hs_image::{ImageDigest, OpenOptions};
+use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Offline, Patience, Timeouts, Version};
+use hs_remote::{Address, Keyring};
+use hs_store::{Count, DiskCache, RetryCounters, Store};
+use serde::{Deserialize, Serialize};
+
+use crate::image::ImageSource;
+use crate::on_medium::OnMedium;
+use hs_output::own_folders::OwnFolders;
+
+/// The default size of the cache: the working sets of a few systems.
+pub const USUAL_LIMIT_BYTES: u64 = 4 << 30;
+
+/// What is remembered of an address.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Remembered {
+    /// The address, without secrets, for people.
+    address: String,
+    len: u64,
+    etag: Option<String>,
+    last_modified: Option<String>,
+    /// The name of the image that was there.
+    image: String,
+}
+
+impl Remembered {
+    fn version(&self) -> Version {
+        Version { len: self.len, etag: self.etag.clone(), last_modified: self.last_modified.clone() }
+    }
+
+    fn name(&self) -> Option<ImageDigest> {
+        self.image.parse().ok()
+    }
+}
+
+/// The folder of the cache: fetched chunks, facts about addresses, and the limit.
+#[derive(Clone, Debug)]
+pub struct CacheFolder(PathBuf);
+
+impl CacheFolder {
+    /// The folder that the user names, or the default; `None` when it was refused, or this user has no home.
+    pub fn of(asked: Option<&Path>) -> Option<Self> {
+        if let Some(asked) = asked {
+            return (asked != Path::new("none")).then(|| Self(asked.to_owned()));
+        }
+        OwnFolders::CACHE.find("remote").map(Self)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where the bytes are.
+    pub fn chunks(&self) -> PathBuf {
+        self.0.join("chunks")
+    }
+
+    /// What is remembered of addresses.
+    pub fn addresses(&self) -> PathBuf {
+        self.0.join("addresses")
+    }
+
+    /// Where the limit stands.
+    pub fn limit_file(&self) -> PathBuf {
+        self.0.join("limit")
+    }
+
+    /// The most that the bytes may take.
+    pub fn limit_bytes(&self) -> u64 {
+        let text = std::fs::read_to_string(self.limit_file()).ok();
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL_LIMIT_BYTES)
+    }
+
+    fn open(&self) -> Option<Arc<DiskCache>> {
+        close_to_others(self);
+        DiskCache::open(&self.chunks(), self.limit_bytes())
+            .inspect_err(|error| log::warn!("{}: {error}: what is fetched is not kept", self.0.display()))
+            .ok()
+    }
+
+    /// The file of an address. Its name does not reveal the address, which may contain secrets.
+    fn record(&self, address: &Address) -> PathBuf {
+        let digest = hs_format::chunk_digest(address.whole().as_bytes());
+        self.addresses().join(format!("{digest}.json"))
+    }
+
+    fn recall(&self, address: &Address) -> Option<Remembered> {
+        serde_json::from_slice(&std::fs::read(self.record(address)).ok()?).ok()
+    }
+
+    fn remember(&self, address: &Address, version: &Version, name: ImageDigest) {
+        let remembered = Remembered {
+            address: address.to_string(),
+            len: version.len,
+            etag: version.etag.clone(),
+            last_modified: version.last_modified.clone(),
+            image: name.to_string(),
+        };
+        let written = serde_json::to_vec(&remembered)
+            .map_err(anyhow::Error::from)
+            .and_then(|text| hs_output::whole_file::write_private(&self.record(address), &text));
+        if let Err(error) = written {
+            log::info!("{address} is not remembered: {error:#}");
+        }
+    }
+}
+
+/// Closes the default folder to other users if an earlier version of this program left it open. A folder that
+/// the user names keeps its mode, because its owner may share it.
+fn close_to_others(folder: &CacheFolder) {
+    let path = folder.path();
+    let is_usual = OwnFolders::CACHE.find("remote").is_some_and(|usual| usual == path);
+    let is_open = |found: std::fs::Metadata| {
+        found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 != 0
+    };
+    if is_usual && path.symlink_metadata().is_ok_and(is_open) {
+        let closed = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700));
+        if let Err(error) = closed {
+            log::warn!("{} stays open to other users: {error}", path.display());
+        }
+    }
+}
+
+/// Where this machine has an image: the file, or the folder of its cached chunks.
+pub fn place_here(image: &ImageSource) -> Option<PathBuf> {
+    match image.file() {
+        Some(path) => Some(path.to_owned()),
+        None => CacheFolder::of(image.remote.disk_cache.as_deref()).map(|folder| folder.path().to_owned()),
+    }
+}
+
+/// The logins of the user who runs this.
+pub fn keyring() -> Keyring {
+    Keyring::of_environment(std::env::vars_os())
+}
+
+/// What a remote image is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Its disk is served.
+    Serve,
+    /// A command reads facts about it.
+    Look,
+}
+
+impl Purpose {
+    /// Bytes of the first request: the first of a prefetch, or the superblock and tables of the usual size.
+    const fn opening_bytes(self) -> u64 {
+        match self {
+            Self::Serve => 1 << 20,
+            Self::Look => 64 << 10,
+        }
+    }
+}
+
+/// Opens what lies at an address.
+pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow::Result<OnMedium> {
+    let folder = CacheFolder::of(image.remote.disk_cache.as_deref());
+    let cache = folder.as_ref().and_then(CacheFolder::open);
+    let remembered = folder.as_ref().and_then(|folder| folder.recall(address));
+    let wanted = image.image.name();
+    if image.remote.offline {
+        if let Some(remembered) = remembered.as_ref().filter(|_| wanted.is_none()) {
+            refuse_unnamed(image, address, || remembered.name())?;
+        }
+        return offline(address, wanted, cache, remembered.as_ref());
+    }
+    // A record without the image's first block saves nothing, and a record of another image is no help.
+    let remembered = remembered.filter(|remembered| {
+        let name = remembered.name();
+        name.is_some_and(|name| {
+            wanted.is_none_or(|wanted| wanted == name)
+                && cache.as_ref().is_some_and(|cache| cache.has(&name.0))
+        })
+    });
+    let timeout = image.remote.read_timeout;
+    let options = HttpOptions {
+        opening_bytes: purpose.opening_bytes(),
+        patience: Patience { total: timeout, ..Patience::default() },
+        remembered: remembered.as_ref().map(Remembered::version),
+        ..HttpOptions::default()
+    };
+    let client = HttpClient::new(Timeouts::within(timeout))?;
+    let store = HttpStore::open(address.locate(&client, &keyring())?, client, options)?;
+    // What the address proves is as good as a name in it.
+    let wanted = wanted.or_else(|| store.certain_name()?.parse().ok());
+    if wanted.is_none() && purpose == Purpose::Serve {
+        refuse_unnamed(image, address, || name_in(&store))?;
+    }
+    let version = store.version().clone();
+    let name = if store.is_unchanged() { remembered.as_ref().and_then(Remembered::name) } else { None };
+    let opened = {
+        let (address, is_named) = (address.clone(), wanted.is_some());
+        move |found: ImageDigest| {
+            if !is_named && purpose == Purpose::Serve {
+                log::warn!(
+                    "nobody vouches for {address}; to get this image and no other, add #{found} to the address"
+                );
+            }
+            if let Some(folder) = folder.as_ref().filter(|_| name != Some(found)) {
+                folder.remember(&address, &version, found);
+            }
+        }
+    };
+    Ok(OnMedium {
+        counters: store.counters(),
+        retries: store.retries(),
+        image: OpenOptions { name: wanted.or(name), cache, opened: Some(Arc::new(opened)) },
+        store: Arc::new(store),
+    })
+}
+
+/// Fails where root's programs, or the kernel, would be given whatever a server sends. `found` is what that
+/// is now.
+fn refuse_unnamed(
+    image: &ImageSource,
+    address: &Address,
+    found: impl FnOnce() -> Option<ImageDigest>,
+) -> anyhow::Result<()> {
+    if !image.remote.refuses_unnamed {
+        return Ok(());
+    }
+    let name = match found() {
+        Some(name) => format!("the image that is there now is {address}#{name}"),
+        None => "`headstart verify` prints its name".to_owned(),
+    };
+    bail!(
+        "nobody vouches for {address}, and root takes no image from the network that has no name: {name}; \
+         add the name if you have it from its publisher, #key=KEY of a publisher who signs, or say --insecure"
+    )
+}
+
+/// The name of the image in `store`, whose first bytes have come with its opening.
+fn name_in(store: &dyn Store) -> Option<ImageDigest> {
+    let mut first = [0; SUPERBLOCK_BYTES];
+    store.read_at(0, &mut first).ok()?;
+    Some(Superblock::decode(Unverified::new(&first)).ok()?.image_digest())
+}
+
+/// What the cache holds of the image at an address, or of the image that is wanted.
+fn offline(
+    address: &Address,
+    wanted: Option<ImageDigest>,
+    cache: Option<Arc<DiskCache>>,
+    remembered: Option<&Remembered>,
+) -> anyhow::Result<OnMedium> {
+    let Some(cache) = cache else { bail!("--offline needs the cache on disk, and there is none") };
+    let name = wanted.or_else(|| remembered.and_then(Remembered::name)).with_context(|| {
+        format!("--offline: the cache does not know {address}: open it once with the network")
+    })?;
+    let first = cache.get(&name.0, SUPERBLOCK_BYTES as u64);
+    let superblock = first.and_then(|first| Superblock::decode(Unverified::new(&first)).ok());
+    let Some(superblock) = superblock.filter(|superblock| superblock.image_digest() == name) else {
+        bail!("--offline: the cache does not have {name}: open it once with the network")
+    };
+    let store = Count::new(Offline::new(address.to_string(), superblock.image_bytes));
+    Ok(OnMedium {
+        counters: store.counters(),
+        retries: Arc::<RetryCounters>::default(),
+        image: OpenOptions { name: Some(name), cache: Some(cache), opened: None },
+        store: Arc::new(store) as Arc<dyn Store>,
+    })
+}

@@ -1,0 +1,91 @@
+//! The run summary: one object, the same keys wherever they apply.
+
+use hs_units::Nanos;
+use serde::Serialize;
+
+/// What one start took. Bytes are bytes, times are seconds; `None` where a figure does not apply or
+/// was not observed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Start → ready.
+    pub ready_s: Option<f64>,
+    /// Start → end of the command.
+    pub wall_s: f64,
+    /// How long a guest had a processor until ready. Waits for the medium are in the rest, with all its other
+    /// waits; a host that gives less of a processor at times changes this much less than `ready_s`.
+    pub guest_cpu_s: Option<f64>,
+    /// The read-ahead that a guest's kernel was told; `None` when it uses its own.
+    pub guest_read_ahead_kib: Option<u32>,
+    /// The medium.
+    pub medium: String,
+    /// The network link; none yet.
+    pub link: Option<String>,
+    /// Bytes of the image file.
+    pub image_bytes: u64,
+    /// Bytes of the disk.
+    pub logical_bytes: u64,
+    /// Uncompressed bytes of the hot blocks.
+    pub hot_bytes: u64,
+    /// Bytes of the hot region in the file.
+    pub hot_compressed_bytes: u64,
+    /// Read requests of the kernel.
+    pub demand_requests: Option<u64>,
+    /// Bytes of these requests.
+    pub demand_bytes: Option<u64>,
+    /// Bytes of the file outside the hot region that a read waited for, as they are stored.
+    pub demand_outside_bytes: Option<u64>,
+    /// Time in which the program waited for the medium: each moment once, however many of its reads waited in
+    /// it, and without the reads that fill caches ahead of it.
+    pub demand_wait_s: Option<f64>,
+    /// Bytes prefetched, uncompressed.
+    pub prefetch_bytes: Option<u64>,
+    /// Prefetched bytes that were demanded before they had come, as observed.
+    pub late_bytes: Option<u64>,
+    /// Prefetched bytes that came after the recorded start needed them, by its own times.
+    pub overdue_bytes: Option<u64>,
+    /// Of these, bytes that were used, as observed.
+    pub overdue_used_bytes: Option<u64>,
+    /// Prefetched bytes that were not used, as observed.
+    pub unused_prefetch_bytes: Option<u64>,
+    /// Prefetched bytes that were used, as observed.
+    pub used_prefetch_bytes: Option<u64>,
+    /// Prefetched bytes that were mapped near something used, and may or may not have been used.
+    pub mapped_prefetch_bytes: Option<u64>,
+    /// Requests that the medium counted until ready.
+    pub store_requests: u64,
+    /// Bytes that it delivered until ready.
+    pub store_bytes: u64,
+    /// Requests that did not go on where the last one ended.
+    pub seeks: u64,
+    /// Time during which it had a request in service.
+    pub medium_busy_s: f64,
+    /// Requests that were made because one before them failed.
+    pub store_retries: u64,
+    /// Requests that failed for good.
+    pub store_errors: u64,
+    /// Reads of the kernel that were answered with an error.
+    pub failed_requests: Option<u64>,
+    /// Share of the kernel's reads that did not have to wait for the medium.
+    pub cache_hit_ratio: Option<f64>,
+    /// Peak memory of the server.
+    pub peak_rss_bytes: Option<u64>,
+    /// Stored bytes of hot chunks that the prefetch's requests brought until ready, without those that came
+    /// with the first byte.
+    pub prefetch_stream_bytes: Option<u64>,
+    /// The time from the first byte to the last of these chunks, every pause between included, as observed.
+    pub prefetch_stream_s: Option<f64>,
+    /// How far the prefetch was ahead of need when it was least, by the recorded start's own times; negative
+    /// when something came too late.
+    pub prefetch_least_slack_s: Option<f64>,
+    /// Prefetched chunks of which a block was kept from the kernel until ready, so that their use is seen.
+    pub prefetch_markers: Option<u64>,
+    /// Of these, chunks that were used.
+    pub prefetch_markers_used: Option<u64>,
+    /// Why the prefetch ended.
+    pub end_reason: Option<String>,
+}
+
+/// Seconds.
+pub fn seconds(nanos: Nanos) -> f64 {
+    nanos.as_secs_f64()
+}
