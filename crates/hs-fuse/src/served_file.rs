@@ -67,7 +67,7 @@ impl ServedFile {
         &self.reads
     }
 
-    /// As [`ServedDisk::close`].
+    /// As [`ServedDisk::close`](hs_disk::ServedDisk::close).
     pub fn close(&self) {
         self.store.close();
     }
