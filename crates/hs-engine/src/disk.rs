@@ -416,6 +416,7 @@ impl<M: ImageMap> DiskEngine<M> {
     /// take its chunks is not there yet. To be called before everything else.
     pub const fn hold_prefetch(&mut self) {
         self.prefetch_held = true;
+        self.prefetch_then = None;
     }
 
     /// The prefetch begins, or goes on; its chunks go where `delivery` says.

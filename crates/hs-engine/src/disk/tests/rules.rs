@@ -696,3 +696,14 @@ fn usage_is_what_the_shell_has() {
     assert_eq!(usage.held_bytes, shell.engine.stats().streamed_bytes);
     assert!(usage.stored_bytes > u64::from(HOT) * STORED && usage.cache.bytes > 0);
 }
+
+#[test]
+fn a_prefetch_that_is_held_has_no_time_at_which_it_goes_on() {
+    let mut shell = shell(DiskConfig::default());
+    shell.pump();
+    shell.engine.prefetch_then = Some(shell.now + Nanos::from_millis(10));
+    shell.run(Step::Hold);
+    // The shell asserts that nothing waits for the past.
+    shell.run(Step::Pass(20));
+    shell.finish();
+}
