@@ -51,7 +51,7 @@ impl Report {
     /// ours over that, and the verdict.
     #[must_use]
     pub fn figures_csv(&self) -> String {
-        let header = "figure,ours,switched off,source,published,ratio,verdict,target,met,note\n";
+        let header = "figure,ours,switched off,source,published,ratio,kind,target,met,note\n";
         let lines = self.figures.iter().map(Figure::line);
         std::iter::once(header.to_owned()).chain(lines).collect()
     }

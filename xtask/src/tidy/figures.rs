@@ -1,4 +1,5 @@
-//! What the README claims to have measured is in a result file, and result files say where they come from.
+//! What the README claims to have measured is in a result file. Result files say where they come from, and
+//! a script or a page names each.
 
 use std::collections::BTreeSet;
 
@@ -16,6 +17,9 @@ pub(super) fn check(repository: &Repository) -> Vec<Violation> {
     let mut violations = Vec::new();
     let (mut rows, mut numbers) = (BTreeSet::new(), BTreeSet::new());
     for file in repository.files.iter().filter(|file| file.path.starts_with(RESULTS)) {
+        if !is_named(repository, &file.path) {
+            violations.push(Violation::whole(&file.path, "no script and no page names this result"));
+        }
         let Ok(part) = serde_json::from_str::<Value>(&file.text) else {
             violations.push(Violation::whole(&file.path, "it is no JSON"));
             continue;
@@ -56,6 +60,16 @@ pub(super) fn check(repository: &Repository) -> Vec<Violation> {
     violations
 }
 
+/// Whether a script writes this result, or a file names it.
+fn is_named(repository: &Repository, path: &str) -> bool {
+    let name = path.trim_start_matches(RESULTS);
+    let stem = name.trim_end_matches(".json");
+    let (script, quoted) = (format!("bench/{stem}.py"), format!("\"{stem}\""));
+    let others = repository.files.iter().filter(|file| !file.path.starts_with("bench/results/"));
+    let mut others = others.filter(|file| !file.path.starts_with("xtask/src/tidy/"));
+    others.any(|file| file.path == script || file.text.contains(name) || file.text.contains(&quoted))
+}
+
 /// A row with one space between words.
 fn words(row: &str) -> String {
     row.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -91,7 +105,11 @@ mod tests {
         "tables": {"": ["│ start from   seconds │", "│ raw ext4       19.71 │", "The limit is 0.61 s."]}}"#;
 
     fn said(part: &str, readme: &str) -> Vec<String> {
-        lines(&check(&files(&[("bench/results/parts/demo.json", part), ("README.md", readme)])))
+        lines(&check(&files(&[
+            ("bench/results/parts/demo.json", part),
+            ("README.md", readme),
+            ("bench/demo.py", ""),
+        ])))
     }
 
     #[test]
@@ -110,5 +128,7 @@ mod tests {
         let found = said(&PART.replace("\"commit\"", "\"build\""), "");
         assert!(found.len() == 1 && found[0].contains("/commit"), "{found:?}");
         assert_eq!(said("{", "").len(), 1);
+        let old = lines(&check(&files(&[("bench/results/parts/old.json", PART), ("README.md", "")])));
+        assert!(old.len() == 1 && old[0].contains("no script"), "{old:?}");
     }
 }

@@ -55,7 +55,7 @@ fn results_are_written_as_csv_and_json() {
     let object: serde_json::Value = serde_json::from_str(&read(".json")).expect("JSON");
     assert_eq!(object, ran.json());
     let figures = read(".csv");
-    let header = "figure,ours,switched off,source,published,ratio,verdict,target,met,reason";
+    let header = "figure,ours,switched off,source,published,ratio,kind,target,met,note";
     assert_eq!(figures.lines().next(), Some(header));
     assert_eq!(figures.lines().count(), 1 + object["figures"].as_array().expect("figures").len());
     assert!(figures.contains(",002 table 4,4.471,"), "{figures}");
