@@ -16,42 +16,36 @@ mod table;
 
 use std::path::Path;
 
+use anyhow::bail;
 use hs_image::OptimizeOptions;
 use hs_trace::Profile;
 
 use self::contenders::Disks;
 use self::delivery::Delivery;
-pub(super) use self::outcome::Outcome;
+use self::outcome::Outcome;
 use super::Demo;
 use super::cache::Cache;
 use super::disks::{self, BOOT as FILES};
-use super::facts::Facts;
 use super::guest::Guest;
 use super::run_file::run_file;
 use super::steps::Steps;
-use super::story_result::StoryResult;
-use super::turns::{Rounds, settle, take_turns};
+use super::story::{BOOT as STORY, StoryResult, Telling};
+use super::turns::{settle, take_turns};
 use hs_output::show::Bar;
 use hs_output::whole_file::write_whole;
 use hs_start::open::open_image;
 
-/// The recorded boot's name in the cache and in the output folder.
-pub(super) const PROFILE: &str = "boot.hsp";
-/// The prefix of its runs' file names.
-pub(super) const PREFIX: &str = "boot-";
 /// The cloop-like image's name in the cache.
 const CLOOP_LIKE: &str = "boot-cloop-like.hsi";
 
-/// Tells it, of the root with this stamp.
-pub(super) fn tell(
-    args: &Demo,
-    facts: &Facts,
-    cache: &Cache,
-    root_stamp: &str,
-    rounds: Rounds,
-    bar: &Bar,
-    guest: &Guest,
-) -> anyhow::Result<StoryResult<Outcome>> {
+/// Tells it.
+pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
+    let Telling { args, facts, cache, root_stamp, rounds, bar, guest } = *telling;
+    let guest = match guest {
+        Some(Ok(guest)) => guest,
+        Some(Err(error)) => bail!("{error:#}"),
+        None => bail!("nothing runs a guest"),
+    };
     let mut steps = Steps::begin();
     let make_disks = || make_disks(cache, root_stamp, bar);
     let (profile, optimize_s) =
@@ -68,7 +62,7 @@ pub(super) fn tell(
         contenders::boot(
             place,
             &specs[place],
-            out.map(|out| run_file(out, PREFIX, contenders::key(place), number, "console")),
+            out.map(|out| run_file(out, STORY.prefix, contenders::key(place), number, "console")),
         )
     })?;
     steps.end("timing_s");
@@ -93,7 +87,8 @@ pub(super) fn tell(
         steps: steps.into_seconds(),
     };
     let text = table::render(facts, &outcome, &tallies);
-    Ok(StoryResult { outcome, tallies, profile, text })
+    let outcome = serde_json::to_value(outcome)?;
+    Ok(StoryResult { story: &STORY, outcome, tallies, profile, text })
 }
 
 /// Raw disk and images, none of which depends on a recorded boot.
@@ -111,10 +106,10 @@ fn record(args: &Demo, cache: &Cache, bar: &Bar, guest: &Guest) -> anyhow::Resul
     bar.spin("recording a boot");
     let image = cache.path(FILES.plain);
     disks::read_into_cache(&image)?;
-    let draft = cache.draft(PROFILE);
+    let draft = cache.draft(STORY.profile);
     let profile = (args.commands.record_boot)(&contenders::record_words(&image, &draft, guest))?;
     write_whole(&draft, &profile.encode()?)?;
-    cache.keep(PROFILE, &profile.disk_digest.to_string())?;
+    cache.keep(STORY.profile, &profile.disk_digest.to_string())?;
     Ok(profile)
 }
 
@@ -131,9 +126,10 @@ pub(super) mod tests {
     use super::*;
 
     /// The story with made-up boots.
-    pub(crate) fn told() -> StoryResult<Outcome> {
+    pub(crate) fn told() -> StoryResult {
         let (outcome, tallies) = outcome::tests::outcome("cd-24x-cav", 3);
         let text = table::render(&crate::facts::tests::facts(3), &outcome, &tallies);
-        StoryResult { outcome, tallies, profile: outcome::tests::profile(), text }
+        let outcome = serde_json::to_value(outcome).unwrap();
+        StoryResult { story: &STORY, outcome, tallies, profile: outcome::tests::profile(), text }
     }
 }

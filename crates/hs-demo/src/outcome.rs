@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::Facts;
-use super::story_result::StoryResult;
+use super::story::StoryResult;
 use super::turns::Tally;
-use super::{boot, start};
 use hs_start::summary::Summary;
 
 /// One object.
@@ -15,12 +15,9 @@ use hs_start::summary::Summary;
 pub(super) struct Outcome<'a> {
     #[serde(flatten)]
     facts: &'a Facts,
-    /// The first story, when it was told.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    start: Option<&'a start::Outcome>,
-    /// The second.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    boot: Option<&'a boot::Outcome>,
+    /// Each story that was told, by its key.
+    #[serde(flatten)]
+    stories: BTreeMap<&'static str, &'a Value>,
     /// The median boot of each contender of the second.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<BTreeMap<&'static str, &'a Summary>>,
@@ -32,18 +29,12 @@ pub(super) struct Outcome<'a> {
 
 impl<'a> Outcome<'a> {
     /// Of the stories that were told.
-    pub(super) fn new(
-        facts: &'a Facts,
-        start: Option<&'a StoryResult<start::Outcome>>,
-        boot: Option<&'a StoryResult<boot::Outcome>>,
-        roots_s: f64,
-        demo_s: f64,
-    ) -> Self {
+    pub(super) fn new(facts: &'a Facts, told: &'a [StoryResult], roots_s: f64, demo_s: f64) -> Self {
+        let at_the_top = told.iter().find(|result| result.story.has_runs_at_the_top);
         Self {
             facts,
-            start: start.map(|told| &told.outcome),
-            boot: boot.map(|told| &told.outcome),
-            runs: boot.map(|told| medians(&told.tallies)),
+            stories: told.iter().map(|result| (result.story.key, &result.outcome)).collect(),
+            runs: at_the_top.map(|result| medians(&result.tallies)),
             roots_s,
             demo_s,
         }
@@ -61,8 +52,8 @@ mod tests {
 
     #[test]
     fn the_boots_are_at_the_top_by_name() {
-        let (facts, told) = (facts(3), boot::tests::told());
-        let json = serde_json::to_value(Outcome::new(&facts, None, Some(&told), 1.0, 2.0)).unwrap();
+        let (facts, told) = (facts(3), [crate::boot::tests::told()]);
+        let json = serde_json::to_value(Outcome::new(&facts, &told, 1.0, 2.0)).unwrap();
         assert_eq!((json["repeats"].as_u64(), json["demo_s"].as_f64()), (Some(3), Some(2.0)));
         let runs = json["runs"].as_object().unwrap();
         let names: Vec<_> = runs.keys().map(String::as_str).collect();
@@ -82,7 +73,7 @@ mod tests {
     #[test]
     fn without_the_boot_there_are_no_runs() {
         let facts = facts(1);
-        let json = serde_json::to_value(Outcome::new(&facts, None, None, 1.0, 2.0)).unwrap();
+        let json = serde_json::to_value(Outcome::new(&facts, &[], 1.0, 2.0)).unwrap();
         assert!(json.get("runs").is_none() && json.get("boot").is_none() && json.get("start").is_none());
         assert_eq!((&json["version"], &json["machine"]["cores"]), (&"0".into(), &2.into()));
     }

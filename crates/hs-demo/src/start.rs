@@ -18,30 +18,20 @@ use hs_image::OptimizeOptions;
 use hs_trace::Profile;
 
 use self::contenders::Disks;
-pub(super) use self::outcome::Outcome;
+use self::outcome::Outcome;
 use super::Demo;
-use super::Facts;
 use super::cache::Cache;
 use super::disks::{self, START as FILES};
 use super::root;
 use super::steps::Steps;
-use super::story_result::StoryResult;
-use super::turns::{Rounds, settle};
+use super::story::{START as STORY, StoryResult, Telling};
+use super::turns::settle;
 use hs_output::show::Bar;
 use hs_output::whole_file::write_whole;
 
-/// The recorded start's name in the cache and in the output folder.
-pub(super) const PROFILE: &str = "start.hsp";
-
-/// Tells it, of the root with this stamp.
-pub(super) fn tell(
-    args: &Demo,
-    facts: &Facts,
-    cache: &Cache,
-    root_stamp: &str,
-    rounds: Rounds,
-    bar: &Bar,
-) -> anyhow::Result<StoryResult<Outcome>> {
+/// Tells it.
+pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
+    let Telling { args, facts, cache, root_stamp, rounds, bar, .. } = *telling;
     let mut steps = Steps::begin();
     let make_disks = || make_disks(cache, root_stamp, bar);
     let (profile, optimize_s) =
@@ -80,7 +70,8 @@ pub(super) fn tell(
         steps: steps.into_seconds(),
     };
     let text = table::render(facts, &outcome);
-    Ok(StoryResult { outcome, tallies, profile, text })
+    let outcome = serde_json::to_value(outcome)?;
+    Ok(StoryResult { story: &STORY, outcome, tallies, profile, text })
 }
 
 /// Everything that does not depend on a recorded start: raw disk, image, squashfs.
@@ -112,10 +103,10 @@ fn record(args: &Demo, cache: &Cache, bar: &Bar) -> anyhow::Result<Profile> {
     bar.spin("recording a start");
     let image = cache.path(FILES.plain);
     disks::read_into_cache(&image)?;
-    let draft = cache.draft(PROFILE);
+    let draft = cache.draft(STORY.profile);
     let profile = (args.commands.profile)(&contenders::profile_words(&image, &draft))?;
     write_whole(&draft, &profile.encode()?)?;
-    cache.keep(PROFILE, &profile.disk_digest.to_string())?;
+    cache.keep(STORY.profile, &profile.disk_digest.to_string())?;
     Ok(profile)
 }
 
