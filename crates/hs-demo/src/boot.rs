@@ -20,7 +20,6 @@ use anyhow::bail;
 use hs_image::OptimizeOptions;
 use hs_trace::Profile;
 
-use self::contenders::Disks;
 use self::delivery::Delivery;
 use self::outcome::Outcome;
 use super::Demo;
@@ -35,9 +34,6 @@ use hs_output::show::Bar;
 use hs_output::whole_file::write_whole;
 use hs_start::open::open_image;
 
-/// The cloop-like image's name in the cache.
-const CLOOP_LIKE: &str = "boot-cloop-like.hsi";
-
 /// Tells it.
 pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
     let Telling { args, facts, cache, root_stamp, rounds, bar, guest } = *telling;
@@ -51,22 +47,18 @@ pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
     let (profile, optimize_s) =
         disks::make_all(cache, &FILES, make_disks, || record(args, cache, bar, guest), &mut steps, bar)?;
     let medium = args.boot_medium;
-    let path = |name| cache.path(name);
-    let (raw, plain, fast, cloop_like) =
-        (path(FILES.raw), path(FILES.plain), path(FILES.fast), path(CLOOP_LIKE));
-    let disks = Disks { raw: &raw, cloop_like: &cloop_like, unoptimised: &plain, optimised: &fast };
-    let (specs, mut tallies) = contenders::contenders(&disks, medium, guest, args.commands.boot)?;
+    let (specs, mut tallies) = contenders::contenders(cache, medium, guest, args.commands.boot)?;
     let out = args.out.as_deref();
-    settle(&path(""))?;
+    settle(&cache.path(""))?;
     take_turns(&mut tallies, rounds, &|doing| bar.spin(doing), &mut |place, number| {
         contenders::boot(
             place,
             &specs[place],
-            out.map(|out| run_file(out, STORY.prefix, contenders::key(place), number, "console")),
+            out.map(|out| run_file(out, STORY.prefix, contenders::CONTENDERS[place].key, number, "console")),
         )
     })?;
     steps.end("timing_s");
-    let delivery = delivery(&fast, medium)?;
+    let delivery = delivery(&cache.path(FILES.fast), medium)?;
     let (limit, ratios, contenders) = outcome::judge(&tallies, medium, delivery);
     let options = disks::plain_options();
     let outcome = Outcome {
@@ -98,7 +90,14 @@ fn make_disks(cache: &Cache, root_stamp: &str, bar: &Bar) -> anyhow::Result<()> 
         disks::make_raw(cache, &FILES, &stamp, bar)?;
     }
     disks::make_image(cache, &FILES, FILES.plain, &stamp, &disks::plain_options(), bar)?;
-    disks::make_image(cache, &FILES, CLOOP_LIKE, &stamp, &contenders::CloopLike::PARAMETERS.options(), bar)
+    disks::make_image(
+        cache,
+        &FILES,
+        contenders::CloopLike::FILE,
+        &stamp,
+        &contenders::CloopLike::PARAMETERS.options(),
+        bar,
+    )
 }
 
 /// Records a boot from memory.

@@ -6,6 +6,7 @@
 mod boot;
 mod boot_root;
 mod cache;
+mod contender;
 mod disks;
 mod facts;
 mod guest;

@@ -17,7 +17,6 @@ mod table;
 use hs_image::OptimizeOptions;
 use hs_trace::Profile;
 
-use self::contenders::Disks;
 use self::outcome::Outcome;
 use super::Demo;
 use super::cache::Cache;
@@ -37,20 +36,8 @@ pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
     let (profile, optimize_s) =
         disks::make_all(cache, &FILES, make_disks, || record(args, cache, bar), &mut steps, bar)?;
     let packing_bytes = make_sorted(cache, root_stamp, &profile, bar, &mut steps)?;
-    let path = |name| cache.path(name);
-    let (mut contenders, mut tallies) = contenders::contenders(
-        &Disks {
-            root: &path(FILES.root.name),
-            raw: &path(FILES.raw),
-            squashfs: &path(squashfs::PLAIN),
-            squashfs_sorted: &path(squashfs::SORTED),
-            image: &path(FILES.plain),
-            optimized: &path(FILES.fast),
-        },
-        args.medium,
-        args.commands.run,
-    )?;
-    settle(&path(""))?;
+    let (mut contenders, mut tallies) = contenders::contenders(cache, args.medium, args.commands.run)?;
+    settle(&cache.path(""))?;
     let runs = contenders::time(&mut contenders, &mut tallies, rounds, &|doing| bar.spin(doing))?;
     steps.end("timing_s");
     let (limit, ratios) = outcome::judge(&runs, args.medium, packing_bytes);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hs_device::Medium;
 use serde::Serialize;
 
-use super::contenders::{ContenderName, Result};
+use super::contenders::{HEADSTART, NATIVE, OPTIMIZED, Result, SQUASHFS, SQUASHFS_SORTED};
 use crate::limit::Limit;
 use crate::ratio::{Goal, Ratio};
 
@@ -62,34 +62,22 @@ pub(crate) struct Outcome {
     pub(super) steps: BTreeMap<&'static str, f64>,
 }
 
-/// Limit and ratios of the `runs`, in the order of [`ContenderName`].
+/// Limit and ratios of the `runs`, at the places of the contenders.
 pub(super) fn judge(runs: &[Result], medium: Medium, packing_bytes: u64) -> (Limit, Ratios) {
-    let run = |place: ContenderName| &runs[place as usize];
+    let run = |place: usize| &runs[place];
     let time = |place| run(place).ready_s();
-    let optimized = &run(ContenderName::Optimized).summary;
+    let optimized = &run(OPTIMIZED).summary;
     let (hot_bytes, image_bytes) = (optimized.hot_compressed_bytes, optimized.image_bytes);
     // The hot region is the front of the image.
     let rate = medium.rate_bytes_per_second(image_bytes, 0);
-    let limit = Limit::new(time(ContenderName::Native), rate.map(|rate| hot_bytes as f64 / rate as f64));
+    let limit = Limit::new(time(NATIVE), rate.map(|rate| hot_bytes as f64 / rate as f64));
     let size = |place| run(place).summary.image_bytes as f64;
-    let optimized = time(ContenderName::Optimized);
+    let optimized = time(OPTIMIZED);
     let ratios = Ratios {
         optimized_to_limit: Ratio::exact(optimized, limit.limit_s, GOAL_LIMIT),
-        optimized_to_squashfs_sorted: Ratio::exact(
-            optimized,
-            time(ContenderName::SquashfsSorted),
-            GOAL_SORTED,
-        ),
-        unoptimized_to_squashfs: Ratio::exact(
-            time(ContenderName::Headstart),
-            time(ContenderName::Squashfs),
-            GOAL_UNOPTIMIZED,
-        ),
-        image_bytes_to_squashfs: Ratio::exact(
-            size(ContenderName::Headstart),
-            size(ContenderName::Squashfs),
-            GOAL_SIZE,
-        ),
+        optimized_to_squashfs_sorted: Ratio::exact(optimized, time(SQUASHFS_SORTED), GOAL_SORTED),
+        unoptimized_to_squashfs: Ratio::exact(time(HEADSTART), time(SQUASHFS), GOAL_UNOPTIMIZED),
+        image_bytes_to_squashfs: Ratio::exact(size(HEADSTART), size(SQUASHFS), GOAL_SIZE),
         hot_bytes_to_packing: Ratio::exact(hot_bytes as f64, packing_bytes as f64, GOAL_PACKING),
     };
     (limit, ratios)
