@@ -17,7 +17,6 @@ mod table;
 use std::path::Path;
 
 use anyhow::bail;
-use hs_image::OptimizeOptions;
 use hs_trace::Profile;
 
 use self::delivery::Delivery;
@@ -26,6 +25,7 @@ use super::Demo;
 use super::cache::Cache;
 use super::disks::{self, BOOT as FILES};
 use super::guest::Guest;
+use super::outcome::Common;
 use super::run_file::run_file;
 use super::steps::Steps;
 use super::story::{BOOT as STORY, StoryResult, Telling};
@@ -60,23 +60,15 @@ pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
     steps.end("timing_s");
     let delivery = delivery(&cache.path(FILES.fast), medium)?;
     let (limit, ratios, contenders) = outcome::judge(&tallies, medium, delivery);
-    let options = disks::plain_options();
     let outcome = Outcome {
-        medium: medium.to_string(),
+        common: Common::new(medium, limit, optimize_s, steps.into_seconds()),
         guest: guest.label(),
         ready: hs_guest::console::READY,
-        level: options.level,
-        window_bytes: options.window_bytes,
-        hot_level: OptimizeOptions::default().level,
         cloop_like: contenders::CloopLike::PARAMETERS,
         delivery,
-        limit,
         ratios,
         contenders,
-        optimize_s,
-        cold_region_unchanged: true,
         paper: paper::KITAGAWA_2005,
-        steps: steps.into_seconds(),
     };
     let text = table::render(facts, &outcome, &tallies);
     let outcome = serde_json::to_value(outcome)?;

@@ -22,6 +22,7 @@ mod run_file;
 mod start;
 mod steps;
 mod story;
+mod table;
 mod tools;
 mod turns;
 

@@ -2,13 +2,59 @@
 
 use std::collections::BTreeMap;
 
+use hs_device::Medium;
+use hs_image::OptimizeOptions;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Facts;
+use super::disks;
+use super::limit::Limit;
 use super::story::StoryResult;
 use super::turns::Tally;
 use hs_start::summary::Summary;
+
+/// What the results of all stories have.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Common {
+    /// The emulated medium.
+    pub(super) medium: String,
+    /// zstd level of the cold region.
+    pub(super) level: i32,
+    /// Size of its windows.
+    pub(super) window_bytes: u64,
+    /// zstd level of the hot region.
+    pub(super) hot_level: i32,
+    pub(super) limit: Limit,
+    /// Seconds that optimising took, compression of the hot region included.
+    pub(super) optimize_s: f64,
+    /// Compared byte for byte.
+    pub(super) cold_region_unchanged: bool,
+    /// Seconds that each step took; hardly any where its result was kept.
+    pub(super) steps: BTreeMap<&'static str, f64>,
+}
+
+impl Common {
+    /// Of images made in the usual way.
+    pub(super) fn new(
+        medium: Medium,
+        limit: Limit,
+        optimize_s: f64,
+        steps: BTreeMap<&'static str, f64>,
+    ) -> Self {
+        let options = disks::plain_options();
+        Self {
+            medium: medium.to_string(),
+            level: options.level,
+            window_bytes: options.window_bytes,
+            hot_level: OptimizeOptions::default().level,
+            limit,
+            optimize_s,
+            cold_region_unchanged: true,
+            steps,
+        }
+    }
+}
 
 /// One object.
 #[derive(Clone, Debug, Serialize)]

@@ -14,13 +14,13 @@ mod packing;
 mod squashfs;
 mod table;
 
-use hs_image::OptimizeOptions;
 use hs_trace::Profile;
 
 use self::outcome::Outcome;
 use super::Demo;
 use super::cache::Cache;
 use super::disks::{self, START as FILES};
+use super::outcome::Common;
 use super::root;
 use super::steps::Steps;
 use super::story::{START as STORY, StoryResult, Telling};
@@ -41,20 +41,12 @@ pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
     let runs = contenders::time(&mut contenders, &mut tallies, rounds, &|doing| bar.spin(doing))?;
     steps.end("timing_s");
     let (limit, ratios) = outcome::judge(&runs, args.medium, packing_bytes);
-    let options = disks::plain_options();
     let outcome = Outcome {
-        medium: args.medium.to_string(),
+        common: Common::new(args.medium, limit, optimize_s, steps.into_seconds()),
         command: root::command_line(),
-        level: options.level,
-        window_bytes: options.window_bytes,
-        hot_level: OptimizeOptions::default().level,
-        limit,
         ratios,
         packing_bytes,
-        optimize_s,
-        cold_region_unchanged: true,
         runs,
-        steps: steps.into_seconds(),
     };
     let text = table::render(facts, &outcome);
     let outcome = serde_json::to_value(outcome)?;

@@ -1,7 +1,5 @@
 //! The result of the boots: waits, the limit, the ratios, and whether they meet their goals.
 
-use std::collections::BTreeMap;
-
 use hs_device::Medium;
 use serde::Serialize;
 
@@ -9,6 +7,7 @@ use super::contenders::{CLOOP_LIKE, CloopLike, OPTIMISED, UNOPTIMISED, WARM};
 use super::delivery::Delivery;
 use super::paper::Paper;
 use crate::limit::Limit;
+use crate::outcome::Common;
 use crate::ratio::{Goal, Ratio, Spread};
 use crate::turns::Tally;
 use hs_start::summary::Summary;
@@ -64,34 +63,21 @@ pub(crate) struct Ratios {
 /// The result of the second story: `boot` in the demo's JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// The emulated medium.
-    pub(super) medium: String,
+    #[serde(flatten)]
+    pub(super) common: Common,
     /// What booted.
     pub(super) guest: &'static str,
     /// The line of its console that shows that it is ready.
     pub(super) ready: &'static str,
-    /// zstd level of the cold region.
-    pub(super) level: i32,
-    /// Size of its windows.
-    pub(super) window_bytes: u64,
-    /// zstd level of the hot region.
-    pub(super) hot_level: i32,
     /// How the cloop-like image is made.
     pub(super) cloop_like: CloopLike,
     /// The time that the medium needs for the hot region alone.
     pub(super) delivery: Option<Delivery>,
-    pub(super) limit: Limit,
     pub(super) ratios: Ratios,
     /// In the order in which they took turns.
     pub(super) contenders: Vec<Timed>,
-    /// Seconds that optimising took, compression of the hot region included.
-    pub(super) optimize_s: f64,
-    /// Compared byte for byte.
-    pub(super) cold_region_unchanged: bool,
     /// What others measured.
     pub(super) paper: Paper,
-    /// Seconds that each step took; hardly any where its result was kept.
-    pub(super) steps: BTreeMap<&'static str, f64>,
 }
 
 /// Limit, ratios and figures of the boots in `tallies`, at the places of the contenders, on a medium that
@@ -195,6 +181,8 @@ fn busy_rate(run: &Summary) -> Option<f64> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::boot::contenders::CONTENDERS;
     use crate::boot::paper;
@@ -246,21 +234,14 @@ pub(super) mod tests {
         let delivery = delivery().filter(|_| medium != Medium::None);
         let (limit, ratios, contenders) = judge(&tallies, medium, delivery);
         let outcome = Outcome {
-            medium: medium.to_string(),
+            common: Common::new(medium, limit, 3.0, BTreeMap::new()),
             guest: crate::guest::Guest::Uml.label(),
             ready: "login:",
-            level: 15,
-            window_bytes: 128 << 10,
-            hot_level: 19,
             cloop_like: CloopLike::PARAMETERS,
             delivery,
-            limit,
             ratios,
             contenders,
-            optimize_s: 3.0,
-            cold_region_unchanged: true,
             paper: paper::KITAGAWA_2005,
-            steps: BTreeMap::new(),
         };
         (outcome, tallies)
     }

@@ -1,12 +1,11 @@
 //! The result of the starts: the limit, the ratios, and whether they meet their goals.
 
-use std::collections::BTreeMap;
-
 use hs_device::Medium;
 use serde::Serialize;
 
 use super::contenders::{HEADSTART, NATIVE, OPTIMIZED, Result, SQUASHFS, SQUASHFS_SORTED};
 use crate::limit::Limit;
+use crate::outcome::Common;
 use crate::ratio::{Goal, Ratio};
 
 /// An optimized start may take so many times the limit.
@@ -38,28 +37,15 @@ pub(super) struct Ratios {
 /// The result of the first story: `start` in the demo's JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// The emulated medium.
-    pub(super) medium: String,
+    #[serde(flatten)]
+    pub(super) common: Common,
     /// The command that was started.
     pub(super) command: String,
-    /// zstd level of the cold region and of squashfs.
-    pub(super) level: i32,
-    /// Size of squashfs's blocks and headstart's cold windows.
-    pub(super) window_bytes: u64,
-    /// zstd level of the hot region and of the independent packing.
-    pub(super) hot_level: i32,
-    pub(super) limit: Limit,
     pub(super) ratios: Ratios,
     /// The recorded blocks in first-access order in 128 KiB pieces, each compressed by itself.
     pub(super) packing_bytes: u64,
-    /// Seconds that optimising took, compression of the hot region included.
-    pub(super) optimize_s: f64,
-    /// Compared byte for byte.
-    pub(super) cold_region_unchanged: bool,
     /// One for each contender: its median start.
     pub(super) runs: Vec<Result>,
-    /// Seconds that each step took; hardly any where its result was kept.
-    pub(super) steps: BTreeMap<&'static str, f64>,
 }
 
 /// Limit and ratios of the `runs`, at the places of the contenders.
