@@ -23,12 +23,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-serve", &["hs-disk", "hs-trace"]),
     ("hs-guest", &["hs-serve"]),
     ("hs-output", &["hs-units"]),
+    ("hs-trust", &["hs-format", "hs-output"]),
     ("hs-service", &["hs-serve", "hs-output"]),
     ("hs-start", &["hs-guest", "hs-service", "hs-trust"]),
     ("hs-daemon", &["hs-start"]),
     ("hs-demo", &["hs-start"]),
     ("hs-lab-real", &["hs-lab", "hs-start"]),
-    ("hs-trust", &["hs-format", "hs-output"]),
     ("hs-report", &["hs-trace", "hs-lab"]),
     (SKIPS, &[]),
 ];
