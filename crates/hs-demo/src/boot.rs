@@ -16,84 +16,63 @@ mod table;
 
 use std::path::Path;
 
-use hs_build::OptimizeOptions;
+use anyhow::bail;
 use hs_trace::Profile;
 
-use self::contenders::Disks;
 use self::delivery::Delivery;
-pub(super) use self::outcome::Outcome;
+use self::outcome::Outcome;
 use super::Demo;
 use super::cache::Cache;
 use super::disks::{self, BOOT as FILES};
-use super::facts::Facts;
 use super::guest::Guest;
+use super::outcome::Common;
 use super::run_file::run_file;
 use super::steps::Steps;
-use super::story_result::StoryResult;
-use super::turns::{Rounds, settle, take_turns};
+use super::story::{BOOT as STORY, StoryResult, Telling};
+use super::turns::{settle, take_turns};
 use hs_output::show::Bar;
 use hs_output::whole_file::write_whole;
 use hs_start::open::open_image;
 
-/// The recorded boot's name in the cache and in the output folder.
-pub(super) const PROFILE: &str = "boot.hsp";
-/// The prefix of its runs' file names.
-pub(super) const PREFIX: &str = "boot-";
-/// The cloop-like image's name in the cache.
-const CLOOP_LIKE: &str = "boot-cloop-like.hsi";
-
-/// Tells it, of the root with this stamp.
-pub(super) fn tell(
-    args: &Demo,
-    facts: &Facts,
-    cache: &Cache,
-    root_stamp: &str,
-    rounds: Rounds,
-    bar: &Bar,
-    guest: &Guest,
-) -> anyhow::Result<StoryResult<Outcome>> {
+/// Tells it.
+pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
+    let Telling { args, facts, cache, root_stamp, rounds, bar, guest } = *telling;
+    let guest = match guest {
+        Some(Ok(guest)) => guest,
+        Some(Err(error)) => bail!("{error:#}"),
+        None => bail!("nothing runs a guest"),
+    };
     let mut steps = Steps::begin();
     let make_disks = || make_disks(cache, root_stamp, bar);
     let (profile, optimize_s) =
         disks::make_all(cache, &FILES, make_disks, || record(args, cache, bar, guest), &mut steps, bar)?;
     let medium = args.boot_medium;
-    let path = |name| cache.path(name);
-    let (raw, plain, fast, cloop_like) =
-        (path(FILES.raw), path(FILES.plain), path(FILES.fast), path(CLOOP_LIKE));
-    let disks = Disks { raw: &raw, cloop_like: &cloop_like, unoptimised: &plain, optimised: &fast };
-    let (specs, mut tallies) = contenders::contenders(&disks, medium, guest, args.commands.boot)?;
+    let (specs, mut tallies) = contenders::contenders(cache, medium, guest, args.commands.boot)?;
     let out = args.out.as_deref();
-    settle(&path(""))?;
+    settle(&cache.path(""))?;
     take_turns(&mut tallies, rounds, &|doing| bar.spin(doing), &mut |place, number| {
         contenders::boot(
             place,
             &specs[place],
-            out.map(|out| run_file(out, PREFIX, contenders::key(place), number, "console")),
+            out.map(|out| run_file(out, STORY.prefix, contenders::CONTENDERS[place].key, number, "console")),
         )
     })?;
     steps.end("timing_s");
-    let delivery = delivery(&fast, medium)?;
+    let delivery = delivery(&cache.path(FILES.fast), medium)?;
     let (limit, ratios, contenders) = outcome::judge(&tallies, medium, delivery);
-    let options = disks::plain_options();
     let outcome = Outcome {
-        medium: medium.to_string(),
+        common: Common::new(medium, limit, optimize_s, steps.into_seconds()),
         guest: guest.label(),
         ready: hs_guest::console::READY,
-        level: options.level,
-        window_bytes: options.window_bytes,
-        hot_level: OptimizeOptions::default().level,
         cloop_like: contenders::CloopLike::PARAMETERS,
         delivery,
-        limit,
         ratios,
         contenders,
-        optimize_s,
-        cold_region_unchanged: true,
         paper: paper::KITAGAWA_2005,
-        steps: steps.into_seconds(),
     };
     let text = table::render(facts, &outcome, &tallies);
-    Ok(StoryResult { outcome, tallies, profile, text })
+    let outcome = serde_json::to_value(outcome)?;
+    Ok(StoryResult { story: &STORY, outcome, tallies, profile, text })
 }
 
 /// Raw disk and images, none of which depends on a recorded boot.
@@ -103,7 +82,14 @@ fn make_disks(cache: &Cache, root_stamp: &str, bar: &Bar) -> anyhow::Result<()> 
         disks::make_raw(cache, &FILES, &stamp, bar)?;
     }
     disks::make_image(cache, &FILES, FILES.plain, &stamp, &disks::plain_options(), bar)?;
-    disks::make_image(cache, &FILES, CLOOP_LIKE, &stamp, &contenders::CloopLike::PARAMETERS.options(), bar)
+    disks::make_image(
+        cache,
+        &FILES,
+        contenders::CloopLike::FILE,
+        &stamp,
+        &contenders::CloopLike::PARAMETERS.options(),
+        bar,
+    )
 }
 
 /// Records a boot from memory.
@@ -111,10 +97,10 @@ fn record(args: &Demo, cache: &Cache, bar: &Bar, guest: &Guest) -> anyhow::Resul
     bar.spin("recording a boot");
     let image = cache.path(FILES.plain);
     disks::read_into_cache(&image)?;
-    let draft = cache.draft(PROFILE);
+    let draft = cache.draft(STORY.profile);
     let profile = (args.commands.record_boot)(&contenders::record_words(&image, &draft, guest))?;
     write_whole(&draft, &profile.encode()?)?;
-    cache.keep(PROFILE, &profile.disk_digest.to_string())?;
+    cache.keep(STORY.profile, &profile.disk_digest.to_string())?;
     Ok(profile)
 }
 
@@ -131,9 +117,10 @@ pub(super) mod tests {
     use super::*;
 
     /// The story with made-up boots.
-    pub(crate) fn told() -> StoryResult<Outcome> {
+    pub(crate) fn told() -> StoryResult {
         let (outcome, tallies) = outcome::tests::outcome("cd-24x-cav", 3);
         let text = table::render(&crate::facts::tests::facts(3), &outcome, &tallies);
-        StoryResult { outcome, tallies, profile: outcome::tests::profile(), text }
+        let outcome = serde_json::to_value(outcome).unwrap();
+        StoryResult { story: &STORY, outcome, tallies, profile: outcome::tests::profile(), text }
     }
 }

@@ -6,6 +6,7 @@
 mod boot;
 mod boot_root;
 mod cache;
+mod contender;
 mod disks;
 mod facts;
 mod guest;
@@ -20,13 +21,14 @@ mod roots;
 mod run_file;
 mod start;
 mod steps;
-mod story_result;
+mod story;
+mod table;
 mod tools;
 mod turns;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
@@ -36,14 +38,13 @@ use hs_trace::Profile;
 use hs_units::ByteSize;
 
 use self::cache::Cache;
-use self::disks::Files;
 use self::facts::Facts;
 use self::guest::Guest;
 use self::interrupt::Interrupt;
 use self::machine::Machine;
 use self::outcome::Outcome;
 use self::root::Root;
-use self::story_result::StoryResult;
+use self::story::{Story, StoryResult, Telling};
 use self::tools::Tool;
 use self::turns::Rounds;
 use hs_output::show::{self, Bar};
@@ -51,46 +52,8 @@ use hs_service::signals::Ends;
 
 /// Runs of each kind when no number is given.
 const REPEATS: u16 = 3;
-/// When the first story, and both stories, must be told at the latest. Not used when a number of runs is
-/// given.
-const FIRST_WITHIN: Duration = Duration::from_secs(290);
-const BOTH_WITHIN: Duration = Duration::from_secs(470);
-
 /// Bytes that the root that boots needs while it is made.
 const NEEDED_FOR_BOOT_ROOT: u64 = 500_000_000;
-
-/// What a story needs of this machine.
-struct Needs {
-    files: &'static Files,
-    tools: &'static [Tool],
-    /// Programs of which one is enough, the better ones first.
-    any_of: &'static [Tool],
-    /// Bytes that it needs at most, from nothing: its root, its raw disk and once more while that is made,
-    /// and its compressed files.
-    from_nothing_bytes: u64,
-    /// When its root is there.
-    with_root_bytes: u64,
-    /// When only what depends on the profile is made again.
-    with_all_bytes: u64,
-}
-
-const START: Needs = Needs {
-    files: &disks::START,
-    tools: &[tools::MKSQUASHFS, tools::MKFS],
-    any_of: &[],
-    from_nothing_bytes: 2_200_000_000,
-    with_root_bytes: 1_700_000_000,
-    with_all_bytes: 400_000_000,
-};
-const BOOT: Needs = Needs {
-    files: &disks::BOOT,
-    tools: &[tools::MKFS],
-    // Which of them runs a guest here is found out by trying.
-    any_of: &[tools::UML, tools::QEMU],
-    from_nothing_bytes: 1_300_000_000,
-    with_root_bytes: 1_000_000_000,
-    with_all_bytes: 200_000_000,
-};
 
 /// What is told, and how.
 #[derive(Clone, Debug)]
@@ -154,18 +117,17 @@ pub fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
     told
 }
 
-/// The stories that succeeded, and why the other one failed.
+/// The stories that were told, and why others were not.
 #[derive(Default)]
-struct Stories {
-    start: Option<StoryResult<start::Outcome>>,
-    boot: Option<StoryResult<boot::Outcome>>,
+struct ToldStories {
+    stories: Vec<StoryResult>,
     failed: Vec<anyhow::Error>,
 }
 
 fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Result<()> {
-    let needs = [args.has_start.then_some(&START), args.has_boot.then_some(&BOOT)];
-    let needs: Vec<&Needs> = needs.into_iter().flatten().collect();
-    check(cache, &needs)?;
+    let stories = [args.has_start.then_some(&story::START), args.has_boot.then_some(&story::BOOT)];
+    let stories: Vec<&'static Story> = stories.into_iter().flatten().collect();
+    check(cache, &stories)?;
     if let Some(out) = &args.out {
         output::prepare(out)?;
     }
@@ -174,73 +136,58 @@ fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Resu
         machine: Machine::here(),
         repeats: args.repeats.unwrap_or(REPEATS) as usize,
     };
-    let rounds =
-        |within| Rounds { most: facts.repeats, until: args.repeats.is_none().then(|| began + within) };
     let bar = Bar::new(quiet);
     // Tried before anything slow begins; its result matters only to the second story.
     let guest = args.has_boot.then(|| Guest::choose(cache, &bar));
-    let roots: Vec<&'static Root> = needs.iter().map(|needs| needs.files.root).collect();
-    let mut stamps = roots::make(cache, &roots, &bar).into_iter();
+    let roots: Vec<&'static Root> = stories.iter().map(|story| story.files.root).collect();
+    let stamps = roots::make(cache, &roots, &bar);
     let roots_s = began.elapsed().as_secs_f64();
-    let mut stamp = || stamps.next().context("a root without a stamp")?;
-    let mut stories = Stories::default();
-    let keep = |stories: &Stories, text: &str| {
+    let mut told = ToldStories::default();
+    for (story, stamp) in stories.into_iter().zip(stamps) {
+        let until = args.repeats.is_none().then(|| began + story.within);
+        let rounds = Rounds { most: facts.repeats, until };
+        let result = stamp.and_then(|root_stamp| {
+            let (facts, bar, guest) = (&facts, &bar, guest.as_ref());
+            (story.tell)(&Telling { args, facts, cache, root_stamp: &root_stamp, rounds, bar, guest })
+        });
+        let Some(text) = told.take(story, result) else { continue };
         if !args.json {
             bar.print(text);
         }
-        let Some(out) = &args.out else { return Ok(()) };
-        let outcome = stories.outcome(&facts, roots_s, began);
-        output::keep(out, &outcome, stories.start.as_ref(), stories.boot.as_ref())
-    };
-    if args.has_start {
-        let told =
-            stamp().and_then(|stamp| start::tell(args, &facts, cache, &stamp, rounds(FIRST_WITHIN), &bar));
-        let text = stories.start_is(told);
-        text.map_or(Ok(()), |text| keep(&stories, &text))?;
-    }
-    if let Some(guest) = guest {
-        let told = stamp()
-            .and_then(|stamp| boot::tell(args, &facts, cache, &stamp, rounds(BOTH_WITHIN), &bar, &guest?));
-        let text = stories.boot_is(told);
-        text.map_or(Ok(()), |text| keep(&stories, &text))?;
+        if let Some(out) = &args.out {
+            output::keep(out, &told.outcome(&facts, roots_s, began), &told.stories)?;
+        }
     }
     drop(bar);
-    if args.json && stories.has_any() {
-        show::json(&stories.outcome(&facts, roots_s, began))?;
+    if args.json && !told.stories.is_empty() {
+        show::json(&told.outcome(&facts, roots_s, began))?;
     }
-    let hint = hint(&stories, cache);
-    stories.end()?;
+    let hint = told.hint(cache);
+    told.end()?;
     if !args.json && !quiet {
         hs_output::note!("{:.0} s in all; {hint}", began.elapsed().as_secs_f64());
     }
     Ok(())
 }
 
-impl Stories {
-    /// Takes the first story; gives its text.
-    fn start_is(&mut self, told: anyhow::Result<StoryResult<start::Outcome>>) -> Option<String> {
-        self.start = self.told(told, "the first story (a program starts) cannot be told");
-        self.start.as_ref().map(|told| told.text.clone())
-    }
-
-    /// Takes the second story; gives its text.
-    fn boot_is(&mut self, told: anyhow::Result<StoryResult<boot::Outcome>>) -> Option<String> {
-        self.boot = self.told(told, "the second story (a system boots) cannot be told");
-        self.boot.as_ref().map(|told| told.text.clone())
-    }
-
-    /// One story's failure costs the other nothing.
-    fn told<T>(&mut self, told: anyhow::Result<T>, otherwise: &'static str) -> Option<T> {
-        told.map_err(|error| self.failed.push(error.context(otherwise))).ok()
+impl ToldStories {
+    /// Takes the result of a story; gives its text. One story's failure costs the others nothing.
+    fn take(&mut self, story: &Story, result: anyhow::Result<StoryResult>) -> Option<String> {
+        match result {
+            Ok(result) => {
+                let text = result.text.clone();
+                self.stories.push(result);
+                Some(text)
+            }
+            Err(error) => {
+                self.failed.push(error.context(format!("{} cannot be told", story.about)));
+                None
+            }
+        }
     }
 
     fn outcome<'a>(&'a self, facts: &'a Facts, roots_s: f64, began: Instant) -> Outcome<'a> {
-        let demo_s = began.elapsed().as_secs_f64();
-        Outcome::new(facts, self.start.as_ref(), self.boot.as_ref(), roots_s, demo_s)
-    }
-
-    fn has_any(&self) -> bool {
-        self.start.is_some() || self.boot.is_some()
+        Outcome::new(facts, &self.stories, roots_s, began.elapsed().as_secs_f64())
     }
 
     /// Fails when one could not be told.
@@ -252,24 +199,23 @@ impl Stories {
             Some(second) => bail!("{first:#}; {second:#}"),
         }
     }
-}
 
-/// What a person can do next.
-fn hint(stories: &Stories, cache: &Cache) -> String {
-    let path = |files: &Files| cache.path(files.fast).display().to_string();
-    let tries = [
-        stories.start.as_ref().map(|_| format!("headstart run {} -- python3", path(&disks::START))),
-        stories.boot.as_ref().map(|_| format!("headstart boot {}", path(&disks::BOOT))),
-    ];
-    let tries: Vec<String> = tries.into_iter().flatten().collect();
-    format!("the images are kept, try: {}", tries.join(", or: "))
+    /// What a person can do next.
+    fn hint(&self, cache: &Cache) -> String {
+        let try_one = |result: &StoryResult| {
+            let [before, behind] = result.story.hint;
+            format!("{before} {}{behind}", cache.path(result.story.files.fast).display())
+        };
+        let tries: Vec<String> = self.stories.iter().map(try_one).collect();
+        format!("the images are kept, try: {}", tries.join(", or: "))
+    }
 }
 
 /// Fails before anything slow begins when this machine lacks a tool or the space.
-fn check(cache: &Cache, needs: &[&Needs]) -> anyhow::Result<()> {
+fn check(cache: &Cache, stories: &[&'static Story]) -> anyhow::Result<()> {
     let mut tools: Vec<Tool> = Vec::new();
     let mut bytes = 0;
-    for story in needs {
+    for story in stories {
         let has_root = story.files.root.is_kept(cache);
         let root_tools: &[Tool] = if has_root { &[] } else { &[tools::MMDEBSTRAP, tools::UNSHARE] };
         let missing = tools::missing_of(story.any_of);
@@ -322,13 +268,13 @@ mod tests {
 
     #[test]
     fn a_story_that_fails_costs_the_other_nothing() {
-        let mut stories = Stories::default();
-        assert_eq!(stories.start_is(Err(anyhow::anyhow!("no squashfs"))), None);
-        let text = stories.boot_is(Ok(boot::tests::told())).expect("told");
-        assert!(text.contains("Debian with systemd") && stories.has_any());
-        let error = format!("{:#}", stories.end().unwrap_err());
+        let mut told = ToldStories::default();
+        assert_eq!(told.take(&story::START, Err(anyhow::anyhow!("no squashfs"))), None);
+        let text = told.take(&story::BOOT, Ok(boot::tests::told())).expect("told");
+        assert!(text.contains("Debian with systemd") && told.stories.len() == 1);
+        let error = format!("{:#}", told.end().unwrap_err());
         assert!(error.contains("the first story") && error.contains("no squashfs"), "{error}");
         assert!(!error.contains("second story"), "{error}");
-        assert!(Stories::default().end().is_ok());
+        assert!(ToldStories::default().end().is_ok());
     }
 }

@@ -6,9 +6,8 @@ use anyhow::Context;
 
 use super::outcome::Outcome;
 use super::run_file::run_file;
-use super::story_result::StoryResult;
+use super::story::StoryResult;
 use super::turns::Tally;
-use super::{boot, start};
 use hs_output::whole_file::write_whole;
 
 /// Makes it, before anything slow begins.
@@ -18,27 +17,13 @@ pub(super) fn prepare(out: &Path) -> anyhow::Result<()> {
 }
 
 /// Keeps everything that was found out.
-pub(super) fn keep(
-    out: &Path,
-    outcome: &Outcome<'_>,
-    start: Option<&StoryResult<start::Outcome>>,
-    boot: Option<&StoryResult<boot::Outcome>>,
-) -> anyhow::Result<()> {
-    let mut tables = String::new();
-    if let Some(told) = start {
-        keep_runs(out, "", &told.tallies)?;
-        write_whole(&out.join(start::PROFILE), &told.profile.encode()?)?;
-        tables += &told.text;
+pub(super) fn keep(out: &Path, outcome: &Outcome<'_>, told: &[StoryResult]) -> anyhow::Result<()> {
+    for StoryResult { story, tallies, profile, .. } in told {
+        keep_runs(out, story.prefix, tallies)?;
+        write_whole(&out.join(story.profile), &profile.encode()?)?;
     }
-    if let Some(told) = boot {
-        keep_runs(out, boot::PREFIX, &told.tallies)?;
-        write_whole(&out.join(boot::PROFILE), &told.profile.encode()?)?;
-        if !tables.is_empty() {
-            tables.push('\n');
-        }
-        tables += &told.text;
-    }
-    write_whole(&out.join("table.txt"), tables.as_bytes())?;
+    let tables: Vec<&str> = told.iter().map(|result| result.text.as_str()).collect();
+    write_whole(&out.join("table.txt"), tables.join("\n").as_bytes())?;
     write_whole(&out.join("demo.json"), pretty(outcome)?.as_bytes())
 }
 
@@ -67,6 +52,7 @@ fn pretty(value: &impl serde::Serialize) -> anyhow::Result<String> {
 mod tests {
     use super::*;
     use crate::facts::tests::facts;
+    use crate::story::BOOT;
 
     #[test]
     fn every_run_is_kept_and_those_of_an_earlier_demo_go() {
@@ -74,13 +60,13 @@ mod tests {
         let out = folder.path();
         prepare(out).unwrap();
         for number in [2, 3, 4, 5] {
-            std::fs::write(run_file(out, boot::PREFIX, "warm", number, "json"), "old").unwrap();
-            std::fs::write(run_file(out, boot::PREFIX, "warm", number, "console"), "old").unwrap();
+            std::fs::write(run_file(out, BOOT.prefix, "warm", number, "json"), "old").unwrap();
+            std::fs::write(run_file(out, BOOT.prefix, "warm", number, "console"), "old").unwrap();
         }
         std::fs::write(out.join("runs/notes.json"), "mine").unwrap();
-        let (facts, told) = (facts(3), boot::tests::told());
-        let outcome = Outcome::new(&facts, None, Some(&told), 1.0, 2.0);
-        keep(out, &outcome, None, Some(&told)).unwrap();
+        let (facts, told) = (facts(3), [crate::boot::tests::told()]);
+        let outcome = Outcome::new(&facts, &told, 1.0, 2.0);
+        keep(out, &outcome, &told).unwrap();
         let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
         let run: serde_json::Value = serde_json::from_str(&read("runs/boot-warm-3.json")).unwrap();
         assert!(run["ready_s"].is_number());
@@ -91,6 +77,6 @@ mod tests {
         assert_eq!(read("runs/notes.json"), "mine");
         assert!(read("demo.json").contains("\"cloop_like\""));
         assert!(read("table.txt").contains("cloop-like"));
-        assert!(hs_trace::Profile::decode(&std::fs::read(out.join(boot::PROFILE)).unwrap()).is_ok());
+        assert!(hs_trace::Profile::decode(&std::fs::read(out.join(BOOT.profile)).unwrap()).is_ok());
     }
 }

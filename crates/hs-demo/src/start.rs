@@ -14,73 +14,43 @@ mod packing;
 mod squashfs;
 mod table;
 
-use hs_build::OptimizeOptions;
 use hs_trace::Profile;
 
-use self::contenders::Disks;
-pub(super) use self::outcome::Outcome;
+use self::outcome::Outcome;
 use super::Demo;
-use super::Facts;
 use super::cache::Cache;
 use super::disks::{self, START as FILES};
+use super::outcome::Common;
 use super::root;
 use super::steps::Steps;
-use super::story_result::StoryResult;
-use super::turns::{Rounds, settle};
+use super::story::{START as STORY, StoryResult, Telling};
+use super::turns::settle;
 use hs_output::show::Bar;
 use hs_output::whole_file::write_whole;
 
-/// The recorded start's name in the cache and in the output folder.
-pub(super) const PROFILE: &str = "start.hsp";
-
-/// Tells it, of the root with this stamp.
-pub(super) fn tell(
-    args: &Demo,
-    facts: &Facts,
-    cache: &Cache,
-    root_stamp: &str,
-    rounds: Rounds,
-    bar: &Bar,
-) -> anyhow::Result<StoryResult<Outcome>> {
+/// Tells it.
+pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
+    let Telling { args, facts, cache, root_stamp, rounds, bar, .. } = *telling;
     let mut steps = Steps::begin();
     let make_disks = || make_disks(cache, root_stamp, bar);
     let (profile, optimize_s) =
         disks::make_all(cache, &FILES, make_disks, || record(args, cache, bar), &mut steps, bar)?;
     let packing_bytes = make_sorted(cache, root_stamp, &profile, bar, &mut steps)?;
-    let path = |name| cache.path(name);
-    let (mut contenders, mut tallies) = contenders::contenders(
-        &Disks {
-            root: &path(FILES.root.name),
-            raw: &path(FILES.raw),
-            squashfs: &path(squashfs::PLAIN),
-            squashfs_sorted: &path(squashfs::SORTED),
-            image: &path(FILES.plain),
-            optimized: &path(FILES.fast),
-        },
-        args.medium,
-        args.commands.run,
-    )?;
-    settle(&path(""))?;
+    let (mut contenders, mut tallies) = contenders::contenders(cache, args.medium, args.commands.run)?;
+    settle(&cache.path(""))?;
     let runs = contenders::time(&mut contenders, &mut tallies, rounds, &|doing| bar.spin(doing))?;
     steps.end("timing_s");
     let (limit, ratios) = outcome::judge(&runs, args.medium, packing_bytes);
-    let options = disks::plain_options();
     let outcome = Outcome {
-        medium: args.medium.to_string(),
+        common: Common::new(args.medium, limit, optimize_s, steps.into_seconds()),
         command: root::command_line(),
-        level: options.level,
-        window_bytes: options.window_bytes,
-        hot_level: OptimizeOptions::default().level,
-        limit,
         ratios,
         packing_bytes,
-        optimize_s,
-        cold_region_unchanged: true,
         runs,
-        steps: steps.into_seconds(),
     };
     let text = table::render(facts, &outcome);
-    Ok(StoryResult { outcome, tallies, profile, text })
+    let outcome = serde_json::to_value(outcome)?;
+    Ok(StoryResult { story: &STORY, outcome, tallies, profile, text })
 }
 
 /// Everything that does not depend on a recorded start: raw disk, image, squashfs.
@@ -112,10 +82,10 @@ fn record(args: &Demo, cache: &Cache, bar: &Bar) -> anyhow::Result<Profile> {
     bar.spin("recording a start");
     let image = cache.path(FILES.plain);
     disks::read_into_cache(&image)?;
-    let draft = cache.draft(PROFILE);
+    let draft = cache.draft(STORY.profile);
     let profile = (args.commands.profile)(&contenders::profile_words(&image, &draft))?;
     write_whole(&draft, &profile.encode()?)?;
-    cache.keep(PROFILE, &profile.disk_digest.to_string())?;
+    cache.keep(STORY.profile, &profile.disk_digest.to_string())?;
     Ok(profile)
 }
 

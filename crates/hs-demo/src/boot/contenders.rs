@@ -10,6 +10,9 @@ use hs_device::Medium;
 use hs_image::Codec;
 use serde::Serialize;
 
+use crate::cache::Cache;
+use crate::contender::Contender;
+use crate::disks::BOOT as FILES;
 use crate::guest::Guest;
 use crate::turns::Tally;
 use hs_start::boot::{self, BootSpec};
@@ -21,39 +24,22 @@ const RAW_PATIENCE_S: f64 = 8.0;
 const RECORD_GRACE: &str = "4";
 
 /// The places of the contenders, in the order in which they are timed and shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ContenderName {
-    Raw,
-    CloopLike,
-    Unoptimised,
-    Optimised,
-    Warm,
-}
+pub(super) const CLOOP_LIKE: usize = 1;
+pub(super) const UNOPTIMISED: usize = 2;
+pub(super) const OPTIMISED: usize = 3;
+pub(super) const WARM: usize = 4;
 
-impl ContenderName {
-    const ALL: [Self; 5] = [Self::Raw, Self::CloopLike, Self::Unoptimised, Self::Optimised, Self::Warm];
+/// The disks, at their places.
+pub(super) const CONTENDERS: [Contender; 5] = [
+    Contender { patience_s: RAW_PATIENCE_S, ..of("raw", "raw ext4", FILES.raw) },
+    Contender { flags: &["--no-prefetch"], ..of("cloop_like", "cloop-like", CloopLike::FILE) },
+    of("unoptimised", "headstart", FILES.plain),
+    of("optimised", "headstart, optimised", FILES.fast),
+    Contender { flags: &["--warm"], is_on_medium: false, ..of("warm", "all in memory", FILES.raw) },
+];
 
-    /// Its name in files and JSON, its name for people, and how long it may take.
-    pub(super) const fn names(self) -> (&'static str, &'static str, f64) {
-        match self {
-            Self::Raw => ("raw", "raw ext4", RAW_PATIENCE_S),
-            Self::CloopLike => ("cloop_like", "cloop-like", f64::INFINITY),
-            Self::Unoptimised => ("unoptimised", "headstart", f64::INFINITY),
-            Self::Optimised => ("optimised", "headstart, optimised", f64::INFINITY),
-            Self::Warm => ("warm", "all in memory", f64::INFINITY),
-        }
-    }
-
-    /// A row for the boots of this contender.
-    pub(super) fn tally(self) -> Tally {
-        let (key, label, patience_s) = self.names();
-        Tally::new(key, label, patience_s)
-    }
-}
-
-/// The key of the contender at `place`.
-pub(super) fn key(place: usize) -> &'static str {
-    ContenderName::ALL[place].names().0
+const fn of(key: &'static str, label: &'static str, file: &'static str) -> Contender {
+    Contender { key, label, file, flags: &[], is_on_medium: true, patience_s: f64::INFINITY }
 }
 
 /// How the image is made that stands for cloop: our reader, cloop's parameters.
@@ -65,6 +51,8 @@ pub(crate) struct CloopLike {
 }
 
 impl CloopLike {
+    /// Its name in the cache.
+    pub(super) const FILE: &str = "boot-cloop-like.hsi";
     /// What `create_compressed_fs` made at its best.
     pub(super) const PARAMETERS: Self = Self { codec: "zlib", level: 9, window_bytes: 64 << 10 };
 
@@ -75,49 +63,31 @@ impl CloopLike {
     }
 }
 
-/// Where everything lies.
-pub(super) struct Disks<'a> {
-    pub(super) raw: &'a Path,
-    pub(super) cloop_like: &'a Path,
-    pub(super) unoptimised: &'a Path,
-    pub(super) optimised: &'a Path,
-}
-
-/// All of them, at their [`ContenderName`]s.
+/// The boots of all of them, and their tallies.
 pub(super) fn contenders(
-    disks: &Disks<'_>,
+    cache: &Cache,
     medium: Medium,
     guest: &Guest,
-    boot: fn(&[OsString]) -> anyhow::Result<BootSpec>,
+    read: fn(&[OsString]) -> anyhow::Result<BootSpec>,
 ) -> anyhow::Result<(Vec<BootSpec>, Vec<Tally>)> {
-    let contender = |place: ContenderName| {
-        let spec = boot(&boot_words(place, disks, medium, guest)).context("headstart boot")?;
-        anyhow::Ok((spec, place.tally()))
+    let boot_of = |contender: &Contender| {
+        let words = boot_words(contender, &cache.path(contender.file), medium, guest);
+        anyhow::Ok((read(&words).context("headstart boot")?, contender.tally()))
     };
-    ContenderName::ALL.into_iter().map(contender).collect()
+    CONTENDERS.iter().map(boot_of).collect()
 }
 
-/// Boots with the contender at `place`; its console is kept in `console`.
+/// Boots the contender at `place`; its console is kept in a file.
 pub(super) fn boot(place: usize, spec: &BootSpec, console: Option<PathBuf>) -> anyhow::Result<Summary> {
-    let (_, label, _) = ContenderName::ALL[place].names();
     let spec = BootSpec { console, ..spec.clone() };
-    let booted = boot::boot(&spec).with_context(|| format!("boot from {label}"))?;
+    let booted = boot::boot(&spec).with_context(|| format!("boot from {}", CONTENDERS[place].label))?;
     Ok(booted.summary)
 }
 
-/// The boot that `headstart boot` would make.
-fn boot_words(place: ContenderName, disks: &Disks<'_>, medium: Medium, guest: &Guest) -> Vec<OsString> {
+fn boot_words(contender: &Contender, disk: &Path, medium: Medium, guest: &Guest) -> Vec<OsString> {
     let medium = medium.to_string();
-    let on_medium = ["--emulate", &medium];
-    match place {
-        ContenderName::Raw => words(disks.raw, &on_medium, guest),
-        ContenderName::CloopLike => {
-            words(disks.cloop_like, &[on_medium[0], on_medium[1], "--no-prefetch"], guest)
-        }
-        ContenderName::Unoptimised => words(disks.unoptimised, &on_medium, guest),
-        ContenderName::Optimised => words(disks.optimised, &on_medium, guest),
-        ContenderName::Warm => words(disks.raw, &["--warm"], guest),
-    }
+    let on_medium = if contender.is_on_medium { &["--emulate", &medium][..] } else { &[] };
+    words(disk, &[on_medium, contender.flags].concat(), guest)
 }
 
 /// Words of `headstart boot` for the recorded boot, from memory.
@@ -143,24 +113,18 @@ mod tests {
 
     #[test]
     fn contenders_stand_at_their_places() {
-        for (place, expected) in ContenderName::ALL.iter().enumerate() {
-            assert_eq!(*expected as usize, place);
-        }
-        assert_eq!([0, 1, 2, 3, 4].map(key), ["raw", "cloop_like", "unoptimised", "optimised", "warm"]);
-        let path = |name: &'static str| Path::new(name);
-        let disks = Disks {
-            raw: path("raw"),
-            cloop_like: path("cloop"),
-            unoptimised: path("plain"),
-            optimised: path("fast"),
+        let keys = CONTENDERS.map(|contender| contender.key);
+        assert_eq!(keys, ["raw", "cloop_like", "unoptimised", "optimised", "warm"]);
+        let flags = |place: usize| {
+            boot_words(&CONTENDERS[place], Path::new("disk"), Medium::Cd24xCav, &Guest::Uml).split_off(6)
         };
-        let flags = |place| boot_words(place, &disks, Medium::Cd24xCav, &Guest::Uml).split_off(6);
-        let on_cd = ["--emulate", "cd-24x-cav"].map(OsString::from).to_vec();
-        let with = |flag: &str| [on_cd.clone(), vec![flag.into()]].concat();
-        assert_eq!(flags(ContenderName::Raw), on_cd);
-        assert_eq!(flags(ContenderName::CloopLike), with("--no-prefetch"));
-        assert_eq!(flags(ContenderName::Optimised), on_cd);
-        assert_eq!(flags(ContenderName::Warm), ["--warm"]);
+        let on_cd = ["--emulate", "cd-24x-cav"];
+        assert_eq!(
+            (flags(0), flags(OPTIMISED)),
+            (on_cd.map(Into::into).into(), on_cd.map(Into::into).into())
+        );
+        assert_eq!(flags(CLOOP_LIKE), ["--emulate", "cd-24x-cav", "--no-prefetch"]);
+        assert_eq!(flags(WARM), ["--warm"]);
     }
 
     #[test]

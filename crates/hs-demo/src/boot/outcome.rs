@@ -1,14 +1,13 @@
 //! The result of the boots: waits, the limit, the ratios, and whether they meet their goals.
 
-use std::collections::BTreeMap;
-
 use hs_device::Medium;
 use serde::Serialize;
 
-use super::contenders::{CloopLike, ContenderName};
+use super::contenders::{CLOOP_LIKE, CloopLike, OPTIMISED, UNOPTIMISED, WARM};
 use super::delivery::Delivery;
 use super::paper::Paper;
 use crate::limit::Limit;
+use crate::outcome::Common;
 use crate::ratio::{Goal, Ratio, Spread};
 use crate::turns::Tally;
 use hs_start::summary::Summary;
@@ -64,81 +63,52 @@ pub(crate) struct Ratios {
 /// The result of the second story: `boot` in the demo's JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// The emulated medium.
-    pub(super) medium: String,
+    #[serde(flatten)]
+    pub(super) common: Common,
     /// What booted.
     pub(super) guest: &'static str,
     /// The line of its console that shows that it is ready.
     pub(super) ready: &'static str,
-    /// zstd level of the cold region.
-    pub(super) level: i32,
-    /// Size of its windows.
-    pub(super) window_bytes: u64,
-    /// zstd level of the hot region.
-    pub(super) hot_level: i32,
     /// How the cloop-like image is made.
     pub(super) cloop_like: CloopLike,
     /// The time that the medium needs for the hot region alone.
     pub(super) delivery: Option<Delivery>,
-    pub(super) limit: Limit,
     pub(super) ratios: Ratios,
     /// In the order in which they took turns.
     pub(super) contenders: Vec<Timed>,
-    /// Seconds that optimising took, compression of the hot region included.
-    pub(super) optimize_s: f64,
-    /// Compared byte for byte.
-    pub(super) cold_region_unchanged: bool,
     /// What others measured.
     pub(super) paper: Paper,
-    /// Seconds that each step took; hardly any where its result was kept.
-    pub(super) steps: BTreeMap<&'static str, f64>,
 }
 
-/// Limit, ratios and figures of the boots in `tallies`, in the order of [`ContenderName`], on a medium that
+/// Limit, ratios and figures of the boots in `tallies`, at the places of the contenders, on a medium that
 /// brings the hot region alone by `delivery`.
 pub(super) fn judge(
     tallies: &[Tally],
     medium: Medium,
     delivery: Option<Delivery>,
 ) -> (Limit, Ratios, Vec<Timed>) {
-    let at = |place: ContenderName| &tallies[place as usize];
-    let warm = ready(at(ContenderName::Warm));
-    let pace = Pace::of(at(ContenderName::Warm));
-    let wait = |tally: &Tally| pace.ready(tally).minus(pace.ready(at(ContenderName::Warm)));
+    let at = |place: usize| &tallies[place];
+    let warm = ready(at(WARM));
+    let pace = Pace::of(at(WARM));
+    let wait = |tally: &Tally| pace.ready(tally).minus(pace.ready(at(WARM)));
     let limit = Limit::new(warm.median, delivery.map(|delivery| delivery.delivery_s));
     // Where the guest is the limit, both are compared at its pace; a slow medium has its own.
     let to_limit = if limit.is_the_medium() {
         Ratio::of_runs(
-            ready(at(ContenderName::Optimised)),
+            ready(at(OPTIMISED)),
             warm.at_least(limit.medium_s.unwrap_or_default()),
             Some(GOAL_LIMIT),
         )
     } else {
-        Ratio::of_runs(
-            pace.ready(at(ContenderName::Optimised)),
-            pace.ready(at(ContenderName::Warm)),
-            Some(GOAL_LIMIT),
-        )
+        Ratio::of_runs(pace.ready(at(OPTIMISED)), pace.ready(at(WARM)), Some(GOAL_LIMIT))
     };
     let seeks = |place| spread(at(place), |run| run.seeks as f64);
-    let optimised = at(ContenderName::Optimised);
+    let optimised = at(OPTIMISED);
     let ratios = Ratios {
-        wait_to_unoptimised: Ratio::of_runs(
-            wait(optimised),
-            wait(at(ContenderName::Unoptimised)),
-            goal_wait(medium),
-        ),
-        wait_to_cloop_like: Ratio::of_runs(
-            wait(optimised),
-            wait(at(ContenderName::CloopLike)),
-            goal_wait(medium),
-        ),
+        wait_to_unoptimised: Ratio::of_runs(wait(optimised), wait(at(UNOPTIMISED)), goal_wait(medium)),
+        wait_to_cloop_like: Ratio::of_runs(wait(optimised), wait(at(CLOOP_LIKE)), goal_wait(medium)),
         ready_to_limit: to_limit,
-        seeks_to_unoptimised: Ratio::of_runs(
-            seeks(ContenderName::Optimised),
-            seeks(ContenderName::Unoptimised),
-            Some(GOAL_SEEKS),
-        ),
+        seeks_to_unoptimised: Ratio::of_runs(seeks(OPTIMISED), seeks(UNOPTIMISED), Some(GOAL_SEEKS)),
         prefetch_rate_to_medium: delivery.and_then(|delivery| {
             let rate = spread(optimised, |run| prefetch_rate(run).unwrap_or_default());
             Ratio::of_runs(rate, Spread::exact(delivery.bytes_per_second), Some(GOAL_RATE))
@@ -150,7 +120,7 @@ pub(super) fn judge(
         all_ready_s: tally.all_ready_s(),
         ready_s: ready(tally),
         guest_cpu_s: median(tally.runs.iter().filter_map(|run| run.guest_cpu_s)),
-        storage_wait_s: (place != ContenderName::Warm as usize).then(|| wait(tally)),
+        storage_wait_s: (place != WARM).then(|| wait(tally)),
         busy_bytes_per_second: tally.median().and_then(busy_rate),
     };
     (limit, ratios, tallies.iter().enumerate().map(timed).collect())
@@ -211,12 +181,15 @@ fn busy_rate(run: &Summary) -> Option<f64> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::boot::contenders::CONTENDERS;
     use crate::boot::paper;
 
     /// Boots that were ready after these times.
-    fn tally(place: ContenderName, times: &[f64], run: Summary) -> Tally {
-        let mut tally = place.tally();
+    fn tally(place: usize, times: &[f64], run: Summary) -> Tally {
+        let mut tally = CONTENDERS[place].tally();
         tally.runs = times.iter().map(|&time| Summary { ready_s: Some(time), ..run.clone() }).collect();
         tally
     }
@@ -241,11 +214,11 @@ pub(super) mod tests {
             ..read(7, 1, 10, 3.0, 110_000_000)
         };
         vec![
-            tally(ContenderName::Raw, &[30.0], read(812, 413, 40, 20.0, 400_000_000)),
-            tally(ContenderName::CloopLike, &[20.0, 19.0, 21.0], read(300, 200, 20, 10.0, 120_000_000)),
-            tally(ContenderName::Unoptimised, &[18.0, 18.5, 17.5], read(96, 91, 20, 8.0, 100_000_000)),
-            tally(ContenderName::Optimised, &[10.2, 10.4, 10.3], optimised),
-            tally(ContenderName::Warm, &[10.0, 9.9, 10.1], read(0, 0, 0, 0.0, 400_000_000)),
+            tally(0, &[30.0], read(812, 413, 40, 20.0, 400_000_000)),
+            tally(CLOOP_LIKE, &[20.0, 19.0, 21.0], read(300, 200, 20, 10.0, 120_000_000)),
+            tally(UNOPTIMISED, &[18.0, 18.5, 17.5], read(96, 91, 20, 8.0, 100_000_000)),
+            tally(OPTIMISED, &[10.2, 10.4, 10.3], optimised),
+            tally(WARM, &[10.0, 9.9, 10.1], read(0, 0, 0, 0.0, 400_000_000)),
         ]
     }
 
@@ -261,21 +234,14 @@ pub(super) mod tests {
         let delivery = delivery().filter(|_| medium != Medium::None);
         let (limit, ratios, contenders) = judge(&tallies, medium, delivery);
         let outcome = Outcome {
-            medium: medium.to_string(),
+            common: Common::new(medium, limit, 3.0, BTreeMap::new()),
             guest: crate::guest::Guest::Uml.label(),
             ready: "login:",
-            level: 15,
-            window_bytes: 128 << 10,
-            hot_level: 19,
             cloop_like: CloopLike::PARAMETERS,
             delivery,
-            limit,
             ratios,
             contenders,
-            optimize_s: 3.0,
-            cold_region_unchanged: true,
             paper: paper::KITAGAWA_2005,
-            steps: BTreeMap::new(),
         };
         (outcome, tallies)
     }
@@ -310,10 +276,8 @@ pub(super) mod tests {
     #[test]
     fn a_slow_minute_of_the_machine_is_no_wait() {
         let mut tallies = tallies();
-        for (place, slowness) in
-            [(ContenderName::Unoptimised, 1.5), (ContenderName::Optimised, 1.25), (ContenderName::Warm, 1.0)]
-        {
-            for run in &mut tallies[place as usize].runs {
+        for (place, slowness) in [(UNOPTIMISED, 1.5), (OPTIMISED, 1.25), (WARM, 1.0)] {
+            for run in &mut tallies[place].runs {
                 run.guest_cpu_s = Some(8.0 * slowness);
                 run.ready_s = run.ready_s.map(|ready| ready * slowness);
             }
@@ -339,10 +303,10 @@ pub(super) mod tests {
     #[test]
     fn without_waits_and_seeks_there_is_no_ratio_to_them() {
         let mut tallies = tallies();
-        for place in [ContenderName::CloopLike, ContenderName::Unoptimised] {
-            tallies[place as usize] = tally(place, &[9.9, 10.0, 10.2], Summary::default());
+        for place in [CLOOP_LIKE, UNOPTIMISED] {
+            tallies[place] = tally(place, &[9.9, 10.0, 10.2], Summary::default());
         }
-        tallies[ContenderName::Optimised as usize].runs[0].prefetch_stream_s = Some(0.0);
+        tallies[OPTIMISED].runs[0].prefetch_stream_s = Some(0.0);
         let (_, ratios, _) = judge(&tallies, Medium::None, None);
         assert!(ratios.wait_to_unoptimised.is_none() && ratios.seeks_to_unoptimised.is_none());
         assert!(ratios.prefetch_rate_to_medium.is_none() && ratios.ready_to_limit.is_some());

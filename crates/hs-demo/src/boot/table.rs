@@ -1,19 +1,18 @@
 //! The second story as text: a table, the paper's figures apart from it, and the conclusions.
 
-use std::fmt::Write;
-
 use hs_units::ByteSize;
 
 use super::outcome::{Outcome, Timed};
 use super::paper::Paper;
 use crate::facts::Facts;
 use crate::ratio::{Ratio, Spread};
+use crate::table;
 use crate::turns::Tally;
 use hs_output::show::{self, mib};
 
 /// The whole text, ending in a line break.
 pub(super) fn render(facts: &Facts, outcome: &Outcome, tallies: &[Tally]) -> String {
-    let mut table = show::table(&[
+    let titles = [
         "boot from",
         "boots",
         "seconds",
@@ -24,21 +23,15 @@ pub(super) fn render(facts: &Facts, outcome: &Outcome, tallies: &[Tally]) -> Str
         "MiB read",
         "KiB/s",
         "image MiB",
-    ]);
-    for (timed, tally) in outcome.contenders.iter().zip(tallies) {
-        table.add_row(row(timed, tally));
-    }
-    let mut text = format!("{}\n{}\n\n", heading(facts, outcome), table.trim_fmt());
-    for sentence in sentences(outcome, tallies) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{sentence}");
-    }
+    ];
+    let rows = outcome.contenders.iter().zip(tallies).map(|(timed, tally)| row(timed, tally));
+    let text = table::render(&heading(facts, outcome), titles, rows, &sentences(outcome, tallies));
     text + "\n" + &beside(&outcome.paper)
 }
 
 fn heading(facts: &Facts, outcome: &Outcome) -> String {
     let counts = outcome.contenders.iter().map(|timed| (timed.label, timed.all_ready_s.len()));
-    format!("{}\nfrom {}; {}", outcome.guest, outcome.medium, facts.line("boot", counts))
+    format!("{}\nfrom {}; {}", outcome.guest, outcome.common.medium, facts.line("boot", counts))
 }
 
 fn row(timed: &Timed, tally: &Tally) -> [String; 10] {
@@ -78,8 +71,8 @@ fn sentences(outcome: &Outcome, tallies: &[Tally]) -> Vec<String> {
              nothing prefetched. headstart: {} by zstd level {}.",
             ByteSize(cloop.window_bytes),
             cloop.level,
-            ByteSize(outcome.window_bytes),
-            outcome.level
+            ByteSize(outcome.common.window_bytes),
+            outcome.common.level
         ),
         "wait is what the medium costs: seconds less those of the boots from memory, median from median. For it, and against the \
          limit, each boot counts as if the guest had been charged for as much processor time as from memory (a slow minute of \
@@ -125,10 +118,10 @@ fn waited_sentence(tallies: &[Tally]) -> String {
 }
 
 fn limit_sentence(outcome: &Outcome) -> String {
-    let warm = format!("{:.2} s", outcome.limit.program_s);
+    let warm = format!("{:.2} s", outcome.common.limit.program_s);
     match outcome.delivery {
         Some(delivery) => {
-            let limit = if outcome.limit.is_the_medium() { "the medium" } else { "the guest itself" };
+            let limit = if outcome.common.limit.is_the_medium() { "the medium" } else { "the guest itself" };
             format!(
                 "The limit is {limit}: {warm} with everything in memory; the medium needs {:.2} s for the hot region \
                  of {}, {:.0} KiB/s where it lies.",

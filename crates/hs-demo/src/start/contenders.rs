@@ -10,6 +10,10 @@ use hs_device::Medium;
 use hs_serve::MountFsOptions;
 use serde::Serialize;
 
+use super::squashfs;
+use crate::cache::Cache;
+use crate::contender::Contender;
+use crate::disks::START as FILES;
 use crate::root::{COMMAND, READY};
 use crate::turns::{Rounds, Tally, take_turns};
 use hs_start::start::{self, Disk, Start};
@@ -18,47 +22,33 @@ use hs_start::summary::Summary;
 /// Seconds a repeat after which a contender is not started again.
 const PATIENCE_S: f64 = 6.0;
 
-/// How a contender's disk is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LoopMode {
-    /// As its command says.
-    Given,
-    /// The better of both ways, as found out with the sorted squashfs: the quickest of them, and compressed
-    /// as all but one are.
-    Better,
-}
-
-/// One way to start the program.
-pub(super) struct Contender {
-    label: &'static str,
-    spec: Start,
-    mode: LoopMode,
-}
-
 /// The places of the contenders, in the order in which they are timed and shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ContenderName {
-    Raw,
-    SquashfsSorted,
-    Squashfs,
-    Headstart,
-    Optimized,
-    Native,
-}
+pub(super) const SQUASHFS_SORTED: usize = 1;
+pub(super) const SQUASHFS: usize = 2;
+pub(super) const HEADSTART: usize = 3;
+pub(super) const OPTIMIZED: usize = 4;
+pub(super) const NATIVE: usize = 5;
 
-impl ContenderName {
-    const ALL: [Self; 6] =
-        [Self::Raw, Self::SquashfsSorted, Self::Squashfs, Self::Headstart, Self::Optimized, Self::Native];
-}
+/// The disks, at their places.
+const CONTENDERS: [Contender; 6] = [
+    of("raw-ext4", "raw ext4", FILES.raw, FOREIGN),
+    of("squashfs-sorted", "squashfs, sorted", squashfs::SORTED, FOREIGN),
+    of("squashfs", "squashfs", squashfs::PLAIN, FOREIGN),
+    of("headstart", "headstart", FILES.plain, &[]),
+    of("headstart-optimized", "headstart, optimized", FILES.fast, &[]),
+    Contender { is_on_medium: false, ..of("native-warm", "warm native", FILES.root.name, FOREIGN) },
+];
 
-/// Where everything lies.
-pub(super) struct Disks<'a> {
-    pub(super) root: &'a Path,
-    pub(super) raw: &'a Path,
-    pub(super) squashfs: &'a Path,
-    pub(super) squashfs_sorted: &'a Path,
-    pub(super) image: &'a Path,
-    pub(super) optimized: &'a Path,
+/// The words for a disk that is no image.
+const FOREIGN: &[&str] = &["--raw"];
+
+const fn of(
+    key: &'static str,
+    label: &'static str,
+    file: &'static str,
+    flags: &'static [&'static str],
+) -> Contender {
+    Contender { key, label, file, flags, is_on_medium: true, patience_s: PATIENCE_S }
 }
 
 /// What came out for one contender.
@@ -82,48 +72,27 @@ impl Result {
     }
 }
 
-/// All of them, at their [`ContenderName`]s.
+/// The starts of all of them, and their tallies.
 pub(super) fn contenders(
-    disks: &Disks<'_>,
+    cache: &Cache,
     medium: Medium,
     run: fn(&[OsString]) -> anyhow::Result<Start>,
-) -> anyhow::Result<(Vec<Contender>, Vec<Tally>)> {
-    let run_command = |path: &Path, medium: Medium, flags: &[&str]| {
-        let spec = run(&run_words(path, medium, flags)).context("headstart run")?;
+) -> anyhow::Result<(Vec<Start>, Vec<Tally>)> {
+    let start_of = |(place, contender): (usize, &Contender)| {
+        let path = cache.path(contender.file);
+        let medium = if contender.is_on_medium { medium } else { Medium::None };
+        let mut spec = run(&run_words(&path, medium, contender.flags)).context("headstart run")?;
+        if !contender.flags.is_empty() {
+            // As the kernel mounts them by itself.
+            spec.mount = MountFsOptions { warm: false, inode_readahead_blocks: None, ..spec.mount };
+        }
+        if place == NATIVE {
+            spec.disk = Disk::Directory { path };
+        }
         // Ended when it is ready.
-        anyhow::Ok(Start { grace: Some(Duration::ZERO), show_output: false, ..spec })
+        anyhow::Ok((Start { grace: Some(Duration::ZERO), show_output: false, ..spec }, contender.tally()))
     };
-    let image = |path| run_command(path, medium, &[]);
-    let foreign = |path| {
-        let spec = run_command(path, medium, &["--raw"])?;
-        // As the kernel mounts them by itself.
-        let mount = MountFsOptions { warm: false, inode_readahead_blocks: None, ..spec.mount };
-        anyhow::Ok(Start { mount, ..spec })
-    };
-    let native = || {
-        let disk = Disk::Directory { path: disks.root.to_owned() };
-        anyhow::Ok(Start { disk, medium: Medium::None, ..run_command(disks.raw, medium, &["--raw"])? })
-    };
-    ContenderName::ALL
-        .into_iter()
-        .map(|place| {
-            let (key, label, spec, mode) = match place {
-                ContenderName::Raw => ("raw-ext4", "raw ext4", foreign(disks.raw)?, LoopMode::Better),
-                ContenderName::SquashfsSorted => {
-                    ("squashfs-sorted", "squashfs, sorted", foreign(disks.squashfs_sorted)?, LoopMode::Better)
-                }
-                ContenderName::Squashfs => {
-                    ("squashfs", "squashfs", foreign(disks.squashfs)?, LoopMode::Better)
-                }
-                ContenderName::Headstart => ("headstart", "headstart", image(disks.image)?, LoopMode::Given),
-                ContenderName::Optimized => {
-                    ("headstart-optimized", "headstart, optimized", image(disks.optimized)?, LoopMode::Given)
-                }
-                ContenderName::Native => ("native-warm", "warm native", native()?, LoopMode::Given),
-            };
-            Ok((Contender { label, spec, mode }, Tally::new(key, label, PATIENCE_S)))
-        })
-        .collect()
+    CONTENDERS.iter().enumerate().map(start_of).collect()
 }
 
 /// Words of `headstart profile` for the demo's start, recorded from memory.
@@ -147,51 +116,51 @@ fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
 
 /// Starts all contenders in turns, the slow ones less often. `show` gets messages about the progress.
 pub(super) fn time(
-    contenders: &mut [Contender],
+    starts: &mut [Start],
     tallies: &mut [Tally],
     rounds: Rounds,
     show: &dyn Fn(String),
 ) -> anyhow::Result<Vec<Result>> {
     // The native start must be warm from its first timed run on.
     show("warming up the native start".to_owned());
-    contenders[ContenderName::Native as usize].start()?;
+    once(NATIVE, &starts[NATIVE])?;
     show("finding the better loop device for foreign disks".to_owned());
-    let direct_io = contenders[ContenderName::SquashfsSorted as usize].is_better_with_direct_io()?;
-    for contender in contenders.iter_mut().filter(|contender| contender.mode == LoopMode::Better) {
-        contender.spec.mount.direct_io = direct_io;
+    let direct_io = is_better_with_direct_io(SQUASHFS_SORTED, &starts[SQUASHFS_SORTED])?;
+    for start in starts.iter_mut().filter(|start| matches!(start.disk, Disk::Foreign { .. })) {
+        start.mount.direct_io = direct_io;
     }
-    take_turns(tallies, rounds, show, &mut |place, _| contenders[place].start())?;
-    Ok(contenders.iter().zip(tallies).map(|(contender, tally)| contender.result(tally)).collect())
+    take_turns(tallies, rounds, show, &mut |place, _| once(place, &starts[place]))?;
+    Ok(starts.iter().zip(tallies).map(|(start, tally)| result(start, tally)).collect())
 }
 
-impl Contender {
-    fn start(&self) -> anyhow::Result<Summary> {
-        let started = start::start(&self.spec).with_context(|| format!("start from {}", self.label))?;
-        if started.ready.is_none() {
-            let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
-            bail!("the start from {} ended with exit code {code} without being ready", self.label);
-        }
-        Ok(started.summary)
+fn once(place: usize, spec: &Start) -> anyhow::Result<Summary> {
+    let label = CONTENDERS[place].label;
+    let started = start::start(spec).with_context(|| format!("start from {label}"))?;
+    if started.ready.is_none() {
+        let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
+        bail!("the start from {label} ended with exit code {code} without being ready");
     }
+    Ok(started.summary)
+}
 
-    /// Starts with and without direct I/O; true when direct I/O was quicker.
-    fn is_better_with_direct_io(&mut self) -> anyhow::Result<bool> {
-        self.spec.mount.direct_io = true;
-        let direct = self.start()?;
-        self.spec.mount.direct_io = false;
-        let cached = self.start()?;
-        Ok(direct.ready_s <= cached.ready_s)
-    }
+/// Starts with and without direct I/O; true when direct I/O was quicker.
+fn is_better_with_direct_io(place: usize, spec: &Start) -> anyhow::Result<bool> {
+    let with = |direct_io| {
+        let mount = MountFsOptions { direct_io, ..spec.mount };
+        once(place, &Start { mount, ..spec.clone() })
+    };
+    let (direct, cached) = (with(true)?, with(false)?);
+    Ok(direct.ready_s <= cached.ready_s)
+}
 
-    fn result(&self, tally: &Tally) -> Result {
-        let has_loop = !matches!(self.spec.disk, Disk::Directory { .. });
-        Result {
-            contender: tally.key,
-            label: tally.label,
-            direct_io: has_loop.then_some(self.spec.mount.direct_io),
-            all_ready_s: tally.all_ready_s(),
-            summary: tally.median().cloned().unwrap_or_default(),
-        }
+fn result(spec: &Start, tally: &Tally) -> Result {
+    let has_loop = !matches!(spec.disk, Disk::Directory { .. });
+    Result {
+        contender: tally.key,
+        label: tally.label,
+        direct_io: has_loop.then_some(spec.mount.direct_io),
+        all_ready_s: tally.all_ready_s(),
+        summary: tally.median().cloned().unwrap_or_default(),
     }
 }
 
@@ -215,7 +184,9 @@ mod tests {
         };
         Ok(Start {
             disk,
-            medium: Medium::None,
+            medium: Medium::parse(
+                words.iter().skip_while(|word| *word != "--emulate").nth(1).unwrap().to_str().unwrap(),
+            )?,
             damage: Damage::default(),
             mount: MountFsOptions::default(),
             command: Vec::new(),
@@ -232,27 +203,18 @@ mod tests {
 
     #[test]
     fn contenders_stand_at_their_places() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let path = file.path();
-        let disks = Disks {
-            root: path,
-            raw: path,
-            squashfs: path,
-            squashfs_sorted: path,
-            image: path,
-            optimized: path,
-        };
-        let (all, tallies) = contenders(&disks, Medium::None, read).unwrap();
-        let key = |place: ContenderName| tallies[place as usize].key;
-        assert_eq!(key(ContenderName::Raw), "raw-ext4");
-        assert_eq!(key(ContenderName::SquashfsSorted), "squashfs-sorted");
-        assert_eq!(key(ContenderName::Squashfs), "squashfs");
-        assert_eq!(key(ContenderName::Headstart), "headstart");
-        assert_eq!(key(ContenderName::Optimized), "headstart-optimized");
-        assert_eq!(key(ContenderName::Native), "native-warm");
-        assert!(matches!(all[ContenderName::Raw as usize].spec.disk, Disk::Foreign { .. }));
-        assert!(matches!(all[ContenderName::Optimized as usize].spec.disk, Disk::Image { .. }));
-        assert!(all.iter().all(|contender| contender.spec.grace == Some(Duration::ZERO)));
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::open(folder.path()).unwrap();
+        let (all, tallies) = contenders(&cache, Medium::Cd24xCav, read).unwrap();
+        let key = |place: usize| tallies[place].key;
+        assert_eq!([0, SQUASHFS_SORTED, SQUASHFS].map(key), ["raw-ext4", "squashfs-sorted", "squashfs"]);
+        assert_eq!([HEADSTART, OPTIMIZED].map(key), ["headstart", "headstart-optimized"]);
+        assert_eq!(key(NATIVE), "native-warm");
+        assert!(matches!(&all[0].disk, Disk::Foreign { path } if path.ends_with("root.raw")));
+        assert!(matches!(all[OPTIMIZED].disk, Disk::Image { .. }));
+        assert!(matches!(all[NATIVE].disk, Disk::Directory { .. }));
+        assert_eq!((all[NATIVE].medium, all[SQUASHFS].medium), (Medium::None, Medium::Cd24xCav));
+        assert!(all.iter().all(|start| start.grace == Some(Duration::ZERO)));
     }
 
     #[test]

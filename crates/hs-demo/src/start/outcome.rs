@@ -1,12 +1,11 @@
 //! The result of the starts: the limit, the ratios, and whether they meet their goals.
 
-use std::collections::BTreeMap;
-
 use hs_device::Medium;
 use serde::Serialize;
 
-use super::contenders::{ContenderName, Result};
+use super::contenders::{HEADSTART, NATIVE, OPTIMIZED, Result, SQUASHFS, SQUASHFS_SORTED};
 use crate::limit::Limit;
+use crate::outcome::Common;
 use crate::ratio::{Goal, Ratio};
 
 /// An optimized start may take so many times the limit.
@@ -38,58 +37,33 @@ pub(super) struct Ratios {
 /// The result of the first story: `start` in the demo's JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// The emulated medium.
-    pub(super) medium: String,
+    #[serde(flatten)]
+    pub(super) common: Common,
     /// The command that was started.
     pub(super) command: String,
-    /// zstd level of the cold region and of squashfs.
-    pub(super) level: i32,
-    /// Size of squashfs's blocks and headstart's cold windows.
-    pub(super) window_bytes: u64,
-    /// zstd level of the hot region and of the independent packing.
-    pub(super) hot_level: i32,
-    pub(super) limit: Limit,
     pub(super) ratios: Ratios,
     /// The recorded blocks in first-access order in 128 KiB pieces, each compressed by itself.
     pub(super) packing_bytes: u64,
-    /// Seconds that optimising took, compression of the hot region included.
-    pub(super) optimize_s: f64,
-    /// Compared byte for byte.
-    pub(super) cold_region_unchanged: bool,
     /// One for each contender: its median start.
     pub(super) runs: Vec<Result>,
-    /// Seconds that each step took; hardly any where its result was kept.
-    pub(super) steps: BTreeMap<&'static str, f64>,
 }
 
-/// Limit and ratios of the `runs`, in the order of [`ContenderName`].
+/// Limit and ratios of the `runs`, at the places of the contenders.
 pub(super) fn judge(runs: &[Result], medium: Medium, packing_bytes: u64) -> (Limit, Ratios) {
-    let run = |place: ContenderName| &runs[place as usize];
+    let run = |place: usize| &runs[place];
     let time = |place| run(place).ready_s();
-    let optimized = &run(ContenderName::Optimized).summary;
+    let optimized = &run(OPTIMIZED).summary;
     let (hot_bytes, image_bytes) = (optimized.hot_compressed_bytes, optimized.image_bytes);
     // The hot region is the front of the image.
     let rate = medium.rate_bytes_per_second(image_bytes, 0);
-    let limit = Limit::new(time(ContenderName::Native), rate.map(|rate| hot_bytes as f64 / rate as f64));
+    let limit = Limit::new(time(NATIVE), rate.map(|rate| hot_bytes as f64 / rate as f64));
     let size = |place| run(place).summary.image_bytes as f64;
-    let optimized = time(ContenderName::Optimized);
+    let optimized = time(OPTIMIZED);
     let ratios = Ratios {
         optimized_to_limit: Ratio::exact(optimized, limit.limit_s, GOAL_LIMIT),
-        optimized_to_squashfs_sorted: Ratio::exact(
-            optimized,
-            time(ContenderName::SquashfsSorted),
-            GOAL_SORTED,
-        ),
-        unoptimized_to_squashfs: Ratio::exact(
-            time(ContenderName::Headstart),
-            time(ContenderName::Squashfs),
-            GOAL_UNOPTIMIZED,
-        ),
-        image_bytes_to_squashfs: Ratio::exact(
-            size(ContenderName::Headstart),
-            size(ContenderName::Squashfs),
-            GOAL_SIZE,
-        ),
+        optimized_to_squashfs_sorted: Ratio::exact(optimized, time(SQUASHFS_SORTED), GOAL_SORTED),
+        unoptimized_to_squashfs: Ratio::exact(time(HEADSTART), time(SQUASHFS), GOAL_UNOPTIMIZED),
+        image_bytes_to_squashfs: Ratio::exact(size(HEADSTART), size(SQUASHFS), GOAL_SIZE),
         hot_bytes_to_packing: Ratio::exact(hot_bytes as f64, packing_bytes as f64, GOAL_PACKING),
     };
     (limit, ratios)

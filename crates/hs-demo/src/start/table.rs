@@ -1,32 +1,23 @@
 //! The first story as text: one table, and the conclusions.
 
-use std::fmt::Write;
-
 use hs_units::ByteSize;
 
 use super::contenders::Result;
 use super::outcome::Outcome;
 use crate::facts::Facts;
-use hs_output::show::{self, mib};
+use crate::table;
+use hs_output::show::mib;
 
 /// The whole text, ending in a line break.
 pub(super) fn render(facts: &Facts, outcome: &Outcome) -> String {
-    let mut table =
-        show::table(&["start from", "seconds", "× limit", "requests", "MiB read", "hot MiB", "image MiB"]);
-    for run in &outcome.runs {
-        table.add_row(row(run, outcome.limit.limit_s));
-    }
-    let mut text = format!("{}\n{}\n\n", heading(facts, outcome), table.trim_fmt());
-    for sentence in sentences(outcome) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "{sentence}");
-    }
-    text
+    let titles = ["start from", "seconds", "× limit", "requests", "MiB read", "hot MiB", "image MiB"];
+    let rows = outcome.runs.iter().map(|run| row(run, outcome.common.limit.limit_s));
+    table::render(&heading(facts, outcome), titles, rows, &sentences(outcome))
 }
 
 fn heading(facts: &Facts, outcome: &Outcome) -> String {
     let counts = outcome.runs.iter().map(|run| (run.label, run.all_ready_s.len()));
-    format!("{}\nfrom {}; {}", outcome.command, outcome.medium, facts.line("start", counts))
+    format!("{}\nfrom {}; {}", outcome.command, outcome.common.medium, facts.line("start", counts))
 }
 
 fn row(run: &Result, limit_s: f64) -> [String; 7] {
@@ -50,8 +41,8 @@ fn row(run: &Result, limit_s: f64) -> [String; 7] {
 
 /// The conclusions from the table, each in one line.
 fn sentences(outcome: &Outcome) -> Vec<String> {
-    let (limit, ratios) = (&outcome.limit, &outcome.ratios);
-    let window = ByteSize(outcome.window_bytes);
+    let (limit, ratios) = (&outcome.common.limit, &outcome.ratios);
+    let window = ByteSize(outcome.common.window_bytes);
     let mut sentences = vec![
         limit_sentence(outcome),
         format!(
@@ -63,14 +54,14 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
             "Unoptimized, it takes {}; the image has {}, both at zstd level {} in {window}.",
             ratios.unoptimized_to_squashfs.times("the squashfs"),
             ratios.image_bytes_to_squashfs.times("its size"),
-            outcome.level
+            outcome.common.level
         ),
         format!(
             "The hot region has {} of its blocks packed independently at zstd level {} in 128 KiB; \
              adding it took {:.1} s and left the cold region as it was, byte for byte.",
             ratios.hot_bytes_to_packing.times("the size"),
-            outcome.hot_level,
-            outcome.optimize_s,
+            outcome.common.hot_level,
+            outcome.common.optimize_s,
         ),
     ];
     if limit.medium_s.is_none() {
@@ -83,7 +74,7 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
 }
 
 fn limit_sentence(outcome: &Outcome) -> String {
-    let limit = &outcome.limit;
+    let limit = &outcome.common.limit;
     let program = format!("{:.2} s", limit.program_s);
     match limit.medium_s {
         Some(medium) if limit.is_the_medium() => format!(
@@ -114,6 +105,7 @@ pub(super) mod tests {
     use super::super::outcome::judge;
     use super::*;
     use crate::facts::tests::facts;
+    use crate::outcome::Common;
     use hs_device::Medium;
     use hs_start::summary::Summary;
 
@@ -149,18 +141,11 @@ pub(super) mod tests {
         let runs = runs();
         let (limit, ratios) = judge(&runs, Medium::parse(medium).unwrap(), 19_000_000);
         Outcome {
-            medium: medium.to_owned(),
+            common: Common::new(Medium::parse(medium).unwrap(), limit, 9.0, Default::default()),
             command: "python3".to_owned(),
-            level: 15,
-            window_bytes: 128 << 10,
-            hot_level: 19,
-            limit,
             ratios,
             packing_bytes: 19_000_000,
-            optimize_s: 9.0,
-            cold_region_unchanged: true,
             runs,
-            steps: Default::default(),
         }
     }
 
