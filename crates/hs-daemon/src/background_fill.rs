@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use hs_serve::{BackgroundFill, ServedDisk};
-use hs_units::ByteSize;
-
 use hs_start::image::ImageSource;
 use hs_start::remote::CacheFolder;
+use hs_units::ByteSize;
 
 /// Begins to fill the cache, if the user asks for it.
 pub(super) fn start(

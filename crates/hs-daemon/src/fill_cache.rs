@@ -7,15 +7,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_image::Progress;
-use hs_start::progress;
-use hs_units::ByteSize;
-use rustix::event::{PollFd, PollFlags, poll};
-use serde::Serialize;
-
 use hs_output::show::{self, Bar};
 use hs_service::signals::Ends;
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::open::open_image;
+use hs_start::progress;
+use hs_units::ByteSize;
+use rustix::event::{PollFd, PollFlags, poll};
+use serde::Serialize;
 
 /// Bytes of a request at most: a moment on most links, so that filling is polite between two of them.
 const REQUEST_BYTES: u64 = 4 << 20;

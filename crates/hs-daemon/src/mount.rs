@@ -9,17 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use hs_serve::fuse::{FileAccess, HeldSession, Negotiated, Session};
-use hs_serve::{MountFsOptions, MountTable, MountedFs, Prefetching, ServedDisk, ServedImage};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::thread::CapabilitySet;
-use serde_json::Value;
-use zerocopy::{FromBytes, IntoBytes};
-
-use crate::{ServerOptions, background_fill, mounted};
 use hs_device::Medium;
 use hs_output::log_output;
 use hs_output::show;
+use hs_serve::fuse::{FileAccess, HeldSession, Negotiated, Session};
+use hs_serve::{MountFsOptions, MountTable, MountedFs, Prefetching, ServedDisk, ServedImage};
 use hs_service::background::{self, LogFile, Parent};
 use hs_service::careful;
 use hs_service::confinement::Confinement;
@@ -38,6 +32,12 @@ use hs_start::on_medium::OnMedium;
 use hs_start::pinned;
 use hs_start::server_files::Origin;
 use hs_start::start::{self, PrefetchLimits, PrefetchMode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
+use serde_json::Value;
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::{ServerOptions, background_fill, mounted};
 
 /// How long the dead server before this one may take to release its mounts.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);

@@ -1,11 +1,10 @@
 //! What `headstart mount --json` prints.
 
 use hs_serve::{MountedFs, ServedImage};
-use serde_json::{Value, json};
-
 use hs_service::metrics::MetricsSocket;
 use hs_service::run_folder::StatusSocket;
 use hs_service::status::Status;
+use serde_json::{Value, json};
 
 /// The object for a mount that is ready. What `headstart status --json` has as well has the same key here. A
 /// path that is not UTF-8 is shown with replacement characters.

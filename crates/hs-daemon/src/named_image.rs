@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use anyhow::{Context, bail};
-
 use hs_start::image::{ImageSource, RemoteOptions};
 
 /// An image and the name of its export.

@@ -7,20 +7,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::bail;
-use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls};
-use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
-use hs_units::ByteSize;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::Signal;
-use rustix::thread::CapabilitySet;
-use serde::Serialize;
-use serde_json::Value;
-
-use crate::named_image::NamedImage;
-use crate::{ServerOptions, background_fill, serve_http};
 use hs_device::Medium;
 use hs_output::log_output;
 use hs_output::show;
+use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls};
+use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_service::careful;
 use hs_service::confinement::{self, Confinement};
 use hs_service::ending::Deadline;
@@ -41,6 +32,15 @@ use hs_start::pinned;
 use hs_start::server_files::{self, Origin};
 use hs_start::start::{self, PrefetchLimits};
 use hs_start::summary::Summary;
+use hs_units::ByteSize;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Signal;
+use rustix::thread::CapabilitySet;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::named_image::NamedImage;
+use crate::{ServerOptions, background_fill, serve_http};
 
 /// What is served, and how.
 #[derive(Clone, Debug)]

@@ -11,18 +11,18 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use hs_image::Image;
+use hs_output::log_output;
 use hs_serve::http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls, Rates};
+use hs_service::handover::{HandedOver, Supervisor};
+use hs_service::status::{Status, unix_now};
+use hs_start::medium;
+use hs_start::pinned;
 use hs_store::{Counters, MemoryStore, RetryCounters, Store};
 use parking_lot::RwLock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::named_image::NamedImage;
 use crate::serve::{Serve, Tls};
-use hs_output::log_output;
-use hs_service::handover::{HandedOver, Supervisor};
-use hs_service::status::{Status, unix_now};
-use hs_start::medium;
-use hs_start::pinned;
 
 /// What is served beside images is small: it is kept in memory.
 const MOST_CHANNEL_BYTES: u64 = 1 << 20;

@@ -17,6 +17,9 @@ mod table;
 use std::path::Path;
 
 use anyhow::bail;
+use hs_output::show::Bar;
+use hs_output::whole_file::write_whole;
+use hs_start::open::open_image;
 use hs_trace::Profile;
 
 use self::delivery::Delivery;
@@ -30,9 +33,6 @@ use super::run_file::run_file;
 use super::steps::Steps;
 use super::story::{BOOT as STORY, StoryResult, Telling};
 use super::turns::{settle, take_turns};
-use hs_output::show::Bar;
-use hs_output::whole_file::write_whole;
-use hs_start::open::open_image;
 
 /// Tells it.
 pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {

@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
+use hs_output::show::{self, Bar};
+
 use super::cache::Cache;
 use super::root::BOOT;
 use super::tools::{self, MMDEBSTRAP, UNSHARE};
 use super::{NEEDED_FOR_BOOT_ROOT, check_space};
-use hs_output::show::{self, Bar};
 
 /// Whether it is kept in `dir`. If so, there is no need to wait for a demo that holds the cache.
 pub(super) fn is_kept_in(dir: &Path) -> bool {

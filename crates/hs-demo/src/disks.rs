@@ -8,14 +8,14 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context, bail};
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, OptimizeOptions, OptimizeReport};
+use hs_output::show::Bar;
+use hs_start::open::open_image;
 use hs_start::progress;
 use hs_trace::Profile;
 
 use super::cache::Cache;
 use super::root::{BOOT as BOOT_ROOT, PROGRAM, Root};
 use super::steps::Steps;
-use hs_output::show::Bar;
-use hs_start::open::open_image;
 
 /// squashfs's default zstd level, used for the images as well, so that sizes compare.
 pub(super) const LEVEL: i32 = 15;

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use hs_output::show::Bar;
+use hs_start::boot;
 
 use super::cache::Cache;
 use super::root;
 use super::tools::{self, MMDEBSTRAP, QEMU, UNSHARE};
-use hs_output::show::Bar;
-use hs_start::boot;
 
 /// The kernel that QEMU boots: its name in the cache.
 const KERNEL: &str = "boot-kernel";

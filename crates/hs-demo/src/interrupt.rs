@@ -11,11 +11,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
+use hs_service::signals::Ends;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cache;
-use hs_service::signals::Ends;
 
 /// The exit code that a shell gives to what Ctrl-C ended.
 const EXIT_CODE: i32 = 128 + libc::SIGINT;

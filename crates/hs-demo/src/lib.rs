@@ -32,6 +32,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
+use hs_output::show::{self, Bar};
+use hs_service::signals::Ends;
 use hs_start::boot::BootSpec;
 use hs_start::start::Start;
 use hs_trace::Profile;
@@ -47,8 +49,6 @@ use self::root::Root;
 use self::story::{Story, StoryResult, Telling};
 use self::tools::Tool;
 use self::turns::Rounds;
-use hs_output::show::{self, Bar};
-use hs_service::signals::Ends;
 
 /// Runs of each kind when no number is given.
 const REPEATS: u16 = 3;

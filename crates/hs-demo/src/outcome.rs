@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hs_device::Medium;
 use hs_image::OptimizeOptions;
+use hs_start::summary::Summary;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,7 +13,6 @@ use super::disks;
 use super::limit::Limit;
 use super::story::StoryResult;
 use super::turns::Tally;
-use hs_start::summary::Summary;
 
 /// What the results of all stories have.
 #[derive(Clone, Debug, Serialize)]

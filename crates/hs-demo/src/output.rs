@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use anyhow::Context;
+use hs_output::whole_file::write_whole;
 
 use super::outcome::Outcome;
 use super::run_file::run_file;
 use super::story::StoryResult;
 use super::turns::Tally;
-use hs_output::whole_file::write_whole;
 
 /// Makes it, before anything slow begins.
 pub(super) fn prepare(out: &Path) -> anyhow::Result<()> {

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use hs_output::show::Bar;
 
 use super::cache::{self, Cache};
 use super::tools::{self, MMDEBSTRAP, UNSHARE};
-use hs_output::show::Bar;
 
 /// The root's name in the cache.
 pub(super) const NAME: &str = "root";

@@ -1,8 +1,9 @@
 //! The Debian roots of the stories.
 
+use hs_output::show::Bar;
+
 use super::cache::Cache;
 use super::root::Root;
-use hs_output::show::Bar;
 
 /// Makes those of `roots` that are not kept, all at the same time, since installing packages keeps one core
 /// busy at most; gives their stamps. One that cannot be made is an error of its own story.

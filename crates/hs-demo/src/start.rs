@@ -14,6 +14,8 @@ mod packing;
 mod squashfs;
 mod table;
 
+use hs_output::show::Bar;
+use hs_output::whole_file::write_whole;
 use hs_trace::Profile;
 
 use self::outcome::Outcome;
@@ -25,8 +27,6 @@ use super::root;
 use super::steps::Steps;
 use super::story::{START as STORY, StoryResult, Telling};
 use super::turns::settle;
-use hs_output::show::Bar;
-use hs_output::whole_file::write_whole;
 
 /// Tells it.
 pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hs_output::show::Bar;
 use hs_trace::Profile;
 use serde_json::Value;
 
@@ -12,7 +13,6 @@ use super::guest::Guest;
 use super::tools::{self, Tool};
 use super::turns::{Rounds, Tally};
 use super::{Demo, boot, start};
-use hs_output::show::Bar;
 
 /// A story.
 pub(super) struct Story {

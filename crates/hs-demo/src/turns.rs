@@ -4,7 +4,6 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-
 use hs_start::summary::Summary;
 
 /// How many turns the contenders have.

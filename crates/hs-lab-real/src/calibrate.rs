@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hs_device::{Model, ModelName, write_model_file};
 use hs_lab::calibration::{Burst, Course, FITTED, Measured, PROBES, Places, Probe, fit, modelled};
+use hs_output::show;
+use hs_output::whole_file::write_whole;
 use serde_json::{Value, json};
 
 use crate::real_file::{Aligned, RealFile};
-use hs_output::show;
-use hs_output::whole_file::write_whole;
 
 /// Smaller files say more of caches than of the medium.
 const LEAST_BYTES: u64 = 16 << 20;

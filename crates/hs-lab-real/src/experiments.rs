@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use hs_lab::{Claim, EXPERIMENTS, Experiment, Figure, Report, Target, Verdict};
+use hs_output::show;
 use serde_json::{Value, json};
 
 use crate::machine::{self, RealFigure};
-use hs_output::show;
 
 /// Says which experiments there are.
 pub fn list(json: bool) -> anyhow::Result<()> {

@@ -1,9 +1,8 @@
 //! `headstart lab media`
 
 use hs_device::Medium;
-use serde_json::{Value, json};
-
 use hs_output::show;
+use serde_json::{Value, json};
 
 /// A place of a large file, and its size, at which media are described.
 const FILE_BYTES: u64 = 700_000_000;

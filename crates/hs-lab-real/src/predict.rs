@@ -15,14 +15,14 @@ use hs_engine::PrefetchConfig;
 use hs_engine::queue::ElevatorKind;
 use hs_image::{Blocks, Image};
 use hs_lab::predict::{Disk, Files, Front, Predicted, Prediction, Program, ServedConfig};
+use hs_output::show;
 use hs_serve::ReadOptions;
+use hs_start::open::{open_image, read_profile};
 use hs_trace::Profile;
 use hs_units::Nanos;
 use serde_json::{Value, json};
 
 use self::layouts::OnMedium;
-use hs_output::show;
-use hs_start::open::{open_image, read_profile};
 
 /// What a row is of.
 #[derive(Clone, Copy)]

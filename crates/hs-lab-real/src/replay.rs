@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_lab::{Pace, Replay, ReplayOutcome, Replayed};
+use hs_output::show;
 use hs_trace::{BlockLog, BlockLogKind, BlockRequest, Profile};
 use hs_units::ByteSize;
 use serde_json::{Value, json};
 
 use crate::program::Program;
 use crate::real_file::{Readers, RealFile};
-use hs_output::show;
 
 /// Bytes of the longest line; what is longer is no line of a trace.
 const MAX_LINE_BYTES: u64 = 4096;

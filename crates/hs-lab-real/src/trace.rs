@@ -13,14 +13,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use comfy_table::Table;
 use hs_lab::Histogram;
+use hs_output::show;
 use hs_serve::observe::BlockTrace;
+use hs_service::signals::Ends;
 use hs_trace::{BlockEvents, ServedRequest};
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
-
-use hs_output::show;
-use hs_service::signals::Ends;
 
 /// How often it is looked whether to end.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -4,11 +4,12 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::printable::Printable;
 use anyhow::bail;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use hs_units::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+
+use crate::printable::Printable;
 
 /// A progress bar on standard error: on a terminal, unless told to be quiet.
 pub struct Bar(ProgressBar);

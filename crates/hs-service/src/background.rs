@@ -9,12 +9,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::Context;
+use hs_output::log_output;
+use hs_output::show;
 use serde_json::Value;
 
 use crate::own_arguments;
 use crate::run_folder::RunFolder;
-use hs_output::log_output;
-use hs_output::show;
 
 /// This program once more: `subcommand` with the same `arguments` (all but the program's name) and further
 /// `flags`.

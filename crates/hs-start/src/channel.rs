@@ -6,15 +6,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hs_store::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
 use hs_store::{Address, Store};
-
-use crate::image::ImageSource;
-use crate::location::{ImageLocation, ImagePlace, Trust};
-use crate::remote::keyring;
 use hs_trust::channel::ChannelTrust;
 use hs_trust::keys::Key;
 use hs_trust::now::Now;
 use hs_trust::pointer::{MOST_BYTES, Pointer, SUFFIX};
 use hs_trust::seen::SeenFolder;
+
+use crate::image::ImageSource;
+use crate::location::{ImageLocation, ImagePlace, Trust};
+use crate::remote::keyring;
 
 /// Why a registry has no channels.
 const NO_NEIGHBOURS: &str = "signatures lie beside an image, on a web server or in a bucket; in a registry nothing lies beside anything";

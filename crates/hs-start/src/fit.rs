@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use crate::progress;
 use anyhow::bail;
 use hs_image::Image;
+use hs_output::show::{self, Bar};
 use hs_trace::Profile;
 use serde::Serialize;
 
-use hs_output::show::{self, Bar};
+use crate::progress;
 
 /// How much of a profile another disk has.
 #[derive(Clone, Debug, Serialize)]

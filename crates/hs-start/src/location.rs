@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use hs_image::ImageDigest;
 use hs_store::Address;
 use hs_store::http::HttpError;
-
 use hs_trust::keys::Keys;
 
 /// An image as the user names it.

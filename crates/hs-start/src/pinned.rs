@@ -4,10 +4,10 @@
 use std::ffi::OsStr;
 
 use hs_image::ImageDigest;
+use hs_service::handover::{HandedOver, Supervisor};
 
 use crate::channel;
 use crate::image::ImageSource;
-use hs_service::handover::{HandedOver, Supervisor};
 
 fn name(number: usize) -> String {
     format!("image-{number}")

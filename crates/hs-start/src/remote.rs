@@ -8,13 +8,13 @@ use anyhow::{Context, bail};
 use hs_format::Superblock;
 use hs_format::limits::SUPERBLOCK_BYTES;
 use hs_image::{ImageDigest, OpenOptions};
+use hs_output::own_folders::OwnFolders;
 use hs_store::http::{HttpClient, HttpOptions, HttpStore, Offline, Patience, Timeouts, Version};
 use hs_store::{Address, Count, DiskCache, Keyring, RetryCounters, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::image::ImageSource;
 use crate::on_medium::OnMedium;
-use hs_output::own_folders::OwnFolders;
 
 /// The default size of the cache: the working sets of a few systems.
 pub const USUAL_LIMIT_BYTES: u64 = 4 << 30;

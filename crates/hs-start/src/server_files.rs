@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
+use hs_output::whole_file::make_private_folder;
+use hs_service::confinement::Files;
+use hs_service::run_folder::RunFolder;
 use hs_store::Address;
+use hs_trust::seen::SeenFolder;
 
 use crate::image::ImageSource;
 use crate::location::{ImagePlace, Trust};
 use crate::remote::CacheFolder;
-use hs_output::whole_file::make_private_folder;
-use hs_service::confinement::Files;
-use hs_service::run_folder::RunFolder;
-use hs_trust::seen::SeenFolder;
 
 /// What every server looks at: itself, the machine's memory and disks, and two devices.
 const OF_ALL: [&str; 4] = ["/proc", "/sys", "/dev/null", "/dev/urandom"];

@@ -18,9 +18,11 @@ use hs_serve::{
     MountFsOptions, MountedFs, Observation, ObservedUsage, Prefetching, ServeConfig, ServeError, ServedDisk,
     ServedFile, ServedImage,
 };
-use hs_units::ByteSize;
-
+use hs_service::ending::{Deadline, EndRequest, Guard, was_told};
+use hs_service::memory::peak_rss_bytes;
+use hs_service::workdir::Workdir;
 use hs_store::{RetrySnapshot, Snapshot};
+use hs_units::ByteSize;
 
 use crate::environment;
 use crate::environment::Containment;
@@ -30,9 +32,6 @@ use crate::on_medium::OnMedium;
 use crate::ready_line;
 use crate::remote::place_here;
 use crate::summary::{Summary, seconds};
-use hs_service::ending::{Deadline, EndRequest, Guard, was_told};
-use hs_service::memory::peak_rss_bytes;
-use hs_service::workdir::Workdir;
 
 /// How long a command that was killed may take to end before its disk is closed.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use hs_output::own_folders::OwnFolders;
+use hs_output::whole_file::{make_private_folder, write_private};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
@@ -11,8 +13,6 @@ use crate::SigningError;
 use crate::date::Date;
 use crate::keys::{Key, Keys};
 use crate::pointer::Pointer;
-use hs_output::own_folders::OwnFolders;
-use hs_output::whole_file::{make_private_folder, write_private};
 
 /// The folder in which it is kept. It is no cache: clearing it forgets what protects.
 #[derive(Clone, Debug)]

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use hs_daemon::attach::Descriptors;
 
 use super::PrefetchLimits;
 use super::access::AccessFlags;
 use super::emulation::EmulationFlags;
 use super::image::{ImageArg, RemoteFlags};
-use hs_daemon::attach::Descriptors;
 
 /// Flags of `headstart attach`.
 #[derive(Debug, Args)]

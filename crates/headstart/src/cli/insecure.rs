@@ -2,7 +2,6 @@
 //! `profile`, `boot` and `mount`.
 
 use clap::Args;
-
 use hs_start::image::ImageSource;
 
 /// By default root starts, boots and mounts only images from the network that have a name, or are signed.

@@ -8,17 +8,16 @@ mod trace;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use crate::cli::plain::{Plain, same_names};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use hs_device::Medium;
 use hs_lab::EXPERIMENTS;
 use hs_lab_real::experiments::{Run, Which};
 use hs_serve::nbd::NbdAddress;
-
 use hs_start::medium::Damage;
 
 use super::emulation::{DamageFlags, MediumParser};
+use crate::cli::plain::{Plain, same_names};
 
 pub(crate) use self::calibrate::LabCalibrate;
 pub(crate) use self::predict::LabPredict;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-
 use hs_trust::date::Date;
 
 /// Flags of `headstart keygen`.

@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 
-use crate::cli::{Attach, Detach};
 use hs_daemon::attach;
+
+use crate::cli::{Attach, Detach};
 
 /// Makes a file that fills itself, or goes on with one; gives the exit code. `arguments` are those of the
 /// program.

@@ -2,19 +2,19 @@
 
 use std::path::Path;
 
-use hs_serve::Prefetching;
-use hs_trace::Profile;
-use hs_units::ByteSize;
-use serde::Serialize;
-
-use crate::cli::Boot;
 use hs_output::show;
 use hs_output::whole_file::write_whole;
+use hs_serve::Prefetching;
 use hs_start::boot::{self, BootDisk, BootSpec, Booted};
 use hs_start::channel;
 use hs_start::record;
 use hs_start::start;
 use hs_start::summary::Summary;
+use hs_trace::Profile;
+use hs_units::ByteSize;
+use serde::Serialize;
+
+use crate::cli::Boot;
 
 #[derive(Serialize)]
 struct Shown {

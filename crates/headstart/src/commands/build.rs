@@ -5,6 +5,10 @@ use std::path::Path;
 
 use hs_image::source::{Source, SourceOptions};
 use hs_image::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport, Place, Progress};
+use hs_output::show::{self, Bar};
+use hs_output::whole_file::check_output;
+use hs_start::fit::{Fitted, fit};
+use hs_start::open::{open_image, read_profiles};
 use hs_start::progress;
 use serde::Serialize;
 
@@ -12,10 +16,6 @@ use super::optimize::Placed;
 use super::sign::sign_output;
 use super::source::refuse_no_disk;
 use crate::cli::Build;
-use hs_output::show::{self, Bar};
-use hs_output::whole_file::check_output;
-use hs_start::fit::{Fitted, fit};
-use hs_start::open::{open_image, read_profiles};
 
 /// The result of a build, as text and as JSON.
 #[derive(Serialize)]

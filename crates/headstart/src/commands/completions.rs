@@ -1,8 +1,9 @@
 //! `headstart completions`
 
+use hs_output::show;
+
 use crate::cli::Completions;
 use crate::examples;
-use hs_output::show;
 
 /// Prints a shell's completion script for the program's arguments.
 pub(crate) fn run(args: &Completions) -> anyhow::Result<()> {

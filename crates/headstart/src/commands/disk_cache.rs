@@ -1,15 +1,15 @@
 //! `headstart cache`
 
 use anyhow::Context;
+use hs_daemon::fill_cache::{self, CacheFill};
+use hs_output::show;
+use hs_output::whole_file::{make_private_folder, write_private};
+use hs_start::remote::CacheFolder;
 use hs_store::DiskCache as Entries;
 use hs_units::ByteSize;
 use serde::Serialize;
 
 use crate::cli::disk_cache::{DiskCache, DiskCacheAction};
-use hs_daemon::fill_cache::{self, CacheFill};
-use hs_output::show;
-use hs_output::whole_file::{make_private_folder, write_private};
-use hs_start::remote::CacheFolder;
 
 #[derive(Serialize)]
 struct Shown {

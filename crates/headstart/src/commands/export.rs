@@ -2,13 +2,13 @@
 
 use anyhow::bail;
 use hs_image::export::{ExportFormat, default_threads, export};
+use hs_output::show::{self, Bar};
+use hs_start::open::open_image;
 use hs_start::progress;
 use hs_units::ByteSize;
 use serde::Serialize;
 
 use crate::cli::{DiskFormat, Export};
-use hs_output::show::{self, Bar};
-use hs_start::open::open_image;
 
 #[derive(Serialize)]
 struct Exported {

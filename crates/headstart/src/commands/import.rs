@@ -4,14 +4,14 @@ use anyhow::Context;
 use hs_image::BuildOptions;
 use hs_image::cloop::Header;
 use hs_image::source::{Source, SourceOptions};
+use hs_output::show::Bar;
+use hs_output::whole_file::check_output;
 use hs_start::progress;
 use hs_store::{FileStore, Store};
 
 use super::build;
 use super::source::refuse_no_disk;
 use crate::cli::Import;
-use hs_output::show::Bar;
-use hs_output::whole_file::check_output;
 
 /// Builds an image of the disk in another format's file.
 pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {

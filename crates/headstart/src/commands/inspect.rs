@@ -6,14 +6,14 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use hs_image::FileKind;
+use hs_output::show;
+use hs_start::image::ImageSource;
+use hs_start::open::{file_kind, open_image, read_profile};
 use hs_trace::ReadAhead;
 use hs_units::{BLOCK_BYTES, ByteSize};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Inspect;
-use hs_output::show;
-use hs_start::image::ImageSource;
-use hs_start::open::{file_kind, open_image, read_profile};
 
 /// Prints the contents of a file.
 pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {

@@ -5,6 +5,11 @@ use std::path::PathBuf;
 use hs_device::Medium;
 use hs_image::{OptimizeOptions, OptimizeReport, Place};
 use hs_layout::Placement;
+use hs_output::show::{self, Bar};
+use hs_output::whole_file::check_output;
+use hs_start::channel;
+use hs_start::fit::{Fitted, fit};
+use hs_start::open::{open_image, read_profiles};
 use hs_start::progress;
 use hs_trace::Profile;
 use hs_units::ByteSize;
@@ -12,11 +17,6 @@ use serde::Serialize;
 
 use super::sign::sign_output;
 use crate::cli::Optimize;
-use hs_output::show::{self, Bar};
-use hs_output::whole_file::check_output;
-use hs_start::channel;
-use hs_start::fit::{Fitted, fit};
-use hs_start::open::{open_image, read_profiles};
 
 #[derive(Serialize)]
 struct Optimized {

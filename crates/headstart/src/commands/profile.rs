@@ -1,18 +1,18 @@
 //! `headstart profile`
 
+use hs_output::show;
+use hs_output::whole_file::check_output;
+use hs_output::whole_file::write_whole;
 use hs_serve::{MountFsOptions, Prefetching};
 use hs_start::record;
+use hs_start::start::{self, Disk, Start, Started};
+use hs_start::summary::Summary;
 use hs_trace::ReadAhead;
 use hs_units::ByteSize;
 use serde::Serialize;
 
 use super::run;
 use crate::cli::Profile;
-use hs_output::show;
-use hs_output::whole_file::check_output;
-use hs_output::whole_file::write_whole;
-use hs_start::start::{self, Disk, Start, Started};
-use hs_start::summary::Summary;
 
 #[derive(Serialize)]
 struct Recorded {

@@ -6,6 +6,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hs_output::own_folders::OwnFolders;
+use hs_output::show::{self, Bar};
+use hs_service::signals::Ends;
+use hs_start::open::open_image;
+use hs_start::remote::keyring;
 use hs_store::http::{HttpClient, Timeouts};
 use hs_store::registry::{self, Artifact};
 use hs_store::{Abandoned, Address, cloud, left_uploads};
@@ -14,11 +19,6 @@ use httpdate::HttpDate;
 use serde::Serialize;
 
 use crate::cli::Push;
-use hs_output::own_folders::OwnFolders;
-use hs_output::show::{self, Bar};
-use hs_service::signals::Ends;
-use hs_start::open::open_image;
-use hs_start::remote::keyring;
 
 /// A server sends nothing while it receives a piece, which takes long on a slow link.
 const PATIENT: Timeouts = Timeouts { connect: Duration::from_secs(10), stall: Duration::from_secs(300) };

@@ -1,12 +1,12 @@
 //! `headstart run`
 
 use anyhow::{Context, bail};
-use hs_serve::{FsDriver, MountFsOptions};
-
-use crate::cli::{Run, StartFlags};
 use hs_output::whole_file::write_whole;
+use hs_serve::{FsDriver, MountFsOptions};
 use hs_start::medium;
 use hs_start::start::{self, Disk, PrefetchMode, Start};
+
+use crate::cli::{Run, StartFlags};
 
 /// The largest read-ahead that FUSE is given.
 const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;

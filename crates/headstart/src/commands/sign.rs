@@ -8,10 +8,6 @@ use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 use hs_image::ImageDigest;
-use serde_json::json;
-use tempfile::NamedTempFile;
-
-use crate::cli::signing::{Keygen, Lifetime, Sign, SignFlags};
 use hs_output::show;
 use hs_output::whole_file::write_whole;
 use hs_start::open::open_image;
@@ -19,6 +15,10 @@ use hs_trust::date::Date;
 use hs_trust::keys::{self, Key};
 use hs_trust::now::Now;
 use hs_trust::pointer::{Pointer, SUFFIX};
+use serde_json::json;
+use tempfile::NamedTempFile;
+
+use crate::cli::signing::{Keygen, Lifetime, Sign, SignFlags};
 
 /// Makes a pair of keys.
 pub(crate) fn keygen(args: &Keygen, quiet: bool) -> anyhow::Result<()> {

@@ -1,13 +1,13 @@
 //! `headstart status`
 
 use anyhow::bail;
+use hs_output::show;
+use hs_service::careful::resolve;
+use hs_service::status::{self, CacheStatus, Status};
 use hs_units::ByteSize;
 use serde_json::json;
 
 use crate::cli;
-use hs_output::show;
-use hs_service::careful::resolve;
-use hs_service::status::{self, CacheStatus, Status};
 
 /// Shows how every image does that this user's servers serve.
 pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {

@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use anyhow::bail;
 use comfy_table::Table;
+use hs_output::show;
+use hs_service::careful::resolve;
+use hs_service::status::Status;
 use hs_units::ByteSize;
 use serde_json::{Value, json};
 
 use crate::cli::Top;
-use hs_output::show;
-use hs_service::careful::resolve;
-use hs_service::status::Status;
 
 /// What happened to a server's figures between two updates, per second.
 #[derive(serde::Serialize)]

@@ -2,15 +2,15 @@
 
 use anyhow::Context;
 use hs_image::source::{Source, SourceOptions};
+use hs_output::show::{self, Bar};
+use hs_start::channel;
+use hs_start::open::open_image;
 use hs_start::progress;
+use hs_trust::keys::Key;
 use hs_units::ByteSize;
 use serde::Serialize;
 
 use crate::cli::Verify;
-use hs_output::show::{self, Bar};
-use hs_start::channel;
-use hs_start::open::open_image;
-use hs_trust::keys::Key;
 
 #[derive(Serialize)]
 struct Verified {

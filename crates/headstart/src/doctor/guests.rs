@@ -3,10 +3,10 @@
 
 use hs_guest::qemu::{self, Accelerator};
 use hs_guest::{uml, xstate};
+use hs_start::boot;
 
 use super::namespaces::User;
 use super::{Check, State};
-use hs_start::boot;
 
 const UML_USE: &str = "boot, demo: runs guests without virtualisation";
 const QEMU_USE: &str = "boot --vmm qemu; boot where User-mode Linux runs no guest";

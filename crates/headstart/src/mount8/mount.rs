@@ -6,11 +6,11 @@ use std::process::{Command as Process, Stdio};
 
 use anyhow::{Context, bail};
 use clap::{CommandFactory, Parser};
+use hs_output::log_output;
 
 use super::{FAILED, WRONG_USAGE, enter};
 use crate::cli::{Cli, Command};
 use crate::commands;
-use hs_output::log_output;
 
 /// Mount a headstart image; mount(8) calls this for the type headstart.
 ///

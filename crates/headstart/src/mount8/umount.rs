@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser;
+use hs_output::log_output;
+use hs_service::careful::resolve;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::{FAILED, enter};
-use hs_output::log_output;
-use hs_service::careful::resolve;
 
 /// How long a server may take to unmount.
 const PATIENCE: Duration = Duration::from_secs(30);

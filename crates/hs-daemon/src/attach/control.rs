@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-
 use hs_service::run_folder::RunFolder;
 
 /// How long a client may take to send its word.

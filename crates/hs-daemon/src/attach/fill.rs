@@ -5,15 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
+use hs_output::show::{self, Bar};
 use hs_serve::Prefetching;
 use hs_serve::self_filling::{
     Attachment, FillError, FillOptions, FillProgress, Found, Marker, SelfFilling, look_at,
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::Serialize;
-
-use super::control::{Request, ask};
-use hs_output::show::{self, Bar};
 use hs_service::careful::resolve;
 use hs_service::ending::{Deadline, EndsEarly};
 use hs_service::signals::Ends;
@@ -22,6 +18,10 @@ use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::medium::{self, Damage};
 use hs_start::open::open_image;
 use hs_start::start;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+
+use super::control::{Request, ask};
 
 /// How often progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(100);

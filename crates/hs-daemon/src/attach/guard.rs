@@ -7,9 +7,17 @@ use std::process::ExitStatus;
 use std::time::Instant;
 
 use anyhow::Context;
+use hs_output::log_output;
 use hs_serve::self_filling::{
     Attachment, FillError, Found, Handover, Left, Marker, Subject, Survivors, deny_events,
 };
+use hs_service::background::Parent;
+use hs_service::backoff::Backoff;
+use hs_service::careful;
+use hs_service::ending::EndsEarly;
+use hs_service::notify::{self, Manager};
+use hs_service::signals::Ends;
+use hs_start::open::open_image;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
@@ -19,14 +27,6 @@ use super::guarded::Guarded;
 use super::process::{Server, how};
 use super::report::{Behind, Report};
 use super::standby::Standby;
-use hs_output::log_output;
-use hs_service::background::Parent;
-use hs_service::backoff::Backoff;
-use hs_service::careful;
-use hs_service::ending::EndsEarly;
-use hs_service::notify::{self, Manager};
-use hs_service::signals::Ends;
-use hs_start::open::open_image;
 
 /// So many servers in a row may be killed before they fill. More deaths are a fault that does not go away.
 const MOST_EARLY_DEATHS: u32 = 20;

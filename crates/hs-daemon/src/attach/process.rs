@@ -12,10 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hs_serve::self_filling::Handover;
+use hs_service::background::{again, inherit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
-
-use hs_service::background::{again, inherit};
 
 /// Numbers of descriptors that a guard has left open for its server: group, file, sidecar, ledger.
 #[derive(Clone, Copy, Debug)]

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
-
-use super::Attach;
-use super::control;
 use hs_output::show;
 use hs_service::background::Parent;
 use hs_service::careful::resolve;
 use hs_service::status;
+use serde_json::{Value, json};
+
+use super::Attach;
+use super::control;
 
 /// The processes behind a file that is not complete.
 #[derive(Default)]

@@ -6,13 +6,9 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use hs_output::log_output;
 use hs_serve::Prefetching;
 use hs_serve::self_filling::{Attachment, FillOptions, SelfFilling, limit_descriptors};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use super::Attach;
-use super::process::Descriptors;
-use hs_output::log_output;
 use hs_service::careful::{self, resolve};
 use hs_service::ending::Deadline;
 use hs_service::run_folder::{RunFolder, StatusSocket};
@@ -21,6 +17,10 @@ use hs_service::status::{FillStatus, PrefetchStatus, Status, Subject, unix_now};
 use hs_start::medium;
 use hs_start::on_medium::OnMedium;
 use hs_start::start;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Attach;
+use super::process::Descriptors;
 
 /// How often the server checks for programs that read the file without an event, such as a loop device.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };

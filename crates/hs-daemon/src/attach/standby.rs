@@ -9,17 +9,17 @@ use std::path::Path;
 use std::process::{Child, Stdio};
 
 use anyhow::Context;
+use hs_output::log_output;
 use hs_serve::self_filling::Attachment;
+use hs_service::background::inherit;
+use hs_service::careful;
+use hs_service::signals::Ends;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::Attach;
 use super::guard;
 use super::guarded::Guarded;
 use super::process::{Descriptors, of_guard};
-use hs_output::log_output;
-use hs_service::background::inherit;
-use hs_service::careful;
-use hs_service::signals::Ends;
 
 /// What a guard sends when a client was told that the file can be read.
 const READY: &[u8] = b"ready ";

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use hs_device::Medium;
 use hs_image::{BuildOptions, Codec};
+use hs_start::boot::{self, BootSpec};
+use hs_start::summary::Summary;
 use serde::Serialize;
 
 use crate::cache::Cache;
@@ -14,8 +16,6 @@ use crate::contender::Contender;
 use crate::disks::BOOT as FILES;
 use crate::guest::Guest;
 use crate::turns::Tally;
-use hs_start::boot::{self, BootSpec};
-use hs_start::summary::Summary;
 
 /// Seconds a repeat after which the raw disk is not booted from again: no ratio depends on it.
 const RAW_PATIENCE_S: f64 = 8.0;

@@ -1,6 +1,7 @@
 //! The result of the boots: waits, the limit, the ratios, and whether they meet their goals.
 
 use hs_device::Medium;
+use hs_start::summary::Summary;
 use serde::Serialize;
 
 use super::contenders::{CLOOP_LIKE, CloopLike, OPTIMISED, UNOPTIMISED, WARM};
@@ -10,7 +11,6 @@ use crate::limit::Limit;
 use crate::outcome::Common;
 use crate::ratio::{Goal, Ratio, Spread};
 use crate::turns::Tally;
-use hs_start::summary::Summary;
 
 /// An optimised boot may take so many times the limit.
 const GOAL_LIMIT: Goal = Goal::AtMost(1.10);

@@ -1,5 +1,6 @@
 //! The second story as text: a table, the paper's figures apart from it, and the conclusions.
 
+use hs_output::show::{self, mib};
 use hs_units::ByteSize;
 
 use super::outcome::{Outcome, Timed};
@@ -8,7 +9,6 @@ use crate::facts::Facts;
 use crate::ratio::{Ratio, Spread};
 use crate::table;
 use crate::turns::Tally;
-use hs_output::show::{self, mib};
 
 /// The whole text, ending in a line break.
 pub(super) fn render(facts: &Facts, outcome: &Outcome, tallies: &[Tally]) -> String {

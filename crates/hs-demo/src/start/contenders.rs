@@ -8,6 +8,8 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_serve::MountFsOptions;
+use hs_start::start::{self, Disk, Start};
+use hs_start::summary::Summary;
 use serde::Serialize;
 
 use super::squashfs;
@@ -16,8 +18,6 @@ use crate::contender::Contender;
 use crate::disks::START as FILES;
 use crate::root::{COMMAND, READY};
 use crate::turns::{Rounds, Tally, take_turns};
-use hs_start::start::{self, Disk, Start};
-use hs_start::summary::Summary;
 
 /// Seconds a repeat after which a contender is not started again.
 const PATIENCE_S: f64 = 6.0;

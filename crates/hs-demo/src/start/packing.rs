@@ -7,10 +7,9 @@ use std::thread;
 
 use anyhow::Context;
 use hs_image::Blocks;
+use hs_start::open::open_image;
 use hs_trace::Profile;
 use hs_units::BLOCK_BYTES;
-
-use hs_start::open::open_image;
 
 /// Bytes of a piece.
 pub(super) const PIECE_BYTES: usize = 128 << 10;

@@ -1,12 +1,12 @@
 //! The first story as text: one table, and the conclusions.
 
+use hs_output::show::mib;
 use hs_units::ByteSize;
 
 use super::contenders::Result;
 use super::outcome::Outcome;
 use crate::facts::Facts;
 use crate::table;
-use hs_output::show::mib;
 
 /// The whole text, ending in a line break.
 pub(super) fn render(facts: &Facts, outcome: &Outcome) -> String {

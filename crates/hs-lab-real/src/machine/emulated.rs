@@ -7,7 +7,6 @@ use anyhow::Context;
 use hs_device::Medium;
 use hs_serve::ServedFile;
 use hs_serve::fuse::FileAccess;
-
 use hs_service::workdir::Workdir;
 use hs_start::medium::{self, Damage};
 

@@ -2,9 +2,9 @@
 
 use anyhow::{Context, bail};
 use hs_lab::predict::{Crowd, SharedProcessors};
+use hs_output::show;
 
 use super::{Case, Question, Row, layout_of, seconds};
-use hs_output::show;
 
 /// Clients that are simulated one by one, where they do not share a link.
 const MOST_APART: u32 = 1_000;

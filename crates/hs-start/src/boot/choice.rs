@@ -7,9 +7,9 @@ use anyhow::{Context, bail};
 use hs_guest::qemu::{self, Accelerator, Bus};
 use hs_guest::uml_trial::{TRIAL_MEMORY, Trial};
 use hs_guest::{qemu_trial, uml};
+use hs_service::workdir::Workdir;
 
 use super::{KernelOf, MEMORY_SLACK_BYTES, QemuSpec, Vmm, mount_memory};
-use hs_service::workdir::Workdir;
 
 /// Room for the files of a trial.
 const TRIAL_SCRATCH_BYTES: u64 = 4 << 20;

@@ -13,12 +13,12 @@ use hs_image::ext4::ReadDisk;
 use hs_image::{Blocks, Image, read_linked_file};
 use hs_serve::nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
+use hs_service::workdir::Workdir;
 use hs_store::Store;
 
 use super::{BootDisk, BootSpec};
 use crate::on_medium::OnMedium;
 use crate::open::open_image;
-use hs_service::workdir::Workdir;
 
 /// Where Debian and others keep the kernel that boots by default, and its initrd. Most of these are links.
 const KERNELS: [&str; 4] = ["/vmlinuz", "/boot/vmlinuz", "/boot/vmlinuz-linux", "/boot/vmlinuz-virt"];

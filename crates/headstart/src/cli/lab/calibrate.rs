@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::plain::{Plain, same_names};
 use clap::Args;
 use hs_device::ModelName;
 use hs_lab_real::calibrate::Calibration;
 
+use crate::cli::plain::{Plain, same_names};
 use crate::cli::seconds;
 
 /// Flags of `headstart lab calibrate`, as the laboratory knows them.

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::plain::{Plain, same_names};
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use hs_device::Medium;
 use hs_engine::queue::ElevatorKind;
 use hs_lab_real::predict::{Compared, Layout, Question};
+use hs_start::medium::named;
 
 use crate::cli::MediumParser;
+use crate::cli::plain::{Plain, same_names};
 use crate::cli::seconds;
-use hs_start::medium::named;
 
 /// Flags of `headstart lab predict`, as the laboratory knows them.
 pub(crate) type LabPredict = Plain<PredictFlags, Question>;

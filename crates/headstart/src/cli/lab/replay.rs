@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use crate::cli::plain::{Plain, same_names};
 use clap::Args;
 use hs_device::Medium;
 use hs_lab_real::replay::Replaying;
 
 use crate::cli::MediumParser;
+use crate::cli::plain::{Plain, same_names};
 
 /// Flags of `headstart lab replay`, as the laboratory knows them.
 pub(crate) type LabReplay = Plain<ReplayFlags, Replaying>;

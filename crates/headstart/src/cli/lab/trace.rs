@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::plain::{Plain, same_names};
 use clap::Args;
 use hs_lab_real::trace::Tracing;
 
+use crate::cli::plain::{Plain, same_names};
 use crate::cli::seconds;
 
 /// Flags of `headstart lab trace`, as the laboratory knows them.

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use hs_daemon::mount::wait_for_end;
+use hs_output::show;
 use hs_serve::fuse::FileAccess;
 use hs_serve::nbd::{Export, ExportedDisk, NbdOptions, NbdServer};
 use hs_serve::{FileDisk, ServedFile};
+use hs_service::signals::Ends;
+use hs_start::medium;
+use hs_start::on_medium::OnMedium;
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::json;
 
 use crate::cli::LabDisk;
-use hs_daemon::mount::wait_for_end;
-use hs_output::show;
-use hs_service::signals::Ends;
-use hs_start::medium;
-use hs_start::on_medium::OnMedium;
 
 /// Shows a file on an emulated medium, in a directory until it is unmounted, to NBD clients, or both.
 pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
