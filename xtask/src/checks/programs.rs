@@ -15,8 +15,23 @@ use super::tally::{Lines, Tally};
 use crate::tidy::PURE;
 
 /// Crates with files, sockets and threads, those with the fewest demands on the machine first.
-const SHELLS: &[&str] =
-    &["hs-testing", "xtask", "fuzz", "hs-store", "hs-image", "hs-guest", "hs-serve", "headstart"];
+const SHELLS: &[&str] = &[
+    "hs-testing",
+    "xtask",
+    "fuzz",
+    "hs-output",
+    "hs-trust",
+    "hs-store",
+    "hs-image",
+    "hs-guest",
+    "hs-serve",
+    "hs-service",
+    "hs-start",
+    "hs-lab-real",
+    "hs-demo",
+    "hs-daemon",
+    "headstart",
+];
 /// The tests of the built program: they need most of the machine, and take longest.
 const LAST: &str = "headstart cli";
 /// A program that has ended may have left others that keep its output open: nothing more of it is waited for.
