@@ -19,6 +19,8 @@ const SHELLS: &[&str] = &[
     "hs-testing",
     "xtask",
     "fuzz",
+    "hs-output",
+    "hs-trust",
     "hs-store",
     "hs-remote",
     "hs-image",
@@ -33,6 +35,11 @@ const SHELLS: &[&str] = &[
     "hs-fuse",
     "hs-fill",
     "hs-conformance",
+    "hs-service",
+    "hs-start",
+    "hs-lab-real",
+    "hs-demo",
+    "hs-daemon",
     "headstart",
 ];
 /// The tests of the built program: they need most of the machine, and take longest.
