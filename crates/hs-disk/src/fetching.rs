@@ -71,10 +71,9 @@ impl Shared {
         tools: &mut Decompressor,
     ) -> Result<(), ImageError> {
         let places = self.places(chunks)?;
-        let are_hot = chunks.iter().all(|chunk| matches!(chunk.key, ChunkKey::Hot(_)));
         let mut is_first = true;
         for run in runs(&places) {
-            self.image.stream_chunks(&run.places, are_hot, &mut |event| {
+            self.image.stream_chunks(&run.places, &mut |event| {
                 match event {
                     StreamEvent::FirstBytes(bytes) => {
                         if std::mem::take(&mut is_first) && job.is_stream {

@@ -143,7 +143,7 @@ impl Shared {
                 Ok(Decoded::Blocks(Arc::new(raw)))
             }
             (StoredChunk::Blocks { chunk, bytes, .. }, ChunkKey::Cold(window)) => {
-                let raw = self.image.decode_cold(window, chunk, bytes.as_slice(), tools)?;
+                let raw = self.image.decode_cold(window, chunk, bytes.clone(), tools)?;
                 Ok(Decoded::Blocks(Arc::new(raw)))
             }
             (StoredChunk::Blocks { .. }, ChunkKey::Page(_)) => Err(ImageError::Closed),

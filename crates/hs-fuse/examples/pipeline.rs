@@ -76,7 +76,7 @@ fn alone(path: &Path, round: &mut Round) -> Result<()> {
         ChunkPlace { chunk, at }
     };
     let places: Vec<ChunkPlace> = (0..chunks).map(place).collect();
-    image.stream_chunks(&places, true, &mut |event| {
+    image.stream_chunks(&places, &mut |event| {
         let StreamEvent::Chunk(chunk, bytes) = event else { return ControlFlow::Continue(()) };
         match stages(image, chunk, bytes.into_owned(), &mut tools, &pusher, round) {
             Ok(()) => ControlFlow::Continue(()),
