@@ -1,7 +1,7 @@
 //! How much of the machine the prefetch pipeline uses on a fast medium, as one JSON object.
 //!
 //! ```text
-//! cargo run --release -p hs-serve --example pipeline -- IMAGE [ROUNDS]
+//! cargo run --release -p hs-fuse --example pipeline -- IMAGE [ROUNDS]
 //! ```
 //!
 //! Measures what the image's hot region costs one thread to read, to verify, to decompress and to push

@@ -14,7 +14,7 @@ pub(crate) type PrefetchLimits = Plain<LimitFlags, start::PrefetchLimits>;
 /// The modes, with their help.
 fn mode_parser() -> impl TypedValueParser<Value = PrefetchMode> {
     let modes = [
-        (PrefetchMode::Off, "No prefetch"),
+        (PrefetchMode::Off, "Nowhere: blocks are fetched when they are read"),
         (PrefetchMode::Warm, "Into the page cache of the mounted file system, in the recorded order"),
         (PrefetchMode::Hold, "Into this process's memory, until the kernel asks for it"),
         (PrefetchMode::Push, "Into the page cache of disk.img"),
@@ -50,6 +50,8 @@ pub(crate) enum Switch {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LimitFlags {
     /// Memory for prefetched blocks that no reader has taken yet.
+    ///
+    /// The rest of a remote image, which comes behind the reads, waits in it as well.
     #[arg(
         long,
         value_name = "SIZE",
@@ -100,7 +102,7 @@ impl From<LimitFlags> for start::PrefetchLimits {
 /// How prefetch behaves.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PrefetchFlags {
-    /// Where prefetched blocks go.
+    /// Where prefetched blocks go. Default: the page cache of the mounted file system, else of disk.img.
     #[arg(long, value_parser = mode_parser(), value_name = "WHERE", help_heading = "Prefetch and cache")]
     pub prefetch: Option<PrefetchMode>,
     #[command(flatten)]
