@@ -261,6 +261,8 @@ impl ServedDisk {
         DiskFigures {
             program_wait: state.engine.program_wait(now),
             outside_bytes: stats.outside_bytes,
+            background_bytes: stats.background_bytes,
+            background_used_bytes: stats.background_used_bytes,
             prefetch_bytes: stats.streamed_bytes,
             unserved_prefetch_bytes: state.engine.shared_bytes().unserved,
             chunk_errors: stats.chunk_errors,

@@ -423,6 +423,8 @@ pub fn fill_image(summary: &mut Summary, disk: &ServedDisk) {
     summary.demand_requests = Some(stats.demand_requests);
     summary.demand_bytes = Some(stats.demand_bytes);
     summary.demand_outside_bytes = Some(stats.outside_bytes);
+    summary.background_bytes = Some(stats.background_bytes);
+    summary.background_used_bytes = Some(stats.background_used_bytes);
     summary.demand_wait_s = Some(seconds(stats.program_wait));
     summary.prefetch_bytes = Some(stats.prefetch_bytes);
     summary.failed_requests = Some(stats.failed_requests);
@@ -507,6 +509,8 @@ impl PrefetchMode {
 pub struct PrefetchLimits {
     /// Memory for prefetched blocks that no reader has taken yet.
     pub budget: ByteSize,
+    /// Whether the rest of a remote image comes behind the reads.
+    pub background: bool,
     /// How a read of a hot block is served that has not arrived yet.
     pub late: LateRule,
     /// Whether a block of some prefetched chunks stays out of the page cache, so that their use is observed.
@@ -536,6 +540,7 @@ pub fn config(
     }
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;
+        config.prefetch.brings_rest &= limits.background;
         config.prefetch.rate = limits.rate;
         config.prefetch.late = limits.late;
         config.markers = limits.markers;

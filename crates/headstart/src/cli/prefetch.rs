@@ -60,6 +60,18 @@ pub(crate) struct LimitFlags {
         help_heading = "Prefetch and cache"
     )]
     pub budget: ByteSize,
+    /// Whether the rest of a remote image comes behind the reads, where requests are slow and bytes are cheap.
+    ///
+    /// Off, only what is read or recorded is transferred, as on a connection that is paid by the byte.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "on|off",
+        default_value = "on",
+        hide_short_help = true,
+        help_heading = "Prefetch and cache"
+    )]
+    pub background: Switch,
     /// How a read of a hot block is served that has not arrived yet. For experiments.
     #[arg(
         long,
@@ -95,7 +107,8 @@ impl From<LimitFlags> for start::PrefetchLimits {
             LateMode::Fetch => LateRule::Fetch,
         };
         let markers = flags.markers == Switch::On;
-        Self { budget: flags.budget, late, markers, rate: flags.prefetch_rate }
+        let background = flags.background == Switch::On;
+        Self { budget: flags.budget, background, late, markers, rate: flags.prefetch_rate }
     }
 }
 
