@@ -29,7 +29,11 @@ const DRAWS: [Draw; 2] = [
         crates: &["hs-format", "hs-trace", "hs-layout", "hs-store", "hs-remote"],
         result: "bench/results/parts/mutants.json",
     },
-    Draw { name: "engine", crates: &["hs-engine"], result: "bench/results/parts/mutants_engine.json" },
+    Draw {
+        name: "engine",
+        crates: &["hs-engine", "hs-queue"],
+        result: "bench/results/parts/mutants_engine.json",
+    },
 ];
 
 /// Changes of a draw.

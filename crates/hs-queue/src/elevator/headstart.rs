@@ -16,9 +16,9 @@
 use hs_units::Nanos;
 
 use super::{Choice, Elevator, View};
-use crate::queue::config::QueueConfig;
-use crate::queue::request::{Class, Direction};
-use crate::queue::waiting::{Found, Grouping};
+use crate::config::QueueConfig;
+use crate::request::{Class, Direction};
+use crate::waiting::{Found, Grouping};
 
 /// Streams that are told apart.
 const STREAMS: usize = 16;

@@ -7,6 +7,8 @@
 //! The queue does not know which requests conflict: a client that reads what it is writing waits for the
 //! write itself.
 
+#![forbid(unsafe_code)]
+
 mod arena;
 mod clients;
 mod config;

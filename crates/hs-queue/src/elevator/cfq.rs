@@ -8,8 +8,8 @@
 use hs_units::Nanos;
 
 use super::{Choice, Elevator, View};
-use crate::queue::config::QueueConfig;
-use crate::queue::waiting::{Found, Grouping};
+use crate::config::QueueConfig;
+use crate::waiting::{Found, Grouping};
 
 #[derive(Debug)]
 pub(super) struct Cfq {
