@@ -24,7 +24,7 @@ pub use self::end::EndReason;
 use self::evidence::Evidence;
 use self::in_flight::InFlight;
 use self::markers::Markers;
-use self::pacing::Turn;
+use self::pacing::NextRequest;
 use crate::MediumEstimate;
 
 /// Names a request that [`Prefetch::poll`] asked for.
@@ -195,10 +195,10 @@ impl Prefetch {
             return next;
         }
         match self.next_turn(now) {
-            Turn::Now => {}
-            Turn::At(then) if then <= now => {}
-            Turn::At(then) => return Next::WaitUntil(then),
-            Turn::Unknown => return Next::Wait,
+            NextRequest::Now => {}
+            NextRequest::At(then) if then <= now => {}
+            NextRequest::At(then) => return Next::WaitUntil(then),
+            NextRequest::Unknown => return Next::Wait,
         }
         let most = if self.is_doubted() { self.config.first_request_bytes } else { u64::MAX };
         let limit = self.request_limit(now).min(most);

@@ -259,7 +259,7 @@ impl<M: ImageMap> DiskEngine<M> {
                 Some(WindowLocation::Zero) => self.publish_zero(now, slot),
                 None => {
                     let page = self.table.enter(ChunkKey::Page(self.map.page_of(window)));
-                    // A map that does not know what its page says would be asked for ever.
+                    // A map that does not know what its page says would be asked without end.
                     if self.table[page].stage == Stage::Raw {
                         let why = Why::Damaged(self.table[page].key);
                         return self.fail_chunk(now, slot, why);
