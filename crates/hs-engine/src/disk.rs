@@ -83,7 +83,7 @@
 //! | a run reads over chunks that come otherwise | `prefetch.rs` `choose_run`, `stream.rs` `supply_hot` |
 //! | hot chunks stay, as they are stored, for pages that are dropped again | `kept.rs` `put_hot_stored` |
 //! | a held chunk goes when each of its blocks was handed over | `memory.rs` `serve`, `release` |
-//! | a delivery leaves out blocks that reads wait for, and a tripwire | `push.rs`, `markers.rs` |
+//! | a delivery leaves out blocks that reads wait for, and a tripwire | `push.rs`, `tripwires.rs` |
 //! | one decoder at most delivers, while another goes on | `push.rs`, by bounds of time until now |
 //! | a request to the medium leaves one fetcher for demand | `jobs.rs` `new` |
 //!
@@ -190,8 +190,8 @@ pub struct DiskUsage {
 pub struct SharedBytes {
     /// Brought by the stream, and not asked for yet.
     pub unserved: u64,
-    /// Handed over to readers that keep them.
-    pub handed_over: u64,
+    /// Delivered to readers that keep them: duplicate bytes.
+    pub duplicate: u64,
 }
 
 /// See [the module](self).
@@ -265,7 +265,7 @@ impl<M: ImageMap> DiskEngine<M> {
         prefetch.set_deadlines(began, (0..chunks).map(|chunk| map.hot_needed(chunk)).collect());
         match config.visibility {
             UseVisibility::Hidden => prefetch.handle_use_hidden(),
-            UseVisibility::Tripwires => prefetch.handle_use_by_markers(),
+            UseVisibility::Tripwires => prefetch.handle_use_by_tripwires(),
             UseVisibility::Asked => {}
         }
         let bounds = MemoryBudgetConfig {
@@ -382,7 +382,7 @@ impl<M: ImageMap> DiskEngine<M> {
             let unserved = chunk.served.unserved_bytes().min(chunk.raw_bytes.into());
             bytes.unserved += if chunk.held { unserved } else { 0 };
             if self.config.readers_keep {
-                bytes.handed_over += u64::from(chunk.raw_bytes) - unserved;
+                bytes.duplicate += u64::from(chunk.raw_bytes) - unserved;
             }
         }
         bytes
@@ -442,7 +442,7 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// A program has used a hot chunk that had come, by another way than a read of this disk.
     pub fn handle_used(&mut self) {
-        if self.prefetch.has_doubts() {
+        if self.prefetch.lacks_confidence() {
             self.prefetch.handle_used();
             self.prefetch_changed = true;
         }
@@ -565,7 +565,7 @@ impl<M: ImageMap> DiskEngine<M> {
         if let Some(slot) = raw {
             self.fill_tripwire(slot, chunk);
         }
-        self.prefetch.handle_marker(chunk);
+        self.prefetch.handle_tripwire(chunk);
         self.prefetch_changed = true;
         true
     }

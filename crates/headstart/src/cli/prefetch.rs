@@ -92,8 +92,8 @@ impl From<LimitFlags> for start::PrefetchLimits {
             LateMode::Join => LateRule::Join,
             LateMode::Fetch => LateRule::Fetch,
         };
-        let markers = flags.markers == Switch::On;
-        Self { budget: flags.budget, late, markers, rate: flags.prefetch_rate }
+        let tripwires = flags.markers == Switch::On;
+        Self { budget: flags.budget, late, tripwires, rate: flags.prefetch_rate }
     }
 }
 

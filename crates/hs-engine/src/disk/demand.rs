@@ -31,7 +31,7 @@ impl<M: ImageMap> DiskEngine<M> {
             missing += u32::from(!span.found);
         }
         let found_wire = tripped && spans.first().is_some_and(|span| span.found);
-        if is_demand && (found_wire || self.uses_stream(&spans)) && self.prefetch.has_doubts() {
+        if is_demand && (found_wire || self.uses_stream(&spans)) && self.prefetch.lacks_confidence() {
             self.prefetch.handle_used();
             self.prefetch_changed = true;
         }

@@ -24,7 +24,7 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         let expected = self.expected[chunk as usize];
         self.prefetch.late(chunk) == Late::Join
-            || (expected && !self.prefetch.has_arrived(chunk) && !self.prefetch.stands_still())
+            || (expected && !self.prefetch.has_arrived(chunk) && !self.prefetch.is_stalled())
     }
 
     /// A read waits for the stream: what the stream has in the queue is as urgent.
@@ -61,7 +61,7 @@ impl<M: ImageMap> DiskEngine<M> {
             self.end_stream(now);
         }
         // No read may wait for memory that others hold, or for a pause that others do not leave.
-        if self.prefetch_over || self.prefetch.stands_still() {
+        if self.prefetch_over || self.prefetch.is_stalled() {
             self.orphan_joined(now, |_| true);
         }
     }

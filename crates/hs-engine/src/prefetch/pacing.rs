@@ -50,7 +50,7 @@ const LEAST_REQUEST: u64 = 64 << 10;
 impl Prefetch {
     /// Whether no reader has used the stream yet, so that the first read may be for something else.
     pub(super) fn is_careful(&self, now: Nanos) -> bool {
-        self.evidence.is_careful(now, self.read_elsewhere(self.estimate.latency()))
+        self.confidence.is_careful(now, self.read_elsewhere(self.estimate.latency()))
     }
 
     /// How long a small read elsewhere takes; its jump is `unknown` until one was measured.

@@ -1,6 +1,6 @@
-mod markers;
 mod slow_disc;
-mod standing_back;
+mod throttling;
+mod tripwires;
 
 use super::*;
 
