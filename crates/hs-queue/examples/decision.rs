@@ -88,7 +88,7 @@ fn serve(queue: &mut Queue, workload: &mut Workload, now: &mut Nanos, requests: 
                 ended += some;
             }
             Poll::WaitUntil(then) => *now = then,
-            Poll::Idle => unreachable!("somebody waits"),
+            Poll::Idle => unreachable!("requests wait"),
         }
     }
     began.elapsed().as_nanos() as f64 / ended as f64

@@ -99,7 +99,7 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         let (first, last) = (self.map.hot_chunk(run.start).range, self.map.hot_chunk(run.end - 1).range);
         let range = ByteRange::new(first.offset, last.end() - first.offset);
-        let requester = Requester { client: ClientKey::NOBODY, class };
+        let requester = Requester { client: ClientKey::NONE, class };
         self.fetches.stream_requests.push(request);
         self.enqueue(now, request, requester, cut(range), Purpose::Stream(id, run));
     }

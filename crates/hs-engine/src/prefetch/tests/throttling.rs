@@ -22,7 +22,7 @@ fn miss(prefetch: &mut Prefetch, now: Nanos) -> Nanos {
 }
 
 #[test]
-fn it_is_throttled_until_somebody_uses_it() {
+fn it_is_throttled_until_it_is_used() {
     type Use = fn(&mut Prefetch);
     let uses: [Use; 2] =
         [|prefetch| prefetch.handle_used(), |prefetch| prefetch.handle_wanted(Nanos::ZERO, 9)];
@@ -39,7 +39,7 @@ fn it_is_throttled_until_somebody_uses_it() {
 }
 
 #[test]
-fn it_goes_on_by_itself_when_nobody_has_missed_for_long() {
+fn it_goes_on_by_itself_when_no_reader_has_missed_for_long() {
     let mut prefetch = seen();
     let now = miss(&mut prefetch, Nanos::from_millis(1_000));
     let Next::WaitUntil(until) = prefetch.poll(now) else { panic!("it is throttled") };
@@ -227,7 +227,7 @@ fn dear(now: Nanos) -> (Prefetch, RequestId) {
 }
 
 #[test]
-fn where_requests_are_dear_and_somebody_misses_it_waits_for_the_program_to_think() {
+fn where_requests_are_dear_and_a_reader_misses_it_waits_for_the_program_to_think() {
     let millis = Nanos::from_millis;
     for wanted in [false, true] {
         let (mut prefetch, id) = dear(millis(100));

@@ -30,7 +30,7 @@ fn misses(prefetch: &mut Prefetch, now: Nanos, count: usize) {
 }
 
 #[test]
-fn fewer_chunks_are_marked_while_all_is_well_than_where_confidence_is_low() {
+fn fewer_chunks_have_one_while_all_is_well_than_where_confidence_is_low() {
     let mut prefetch = stream(true);
     assert_eq!(deliver(&mut prefetch, NOW, 0..5), [0, 1, 2, 3, 4], "it is not used yet");
     (0..2).for_each(|_| prefetch.handle_used());
@@ -91,7 +91,7 @@ fn a_disk_that_answers_the_first_request_at_once_has_no_dear_ones() {
 }
 
 #[test]
-fn nothing_is_marked_where_nobody_looks_or_everything_was_asked_for() {
+fn no_tripwire_is_due_where_use_is_not_looked_at_or_everything_was_asked_for() {
     assert_eq!(deliver(&mut stream(false), NOW, 0..40), []);
     let mut prefetch = Prefetch::new(PrefetchConfig { sees_use: true, ..large() }, vec![CHUNK; 10]);
     prefetch.handle_head(Nanos::ZERO, 10, 0);
