@@ -231,8 +231,8 @@ impl ServedDisk {
 
     /// Bytes in memory that readers have as well, and keep: of chunks that they do not have whole yet.
     #[must_use]
-    pub fn handed_over_bytes(&self) -> u64 {
-        self.shared.lock().engine.shared_bytes().handed_over
+    pub fn duplicate_bytes(&self) -> u64 {
+        self.shared.lock().engine.shared_bytes().duplicate
     }
 
     /// Which policy the cache evicts by.
@@ -431,7 +431,7 @@ impl Shared {
 
     /// The same after a read, which changes nothing that other threads watch.
     fn wake_for_jobs(self: &Arc<Self>, state: &mut DiskState) {
-        self.asks_for_use.store(state.engine.prefetch().has_doubts(), Relaxed);
+        self.asks_for_use.store(state.engine.prefetch().lacks_confidence(), Relaxed);
         let needed = state.jobs.len();
         while state.waking < needed && (state.idle > state.waking || state.workers < self.most_workers) {
             if state.idle > state.waking {

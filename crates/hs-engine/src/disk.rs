@@ -189,8 +189,8 @@ pub struct DiskUsage {
 pub struct SharedBytes {
     /// Brought by the stream, and not asked for yet.
     pub unserved: u64,
-    /// Handed over to readers that keep them.
-    pub handed_over: u64,
+    /// Delivered to readers that keep them: duplicate bytes.
+    pub duplicate: u64,
 }
 
 /// See [the module](self).
@@ -264,7 +264,7 @@ impl<M: ImageMap> DiskEngine<M> {
         prefetch.set_deadlines(began, (0..chunks).map(|chunk| map.hot_needed(chunk)).collect());
         match config.visibility {
             UseVisibility::Hidden => prefetch.handle_use_hidden(),
-            UseVisibility::Tripwires => prefetch.handle_use_by_markers(),
+            UseVisibility::Tripwires => prefetch.handle_use_by_tripwires(),
             UseVisibility::Asked => {}
         }
         let bounds = MemoryBudgetConfig {
@@ -381,7 +381,7 @@ impl<M: ImageMap> DiskEngine<M> {
             let unserved = chunk.served.unserved_bytes().min(chunk.raw_bytes.into());
             bytes.unserved += if chunk.held { unserved } else { 0 };
             if self.config.readers_keep {
-                bytes.handed_over += u64::from(chunk.raw_bytes) - unserved;
+                bytes.duplicate += u64::from(chunk.raw_bytes) - unserved;
             }
         }
         bytes
@@ -441,7 +441,7 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// A program has used a hot chunk that had come, by another way than a read of this disk.
     pub fn handle_used(&mut self) {
-        if self.prefetch.has_doubts() {
+        if self.prefetch.lacks_confidence() {
             self.prefetch.handle_used();
             self.prefetch_changed = true;
         }
@@ -564,7 +564,7 @@ impl<M: ImageMap> DiskEngine<M> {
         if let Some(slot) = raw {
             self.fill_tripwire(slot, chunk);
         }
-        self.prefetch.handle_marker(chunk);
+        self.prefetch.handle_tripwire(chunk);
         self.prefetch_changed = true;
         true
     }

@@ -269,7 +269,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     let mut lost = None;
     if let ShownDisk::Image(served) = &mounted.served {
         fill_deadlines(&mut summary, served.disk());
-        fill_markers(&mut summary, served.disk());
+        fill_tripwires(&mut summary, served.disk());
         summary.end_reason = served.disk().ended().map(|reason| reason.as_str().to_owned());
         lost = on_medium.and_then(|on_medium| on_medium.lost(served.disk()));
     }
@@ -458,7 +458,7 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
 }
 
 /// The observed use where the kernel answers from its page cache: a sample.
-pub fn fill_markers(summary: &mut Summary, disk: &ServedDisk) {
+pub fn fill_tripwires(summary: &mut Summary, disk: &ServedDisk) {
     let count = disk.tripwire_count();
     summary.prefetch_markers = Some(count.placed);
     summary.prefetch_markers_used = Some(count.used);
@@ -514,7 +514,7 @@ pub struct PrefetchLimits {
     /// How a read of a hot block is served that has not arrived yet.
     pub late: LateRule,
     /// Whether a block of some prefetched chunks stays out of the page cache, so that their use is observed.
-    pub markers: bool,
+    pub tripwires: bool,
     /// How fast it goes.
     pub rate: PrefetchRate,
 }
@@ -543,7 +543,7 @@ pub fn config(
         config.prefetch.brings_rest &= limits.background;
         config.prefetch.rate = limits.rate;
         config.prefetch.late = limits.late;
-        config.markers = limits.markers;
+        config.tripwires = limits.tripwires;
     }
     Ok(Box::new(config))
 }

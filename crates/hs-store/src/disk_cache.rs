@@ -75,11 +75,11 @@ pub struct DiskCache {
 struct Folder {
     path: PathBuf,
     limit_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Default)]
-struct State {
+struct CacheState {
     /// Entries that this process has seen in the folder.
     known: HashSet<Digest>,
     /// Bytes written since all entries were examined; `None` before the first time.
@@ -300,14 +300,14 @@ fn make_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-struct Found {
+struct CachedFile {
     path: PathBuf,
     bytes: u64,
     used: SystemTime,
 }
 
 /// All entries. Removes files that a dead writer has left.
-fn entries(path: &Path) -> Vec<Found> {
+fn entries(path: &Path) -> Vec<CachedFile> {
     let list = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let is_ours = |name: &str| name.len() == 2 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     let folders = list(path).filter(|folder| folder.file_name().to_str().is_some_and(is_ours));
@@ -321,7 +321,7 @@ fn entries(path: &Path) -> Vec<Found> {
                 let _ = fs::remove_file(file.path());
             }
         } else if metadata.is_file() {
-            found.push(Found { path: file.path(), bytes: metadata.blocks() * 512, used });
+            found.push(CachedFile { path: file.path(), bytes: metadata.blocks() * 512, used });
         }
     }
     found

@@ -60,7 +60,7 @@ pub(crate) struct LimitFlags {
         help_heading = "Prefetch and cache"
     )]
     pub budget: ByteSize,
-    /// Whether the rest of a remote image comes behind the reads, where requests are slow and bytes are cheap.
+    /// Whether the rest of a remote image comes behind the reads, where requests are slow and bytes cheap.
     ///
     /// Off, only what is read or recorded is transferred, as on a connection that is paid by the byte.
     #[arg(
@@ -106,9 +106,9 @@ impl From<LimitFlags> for start::PrefetchLimits {
             LateMode::Join => LateRule::Join,
             LateMode::Fetch => LateRule::Fetch,
         };
-        let markers = flags.markers == Switch::On;
+        let tripwires = flags.markers == Switch::On;
         let background = flags.background == Switch::On;
-        Self { budget: flags.budget, background, late, markers, rate: flags.prefetch_rate }
+        Self { budget: flags.budget, background, late, tripwires, rate: flags.prefetch_rate }
     }
 }
 

@@ -73,8 +73,8 @@ struct Traces {
 }
 
 impl Traces {
-    /// Of this process and all that it has started. `others` are file systems that were mounted before it started: a
-    /// mount namespace of its own begins with copies of them.
+    /// Of this process and all that it has started. `others` are file systems that were mounted before it
+    /// started: a mount namespace of its own begins with copies of them.
     fn of(root: u32, others: &HashSet<String>) -> Self {
         let mut traces = Self::default();
         let others: HashSet<_> = others.union(&mounted_here()).cloned().collect();

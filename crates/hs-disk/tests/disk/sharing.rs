@@ -89,7 +89,7 @@ fn a_client_with_many_reads_does_not_keep_another_waiting() {
 }
 
 #[test]
-fn what_nobody_waits_for_comes_last_until_somebody_does() {
+fn what_no_reader_waits_for_comes_last_until_one_does() {
     let (_bench, disk, permit) = held();
     let (answers, answered) = unbounded();
     let client = ClientKey(1);

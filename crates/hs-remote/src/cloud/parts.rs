@@ -201,8 +201,8 @@ impl<'a> Parts<'a> {
     }
 
     fn part_refused(&mut self, error: &Error) -> PushError {
-        // Some stores refuse an upload that they do not know as forbidden. If no new one may begin either, the
-        // note stays.
+        // Some stores refuse an upload that they do not know as forbidden. If no new one may begin either,
+        // the note stays.
         self.is_unknown = matches!(error, Error::NotFound { .. } | Error::PermissionDenied { .. });
         if matches!(error, Error::NotFound { .. }) {
             self.unfinished.forget();
