@@ -161,6 +161,8 @@ impl Queue {
     }
 
     /// What to send to the medium now. Call it again until the result is not [`Poll::Dispatch`].
+    // Inlined, since a decision goes through the caller's crate and this one.
+    #[inline]
     pub fn poll(&mut self, now: Nanos) -> Poll {
         if !self.has_room(Class::Demand) {
             return Poll::Idle;
