@@ -115,8 +115,9 @@ impl DiskCache {
     /// The entry of this name, if it is there and has `len` bytes. **They are not verified.**
     #[must_use]
     pub fn get(&self, digest: &Digest, len: u64) -> Option<Vec<u8>> {
-        // What waits to be written is there as well: a busy machine writes it late.
-        let found = self.writer.find(digest, len).or_else(|| self.folder.read(digest, len));
+        // What waits to be written is there as well: a busy machine writes it late. A wrong entry must not
+        // hide behind it, since one that is there is not written again.
+        let found = self.folder.read(digest, len).or_else(|| self.writer.find(digest, len));
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Relaxed);
         let mut state = self.folder.state.lock();
