@@ -4,15 +4,14 @@ query, each in a Debian root of its own.
 
 Starts from memory are measured in turns with those from media, one for each layout. A prediction gets the median of its layout as
 `--own-time`, and is compared with that median and the time for which the measured starts waited for the medium
-(`demand_wait_s`, and the opening, which is before the first read of the kernel).
+(`demand_wait_s`). An optimised start waits for pages that the warmer has asked for as well, which no figure has: what it took altogether
+is in the details, too.
 """
 
-import os
 import statistics
-import subprocess
 
-from harness import FLAT, alternate, arguments, figure, finish, headstart_json, run, spread_of, start
-from inputs import READY, image, kept, optimized, profile, remove, stamp
+from harness import FLAT, alternate, arguments, figure, finish, headstart, headstart_json, run, spread_of, start
+from inputs import READY, image, kept, optimized, program, remove
 
 MEDIA = [*FLAT, "cd-24x-cav"]
 LAYOUTS = ["unoptimised", "optimised"]
@@ -106,6 +105,21 @@ PROGRAMS = {
 }
 
 
+def recorded(plain, name, command):
+    """The recording of three that was ready soonest: what else the machine did then is a part of a recording."""
+
+    def make(draft):
+        recordings = [draft.with_name(f"{draft.name}-{number}") for number in range(3)]
+        for recording in recordings:
+            headstart("profile", plain, "-o", recording, "--ready", READY, "--", *command)
+        best = min(recordings, key=lambda recording: headstart_json("inspect", recording, "--json")["ready_s"])
+        best.rename(draft)
+        for recording in recordings:
+            remove(recording)
+
+    return kept(f"{name}.hsp", [plain, program()], make)
+
+
 class Program:
     """A program, its images and its recorded start."""
 
@@ -113,7 +127,7 @@ class Program:
         make, self.command = PROGRAMS[name]
         self.name = name
         plain = image(make(), name)
-        self.profile = profile(plain, name, self.command, ready=READY)
+        self.profile = recorded(plain, name, self.command)
         self.images = {"unoptimised": plain, "optimised": optimized(plain, f"{name}-fast", self.profile)}
 
     def cases(self, media):
@@ -148,6 +162,7 @@ def compared(program, layout, medium, warm, cold):
         "own_time_s": own,
         "predicted": predicted,
         "warm_s": spread_of(warm, "ready_s"),
+        "warm_wait_s": spread_of(warm, "demand_wait_s"),
     }
     keys = ("ready_s", "demand_wait_s", "store_requests", "store_bytes", "seeks", "medium_busy_s", "demand_requests", "demand_bytes")
     detail |= {key: spread_of(cold, key) for key in keys}
