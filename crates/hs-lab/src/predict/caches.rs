@@ -75,7 +75,11 @@ impl<'a> Caches<'a> {
 
     /// The first page of `place` is there or coming: which to read ahead of it.
     pub(crate) fn hit(&mut self, place: PageRun) -> Option<(Range<u64>, Option<u64>)> {
-        self.of(place.file).hit(place.page, place.pages)
+        let by_fault = self.faults(place).is_some();
+        let cache = self.of(place.file);
+        // A fault asks for as many as are read ahead at most (`do_async_mmap_readahead`).
+        let wanted = if by_fault { cache.most_ahead() } else { place.pages };
+        cache.hit(place.page, wanted)
     }
 
     /// Where the block holds inodes, those that are read with it (`__ext4_get_inode_loc` of fs/ext4/inode.c:

@@ -129,15 +129,15 @@ impl Files {
     }
 }
 
-/// Whether a file is one that programs map: programs themselves, libraries, and glibc's locales. All others
-/// are read. A recording does not say how a page was asked for, so this goes by names, as they are in every
-/// distribution.
+/// Whether a file is one that programs map: programs themselves, libraries, and what glibc has of a language.
+/// All others are read. A recording does not say how a page was asked for, so this goes by names, as they are
+/// in every distribution.
 fn is_mapped(file: &FileUse) -> bool {
     let mut parts = file.path.rsplit('/');
     let name = parts.next().unwrap_or_default();
     let folder = parts.next().unwrap_or_default();
     name.ends_with(".so")
         || name.contains(".so.")
-        || name == "locale-archive"
+        || file.path.contains("/locale/")
         || matches!(folder, "bin" | "sbin")
 }

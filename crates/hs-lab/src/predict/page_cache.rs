@@ -94,6 +94,11 @@ impl PageCache {
         }
     }
 
+    /// Most pages that are read ahead.
+    pub(crate) const fn most_ahead(&self) -> u64 {
+        self.max
+    }
+
     /// A call has read everything before `page`.
     pub(crate) const fn read_until(&mut self, page: u64) {
         self.previous = Some(page);

@@ -303,6 +303,39 @@ fn the_kernel_reads_ahead_in_files_and_around_faults() {
 }
 
 #[test]
+fn a_fault_that_meets_a_mark_reads_as_far_ahead_as_may_be() {
+    let whole = [(0, 1_000, 100)];
+    let profile =
+        recording(&[1_000, 2_000], &[("/usr/lib/libx.so.6", &whole), ("/srv/x", &[(0, 2_000, 100)])]);
+    let files = Files::recorded(&profile).expect("they are wholes");
+    for (first, ahead) in [(1_000, 32), (2_000, 8)] {
+        let mut caches = Caches::new(10_000, 32, Some(&files), 32);
+        let mut ask = |block: u64| {
+            let place = caches.locate(block, block + 1);
+            let hit = caches.hit(place);
+            let (pages, mark) = hit.unwrap_or_else(|| caches.miss(place));
+            caches.ask(place.file, pages.clone(), mark, 0);
+            pages
+        };
+        assert_eq!(ask(first), 0..4, "the head, marked behind its first page");
+        ask(first + 60);
+        assert_eq!(ask(first + 1), 4..4 + ahead, "read {first}");
+    }
+}
+
+#[test]
+fn what_is_mapped_goes_by_names() {
+    let mapped = ["/usr/lib/x/libx.so.6", "/usr/bin/x", "/usr/lib/locale/C.utf8/LC_CTYPE"];
+    let read = ["/usr/lib/x/a.py", "/etc/locale.conf"];
+    let run = [(0, 100, 9)];
+    for (path, is_mapped) in mapped.map(|path| (path, true)).into_iter().chain(read.map(|path| (path, false)))
+    {
+        let files = Files::recorded(&recording(&[100], &[(path, &run)])).expect("it is a whole");
+        assert_eq!(files.all()[0].mapped, is_mapped, "{path}");
+    }
+}
+
+#[test]
 fn after_a_hundred_faults_in_vain_nothing_is_read_around_them() {
     let mut cache = PageCache::new(1 << 20, 32);
     for fault in 1..=100 {
