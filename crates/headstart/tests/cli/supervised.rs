@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use crate::faulty_server::{FaultyServer, Identity};
 use crate::mounts::umount;
-use crate::scene::{PATIENCE, Running, START, Scene, machine_has, mount, run, wait_until};
+use crate::scene::{PATIENCE, Running, START, Scene, headstart, machine_has, mount, run, wait_until};
 use crate::service::{server_of, status_of};
 use crate::web::remote;
 
@@ -240,14 +241,15 @@ fn a_server_that_cannot_be_started_now_is_started_later() {
     let scene = Scene::new();
     let disk = scene.image("cold.hsi", 640, 86);
     let dir = scene.folder("dir");
-    let mut serving = Running::start(["mount", "-f", &scene.arg("cold.hsi"), &dir]);
+    let manager = UnixDatagram::bind(scene.path("notify")).expect("bound");
+    manager.set_read_timeout(Some(PATIENCE)).expect("set");
+    let mut command = headstart(["mount", "-f", &scene.arg("cold.hsi"), &dir]);
+    command.env("NOTIFY_SOCKET", scene.path("notify"));
+    let mut serving = Running::start_command(command);
     assert!(serving.said().contains("mounted"));
-    // What the server hands over is on its way: without room for it, it would be lost.
-    let kept = format!("/proc/{}/fd", serving.id());
-    wait_until("the supervisor has the session", || {
-        let links = fs::read_dir(&kept).expect("listed").flatten();
-        links.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|link| link.ends_with("fuse"))
-    });
+    // The supervisor says so when it has all that the server hands over: without room for it, it would be lost.
+    let mut ready = [0; 8];
+    assert_eq!((manager.recv(&mut ready).expect("told"), &ready), (8, b"READY=1\n"));
     limit_descriptors(serving.id(), 3);
     kill(&server_of(&dir));
     let path = scene.path("dir/disk.img");
