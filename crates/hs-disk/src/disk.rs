@@ -116,7 +116,7 @@ impl ServedDisk {
         let mut engine = DiskEngine::new(Nanos::ZERO, config, DiskMap::new(Arc::clone(&image)));
         engine.start_recording(KEPT_EVENTS);
         engine.hold_prefetch();
-        let mut state = DiskState::new(engine, image.window_bytes());
+        let mut state = DiskState::new(engine);
         let head = head.and_then(|head| {
             let id = state.engine.handle_opening(Nanos::ZERO, head.chunks, head.bytes_before)?;
             Some((id, head))
@@ -135,7 +135,7 @@ impl ServedDisk {
             warmer: WarmerSeen::default(),
             began,
             opened: began.elapsed().into(),
-            most_workers: options.read.fetchers.max(1) + decoders + 1,
+            most_workers: if image.can_begin() { 0 } else { options.read.fetchers.max(1) } + decoders + 1,
             threads: Mutex::default(),
             options: options.clone(),
             image,

@@ -380,8 +380,14 @@ impl Image {
         self.cache.as_deref()
     }
 
+    /// The same, shared.
+    pub(crate) fn shared_cache(&self) -> Option<Arc<DiskCache>> {
+        self.cache.clone()
+    }
+
     /// Whether the cache on disk has a chunk, as far as its name tells; where there is no cache it has none.
-    pub(crate) fn is_kept(&self, chunk: &ChunkRef) -> bool {
+    #[must_use]
+    pub fn is_kept(&self, chunk: &ChunkRef) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.has(&chunk.digest))
     }
 

@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod allocation;
+mod begun;
 mod blocks;
 mod cold;
 mod error;
@@ -23,6 +24,7 @@ mod splitter;
 mod verify;
 
 pub use allocation::Allocation;
+pub use begun::{ChunkReceiver, PageReceiver};
 pub use blocks::Blocks;
 pub use error::ImageError;
 pub use fill::{FillReport, fill_cache};
