@@ -135,7 +135,7 @@ impl ServedDisk {
             warmer: WarmerSeen::default(),
             began,
             opened: began.elapsed().into(),
-            most_workers: if image.can_begin() { 0 } else { options.read.fetchers.max(1) } + decoders + 1,
+            most_workers: if image.can_begin() { 0 } else { options.read.fetchers.max(1) } + decoders,
             threads: Mutex::default(),
             options: options.clone(),
             image,
@@ -337,11 +337,15 @@ impl Drop for ServedDisk {
         loop {
             let threads = std::mem::take(&mut *self.shared.threads.lock());
             if threads.is_empty() {
-                return;
+                break;
             }
             for thread in threads {
                 let _ = thread.join();
             }
+        }
+        // The thread that has reported the end of the last request is about to leave.
+        while Arc::strong_count(&self.shared) > 1 {
+            std::thread::yield_now();
         }
     }
 }
@@ -458,8 +462,7 @@ impl Shared {
             state.is_shut_down = true;
             state.engine.handle_shutdown(now);
             // What no worker has begun is not done any more.
-            let ids = state.jobs.fetches.drain(..).map(|job| job.id);
-            let ids: Vec<FetchId> = ids.chain(state.jobs.head.take().map(|(id, _)| id)).collect();
+            let ids: Vec<FetchId> = state.jobs.fetches.drain(..).map(|job| job.id).collect();
             for id in ids.into_iter().chain(head.map(|(id, _)| id)) {
                 state.end_fetch(now, id);
             }

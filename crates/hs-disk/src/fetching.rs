@@ -264,36 +264,33 @@ impl Shared {
     }
 
     /// Takes what the request that opened the image still brings.
-    pub(crate) fn take_head(self: &Arc<Self>, id: FetchId, head: Head) -> (Outcomes, Option<Job>) {
-        let mut next = 0;
-        let mut fault = None;
-        for message in &head.messages {
-            match message {
+    pub(crate) fn take_head(self: &Arc<Self>, id: FetchId, head: Head) {
+        let (shared, chunks, mut next) = (Arc::clone(self), head.chunks, 0);
+        head.receive(Box::new(move |message| {
+            let fault = match message {
                 HeadMessage::Chunk(number, bytes) => {
                     next = number + 1;
                     let len = bytes.len() as u64;
-                    let chunk = self.image.hot_chunk(number).0;
+                    let chunk = shared.image.hot_chunk(number).0;
                     let stored = StoredChunk::Blocks { chunk, bytes, from_stream: true };
-                    let own = self.came(id, ChunkKey::Hot(number), len, Some(stored), true, false);
+                    let own = shared.came(id, ChunkKey::Hot(number), len, Some(stored), true, false);
                     debug_assert!(own.is_none(), "hot chunks are other workers'");
+                    if !shared.lock().is_shut_down {
+                        return ControlFlow::Continue(());
+                    }
+                    None
                 }
-                HeadMessage::Finished(Err(error)) => {
-                    fault = Some(error);
-                    break;
+                HeadMessage::Finished(result) => result.err(),
+            };
+            shared.change(|state, now| {
+                if let Some(error) = fault {
+                    let missing: Vec<ChunkKey> = (next..chunks).map(ChunkKey::Hot).collect();
+                    shared.note_failures(state, &missing, &error, false);
                 }
-                HeadMessage::Finished(Ok(_)) => break,
-            }
-            if self.lock().is_shut_down {
-                break;
-            }
-        }
-        let mut state = self.lock();
-        if let Some(error) = fault {
-            let missing: Vec<ChunkKey> = (next..head.chunks).map(ChunkKey::Hot).collect();
-            self.note_failures(&mut state, &missing, &error, false);
-        }
-        state.end_fetch(self.now(), id);
-        self.go_on(state, None)
+                state.end_fetch(now, id);
+            });
+            ControlFlow::Break(())
+        }));
     }
 }
 

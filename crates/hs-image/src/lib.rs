@@ -28,7 +28,7 @@ pub use begun::{ChunkReceiver, PageReceiver};
 pub use blocks::Blocks;
 pub use error::ImageError;
 pub use fill::{FillReport, fill_cache};
-pub use head::{Head, HeadMessage};
+pub use head::{Head, HeadMessage, HeadReceiver};
 pub use hot_map::HotPlace;
 pub use hs_format::{Codec, Decompressor, FileKind, Hint, ImageDigest, WindowRef};
 pub use image::{Image, Stored, StreamEvent};
