@@ -53,8 +53,8 @@ pub(crate) struct Shared {
     pub(crate) began: Instant,
     /// When the image was open.
     pub(crate) opened: Nanos,
-    /// Workers, at most.
-    most_workers: usize,
+    /// Workers, beside those that carry fetches out.
+    decoders: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -135,7 +135,7 @@ impl ServedDisk {
             warmer: WarmerSeen::default(),
             began,
             opened: began.elapsed().into(),
-            most_workers: if image.can_begin() { 0 } else { options.read.fetchers.max(1) } + decoders,
+            decoders,
             threads: Mutex::default(),
             options: options.clone(),
             image,
@@ -435,7 +435,8 @@ impl Shared {
     fn wake_for_jobs(self: &Arc<Self>, state: &mut DiskState) {
         self.asks_for_use.store(state.engine.prefetch().has_doubts(), Relaxed);
         let needed = state.jobs.len();
-        while state.waking < needed && (state.idle > state.waking || state.workers < self.most_workers) {
+        let most_workers = self.decoders + state.jobs.worker_fetches;
+        while state.waking < needed && (state.idle > state.waking || state.workers < most_workers) {
             if state.idle > state.waking {
                 self.work.notify_one();
             } else if self.spawn("hs-disk", Self::work).is_ok() {
@@ -463,6 +464,7 @@ impl Shared {
             state.engine.handle_shutdown(now);
             // What no worker has begun is not done any more.
             let ids: Vec<FetchId> = state.jobs.fetches.drain(..).map(|job| job.id).collect();
+            state.jobs.worker_fetches -= ids.len();
             for id in ids.into_iter().chain(head.map(|(id, _)| id)) {
                 state.end_fetch(now, id);
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use hs_engine::disk::{ChunkKey, FetchId, Worker};
-use hs_format::{Decompressor, WindowRef};
+use hs_format::{ChunkRef, Decompressor, WindowRef};
 use hs_image::{
     ChunkPlace, ChunkReceiver, Head, HeadMessage, ImageError, IndexPage, Stored, StoredPage, StreamEvent,
 };
@@ -48,6 +48,7 @@ impl Shared {
         };
         let brought = catch_unwind(AssertUnwindSafe(bring)).ok();
         let mut state = self.lock();
+        state.jobs.worker_fetches -= 1;
         self.end(&mut state, &job, &mut progress, brought);
         self.go_on(state, None)
     }
@@ -104,13 +105,13 @@ impl Shared {
         };
         let Some(places) = places else {
             let mut state = self.lock();
-            state.jobs.fetches.push_back(job);
+            state.jobs.push_fetch(job);
             self.wake_others(&mut state);
             return;
         };
         let begun = Begun::new(self, job, places);
-        let (places, are_hot) = (begun.run.places.clone(), begun.job.is_hot());
-        self.image.begin_chunks(places, are_hot, Box::new(begun));
+        let places = begun.run.places.clone();
+        self.image.begin_chunks(places, Box::new(begun));
     }
 
     fn fetch_chunks(
@@ -123,8 +124,9 @@ impl Shared {
         let places = self.places(chunks)?;
         let are_hot = job.is_hot();
         for run in runs(&places) {
+            let request = Request { job, chunks, places: &places, run: &run };
             self.image.stream_chunks(&run.places, are_hot, &mut |event| {
-                self.take_event(job, chunks, &places, &run, progress, event, Some(tools))
+                self.take_event(&request, progress, event, Some(tools))
             })?;
             if job.cancelled.load(Relaxed) {
                 break;
@@ -134,17 +136,14 @@ impl Shared {
     }
 
     /// Reports what a request has brought. A thread that has `tools` decompresses what reads wait for.
-    #[allow(clippy::too_many_arguments, reason = "x")]
     fn take_event(
         self: &Arc<Self>,
-        job: &FetchJob,
-        chunks: &[Wanted],
-        places: &[ChunkPlace],
-        run: &Run,
+        request: &Request<'_>,
         progress: &mut Progress,
         event: StreamEvent<'_>,
         mut tools: Option<&mut Decompressor>,
     ) -> ControlFlow<()> {
+        let Request { job, places, run, .. } = *request;
         match event {
             StreamEvent::FirstBytes(bytes) => {
                 if !std::mem::replace(&mut progress.has_begun, true) && job.is_stream {
@@ -156,22 +155,38 @@ impl Shared {
                 for number in run.chunks(number as usize) {
                     let (chunk, from_stream) = (places[number].chunk, job.is_stream);
                     let stored = StoredChunk::Blocks { chunk, bytes: stored.clone(), from_stream };
-                    self.chunk_came(job, chunks, number, stored, progress, tools.as_deref_mut());
+                    self.chunk_came(request, number, stored, progress, tools.as_deref_mut());
+                }
+                // Where no worker brings it, the store's thread leaves it to them to keep it.
+                if tools.is_none() && self.image.keeps() && !job.is_hot() {
+                    self.keep_later(run.places[number as usize].chunk, stored);
                 }
             }
         }
         if job.cancelled.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
+    fn keep_later(self: &Arc<Self>, chunk: ChunkRef, stored: Stored) {
+        let too_many = {
+            let mut state = self.lock();
+            let too_many = state.jobs.keep(chunk, stored);
+            self.wake_others(&mut state);
+            too_many
+        };
+        if let Some(stored) = too_many {
+            self.image.keep(&chunk, stored);
+        }
+    }
+
     fn chunk_came(
         self: &Arc<Self>,
-        job: &FetchJob,
-        chunks: &[Wanted],
+        request: &Request<'_>,
         number: usize,
         stored: StoredChunk,
         progress: &mut Progress,
         tools: Option<&mut Decompressor>,
     ) {
+        let Request { job, chunks, .. } = *request;
         let wanted = &chunks[number];
         let bytes = stored.len();
         let stored = wanted.is_brought.then_some(stored);
@@ -294,6 +309,15 @@ impl Shared {
     }
 }
 
+/// One of a fetch's requests.
+struct Request<'a> {
+    job: &'a FetchJob,
+    chunks: &'a [Wanted],
+    /// Of all chunks of the fetch.
+    places: &'a [ChunkPlace],
+    run: &'a Run,
+}
+
 /// Chunks that lie one behind another.
 #[derive(Default)]
 struct Run {
@@ -376,7 +400,7 @@ impl ChunkReceiver for Begun {
         let Self { shared, job, places, run, progress, .. } = self;
         let Fetched::Chunks(chunks) = &job.what else { return ControlFlow::Break(()) };
         // Decompressing is for the workers: other requests go on with this thread.
-        shared.take_event(job, chunks, places, run, progress, event, None)
+        shared.take_event(&Request { job, chunks, places, run }, progress, event, None)
     }
 
     fn done(mut self: Box<Self>, result: Result<(), ImageError>) {

@@ -133,7 +133,7 @@ impl DiskState {
                     if self.can_begin {
                         out.begun.push(job);
                     } else {
-                        self.jobs.fetches.push_back(job);
+                        self.jobs.push_fetch(job);
                     }
                 }
                 Action::CancelFetch(id) => {

@@ -59,6 +59,12 @@ impl Shared {
         match job {
             Job::Fetch(job) => self.fetch(job, tools),
             Job::Decode(job) => self.decode(job, tools),
+            Job::Keep(chunk, stored) => {
+                self.image.keep(&chunk, stored);
+                let mut state = self.lock();
+                state.jobs.is_keeping = false;
+                self.go_on(state, None)
+            }
             Job::Deliver(decoder, job) => self.deliver(&job, Worker::Decoder(decoder)),
         }
     }

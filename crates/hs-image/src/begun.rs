@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use hs_format::Unverified;
-use hs_store::{Completion, DiskCache, Store, StoreError};
+use hs_format::{ChunkRef, Unverified};
+use hs_store::{Completion, Store, StoreError};
 use hs_units::{ByteRange, to_u32};
 
 use crate::cold::index_range;
-use crate::kept_chunks::{ChunkPlace, Cutter, Keeps};
-use crate::{Image, ImageError, IndexPage, StoredPage, StreamEvent};
+use crate::kept_chunks::{ChunkPlace, Cutter, keep};
+use crate::{Image, ImageError, IndexPage, Stored, StoredPage, StreamEvent};
 
 /// Takes what a request brings that was begun. The calls come one after another, from any thread, and must
 /// not wait. One that is dropped without [`done`](Self::done) belonged to a request that was lost.
@@ -31,18 +31,29 @@ impl Image {
         self.store().can_begin()
     }
 
+    /// Whether cold chunks that come are to be [kept](Image::keep).
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.disk_cache().is_some()
+    }
+
+    /// Puts the stored bytes of a chunk into the cache on disk, if they are right.
+    pub fn keep(&self, chunk: &ChunkRef, stored: Stored) {
+        if let Some(cache) = self.disk_cache() {
+            keep(cache, chunk, stored);
+        }
+    }
+
     /// Begins what [`Image::stream_chunks`] does, with one request to the store for all the places, whatever
-    /// the cache on disk has.
-    pub fn begin_chunks(&self, places: Vec<ChunkPlace>, are_hot: bool, receiver: Box<dyn ChunkReceiver>) {
+    /// the cache on disk has. Keeping cold chunks is left to the caller: it takes longer than what other
+    /// requests on the same thread should wait.
+    pub fn begin_chunks(&self, places: Vec<ChunkPlace>, receiver: Box<dyn ChunkReceiver>) {
         let (Some(first), Some(last)) = (places.first(), places.last()) else {
             receiver.done(Ok(()));
             return;
         };
         let range = ByteRange::new(first.at.offset, last.at.end() - first.at.offset);
-        let keeps = if are_hot { Keeps::Decoder } else { Keeps::Stream };
-        let cache = self.shared_cache().filter(|_| keeps == Keeps::Stream);
-        let chunks = Chunks { cutter: Cutter::new(0), places, cache, receiver };
-        self.store().begin(range, Box::new(chunks));
+        self.store().begin(range, Box::new(Chunks { cutter: Cutter::new(0), places, receiver }));
     }
 
     /// Begins what [`Image::fetch_page`] does, whatever the cache on disk has.
@@ -76,21 +87,17 @@ fn alone(bytes: Vec<u8>) -> StoredPage {
 struct Chunks {
     cutter: Cutter,
     places: Vec<ChunkPlace>,
-    cache: Option<Arc<DiskCache>>,
     receiver: Box<dyn ChunkReceiver>,
 }
 
 impl Completion for Chunks {
     fn piece(&mut self, piece: &[u8]) -> ControlFlow<()> {
         let receiver = &mut self.receiver;
-        self.cutter.push(piece, &self.places, self.cache.as_deref(), &mut |event| receiver.event(event))
+        self.cutter.push(piece, &self.places, None, &mut |event| receiver.event(event))
     }
 
     fn done(self: Box<Self>, result: Result<(), StoreError>) {
-        let Self { cache, receiver, .. } = *self;
-        // What the receiver ends may wait for the cache to be left.
-        drop(cache);
-        receiver.done(result.map_err(ImageError::from));
+        self.receiver.done(result.map_err(ImageError::from));
     }
 }
 

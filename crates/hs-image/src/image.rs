@@ -380,11 +380,6 @@ impl Image {
         self.cache.as_deref()
     }
 
-    /// The same, shared.
-    pub(crate) fn shared_cache(&self) -> Option<Arc<DiskCache>> {
-        self.cache.clone()
-    }
-
     /// Whether the cache on disk has a chunk, as far as its name tells; where there is no cache it has none.
     #[must_use]
     pub fn is_kept(&self, chunk: &ChunkRef) -> bool {
