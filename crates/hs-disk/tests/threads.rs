@@ -63,8 +63,8 @@ fn decoders() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).max(2)
 }
 
-/// Beside decoders, a remote image has a thread for all requests, one for time, and one that delivers. A mount
-/// has four more: the program's, two of FUSE and one that warms; and another for a cache on disk.
+/// Beside decoders, a remote image has a thread for all requests, one for time, and one that delivers. A
+/// mount has four more: the program's, two of FUSE and one that warms; and another for a cache on disk.
 #[test]
 fn a_remote_disk_has_no_thread_for_a_request() {
     let _alone = ALONE.lock();

@@ -67,8 +67,8 @@ pub use retry::{Retry, RetryCounters, RetrySnapshot};
 /// Takes the pieces of a stream, in order; `Break` asks for no more.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + 'a;
 
-/// Takes what a request brings that was [begun](Store::begin): its pieces, as a [`Sink`] does, and then how it
-/// ended. The calls come one after another, from any thread, and must not wait: other requests go on with the
+/// Takes what a request brings that was [begun](Store::begin): its pieces, as a [`Sink`] does, and then how
+/// it ended. The calls come one after another, from any thread, and must not wait: other requests go on with the
 /// same thread.
 ///
 /// A completion that is dropped without [`done`](Self::done) belonged to a request that was lost, because the
@@ -118,8 +118,8 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Begins what [`stream`](Self::stream) does; `completion` gets what comes. Many requests may be under way
-    /// without a thread for each. A store that cannot do that carries the request out before it returns.
+    /// Begins what [`stream`](Self::stream) does; `completion` gets what comes. Many requests may be under
+    /// way without a thread for each. A store that cannot do that carries the request out before it returns.
     fn begin(&self, range: ByteRange, mut completion: Box<dyn Completion>) {
         let result = self.stream(range, &mut |piece| completion.piece(piece));
         completion.done(result);

@@ -3,7 +3,8 @@
 //! The threads that wait drive all connections: a stream's bytes go from its connection to their consumer
 //! without a switch between threads, which cost as much as receiving them. Requests for which no thread waits
 //! ([`Transport::spawn`]) are driven by one thread for all of them, which exists from the first of them on.
-//! Until then only the kernel works while no thread waits. A connection that its server has closed is found by the next
+//! Until then only the kernel works while no thread waits. A connection that its server has closed is found
+//! by the next
 //! request, which takes another one. A request right after the end of an answer may open one connection more
 //! than needed, when the first is not yet seen to be free.
 //!

@@ -16,8 +16,8 @@ use super::store::{Remote, Tries};
 /// a reader without a limit.
 pub(super) const PROGRESS_BYTES: u64 = 64 << 10;
 
-/// A range that is being read. It does nothing by itself: a thread that waits drives it, or the one that drives
-/// all requests for which no thread waits. Dropping it leaves a shared response to the next reader.
+/// A range that is being read. It does nothing by itself: a thread that waits drives it, or the one that
+/// drives all requests for which no thread waits. Dropping it leaves a shared response to the next reader.
 pub(super) struct Reader {
     remote: Arc<Remote>,
     source: Source,
@@ -33,7 +33,7 @@ enum Source {
     /// Whatever is free when the first byte is needed; a stream may share a response.
     Undecided { is_stream: bool },
     /// A response, or one request after the other.
-    Requests(Requests),
+    Requests(Box<Requests>),
 }
 
 struct Requests {
@@ -64,7 +64,7 @@ impl Reader {
     /// By separate requests.
     pub(super) fn alone(remote: Arc<Remote>, range: ByteRange) -> Self {
         let requests = Requests::new(&remote, Seat::alone(range.end()), range.offset);
-        Self::new(remote, range, Source::Requests(requests))
+        Self::new(remote, range, Source::Requests(Box::new(requests)))
     }
 
     /// The next piece; none at the end, or when the file is closed.
@@ -93,7 +93,7 @@ impl Reader {
         }
         if let Source::Undecided { is_stream } = self.source {
             let seat = self.remote.line().seat(range, is_stream).await;
-            self.source = Source::Requests(Requests::new(&self.remote, seat, self.at));
+            self.source = Source::Requests(Box::new(Requests::new(&self.remote, seat, self.at)));
         }
         let Source::Requests(requests) = &mut self.source else { unreachable!("set above") };
         let piece = requests.next(&self.remote, self.at, self.end).await?;
