@@ -68,8 +68,8 @@ pub use retry::{Retry, RetryCounters, RetrySnapshot};
 pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + 'a;
 
 /// Takes what a request brings that was [begun](Store::begin): its pieces, as a [`Sink`] does, and then how
-/// it ended. The calls come one after another, from any thread, and must not wait: other requests go on with the
-/// same thread.
+/// it ended. The calls come one after another, from any thread, and must not wait: other requests go on with
+/// the same thread.
 ///
 /// A completion that is dropped without [`done`](Self::done) belonged to a request that was lost, because the
 /// store panicked or the program ends.

@@ -4,9 +4,8 @@
 //! without a switch between threads, which cost as much as receiving them. Requests for which no thread waits
 //! ([`Transport::spawn`]) are driven by one thread for all of them, which exists from the first of them on.
 //! Until then only the kernel works while no thread waits. A connection that its server has closed is found
-//! by the next
-//! request, which takes another one. A request right after the end of an answer may open one connection more
-//! than needed, when the first is not yet seen to be free.
+//! by the next request, which takes another one. A request right after the end of an answer may open one
+//! connection more than needed, when the first is not yet seen to be free.
 //!
 //! HTTP/1.1 only: demand has to overtake the prefetch, and does so on a connection of its own. (With HTTP/2
 //! all requests of a host share one connection, its window, and every lost packet.)
