@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a decision of the I/O scheduler costs with 10,000 requests waiting, for every elevator; and recording an event.
 
-Runs the example `decision` of hs-engine. It needs nothing but a compiler.
+Runs the example `decision` of hs-queue. It needs nothing but a compiler.
 """
 
 import json
@@ -13,7 +13,7 @@ DECISION_LIMIT_NS = 200
 RECORDING_LIMIT_NS = 100
 ELEVATORS = ["noop", "deadline", "cfq", "c-look", "headstart"]
 QUEUED = 10_000
-EXAMPLE = [ROOT / "scripts/cargo", "run", "--manifest-path", ROOT / "Cargo.toml", "-q", "--release", "-p", "hs-engine", "--example", "decision", "--"]
+EXAMPLE = [ROOT / "scripts/cargo", "run", "--manifest-path", ROOT / "Cargo.toml", "-q", "--release", "-p", "hs-queue", "--example", "decision", "--"]
 
 
 def main():

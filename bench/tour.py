@@ -15,7 +15,7 @@ from pathlib import Path
 from harness import RESULTS, headstart_path, scratch
 from stamp import stamp
 
-MEDIUM = ["--medium", "flat-10ms-25mbs"]
+MEDIUM = ["--emulate", "flat-10ms-25mbs"]
 START = ["--", "python3", "-c", "import numpy"]
 
 

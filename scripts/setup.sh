@@ -56,6 +56,7 @@ test  docker-registry     a real registry, to which the tests send images and fr
 test  openssl             checks what the tests of stores of objects sign
 test  minisign            signs what headstart checks in the tests, and checks what it signs
 test  python3             its web server, which knows no ranges, is one that the tests read from; bench/ is in it
+bench curl                copies a squashfs over HTTP, for comparison
 bench nbdkit              serves disks over NBD, for comparison
 bench xz-utils            packs what nbdkit's xz filter reads
 LIST

@@ -10,7 +10,6 @@ mod mutants;
 mod tidy;
 
 const USAGE: &str = "usage: cargo run -p xtask -- tidy            the rules of the repository
-       cargo run -p xtask -- tidy --lower    lowers the counts of the rule \"words\" where files have become cleaner
        cargo run -p xtask -- test [STEP]...       all checks, or these
        cargo run -p xtask -- test-long [STEP]...  what takes too long for every change
        cargo run -p xtask -- mutants [--of engine] [--go-on] [COUNT | FROM..TO]
@@ -23,13 +22,6 @@ fn main() -> ExitCode {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository");
     match arguments.as_slice() {
         ["tidy"] => run_tidy(root),
-        ["tidy", "--lower"] => match tidy::lower(root) {
-            Ok(()) => run_tidy(root),
-            Err(error) => {
-                eprintln!("tidy: {error:#}");
-                ExitCode::FAILURE
-            }
-        },
         ["test", steps @ ..] => checks::run(root, checks::USUAL, steps),
         ["test-long", steps @ ..] => checks::run(root, checks::LONG, steps),
         ["mutants", arguments @ ..] => mutants::run(root, arguments),

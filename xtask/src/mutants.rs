@@ -29,7 +29,11 @@ const DRAWS: [Draw; 2] = [
         crates: &["hs-format", "hs-trace", "hs-layout", "hs-store", "hs-remote"],
         result: "bench/results/parts/mutants.json",
     },
-    Draw { name: "engine", crates: &["hs-engine"], result: "bench/results/parts/mutants_engine.json" },
+    Draw {
+        name: "engine",
+        crates: &["hs-engine", "hs-queue"],
+        result: "bench/results/parts/mutants_engine.json",
+    },
 ];
 
 /// Changes of a draw.
@@ -38,10 +42,10 @@ const COUNT: usize = 200;
 const SEED: u64 = 17;
 /// Of the changes that compile, so many in a hundred must be noticed.
 const LEAST_PERCENT: usize = 90;
-/// A changed program may go on for ever; the tests of a crate take a third of this beside other work.
+/// A changed program may never end; the tests of a crate take a third of this beside other work.
 const LONGEST_S: &str = "60";
-/// It may also ask for memory for ever: more than this a compiler does not need either, in KiB of address
-/// space.
+/// It may also ask for memory without a limit: a compiler does not need more than this either, in KiB of
+/// address space.
 const MOST_KIB: &str = "8388608";
 
 /// The tool's version, which decides the list of changes.
@@ -49,14 +53,14 @@ const TOOL: &str = "27.1.0";
 
 /// What became of the changes.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Found {
+struct Verdict {
     caught: usize,
     missed: Vec<String>,
     /// They do not compile.
     unviable: usize,
 }
 
-impl Found {
+impl Verdict {
     fn percent(&self) -> usize {
         self.caught * 100 / (self.caught + self.missed.len()).max(1)
     }
@@ -168,7 +172,7 @@ fn draw_and_try(
     of: &Draw,
     portion: &RangeInclusive<usize>,
     goes_on: bool,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<Verdict> {
     if !has_tool() {
         bail!("{}", install());
     }
@@ -191,7 +195,7 @@ fn draw_and_try(
     for missed in &found.missed {
         println!("not noticed: {missed}");
     }
-    let Found { caught, missed, unviable } = &found;
+    let Verdict { caught, missed, unviable } = &found;
     println!(
         "{} changes: {caught} noticed, {} not, {unviable} do not compile: {}% (goal {LEAST_PERCENT}%)",
         drawn.len(),
@@ -353,8 +357,8 @@ fn read(report: &Value) -> anyhow::Result<Summaries> {
 }
 
 /// What became of those that were drawn.
-fn judge(drawn: &[String], summaries: &Summaries) -> anyhow::Result<Found> {
-    let mut found = Found::default();
+fn judge(drawn: &[String], summaries: &Summaries) -> anyhow::Result<Verdict> {
+    let mut found = Verdict::default();
     for name in drawn {
         match summaries.get(name).map(String::as_str) {
             // A test that does not end notices as well.
@@ -368,7 +372,7 @@ fn judge(drawn: &[String], summaries: &Summaries) -> anyhow::Result<Found> {
 }
 
 /// Keeps the figure beside the others, in their form; bench/stamp.py adds the machine and the commit.
-fn write_result(root: &Path, of: &Draw, found: &Found, drawn: usize) -> anyhow::Result<()> {
+fn write_result(root: &Path, of: &Draw, found: &Verdict, drawn: usize) -> anyhow::Result<()> {
     let stamp =
         Command::new("python3").arg(root.join("bench/stamp.py")).output().context("bench/stamp.py")?;
     let mut part: Value = serde_json::from_slice(&stamp.stdout).context("bench/stamp.py")?;
@@ -461,9 +465,9 @@ mod tests {
         let summaries = read(&json!({ "outcomes": outcomes })).expect("a report");
         let drawn = ["a", "b", "c", "d"].map(String::from);
         let found = judge(&drawn, &summaries).expect("all were tried");
-        assert_eq!(found, Found { caught: 2, missed: vec!["c".into()], unviable: 1 });
+        assert_eq!(found, Verdict { caught: 2, missed: vec!["c".into()], unviable: 1 });
         assert!(found.percent() == 66 && !found.is_enough());
-        assert!(!Found::default().is_enough(), "nothing was tried");
+        assert!(!Verdict::default().is_enough(), "nothing was tried");
         assert!(judge(&["e".into()], &summaries).is_err(), "it was not tried");
     }
 

@@ -120,9 +120,9 @@ pub(crate) enum Command {
     Cache(disk_cache::DiskCache),
     /// Upload an image to a registry or object storage.
     ///
-    /// Chunks that are already there are not sent again. oci+http:// is a registry without TLS. Logins are
-    /// those of docker and podman; for s3, gs and az those of the environment (AWS_…, GOOGLE_…, AZURE_…) and
-    /// ~/.aws.
+    /// An image that is already there is not sent again, and an interrupted upload is resumed. oci+http:// is
+    /// a registry without TLS. Logins are those of docker and podman; for s3, gs and az those of the
+    /// environment (AWS_…, GOOGLE_…, AZURE_…) and ~/.aws.
     Push(Push),
     /// Create a key pair for signing.
     Keygen(signing::Keygen),

@@ -55,8 +55,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "serve",
         &[
-            "headstart serve fast.hsi --nbd localhost                 # qemu-img info nbd://localhost/fast",
-            "headstart serve fast.hsi --http 0.0.0.0:8080             # headstart run http://HOST:8080/fast.hsi#hs1-... -- CMD",
+            "headstart serve fast.hsi --nbd localhost        # qemu-img info nbd://localhost/fast",
+            "headstart serve fast.hsi --http 0.0.0.0:8080    # run http://HOST:8080/fast.hsi#hs1-... -- CMD",
             "headstart serve root=fast.hsi data.hsi --nbd unix:/run/disks.sock",
             "headstart serve fast.hsi --nbd localhost:0 --emulate flat-10ms-25mbs --json",
             "headstart serve fast.hsi --nbd 0.0.0.0 --tls-certificates /etc/pki/nbd --tls-verify-peer",
@@ -66,7 +66,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "attach",
         &[
-            "headstart attach fast.hsi /var/lib/vm/disk.raw     # then: qemu-system-x86_64 -drive file=/var/lib/vm/disk.raw,format=raw,readonly=on",
+            "headstart attach fast.hsi disk.raw    # qemu: -drive file=disk.raw,format=raw,readonly=on",
             "headstart attach fast.hsi disk.raw --foreground --no-fill",
             "headstart attach fast.hsi disk.raw --json",
         ],
@@ -88,8 +88,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "headstart push fast.hsi oci://registry.example/images/fast:1",
             "headstart push fast.hsi oci+http://localhost:5000/fast --json",
-            "headstart push fast.hsi s3://images/fast.hsi      # AWS_ENDPOINT_URL says whose, if it is not Amazon's",
-            "headstart push --abandon s3://images/fast.hsi     # remove what was broken off",
+            "headstart push fast.hsi s3://images/fast.hsi      # not Amazon's: AWS_ENDPOINT_URL",
+            "headstart push --abandon s3://images/fast.hsi     # remove an interrupted upload",
         ],
     ),
     ("keygen", &["headstart keygen publisher      # publisher.key is secret, publisher.pub is public"]),
@@ -115,10 +115,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart boot root.hsi --emulate flat-10ms-25mbs-serial",
             "headstart boot root.hsi --record boot.hsp",
             "headstart boot disk.raw --warm --console console.log",
-            "headstart boot root.hsi --record boot.hsp --guest-read-ahead kernel   # for guests that others boot",
-            "headstart boot root.hsi --vmm qemu                      # the kernel in its /boot, by KVM where that works",
+            "headstart boot root.hsi --record boot.hsp --guest-read-ahead kernel   # for other hosts",
+            "headstart boot root.hsi --vmm qemu                 # the kernel in its /boot, by KVM if it works",
             "headstart boot root.hsi --vmm qemu --kernel vmlinuz --initrd initrd.img --emulate cd-24x-cav",
-            "headstart boot root.hsi --bad-sectors 10M+64K --bad-sectors 30M+2Kx2   # see what a bad disc does",
+            "headstart boot root.hsi --bad-sectors 10M+64K --bad-sectors 30M+2Kx2   # a damaged disc",
         ],
     ),
     ("import", &["headstart import KNOPPIX.cloop -o knoppix.hsi"]),
@@ -135,7 +135,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "lab disk",
         &[
             "headstart lab disk foreign.squashfs /mnt/disk --emulate flat-10ms-25mbs --json",
-            "headstart lab disk live.iso --nbd localhost --emulate cd-24x-cav   # qemu-system-x86_64 -cdrom nbd://localhost",
+            "headstart lab disk live.iso --nbd localhost --emulate cd-24x-cav   # -cdrom nbd://localhost",
         ],
     ),
     ("lab media", &["headstart lab media"]),
@@ -143,8 +143,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "lab predict",
         &[
             "headstart lab predict fast.hsi --profile start.hsp --emulate cd-24x-cav",
-            "headstart lab predict fast.hsi -p start.hsp --compare hdd-7200,nvme,lan-100m,raw,unoptimised,optimised",
-            "headstart lab predict start.hsp --emulate lan-1g --layout optimised --clients 1,100,10000 --within 10",
+            "headstart lab predict fast.hsi -p start.hsp --compare hdd-7200,nvme,raw,unoptimised,optimised",
+            "headstart lab predict start.hsp --emulate lan-1g --layout optimised --clients 1,10000 --within 9",
             "headstart lab predict start.hsp --emulate wan-20ms --clients 1000 --edge-cache lan-1g",
         ],
     ),

@@ -59,7 +59,7 @@ pub enum LinkEvent {
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum State {
+enum SendingState {
     /// Its first byte is on its way.
     RoundTrip,
     /// It gets its share; the tag at which it next stops, as it stands in `stops`.
@@ -71,7 +71,7 @@ enum State {
 #[derive(Clone, Debug)]
 struct Sending {
     flow: Flow,
-    state: State,
+    state: SendingState,
     /// Bytes that it had when it was last put under way, and the virtual time of that.
     had: f64,
     since: f64,
@@ -82,8 +82,10 @@ struct Sending {
 impl Sending {
     fn had_at(&self, virtual_time: f64) -> f64 {
         match self.state {
-            State::RoundTrip | State::Stalled => self.had,
-            State::UnderWay { .. } => (self.had + virtual_time - self.since).min(self.flow.granted as f64),
+            SendingState::RoundTrip | SendingState::Stalled => self.had,
+            SendingState::UnderWay { .. } => {
+                (self.had + virtual_time - self.since).min(self.flow.granted as f64)
+            }
         }
     }
 
@@ -136,7 +138,8 @@ impl SharedLink {
     pub fn open(&mut self, now: Nanos, key: FlowKey, flow: Flow) {
         self.run(now);
         let flow = Flow { granted: flow.granted.min(flow.bytes), ..flow };
-        let sending = Sending { flow, state: State::RoundTrip, had: 0.0, since: 0.0, marks: BTreeMap::new() };
+        let sending =
+            Sending { flow, state: SendingState::RoundTrip, had: 0.0, since: 0.0, marks: BTreeMap::new() };
         assert!(self.sending.insert(key, sending).is_none(), "{key:?} is under way");
         let round_trip = if flow.follows { Nanos::ZERO } else { self.round_trip };
         self.joins.insert((now + round_trip, key));
@@ -148,11 +151,13 @@ impl SharedLink {
         self.run(now);
         let Some(sending) = self.sending.get_mut(&key) else { return };
         let bytes = bytes.min(sending.flow.bytes);
-        if !matches!(sending.state, State::RoundTrip) && bytes as f64 <= sending.had_at(self.virtual_time) {
+        if !matches!(sending.state, SendingState::RoundTrip)
+            && bytes as f64 <= sending.had_at(self.virtual_time)
+        {
             return self.events.push_back(LinkEvent::Passed(key, token));
         }
         sending.marks.entry(bytes).or_default().push(token);
-        if matches!(sending.state, State::UnderWay { .. }) {
+        if matches!(sending.state, SendingState::UnderWay { .. }) {
             self.pause(key);
             self.go_on(key);
         }
@@ -166,7 +171,7 @@ impl SharedLink {
         if bytes <= sending.flow.granted {
             return;
         }
-        if matches!(sending.state, State::RoundTrip) {
+        if matches!(sending.state, SendingState::RoundTrip) {
             sending.flow.granted = bytes;
             return;
         }
@@ -213,7 +218,7 @@ impl SharedLink {
     pub fn earliest(&self, key: FlowKey, bytes: u64) -> Nanos {
         let Some(sending) = self.sending.get(&key) else { return self.now };
         let joins = match sending.state {
-            State::RoundTrip => {
+            SendingState::RoundTrip => {
                 self.joins.iter().find(|(_, other)| *other == key).map_or(self.now, |(then, _)| *then)
             }
             _ => self.now,
@@ -272,9 +277,9 @@ impl SharedLink {
     fn pause(&mut self, key: FlowKey) {
         let virtual_time = self.virtual_time;
         let sending = self.sending.get_mut(&key).expect("it is known");
-        if let State::UnderWay { stop } = sending.state {
+        if let SendingState::UnderWay { stop } = sending.state {
             sending.had = sending.had_at(virtual_time);
-            sending.state = State::Stalled;
+            sending.state = SendingState::Stalled;
             self.stops.remove(&(stop, key));
             self.shares -= u64::from(sending.flow.clients.get());
         }
@@ -292,12 +297,12 @@ impl SharedLink {
             return self.events.push_back(LinkEvent::Done(key));
         }
         if sending.had >= sending.flow.granted as f64 {
-            sending.state = State::Stalled;
+            sending.state = SendingState::Stalled;
             return;
         }
         sending.since = self.virtual_time;
         let stop = (self.virtual_time + sending.next_stop() as f64 - sending.had).to_bits();
-        sending.state = State::UnderWay { stop };
+        sending.state = SendingState::UnderWay { stop };
         self.shares += u64::from(sending.flow.clients.get());
         self.stops.insert((stop, key));
     }

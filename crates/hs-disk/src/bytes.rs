@@ -33,7 +33,7 @@ impl StoredChunk {
 /// What nothing needs any more. It is freed when this is dropped, which is not done under the lock.
 #[derive(Debug)]
 pub(crate) enum Freed {
-    Stored(#[allow(dead_code, reason = "only dropped")] StoredChunk),
+    Stored(StoredChunk),
     Raw(Bytes),
 }
 

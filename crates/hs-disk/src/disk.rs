@@ -231,8 +231,8 @@ impl ServedDisk {
 
     /// Bytes in memory that readers have as well, and keep: of chunks that they do not have whole yet.
     #[must_use]
-    pub fn handed_over_bytes(&self) -> u64 {
-        self.shared.lock().engine.shared_bytes().handed_over
+    pub fn duplicate_bytes(&self) -> u64 {
+        self.shared.lock().engine.shared_bytes().duplicate
     }
 
     /// Which policy the cache evicts by.
@@ -261,6 +261,8 @@ impl ServedDisk {
         DiskFigures {
             program_wait: state.engine.program_wait(now),
             outside_bytes: stats.outside_bytes,
+            background_bytes: stats.background_bytes,
+            background_used_bytes: stats.background_used_bytes,
             prefetch_bytes: stats.streamed_bytes,
             unserved_prefetch_bytes: state.engine.shared_bytes().unserved,
             chunk_errors: stats.chunk_errors,
@@ -433,7 +435,7 @@ impl Shared {
 
     /// The same after a read, which changes nothing that other threads watch.
     fn wake_for_jobs(self: &Arc<Self>, state: &mut DiskState) {
-        self.asks_for_use.store(state.engine.prefetch().has_doubts(), Relaxed);
+        self.asks_for_use.store(state.engine.prefetch().lacks_confidence(), Relaxed);
         let needed = state.jobs.len();
         let most_workers = self.decoders + state.jobs.worker_fetches;
         while state.waking < needed && (state.idle > state.waking || state.workers < most_workers) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use hs_engine::disk::{ChunkKey, FetchId, Worker};
-use hs_format::{ChunkRef, Decompressor, WindowRef};
+use hs_format::{Decompressor, WindowRef};
 use hs_image::{
     ChunkPlace, ChunkReceiver, Head, HeadMessage, ImageError, IndexPage, Stored, StoredPage, StreamEvent,
 };
@@ -122,10 +122,9 @@ impl Shared {
         tools: &mut Decompressor,
     ) -> Result<(), ImageError> {
         let places = self.places(chunks)?;
-        let are_hot = job.is_hot();
         for run in runs(&places) {
             let request = Request { job, chunks, places: &places, run: &run };
-            self.image.stream_chunks(&run.places, are_hot, &mut |event| {
+            self.image.stream_chunks(&run.places, &mut |event| {
                 self.take_event(&request, progress, event, Some(tools))
             })?;
             if job.cancelled.load(Relaxed) {
@@ -157,25 +156,9 @@ impl Shared {
                     let stored = StoredChunk::Blocks { chunk, bytes: stored.clone(), from_stream };
                     self.chunk_came(request, number, stored, progress, tools.as_deref_mut());
                 }
-                // Where no worker brings it, the store's thread leaves it to them to keep it.
-                if tools.is_none() && self.image.keeps() && !job.is_hot() {
-                    self.keep_later(run.places[number as usize].chunk, stored);
-                }
             }
         }
         if job.cancelled.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    }
-
-    fn keep_later(self: &Arc<Self>, chunk: ChunkRef, stored: Stored) {
-        let too_many = {
-            let mut state = self.lock();
-            let too_many = state.jobs.keep(chunk, stored);
-            self.wake_others(&mut state);
-            too_many
-        };
-        if let Some(stored) = too_many {
-            self.image.keep(&chunk, stored);
-        }
     }
 
     fn chunk_came(
@@ -417,12 +400,6 @@ impl Drop for Begun {
 }
 
 impl FetchJob {
-    /// Whether all of it is hot.
-    fn is_hot(&self) -> bool {
-        let is_hot = |chunk: &Wanted| matches!(chunk.key, ChunkKey::Hot(_));
-        matches!(&self.what, Fetched::Chunks(chunks) if chunks.iter().all(is_hot))
-    }
-
     /// The chunks that were to be brought behind the first `came`.
     fn missing(&self, came: usize) -> Vec<ChunkKey> {
         match &self.what {

@@ -23,6 +23,10 @@ pub struct DiskFigures {
     /// Bytes of the file, as stored, that lie outside the hot region and that reads waited for, without
     /// neighbours.
     pub outside_bytes: u64,
+    /// Bytes of the file, as stored, that came behind the reads, and that no read had asked for.
+    pub background_bytes: u64,
+    /// Of these, bytes of chunks that were read.
+    pub background_used_bytes: u64,
     /// Decompressed bytes of hot chunks that came by the stream.
     pub prefetch_bytes: u64,
     /// Of these, bytes that were never asked for.

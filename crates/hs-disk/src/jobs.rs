@@ -6,13 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hs_engine::disk::{ChunkKey, DecoderId, FetchId};
-use hs_format::ChunkRef;
-use hs_image::{ChunkPlace, IndexPage, Stored};
+use hs_image::{ChunkPlace, IndexPage};
 
 use crate::bytes::{Bytes, StoredChunk};
-
-/// Chunks that wait to be kept on disk, at most: more are kept by the thread that brings them.
-const MOST_KEEPS: usize = 64;
 
 /// A chunk that a fetch reads.
 #[derive(Debug)]
@@ -79,8 +75,6 @@ pub(crate) struct DeliverJob {
 pub(crate) enum Job {
     Fetch(FetchJob),
     Decode(DecodeJob),
-    /// To put into the cache on disk.
-    Keep(ChunkRef, Stored),
     /// By the worker that has decompressed the chunk.
     Deliver(DecoderId, DeliverJob),
 }
@@ -92,9 +86,6 @@ pub(crate) struct Jobs {
     /// These, and those that workers carry out now.
     pub(crate) worker_fetches: usize,
     pub(crate) decodes: VecDeque<DecodeJob>,
-    keeps: VecDeque<(ChunkRef, Stored)>,
-    /// A worker keeps one. The others have more urgent things to do.
-    pub(crate) is_keeping: bool,
     /// A chunk that the worker delivers that has just decompressed it.
     pub(crate) own_delivery: Option<(DecoderId, DeliverJob)>,
     /// A chunk for the delivery thread.
@@ -111,13 +102,7 @@ impl Jobs {
             return self.own_delivery.take().map(|(by, job)| Job::Deliver(by, job));
         }
         let decode = self.decodes.pop_front().map(Job::Decode);
-        let job = decode.or_else(|| self.fetches.pop_front().map(Job::Fetch));
-        if job.is_some() || self.is_keeping {
-            return job;
-        }
-        let (chunk, stored) = self.keeps.pop_front()?;
-        self.is_keeping = true;
-        Some(Job::Keep(chunk, stored))
+        decode.or_else(|| self.fetches.pop_front().map(Job::Fetch))
     }
 
     /// A worker has to carry this out.
@@ -135,21 +120,12 @@ impl Jobs {
     /// Takes out the only job, if it is to decompress a cold chunk: the thread that submits a read does that
     /// itself, where the read finds the chunk compressed. A hot chunk may have to be delivered, which waits.
     pub(crate) fn take_own_decode(&mut self) -> Option<DecodeJob> {
-        let job = self.decodes.front().filter(|_| self.decodes.len() + self.fetches.len() == 1)?;
+        let job = self.decodes.front().filter(|_| self.len() == 1)?;
         if matches!(job.key, ChunkKey::Cold(_)) { self.decodes.pop_front() } else { None }
     }
 
-    /// How many wait for any worker. One worker is enough for what is to be kept.
+    /// How many wait for any worker.
     pub(crate) fn len(&self) -> usize {
-        self.fetches.len() + self.decodes.len() + usize::from(!self.keeps.is_empty() && !self.is_keeping)
-    }
-
-    /// Has a chunk kept; gives it back when too many wait already.
-    pub(crate) fn keep(&mut self, chunk: ChunkRef, stored: Stored) -> Option<Stored> {
-        if self.keeps.len() == MOST_KEEPS {
-            return Some(stored);
-        }
-        self.keeps.push_back((chunk, stored));
-        None
+        self.fetches.len() + self.decodes.len()
     }
 }

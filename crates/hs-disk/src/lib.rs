@@ -8,10 +8,12 @@
 //!                          worker threads ──► answers
 //!                            │
 //!                            └─ delivery ──► delivery thread, or the worker that decompressed the chunk
-//! ``` [`hs_engine::disk`] says what is decided, and in which order calls come. A thread that calls the
+//! ```
+//! [`hs_engine::disk`] says what is decided, and in which order calls come. A thread that calls the
 //! engine polls it until it waits, under the same lock: what another thread has to do goes into a queue, and
 //! one is woken. Answers are sent, and bytes are freed, after the lock. A worker takes its next job under the
-//! lock under which it reports the last one. So a hit takes the lock once, and a cold miss four times.
+//! lock under which it reports the last one. So a hit takes the lock once, and a cold miss at most six
+//! times.
 
 #![forbid(unsafe_code)]
 

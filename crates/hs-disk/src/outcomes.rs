@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hs_format::Decompressor;
 use hs_image::ImageError;
 
-use crate::bytes::{Bytes, Freed};
+use crate::bytes::{Bytes, Freed, StoredChunk};
 use crate::disk::Shared;
 use crate::figures::DemandEvent;
 use crate::jobs::FetchJob;
@@ -39,6 +39,8 @@ pub(crate) struct Outcomes {
     pub(crate) failed: Vec<(Answer, ImageError)>,
     pub(crate) freed: Vec<Freed>,
     pub(crate) lines: Vec<(log::Level, String)>,
+    /// The disk ends: nothing is put into the cache on disk any more.
+    pub(crate) is_last: bool,
 }
 
 impl Outcomes {
@@ -57,7 +59,14 @@ impl Outcomes {
         }
         let mut raw = self.freed.into_iter().filter_map(|freed| match freed {
             Freed::Raw(bytes) => Bytes::into_inner(bytes),
-            Freed::Stored(_) => None,
+            Freed::Stored(StoredChunk::Blocks { chunk, bytes, .. }) => {
+                // Most have been decompressed, and are in the cache on disk already.
+                if !self.is_last {
+                    shared.image.keep(&chunk, bytes);
+                }
+                None
+            }
+            Freed::Stored(StoredChunk::Page(..)) => None,
         });
         match tools {
             Some(tools) => raw.for_each(|bytes| tools.reuse(bytes)),

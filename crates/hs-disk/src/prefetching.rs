@@ -138,8 +138,8 @@ impl ServedDisk {
     /// Whether the stream makes no requests because its chunks are not used and other reads wait for the
     /// medium.
     #[must_use]
-    pub fn stands_back(&self) -> bool {
-        self.shared.lock().engine.prefetch().stands_back()
+    pub fn is_throttled(&self) -> bool {
+        self.shared.lock().engine.prefetch().is_throttled()
     }
 
     /// Notes where the warmer is now.

@@ -162,6 +162,7 @@ impl DiskState {
                 }
             }
         };
+        out.is_last = self.is_shut_down;
         out.lines.append(&mut self.lines);
         self.log_end(now, out);
     }

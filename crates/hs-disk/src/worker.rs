@@ -59,12 +59,6 @@ impl Shared {
         match job {
             Job::Fetch(job) => self.fetch(job, tools),
             Job::Decode(job) => self.decode(job, tools),
-            Job::Keep(chunk, stored) => {
-                self.image.keep(&chunk, stored);
-                let mut state = self.lock();
-                state.jobs.is_keeping = false;
-                self.go_on(state, None)
-            }
             Job::Deliver(decoder, job) => self.deliver(&job, Worker::Decoder(decoder)),
         }
     }
@@ -148,7 +142,7 @@ impl Shared {
                 Ok(Decoded::Blocks(Arc::new(raw)))
             }
             (StoredChunk::Blocks { chunk, bytes, .. }, ChunkKey::Cold(window)) => {
-                let raw = self.image.decode_cold(window, chunk, bytes.as_slice(), tools)?;
+                let raw = self.image.decode_cold(window, chunk, bytes.clone(), tools)?;
                 Ok(Decoded::Blocks(Arc::new(raw)))
             }
             (StoredChunk::Blocks { .. }, ChunkKey::Page(_)) => Err(ImageError::Closed),

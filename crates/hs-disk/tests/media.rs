@@ -216,7 +216,7 @@ fn the_stream_goes_on_behind_what_it_cannot_read() {
 
 /// The medium is gone after the image was opened: the prefetch ends soon, and reads that wait for it fail.
 #[test]
-fn a_medium_that_is_gone_ends_the_prefetch_and_leaves_nobody_waiting() {
+fn a_medium_that_is_gone_ends_the_prefetch_and_leaves_no_reader_waiting() {
     let bench = bench(Placement::Front);
     let whole = open(&bench.path("hot"));
     let first = whole.hot_chunk(2).1.offset;
@@ -297,7 +297,7 @@ impl Deliver for Clumsy {
 /// Reads that wait for what the failed thread was to bring get it from elsewhere, or an error; none waits
 /// without a limit.
 #[test]
-fn a_panic_in_a_thread_of_the_prefetch_costs_nobody_an_answer() {
+fn a_panic_in_a_thread_of_the_prefetch_costs_no_reader_an_answer() {
     let bench = bench(Placement::Front);
     for (panics, deliver) in [(2, None), (0, Some(Arc::new(Clumsy::default()) as Arc<dyn Deliver>))] {
         let inner = Arc::new(MemoryStore::new(bench.bytes("hot")));

@@ -30,6 +30,9 @@ const MOST_UNDER_WAY: u64 = 16 << 20;
 const LEAST_REQUEST: u64 = 64 << 10;
 /// While no read waits, this part of what could be under way is.
 const IDLE_PART: u64 = 2;
+/// What may be under way is asked for with so many requests, so that there is always one that the medium
+/// works on.
+const REQUESTS: u64 = 4;
 
 /// One answered request to the medium.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +104,8 @@ impl Background {
     pub(crate) fn request_bytes(&self, under_way: u64, reads_wait: bool) -> Option<u64> {
         let in_a_latency = self.estimate.bytes_in(self.estimate.latency())?.min(MOST_UNDER_WAY);
         let most = if reads_wait { in_a_latency } else { in_a_latency / IDLE_PART }.max(LEAST_REQUEST);
-        (under_way <= most / 2).then(|| most - under_way)
+        let each = (most / REQUESTS).max(LEAST_REQUEST);
+        (under_way + each <= most).then_some(each)
     }
 }
 
@@ -154,13 +158,14 @@ mod tests {
     #[test]
     fn as_much_is_under_way_as_comes_within_a_latency() {
         let background = seen(20, 100);
-        let most = background.request_bytes(0, true).expect("nothing is under way");
-        assert!((1_900_000..2_100_000).contains(&most), "{most}");
-        assert_eq!(background.request_bytes(most, true), None);
-        assert_eq!(background.request_bytes(most / 2 - 1, true), Some(most - (most / 2 - 1)));
-        assert!(background.request_bytes(0, false).expect("nothing is under way") <= most / 2);
+        let each = background.request_bytes(0, true).expect("nothing is under way");
+        assert!((450_000..550_000).contains(&each), "{each}");
+        assert_eq!(background.request_bytes(3 * each, true), Some(each));
+        assert_eq!(background.request_bytes(3 * each + 4, true), None, "four are as much as comes");
+        assert!(background.request_bytes(0, false).expect("nothing is under way") <= each / 2);
         assert_eq!(seen(1, 1).request_bytes(0, true), Some(LEAST_REQUEST));
-        assert_eq!(seen(1000, 10_000).request_bytes(0, true), Some(MOST_UNDER_WAY));
+        assert_eq!(seen(1, 1).request_bytes(1, true), None);
+        assert_eq!(seen(1000, 10_000).request_bytes(0, true), Some(MOST_UNDER_WAY / REQUESTS));
         assert_eq!(Background::default().request_bytes(0, true), None);
     }
 }

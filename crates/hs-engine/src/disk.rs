@@ -60,36 +60,35 @@
 //! one with the raw chunk, whose polls give the answer, which it sends. A store with completions needs no
 //! fetcher, and one acquisition less.
 //!
-//! # What is decided, and where it was decided before
-//! | rule | before |
+//! # Where each rule is
+//! | rule | file and function |
 //! | --- | --- |
-//! | a read is cut at hot blocks; those of a damaged hot chunk are cold | `hs_image` `reader.rs` `cut` |
-//! | held, then tripwire, then cache; a zero window is there | `memory.rs` `ask` |
-//! | one chunk is brought once, however many reads wait | `memory.rs` `wait`, `loading` |
-//! | the bringer of the last chunk answers | `reader.rs` `publish_after` |
-//! | a miss counts once a read, unless what it wants had come early | `reader.rs` `submit` |
-//! | a late read joins the stream by cost, and hurries it | `reader.rs` `join`, `hot_policy.rs` |
-//! | reads leave a stream that is stalled or over | `stream.rs` `stream_pauses`, `stream_ended` |
-//! | a request of a read promotes what waits for the same chunk | `jobs.rs` `hurry` |
-//! | hot chunks and pages do not merge with anything | `reader.rs` `whereabouts` |
-//! | neighbours come along, as far as they pay and the policy allows | `cold.rs` `load_cold`, `extend` |
-//! | read-ahead takes along what lies behind its first window; no index read for it | `cold.rs` |
-//! | what is ahead of a reader is decompressed before it is asked for | `cold.rs` `keep`, `sequential.rs` |
-//! | a fetch of several that fails is tried again for what is awaited, one by one | `cold.rs` `stream_run` |
-//! | a place that failed slowly is left alone for eight times as long | `unreadable.rs` |
-//! | early bytes that are damaged are fetched again, others fail their reads | `cold.rs` `decode_stored` |
-//! | a damaged hot chunk is read from cold copies, until one fails | `reader.rs` `failed`, `cold.rs` `lost` |
-//! | the stream passes over what it cannot read, and gives up after 16 in a row | `prefetch.rs` `skip` |
-//! | a run reads over chunks that come otherwise | `prefetch.rs` `choose_run`, `stream.rs` `supply_hot` |
-//! | hot chunks stay, as they are stored, for pages that are dropped again | `kept.rs` `put_hot_stored` |
-//! | a held chunk goes when each of its blocks was handed over | `memory.rs` `serve`, `release` |
-//! | a delivery leaves out blocks that reads wait for, and a tripwire | `push.rs`, `markers.rs` |
-//! | one decoder at most delivers, while another goes on | `push.rs`, by bounds of time until now |
-//! | a request to the medium leaves one fetcher for demand | `jobs.rs` `new` |
+//! | a read is cut at hot blocks; those of a damaged hot chunk are cold | `demand.rs` `cut` |
+//! | held, then tripwire, then cache; a zero window is there | `demand.rs` `find` |
+//! | one chunk is brought once, however many reads wait | `demand.rs` `want` |
+//! | a miss counts once a read, unless what it wants had come early | `demand.rs` `wait_for_missing` |
+//! | a request of a read promotes what waits for the same chunk | `demand.rs` `promote` |
+//! | the bringer of the last chunk answers | `demand.rs` `publish` |
+//! | a late read joins the stream by cost, and hurries it | `stream.rs` `joins`, `hurry_stream` |
+//! | reads leave a stream that is stalled or over | `stream.rs` `orphan_joined` |
+//! | the stream passes over what it cannot read | `medium.rs` `end_run`, `stream.rs` `pass` |
+//! | a run reads over chunks that come otherwise | `Prefetch`, `choose_run` |
+//! | hot chunks and pages do not merge with anything | `medium.rs` `request_chunk` |
+//! | neighbours come along, as far as they pay and the policy allows | `medium.rs` `bring_neighbours` |
+//! | read-ahead takes along what lies behind its first window, no index read | `medium.rs` `fetch_ahead` |
+//! | a fetch of several that fails is tried again for what is awaited, one by one | `medium.rs` `end_fetch` |
+//! | a place that failed slowly is left alone for eight times as long | `medium.rs` `remember_failure` |
+//! | what is ahead of a reader is decompressed before it is asked for | `demand.rs` `decode_ahead` |
+//! | early bytes that are damaged are fetched again, others fail their reads | `decoding.rs` `lose_stored` |
+//! | a damaged hot chunk is read from cold copies, until one fails | `demand.rs` `fail_chunk` |
+//! | hot chunks stay, as stored, for pages that are dropped again | `chunk_cache.rs` `cache_hot_stored` |
+//! | a held chunk goes when each of its blocks was handed over | `chunk_cache.rs` `serve` |
+//! | a delivery leaves out blocks that reads wait for, and a tripwire | `decoding.rs` `supply_hot` |
+//! | one decoder at most delivers, while another continues | `decoding.rs` `supply_hot` |
+//! | a request to the medium leaves one fetcher for demand | `config.rs` `queue_limits` |
+//! | what no read has asked for comes behind demand | `background_fetch.rs` |
 //!
-//! Not the same as before: where a window lies is exact in the queue, so requests merge only over bytes that
-//! touch; a chunk that a read fetches is read over by a stream that comes by; what read-ahead cannot take
-//! along has a request of its own; bounds of time in deliveries are gone. docs/PLAN.md says what is left.
+//! docs/PLAN.md says what is left.
 
 mod action;
 mod background_fetch;
@@ -190,8 +189,8 @@ pub struct DiskUsage {
 pub struct SharedBytes {
     /// Brought by the stream, and not asked for yet.
     pub unserved: u64,
-    /// Handed over to readers that keep them.
-    pub handed_over: u64,
+    /// Delivered to readers that keep them: duplicate bytes.
+    pub duplicate: u64,
 }
 
 /// See [the module](self).
@@ -265,7 +264,7 @@ impl<M: ImageMap> DiskEngine<M> {
         prefetch.set_deadlines(began, (0..chunks).map(|chunk| map.hot_needed(chunk)).collect());
         match config.visibility {
             UseVisibility::Hidden => prefetch.handle_use_hidden(),
-            UseVisibility::Tripwires => prefetch.handle_use_by_markers(),
+            UseVisibility::Tripwires => prefetch.handle_use_by_tripwires(),
             UseVisibility::Asked => {}
         }
         let bounds = MemoryBudgetConfig {
@@ -382,7 +381,7 @@ impl<M: ImageMap> DiskEngine<M> {
             let unserved = chunk.served.unserved_bytes().min(chunk.raw_bytes.into());
             bytes.unserved += if chunk.held { unserved } else { 0 };
             if self.config.readers_keep {
-                bytes.handed_over += u64::from(chunk.raw_bytes) - unserved;
+                bytes.duplicate += u64::from(chunk.raw_bytes) - unserved;
             }
         }
         bytes
@@ -442,7 +441,7 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// A program has used a hot chunk that had come, by another way than a read of this disk.
     pub fn handle_used(&mut self) {
-        if self.prefetch.has_doubts() {
+        if self.prefetch.lacks_confidence() {
             self.prefetch.handle_used();
             self.prefetch_changed = true;
         }
@@ -565,7 +564,7 @@ impl<M: ImageMap> DiskEngine<M> {
         if let Some(slot) = raw {
             self.fill_tripwire(slot, chunk);
         }
-        self.prefetch.handle_marker(chunk);
+        self.prefetch.handle_tripwire(chunk);
         self.prefetch_changed = true;
         true
     }

@@ -15,10 +15,10 @@ mod estimate;
 mod memory_budget;
 mod neighbours;
 mod prefetch;
-pub mod queue;
 mod read_ahead;
 
 pub use estimate::MediumEstimate;
+pub use hs_queue as queue;
 pub use memory_budget::{MemoryBudget, MemoryBudgetConfig};
 pub use neighbours::Neighbours;
 pub use prefetch::{

@@ -1,15 +1,15 @@
 //! Which run of hot chunks to ask for next, and whether to join the stream or seek.
 
 mod chunks;
+mod confidence;
 mod config;
 mod deadlines;
 mod end;
-mod evidence;
 mod in_flight;
-mod markers;
 mod pacing;
 #[cfg(test)]
 mod tests;
+mod tripwires;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -17,14 +17,14 @@ use std::ops::Range;
 use hs_units::Nanos;
 
 use self::chunks::Chunks;
+use self::confidence::Confidence;
 pub use self::config::{ChunkSize, LateRule, PrefetchConfig};
 use self::deadlines::Deadlines;
 pub use self::deadlines::PrefetchRate;
 pub use self::end::EndReason;
-use self::evidence::Evidence;
 use self::in_flight::InFlight;
-use self::markers::Markers;
-use self::pacing::Turn;
+use self::pacing::NextRequest;
+use self::tripwires::Tripwires;
 use crate::MediumEstimate;
 
 /// Names a request that [`Prefetch::poll`] asked for.
@@ -92,10 +92,10 @@ pub struct Prefetch {
     /// The latest requests that were answered: when they were made, and when answered.
     answered: VecDeque<(Nanos, Nanos)>,
     overlaps: bool,
-    evidence: Evidence,
-    markers: Markers,
+    confidence: Confidence,
+    tripwires: Tripwires,
     /// Whether the last decision was to throttle, because confidence is low.
-    stands_back: bool,
+    throttled: bool,
     ended: Option<EndReason>,
 }
 
@@ -109,8 +109,8 @@ impl Prefetch {
         let ended = sizes.is_empty().then_some(EndReason::Nothing);
         Self {
             budget_bytes: config.budget_bytes,
-            evidence: Evidence::new(config.sees_use),
-            markers: Markers::default(),
+            confidence: Confidence::new(config.sees_use),
+            tripwires: Tripwires::default(),
             config,
             next: 0,
             request_bytes: config.first_request_bytes,
@@ -128,7 +128,7 @@ impl Prefetch {
             last_asked: Nanos::ZERO,
             answered: VecDeque::with_capacity(ANSWERED),
             overlaps: false,
-            stands_back: false,
+            throttled: false,
             ended,
         }
     }
@@ -143,18 +143,18 @@ impl Prefetch {
     pub fn handle_wanted(&mut self, now: Nanos, chunk: u32) {
         self.heard = now;
         self.deadlines.handle_wanted(now, chunk);
-        self.evidence.handle_wanted(chunk);
+        self.confidence.handle_wanted(chunk);
     }
 
     /// A reader used a part of the hot region that was there.
     pub const fn handle_used(&mut self) {
-        self.evidence.handle_used();
+        self.confidence.handle_used();
     }
 
     /// Whether reporting a use would change anything.
     #[must_use]
-    pub const fn has_doubts(&self) -> bool {
-        self.ended.is_none() && self.evidence.has_doubts()
+    pub const fn lacks_confidence(&self) -> bool {
+        self.ended.is_none() && self.confidence.is_low()
     }
 
     /// The smallest lead of the stream over need, in seconds: negative when a chunk came too late, `None`
@@ -195,10 +195,10 @@ impl Prefetch {
             return next;
         }
         match self.next_turn(now) {
-            Turn::Now => {}
-            Turn::At(then) if then <= now => {}
-            Turn::At(then) => return Next::WaitUntil(then),
-            Turn::Unknown => return Next::Wait,
+            NextRequest::Now => {}
+            NextRequest::At(then) if then <= now => {}
+            NextRequest::At(then) => return Next::WaitUntil(then),
+            NextRequest::Unknown => return Next::Wait,
         }
         let most = if self.is_doubted() { self.config.first_request_bytes } else { u64::MAX };
         let limit = self.request_limit(now).min(most);
@@ -339,7 +339,7 @@ impl Prefetch {
     pub fn handle_miss(&mut self, now: Nanos) {
         self.misses += 1;
         self.heard = now;
-        self.evidence.handle_miss(now);
+        self.confidence.handle_miss(now);
         self.demand_under_way += 1;
         self.last_demand = now;
         self.disturbed = now;
@@ -348,7 +348,7 @@ impl Prefetch {
     /// The miss of [`Prefetch::handle_miss`] was answered.
     pub fn handle_miss_answered(&mut self, now: Nanos) {
         self.demand_under_way = self.demand_under_way.saturating_sub(1);
-        self.evidence.handle_miss_answered(now);
+        self.confidence.handle_miss_answered(now);
         self.last_demand = now;
         self.disturbed = now;
     }
@@ -391,15 +391,15 @@ impl Prefetch {
     /// Whether nothing is under way and it is not known when something will be. First chunks must be
     /// released, or there must be a pause, because the profile is doubted or the stream is unused.
     #[must_use]
-    pub fn stands_still(&self) -> bool {
-        let waits_for_pause = self.is_doubted() || self.stands_back;
+    pub fn is_stalled(&self) -> bool {
+        let waits_for_pause = self.is_doubted() || self.throttled;
         self.is_blocked() || (waits_for_pause && self.ended.is_none() && self.in_flight.is_empty())
     }
 
     /// Whether the stream is throttled because it is unused while others wait for the medium.
     #[must_use]
-    pub const fn stands_back(&self) -> bool {
-        self.stands_back
+    pub const fn is_throttled(&self) -> bool {
+        self.throttled
     }
 
     /// Whether nothing is under way and nothing can be requested until chunks are released.
@@ -481,7 +481,7 @@ impl Prefetch {
         let ageing = self.config.ageing.filter(|_| self.in_flight.is_empty());
         let due = ageing.map(|ageing| self.last_asked + ageing);
         if due.is_some_and(|due| due <= now) {
-            self.stands_back = false;
+            self.throttled = false;
             return None;
         }
         let next = self.leave_pauses(now).or_else(|| self.stand_back(now))?;
@@ -507,13 +507,13 @@ impl Prefetch {
     /// Whether nothing may be requested because the stream is unused.
     fn stand_back(&mut self, now: Nanos) -> Option<Next> {
         let read = self.read_elsewhere(UNKNOWN_JUMP);
-        let until = self.evidence.stands_back_for(self.next, read).map(|pause| self.last_demand + pause);
+        let until = self.confidence.throttled_for(self.next, read).map(|pause| self.last_demand + pause);
         let next = match until {
             Some(_) if self.demand_under_way > 0 => Some(Next::Wait),
             Some(until) if now < until => Some(Next::WaitUntil(until)),
             _ => None,
         };
-        self.stands_back = next.is_some();
+        self.throttled = next.is_some();
         next
     }
 
@@ -572,7 +572,7 @@ impl Prefetch {
     }
 
     fn start(&mut self, asked: Nanos, chunks: Range<u32>, bytes_before: u64) -> RequestId {
-        self.evidence.handle_request(asked);
+        self.confidence.handle_request(asked);
         self.last_asked = asked;
         let id = RequestId(self.next_id);
         self.next_id += 1;

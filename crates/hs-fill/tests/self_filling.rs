@@ -197,7 +197,7 @@ fn the_prefetch_is_told_of_reads_of_what_is_filled() {
     let cold =
         stored.filter_map(|window| (window * WINDOW..(window + 1) * WINDOW).step_by(BLOCK).find(is_cold));
     let cold: Vec<usize> = cold.collect();
-    let doubts = || driver.is(Prefetch::has_doubts);
+    let doubts = || driver.is(Prefetch::lacks_confidence);
     assert!(driver.ended().is_none() && cold.len() > 3);
     for missed in &cold[..3] {
         scene.check(*missed, BLOCK);

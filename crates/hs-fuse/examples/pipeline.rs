@@ -1,7 +1,7 @@
 //! How much of the machine the prefetch pipeline uses on a fast medium, as one JSON object.
 //!
 //! ```text
-//! cargo run --release -p hs-serve --example pipeline -- IMAGE [ROUNDS]
+//! cargo run --release -p hs-fuse --example pipeline -- IMAGE [ROUNDS]
 //! ```
 //!
 //! Measures what the image's hot region costs one thread to read, to verify, to decompress and to push
@@ -76,7 +76,7 @@ fn alone(path: &Path, round: &mut Round) -> Result<()> {
         ChunkPlace { chunk, at }
     };
     let places: Vec<ChunkPlace> = (0..chunks).map(place).collect();
-    image.stream_chunks(&places, true, &mut |event| {
+    image.stream_chunks(&places, &mut |event| {
         let StreamEvent::Chunk(chunk, bytes) = event else { return ControlFlow::Continue(()) };
         match stages(image, chunk, bytes.into_owned(), &mut tools, &pusher, round) {
             Ok(()) => ControlFlow::Continue(()),

@@ -1,5 +1,5 @@
-//! What a program or a library says of what it is linked to: elf(5). Nothing is run, and nothing that the file says makes
-//! us read or keep more than a bounded part of it.
+//! What a program or a library says of what it is linked to: elf(5). Nothing is run, and nothing that the
+//! file says makes us read or keep more than a bounded part of it.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -23,8 +23,8 @@ const RPATH: u64 = 15;
 const RUNPATH: u64 = 29;
 /// The path of a file has no more bytes.
 const LONGEST_PATH_BYTES: u64 = 4096;
-/// The largest dynamic section and the largest table of strings that are looked at. A library with a hundred thousand
-/// symbols has 10 MiB of these.
+/// The largest dynamic section and the largest table of strings that are looked at. A library with a hundred
+/// thousand symbols has 10 MiB of these.
 const MOST_DYNAMIC_BYTES: u64 = 64 << 10;
 const MOST_STRINGS_BYTES: u64 = 64 << 20;
 const MOST_SEGMENTS: u16 = 512;

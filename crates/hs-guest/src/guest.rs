@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::GuestError;
 use crate::console::{Console, Sign};
-use crate::jail::{self, Jail, Sight};
+use crate::jail::{self, Jail, JailEntry};
 use crate::preload::{self, Preload};
 
 /// How often the caller's check runs while it waits for the guest.
@@ -32,7 +32,7 @@ pub struct Launch {
     /// What is loaded into the program before its libraries, in this order.
     pub preloads: Vec<Preload>,
     /// What is visible of this machine: nothing else is in its root.
-    pub sights: Vec<Sight>,
+    pub jail_entries: Vec<JailEntry>,
     /// Further groups of the user that it runs as.
     pub groups: Vec<u32>,
     /// A folder of its own, in which its root is mounted and its preloads lie.
@@ -60,7 +60,7 @@ impl Guest {
         log: impl Write + Send + 'static,
     ) -> Result<Self, GuestError> {
         let user = rootenv::JailUser { groups: launch.groups, ..jail::user() };
-        let jail = Jail::new(&launch.place, &user, &launch.sights)?;
+        let jail = Jail::new(&launch.place, &user, &launch.jail_entries)?;
         let variable = preload::placed(&launch.preloads, &launch.place).map_err(GuestError::Preload)?;
         let environment = launch.environment.into_iter().chain(jail.environment()).chain(variable);
         let options = SpawnOptions {

@@ -35,7 +35,7 @@ const ROOT_BYTES: u64 = 512 << 20;
 
 /// A file of this machine that a VMM needs, at its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum JailEntry {
     /// A program, with the libraries that it is linked to.
     Program(PathBuf),
     /// A file that it reads. If only its owner may read it, it is copied.
@@ -86,8 +86,8 @@ pub(crate) struct Jail {
 }
 
 impl Jail {
-    /// Mounts a root with all of `sights` in a folder that it makes in `place`.
-    pub(crate) fn new(place: &Path, user: &JailUser, sights: &[Sight]) -> Result<Self, GuestError> {
+    /// Mounts a root with all of `entries` in a folder that it makes in `place`.
+    pub(crate) fn new(place: &Path, user: &JailUser, entries: &[JailEntry]) -> Result<Self, GuestError> {
         let root = place.join("root");
         fs::create_dir_all(&root).map_err(failed("make", &root))?;
         let options = format!("mode=755,size={ROOT_BYTES}\0");
@@ -100,10 +100,10 @@ impl Jail {
             jail.folder_for(Path::new(folder))?;
         }
         for device in DEVICES {
-            jail.add(&Sight::Device(device))?;
+            jail.add(&JailEntry::Device(device))?;
         }
-        for sight in sights {
-            jail.add(sight)?;
+        for entry in entries {
+            jail.add(entry)?;
         }
         read_only(&jail.root, MountFlags::empty())?;
         Ok(jail)
@@ -119,9 +119,9 @@ impl Jail {
         (!folders.is_empty()).then(|| ("LD_LIBRARY_PATH".into(), folders))
     }
 
-    fn add(&mut self, sight: &Sight) -> Result<(), GuestError> {
-        match sight {
-            Sight::Program(path) => {
+    fn add(&mut self, entry: &JailEntry) -> Result<(), GuestError> {
+        match entry {
+            JailEntry::Program(path) => {
                 self.file(path)?;
                 for library in libraries::of(path) {
                     self.libraries.extend(library.parent().map(Path::to_owned));
@@ -129,23 +129,23 @@ impl Jail {
                 }
                 Ok(())
             }
-            Sight::File(path) => self.file(path),
-            Sight::Folder(path) if path.is_dir() => {
+            JailEntry::File(path) => self.file(path),
+            JailEntry::Folder(path) if path.is_dir() => {
                 let inside = self.folder_for(path)?;
                 bind(path, &inside)?;
                 read_only(&inside, MountFlags::NODEV)
             }
-            Sight::Folder(_) => Ok(()),
-            Sight::Disk(path) => bind(path, &self.file_for(path)?),
-            Sight::Socket(path) => {
+            JailEntry::Folder(_) => Ok(()),
+            JailEntry::Disk(path) => bind(path, &self.file_for(path)?),
+            JailEntry::Socket(path) => {
                 self.give(path)?;
                 bind(path, &self.file_for(path)?)
             }
-            Sight::Own(path) => {
+            JailEntry::Own(path) => {
                 self.give(path)?;
                 bind(path, &self.folder_for(path)?)
             }
-            Sight::Device(name) => {
+            JailEntry::Device(name) => {
                 let path = Path::new("/dev").join(name);
                 if path.exists() { bind(&path, &self.file_for(&path)?) } else { Ok(()) }
             }

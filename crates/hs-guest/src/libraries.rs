@@ -1,5 +1,5 @@
-//! The libraries that a program is linked to, as the system's own loader finds them: ld.so(8). The loader is not asked,
-//! since it would be run with a file of which nothing is known, as root and outside any jail.
+//! The libraries that a program is linked to, as the system's own loader finds them: ld.so(8). The loader is
+//! not asked, since it would be run with a file of which nothing is known, as root and outside any jail.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -29,8 +29,8 @@ const FOLDERS: [&str; 9] = [
 /// A program has no more libraries; QEMU has 150.
 const MOST_LIBRARIES: usize = 1024;
 
-/// The loader of `program` and everything that it would load; nothing of a program without one. What is not found is
-/// left out: the program says so when it is started. The program does not run.
+/// The loader of `program` and everything that it would load; nothing of a program without one. What is not
+/// found is left out: the program says so when it is started. The program does not run.
 pub(crate) fn of(program: &Path) -> Vec<PathBuf> {
     let Some(elf) = Elf::read(program) else { return Vec::new() };
     let Some(loader) = elf.loader.clone() else { return Vec::new() };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hs_units::ByteSize;
 
-use crate::jail::{self, Sight};
+use crate::jail::{self, JailEntry};
 use crate::{GuestError, Launch};
 
 /// The program's usual name.
@@ -123,13 +123,13 @@ impl Qemu {
         if let Some(initrd) = &self.initrd {
             command.extend(["-initrd".into(), doubled_commas(initrd.as_os_str())]);
         }
-        let mut sights = self.sights(self.accelerator);
-        sights.extend(self.initrd.iter().cloned().map(Sight::File));
-        sights.push(match &self.drive {
-            Drive::Nbd { socket, .. } => Sight::Socket(socket.clone()),
-            Drive::File(path) => Sight::Disk(path.clone()),
+        let mut jail_entries = self.jail_entries(self.accelerator);
+        jail_entries.extend(self.initrd.iter().cloned().map(JailEntry::File));
+        jail_entries.push(match &self.drive {
+            Drive::Nbd { socket, .. } => JailEntry::Socket(socket.clone()),
+            Drive::File(path) => JailEntry::Disk(path.clone()),
         });
-        self.launch_of(command, self.accelerator, sights)
+        self.launch_of(command, self.accelerator, jail_entries)
     }
 
     /// A trial of `accelerator`: the same kernel without a disk, which gives up as soon as it looks for one.
@@ -137,16 +137,21 @@ impl Qemu {
     pub fn trial(&self, accelerator: Accelerator) -> Launch {
         let mut command = self.machine(accelerator);
         command.extend(["-append".into(), "console=ttyS0 panic=-1".into()]);
-        self.launch_of(command, accelerator, self.sights(accelerator))
+        self.launch_of(command, accelerator, self.jail_entries(accelerator))
     }
 
-    fn launch_of(&self, command: Vec<OsString>, accelerator: Accelerator, sights: Vec<Sight>) -> Launch {
+    fn launch_of(
+        &self,
+        command: Vec<OsString>,
+        accelerator: Accelerator,
+        jail_entries: Vec<JailEntry>,
+    ) -> Launch {
         Launch {
             command,
             environment: self.environment(),
             fixed_addresses: false,
             preloads: Vec::new(),
-            sights,
+            jail_entries,
             groups: match accelerator {
                 Accelerator::Kvm => jail::group_of("kvm").into_iter().collect(),
                 Accelerator::Tcg => Vec::new(),
@@ -156,18 +161,18 @@ impl Qemu {
     }
 
     /// What every guest of it needs of this machine.
-    fn sights(&self, accelerator: Accelerator) -> Vec<Sight> {
-        let mut sights = vec![
-            Sight::Program(self.program.clone()),
-            Sight::File(self.kernel.clone()),
-            Sight::Own(self.scratch.clone()),
+    fn jail_entries(&self, accelerator: Accelerator) -> Vec<JailEntry> {
+        let mut jail_entries = vec![
+            JailEntry::Program(self.program.clone()),
+            JailEntry::File(self.kernel.clone()),
+            JailEntry::Own(self.scratch.clone()),
         ];
         let prefix = self.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
-        sights.extend(FOLDERS.iter().map(|folder| Sight::Folder(prefix.join(folder))));
+        jail_entries.extend(FOLDERS.iter().map(|folder| JailEntry::Folder(prefix.join(folder))));
         if accelerator == Accelerator::Kvm {
-            sights.push(Sight::Device("kvm"));
+            jail_entries.push(JailEntry::Device("kvm"));
         }
-        sights
+        jail_entries
     }
 
     /// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has
@@ -298,8 +303,8 @@ mod tests {
         assert!(words.ends_with("init=/bin/sh quiet"), "{words}");
         assert_eq!(after(&launch, "-m"), ["256M"]);
         assert!(after(&launch, "-sandbox")[0].contains("elevateprivileges=deny"));
-        assert!(launch.sights.contains(&Sight::Socket("/mnt/a,b/socket".into())));
-        assert!(!launch.sights.contains(&Sight::Device("kvm")));
+        assert!(launch.jail_entries.contains(&JailEntry::Socket("/mnt/a,b/socket".into())));
+        assert!(!launch.jail_entries.contains(&JailEntry::Device("kvm")));
         assert!(after(&launch, "-initrd").is_empty());
         assert!(launch.environment.contains(&("TMPDIR".into(), "/mnt/scratch".into())));
     }
@@ -323,7 +328,7 @@ mod tests {
     fn a_trial_has_no_disk() {
         let launch = qemu().trial(Accelerator::Kvm);
         assert_eq!(after(&launch, "-accel"), ["kvm"]);
-        assert!(launch.sights.contains(&Sight::Device("kvm")));
+        assert!(launch.jail_entries.contains(&JailEntry::Device("kvm")));
         assert!(after(&launch, "-drive").is_empty() && after(&launch, "-initrd").is_empty());
     }
 

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use hs_units::ByteSize;
 
-use crate::jail::Sight;
+use crate::jail::JailEntry;
 use crate::{GuestError, Launch, preload};
 
 /// The program's name in Debian.
 pub const PROGRAM: &str = "linux.uml";
 
-/// The line of a kernel's configuration that is needed for an initramfs. The kernel's file holds each line as a
-/// string of its own, for `--showconfig`.
+/// The line of a kernel's configuration that is needed for an initramfs. The kernel's file holds each line as
+/// a string of its own, for `--showconfig`.
 const INITRAMFS_OPTION: &[u8] = b"\0CONFIG_BLK_DEV_INITRD=y\n\0";
 /// A kernel with its symbols has no more bytes.
 const MOST_KERNEL_BYTES: u64 = 1 << 30;
@@ -62,7 +62,7 @@ impl Uml {
     /// # Errors
     /// [`GuestError::Path`] when a path contains a character that the command line uses as a separator.
     pub fn launch(&self) -> Result<Launch, GuestError> {
-        Ok(self.launch_of(self.command()?, Some(Sight::Disk(self.disk.clone()))))
+        Ok(self.launch_of(self.command()?, Some(JailEntry::Disk(self.disk.clone()))))
     }
 
     /// A trial of the program: the same without a disk.
@@ -73,19 +73,19 @@ impl Uml {
         Ok(self.launch_of(self.machine(None)?, None))
     }
 
-    fn launch_of(&self, command: Vec<OsString>, disk: Option<Sight>) -> Launch {
-        let mut sights = vec![
-            Sight::Program(self.kernel.clone()),
-            Sight::Own(self.scratch.clone()),
-            Sight::Own(self.memory_folder.clone()),
+    fn launch_of(&self, command: Vec<OsString>, disk: Option<JailEntry>) -> Launch {
+        let mut jail_entries = vec![
+            JailEntry::Program(self.kernel.clone()),
+            JailEntry::Own(self.scratch.clone()),
+            JailEntry::Own(self.memory_folder.clone()),
         ];
-        sights.extend(disk);
+        jail_entries.extend(disk);
         Launch {
             command,
             environment: self.environment(),
             fixed_addresses: true,
             preloads: preload::for_uml(),
-            sights,
+            jail_entries,
             groups: Vec::new(),
             place: self.scratch.clone(),
         }

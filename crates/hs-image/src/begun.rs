@@ -3,13 +3,13 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use hs_format::{ChunkRef, Unverified};
+use hs_format::Unverified;
 use hs_store::{Completion, Store, StoreError};
 use hs_units::{ByteRange, to_u32};
 
 use crate::cold::index_range;
-use crate::kept_chunks::{ChunkPlace, Cutter, keep};
-use crate::{Image, ImageError, IndexPage, Stored, StoredPage, StreamEvent};
+use crate::kept_chunks::{ChunkPlace, Cutter};
+use crate::{Image, ImageError, IndexPage, StoredPage, StreamEvent};
 
 /// Takes what a request brings that was begun. The calls come one after another, from any thread, and must
 /// not wait. One that is dropped without [`done`](Self::done) belonged to a request that was lost.
@@ -31,22 +31,8 @@ impl Image {
         self.store().can_begin()
     }
 
-    /// Whether cold chunks that come are to be [kept](Image::keep).
-    #[must_use]
-    pub fn keeps(&self) -> bool {
-        self.disk_cache().is_some()
-    }
-
-    /// Puts the stored bytes of a chunk into the cache on disk, if they are right.
-    pub fn keep(&self, chunk: &ChunkRef, stored: Stored) {
-        if let Some(cache) = self.disk_cache() {
-            keep(cache, chunk, stored);
-        }
-    }
-
     /// Begins what [`Image::stream_chunks`] does, with one request to the store for all the places, whatever
-    /// the cache on disk has. Keeping cold chunks is left to the caller: it takes longer than what other
-    /// requests on the same thread should wait.
+    /// the cache on disk has.
     pub fn begin_chunks(&self, places: Vec<ChunkPlace>, receiver: Box<dyn ChunkReceiver>) {
         let (Some(first), Some(last)) = (places.first(), places.last()) else {
             receiver.done(Ok(()));

@@ -24,12 +24,12 @@ const SMALLEST_LEAF_BYTES: u64 = 256;
 
 /// Which chunk holds a window: asked of the root, then of a leaf.
 pub(crate) struct ColdIndex {
-    state: Mutex<State>,
+    state: Mutex<IndexCache>,
     loading: Mutex<()>,
     cache: Option<Arc<DiskCache>>,
 }
 
-struct State {
+struct IndexCache {
     root: Option<Arc<ColdRoot>>,
     leaves: LruCache<u64, Arc<ColdLeaf>>,
 }
@@ -40,7 +40,7 @@ impl ColdIndex {
         let leaves = to_usize(KEPT_INDEX_BYTES / leaf_bytes.max(SMALLEST_LEAF_BYTES));
         let capacity = NonZeroUsize::new(leaves).unwrap_or(NonZeroUsize::MIN);
         Self {
-            state: Mutex::new(State { root: None, leaves: LruCache::new(capacity) }),
+            state: Mutex::new(IndexCache { root: None, leaves: LruCache::new(capacity) }),
             loading: Mutex::new(()),
             cache,
         }

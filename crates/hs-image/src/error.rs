@@ -144,7 +144,7 @@ impl ImageError {
 fn what_to_do(path: &str, kind: FileKind) -> String {
     match kind {
         FileKind::Disk(_) => format!(
-            ": `headstart build {path} -o IMAGE` makes an image of it, `headstart run --foreign` runs it as \
+            ": `headstart build {path} -o IMAGE` makes an image of it, `headstart run --raw` runs it as \
              it is"
         ),
         FileKind::Profile => format!(": `headstart optimize IMAGE --profile {path}` uses it"),

@@ -340,10 +340,10 @@ impl Image {
         let WindowRef::Chunk(chunk) = self.window(window)? else { return Ok(None) };
         let at = self.cold_range(&chunk);
         let stored = self.stored(ChunkPlace { chunk, at })?;
-        self.decode_cold(window, &chunk, stored.as_slice(), tools).map(Some)
+        self.decode_cold(window, &chunk, stored.convert(), tools).map(Some)
     }
 
-    /// The decompressed bytes of a cold window from its stored bytes.
+    /// The decompressed bytes of a cold window from its stored bytes. These are kept in the cache on disk.
     ///
     /// # Errors
     /// When they are not what the chunk's digest says.
@@ -351,27 +351,40 @@ impl Image {
         &self,
         window: u64,
         chunk: &ChunkRef,
-        stored: Unverified<&[u8]>,
+        stored: Stored,
         tools: &mut Decompressor,
     ) -> Result<Vec<u8>, ImageError> {
         let which = || format!("cold window {window}");
-        self.decode(chunk, stored, tools, self.cold_range(chunk), which).map(|(raw, _)| raw)
+        let (raw, verified) = self.decode(chunk, stored, tools, self.cold_range(chunk), which)?;
+        if let Some(cache) = &self.cache {
+            cache.put(&chunk.digest, verified);
+        }
+        Ok(raw)
+    }
+
+    /// Keeps the stored bytes of a chunk that was never decompressed in the cache on disk, if there is one
+    /// and they are right.
+    pub fn keep(&self, chunk: &ChunkRef, stored: Stored) {
+        if let Some(cache) = &self.cache
+            && !cache.has(&chunk.digest)
+            && let Ok(verified) = stored.verify(&chunk.expected())
+        {
+            cache.put(&chunk.digest, verified);
+        }
     }
 
     /// Reads chunks that lie one after another in the file; each is handed over, by its place in `places`, as
-    /// soon as its last byte has come. The cache on disk gives what it has; it gets the cold ones here, and
-    /// hot ones when they are decompressed.
+    /// soon as its last byte has come. The cache on disk gives what it has; it gets the others when they are
+    /// decompressed, or by [`Image::keep`].
     ///
     /// # Errors
     /// When the store fails.
     pub fn stream_chunks(
         &self,
         places: &[ChunkPlace],
-        are_hot: bool,
         sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
     ) -> Result<(), ImageError> {
-        let keeps = if are_hot { Keeps::Decoder } else { Keeps::Stream };
-        kept_chunks::stream(&*self.store, self.cache.as_deref(), keeps, places, sink)?;
+        kept_chunks::stream(&*self.store, self.cache.as_deref(), Keeps::Decoder, places, sink)?;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use hs_units::{ByteRange, Digest, to_u32, to_usize};
 
 use crate::cold::{in_file, read};
 use crate::splitter::ChunkSplitter;
-use crate::{ImageError, Stored, StreamEvent};
+use crate::{ImageError, StreamEvent};
 
 /// A chunk and where in the file its stored bytes lie.
 #[derive(Clone, Copy, Debug)]
@@ -33,13 +33,6 @@ impl ChunkPlace {
         if let Ok(stored) = stored.verify(&self.chunk.expected()) {
             cache.put(&self.chunk.digest, Bytes::copy_from_slice(stored));
         }
-    }
-}
-
-/// The same for bytes that are shared.
-pub(crate) fn keep(cache: &DiskCache, chunk: &ChunkRef, stored: Stored) {
-    if let Ok(stored) = stored.verify(&chunk.expected()) {
-        cache.put(&chunk.digest, stored);
     }
 }
 

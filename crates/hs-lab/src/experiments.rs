@@ -35,7 +35,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "demand-p99",
         about: "How much longer demand reads take while a hot region is read ahead",
-        parameters: "models of docs/MEDIA.md; chunks, misses and think times are choices; small windows for the disks of 1991, and that demand begins after the opening request, were chosen after a first run had missed the goal (decision 48)",
+        parameters: "models of docs/MEDIA.md; chunks, misses and think times are choices; small windows for the disks of 1991, and that demand begins after the opening request, were chosen after a first run had missed the goal (decision 49)",
         engine: "the disk engine, as a server runs it",
         run: demand_p99::run,
     },

@@ -35,7 +35,7 @@ pub use world::World;
 
 /// What a run of worlds has seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Seen {
+pub struct WorldCounts {
     /// Events.
     pub steps: u64,
     /// Reads that were answered with their bytes.
@@ -60,7 +60,7 @@ pub struct Seen {
     pub lost_workers: u64,
 }
 
-impl Seen {
+impl WorldCounts {
     fn add(&mut self, other: &Self) {
         self.steps += other.steps;
         self.reads += other.reads;
@@ -78,9 +78,9 @@ impl Seen {
 
 /// Runs worlds, each of a seed that follows from `seed`, until they have made so many `steps`. `begun` is
 /// told the seed of each before it begins, so that it is known when one fails.
-pub fn run_worlds(seed: u64, steps: u64, mut begun: impl FnMut(u64)) -> Seen {
+pub fn run_worlds(seed: u64, steps: u64, mut begun: impl FnMut(u64)) -> WorldCounts {
     let mut prng = Prng::new(seed);
-    let mut seen = Seen::default();
+    let mut seen = WorldCounts::default();
     while seen.steps < steps {
         let seed = prng.next_u64();
         begun(seed);

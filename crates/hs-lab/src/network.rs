@@ -10,7 +10,7 @@
 //! (`proxy_cache_lock` of nginx, whose module `ngx_http_slice_module` cuts as well). It sends on what it has
 //! of an answer while it fetches the rest. The processor time of servers and caches is not modelled.
 //!
-//! A client's prefetch is modelled after `hs-store`'s HTTP reader: it is one answer, of which each request
+//! A client's prefetch is modelled after `hs-remote`'s HTTP reader: it is one answer, of which each request
 //! takes the next part, so that only the first of them is a request to the server. Short gaps in it are read
 //! and dropped.
 

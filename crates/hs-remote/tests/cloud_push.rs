@@ -336,7 +336,7 @@ fn the_end_of_an_upload_may_go_wrong_and_replaces_nothing() {
         }
         let place = scene.place();
         scene.server.with(|state| {
-            (state.at_end, state.objects) = (Some(AtEnd::SomebodyElse), Default::default());
+            (state.at_end, state.objects) = (Some(AtEnd::AnotherClient), Default::default());
         });
         assert!(matches!(scene.push(), Err(PushError::Taken { .. })));
         assert!(scene.server.with(|state| state.objects[&place].bytes == b"of somebody else"));

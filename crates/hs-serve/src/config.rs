@@ -33,7 +33,7 @@ pub struct ServeConfig {
     pub prefetch: PrefetchConfig,
     /// Where the kernel keeps delivered blocks, a block of some hot chunks is left out, so that use of them
     /// is seen. docs/ENGINE.md says what that costs a start.
-    pub markers: bool,
+    pub tripwires: bool,
     /// Threads and caches. The front end sets whether readers keep what they are given.
     pub read: ReadOptions,
     /// How far the kernel reads ahead in `disk.img`, in KiB; at most 1024.
@@ -52,7 +52,7 @@ impl Default for ServeConfig {
             image: OpenOptions::default(),
             prefetching: Prefetching::default(),
             prefetch: PrefetchConfig::default(),
-            markers: true,
+            tripwires: true,
             read: ReadOptions::default(),
             disk_read_ahead_kib: 128,
             hot_disk_read_ahead_kib: 128,
@@ -69,7 +69,7 @@ impl ServeConfig {
         DiskOptions {
             image: self.image.clone(),
             prefetch: (self.prefetching != Prefetching::Off).then_some(self.prefetch),
-            tripwires: self.markers,
+            tripwires: self.tripwires,
             read: self.read,
         }
     }

@@ -14,8 +14,8 @@
 //! requested as well, up to [`MAX_HOLE_BYTES`].
 //!
 //! The server does not see the use of a page that lies in a cache. So the warmer leaves a page of some chunks
-//! out, a *marker*: a program that uses the chunk makes a request for it, which is answered from memory. The
-//! warmer chooses pages that the kernel then reads alone, because everything around them was already
+//! out, a *tripwire*: a program that uses the chunk makes a request for it, which is answered from memory.
+//! The warmer chooses pages that the kernel then reads alone, because everything around them was already
 //! requested. Files that were read whole have such pages, and so have long stretches of others. Metadata has
 //! none, since the warmer itself reads inodes.
 //!
@@ -58,7 +58,7 @@ const HELD_CHUNKS: u32 = 16;
 /// Bytes of holes that are put into the page cache for one file.
 const MAX_HOLE_BYTES: u64 = 1 << 20;
 
-/// Pages of a hint that are tried for a marker, at most.
+/// Pages of a hint that are tried for a tripwire, at most.
 const MAX_TRIED_PAGES: usize = 128;
 
 /// A hint, and the hot chunk that holds its first block.
@@ -166,7 +166,7 @@ fn warm(steps: &[Step], mut caches: Caches, disk: &ServedDisk, progress: &Progre
         // Pages that a doubted profile promises may come late, as those of a throttled stream: no program
         // should find them locked.
         let due = |engine: &Prefetch| {
-            let waits = engine.is_doubted() || engine.stands_back();
+            let waits = engine.is_doubted() || engine.is_throttled();
             let after = if waits { step.chunk } else { due_after(steps, number) };
             after.is_none_or(|chunk| engine.has_arrived(chunk))
         };
@@ -189,12 +189,12 @@ fn warm(steps: &[Step], mut caches: Caches, disk: &ServedDisk, progress: &Progre
         }
         log::trace!("{:?}: hint {number}, chunk {:?}: {:?}", disk.began().elapsed(), step.chunk, step.hint);
         caches.asked.note(&step.hint);
-        let marker = match step.chunk {
+        let tripwire = match step.chunk {
             Some(chunk) if marked != Some(chunk) => caches.keep_back(&step.hint, chunk, disk),
             _ => None,
         };
-        marked = marker.and(step.chunk).or(marked);
-        caches.ask(&step.hint, marker);
+        marked = tripwire.and(step.chunk).or(marked);
+        caches.ask(&step.hint, tripwire);
     }
     disk.set_warmer(WarmerPlace::Idle);
     progress.set_leads();

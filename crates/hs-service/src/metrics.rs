@@ -304,7 +304,7 @@ fn limits() -> HttpServeOptions {
 /// it.
 ///
 /// # Errors
-/// As [`MetricsSocket::listen`].
+/// As `MetricsSocket::listen`.
 pub fn socket(
     kept: &mut HandedOver,
     address: Option<&str>,

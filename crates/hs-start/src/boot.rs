@@ -425,7 +425,7 @@ impl ShownDisk {
         if let Some(disk) = self.image() {
             start::fill_image(summary, disk);
             start::fill_deadlines(summary, disk);
-            start::fill_markers(summary, disk);
+            start::fill_tripwires(summary, disk);
         }
     }
 

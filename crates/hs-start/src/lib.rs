@@ -4,7 +4,7 @@
 //! - [`channel`], [`remote`], [`medium`], [`on_medium`], [`bad_sectors`]: from there to an open store.
 //! - [`open`]: opens images and profiles for commands.
 //! - [`cache`]: the cache of a served image.
-//! - [`start`], [`environment`], [`ready_line`]: a command in the root of an image.
+//! - [`start`], [`environment`], `ready_line`: a command in the root of an image.
 //! - [`boot`]: a guest that boots from an image.
 //! - [`record`], [`fit`]: profiles of both, and on other disks.
 //! - [`progress`]: how far long work has come.

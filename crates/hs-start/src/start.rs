@@ -269,7 +269,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     let mut lost = None;
     if let ShownDisk::Image(served) = &mounted.served {
         fill_deadlines(&mut summary, served.disk());
-        fill_markers(&mut summary, served.disk());
+        fill_tripwires(&mut summary, served.disk());
         summary.end_reason = served.disk().ended().map(|reason| reason.as_str().to_owned());
         lost = on_medium.and_then(|on_medium| on_medium.lost(served.disk()));
     }
@@ -423,6 +423,8 @@ pub fn fill_image(summary: &mut Summary, disk: &ServedDisk) {
     summary.demand_requests = Some(stats.demand_requests);
     summary.demand_bytes = Some(stats.demand_bytes);
     summary.demand_outside_bytes = Some(stats.outside_bytes);
+    summary.background_bytes = Some(stats.background_bytes);
+    summary.background_used_bytes = Some(stats.background_used_bytes);
     summary.demand_wait_s = Some(seconds(stats.program_wait));
     summary.prefetch_bytes = Some(stats.prefetch_bytes);
     summary.failed_requests = Some(stats.failed_requests);
@@ -456,7 +458,7 @@ fn fill_observed(summary: &mut Summary, observed: &ObservedUsage) {
 }
 
 /// The observed use where the kernel answers from its page cache: a sample.
-pub fn fill_markers(summary: &mut Summary, disk: &ServedDisk) {
+pub fn fill_tripwires(summary: &mut Summary, disk: &ServedDisk) {
     let count = disk.tripwire_count();
     summary.prefetch_markers = Some(count.placed);
     summary.prefetch_markers_used = Some(count.used);
@@ -507,10 +509,12 @@ impl PrefetchMode {
 pub struct PrefetchLimits {
     /// Memory for prefetched blocks that no reader has taken yet.
     pub budget: ByteSize,
+    /// Whether the rest of a remote image comes behind the reads.
+    pub background: bool,
     /// How a read of a hot block is served that has not arrived yet.
     pub late: LateRule,
     /// Whether a block of some prefetched chunks stays out of the page cache, so that their use is observed.
-    pub markers: bool,
+    pub tripwires: bool,
     /// How fast it goes.
     pub rate: PrefetchRate,
 }
@@ -536,9 +540,10 @@ pub fn config(
     }
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;
+        config.prefetch.brings_rest &= limits.background;
         config.prefetch.rate = limits.rate;
         config.prefetch.late = limits.late;
-        config.markers = limits.markers;
+        config.tripwires = limits.tripwires;
     }
     Ok(Box::new(config))
 }

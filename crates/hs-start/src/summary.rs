@@ -34,6 +34,10 @@ pub struct Summary {
     pub demand_bytes: Option<u64>,
     /// Bytes of the file outside the hot region that a read waited for, as they are stored.
     pub demand_outside_bytes: Option<u64>,
+    /// Stored bytes that came behind the reads until ready, and that no read had asked for.
+    pub background_bytes: Option<u64>,
+    /// Of these, bytes of chunks that were read.
+    pub background_used_bytes: Option<u64>,
     /// Time in which the program waited for the medium: each moment once, however many of its reads waited in
     /// it, and without the reads that fill caches ahead of it.
     pub demand_wait_s: Option<f64>,

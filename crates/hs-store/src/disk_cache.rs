@@ -75,11 +75,11 @@ pub struct DiskCache {
 struct Folder {
     path: PathBuf,
     limit_bytes: u64,
-    state: Mutex<State>,
+    state: Mutex<CacheState>,
 }
 
 #[derive(Default)]
-struct State {
+struct CacheState {
     /// Entries that this process has seen in the folder.
     known: HashSet<Digest>,
     /// Bytes written since all entries were examined; `None` before the first time.
@@ -115,7 +115,9 @@ impl DiskCache {
     /// The entry of this name, if it is there and has `len` bytes. **They are not verified.**
     #[must_use]
     pub fn get(&self, digest: &Digest, len: u64) -> Option<Vec<u8>> {
-        let found = self.folder.read(digest, len);
+        // What waits to be written is there as well: a busy machine writes it late. A wrong entry must not
+        // hide behind it, since one that is there is not written again.
+        let found = self.folder.read(digest, len).or_else(|| self.writer.find(digest, len));
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Relaxed);
         let mut state = self.folder.state.lock();
@@ -299,14 +301,14 @@ fn make_private(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-struct Found {
+struct CachedFile {
     path: PathBuf,
     bytes: u64,
     used: SystemTime,
 }
 
 /// All entries. Removes files that a dead writer has left.
-fn entries(path: &Path) -> Vec<Found> {
+fn entries(path: &Path) -> Vec<CachedFile> {
     let list = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
     let is_ours = |name: &str| name.len() == 2 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
     let folders = list(path).filter(|folder| folder.file_name().to_str().is_some_and(is_ours));
@@ -320,7 +322,7 @@ fn entries(path: &Path) -> Vec<Found> {
                 let _ = fs::remove_file(file.path());
             }
         } else if metadata.is_file() {
-            found.push(Found { path: file.path(), bytes: metadata.blocks() * 512, used });
+            found.push(CachedFile { path: file.path(), bytes: metadata.blocks() * 512, used });
         }
     }
     found

@@ -106,9 +106,9 @@ proptest! {
 }
 
 /// Keeps what it was told.
-struct Told(MemoryStore, Mutex<Vec<&'static str>>);
+struct RecordingStore(MemoryStore, Mutex<Vec<&'static str>>);
 
-impl Store for Told {
+impl Store for RecordingStore {
     fn len(&self) -> u64 {
         self.0.len()
     }
@@ -142,7 +142,7 @@ impl Store for Told {
 
 #[test]
 fn every_layer_passes_on_what_it_is_told() {
-    let told = Arc::new(Told(MemoryStore::new(vec![0; 100]), Mutex::default()));
+    let told = Arc::new(RecordingStore(MemoryStore::new(vec![0; 100]), Mutex::default()));
     let below = || Arc::clone(&told) as Arc<dyn Store>;
     let layers: [Box<dyn Store>; 6] = [
         Box::new(Retry::new(below())),

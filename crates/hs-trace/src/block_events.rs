@@ -71,7 +71,7 @@ impl BlockEvents {
         // The name before the event is the one that the kernel noted when it last switched tasks: after
         // `exec` it is old.
         let process = command(rest).unwrap_or(process);
-        let place = Place::parse(rest)?;
+        let place = SectorRange::parse(rest)?;
         match event {
             "block_rq_insert" | "block_rq_issue" => {
                 let is_issue = event == "block_rq_issue";
@@ -95,7 +95,7 @@ impl BlockEvents {
         }
     }
 
-    fn completed(&mut self, place: &Place, at: Nanos) -> Option<ServedRequest> {
+    fn completed(&mut self, place: &SectorRange, at: Nanos) -> Option<ServedRequest> {
         let Some(open) = self.open.remove(&place.sector) else {
             self.unmatched += 1;
             return None;
@@ -148,13 +148,13 @@ fn command(rest: &str) -> Option<&str> {
 }
 
 /// `maj,min rwbs [bytes] (command) sector + sectors …`
-struct Place {
+struct SectorRange {
     writes: bool,
     sector: u64,
     sectors: u64,
 }
 
-impl Place {
+impl SectorRange {
     fn parse(rest: &str) -> Option<Self> {
         let (front, behind) = rest.split_once(')')?;
         let rwbs = front.split_ascii_whitespace().nth(1)?;

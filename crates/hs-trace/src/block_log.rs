@@ -107,7 +107,7 @@ pub struct BlockLog {
     file: Option<String>,
 }
 
-type Found = Result<Option<BlockRequest>, BlockLogFault>;
+type ParsedRequest = Result<Option<BlockRequest>, BlockLogFault>;
 
 impl BlockLog {
     /// Before the first line.
@@ -143,7 +143,7 @@ impl BlockLog {
         Err(BlockLogError { line: self.line, fault: BlockLogFault::Empty })
     }
 
-    fn parse(&mut self, line: &str) -> Found {
+    fn parse(&mut self, line: &str) -> ParsedRequest {
         let Some(kind) = self.kind else {
             let kind = match line.strip_prefix("fio version ") {
                 None => BlockLogKind::Blkparse,
@@ -166,7 +166,7 @@ impl BlockLog {
         }
     }
 
-    fn check(&mut self, found: Option<BlockRequest>) -> Found {
+    fn check(&mut self, found: Option<BlockRequest>) -> ParsedRequest {
         let Some(request) = found else { return Ok(None) };
         let BlockRequest { at, range, .. } = request;
         if range.len == 0 || range.offset.checked_add(range.len).is_none_or(|end| end > 1 << 62) {
@@ -180,7 +180,7 @@ impl BlockLog {
         Ok(found)
     }
 
-    fn fio<'a>(&mut self, mut words: impl Iterator<Item = &'a str>, at: Option<Nanos>) -> Found {
+    fn fio<'a>(&mut self, mut words: impl Iterator<Item = &'a str>, at: Option<Nanos>) -> ParsedRequest {
         let file = words.next().unwrap_or_default();
         let action = words.next().unwrap_or_default();
         let writes = match action {
@@ -201,7 +201,7 @@ impl BlockLog {
     }
 
     /// `maj,min cpu sequence seconds.nanoseconds pid action rwbs sector + sectors [process]`
-    fn blkparse(&mut self, line: &str) -> Found {
+    fn blkparse(&mut self, line: &str) -> ParsedRequest {
         let mut words = line.split_ascii_whitespace();
         let device = words.next().unwrap_or_default();
         // Its summary, and messages of processes.

@@ -4,8 +4,6 @@
 use std::fmt;
 use std::path::Path;
 
-use anyhow::Context as _;
-
 mod arrows;
 mod book;
 mod figures;
@@ -79,16 +77,6 @@ impl fmt::Display for Violation {
             None => write!(f, "{}: {}", self.place, self.what),
         }
     }
-}
-
-/// Lowers the counts of the rule `words` to what the files have now.
-///
-/// # Errors
-///
-/// If the repository cannot be read or the list cannot be written.
-pub(crate) fn lower(root: &Path) -> anyhow::Result<()> {
-    let list = words::lowered(&Repository::open(root)?);
-    std::fs::write(root.join(words::LIST), list).with_context(|| words::LIST.to_owned())
 }
 
 /// Checks every rule on the repository at `root`.

@@ -1,15 +1,9 @@
-//! Documents and comments use plain words and short lines. docs/GLOSSARY.md lists the words; what was not
-//! clean when the rule came is counted in [`LIST`], and a count may only fall.
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+//! Documents and comments use plain words and short lines. docs/GLOSSARY.md lists the words.
 
 use super::Violation;
 use super::repository::{File, Repository};
 use super::source::{comment_lines, is_word_at};
 
-/// How many violations each file may have: a path and a number a line.
-pub(super) const LIST: &str = "xtask/words.txt";
 /// Where the words are listed that are not used, and what to say instead.
 const GLOSSARY: &str = "docs/GLOSSARY.md";
 /// Lines of documents, and lines with comments, are at most this long.
@@ -23,77 +17,18 @@ const TYPES: &str = "## Type names not used";
 type Banned = (String, String);
 
 pub(super) fn check(repository: &Repository) -> Vec<Violation> {
-    let found = find(repository);
-    let allowed = repository.file(LIST).map(|list| parse(&list.text)).unwrap_or_default();
+    let glossary = repository.file(GLOSSARY).map_or("", |file| &file.text);
+    let (prose, types) = (table(glossary, PROSE), table(glossary, TYPES));
     let mut violations = Vec::new();
-    for (path, found) in &found {
-        let allowed = allowed.get(*path).copied().unwrap_or(0);
-        if found.len() > allowed {
-            if allowed > 0 {
-                let what = format!(
-                    "{} violations of plain words, {LIST} allows {allowed}; all of them:",
-                    found.len()
-                );
-                violations.push(Violation::whole(*path, what));
-            }
-            violations.extend(found.iter().cloned());
-        }
-    }
-    for (path, allowed) in &allowed {
-        let count = found.get(path.as_str()).map_or(0, Vec::len);
-        if count < *allowed {
-            let what = format!("{path} has {count} violations, not {allowed}: run `xtask tidy --lower`");
-            violations.push(Violation::whole(LIST, what));
+    for file in &repository.files {
+        if file.is_rust() {
+            violations.extend(lines(file, &prose, comment_lines(&file.text)));
+            violations.extend(type_names(file, &types));
+        } else if is_document(&file.path) {
+            violations.extend(lines(file, &prose, document_lines(&file.text)));
         }
     }
     violations
-}
-
-/// The list with lower counts where files have become cleaner; a first list when there is none. Never raises
-/// a count.
-pub(super) fn lowered(repository: &Repository) -> String {
-    let old = repository.file(LIST).map(|list| parse(&list.text));
-    let mut text = String::new();
-    for (path, found) in find(repository) {
-        let count = match &old {
-            Some(old) => found.len().min(old.get(path).copied().unwrap_or(0)),
-            None => found.len(),
-        };
-        if count > 0 {
-            let _ = writeln!(text, "{path} {count}");
-        }
-    }
-    text
-}
-
-fn parse(list: &str) -> BTreeMap<String, usize> {
-    let pair = |line: &str| {
-        let (path, count) = line.rsplit_once(' ')?;
-        Some((path.to_owned(), count.parse().ok()?))
-    };
-    list.lines().filter_map(pair).collect()
-}
-
-/// All violations, by file; files without any are left out.
-fn find(repository: &Repository) -> BTreeMap<&str, Vec<Violation>> {
-    let glossary = repository.file(GLOSSARY).map_or("", |file| &file.text);
-    let (prose, types) = (table(glossary, PROSE), table(glossary, TYPES));
-    let mut found = BTreeMap::new();
-    for file in &repository.files {
-        let violations = if file.is_rust() {
-            let mut violations = lines(file, &prose, comment_lines(&file.text));
-            violations.extend(type_names(file, &types));
-            violations
-        } else if is_document(&file.path) {
-            lines(file, &prose, document_lines(&file.text))
-        } else {
-            Vec::new()
-        };
-        if !violations.is_empty() {
-            found.insert(file.path.as_str(), violations);
-        }
-    }
-    found
 }
 
 fn is_document(path: &str) -> bool {
@@ -194,13 +129,13 @@ mod tests {
     const WORDS: &str = "# Glossary\n## Words not used\n| Not | Say |\n| --- | --- |\n| `whoever`, `he` | name it |\n\
         | `for ever` | always |\n## Type names not used\n| Not | Say |\n| --- | --- |\n| `Turn` | Permit |\n";
 
-    fn said(path: &str, text: &str, list: &str) -> Vec<String> {
-        lines(&check(&files(&[(GLOSSARY, WORDS), (path, text), (LIST, list)])))
+    fn said(path: &str, text: &str) -> Vec<String> {
+        lines(&check(&files(&[(GLOSSARY, WORDS), (path, text)])))
     }
 
     #[test]
     fn banned_words_are_found_in_documents_and_comments_and_nowhere_else() {
-        let found = said("docs/A.md", "# A\nWhoever asks, waits for ever: he waits.\n", "");
+        let found = said("docs/A.md", "# A\nWhoever asks, waits for ever: he waits.\n");
         assert_eq!(
             found,
             [
@@ -209,51 +144,31 @@ mod tests {
                 "docs/A.md:2: \"for ever\": always"
             ]
         );
-        assert_eq!(said("docs/A.md", "The cache; `whoever`.\n```\nhe\n```\n", ""), [""; 0]);
-        assert_eq!(said("bench/results/a.md", "whoever\n", ""), [""; 0]);
+        assert_eq!(said("docs/A.md", "The cache; `whoever`.\n```\nhe\n```\n"), [""; 0]);
+        assert_eq!(said("bench/results/a.md", "whoever\n"), [""; 0]);
         let code = "fn he() { \"whoever\" } // fine\n/// He\n/* a\n he */\n";
-        assert_eq!(said("a.rs", code, ""), ["a.rs:2: \"he\": name it", "a.rs:4: \"he\": name it"]);
+        assert_eq!(said("a.rs", code), ["a.rs:2: \"he\": name it", "a.rs:4: \"he\": name it"]);
     }
 
     #[test]
     fn long_lines_are_found_where_they_can_be_broken() {
         let (long, word) = ("ab ".repeat(40), "a".repeat(120));
-        assert_eq!(said("README.md", &long, ""), ["README.md:1: 120 columns, at most 110 are allowed"]);
+        assert_eq!(said("README.md", &long), ["README.md:1: 120 columns, at most 110 are allowed"]);
         for fine in [
             format!("| {long}"),
             format!("- {word}"),
             format!("  - [{long}](a)"),
             format!("```\n{long}\n```"),
         ] {
-            assert_eq!(said("README.md", &fine, ""), [""; 0], "{fine}");
+            assert_eq!(said("README.md", &fine), [""; 0], "{fine}");
         }
-        assert_eq!(said("a.rs", &format!("let a = 1; // {long}"), "").len(), 1);
-        assert_eq!(said("a.rs", &format!("let a = \"{long}\";"), ""), [""; 0]);
+        assert_eq!(said("a.rs", &format!("let a = 1; // {long}")).len(), 1);
+        assert_eq!(said("a.rs", &format!("let a = \"{long}\";")), [""; 0]);
     }
 
     #[test]
     fn types_are_not_defined_by_names_that_are_not_used() {
-        assert_eq!(said("a.rs", "pub(crate) struct Turn<'a> {}\n", ""), ["a.rs:1: type Turn: Permit"]);
-        assert_eq!(said("a.rs", "pub struct Turned(Turn); // struct Turn\n", ""), [""; 0]);
-    }
-
-    #[test]
-    fn a_count_may_stay_or_fall_and_not_rise() {
-        let two = "// he\n// he\n";
-        assert_eq!(said("a.rs", two, "a.rs 2\n"), [""; 0]);
-        let found = said("a.rs", two, "a.rs 1\n");
-        assert!(found.len() == 3 && found[0].starts_with("a.rs: 2 violations"), "{found:?}");
-        let found = said("a.rs", two, "a.rs 3\nb.rs 1\n");
-        assert!(found.len() == 2 && found[0].ends_with("run `xtask tidy --lower`"), "{found:?}");
-    }
-
-    #[test]
-    fn lowering_writes_a_first_list_and_never_raises_a_count() {
-        let text = "// he\n// he\n";
-        let of = |list: &[(&str, &str)]| {
-            lowered(&files(&[&[(GLOSSARY, WORDS), ("a.rs", text), ("b.rs", text)], list].concat()))
-        };
-        assert_eq!(of(&[]), "a.rs 2\nb.rs 2\n");
-        assert_eq!(of(&[(LIST, "a.rs 1\nb.rs 9\nc.rs 1\n")]), "a.rs 1\nb.rs 2\n");
+        assert_eq!(said("a.rs", "pub(crate) struct Turn<'a> {}\n"), ["a.rs:1: type Turn: Permit"]);
+        assert_eq!(said("a.rs", "pub struct Turned(Turn); // struct Turn\n"), [""; 0]);
     }
 }

@@ -27,9 +27,13 @@ pub(crate) enum Vmm {
     Qemu,
 }
 
+/// The help of the disk.
+const DISK: &str =
+    "An image (file or address, as for `run`), or a raw disk with one file system and no partitions";
+
 /// Flags of `headstart boot`.
 #[derive(Debug, Args)]
-#[command(mut_arg("image", |arg| arg.value_name("DISK").help("An image (file or address), or a raw disk with one file system and no partitions")))]
+#[command(mut_arg("image", |arg| arg.value_name("DISK").help(DISK).long_help(DISK)))]
 pub(crate) struct Boot {
     #[command(flatten)]
     pub disk: ImageArg,
@@ -86,14 +90,14 @@ pub(crate) struct Boot {
     /// `kernel` for guests that something else will boot.
     #[arg(long, value_name = "KIB", default_value = "auto", help_heading = "Guest", hide_short_help = true)]
     pub guest_read_ahead: GuestReadAhead,
-    /// Write the console's output to FILE. Of a failed boot it is always kept.
+    /// Write the console's output to FILE. The output of a failed boot is always kept.
     #[arg(long, help_heading = "Guest", value_name = "FILE")]
     pub console: Option<PathBuf>,
     /// Record the boot into profile P, from the kernel's first read until --run-after-ready ends. Turns
     /// prefetch off.
     #[arg(long, value_name = "P")]
     pub record: Option<PathBuf>,
-    /// Do not prefetch.
+    /// Do not prefetch: fetch only what is read.
     #[arg(long, help_heading = "Prefetch and cache", hide_short_help = true)]
     pub no_prefetch: bool,
     #[command(flatten)]

@@ -25,8 +25,8 @@ pub(crate) struct Build {
     /// zstd:19, which is smaller and several times slower to build.
     #[arg(long, default_value = DEFAULT_CODEC, value_parser = parse_codec)]
     pub codec: CodecLevel,
-    /// Bytes that are compressed together, a power of two from 4K to 4M. Larger compresses better and makes a
-    /// read of one block dearer.
+    /// Bytes that are compressed together, a power of two from 4K to 4M. Larger compresses better and makes
+    /// reads of single blocks slower.
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_window, hide_short_help = true)]
     pub window: ByteSize,
     /// Take the file as a raw disk whatever it contains.

@@ -27,16 +27,16 @@ pub(crate) struct Attach {
     pub no_hydrate: bool,
     #[command(flatten)]
     pub emulation: EmulationFlags,
-    /// Do not prefetch.
+    /// Do not prefetch the hot region.
     #[arg(long, help_heading = "Prefetch and cache", hide_short_help = true)]
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
     /// When the file can be read, print it as JSON.
     ///
-    /// One object: `file`, `image`, `state` (filling or complete), `was_attached` (whether it was so before),
-    /// `guard` and `pid` (the processes that guard and fill it; null when it is complete), `control_socket`
-    /// and `log`.
+    /// One object: `file`, `image`, `state` (filling or complete), `was_attached` (whether a server filled it
+    /// already), `guard` and `pid` (the processes that guard and fill it; null when it is complete),
+    /// `control_socket` and `log`.
     #[arg(long)]
     pub json: bool,
     #[arg(long, hide = true)]
@@ -55,14 +55,14 @@ pub(crate) struct Attach {
 /// Flags of `headstart detach`.
 #[derive(Debug, Args)]
 pub(crate) struct Detach {
-    /// The file.
+    /// The file that fills itself.
     pub file: PathBuf,
     /// Also end an incomplete file. Missing blocks then read as zeros.
     #[arg(long)]
     pub incomplete: bool,
     /// Print the result as JSON.
     ///
-    /// One object: `file`, `state` (complete or incomplete) and `was_attached` (whether a process had it).
+    /// One object: `file`, `state` (complete or incomplete) and `was_attached` (whether a server filled it).
     #[arg(long)]
     pub json: bool,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Detach {
 /// Flags of `headstart fill`.
 #[derive(Debug, Args)]
 pub(crate) struct Hydrate {
-    /// The file.
+    /// The file that fills itself.
     pub file: PathBuf,
     /// The image, if it has moved and no server fills the file.
     #[arg(long)]

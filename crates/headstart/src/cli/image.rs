@@ -47,7 +47,8 @@ pub(crate) struct RemoteValues {
     /// Default: /var/lib/headstart/channels for root, headstart/channels in a user's state directory.
     #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Remote images")]
     pub channel_state: Option<PathBuf>,
-    /// Fail a read that has waited this long for a remote image. During mount(2) a third of it.
+    /// Fail a read that has waited this long for a remote image. While its file system is being mounted,
+    /// after a third of that time.
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = super::seconds::read_timeout, hide_short_help = true, help_heading = "Remote images")]
     pub read_timeout: Duration,
 }

@@ -6,9 +6,12 @@ use clap::Args;
 
 use super::image::ImageArg;
 
+/// The help of the file.
+const FILE: &str = "An image (file or address, as for `run`) or a profile";
+
 /// Flags of `headstart inspect`.
 #[derive(Debug, Args)]
-#[command(mut_arg("image", |arg| arg.value_name("FILE").help("An image (file or address) or a profile")))]
+#[command(mut_arg("image", |arg| arg.value_name("FILE").help(FILE).long_help(FILE)))]
 pub(crate) struct Inspect {
     #[command(flatten)]
     pub file: ImageArg,

@@ -18,7 +18,7 @@ pub(crate) struct ProfileUse {
     /// The profiles are of different starts: blocks that all need come first.
     #[arg(long, requires = "profiles")]
     pub variants: bool,
-    /// Accept a profile of another disk when this disk has at least so many per cent of its blocks.
+    /// Accept a profile of another disk when this disk has at least this percentage of its blocks.
     #[arg(long, requires = "profiles", value_name = "PERCENT", hide_short_help = true, default_value_t = 50, value_parser = clap::value_parser!(u8).range(..=100))]
     pub min_match: u8,
     /// The medium that will hold the image. The hot region is placed where that medium is fastest.

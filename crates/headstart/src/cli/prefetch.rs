@@ -14,7 +14,7 @@ pub(crate) type PrefetchLimits = Plain<LimitFlags, start::PrefetchLimits>;
 /// The modes, with their help.
 fn mode_parser() -> impl TypedValueParser<Value = PrefetchMode> {
     let modes = [
-        (PrefetchMode::Off, "No prefetch"),
+        (PrefetchMode::Off, "Nowhere: blocks are fetched when they are read"),
         (PrefetchMode::Warm, "Into the page cache of the mounted file system, in the recorded order"),
         (PrefetchMode::Hold, "Into this process's memory, until the kernel asks for it"),
         (PrefetchMode::Push, "Into the page cache of disk.img"),
@@ -50,6 +50,8 @@ pub(crate) enum Switch {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LimitFlags {
     /// Memory for prefetched blocks that no reader has taken yet.
+    ///
+    /// The rest of a remote image, which comes behind the reads, waits in it as well.
     #[arg(
         long,
         value_name = "SIZE",
@@ -58,6 +60,18 @@ pub(crate) struct LimitFlags {
         help_heading = "Prefetch and cache"
     )]
     pub budget: ByteSize,
+    /// Whether the rest of a remote image comes behind the reads, where requests are slow and bytes cheap.
+    ///
+    /// Off, only what is read or recorded is transferred, as on a connection that is paid by the byte.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "on|off",
+        default_value = "on",
+        hide_short_help = true,
+        help_heading = "Prefetch and cache"
+    )]
+    pub background: Switch,
     /// How a read of a hot block is served that has not arrived yet. For experiments.
     #[arg(
         long,
@@ -92,15 +106,16 @@ impl From<LimitFlags> for start::PrefetchLimits {
             LateMode::Join => LateRule::Join,
             LateMode::Fetch => LateRule::Fetch,
         };
-        let markers = flags.markers == Switch::On;
-        Self { budget: flags.budget, late, markers, rate: flags.prefetch_rate }
+        let tripwires = flags.markers == Switch::On;
+        let background = flags.background == Switch::On;
+        Self { budget: flags.budget, background, late, tripwires, rate: flags.prefetch_rate }
     }
 }
 
 /// How prefetch behaves.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PrefetchFlags {
-    /// Where prefetched blocks go.
+    /// Where prefetched blocks go. Default: the page cache of the mounted file system, else of disk.img.
     #[arg(long, value_parser = mode_parser(), value_name = "WHERE", help_heading = "Prefetch and cache")]
     pub prefetch: Option<PrefetchMode>,
     #[command(flatten)]

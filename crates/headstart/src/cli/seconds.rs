@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Longer than anybody waits, and short enough to be added to any moment: thirty years.
+/// Longer than any command waits, and short enough to be added to any moment: thirty years.
 const MOST: Duration = Duration::from_secs(1_000_000_000);
 
 /// Seconds, with a fraction.

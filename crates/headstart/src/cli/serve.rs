@@ -34,7 +34,7 @@ pub(crate) struct Serve {
     pub tls: TlsFlags,
     #[command(flatten)]
     pub emulation: EmulationFlags,
-    /// Do not prefetch.
+    /// Do not prefetch: fetch only what is read.
     #[arg(long, help_heading = "Prefetch and cache")]
     pub no_prefetch: bool,
     #[command(flatten)]

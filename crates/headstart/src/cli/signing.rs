@@ -10,7 +10,7 @@ use hs_trust::date::Date;
 /// Flags of `headstart keygen`.
 #[derive(Debug, Args)]
 pub(crate) struct Keygen {
-    /// Files to write: NAME.key (secret) and NAME.pub. Neither may exist.
+    /// Files to write: NAME.key (secret) and NAME.pub. Neither file may exist yet.
     #[arg(value_name = "NAME")]
     pub name: PathBuf,
     /// Encrypt the secret key with the password in the first line of this file.
@@ -57,8 +57,8 @@ pub(crate) struct SignFlags {
     /// Lifetime of the signature in days, or `never`. Default: 90 for a channel, never for an image.
     #[arg(long, value_name = "DAYS|never")]
     pub expires: Option<Lifetime>,
-    /// Revoke a key: its text or .pub file. Clients obey a key that follows the revoked one in their address
-    /// (#key=KEY,KEY). Repeatable.
+    /// Revoke a key: its text or .pub file. Clients accept this from a key that stands behind the revoked one
+    /// in their address (#key=KEY,KEY). Repeatable.
     #[arg(long, value_name = "KEY", hide_short_help = true)]
     pub revoke: Vec<String>,
 }

@@ -59,7 +59,8 @@ pub(crate) struct Profile {
     /// Keep recording for this many seconds after the command is ready, then end it.
     #[arg(long = "record-after-ready", alias = "grace", value_name = "SECONDS", default_value = "1", value_parser = seconds::parse)]
     pub grace: Duration,
-    /// Record with kernel read-ahead on, neighbouring blocks included. Off, exactly what is used is recorded.
+    /// Record with the kernel's read-ahead on, which records neighbouring blocks too. Without this flag only
+    /// blocks that the command reads are recorded.
     #[arg(long, hide_short_help = true)]
     pub keep_read_ahead: bool,
     /// Also write the profile of a command that fails.

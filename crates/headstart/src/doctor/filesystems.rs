@@ -5,30 +5,30 @@ use std::io;
 use super::kernel;
 use super::namespaces::{User, in_private_mounts};
 use super::trial::{checked, mount};
-use super::{Check, State};
+use super::{Check, CheckState};
 
 struct FileSystem {
     name: &'static str,
     needed_for: &'static str,
     /// What follows if it is missing.
-    if_missing: State,
+    if_missing: CheckState,
 }
 
 const FILE_SYSTEMS: &[FileSystem] = &[
     FileSystem {
         name: "ext4",
         needed_for: "run, profile, mount --fs: what `build` puts into an image",
-        if_missing: State::Missing,
+        if_missing: CheckState::Missing,
     },
     FileSystem {
         name: "squashfs",
         needed_for: "demo: the system that it compares with",
-        if_missing: State::Degraded,
+        if_missing: CheckState::Degraded,
     },
     FileSystem {
         name: "erofs",
         needed_for: "mount --fs on a disk that holds EROFS",
-        if_missing: State::Degraded,
+        if_missing: CheckState::Degraded,
     },
 ];
 
@@ -39,7 +39,7 @@ pub(super) fn checks(user: User) -> Vec<Check> {
         .iter()
         .map(|system| {
             // Without root, fuse2fs shows the ext4 in an image, and the kernel's is not asked.
-            let needed = user.is_root() && system.if_missing == State::Missing;
+            let needed = user.is_root() && system.if_missing == CheckState::Missing;
             judge(system, &registered, &modules).on_main_path(needed)
         })
         .collect();
@@ -82,7 +82,7 @@ fn judge_overlay(outcome: io::Result<()>) -> Check {
                 Some(libc::ENODEV) => "modprobe overlay: this kernel has it as a module or not at all",
                 _ => "run as root; without root it needs Linux 5.11 and a user namespace",
             };
-            Check::ok("overlay", format!("failed: {error}"), needed_for).but(State::Missing, advice)
+            Check::ok("overlay", format!("failed: {error}"), needed_for).but(CheckState::Missing, advice)
         }
     }
 }
@@ -110,13 +110,16 @@ mod tests {
     fn a_file_system_is_in_the_kernel_or_a_module_or_missing() {
         let ext4 = &FILE_SYSTEMS[0];
         let found = |registered, modules| judge(ext4, registered, modules).state;
-        assert_eq!(found("nodev\tsysfs\n\text4\n", ""), State::Ok);
-        assert_eq!(found("nodev\tsysfs\n", "kernel/fs/ext4/ext4.ko.xz: kernel/lib/crc16.ko\n"), State::Ok);
-        assert_eq!(found("nodev\tsysfs\n\text42\n", "kernel/fs/next4/next4.ko\n"), State::Missing);
+        assert_eq!(found("nodev\tsysfs\n\text4\n", ""), CheckState::Ok);
+        assert_eq!(
+            found("nodev\tsysfs\n", "kernel/fs/ext4/ext4.ko.xz: kernel/lib/crc16.ko\n"),
+            CheckState::Ok
+        );
+        assert_eq!(found("nodev\tsysfs\n\text42\n", "kernel/fs/next4/next4.ko\n"), CheckState::Missing);
     }
 
     #[test]
     fn what_only_the_demo_compares_with_is_not_missing_on_the_main_path() {
-        assert_eq!(judge(&FILE_SYSTEMS[1], "", "").state, State::Degraded);
+        assert_eq!(judge(&FILE_SYSTEMS[1], "", "").state, CheckState::Degraded);
     }
 }

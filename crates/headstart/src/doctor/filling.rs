@@ -2,7 +2,7 @@
 
 use hs_fill::{FillError, probe};
 
-use super::{Check, State};
+use super::{Check, CheckState};
 
 const NAME: &str = "fanotify pre-content events";
 const NEEDED_FOR: &str = "attach: a file that fills itself before it is read";
@@ -21,10 +21,10 @@ fn judge(outcome: Result<(), FillError>) -> Check {
         Err(FillError::NeedsRoot) => Check::ok(NAME, "not for users", NEEDED_FOR),
         Err(error @ FillError::KernelLacksEvents { .. }) => {
             Check::ok(NAME, format!("failed: {error}"), NEEDED_FOR)
-                .but(State::Missing, "with Linux 6.14 or newer; until then, use mount, serve or export")
+                .but(CheckState::Missing, "with Linux 6.14 or newer; until then, use mount, serve or export")
         }
         Err(error) => Check::ok(NAME, format!("not tried: {error}"), NEEDED_FOR)
-            .but(State::Degraded, "set TMPDIR to a folder on ext4, XFS or btrfs to have it tried"),
+            .but(CheckState::Degraded, "set TMPDIR to a folder on ext4, XFS or btrfs to have it tried"),
     }
 }
 
@@ -36,9 +36,9 @@ mod tests {
     fn a_kernel_without_them_is_said_to_lack_them() {
         let source = std::io::Error::from_raw_os_error(libc::EINVAL);
         let check = judge(Err(FillError::KernelLacksEvents { source }));
-        assert_eq!(check.state, State::Missing);
+        assert_eq!(check.state, CheckState::Missing);
         assert!(check.advice.contains("6.14"));
-        assert_eq!(judge(Err(FillError::NeedsRoot)).state, State::Ok);
-        assert_eq!(judge(Err(FillError::FileSystem { path: "/tmp".into(), kind: 1 })).state, State::Ok);
+        assert_eq!(judge(Err(FillError::NeedsRoot)).state, CheckState::Ok);
+        assert_eq!(judge(Err(FillError::FileSystem { path: "/tmp".into(), kind: 1 })).state, CheckState::Ok);
     }
 }

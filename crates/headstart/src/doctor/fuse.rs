@@ -5,13 +5,13 @@ use std::io;
 
 use super::namespaces::{User, in_private_mounts};
 use super::trial::{checked, mount};
-use super::{Check, State};
+use super::{Check, CheckState};
 
 const NEEDED_FOR: &str = "mount, run, profile: shows the disk of an image as a file";
 
 pub(super) fn checks(user: User) -> Vec<Check> {
     let device = device();
-    let works_so_far = device.state == State::Ok;
+    let works_so_far = device.state == CheckState::Ok;
     let mut checks = vec![device.on_main_path(true)];
     // Without the device a mount can only fail, and its error would say less than the device's.
     if works_so_far {
@@ -31,7 +31,7 @@ fn device() -> Check {
                 }
                 _ => "modprobe fuse: the kernel has no FUSE",
             };
-            Check::ok("/dev/fuse", format!("failed: {error}"), NEEDED_FOR).but(State::Missing, advice)
+            Check::ok("/dev/fuse", format!("failed: {error}"), NEEDED_FOR).but(CheckState::Missing, advice)
         }
     }
 }
@@ -41,7 +41,7 @@ fn judge_mount(outcome: io::Result<()>) -> Check {
     match outcome {
         Ok(()) => Check::ok(name, "works (tried)", NEEDED_FOR),
         Err(error) => Check::ok(name, format!("failed: {error}"), NEEDED_FOR).but(
-            State::Missing,
+            CheckState::Missing,
             "run as root; without root it needs a user namespace, except for mount, which has fusermount3",
         ),
     }
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn a_refused_mount_is_missing() {
         let check = judge_mount(Err(io::Error::from_raw_os_error(libc::EPERM)));
-        assert_eq!(check.state, State::Missing);
+        assert_eq!(check.state, CheckState::Missing);
         assert!(check.found.starts_with("failed"));
     }
 

@@ -5,7 +5,7 @@ use hs_guest::qemu::{self, Accelerator};
 use hs_guest::{uml, xstate};
 
 use super::namespaces::User;
-use super::{Check, State};
+use super::{Check, CheckState};
 use hs_start::boot;
 
 const UML_USE: &str = "boot, demo: runs guests without virtualisation";
@@ -21,7 +21,9 @@ type Tried = Result<String, String>;
 pub(super) fn checks(user: User) -> Vec<Check> {
     if !user.is_root() {
         let check = Check::ok(CHOICE, "not tried", CHOICE_USE);
-        return vec![check.but(State::Degraded, "guests need root: run doctor as root to have them tried")];
+        return vec![
+            check.but(CheckState::Degraded, "guests need root: run doctor as root to have them tried"),
+        ];
     }
     let tried = std::thread::scope(|scope| {
         let tries = scope.spawn(|| {
@@ -47,9 +49,9 @@ fn judge(uml: &Tried, tcg: &Tried, kvm: &Tried) -> Vec<Check> {
     let kvm_advice = "only QEMU needs it: without it, its guests run some ten times slower";
     let qemu_advice = "apt install qemu-system-x86, for systems with a kernel of their own";
     vec![
-        check(uml::PROGRAM, uml, UML_USE, State::Missing, uml_advice),
-        check(qemu::PROGRAM, tcg, QEMU_USE, State::Missing, qemu_advice),
-        check("KVM", kvm, KVM_USE, State::Degraded, kvm_advice),
+        check(uml::PROGRAM, uml, UML_USE, CheckState::Missing, uml_advice),
+        check(qemu::PROGRAM, tcg, QEMU_USE, CheckState::Missing, qemu_advice),
+        check("KVM", kvm, KVM_USE, CheckState::Degraded, kvm_advice),
         choice(uml, tcg, kvm),
     ]
 }
@@ -62,16 +64,16 @@ fn choice(uml: &Tried, tcg: &Tried, kvm: &Tried) -> Check {
         (None, ..) => Check::ok(CHOICE, "User-mode Linux: a guest ran on it", CHOICE_USE),
         (Some(why), Ok(_), Ok(_)) => {
             Check::ok(CHOICE, format!("QEMU with KVM, if the guest's kernel runs so: {why}"), CHOICE_USE)
-                .but(State::Degraded, slower)
+                .but(CheckState::Degraded, slower)
         }
         (Some(why), Ok(_), Err(_)) => Check::ok(
             CHOICE,
             format!("QEMU's translator, some ten times slower: {why}, and KVM does not run"),
             CHOICE_USE,
         )
-        .but(State::Degraded, slower),
+        .but(CheckState::Degraded, slower),
         (Some(why), Err(_), _) => Check::ok(CHOICE, format!("none: {why}, nor can QEMU"), CHOICE_USE)
-            .but(State::Missing, "apt install user-mode-linux, or qemu-system-x86"),
+            .but(CheckState::Missing, "apt install user-mode-linux, or qemu-system-x86"),
     }
 }
 
@@ -109,19 +111,19 @@ mod tests {
         let choice = |uml: &Tried, tcg: &Tried, kvm: &Tried| {
             let checks = judge(uml, tcg, kvm);
             for check in &checks {
-                assert_eq!(check.state == State::Ok, check.advice.is_empty(), "{check:?}");
+                assert_eq!(check.state == CheckState::Ok, check.advice.is_empty(), "{check:?}");
             }
             let last = checks.last().unwrap();
             (last.state, last.found.clone())
         };
         let (state, found) = choice(&ok(), &no(), &no());
-        assert!(state == State::Ok && found.starts_with("User-mode Linux"), "{found}");
+        assert!(state == CheckState::Ok && found.starts_with("User-mode Linux"), "{found}");
         let (state, found) = choice(&no(), &ok(), &ok());
-        assert!(state == State::Degraded && found.starts_with("QEMU with KVM"), "{found}");
+        assert!(state == CheckState::Degraded && found.starts_with("QEMU with KVM"), "{found}");
         assert!(found.contains("the reason"), "{found}");
         let (_, found) = choice(&no(), &ok(), &no());
         assert!(found.starts_with("QEMU's translator") && found.contains("the reason"), "{found}");
         let (state, found) = choice(&no(), &no(), &no());
-        assert!(state == State::Missing && found.starts_with("none"), "{found}");
+        assert!(state == CheckState::Missing && found.starts_with("none"), "{found}");
     }
 }

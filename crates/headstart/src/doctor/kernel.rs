@@ -1,6 +1,6 @@
 //! The kernel's version, and from which version on it has what headstart uses.
 
-use super::{Check, State};
+use super::{Check, CheckState};
 
 /// A version of Linux: major and minor number.
 pub(super) type Version = (u32, u32);
@@ -88,9 +88,10 @@ pub(super) fn checks() -> Vec<Check> {
     let release = release();
     let Some(version) = parse(&release) else {
         let check = Check::ok("kernel", release, "everything");
-        return vec![
-            check.but(State::Degraded, "the version cannot be read: docs/KERNELS.md lists what needs which"),
-        ];
+        return vec![check.but(
+            CheckState::Degraded,
+            "the version cannot be read: docs/KERNELS.md lists what needs which",
+        )];
     };
     let mut checks = vec![oldest(&release, version)];
     for feature in FEATURES.iter().filter(|feature| feature.found_by == "version") {
@@ -106,7 +107,7 @@ fn oldest(release: &str, version: Version) -> Check {
     }
     let (major, minor) = OLDEST_SUPPORTED;
     check.but(
-        State::Degraded,
+        CheckState::Degraded,
         format!("Linux {major}.{minor} is the oldest that is tested: see docs/KERNELS.md"),
     )
 }
@@ -119,7 +120,7 @@ fn by_version(feature: &Feature, version: Version) -> Check {
     }
     let without = feature.without.replace('`', "");
     Check::ok(name, format!("comes with Linux {major}.{minor}"), feature_use(feature))
-        .but(State::Degraded, format!("with Linux {major}.{minor} or newer; until then, {without}"))
+        .but(CheckState::Degraded, format!("with Linux {major}.{minor} or newer; until then, {without}"))
 }
 
 /// Which command a feature that is judged by version serves.
@@ -192,9 +193,9 @@ mod tests {
 
     #[test]
     fn an_old_kernel_is_limited_and_says_what_is_lost() {
-        assert_eq!(oldest("5.10.0", (5, 10)).state, State::Degraded);
+        assert_eq!(oldest("5.10.0", (5, 10)).state, CheckState::Degraded);
         let resend = FEATURES.iter().find(|feature| feature.name.contains("RESEND")).unwrap();
-        assert_eq!(by_version(resend, (6, 8)).state, State::Degraded);
-        assert_eq!(by_version(resend, (6, 9)).state, State::Ok);
+        assert_eq!(by_version(resend, (6, 8)).state, CheckState::Degraded);
+        assert_eq!(by_version(resend, (6, 9)).state, CheckState::Ok);
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use super::namespaces::User;
 use super::trial::checked;
-use super::{Check, State};
+use super::{Check, CheckState};
 
 // From <linux/loop.h>.
 const LOOP_GET_STATUS64: u64 = 0x4C05;
@@ -66,7 +66,7 @@ pub(super) fn checks(user: User) -> Vec<Check> {
             let advice =
                 "modprobe loop; in a container, pass --device /dev/loop-control and the loop devices";
             let check = Check::ok("loop devices", format!("failed: {error}"), needed_for);
-            return vec![check.but(State::Missing, advice).on_main_path(true)];
+            return vec![check.but(CheckState::Missing, advice).on_main_path(true)];
         }
     };
     let outcome = try_loop_device(&control);
@@ -77,7 +77,7 @@ fn judge_device(outcome: &io::Result<DirectIo>, needed_for: &'static str) -> Che
     match outcome {
         Ok(_) => Check::ok("loop devices", "work (tried)", needed_for),
         Err(error) => Check::ok("loop devices", format!("failed: {error}"), needed_for)
-            .but(State::Missing, "run as root; in a container, pass the loop devices with --device"),
+            .but(CheckState::Missing, "run as root; in a container, pass the loop devices with --device"),
     }
 }
 
@@ -88,10 +88,10 @@ fn judge_direct(outcome: &io::Result<DirectIo>, needed_for: &'static str) -> Che
         Ok(DirectIo::Off) => {
             let advice =
                 "the file system of the temporary folder refuses direct I/O: set TMPDIR to one on a disk";
-            Check::ok(name, "refused", needed_for).but(State::Degraded, advice)
+            Check::ok(name, "refused", needed_for).but(CheckState::Degraded, advice)
         }
         Err(_) => Check::ok(name, "not tried, see loop devices", needed_for)
-            .but(State::Degraded, "make loop devices work first"),
+            .but(CheckState::Degraded, "make loop devices work first"),
     }
 }
 
@@ -134,11 +134,11 @@ mod tests {
     #[test]
     fn direct_io_that_is_refused_limits_and_a_failure_is_missing() {
         let refused = Ok(DirectIo::Off);
-        assert_eq!(judge_device(&refused, "x").state, State::Ok);
-        assert_eq!(judge_direct(&refused, "x").state, State::Degraded);
+        assert_eq!(judge_device(&refused, "x").state, CheckState::Ok);
+        assert_eq!(judge_direct(&refused, "x").state, CheckState::Degraded);
         let failed = Err(io::Error::from_raw_os_error(libc::EPERM));
-        assert_eq!(judge_device(&failed, "x").state, State::Missing);
-        assert_eq!(judge_direct(&failed, "x").state, State::Degraded);
-        assert_eq!(judge_direct(&Ok(DirectIo::On), "x").state, State::Ok);
+        assert_eq!(judge_device(&failed, "x").state, CheckState::Missing);
+        assert_eq!(judge_direct(&failed, "x").state, CheckState::Degraded);
+        assert_eq!(judge_direct(&Ok(DirectIo::On), "x").state, CheckState::Ok);
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use hs_units::ByteSize;
 
-use super::{Check, State};
+use super::{Check, CheckState};
 
 const MIB: u64 = 1 << 20;
 /// The server's own memory, its default budget and room for the pages it pushes.
@@ -21,13 +21,13 @@ fn judge_memory(available: Option<u64>) -> Check {
     let needed_for = "run, mount: pushed blocks stay cached; build: chunks in flight";
     let Some(available) = available else {
         return Check::ok("memory", "unknown", needed_for)
-            .but(State::Degraded, "/proc/meminfo cannot be read");
+            .but(CheckState::Degraded, "/proc/meminfo cannot be read");
     };
     let check = Check::ok("memory", format!("{} available", ByteSize(available)), needed_for);
     if available >= COMFORTABLE_BYTES {
         return check;
     }
-    check.but(State::Degraded, "a small memory budget leaves room for the program that is started")
+    check.but(CheckState::Degraded, "a small memory budget leaves room for the program that is started")
 }
 
 /// `MemAvailable` of `/proc/meminfo`, in bytes.
@@ -86,7 +86,10 @@ fn judge_limit(version: u8, limit: Option<u64>, needed_for: &'static str) -> Che
     if limit >= COMFORTABLE_BYTES {
         return check;
     }
-    check.but(State::Degraded, "raise the limit, or expect pushed pages to be dropped before they are used")
+    check.but(
+        CheckState::Degraded,
+        "raise the limit, or expect pushed pages to be dropped before they are used",
+    )
 }
 
 /// A limit in bytes; `None` for none, which version 1 writes as a number near 2^63.
@@ -100,7 +103,7 @@ fn judge_cores(cores: usize) -> Check {
     if cores >= 2 {
         return check;
     }
-    check.but(State::Degraded, "with one core, decompression delays the program that is started")
+    check.but(CheckState::Degraded, "with one core, decompression delays the program that is started")
 }
 
 #[cfg(test)]
@@ -135,10 +138,10 @@ mod tests {
 
     #[test]
     fn little_memory_a_low_limit_and_one_core_are_limits() {
-        assert_eq!(judge_memory(Some(100 * MIB)).state, State::Degraded);
-        assert_eq!(judge_memory(Some(1024 * MIB)).state, State::Ok);
-        assert_eq!(judge_limit(2, Some(100 * MIB), "x").state, State::Degraded);
-        assert_eq!(judge_limit(2, None, "x").state, State::Ok);
-        assert_eq!(judge_cores(1).state, State::Degraded);
+        assert_eq!(judge_memory(Some(100 * MIB)).state, CheckState::Degraded);
+        assert_eq!(judge_memory(Some(1024 * MIB)).state, CheckState::Ok);
+        assert_eq!(judge_limit(2, Some(100 * MIB), "x").state, CheckState::Degraded);
+        assert_eq!(judge_limit(2, None, "x").state, CheckState::Ok);
+        assert_eq!(judge_cores(1).state, CheckState::Degraded);
     }
 }

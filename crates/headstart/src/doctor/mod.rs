@@ -24,7 +24,7 @@ mod trial;
 /// How well one thing that headstart uses works here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum State {
+enum CheckState {
     /// It works.
     Ok,
     /// It is not there, and what it is needed for does not work.
@@ -39,7 +39,7 @@ struct Check {
     /// What was looked at.
     name: String,
     /// How well it works.
-    state: State,
+    state: CheckState,
     /// What was found: a version, a path, an amount, or the error.
     found: String,
     /// Which command or figure depends on it.
@@ -54,7 +54,7 @@ impl Check {
     fn ok(name: impl Into<String>, found: impl Into<String>, needed_for: &'static str) -> Self {
         Self {
             name: name.into(),
-            state: State::Ok,
+            state: CheckState::Ok,
             found: found.into(),
             needed_for,
             advice: String::new(),
@@ -63,7 +63,7 @@ impl Check {
     }
 
     /// The same check with another outcome and what to do about it.
-    fn but(mut self, state: State, advice: impl Into<String>) -> Self {
+    fn but(mut self, state: CheckState, advice: impl Into<String>) -> Self {
         self.state = state;
         self.advice = advice.into();
         self
@@ -122,7 +122,7 @@ fn examine() -> Vec<Check> {
 }
 
 fn main_path_works(checks: &[Check]) -> bool {
-    checks.iter().all(|check| !(check.main_path && check.state == State::Missing))
+    checks.iter().all(|check| !(check.main_path && check.state == CheckState::Missing))
 }
 
 #[cfg(test)]
@@ -132,8 +132,8 @@ mod tests {
     #[test]
     fn only_something_missing_on_the_main_path_stops_it() {
         let check = |state, main_path| Check::ok("x", "", "").but(state, "").on_main_path(main_path);
-        assert!(main_path_works(&[check(State::Missing, false), check(State::Degraded, true)]));
-        assert!(!main_path_works(&[check(State::Ok, true), check(State::Missing, true)]));
+        assert!(main_path_works(&[check(CheckState::Missing, false), check(CheckState::Degraded, true)]));
+        assert!(!main_path_works(&[check(CheckState::Ok, true), check(CheckState::Missing, true)]));
     }
 
     #[test]
@@ -142,7 +142,7 @@ mod tests {
         for check in &checks {
             assert!(!check.name.is_empty() && !check.found.is_empty(), "{check:?}");
             assert!(!check.needed_for.is_empty(), "{check:?}");
-            assert_eq!(check.state == State::Ok, check.advice.is_empty(), "{check:?}");
+            assert_eq!(check.state == CheckState::Ok, check.advice.is_empty(), "{check:?}");
         }
         let mut names: Vec<&str> = checks.iter().map(|check| check.name.as_str()).collect();
         names.sort_unstable();
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_report_has_the_documented_keys() {
-        let checks = [Check::ok("cores", "2", "all").but(State::Degraded, "more cores")];
+        let checks = [Check::ok("cores", "2", "all").but(CheckState::Degraded, "more cores")];
         let report = serde_json::to_value(Report { main_path_works: true, checks: &checks }).unwrap();
         assert_eq!(report["main_path_works"], true);
         assert_eq!(

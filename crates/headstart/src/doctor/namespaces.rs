@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io;
 
 use super::trial::{checked, in_child, mount, write_file};
-use super::{Check, State};
+use super::{Check, CheckState};
 
 /// Who runs this program, as far as mounting is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,9 @@ fn judge(name: &str, outcome: io::Result<()>, advice: &str) -> Check {
     };
     match outcome {
         Ok(()) => Check::ok(name, "works (tried)", needed_for),
-        Err(error) => Check::ok(name, format!("failed: {error}"), needed_for).but(State::Missing, advice),
+        Err(error) => {
+            Check::ok(name, format!("failed: {error}"), needed_for).but(CheckState::Missing, advice)
+        }
     }
 }
 
@@ -107,7 +109,7 @@ mod tests {
     fn a_refusal_is_missing_and_says_what_to_do() {
         let refused = Err(io::Error::from_raw_os_error(libc::EPERM));
         let check = judge("user namespace", refused, hs_linux::rootenv::user_namespace_advice());
-        assert_eq!(check.state, State::Missing);
+        assert_eq!(check.state, CheckState::Missing);
         assert!(check.found.contains("not permitted") && !check.advice.is_empty());
     }
 }

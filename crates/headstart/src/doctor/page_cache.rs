@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use super::namespaces::User;
-use super::{Check, State};
+use super::{Check, CheckState};
 
 /// `cachestat(2)` has one number on every architecture.
 const SYS_CACHESTAT: libc::c_long = 451;
@@ -27,7 +27,7 @@ fn cachestat() -> Check {
     match tempfile::tempfile().and_then(|file| count_cached(&file)) {
         Ok(_) => Check::ok("cachestat(2)", "works (called)", needed_for),
         Err(error) => Check::ok("cachestat(2)", format!("failed: {error}"), needed_for)
-            .but(State::Degraded, "comes with Linux 6.5; a container's security profile may forbid it"),
+            .but(CheckState::Degraded, "comes with Linux 6.5; a container's security profile may forbid it"),
     }
 }
 
@@ -60,7 +60,7 @@ fn judge_tracepoints(tracefs: Option<&Path>, is_root: bool) -> Check {
                 "run as root: without it, what became of prefetched bytes is not observed",
             )
         };
-        return Check::ok(name, found, needed_for).but(State::Degraded, advice);
+        return Check::ok(name, found, needed_for).but(CheckState::Degraded, advice);
     };
     let missing: Vec<&str> = TRACEPOINTS
         .iter()
@@ -71,7 +71,7 @@ fn judge_tracepoints(tracefs: Option<&Path>, is_root: bool) -> Check {
         return Check::ok(name, format!("all three in {}", tracefs.display()), needed_for);
     }
     Check::ok(name, format!("not there: {}", missing.join(", ")), needed_for)
-        .but(State::Degraded, "newer kernels have them, see docs/KERNELS.md")
+        .but(CheckState::Degraded, "newer kernels have them, see docs/KERNELS.md")
 }
 
 #[cfg(test)]
@@ -86,10 +86,13 @@ mod tests {
             std::fs::create_dir_all(events.join(tracepoint)).unwrap();
         }
         let check = judge_tracepoints(Some(folder.path()), true);
-        assert_eq!((check.state, check.found.as_str()), (State::Degraded, "not there: mm_filemap_map_pages"));
+        assert_eq!(
+            (check.state, check.found.as_str()),
+            (CheckState::Degraded, "not there: mm_filemap_map_pages")
+        );
         std::fs::create_dir(events.join(TRACEPOINTS[2])).unwrap();
-        assert_eq!(judge_tracepoints(Some(folder.path()), true).state, State::Ok);
-        assert_eq!(judge_tracepoints(None, false).state, State::Degraded);
+        assert_eq!(judge_tracepoints(Some(folder.path()), true).state, CheckState::Ok);
+        assert_eq!(judge_tracepoints(None, false).state, CheckState::Degraded);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use comfy_table::{ContentArrangement, Table, TableComponent, presets};
 
-use super::{Check, State};
+use super::{Check, CheckState};
 
 /// Columns of the table on a terminal of unknown width.
 const WIDTH: u16 = 110;
@@ -42,10 +42,10 @@ pub(super) fn render(checks: &[Check], main_path_works: bool) -> String {
 /// Capitals mark what stops the main path, so that it is found without colour.
 fn word(check: &Check) -> &'static str {
     match (check.state, check.main_path) {
-        (State::Ok, _) => "ok",
-        (State::Degraded, _) => "limited",
-        (State::Missing, false) => "missing",
-        (State::Missing, true) => "MISSING",
+        (CheckState::Ok, _) => "ok",
+        (CheckState::Degraded, _) => "limited",
+        (CheckState::Missing, false) => "missing",
+        (CheckState::Missing, true) => "MISSING",
     }
 }
 
@@ -57,7 +57,9 @@ mod tests {
     fn what_is_missing_stands_out_and_has_its_advice() {
         let checks = [
             Check::ok("cores", "2", "run"),
-            Check::ok("mkfs.ext4", "not found", "build").but(State::Missing, "install it").on_main_path(true),
+            Check::ok("mkfs.ext4", "not found", "build")
+                .but(CheckState::Missing, "install it")
+                .on_main_path(true),
         ];
         let text = render(&checks, false);
         assert!(text.contains("MISSING") && text.contains("  mkfs.ext4: install it\n"), "{text}");

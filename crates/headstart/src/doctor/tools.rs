@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::namespaces::User;
-use super::{Check, State};
+use super::{Check, CheckState};
 
 struct Tool {
     program: &'static str,
@@ -93,7 +93,7 @@ fn judge(tool: &Tool, folders: &[PathBuf], is_root: bool) -> Check {
     match find(tool.program, folders) {
         Some(program) => Check::ok(tool.program, version(&program, tool.version_flag), tool.needed_for),
         None => Check::ok(tool.program, "not found", tool.needed_for)
-            .but(State::Missing, format!("apt install {}", tool.package)),
+            .but(CheckState::Missing, format!("apt install {}", tool.package)),
     }
     .on_main_path(needed)
 }
@@ -139,7 +139,7 @@ mod tests {
     fn a_missing_tool_names_its_package_and_only_some_are_on_the_main_path() {
         let nowhere = [PathBuf::from("/nonexistent")];
         let mkfs = judge(&TOOLS[0], &nowhere, true);
-        assert_eq!((mkfs.state, mkfs.advice.as_str()), (State::Missing, "apt install e2fsprogs"));
+        assert_eq!((mkfs.state, mkfs.advice.as_str()), (CheckState::Missing, "apt install e2fsprogs"));
         assert!(mkfs.main_path);
         let fuse2fs = TOOLS.iter().find(|tool| tool.program == "fuse2fs").unwrap();
         assert!(!judge(fuse2fs, &nowhere, true).main_path);

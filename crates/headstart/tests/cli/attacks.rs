@@ -1,4 +1,5 @@
-//! `headstart serve` under attack: what a process needs of memory and threads for clients that want to use it up.
+//! `headstart serve` under attack: what a process needs of memory and threads for clients that want to use it
+//! up.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -267,7 +267,7 @@ fn ends_on_a_condition(scene: &Scene, server: &ObjectServer, settings: &[(&str, 
     let push = |extra: &[&str]| {
         run(scene, settings, &[&["push", "large.hsi", "az://images/dir/y.hsi"], extra].concat())
     };
-    server.with(|state| state.at_end = Some(AtEnd::SomebodyElse));
+    server.with(|state| state.at_end = Some(AtEnd::AnotherClient));
     push(&[]).fails(1, &["another object", "--replace"]);
     assert!(server.with(|state| state.objects[&path].bytes == b"of somebody else"));
     for at_end in [None, Some(AtEnd::Cut)] {
@@ -385,7 +385,7 @@ const PATH: &str = "/images/a.hsi";
 fn an_object_that_came_first_is_not_replaced() {
     let scene = Scene::new();
     let (server, endpoint) = s3(&scene);
-    server.with(|state| state.at_end = Some(AtEnd::SomebodyElse));
+    server.with(|state| state.at_end = Some(AtEnd::AnotherClient));
     push_s3(&scene, &endpoint, &[]).fails(1, &["another object", "--replace"]);
     let (left, there) = server.with(|state| (state.uploads.len(), state.objects[PATH].bytes.clone()));
     assert_eq!((left, there.as_slice()), (0, &b"of somebody else"[..]));

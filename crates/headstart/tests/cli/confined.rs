@@ -1,4 +1,4 @@
-//! What servers give up before they answer anybody.
+//! What servers give up before they answer a client.
 
 use std::fs;
 use std::process::Command;

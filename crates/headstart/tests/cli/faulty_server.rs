@@ -43,7 +43,7 @@ pub(crate) enum Identity {
     Date,
 }
 
-struct State {
+struct ServerState {
     file: Vec<u8>,
     generation: u64,
     /// The file that takes the place of this one as soon as a request wants something of this range.
@@ -66,7 +66,7 @@ struct State {
 
 /// One server, which ends when it is dropped.
 pub(crate) struct FaultyServer {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ServerState>>,
     ended: Arc<AtomicBool>,
     address: SocketAddr,
 }
@@ -80,7 +80,7 @@ impl FaultyServer {
     pub(crate) fn start(file: Vec<u8>, identity: Identity) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
-        let state = State {
+        let state = ServerState {
             file,
             generation: 1,
             next: None,
@@ -179,7 +179,7 @@ impl Drop for FaultyServer {
     }
 }
 
-impl State {
+impl ServerState {
     /// What goes wrong with the next request.
     fn draw(&mut self, range: &Range<usize>) -> Option<Mishap> {
         self.seen += 1;
@@ -257,7 +257,7 @@ fn request(client: &TcpStream) -> Option<Asked> {
 }
 
 /// Answers one request; `None` when no other will come over this connection.
-fn answer(client: &TcpStream, state: &Mutex<State>, identity: Identity) -> Option<()> {
+fn answer(client: &TcpStream, state: &Mutex<ServerState>, identity: Identity) -> Option<()> {
     let asked = request(client)?;
     let (mishap, file, generation, range) = {
         let mut state = state.lock().expect("no panic");
@@ -301,7 +301,7 @@ fn answer(client: &TcpStream, state: &Mutex<State>, identity: Identity) -> Optio
 
 fn send_part(
     client: &TcpStream,
-    state: &Mutex<State>,
+    state: &Mutex<ServerState>,
     file: &[u8],
     mut range: Range<usize>,
     known: &str,
@@ -347,7 +347,7 @@ fn send_part(
 const PIECE_BYTES: usize = 4 << 10;
 
 /// Counts bytes that are to be sent, and waits before them where the server is to stop.
-fn wait_for_pause(state: &Mutex<State>, bytes: u64) {
+fn wait_for_pause(state: &Mutex<ServerState>, bytes: u64) {
     loop {
         let mut state = state.lock().expect("no panic");
         if state.pause.is_none_or(|pause| state.sent + bytes <= pause) {

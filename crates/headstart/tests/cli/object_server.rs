@@ -60,7 +60,7 @@ pub(crate) fn decoded(text: &str) -> String {
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct StoredObject {
     pub(crate) bytes: Vec<u8>,
     tag: String,
     /// What begins with `x-…-meta-`, and the type.
@@ -71,7 +71,7 @@ pub(crate) struct Kept {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtEnd {
     /// Another client has put an object there a moment before.
-    SomebodyElse,
+    AnotherClient,
     /// It works, and the connection is cut before the answer.
     Cut,
     /// The store does not know the condition.
@@ -81,10 +81,10 @@ pub(crate) enum AtEnd {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
-    pub(crate) objects: BTreeMap<String, Kept>,
+pub(crate) struct ServerState {
+    pub(crate) objects: BTreeMap<String, StoredObject>,
     /// Uploads by their names, or blocks of a path: what they will be, and their parts.
-    pub(crate) uploads: BTreeMap<String, (Kept, BTreeMap<String, Vec<u8>>)>,
+    pub(crate) uploads: BTreeMap<String, (StoredObject, BTreeMap<String, Vec<u8>>)>,
     /// First lines of requests.
     pub(crate) lines: Vec<String>,
     begun: usize,
@@ -99,7 +99,7 @@ type Check = dyn Fn(&Asked) -> bool + Send + Sync;
 
 pub(crate) struct ObjectServer {
     pub(crate) port: u16,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ServerState>>,
 }
 
 /// What an answer is; nothing for none.
@@ -126,7 +126,7 @@ impl ObjectServer {
     pub(crate) fn start(check: impl Fn(&Asked) -> bool + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(ServerState::default()));
         let (served, check): (_, Arc<Check>) = (Arc::clone(&state), Arc::new(check));
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -137,12 +137,12 @@ impl ObjectServer {
         Self { port, state }
     }
 
-    pub(crate) fn with<T>(&self, what: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn with<T>(&self, what: impl FnOnce(&mut ServerState) -> T) -> T {
         what(&mut self.state.lock())
     }
 }
 
-fn serve(stream: &TcpStream, state: &Mutex<State>, check: &Check) -> Option<()> {
+fn serve(stream: &TcpStream, state: &Mutex<ServerState>, check: &Check) -> Option<()> {
     let mut reader = BufReader::new(stream);
     // An address that is signed is asked again and again.
     let mut known = None;
@@ -204,7 +204,7 @@ fn read(reader: &mut BufReader<&TcpStream>) -> Option<Asked> {
     Some(asked)
 }
 
-fn answer(state: &mut State, asked: Asked) -> Answer {
+fn answer(state: &mut ServerState, asked: Asked) -> Answer {
     let upload = asked.value("uploadId");
     let part = asked.value("partNumber").and_then(|number| number.parse::<u32>().ok());
     match (asked.method.as_str(), upload, part) {
@@ -237,13 +237,13 @@ fn answer(state: &mut State, asked: Asked) -> Answer {
     }
 }
 
-fn kept(asked: &Asked, bytes: Vec<u8>) -> Kept {
+fn kept(asked: &Asked, bytes: Vec<u8>) -> StoredObject {
     let ours = |(name, _): &(&String, &String)| name.contains("-meta-") || *name == "content-type";
     let headers = asked.headers.iter().filter(ours).map(|(name, value)| (name.clone(), value.clone()));
-    Kept { tag: tag(&bytes), bytes, headers: headers.collect() }
+    StoredObject { tag: tag(&bytes), bytes, headers: headers.collect() }
 }
 
-fn object(state: &State, asked: &Asked) -> Answer {
+fn object(state: &ServerState, asked: &Asked) -> Answer {
     let Some(kept) = state.objects.get(&asked.place()) else { return status(404) };
     let tag = &kept.tag;
     let wanted = asked.header("if-match");
@@ -265,16 +265,16 @@ fn object(state: &State, asked: &Asked) -> Answer {
 }
 
 /// Another client puts its object first, if the end of the upload is to meet that.
-fn meet_somebody_else(state: &mut State, asked: &Asked) {
-    if state.at_end == Some(AtEnd::SomebodyElse) {
-        let other = Kept { bytes: b"of somebody else".to_vec(), ..Kept::default() };
+fn put_by_another_client(state: &mut ServerState, asked: &Asked) {
+    if state.at_end == Some(AtEnd::AnotherClient) {
+        let other = StoredObject { bytes: b"of somebody else".to_vec(), ..StoredObject::default() };
         state.objects.insert(asked.place(), other);
     }
 }
 
-fn complete(state: &mut State, asked: &Asked, upload: &str) -> Answer {
+fn complete(state: &mut ServerState, asked: &Asked, upload: &str) -> Answer {
     let is_conditional = asked.header("if-none-match") == "*";
-    meet_somebody_else(state, asked);
+    put_by_another_client(state, asked);
     match state.at_end {
         Some(AtEnd::Unconditional) if is_conditional => return status(501),
         Some(AtEnd::FailsLate) => {
@@ -298,7 +298,7 @@ fn complete(state: &mut State, asked: &Asked, upload: &str) -> Answer {
         }
         bytes.extend(part);
     }
-    let whole = Kept { tag: tag(&bytes), bytes, headers: kept.headers.clone() };
+    let whole = StoredObject { tag: tag(&bytes), bytes, headers: kept.headers.clone() };
     state.objects.insert(asked.place(), whole);
     state.uploads.remove(upload);
     if state.at_end == Some(AtEnd::Cut) {
@@ -308,7 +308,7 @@ fn complete(state: &mut State, asked: &Asked, upload: &str) -> Answer {
 }
 
 /// A whole object, or Azure's blocks and their list.
-fn put(state: &mut State, asked: Asked) -> Answer {
+fn put(state: &mut ServerState, asked: Asked) -> Answer {
     // "Naming containers, blobs, and metadata": names of metadata are identifiers of C#.
     let names = asked.headers.keys().filter_map(|name| name.strip_prefix("x-ms-meta-"));
     if names
@@ -319,7 +319,7 @@ fn put(state: &mut State, asked: Asked) -> Answer {
     }
     let comp = asked.value("comp");
     if comp.as_deref() == Some("blocklist") {
-        meet_somebody_else(state, &asked);
+        put_by_another_client(state, &asked);
     }
     let is_taken = state.objects.contains_key(&asked.place());
     let if_absent = asked.header("if-none-match") == "*" || asked.header("x-goog-if-generation-match") == "0";
@@ -351,7 +351,7 @@ fn put(state: &mut State, asked: Asked) -> Answer {
 }
 
 /// Makes an object of blocks, and forgets all others of its key; false when it does not have one of them.
-fn put_block_list(state: &mut State, asked: &Asked) -> bool {
+fn put_block_list(state: &mut ServerState, asked: &Asked) -> bool {
     let said = String::from_utf8_lossy(&asked.body).into_owned();
     let names = said.split("<Uncommitted>").skip(1).filter_map(|rest| rest.split('<').next());
     let blocks = state.uploads.get(&asked.place()).map(|(_, blocks)| blocks);

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 type Rule = Box<dyn FnMut(&str) -> bool + Send>;
 
 #[derive(Default)]
-struct Seen {
+struct Traffic {
     lines: Vec<String>,
     held: usize,
 }
@@ -21,7 +21,7 @@ const METHODS: [&[u8]; 6] = [b"GET /", b"HEAD /", b"PUT /", b"POST /", b"PATCH /
 
 pub(crate) struct Relay {
     pub(crate) port: u16,
-    seen: Arc<Mutex<Seen>>,
+    seen: Arc<Mutex<Traffic>>,
     rule: Arc<Mutex<Rule>>,
 }
 
@@ -31,7 +31,7 @@ impl Relay {
     pub(crate) fn start(to: u16, rule: impl FnMut(&str) -> bool + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let seen = Arc::new(Mutex::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(Traffic::default()));
         let rule: Arc<Mutex<Rule>> = Arc::new(Mutex::new(Box::new(rule)));
         let (all_seen, rules) = (Arc::clone(&seen), Arc::clone(&rule));
         thread::spawn(move || {
@@ -67,7 +67,7 @@ impl Relay {
     }
 }
 
-fn pass(mut client: TcpStream, mut server: TcpStream, seen: &Mutex<Seen>, rule: &Mutex<Rule>) {
+fn pass(mut client: TcpStream, mut server: TcpStream, seen: &Mutex<Traffic>, rule: &Mutex<Rule>) {
     let mut buffer = vec![0; 16 << 10];
     while let Ok(read) = client.read(&mut buffer) {
         // A request begins when the answer to the one before has come, so its head begins a read.

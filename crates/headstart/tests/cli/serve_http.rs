@@ -1,4 +1,4 @@
-//! `headstart serve --http`: read by ourselves, and by nginx as a proxy, which is nobody of ours.
+//! `headstart serve --http`: read by our own client, and by nginx as a proxy.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -169,8 +169,8 @@ pub(crate) fn allow_files(more: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: wanted, maximum }).expect("no more than is allowed");
 }
 
-/// A connection from 127.0.0.`client`, which no program that another test starts has as well. One that is not to be read
-/// from receives into a small buffer, so that little is on its way.
+/// A connection from 127.0.0.`client`, which no program that another test starts has as well. One that is not
+/// to be read from receives into a small buffer, so that little is on its way.
 pub(crate) fn connect_from(client: u8, port: u16, is_unread: bool) -> TcpStream {
     let flags = SocketFlags::CLOEXEC;
     let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);

@@ -9,7 +9,8 @@ use crate::boots::{GUEST, boot, debian};
 use crate::install;
 use crate::scene::{Scene, has_tools, machine_has, run};
 
-/// What the guest does once it is up. Each line that it prints is judged by the test; `wait_for` tries for five minutes.
+/// What the guest does once it is up. Each line that it prints is judged by the test; `wait_for` tries for
+/// five minutes.
 const SCRIPT: &str = r#"#!/bin/sh
 wait_for() { for _ in $(seq 3000); do "$@" && return; busybox sleep 0.1; done; echo "in vain: $*"; }
 is() { [ "$(eval "$1")" = "$2" ]; }

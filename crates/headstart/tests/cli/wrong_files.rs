@@ -60,7 +60,7 @@ fn what_is_no_image_says_what_it_is_and_what_to_do() {
     let scene = Scene::new();
     let raw = ext4(&scene, "disk.ext4", 8192);
     let folder = scene.folder("folder");
-    let disk = ["disk.ext4", "a raw disk with ext2/3/4", "headstart build", "run --foreign"];
+    let disk = ["disk.ext4", "a raw disk with ext2/3/4", "headstart build", "run --raw"];
     run(["verify", &raw]).fails(1, &disk);
     run(["inspect", &raw]).fails(1, &disk);
     run(["mount", "-f", &raw, &folder]).fails(1, &disk);

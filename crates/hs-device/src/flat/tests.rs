@@ -87,14 +87,14 @@ struct Step {
 
 /// What the medium did with a request.
 #[derive(Clone, Copy, Debug)]
-struct Served {
+struct ServedRequest {
     submitted: Nanos,
     service: Service,
     len: u64,
     stopped: Nanos,
 }
 
-impl Served {
+impl ServedRequest {
     fn delivered_by(&self, at: Nanos) -> u64 {
         self.service.delivered(at.min(self.stopped), self.len)
     }
@@ -105,7 +105,7 @@ impl Served {
     }
 }
 
-fn play(spec: FlatSpec, steps: &[Step]) -> Vec<Served> {
+fn play(spec: FlatSpec, steps: &[Step]) -> Vec<ServedRequest> {
     let mut device = Flat::new(spec);
     let mut now = Nanos(0);
     let mut history = Vec::new();
@@ -119,7 +119,7 @@ fn play(spec: FlatSpec, steps: &[Step]) -> Vec<Served> {
             stopped = now;
             device.abandon(now, service);
         }
-        history.push(Served { submitted, service, len: step.len, stopped });
+        history.push(ServedRequest { submitted, service, len: step.len, stopped });
     }
     history
 }

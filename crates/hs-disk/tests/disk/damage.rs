@@ -112,7 +112,7 @@ impl Subject {
             _ if within(cold.in_file(cold.chunk_space())) => FilePart::ColdChunk,
             _ if within(cold.range) => FilePart::ColdIndex,
             _ if within(self.superblock.mirror()) => FilePart::Mirror,
-            _ => panic!("byte {at} is nobody's"),
+            _ => panic!("byte {at} belongs to no part"),
         }
     }
 

@@ -117,7 +117,7 @@ impl Deliver for Attentive {
 /// A reader of a block would, answered first, ask for its neighbours, which are about to be pushed into the
 /// kernel.
 #[test]
-fn who_waits_is_answered_after_what_nobody_waits_for_was_given_away() {
+fn a_waiting_reader_is_answered_after_what_no_reader_waits_for_was_given_away() {
     let bench = sample_with_hot(&mut Prng::new(3));
     let whole = open(&bench.path("hot.hsi"));
     let blocks: Vec<Lba> = whole.hot_extents(0).iter().flat_map(|extent| extent.blocks()).collect();

@@ -42,14 +42,14 @@ fn a_window_leaves_when_its_readers_have_all_of_it_and_keep_it() {
         let read = |offset, len| check_read(&disk, &bench.disk, offset, len);
         read(0, WINDOW / 2);
         assert_eq!(demanded_bytes(&disk), WINDOW, "half of it may be asked for");
-        assert_eq!(disk.handed_over_bytes(), if readers_keep { WINDOW / 2 } else { 0 });
+        assert_eq!(disk.duplicate_bytes(), if readers_keep { WINDOW / 2 } else { 0 });
         let hits = disk.cache_usage().hits;
         // Half a block is no block: it will be asked for again.
         read(WINDOW / 2, WINDOW / 2 - 2048);
         assert_eq!(demanded_bytes(&disk), WINDOW);
         read(WINDOW - 4096, 4096);
         assert_eq!(demanded_bytes(&disk), if readers_keep { 0 } else { WINDOW });
-        assert_eq!((disk.cache_usage().hits - hits, disk.handed_over_bytes()), (2, 0));
+        assert_eq!((disk.cache_usage().hits - hits, disk.duplicate_bytes()), (2, 0));
         // Dropped by the reader that was to keep it, it comes again.
         read(0, 2 * WINDOW);
         assert_eq!(demanded_bytes(&disk), if readers_keep { 0 } else { 2 * WINDOW });
@@ -101,7 +101,7 @@ fn a_hot_chunk_that_readers_have_is_not_brought_again_and_is_missed_when_they_dr
     let all: u64 = (0..chunks).filter(|chunk| *chunk != 1).map(|chunk| image.hot_chunk(chunk).1.len).sum();
     assert_eq!(stored, all, "as they are stored, in case that the kernel drops them");
     assert_eq!(disk.cache_usage().bytes, all, "it is dropped, and its stored bytes stay");
-    assert_eq!(disk.handed_over_bytes(), 0);
+    assert_eq!(disk.duplicate_bytes(), 0);
     read_chunk(3);
     assert_eq!(requests() - before, 1, "the medium is not asked");
 }
@@ -125,10 +125,10 @@ proptest! {
                 check_random_reads(&disk, &bench.disk, &mut prng, 6);
                 let usage = disk.cache_usage();
                 prop_assert!(usage.bytes <= usage.budget_bytes, "{:?}", usage);
-                prop_assert!(disk.handed_over_bytes() <= usage.bytes);
+                prop_assert!(disk.duplicate_bytes() <= usage.bytes);
             }
             disk.set_cache_budget(0);
-            prop_assert_eq!(disk.handed_over_bytes(), 0);
+            prop_assert_eq!(disk.duplicate_bytes(), 0);
         }
     }
 }

@@ -39,7 +39,7 @@ impl Deliver for Kernel {
 }
 
 #[test]
-fn a_marker_is_answered_from_memory_when_all_else_has_left_and_tells_of_use() {
+fn a_tripwire_is_answered_from_memory_when_all_else_has_left_and_tells_of_use() {
     let bench = sample_with_hot(&mut Prng::new(31));
     let image = open(&bench.path("hot.hsi"));
     let blocks = |chunk: u32| -> Vec<Lba> {
@@ -75,7 +75,7 @@ fn a_marker_is_answered_from_memory_when_all_else_has_left_and_tells_of_use() {
     (0..image.hot_chunk_count())
         .filter(|chunk| !chunks.contains(chunk))
         .for_each(|chunk| disk.release(chunk));
-    assert_eq!(disk.stats().unserved_prefetch_bytes, 0, "nothing waits for a marker but the marker");
+    assert_eq!(disk.stats().unserved_prefetch_bytes, 0, "nothing waits for a tripwire but the tripwire");
     assert_eq!(disk.tripwire_count().used, 0);
     // What is kept in other forms goes as well.
     disk.set_cache_budget(0);

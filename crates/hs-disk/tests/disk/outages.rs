@@ -113,7 +113,7 @@ fn a_neighbour_that_came_damaged_is_read_again() {
         disk.read_at((window * WINDOW_BYTES) as u64, &mut found).expect("read");
         assert!(found == bench.disk[window * WINDOW_BYTES..][..WINDOW_BYTES], "window {window}");
         if window == 0 {
-            assert_eq!(disk.stats().outside_bytes, first.range.len, "nobody waited for the neighbour");
+            assert_eq!(disk.stats().outside_bytes, first.range.len, "no read waited for the neighbour");
         }
     }
     assert_eq!(fault.fired(), 1, "the neighbour came with the first window");
@@ -147,7 +147,7 @@ fn all_who_wait_for_a_chunk_that_cannot_be_had_get_the_error() {
 
 /// The stream breaks off: reads that waited for it are fetched on demand, from what still answers.
 #[test]
-fn a_stream_that_breaks_off_leaves_nobody_waiting() {
+fn a_stream_that_breaks_off_leaves_no_reader_waiting() {
     let bench = bench();
     let hot = open(&bench.path("hot")).superblock().hot[0].chunks;
     let file = FileStore::open(bench.path("hot")).expect("opened");

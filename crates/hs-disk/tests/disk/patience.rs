@@ -198,7 +198,7 @@ fn a_panic_while_answering_costs_no_thread_and_no_other_answer() {
 }
 
 #[test]
-fn a_read_that_nobody_answers_is_given_up() {
+fn a_read_without_an_answer_is_given_up() {
     let timeout = Duration::from_millis(400);
     let options = ReadOptions { read_timeout: Some(timeout), ..reads(1, 1 << 20) };
     let (bench, disk, store) = moody(options);

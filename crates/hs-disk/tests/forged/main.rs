@@ -347,7 +347,7 @@ fn another_content_than_the_disk_digest_says_is_found_by_verify() {
 
 #[test]
 // R4, R16
-fn chunks_that_nobody_means_are_found_by_verify() {
+fn chunks_that_no_table_names_are_found_by_verify() {
     let mut forge = Forge::new();
     forge.cold_chunks.extend([7; 100]);
     let error = receive(forge.seal()).verified.expect_err("hidden bytes");

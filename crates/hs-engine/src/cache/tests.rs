@@ -177,7 +177,7 @@ fn prefetched_entries_do_not_push_out_demanded_ones_and_are_promoted_when_asked_
 }
 
 #[test]
-fn prefetched_entries_use_room_that_nobody_needs_and_give_it_back() {
+fn prefetched_entries_use_idle_room_and_give_it_back() {
     every_policy(|kind| {
         let mut cache = Cache::new(kind, 1000);
         for key in 0..1000 {

@@ -139,7 +139,7 @@ impl<M: ImageMap> DiskEngine<M> {
         self.filled.pages.push(page);
         let slot = self.table.enter(ChunkKey::Page(page));
         if self.table[slot].stage == Stage::Absent {
-            self.table[slot].requester = Requester { client: ClientKey::NOBODY, class: Class::Fill };
+            self.table[slot].requester = Requester { client: ClientKey::NONE, class: Class::Fill };
             self.request_chunk(now, slot);
         }
     }
@@ -147,7 +147,7 @@ impl<M: ImageMap> DiskEngine<M> {
     fn request_background(&mut self, now: Nanos, window: u64, place: ChunkLocation, most_bytes: u64) {
         let slot = self.table.enter(ChunkKey::Cold(window));
         let request = self.fetches.requests.take();
-        let requester = Requester { client: ClientKey::NOBODY, class: Class::Fill };
+        let requester = Requester { client: ClientKey::NONE, class: Class::Fill };
         let chunk = &mut self.table[slot];
         (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
         (chunk.early, chunk.from_stream, chunk.requester) = (false, false, requester);
@@ -182,7 +182,7 @@ impl<M: ImageMap> DiskEngine<M> {
             let chunk = &mut self.table[slot];
             (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
             (chunk.early, chunk.from_stream) = (false, false);
-            chunk.requester = Requester { client: ClientKey::NOBODY, class: Class::Fill };
+            chunk.requester = Requester { client: ClientKey::NONE, class: Class::Fill };
             self.add_member(fetch, slot);
         }
         self.fetches.slab[fetch].background_bytes = bytes;

@@ -74,7 +74,7 @@ pub(super) struct Chunk {
     pub alone: bool,
     /// The page cache has taken it.
     pub delivered: bool,
-    /// For whom it is wanted: the most urgent that has asked.
+    /// The most urgent requester that has asked for it.
     pub requester: Requester,
     pub waiters: Vec<Waiter>,
     /// Of a page: cold chunks that wait for it.

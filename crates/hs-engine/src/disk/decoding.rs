@@ -176,7 +176,7 @@ impl<M: ImageMap> DiskEngine<M> {
             return None;
         }
         self.tripwires.fill(number);
-        self.prefetch.handle_marker(number);
+        self.prefetch.handle_tripwire(number);
         self.prefetch_changed = true;
         let chunk = &mut self.table[slot];
         // The block lies apart from now on, so the rest need not wait for it.

@@ -31,7 +31,7 @@ impl<M: ImageMap> DiskEngine<M> {
             missing += u32::from(!span.found);
         }
         let found_wire = tripped && spans.first().is_some_and(|span| span.found);
-        if is_demand && (found_wire || self.uses_stream(&spans)) && self.prefetch.has_doubts() {
+        if is_demand && (found_wire || self.uses_stream(&spans)) && self.prefetch.lacks_confidence() {
             self.prefetch.handle_used();
             self.prefetch_changed = true;
         }
@@ -259,7 +259,7 @@ impl<M: ImageMap> DiskEngine<M> {
                 Some(WindowLocation::Zero) => self.publish_zero(now, slot),
                 None => {
                     let page = self.table.enter(ChunkKey::Page(self.map.page_of(window)));
-                    // A map that does not know what its page says would be asked for ever.
+                    // A map that does not know what its page says would be asked without end.
                     if self.table[page].stage == Stage::Raw {
                         let why = Why::Damaged(self.table[page].key);
                         return self.fail_chunk(now, slot, why);

@@ -170,7 +170,7 @@ impl<M: ImageMap> DiskEngine<M> {
         // What of the windows ahead does not lie behind the first comes with requests of its own.
         if let Some((windows, slot)) = rest {
             let class = self.table[slot].requester.class.max(Class::ReadAhead);
-            self.fetch_ahead(now, windows, Requester { client: ClientKey::NOBODY, class });
+            self.fetch_ahead(now, windows, Requester { client: ClientKey::NONE, class });
         }
         Action::Fetch { id: self.fetches.id(index), range: self.fetches.range(index), class: dispatch.class }
     }
@@ -248,7 +248,7 @@ impl<M: ImageMap> DiskEngine<M> {
             let chunk = &mut self.table[slot];
             (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
             (chunk.early, chunk.from_stream) = (false, false);
-            chunk.requester = Requester { client: ClientKey::NOBODY, class: Class::Fill };
+            chunk.requester = Requester { client: ClientKey::NONE, class: Class::Fill };
             self.add_member(fetch, slot);
             self.neighbours.brought(window);
         }

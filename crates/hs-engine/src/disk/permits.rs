@@ -33,7 +33,7 @@ impl<M: ImageMap> DiskEngine<M> {
         if !self.shut_down {
             let request = self.fetches.requests.take();
             self.permits.slab[index].request = Some(request);
-            let requester = Requester { client: ClientKey::NOBODY, class: Class::Fill };
+            let requester = Requester { client: ClientKey::NONE, class: Class::Fill };
             self.enqueue(now, request, requester, cut(range), Purpose::Permit(index));
         }
         PermitId { index, generation: self.permits.slab.generation(index) }

@@ -24,7 +24,7 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         let expected = self.expected[chunk as usize];
         self.prefetch.late(chunk) == Late::Join
-            || (expected && !self.prefetch.has_arrived(chunk) && !self.prefetch.stands_still())
+            || (expected && !self.prefetch.has_arrived(chunk) && !self.prefetch.is_stalled())
     }
 
     /// A read waits for the stream: what the stream has in the queue is as urgent.
@@ -61,7 +61,7 @@ impl<M: ImageMap> DiskEngine<M> {
             self.end_stream(now);
         }
         // No read may wait for memory that others hold, or for a pause that others do not leave.
-        if self.prefetch_over || self.prefetch.stands_still() {
+        if self.prefetch_over || self.prefetch.is_stalled() {
             self.orphan_joined(now, |_| true);
         }
     }
@@ -99,7 +99,7 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         let (first, last) = (self.map.hot_chunk(run.start).range, self.map.hot_chunk(run.end - 1).range);
         let range = ByteRange::new(first.offset, last.end() - first.offset);
-        let requester = Requester { client: ClientKey::NOBODY, class };
+        let requester = Requester { client: ClientKey::NONE, class };
         self.fetches.stream_requests.push(request);
         self.enqueue(now, request, requester, cut(range), Purpose::Stream(id, run));
     }

@@ -175,7 +175,7 @@ mod tests {
     const BLOCK: u32 = BLOCK_BYTES as u32;
 
     #[test]
-    fn a_tripwire_is_found_until_all_of_it_was_handed_over_and_its_reads_are_answered() {
+    fn a_tripwire_is_found_until_all_of_it_was_delivered_and_its_reads_are_answered() {
         let (mut wires, mut dropped) = (Tripwires::new(9), VecDeque::new());
         assert!(wires.place(7, 3, &mut dropped) && !wires.place(7, 4, &mut dropped));
         assert!(wires.find(7, 3 * BLOCK, BLOCK).is_none() && wires.bytes() == 0, "it has not come");

@@ -6,7 +6,7 @@ use super::ChunkSize;
 
 /// Where a hot chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum ChunkState {
     /// Only on the medium.
     Medium,
     /// In a request of the stream.
@@ -24,7 +24,7 @@ const MIN_JUDGED_BYTES: u64 = 8 << 20;
 #[derive(Debug)]
 pub(super) struct Chunks {
     sizes: Vec<ChunkSize>,
-    places: Vec<Place>,
+    places: Vec<ChunkState>,
     /// Bytes of all chunks in the image.
     stored_bytes: u64,
     /// Decompressed bytes of chunks that are held.
@@ -39,7 +39,7 @@ pub(super) struct Chunks {
 
 impl Chunks {
     pub(super) fn new(sizes: Vec<ChunkSize>) -> Self {
-        let places = vec![Place::Medium; sizes.len()];
+        let places = vec![ChunkState::Medium; sizes.len()];
         let stored_bytes = sizes.iter().map(|size| u64::from(size.stored_bytes)).sum();
         Self {
             sizes,
@@ -82,7 +82,7 @@ impl Chunks {
 
     /// Whether it has come, by the stream or without it.
     pub(super) fn has_come(&self, chunk: u32) -> bool {
-        matches!(self.places[chunk as usize], Place::Held | Place::Gone)
+        matches!(self.places[chunk as usize], ChunkState::Held | ChunkState::Gone)
     }
 
     /// The first chunk from `from` on that has not come.
@@ -92,8 +92,8 @@ impl Chunks {
 
     pub(super) fn ask_for(&mut self, chunks: &Range<u32>) {
         for chunk in chunks.clone() {
-            if self.places[chunk as usize] == Place::Medium {
-                self.places[chunk as usize] = Place::UnderWay;
+            if self.places[chunk as usize] == ChunkState::Medium {
+                self.places[chunk as usize] = ChunkState::UnderWay;
                 self.under_way_bytes += self.raw(chunk);
             }
         }
@@ -101,11 +101,11 @@ impl Chunks {
 
     /// The stream has brought it.
     pub(super) fn arrived(&mut self, chunk: u32) {
-        let place = std::mem::replace(&mut self.places[chunk as usize], Place::Held);
-        if place == Place::Held {
+        let place = std::mem::replace(&mut self.places[chunk as usize], ChunkState::Held);
+        if place == ChunkState::Held {
             return;
         }
-        if place == Place::UnderWay {
+        if place == ChunkState::UnderWay {
             self.under_way_bytes -= self.raw(chunk);
         }
         self.held_bytes += self.raw(chunk);
@@ -113,16 +113,16 @@ impl Chunks {
     }
 
     pub(super) fn released(&mut self, chunk: u32) {
-        if self.places[chunk as usize] == Place::Held {
-            self.places[chunk as usize] = Place::Gone;
+        if self.places[chunk as usize] == ChunkState::Held {
+            self.places[chunk as usize] = ChunkState::Gone;
             self.held_bytes -= self.raw(chunk);
         }
     }
 
     /// It has come without the stream. If it is under way as well, that counts when it arrives.
     pub(super) fn resident(&mut self, chunk: u32) {
-        if self.places[chunk as usize] == Place::Medium {
-            self.places[chunk as usize] = Place::Gone;
+        if self.places[chunk as usize] == ChunkState::Medium {
+            self.places[chunk as usize] = ChunkState::Gone;
         }
     }
 

@@ -46,14 +46,15 @@ pub struct PrefetchConfig {
     pub rate: PrefetchRate,
     /// Whether reads of the hot region are reported to the policy ([`Prefetch::handle_used`]), so that a
     /// start that reads none of it can be told from one that does. Either all reads are reported, or, where
-    /// the kernel has the pages and answers by itself, the reads of markers ([`Prefetch::handle_delivery`]).
+    /// the kernel has the pages and answers by itself, the reads of tripwires
+    /// ([`Prefetch::handle_delivery`]).
     pub sees_use: bool,
     /// An unused stream still makes one request in this time, where everything is to be brought in the end.
     /// With `None` it may be throttled for as long as readers miss.
     pub ageing: Option<Nanos>,
-    /// With full confidence, the medium time from one marker to the next. There is at most one in two chunks
-    /// and at least one in 16.
-    pub markers_apart: Nanos,
+    /// With full confidence, the medium time from one tripwire to the next. There is at most one in two
+    /// chunks and at least one in 16.
+    pub tripwires_apart: Nanos,
     /// Whether the windows that no profile names come behind demand, as far as that pays by what is observed
     /// of the medium.
     pub brings_rest: bool,
@@ -110,9 +111,9 @@ impl Default for PrefetchConfig {
             rate: PrefetchRate::Full,
             sees_use: false,
             ageing: None,
-            // A marker costs its reader a round trip through the kernel to the server, which is most of a
+            // A tripwire costs its reader a round trip through the kernel to the server, which is most of a
             // millisecond where processors are scarce.
-            markers_apart: Nanos::from_millis(30),
+            tripwires_apart: Nanos::from_millis(30),
             brings_rest: false,
         }
     }

@@ -5,7 +5,7 @@ use hs_units::Nanos;
 use super::{Prefetch, UNKNOWN_JUMP};
 
 /// When the next request may be made.
-pub(super) enum Turn {
+pub(super) enum NextRequest {
     Now,
     At(Nanos),
     Unknown,
@@ -50,7 +50,7 @@ const LEAST_REQUEST: u64 = 64 << 10;
 impl Prefetch {
     /// Whether no reader has used the stream yet, so that the first read may be for something else.
     pub(super) fn is_careful(&self, now: Nanos) -> bool {
-        self.evidence.is_careful(now, self.read_elsewhere(self.estimate.latency()))
+        self.confidence.is_careful(now, self.read_elsewhere(self.estimate.latency()))
     }
 
     /// How long a small read elsewhere takes; its jump is `unknown` until one was measured.
@@ -79,30 +79,30 @@ impl Prefetch {
     /// Another request is made one latency before what is under way is done. This is early enough that a
     /// medium that overlaps requests never pauses. It is so late that on a medium without overlap a demand
     /// read finds at most one request before it.
-    pub(super) fn next_turn(&self, now: Nanos) -> Turn {
+    pub(super) fn next_turn(&self, now: Nanos) -> NextRequest {
         let careful = self.is_careful(now);
         let halves = careful && self.has_dear_requests();
         if self.awaits_program(now) {
             return match self.last_done {
-                _ if !self.in_flight.is_empty() => Turn::Unknown,
-                Some(done) if self.heard <= done => Turn::At(done + AWAITED),
-                _ => Turn::Now,
+                _ if !self.in_flight.is_empty() => NextRequest::Unknown,
+                Some(done) if self.heard <= done => NextRequest::At(done + AWAITED),
+                _ => NextRequest::Now,
             };
         }
         let Some(front) = self.in_flight.front() else {
             return match self.answered.back() {
                 // It leaves two thirds of the medium's time free.
-                Some((asked, answered)) if halves => {
-                    Turn::At(*answered + answered.saturating_sub(*asked) + answered.saturating_sub(*asked))
-                }
-                _ => Turn::Now,
+                Some((asked, answered)) if halves => NextRequest::At(
+                    *answered + answered.saturating_sub(*asked) + answered.saturating_sub(*asked),
+                ),
+                _ => NextRequest::Now,
             };
         };
         if halves {
-            return Turn::Unknown;
+            return NextRequest::Unknown;
         }
         if self.is_full() {
-            return Turn::Unknown;
+            return NextRequest::Unknown;
         }
         let behind: u64 =
             self.in_flight.iter().skip(1).map(|request| self.chunks.stored(&request.chunks)).sum();
@@ -120,9 +120,9 @@ impl Prefetch {
                     // The first piece counts here: a stream that delays no reader may be early.
                     self.estimate.latency_with_piece() + EARLY
                 };
-                Turn::At(done.saturating_sub(ahead))
+                NextRequest::At(done.saturating_sub(ahead))
             }
-            None => Turn::Unknown,
+            None => NextRequest::Unknown,
         }
     }
 

@@ -1,6 +1,6 @@
-mod markers;
 mod slow_disc;
-mod standing_back;
+mod throttling;
+mod tripwires;
 
 use super::*;
 
@@ -293,7 +293,7 @@ fn it_ends_when_what_it_brings_is_dropped_again() {
 }
 
 #[test]
-fn it_ends_when_nobody_wants_what_a_doubted_profile_brings() {
+fn it_ends_when_no_reader_wants_what_a_doubted_profile_brings() {
     for doubted in [false, true] {
         let mut prefetch = Prefetch::new(config(), vec![CHUNK; 400]);
         for _ in 0..if doubted { TRUSTED_MISSES + 1 } else { TRUSTED_MISSES } {
@@ -427,7 +427,7 @@ fn requests_are_large_where_each_costs_a_latency() {
 }
 
 #[test]
-fn requests_become_small_when_somebody_misses() {
+fn requests_become_small_while_a_reader_misses() {
     let mut prefetch = Prefetch::new(large(), vec![CHUNK; 800]);
     let lasted = run_serial(&mut prefetch, Nanos::from_millis(10), Some(Nanos::from_millis(1_000)));
     let last_large = lasted.iter().rposition(|ms| *ms > 40).expect("some are large");
@@ -459,7 +459,7 @@ fn asked_by(prefetch: &mut Prefetch, until: Nanos) -> u32 {
 }
 
 #[test]
-fn by_deadline_nothing_comes_long_before_its_need_unless_somebody_waits() {
+fn by_deadline_nothing_comes_long_before_its_need_unless_a_reader_waits() {
     let size = ChunkSize { stored_bytes: 1 << 20, raw_bytes: 1 << 20 };
     let millis = Nanos::from_millis;
     let needed: Vec<Nanos> = (0..200).map(|chunk| millis(100 * chunk)).collect();

@@ -133,7 +133,7 @@ impl Program<'_> {
             let chunk = self.warmed;
             let engine = self.disk.engine();
             let prefetch = engine.prefetch();
-            let waits = prefetch.is_doubted() || prefetch.stands_back();
+            let waits = prefetch.is_doubted() || prefetch.is_throttled();
             let after = if waits { Some(chunk) } else { chunk.checked_sub(WARMED_AHEAD) };
             if matches!(prefetch.ended(), Some(EndReason::Memory | EndReason::NoHelp))
                 || !(prefetch.ended().is_some() || after.is_none_or(|chunk| prefetch.has_arrived(chunk)))

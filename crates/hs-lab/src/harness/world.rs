@@ -15,7 +15,7 @@ use hs_engine::queue::{Class, ClientKey, ElevatorKind, MediumTraits, QueueConfig
 use hs_units::{ByteRange, MemorySample, Nanos, Prng};
 use workers::{Delivery, worker};
 
-use super::Seen;
+use super::WorldCounts;
 use super::client::Client;
 use super::image::{Image, RAW};
 use super::medium::{DISK_BYTES, FaultyMedium};
@@ -98,7 +98,7 @@ pub struct World {
     planned: BTreeSet<Nanos>,
     is_shut_down: bool,
     last: Action,
-    seen: Seen,
+    seen: WorldCounts,
 }
 
 impl World {
@@ -147,7 +147,7 @@ impl World {
             planned: BTreeSet::new(),
             is_shut_down: false,
             last: Action::Wait,
-            seen: Seen::default(),
+            seen: WorldCounts::default(),
         }
     }
 
@@ -155,7 +155,7 @@ impl World {
     ///
     /// # Panics
     /// When something does not hold.
-    pub fn run(mut self) -> Seen {
+    pub fn run(mut self) -> WorldCounts {
         for client in 0..self.clients.len() {
             let begins = Nanos(self.prng.below(50_000_000));
             self.plan(begins, Event::Read(client));

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use hs_units::BlockRange;
 
-use super::files::{Files, Place};
-use super::page_cache::{Found, PageCache};
+use super::files::{Files, PageRun};
+use super::page_cache::{PageCache, PageState};
 
 /// All of them.
 pub(crate) struct Caches<'a> {
@@ -41,10 +41,10 @@ impl<'a> Caches<'a> {
     }
 
     /// What these blocks are, as far as one piece goes.
-    pub(crate) fn locate(&self, block: u64, end: u64) -> Place {
+    pub(crate) fn locate(&self, block: u64, end: u64) -> PageRun {
         match self.known {
             Some(files) => files.locate(block, end),
-            None => Place { file: None, page: block, pages: end - block },
+            None => PageRun { file: None, page: block, pages: end - block },
         }
     }
 
@@ -56,12 +56,12 @@ impl<'a> Caches<'a> {
     }
 
     /// Looks for the first page of `place`.
-    pub(crate) fn find(&mut self, place: Place) -> Found {
+    pub(crate) fn find(&mut self, place: PageRun) -> PageState {
         self.of(place.file).find(place.page)
     }
 
     /// The first page of `place` is missing: which to read, from where on marked.
-    pub(crate) fn miss(&mut self, place: Place) -> (Range<u64>, Option<u64>) {
+    pub(crate) fn miss(&mut self, place: PageRun) -> (Range<u64>, Option<u64>) {
         if let Some(inodes) = self.inodes(place) {
             return (inodes, None);
         }
@@ -74,13 +74,17 @@ impl<'a> Caches<'a> {
     }
 
     /// The first page of `place` is there or coming: which to read ahead of it.
-    pub(crate) fn hit(&mut self, place: Place) -> Option<(Range<u64>, Option<u64>)> {
-        self.of(place.file).hit(place.page, place.pages)
+    pub(crate) fn hit(&mut self, place: PageRun) -> Option<(Range<u64>, Option<u64>)> {
+        let by_fault = self.faults(place).is_some();
+        let cache = self.of(place.file);
+        // A fault asks for as many as are read ahead at most (`do_async_mmap_readahead`).
+        let wanted = if by_fault { cache.most_ahead() } else { place.pages };
+        cache.hit(place.page, wanted)
     }
 
     /// Where the block holds inodes, those that are read with it (`__ext4_get_inode_loc` of fs/ext4/inode.c:
     /// from a multiple of `inode_readahead_blks` on so many and one more, within the table).
-    fn inodes(&self, place: Place) -> Option<Range<u64>> {
+    fn inodes(&self, place: PageRun) -> Option<Range<u64>> {
         let table =
             self.known?.inode_table(place.page).filter(|_| place.file.is_none() && self.inode_ahead > 1)?;
         let first = (place.page / self.inode_ahead * self.inode_ahead).max(table.start.0);
@@ -89,13 +93,13 @@ impl<'a> Caches<'a> {
 
     /// Where the page is asked for by a fault, the pages of its file that are executed. The first page of a
     /// program or a library is read before it is mapped.
-    fn faults(&self, place: Place) -> Option<Range<u64>> {
+    fn faults(&self, place: PageRun) -> Option<Range<u64>> {
         let file = &self.known?.all()[place.file.filter(|_| place.page > 0)?];
         file.mapped.then(|| file.code.clone())
     }
 
     /// A call has read all of `place`.
-    pub(crate) fn read(&mut self, place: Place) {
+    pub(crate) fn read(&mut self, place: PageRun) {
         self.of(place.file).read_until(place.page + place.pages);
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct File {
 
 /// A piece of consecutive blocks: of a file, or of the disk's own metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PageRun {
     /// The file's number.
     pub(crate) file: Option<usize>,
     /// The first of its pages; the block where it is no file's.
@@ -106,14 +106,14 @@ impl Files {
     }
 
     /// What `block` is the first of, up to `end` at most.
-    pub(crate) fn locate(&self, block: u64, end: u64) -> Place {
+    pub(crate) fn locate(&self, block: u64, end: u64) -> PageRun {
         let before = self.places.range(..=block).next_back();
         if let Some((first, (run_end, file, page))) = before.filter(|(_, (run_end, ..))| block < *run_end) {
             let pages = end.min(*run_end) - block;
-            return Place { file: Some(*file), page: page + (block - first), pages };
+            return PageRun { file: Some(*file), page: page + (block - first), pages };
         }
         let next = self.places.range(block..).next().map_or(end, |(next, _)| end.min(*next));
-        Place { file: None, page: block, pages: next - block }
+        PageRun { file: None, page: block, pages: next - block }
     }
 
     /// Blocks of some pages of a file, in the order of the pages; holes have none.
@@ -129,15 +129,15 @@ impl Files {
     }
 }
 
-/// Whether a file is one that programs map: programs themselves, libraries, and glibc's locales. All others
-/// are read. A recording does not say how a page was asked for, so this goes by names, as they are in every
-/// distribution.
+/// Whether a file is one that programs map: programs themselves, libraries, and what glibc has of a language.
+/// All others are read. A recording does not say how a page was asked for, so this goes by names, as they are
+/// in every distribution.
 fn is_mapped(file: &FileUse) -> bool {
     let mut parts = file.path.rsplit('/');
     let name = parts.next().unwrap_or_default();
     let folder = parts.next().unwrap_or_default();
     name.ends_with(".so")
         || name.contains(".so.")
-        || name == "locale-archive"
+        || file.path.contains("/locale/")
         || matches!(folder, "bin" | "sbin")
 }

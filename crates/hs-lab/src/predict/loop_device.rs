@@ -10,7 +10,7 @@ use std::ops::Range;
 use hs_engine::queue::{Class, ClientKey, Direction};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange};
 
-use super::page_cache::{Found, PageCache};
+use super::page_cache::{PageCache, PageState};
 use crate::simulation::Io;
 
 /// A request to the loop device, and how far it is served.
@@ -62,7 +62,7 @@ impl LoopDevice {
             }
             let wanted = call.end - call.next;
             match self.cache.find(call.next) {
-                Found::Missing => {
+                PageState::Missing => {
                     let (pages, mark) = self.cache.miss(call.next, wanted);
                     self.ask(io, pages, mark);
                 }
@@ -70,7 +70,7 @@ impl LoopDevice {
                     if let Some((pages, mark)) = self.cache.hit(call.next, wanted) {
                         self.ask(io, pages, mark);
                     }
-                    if matches!(found, Found::Coming(_)) {
+                    if matches!(found, PageState::Coming(_)) {
                         return done;
                     }
                     self.calls[0].next += 1;

@@ -38,7 +38,7 @@ const FAULTS_IN_VAIN: u64 = 100;
 
 /// What a page is found to be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum PageState {
     /// It is there.
     There,
     /// This request brings it.
@@ -70,11 +70,11 @@ impl PageCache {
     }
 
     /// Looks for a page.
-    pub(crate) fn find(&self, page: u64) -> Found {
+    pub(crate) fn find(&self, page: u64) -> PageState {
         match self.pages.get(&page) {
-            None => Found::Missing,
-            Some(Page { coming: None, .. }) => Found::There,
-            Some(Page { coming: Some(request), .. }) => Found::Coming(*request),
+            None => PageState::Missing,
+            Some(Page { coming: None, .. }) => PageState::There,
+            Some(Page { coming: Some(request), .. }) => PageState::Coming(*request),
         }
     }
 
@@ -92,6 +92,11 @@ impl PageCache {
         for page in pages {
             self.pages.entry(page).or_insert(Page { coming: None, marked: false });
         }
+    }
+
+    /// Most pages that are read ahead.
+    pub(crate) const fn most_ahead(&self) -> u64 {
+        self.max
     }
 
     /// A call has read everything before `page`.

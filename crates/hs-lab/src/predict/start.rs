@@ -11,7 +11,7 @@ use super::caches::{Caches, Wanted};
 use super::crowd::Cohort;
 use super::files::Files;
 use super::loop_device::LoopDevice;
-use super::page_cache::Found;
+use super::page_cache::PageState;
 use super::program::Program;
 use super::{Disk, Prediction};
 use crate::served::{LayoutMap, SERVED, ServedEvent, ServedImage};
@@ -133,10 +133,10 @@ impl Client<'_> {
             }
             let place = self.cache.locate(page, end);
             match self.cache.find(place) {
-                Found::Missing if self.is_warmed(page) => {
+                PageState::Missing if self.is_warmed(page) => {
                     self.ask(io, place.file, place.page..place.page + 1, None);
                 }
-                Found::Missing => {
+                PageState::Missing => {
                     let (pages, mark) = self.cache.miss(place);
                     self.ask(io, place.file, pages, mark);
                 }
@@ -145,7 +145,7 @@ impl Client<'_> {
                         self.ask(io, place.file, pages, mark);
                     }
                     match found {
-                        Found::Coming(asked) if self.asked.contains_key(&asked) => {
+                        PageState::Coming(asked) if self.asked.contains_key(&asked) => {
                             self.waiting = Some((asked, io.now()));
                             return;
                         }

@@ -6,8 +6,8 @@ use hs_engine::queue::ElevatorKind;
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos};
 
 use super::caches::Caches;
-use super::files::Place;
-use super::page_cache::{Found, PageCache};
+use super::files::PageRun;
+use super::page_cache::{PageCache, PageState};
 use super::*;
 
 mod served;
@@ -178,9 +178,9 @@ fn the_kernel_reads_ahead_where_pages_follow_on_each_other() {
     // The first read of a file begins a window of four times its size, marked behind what was asked for.
     assert_eq!(cache.miss(0, 1), (0..4, Some(1)));
     assert_eq!(cache.ask(0..4, Some(1), 7), vec![0..4]);
-    assert_eq!(cache.find(3), Found::Coming(7));
+    assert_eq!(cache.find(3), PageState::Coming(7));
     cache.arrived(0..4, 7);
-    assert_eq!(cache.find(3), Found::There);
+    assert_eq!(cache.find(3), PageState::There);
     // A read at the mark makes the kernel read the next window, twice as long, all of it marked.
     assert_eq!(cache.hit(1, 1), Some((4..12, Some(4))));
     assert_eq!(cache.hit(1, 1), None, "a mark is used once");
@@ -260,7 +260,7 @@ fn files_are_known_when_they_are_known_as_wholes() {
     let profile =
         recording(&[100, 7, 300], &[("/a.py", &[(0, 100, 3), (3, 200, 2)]), ("/b.py", &[(1, 300, 1)])]);
     let files = Files::recorded(&profile).expect("/a.py has more than was read");
-    let place = |file, page, pages| Place { file, page, pages };
+    let place = |file, page, pages| PageRun { file, page, pages };
     assert_eq!(files.locate(100, 108), place(Some(0), 0, 3), "up to the end of the run");
     assert_eq!(files.locate(201, 202), place(Some(0), 4, 1));
     assert_eq!(files.locate(90, 110), place(None, 90, 10), "metadata up to the next file");
@@ -283,7 +283,7 @@ fn the_kernel_reads_ahead_in_files_and_around_faults() {
     let mut caches = Caches::new(10_000, 32, Some(&files), 32);
     let mut ask = |block: u64, end: u64| {
         let place = caches.locate(block, end);
-        assert_eq!(caches.find(place), Found::Missing);
+        assert_eq!(caches.find(place), PageState::Missing);
         let (pages, mark) = caches.miss(place);
         let asked = caches.ask(place.file, pages, mark, 0);
         asked.iter().flat_map(|wanted| &wanted.blocks).map(|run| (run.start.0, run.count)).collect::<Vec<_>>()
@@ -299,7 +299,40 @@ fn the_kernel_reads_ahead_in_files_and_around_faults() {
     // What was pushed into the cache of a file is there.
     caches.put(1_060, 1_062);
     let place = caches.locate(1_061, 1_070);
-    assert_eq!((place.page, caches.find(place)), (61, Found::There));
+    assert_eq!((place.page, caches.find(place)), (61, PageState::There));
+}
+
+#[test]
+fn a_fault_that_meets_a_mark_reads_as_far_ahead_as_may_be() {
+    let whole = [(0, 1_000, 100)];
+    let profile =
+        recording(&[1_000, 2_000], &[("/usr/lib/libx.so.6", &whole), ("/srv/x", &[(0, 2_000, 100)])]);
+    let files = Files::recorded(&profile).expect("they are wholes");
+    for (first, ahead) in [(1_000, 32), (2_000, 8)] {
+        let mut caches = Caches::new(10_000, 32, Some(&files), 32);
+        let mut ask = |block: u64| {
+            let place = caches.locate(block, block + 1);
+            let hit = caches.hit(place);
+            let (pages, mark) = hit.unwrap_or_else(|| caches.miss(place));
+            caches.ask(place.file, pages.clone(), mark, 0);
+            pages
+        };
+        assert_eq!(ask(first), 0..4, "the head, marked behind its first page");
+        ask(first + 60);
+        assert_eq!(ask(first + 1), 4..4 + ahead, "read {first}");
+    }
+}
+
+#[test]
+fn what_is_mapped_goes_by_names() {
+    let mapped = ["/usr/lib/x/libx.so.6", "/usr/bin/x", "/usr/lib/locale/C.utf8/LC_CTYPE"];
+    let read = ["/usr/lib/x/a.py", "/etc/locale.conf"];
+    let run = [(0, 100, 9)];
+    for (path, is_mapped) in mapped.map(|path| (path, true)).into_iter().chain(read.map(|path| (path, false)))
+    {
+        let files = Files::recorded(&recording(&[100], &[(path, &run)])).expect("it is a whole");
+        assert_eq!(files.all()[0].mapped, is_mapped, "{path}");
+    }
 }
 
 #[test]

@@ -201,8 +201,10 @@ impl<'a> Parts<'a> {
     }
 
     fn part_refused(&mut self, error: &Error) -> PushError {
+        // Some stores refuse an upload that they do not know as forbidden. If no new one may begin either,
+        // the note stays.
+        self.is_unknown = matches!(error, Error::NotFound { .. } | Error::PermissionDenied { .. });
         if matches!(error, Error::NotFound { .. }) {
-            self.is_unknown = true;
             self.unfinished.forget();
         }
         self.sending.to.refused(error)
@@ -239,7 +241,7 @@ impl<'a> Parts<'a> {
         if found? {
             return Ok(());
         }
-        self.is_unknown = matches!(error, HttpError::Refused { status: 400 | 404, .. });
+        self.is_unknown = matches!(error, HttpError::Refused { status: 400 | 403 | 404, .. });
         Err(self.sending.to.refused_by(error))
     }
 

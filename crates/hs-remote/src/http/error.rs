@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Why a request over HTTP failed. It is the `source` of a [`StoreError`](crate::StoreError), whose text
+/// Why a request over HTTP failed. It is the `source` of a [`StoreError`](hs_store::StoreError), whose text
 /// names the store and the range.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

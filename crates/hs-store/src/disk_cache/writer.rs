@@ -82,6 +82,13 @@ impl Writer {
             self.folder.write(&entry);
         }
     }
+
+    /// The bytes of an entry that waits to be written, if it has so many.
+    pub(super) fn find(&self, digest: &Digest, len: u64) -> Option<Vec<u8>> {
+        let waiting = self.queue.waiting.lock();
+        let entry = waiting.entries.iter().find(|entry| entry.digest == *digest)?;
+        (entry.bytes.len() as u64 == len).then(|| entry.bytes.to_vec())
+    }
 }
 
 impl Drop for Writer {

@@ -40,7 +40,7 @@ pub(crate) struct PredictFlags {
     /// each.
     #[arg(long, value_name = "N,...", default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: Vec<u32>,
-    /// Clients start evenly spread over this many seconds. Default: all at once.
+    /// Spread the clients' starts evenly over this many seconds. 0 starts all at once.
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = seconds::parse)]
     pub within: Duration,
     /// Clients reach a cache over this link, and the cache fetches what it lacks over the link of --emulate.
@@ -49,7 +49,7 @@ pub(crate) struct PredictFlags {
     /// Processors that all clients share, as in a benchmark on one machine. Default: each client has its own.
     #[arg(long, hide_short_help = true, value_name = "N", requires = "client_cpu", conflicts_with = "within", value_parser = clap::value_parser!(u32).range(1..))]
     pub cores: Option<u32>,
-    /// Processor time of one start, with --cores. `http_clients.py` measures it.
+    /// Processor time of one start, with --cores. `bench/http_clients.py` measures it.
     #[arg(long, hide_short_help = true, value_name = "SECONDS", requires = "cores", value_parser = seconds::parse)]
     pub client_cpu: Option<Duration>,
     /// Media, layouts and schedulers to compare, in any order. One row per combination.

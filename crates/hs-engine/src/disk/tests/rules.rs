@@ -595,22 +595,22 @@ fn shared_bytes_are_those_that_were_never_asked_for_and_those_that_readers_keep(
     assert_eq!(shell.engine.shared_bytes(), SharedBytes::default(), "nothing has come");
     shell.drain();
     let unserved = shell.engine.stats().streamed_bytes;
-    assert_eq!(shell.engine.shared_bytes(), SharedBytes { unserved, handed_over: 0 });
+    assert_eq!(shell.engine.shared_bytes(), SharedBytes { unserved, duplicate: 0 });
     shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    let rest = SharedBytes { unserved: unserved - BLOCK_BYTES, handed_over: BLOCK_BYTES };
+    let rest = SharedBytes { unserved: unserved - BLOCK_BYTES, duplicate: BLOCK_BYTES };
     assert_eq!(shell.engine.shared_bytes(), rest);
 }
 
 #[test]
-fn a_use_that_a_reader_reports_ends_the_doubts_about_the_stream() {
+fn a_use_that_a_reader_reports_restores_confidence_in_the_stream() {
     let mut config = small_requests(LateRule::ByCost);
     config.prefetch = config.prefetch.map(|limits| PrefetchConfig { sees_use: true, ..limits });
     let mut shell = shell(config);
     shell.pump();
     shell.run(Step::Read { block: 16, blocks: 1, class: 0 });
-    assert!(shell.engine.prefetch().stands_back(), "the first that was read lies elsewhere");
+    assert!(shell.engine.prefetch().is_throttled(), "the first that was read lies elsewhere");
     shell.run(Step::Used);
-    assert!(!shell.engine.prefetch().stands_back());
+    assert!(!shell.engine.prefetch().is_throttled());
 }
 
 #[test]

@@ -8,9 +8,9 @@
 use hs_units::Nanos;
 
 use super::{Choice, Elevator, View};
-use crate::queue::config::QueueConfig;
-use crate::queue::request::Direction;
-use crate::queue::waiting::{Found, Grouping};
+use crate::config::QueueConfig;
+use crate::request::Direction;
+use crate::waiting::{Candidate, Grouping};
 
 /// How often reads go before writes that wait; Linux's `writes_starved`.
 const WRITES_STARVED: u32 = 2;
@@ -38,7 +38,7 @@ impl Deadline {
         }
     }
 
-    fn ahead(&self, view: &View<'_>, direction: Direction) -> Option<Found> {
+    fn ahead(&self, view: &View<'_>, direction: Direction) -> Option<Candidate> {
         view.waiting.at_or_above(direction.index(), self.position[direction.index()])
     }
 

@@ -56,8 +56,8 @@ pub fn jain_index(shares: impl IntoIterator<Item = f64>) -> f64 {
 
 /// Jain's index of the clients' rates up to now.
 pub(super) fn jain_of(clients: &Clients, now: Nanos) -> f64 {
-    let somebody = clients.iter().filter(|client| client.key != ClientKey::NOBODY);
-    let rates = somebody.filter_map(|client| {
+    let known = clients.iter().filter(|client| client.key != ClientKey::NONE);
+    let rates = known.filter_map(|client| {
         let active = client.active(now);
         (active > Nanos::ZERO).then(|| client.bytes as f64 / active.as_secs_f64())
     });

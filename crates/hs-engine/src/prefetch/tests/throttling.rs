@@ -22,27 +22,27 @@ fn miss(prefetch: &mut Prefetch, now: Nanos) -> Nanos {
 }
 
 #[test]
-fn it_stands_back_until_somebody_uses_it() {
+fn it_is_throttled_until_it_is_used() {
     type Use = fn(&mut Prefetch);
     let uses: [Use; 2] =
         [|prefetch| prefetch.handle_used(), |prefetch| prefetch.handle_wanted(Nanos::ZERO, 9)];
     for used in uses {
         let mut prefetch = seen();
         let now = miss(&mut prefetch, Nanos::from_millis(1_000));
-        let Next::WaitUntil(until) = prefetch.poll(now) else { panic!("it stands back") };
+        let Next::WaitUntil(until) = prefetch.poll(now) else { panic!("it is throttled") };
         assert!(until >= now + Nanos::from_millis(400), "for forty reads: {now}, {until}");
-        assert!(prefetch.stands_back() && prefetch.stands_still(), "no reader may wait for it");
+        assert!(prefetch.is_throttled() && prefetch.is_stalled(), "no reader may wait for it");
         used(&mut prefetch);
         assert!(matches!(prefetch.poll(now), Next::Request(..)));
-        assert!(!prefetch.stands_back());
+        assert!(!prefetch.is_throttled());
     }
 }
 
 #[test]
-fn it_goes_on_by_itself_when_nobody_has_missed_for_long() {
+fn it_goes_on_by_itself_when_no_reader_has_missed_for_long() {
     let mut prefetch = seen();
     let now = miss(&mut prefetch, Nanos::from_millis(1_000));
-    let Next::WaitUntil(until) = prefetch.poll(now) else { panic!("it stands back") };
+    let Next::WaitUntil(until) = prefetch.poll(now) else { panic!("it is throttled") };
     assert!(matches!(prefetch.poll(until), Next::Request(..)));
 }
 
@@ -89,7 +89,7 @@ fn a_start_that_misses_now_and_then_is_not_kept_waiting() {
         (0..8).for_each(|_| prefetch.handle_used());
         now += Nanos::from_millis(50);
         prefetch.handle_miss(now);
-        assert!(!prefetch.stands_back());
+        assert!(!prefetch.is_throttled());
         let Next::Request(id, run) = prefetch.poll(now) else { panic!("a lone miss says nothing") };
         finish(&mut prefetch, now + Nanos::from_millis(10), id, run);
         prefetch.handle_miss_answered(now);
@@ -109,7 +109,7 @@ fn who_already_waits_for_the_stream_gets_what_he_waits_for() {
     assert!(run.contains(&0));
     // Beyond that it is throttled.
     assert!(matches!(prefetch.poll(now + Nanos::from_millis(200)), Next::WaitUntil(_)));
-    assert!(prefetch.stands_back());
+    assert!(prefetch.is_throttled());
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn where_use_is_not_seen_nothing_is_held_against_it() {
             prefetch.handle_miss_answered(Nanos::from_millis(5));
         }
         assert!(matches!(prefetch.poll(Nanos::from_millis(5)), Next::Request(..)));
-        assert!(!prefetch.has_doubts());
+        assert!(!prefetch.lacks_confidence());
     }
 }
 
@@ -227,7 +227,7 @@ fn dear(now: Nanos) -> (Prefetch, RequestId) {
 }
 
 #[test]
-fn where_requests_are_dear_and_somebody_misses_it_waits_for_the_program_to_think() {
+fn where_requests_are_dear_and_a_reader_misses_it_waits_for_the_program_to_think() {
     let millis = Nanos::from_millis;
     for wanted in [false, true] {
         let (mut prefetch, id) = dear(millis(100));

@@ -71,7 +71,7 @@ fn what_is_withdrawn_is_not_served_and_its_ticket_is_void() {
 }
 
 #[test]
-fn at_the_end_of_time_nobody_is_overdue_who_does_not_wait() {
+fn at_the_end_of_time_no_class_is_overdue_that_does_not_wait() {
     let mut queue = Queue::new(serial());
     assert_eq!(queue.poll(Nanos(u64::MAX)), Poll::Idle);
 }
@@ -80,9 +80,9 @@ fn at_the_end_of_time_nobody_is_overdue_who_does_not_wait() {
 fn fairness_is_told_by_the_rates_of_clients_while_they_want_something() {
     let mut queue = Queue::new(serial());
     let millis = Nanos::from_millis;
-    let nobody = (ClientKey::NOBODY, Class::Fill);
+    let no_client = (ClientKey::NONE, Class::Fill);
     for (tag, (client, class)) in
-        (1..).zip([(ClientKey(1), Class::Demand), (ClientKey(2), Class::Demand), nobody])
+        (1..).zip([(ClientKey(1), Class::Demand), (ClientKey(2), Class::Demand), no_client])
     {
         queue.handle_request(Nanos(0), Request { client, ..request(tag, class, tag << 30, 4096) });
     }

@@ -2,7 +2,7 @@
 
 use hs_units::Nanos;
 
-use super::arena::{Arena, Place};
+use super::arena::{Arena, EntryState};
 use super::clients::Clients;
 use super::config::{ClassConfig, QueueConfig};
 use super::elevator::{self, Choice, Elevator, View};
@@ -10,7 +10,7 @@ use super::merge::Merged;
 use super::metrics::ClassMetrics;
 use super::request::Class;
 use super::shares::Shares;
-use super::waiting::{Found, Waiting};
+use super::waiting::{Candidate, Waiting};
 
 /// The requests of one class.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Lane {
             self.due = Self::NEVER;
         }
         let place = arena.get(index).place;
-        if place == Place::Waiting {
+        if place == EntryState::Waiting {
             self.waiting.remove(arena, index);
         }
         if let Some(shares) = &mut self.shares {
@@ -90,7 +90,7 @@ impl Lane {
     }
 
     /// The request that was admitted first, of a class that is not empty.
-    pub(super) fn oldest(&mut self, arena: &mut Arena) -> Found {
+    pub(super) fn oldest(&mut self, arena: &mut Arena) -> Candidate {
         self.admit(arena);
         self.waiting.oldest(arena).expect("a class that is not empty has admitted a request")
     }
@@ -101,14 +101,14 @@ impl Lane {
         now: Nanos,
         arena: &mut Arena,
         clients: &mut Clients,
-        chosen: Found,
+        chosen: Candidate,
         merged: &mut Merged,
     ) {
         merged.gather(&self.waiting, arena, chosen, self.config.merge_bytes);
         self.waiting.remove_run(arena, merged.lowest, &merged.members);
         for member in &merged.members {
             let entry = arena.get_mut(*member);
-            entry.place = Place::InService;
+            entry.place = EntryState::InService;
             let waited = now.saturating_sub(entry.came);
             self.metrics.waited += waited;
             self.metrics.longest_wait = self.metrics.longest_wait.max(waited);

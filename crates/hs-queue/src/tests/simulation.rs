@@ -7,7 +7,7 @@ use hs_units::Prng;
 use super::*;
 
 /// Everything that was observed of one dispatch.
-struct Seen {
+struct Observation {
     at: Nanos,
     dispatch: Dispatch,
     tags: Vec<u64>,
@@ -23,7 +23,7 @@ struct Simulation {
     /// When each request in service ends.
     medium: Vec<(Nanos, Dispatch)>,
     asked: HashMap<u64, Request>,
-    dispatched: Vec<Seen>,
+    dispatched: Vec<Observation>,
     finished: Vec<u64>,
     longest_service: Nanos,
     /// Since when each class waits without being served.
@@ -66,7 +66,7 @@ impl Simulation {
                     self.longest_service = self.longest_service.max(service);
                     self.medium.push((self.now + service, dispatch));
                     self.since[dispatch.class.index()] = self.now;
-                    self.dispatched.push(Seen { at: self.now, dispatch, tags, waited });
+                    self.dispatched.push(Observation { at: self.now, dispatch, tags, waited });
                 }
                 Poll::WaitUntil(then) => {
                     assert!(then > self.now, "waiting until now is no waiting");
@@ -133,7 +133,12 @@ fn every_config(seed: u64) -> impl Iterator<Item = QueueConfig> {
 }
 
 /// What one dispatch holds is of one class and direction, has no gap, and is not longer than allowed.
-fn assert_well_merged(simulation: &Simulation, seen: &Seen, promoted: &HashMap<u64, Class>, context: &str) {
+fn assert_well_merged(
+    simulation: &Simulation,
+    seen: &Observation,
+    promoted: &HashMap<u64, Class>,
+    context: &str,
+) {
     let limit = simulation.queue.config().classes[seen.dispatch.class.index()].merge_bytes;
     let mut members: Vec<&Request> = seen.tags.iter().map(|tag| &simulation.asked[tag]).collect();
     assert_eq!(members.len(), seen.dispatch.requests as usize, "{context}");

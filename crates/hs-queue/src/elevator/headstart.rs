@@ -16,9 +16,9 @@
 use hs_units::Nanos;
 
 use super::{Choice, Elevator, View};
-use crate::queue::config::QueueConfig;
-use crate::queue::request::{Class, Direction};
-use crate::queue::waiting::{Found, Grouping};
+use crate::config::QueueConfig;
+use crate::request::{Class, Direction};
+use crate::waiting::{Candidate, Grouping};
 
 /// Streams that are told apart.
 const STREAMS: usize = 16;
@@ -45,7 +45,7 @@ struct Stream {
 
 /// The stream that was served last.
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Slice {
     stream: usize,
     /// When others are served although the stream goes on.
     ends: Nanos,
@@ -58,7 +58,7 @@ struct Turn {
 struct Anticipation {
     idle: Nanos,
     streams: [Stream; STREAMS],
-    turn: Option<Turn>,
+    turn: Option<Slice>,
     served: u64,
 }
 
@@ -81,7 +81,7 @@ impl Anticipation {
         self.streams[stream].proof += u32::from(known.is_some());
         self.streams[stream].used = self.served;
         let slice = SLICE.max(Nanos(view.pace.0.saturating_mul(SLICE_REQUESTS)));
-        self.turn = Some(Turn { stream, ends: view.now + slice, patience: None });
+        self.turn = Some(Slice { stream, ends: view.now + slice, patience: None });
     }
 
     /// The medium has come to `head`. Returns until when nothing else should be served, if the stream there
@@ -127,7 +127,7 @@ impl Headstart {
     }
 
     /// The oldest request of a direction that has waited beyond its deadline; reads first.
-    fn expired(&self, view: &View<'_>) -> Option<Found> {
+    fn expired(&self, view: &View<'_>) -> Option<Candidate> {
         let two_sweeps = Nanos(view.pace.0.saturating_mul(2 * u64::from(view.waiting.len())));
         [Direction::Read, Direction::Write].into_iter().find_map(|direction| {
             let oldest = view.waiting.oldest_of(direction)?;
@@ -137,7 +137,7 @@ impl Headstart {
     }
 
     /// The end of the requests that lie one behind the other from this one on.
-    fn behind(view: &View<'_>, first: Found) -> u64 {
+    fn behind(view: &View<'_>, first: Candidate) -> u64 {
         let mut end = view.arena.get(first.index).range.end();
         while let Some(next) = view.waiting.at_or_above(Direction::Read.index(), end) {
             let range = view.arena.get(next.index).range;
@@ -152,7 +152,7 @@ impl Headstart {
     /// The next request, whether or not a stream is expected.
     ///
     /// `ahead` is the first read at or above the head, if there is one.
-    fn next(&mut self, view: &View<'_>, ahead: Option<Found>) -> Found {
+    fn next(&mut self, view: &View<'_>, ahead: Option<Candidate>) -> Candidate {
         if self.left == 0 {
             self.left = self.batch;
             if let Some(expired) = self.expired(view) {
@@ -168,7 +168,7 @@ impl Headstart {
     }
 
     /// The next one of a direction, of which `ahead` is the first at or above the head.
-    fn in_order(&self, view: &View<'_>, direction: Direction, ahead: Option<Found>) -> Option<Found> {
+    fn in_order(&self, view: &View<'_>, direction: Direction, ahead: Option<Candidate>) -> Option<Candidate> {
         if self.sweeps {
             return if ahead.is_some() { ahead } else { view.waiting.lowest(direction.index()) };
         }

@@ -1,7 +1,7 @@
 //! What a decision of the engine costs, as one JSON object.
 //!
 //! ```text
-//! cargo run --release -p hs-engine --example decision -- [QUEUED] [REQUESTS] [CASE]
+//! cargo run --release -p hs-queue --example decision -- [QUEUED] [REQUESTS] [CASE]
 //! ```
 //!
 //! Keeps QUEUED requests waiting (10,000): each that ends is replaced by a new one, REQUESTS times (400,000).
@@ -16,10 +16,10 @@ use std::hint::black_box;
 use std::io::Write;
 use std::time::Instant;
 
-use hs_engine::queue::{
+use hs_queue::{
     Class, ClientKey, Direction, ElevatorKind, MediumTraits, Poll, Queue, QueueConfig, Request, RequestTag,
 };
-use hs_engine::queue::{Event, Recorder};
+use hs_queue::{Event, Recorder};
 use hs_units::{ByteRange, Nanos, Prng};
 
 const CLIENTS: u64 = 16;
@@ -88,7 +88,7 @@ fn serve(queue: &mut Queue, workload: &mut Workload, now: &mut Nanos, requests: 
                 ended += some;
             }
             Poll::WaitUntil(then) => *now = then,
-            Poll::Idle => unreachable!("somebody waits"),
+            Poll::Idle => unreachable!("requests wait"),
         }
     }
     began.elapsed().as_nanos() as f64 / ended as f64

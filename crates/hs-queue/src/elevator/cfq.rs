@@ -8,19 +8,19 @@
 use hs_units::Nanos;
 
 use super::{Choice, Elevator, View};
-use crate::queue::config::QueueConfig;
-use crate::queue::waiting::{Found, Grouping};
+use crate::config::QueueConfig;
+use crate::waiting::{Candidate, Grouping};
 
 #[derive(Debug)]
 pub(super) struct Cfq {
     slice: Nanos,
     idle: Nanos,
     /// The client that has the slice, since when, and how long the slice waits for its next request.
-    turn: Option<Turn>,
+    turn: Option<Slice>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Turn {
+struct Slice {
     client: u32,
     ends: Nanos,
     /// Set when the client had no request: until then no other client is served.
@@ -33,7 +33,7 @@ impl Cfq {
     }
 
     /// The client's next request above the head, else its lowest.
-    fn of_client(view: &View<'_>, client: u32) -> Option<Found> {
+    fn of_client(view: &View<'_>, client: u32) -> Option<Candidate> {
         let ahead = view.waiting.at_or_above(client as usize, view.head);
         ahead.or_else(|| view.waiting.lowest(client as usize))
     }
@@ -67,7 +67,7 @@ impl Elevator for Cfq {
             }
         }
         let client = self.next_client(view);
-        self.turn = Some(Turn { client, ends: view.now + self.slice, patience: None });
+        self.turn = Some(Slice { client, ends: view.now + self.slice, patience: None });
         Choice::Request(Self::of_client(view, client).expect("the client was found by a request"))
     }
 }

@@ -9,7 +9,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// Where a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum EntryState {
     Free,
     /// Held back until others have had their share.
     Backlog,
@@ -32,7 +32,7 @@ pub(super) struct Entry {
     pub sequence: u32,
     pub class: Class,
     pub direction: Direction,
-    pub place: Place,
+    pub place: EntryState,
     /// Neighbours in the one list that it is in.
     previous: u32,
     next: u32,
@@ -48,7 +48,7 @@ impl Entry {
         sequence: 0,
         class: Class::Demand,
         direction: Direction::Read,
-        place: Place::Free,
+        place: EntryState::Free,
         previous: NONE,
         next: NONE,
     };
@@ -118,7 +118,7 @@ impl Arena {
             sequence,
             class,
             direction: request.direction,
-            place: Place::Backlog,
+            place: EntryState::Backlog,
             previous: NONE,
             next: NONE,
         };
@@ -147,7 +147,7 @@ impl Arena {
     /// Frees the place of a request, which is in no list.
     pub(super) fn release(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
-        entry.place = Place::Free;
+        entry.place = EntryState::Free;
         entry.generation = entry.generation.wrapping_add(1);
         entry.next = std::mem::replace(&mut self.free, index);
     }
@@ -155,7 +155,7 @@ impl Arena {
     /// The entry that a ticket is for, while it waits.
     pub(super) fn waiting(&self, ticket: Ticket) -> Option<u32> {
         let entry = self.entries.get(ticket.index as usize)?;
-        let waits = matches!(entry.place, Place::Backlog | Place::Waiting);
+        let waits = matches!(entry.place, EntryState::Backlog | EntryState::Waiting);
         (waits && entry.generation == ticket.generation).then_some(ticket.index)
     }
 

@@ -5,7 +5,7 @@
 //! 1994), section 3. It knows no deadline: a client that writes just ahead of the head can keep it there.
 
 use super::{Choice, Elevator, View};
-use crate::queue::waiting::Grouping;
+use crate::waiting::Grouping;
 
 #[derive(Debug)]
 pub(super) struct CLook;

@@ -15,7 +15,7 @@ fn deliver(prefetch: &mut Prefetch, now: Nanos, chunks: Range<u32>) -> Vec<u32> 
     let mut marked = Vec::new();
     for chunk in chunks {
         if prefetch.handle_delivery(now, chunk) {
-            prefetch.handle_marker(chunk);
+            prefetch.handle_tripwire(chunk);
             marked.push(chunk);
         }
     }
@@ -30,7 +30,7 @@ fn misses(prefetch: &mut Prefetch, now: Nanos, count: usize) {
 }
 
 #[test]
-fn fewer_chunks_are_marked_while_all_is_well_than_where_there_are_doubts() {
+fn fewer_chunks_have_one_while_all_is_well_than_where_confidence_is_low() {
     let mut prefetch = stream(true);
     assert_eq!(deliver(&mut prefetch, NOW, 0..5), [0, 1, 2, 3, 4], "it is not used yet");
     (0..2).for_each(|_| prefetch.handle_used());
@@ -54,8 +54,8 @@ fn used_on(a_chunk: Nanos, goes_on: Nanos) -> Prefetch {
 #[test]
 fn markers_are_as_far_apart_as_the_medium_is_fast() {
     let micros = |micros: u64| Nanos(micros * 1_000);
-    // The time of a chunk, the cost of a request that continues, and how many chunks share one marker: 30 ms,
-    // 2 to 16 chunks.
+    // The time of a chunk, the cost of a request that continues, and how many chunks share one tripwire: 30
+    // ms, 2 to 16 chunks.
     let media = [
         ("fast", micros(100), micros(100), 16),
         ("nearly as fast", micros(1_900), micros(100), 15),
@@ -73,7 +73,7 @@ fn markers_are_as_far_apart_as_the_medium_is_fast() {
     }
     // Or as the configuration says.
     let mut prefetch = used_on(micros(4_000), micros(100));
-    prefetch.config.markers_apart = micros(48_000);
+    prefetch.config.tripwires_apart = micros(48_000);
     assert_eq!(deliver(&mut prefetch, NOW, 0..30), [0, 12, 24]);
 }
 
@@ -91,7 +91,7 @@ fn a_disk_that_answers_the_first_request_at_once_has_no_dear_ones() {
 }
 
 #[test]
-fn nothing_is_marked_where_nobody_looks_or_everything_was_asked_for() {
+fn no_tripwire_is_due_where_use_is_not_looked_at_or_everything_was_asked_for() {
     assert_eq!(deliver(&mut stream(false), NOW, 0..40), []);
     let mut prefetch = Prefetch::new(PrefetchConfig { sees_use: true, ..large() }, vec![CHUNK; 10]);
     prefetch.handle_head(Nanos::ZERO, 10, 0);
@@ -101,14 +101,14 @@ fn nothing_is_marked_where_nobody_looks_or_everything_was_asked_for() {
 #[test]
 fn what_comes_before_the_first_marker_speaks_for_nothing() {
     let mut prefetch = stream(true);
-    prefetch.handle_use_by_markers();
+    prefetch.handle_use_by_tripwires();
     misses(&mut prefetch, NOW, 4);
     let _ = prefetch.poll(NOW);
-    assert!(!prefetch.stands_back() && !prefetch.has_doubts());
+    assert!(!prefetch.is_throttled() && !prefetch.lacks_confidence());
     assert_eq!(deliver(&mut prefetch, NOW, 0..1), [0]);
     misses(&mut prefetch, NOW, 2);
     let _ = prefetch.poll(NOW);
-    assert!(prefetch.stands_back());
+    assert!(prefetch.is_throttled());
 }
 
 #[test]
@@ -119,14 +119,14 @@ fn where_no_marker_had_a_place_nothing_is_held_against_the_stream() {
     (5..40).for_each(|chunk| assert!(prefetch.handle_delivery(NOW, chunk), "it is asked for on and on"));
     misses(&mut prefetch, NOW, 4);
     let _ = prefetch.poll(NOW);
-    assert!(!prefetch.stands_back());
-    // With the next marker use is seen again.
-    prefetch.handle_marker(40);
+    assert!(!prefetch.is_throttled());
+    // With the next tripwire use is seen again.
+    prefetch.handle_tripwire(40);
     misses(&mut prefetch, NOW, 2);
     let _ = prefetch.poll(NOW);
-    assert!(prefetch.stands_back());
+    assert!(prefetch.is_throttled());
     prefetch.handle_used();
     prefetch.handle_used();
     let _ = prefetch.poll(NOW);
-    assert!(!prefetch.stands_back());
+    assert!(!prefetch.is_throttled());
 }

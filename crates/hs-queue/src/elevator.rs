@@ -13,7 +13,7 @@ use hs_units::Nanos;
 use super::arena::Arena;
 use super::config::{ElevatorKind, QueueConfig};
 use super::request::Class;
-use super::waiting::{Found, Grouping, Waiting};
+use super::waiting::{Candidate, Grouping, Waiting};
 
 /// What an elevator may look at.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub(super) struct View<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Choice {
     /// This request.
-    Request(Found),
+    Request(Candidate),
     /// None of those that wait: a better one is expected before then.
     WaitUntil(Nanos),
 }

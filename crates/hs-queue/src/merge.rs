@@ -5,7 +5,7 @@ use hs_units::ByteRange;
 use super::arena::{Arena, Entry};
 use super::positions::Cursor;
 use super::request::Direction;
-use super::waiting::{Found, Waiting};
+use super::waiting::{Candidate, Waiting};
 
 /// Bytes that one request to the medium will cover, and who goes with it.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Merged {
     /// Starts from a request and takes neighbours of its class, group and direction along, those above first,
     /// as long as all is not more than `limit_bytes`. Writes have to touch exactly; reads may overlap or be
     /// the same.
-    pub(super) fn gather(&mut self, waiting: &Waiting, arena: &Arena, found: Found, limit_bytes: u64) {
+    pub(super) fn gather(&mut self, waiting: &Waiting, arena: &Arena, found: Candidate, limit_bytes: u64) {
         let chosen = arena.get(found.index);
         let mut range = chosen.range;
         self.members.clear();

@@ -173,7 +173,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn new(sample: &Sample, through: Through, markers: bool) -> Self {
+    fn new(sample: &Sample, through: Through, tripwires: bool) -> Self {
         let store = FileStore::open(sample.image()).unwrap();
         let image = Image::open(Arc::new(FileStore::open(sample.image()).unwrap())).unwrap();
         let chunks = image.hot_chunk_count();
@@ -186,10 +186,10 @@ impl Shown {
         let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let prefetching = if through == Through::Disk { Prefetching::Push } else { Prefetching::Hold };
         // One request of the stream is held up, and its other threads go on deciding.
-        // Markers are as close together on the fastest medium as on a slow one.
+        // Tripwires are as close together on the fastest medium as on a slow one.
         let prefetch =
-            PrefetchConfig { most_under_way: 1, markers_apart: Nanos::ZERO, ..PrefetchConfig::default() };
-        let config = ServeConfig { prefetching, markers, prefetch, ..ServeConfig::default() };
+            PrefetchConfig { most_under_way: 1, tripwires_apart: Nanos::ZERO, ..PrefetchConfig::default() };
+        let config = ServeConfig { prefetching, tripwires, prefetch, ..ServeConfig::default() };
         let store: Arc<dyn Store> = gates.clone();
         let served = ServedImage::start(store, folders[0].path(), &config, None).unwrap();
         let options = MountFsOptions { inode_readahead_blocks: Some(1), ..MountFsOptions::default() };
@@ -230,10 +230,10 @@ impl Shown {
     }
 
     /// Waits until the stream is throttled, or is not.
-    fn comes_to(&self, stands_back: bool) {
+    fn comes_to(&self, throttled: bool) {
         self.wait_until("the stream decides", |shown| {
             shown.served.disk().wake();
-            shown.served.disk().stands_back() == stands_back
+            shown.served.disk().is_throttled() == throttled
         });
     }
 
@@ -252,7 +252,7 @@ impl Shown {
 fn use_is_seen(through: Through) {
     let sample = Sample::new();
     let shown = Shown::new(&sample, through, true);
-    shown.wait_until("markers", |shown| shown.served.disk().tripwire_count().placed >= 4);
+    shown.wait_until("tripwires", |shown| shown.served.disk().tripwire_count().placed >= 4);
     shown.served.disk().wait_until(|prefetch| prefetch.has_arrived(COME - 1));
     let cold = sample.cold();
     [5, 20, 35].into_iter().for_each(|number| shown.check(cold[number]));
@@ -274,7 +274,7 @@ fn use_is_seen(through: Through) {
     sample.places.iter().for_each(|(file, _)| shown.check(*file));
 }
 
-/// Without markers the same use is not seen, and the stream is never throttled.
+/// Without tripwires the same use is not seen, and the stream is never throttled.
 fn use_is_not_seen(through: Through) {
     let sample = Sample::new();
     let shown = Shown::new(&sample, through, false);
@@ -283,7 +283,7 @@ fn use_is_not_seen(through: Through) {
     for number in [5, 20, 35, 50] {
         shown.check(cold[number]);
         shown.served.disk().wake();
-        assert!(!shown.served.disk().stands_back());
+        assert!(!shown.served.disk().is_throttled());
     }
     assert_eq!(shown.served.disk().tripwire_count().placed, 0);
 }

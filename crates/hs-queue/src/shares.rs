@@ -10,7 +10,7 @@
 //! and Cheng, SIGCOMM 1996), with several requests in service as in SFQ(D) (Jin, Chase and Kaur, SIGMETRICS
 //! 2004).
 
-use super::arena::{Arena, Entry, List, Place};
+use super::arena::{Arena, Entry, EntryState, List};
 use super::config::FairnessConfig;
 use super::heap::Heap;
 
@@ -86,7 +86,7 @@ impl Shares {
             account.admitted += cost;
             return true;
         }
-        entry.place = Place::Backlog;
+        entry.place = EntryState::Backlog;
         arena.push(&mut account.backlog, index);
         if is_first {
             self.held_back.set(client, account.admitted);
@@ -133,7 +133,7 @@ impl Shares {
         let entry = *arena.get(index);
         let cost = self.cost(&entry);
         let account = &mut self.accounts[entry.client as usize];
-        if entry.place == Place::Backlog {
+        if entry.place == EntryState::Backlog {
             arena.unlink(&mut account.backlog, index);
         } else {
             account.admitted -= cost;

@@ -3,7 +3,7 @@
 //! Like Linux's elevator of that name, it merges neighbours and orders nothing.
 
 use super::{Choice, Elevator, View};
-use crate::queue::waiting::Grouping;
+use crate::waiting::Grouping;
 
 #[derive(Debug)]
 pub(super) struct Noop;

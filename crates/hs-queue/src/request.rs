@@ -48,7 +48,7 @@ pub struct ClientKey(pub u64);
 
 impl ClientKey {
     /// Work for no client, such as prefetch. It has a share of its class, and no part in Jain's index.
-    pub const NOBODY: Self = Self(u64::MAX);
+    pub const NONE: Self = Self(u64::MAX);
 }
 
 /// Which way the bytes go.

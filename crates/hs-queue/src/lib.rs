@@ -7,6 +7,8 @@
 //! The queue does not know which requests conflict: a client that reads what it is writing waits for the
 //! write itself.
 
+#![forbid(unsafe_code)]
+
 mod arena;
 mod clients;
 mod config;
@@ -39,7 +41,7 @@ pub use request::{
 };
 pub use service::Finish;
 use service::Services;
-use waiting::Found;
+use waiting::Candidate;
 
 /// The class counters that a request of each class is in: its own and those of more urgent classes.
 const COUNTED_IN: [[u32; Class::COUNT]; Class::COUNT] =
@@ -159,6 +161,8 @@ impl Queue {
     }
 
     /// What to send to the medium now. Call it again until the result is not [`Poll::Dispatch`].
+    // Inlined, since a decision goes through the caller's crate and this one.
+    #[inline]
     pub fn poll(&mut self, now: Nanos) -> Poll {
         if !self.has_room(Class::Demand) {
             return Poll::Idle;
@@ -274,7 +278,7 @@ impl Queue {
         self.dispatch(now, class, oldest, true)
     }
 
-    fn dispatch(&mut self, now: Nanos, class: Class, chosen: Found, aged: bool) -> Poll {
+    fn dispatch(&mut self, now: Nanos, class: Class, chosen: Candidate, aged: bool) -> Poll {
         if self.under_way[Class::Demand.index()] == 0 {
             self.pace.handle_busy(now);
         }

@@ -1,6 +1,6 @@
 //! The requests of one class that an elevator chooses from: in order of arrival and in order of position.
 
-use super::arena::{Arena, Entry, List, NONE, Place};
+use super::arena::{Arena, Entry, EntryState, List, NONE};
 use super::positions::{Cursor, Positions, Spot};
 use super::request::Direction;
 
@@ -17,12 +17,12 @@ pub(super) enum Grouping {
 
 /// A request that waits, and where in order of position, if that is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Found {
+pub(super) struct Candidate {
     pub index: u32,
     pub at: Option<Cursor>,
 }
 
-impl Found {
+impl Candidate {
     const fn somewhere(index: u32) -> Self {
         Self { index, at: None }
     }
@@ -71,7 +71,7 @@ impl Waiting {
 
     pub(super) fn insert(&mut self, arena: &mut Arena, index: u32) {
         let entry = arena.get_mut(index);
-        entry.place = Place::Waiting;
+        entry.place = EntryState::Waiting;
         let direction = entry.direction;
         self.longest_bytes = self.longest_bytes.max(entry.range.len);
         let (group, offset) = (self.group(entry), entry.range.offset);
@@ -85,7 +85,7 @@ impl Waiting {
 
     pub(super) fn remove(&mut self, arena: &mut Arena, index: u32) {
         let entry = arena.get(index);
-        let cursor = Found::somewhere(index).cursor(self.peers(entry), entry);
+        let cursor = Candidate::somewhere(index).cursor(self.peers(entry), entry);
         self.remove_run(arena, cursor, &[index]);
     }
 
@@ -102,13 +102,13 @@ impl Waiting {
     }
 
     /// The request of this direction that came first.
-    pub(super) fn oldest_of(&self, direction: Direction) -> Option<Found> {
+    pub(super) fn oldest_of(&self, direction: Direction) -> Option<Candidate> {
         let index = self.arrivals[direction.index()].first;
-        (index != NONE).then_some(Found::somewhere(index))
+        (index != NONE).then_some(Candidate::somewhere(index))
     }
 
     /// The request that came first.
-    pub(super) fn oldest(&self, arena: &Arena) -> Option<Found> {
+    pub(super) fn oldest(&self, arena: &Arena) -> Option<Candidate> {
         let (read, write) = (self.oldest_of(Direction::Read), self.oldest_of(Direction::Write));
         match (read, write) {
             (Some(read), Some(write)) => {
@@ -119,13 +119,13 @@ impl Waiting {
     }
 
     /// The lowest position of a group at or above `offset`.
-    pub(super) fn at_or_above(&self, group: usize, offset: u64) -> Option<Found> {
-        self.positions.get(group)?.at_or_above(offset).map(Found::at)
+    pub(super) fn at_or_above(&self, group: usize, offset: u64) -> Option<Candidate> {
+        self.positions.get(group)?.at_or_above(offset).map(Candidate::at)
     }
 
     /// The lowest position of a group.
-    pub(super) fn lowest(&self, group: usize) -> Option<Found> {
-        self.positions.get(group)?.first().map(Found::at)
+    pub(super) fn lowest(&self, group: usize) -> Option<Candidate> {
+        self.positions.get(group)?.first().map(Candidate::at)
     }
 
     /// The first group from this one on in which a request waits.

@@ -1,16 +1,16 @@
 //! Whether readers use what the stream brings.
 //!
-//! A miss beside a stream waits for it, which is a loss while the stream is unused. So each miss adds a
-//! doubt, and each use of the hot region halves the doubts. A start uses hundreds of times what it misses and
-//! has no doubts; a reader of something else soon has several. With two or more doubts the stream is
-//! throttled after each miss, for longer than misses are usually apart, so that they rarely meet. A use ends
-//! this at once, however long the stream was to be throttled.
+//! A miss beside a stream waits for it, which is a loss while the stream is unused. So each miss adds one to
+//! the weight of misses, and each use of the hot region halves it. A start uses hundreds of times what it
+//! misses, so its weight is 0; a reader of something else soon has several. From a weight of two on the
+//! stream is throttled after each miss, for longer than misses are usually apart, so that they rarely meet. A
+//! use ends this at once, however long the stream was to be throttled.
 
 use hs_units::Nanos;
 
-/// Doubts before the first read: the first miss throttles the stream, unless a use came before it.
+/// Weight of misses before the first read: the first miss throttles the stream, unless a use came before it.
 const AT_FIRST: u32 = 1;
-/// From this many doubts on the stream is throttled. A start that now and then misses has one.
+/// From this weight on the stream is throttled. A start that now and then misses has one.
 const ENOUGH: u32 = 2;
 /// More are not counted, so that a start that began with something else is trusted after six uses.
 const MOST: u32 = 32;
@@ -25,13 +25,14 @@ const LONGEST: Nanos = Nanos::from_millis(60_000);
 /// that opened the image is expected to read within that time.
 const CAREFUL: Nanos = Nanos::from_millis(500);
 
-/// Uses and misses of the stream.
+/// How well uses and misses support the profile.
 #[derive(Debug)]
-pub(super) struct Evidence {
+pub(super) struct Confidence {
     /// Whether uses are seen at all. If not, misses do not throttle the stream.
     sees_use: bool,
     used: bool,
-    doubts: u32,
+    /// Misses that uses do not outweigh.
+    miss_weight: u32,
     /// When the first request was made.
     began: Option<Nanos>,
     /// When the last miss was answered, if it was.
@@ -43,12 +44,12 @@ pub(super) struct Evidence {
     wanted_end: u32,
 }
 
-impl Evidence {
+impl Confidence {
     pub(super) const fn new(sees_use: bool) -> Self {
         Self {
             sees_use,
             used: false,
-            doubts: AT_FIRST,
+            miss_weight: AT_FIRST,
             began: None,
             answered: None,
             pause_ns: 0.0,
@@ -57,12 +58,13 @@ impl Evidence {
     }
 
     /// From now on uses are seen, or not.
-    pub(super) const fn set_sight(&mut self, sees_use: bool) {
+    pub(super) const fn set_use_seen(&mut self, sees_use: bool) {
         self.sees_use = sees_use;
     }
 
-    pub(super) const fn has_doubts(&self) -> bool {
-        self.sees_use && (self.doubts > 0 || !self.used)
+    /// Whether the profile is not, or not yet, fully supported.
+    pub(super) const fn is_low(&self) -> bool {
+        self.sees_use && (self.miss_weight > 0 || !self.used)
     }
 
     pub(super) fn handle_request(&mut self, asked: Nanos) {
@@ -72,7 +74,7 @@ impl Evidence {
     /// A reader used the hot region.
     pub(super) const fn handle_used(&mut self) {
         self.used = true;
-        self.doubts /= 2;
+        self.miss_weight /= 2;
     }
 
     /// A reader waits for this chunk, or asks whether it should.
@@ -83,7 +85,7 @@ impl Evidence {
 
     pub(super) fn handle_miss(&mut self, now: Nanos) {
         if self.sees_use {
-            self.doubts = (self.doubts + 1).min(MOST);
+            self.miss_weight = (self.miss_weight + 1).min(MOST);
         }
         if let Some(answered) = self.answered.take() {
             let pause = now.saturating_sub(answered).0 as f64;
@@ -98,8 +100,8 @@ impl Evidence {
 
     /// How long the stream is throttled after a miss before it requests `next`; `None` when it is not. `read`
     /// is the time of a read elsewhere.
-    pub(super) fn stands_back_for(&self, next: u32, read: Nanos) -> Option<Nanos> {
-        if !self.sees_use || self.doubts < ENOUGH || next < self.wanted_end {
+    pub(super) fn throttled_for(&self, next: u32, read: Nanos) -> Option<Nanos> {
+        if !self.sees_use || self.miss_weight < ENOUGH || next < self.wanted_end {
             return None;
         }
         let pauses = Nanos((self.pause_ns as u64).saturating_mul(PAUSES));
