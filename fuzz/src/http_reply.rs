@@ -2,12 +2,14 @@
 //! first byte chooses the status; lines are fields; after an empty line comes the body. A line of "==" begins
 //! the next answer; the last one is repeated.
 
+use std::future::ready;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hs_remote::http::{
-    Body, HttpError, HttpOptions, HttpStore, Patience, RemoteAddress, Reply, Request, Transport,
+    Body, HttpError, HttpOptions, HttpStore, Patience, Pending, RemoteAddress, Reply, Request, Transport,
 };
 use hs_store::{Clock, Store};
 use hs_units::Nanos;
@@ -58,7 +60,7 @@ struct Server {
 }
 
 impl Transport for Server {
-    fn ask(&self, request: &Request) -> Result<Reply, HttpError> {
+    fn ask<'a>(&'a self, request: &'a Request) -> Pending<'a, Result<Reply, HttpError>> {
         let text = &self.answers[..];
         let answers: Vec<&[u8]> = split(text, b"\n==\n");
         let number = self.asked.fetch_add(1, Ordering::Relaxed).min(answers.len() - 1);
@@ -77,7 +79,8 @@ impl Transport for Server {
         }
         let body = Bytes::copy_from_slice(parts.get(1).copied().unwrap_or_default());
         let status = STATUSES[usize::from(*status) % STATUSES.len()];
-        Ok(Reply { status, headers, url: request.url.clone(), body: Box::new(Pieces(body)) })
+        let body = Box::new(Pieces(body));
+        Box::pin(ready(Ok(Reply { status, headers, url: request.url.clone(), body })))
     }
 }
 
@@ -96,8 +99,8 @@ fn split<'a>(bytes: &'a [u8], mark: &[u8]) -> Vec<&'a [u8]> {
 struct Pieces(Bytes);
 
 impl Body for Pieces {
-    fn piece(&mut self) -> Result<Option<Bytes>, HttpError> {
+    fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Bytes>, HttpError>> {
         let len = self.0.len().min(1000);
-        Ok((len > 0).then(|| self.0.split_to(len)))
+        Poll::Ready(Ok((len > 0).then(|| self.0.split_to(len))))
     }
 }

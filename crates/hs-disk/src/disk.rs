@@ -53,8 +53,8 @@ pub(crate) struct Shared {
     pub(crate) began: Instant,
     /// When the image was open.
     pub(crate) opened: Nanos,
-    /// Workers, at most.
-    most_workers: usize,
+    /// Workers, beside those that carry fetches out.
+    decoders: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -116,7 +116,7 @@ impl ServedDisk {
         let mut engine = DiskEngine::new(Nanos::ZERO, config, DiskMap::new(Arc::clone(&image)));
         engine.start_recording(KEPT_EVENTS);
         engine.hold_prefetch();
-        let mut state = DiskState::new(engine, image.window_bytes());
+        let mut state = DiskState::new(engine);
         let head = head.and_then(|head| {
             let id = state.engine.handle_opening(Nanos::ZERO, head.chunks, head.bytes_before)?;
             Some((id, head))
@@ -135,7 +135,7 @@ impl ServedDisk {
             warmer: WarmerSeen::default(),
             began,
             opened: began.elapsed().into(),
-            most_workers: options.read.fetchers.max(1) + decoders + 1,
+            decoders,
             threads: Mutex::default(),
             options: options.clone(),
             image,
@@ -339,11 +339,15 @@ impl Drop for ServedDisk {
         loop {
             let threads = std::mem::take(&mut *self.shared.threads.lock());
             if threads.is_empty() {
-                return;
+                break;
             }
             for thread in threads {
                 let _ = thread.join();
             }
+        }
+        // The thread that has reported the end of the last request is about to leave.
+        while Arc::strong_count(&self.shared) > 1 {
+            std::thread::yield_now();
         }
     }
 }
@@ -433,7 +437,8 @@ impl Shared {
     fn wake_for_jobs(self: &Arc<Self>, state: &mut DiskState) {
         self.asks_for_use.store(state.engine.prefetch().lacks_confidence(), Relaxed);
         let needed = state.jobs.len();
-        while state.waking < needed && (state.idle > state.waking || state.workers < self.most_workers) {
+        let most_workers = self.decoders + state.jobs.worker_fetches;
+        while state.waking < needed && (state.idle > state.waking || state.workers < most_workers) {
             if state.idle > state.waking {
                 self.work.notify_one();
             } else if self.spawn("hs-disk", Self::work).is_ok() {
@@ -460,8 +465,8 @@ impl Shared {
             state.is_shut_down = true;
             state.engine.handle_shutdown(now);
             // What no worker has begun is not done any more.
-            let ids = state.jobs.fetches.drain(..).map(|job| job.id);
-            let ids: Vec<FetchId> = ids.chain(state.jobs.head.take().map(|(id, _)| id)).collect();
+            let ids: Vec<FetchId> = state.jobs.fetches.drain(..).map(|job| job.id).collect();
+            state.jobs.worker_fetches -= ids.len();
             for id in ids.into_iter().chain(head.map(|(id, _)| id)) {
                 state.end_fetch(now, id);
             }

@@ -1,4 +1,5 @@
-//! Requests to the medium, each on the thread of one worker.
+//! Requests to the medium. Each is carried out by one worker, unless the store lets it be
+//! [begun](hs_store::Store::begin): then no thread waits for it, and the store's thread reports what comes.
 
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,18 +8,23 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use hs_engine::disk::{ChunkKey, FetchId, Worker};
 use hs_format::{Decompressor, WindowRef};
-use hs_image::{ChunkPlace, Head, HeadMessage, ImageError, Stored, StreamEvent};
+use hs_image::{
+    ChunkPlace, ChunkReceiver, Head, HeadMessage, ImageError, IndexPage, Stored, StoredPage, StreamEvent,
+};
 
 use crate::bytes::StoredChunk;
 use crate::disk::Shared;
 use crate::jobs::{DecodeJob, FetchJob, Fetched, Job, Wanted};
 use crate::outcomes::Outcomes;
+use crate::state::DiskState;
 
 /// What of a fetch has come and was not reported yet.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Progress {
     /// How many chunks have come.
     came: usize,
+    /// Whether the first bytes have come.
+    has_begun: bool,
     /// The last one is reported with the end of the fetch.
     last: Option<(ChunkKey, u64, Option<StoredChunk>)>,
 }
@@ -40,8 +46,21 @@ impl Shared {
             }),
             Fetched::Chunks(chunks) => self.fetch_chunks(&job, chunks, &mut progress, tools),
         };
-        let brought = catch_unwind(AssertUnwindSafe(bring));
+        let brought = catch_unwind(AssertUnwindSafe(bring)).ok();
         let mut state = self.lock();
+        state.jobs.worker_fetches -= 1;
+        self.end(&mut state, &job, &mut progress, brought);
+        self.go_on(state, None)
+    }
+
+    /// Reports the last chunk and the end of a fetch; it was lost when nothing was brought.
+    fn end(
+        &self,
+        state: &mut DiskState,
+        job: &FetchJob,
+        progress: &mut Progress,
+        brought: Option<Result<(), ImageError>>,
+    ) {
         let now = self.now();
         if let Some((key, bytes, stored)) = progress.last.take() {
             if job.is_stream {
@@ -51,16 +70,48 @@ impl Shared {
         }
         let missing = job.missing(progress.came);
         match brought {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => self.note_failures(&mut state, &missing, &error, job.cancelled.load(Relaxed)),
-            Err(_) => {
+            Some(Ok(())) => {}
+            Some(Err(error)) => self.note_failures(state, &missing, &error, job.cancelled.load(Relaxed)),
+            None => {
                 let error = ImageError::Panicked { path: self.image.name().to_owned() };
-                self.note_failures(&mut state, &missing, &error, false);
+                self.note_failures(state, &missing, &error, false);
                 state.engine.handle_worker_lost(now, Worker::Fetcher(job.id));
             }
         }
         state.end_fetch(now, job.id);
-        self.go_on(state, None)
+    }
+
+    /// Begins a fetch where the store can and nothing of it comes from the cache on disk; otherwise a worker
+    /// carries it out.
+    pub(crate) fn begin(self: &Arc<Self>, job: FetchJob) {
+        let places = match &job.what {
+            Fetched::Page(_, page) if !self.image.is_page_kept(page) => {
+                let page = *page;
+                let mut begun = Begun::new(self, job, Vec::new());
+                let receiver = move |brought: Result<StoredPage, ImageError>| {
+                    let brought = brought.map(|stored| begun.page_came(page, stored));
+                    begun.end(brought);
+                };
+                self.image.begin_page(&page, Box::new(receiver));
+                return;
+            }
+            Fetched::Page(..) => None,
+            Fetched::Chunks(chunks) => {
+                let places: Option<Vec<ChunkPlace>> = chunks.iter().map(|chunk| chunk.place).collect();
+                places.filter(|places| {
+                    runs(places).len() == 1 && !places.iter().any(|place| self.image.is_kept(&place.chunk))
+                })
+            }
+        };
+        let Some(places) = places else {
+            let mut state = self.lock();
+            state.jobs.push_fetch(job);
+            self.wake_others(&mut state);
+            return;
+        };
+        let begun = Begun::new(self, job, places);
+        let places = begun.run.places.clone();
+        self.image.begin_chunks(places, Box::new(begun));
     }
 
     fn fetch_chunks(
@@ -71,28 +122,10 @@ impl Shared {
         tools: &mut Decompressor,
     ) -> Result<(), ImageError> {
         let places = self.places(chunks)?;
-        let mut is_first = true;
         for run in runs(&places) {
+            let request = Request { job, chunks, places: &places, run: &run };
             self.image.stream_chunks(&run.places, &mut |event| {
-                match event {
-                    StreamEvent::FirstBytes(bytes) => {
-                        if std::mem::take(&mut is_first) && job.is_stream {
-                            self.first_bytes(job.id, bytes);
-                        }
-                    }
-                    StreamEvent::Chunk(number, stored) => {
-                        let stored: Stored = stored.into_owned().convert();
-                        for number in run.chunks(number as usize) {
-                            let (chunk, from_stream) = (places[number].chunk, job.is_stream);
-                            let stored = StoredChunk::Blocks { chunk, bytes: stored.clone(), from_stream };
-                            let own = self.chunk_came(job, chunks, number, stored, progress);
-                            if let Some(decode) = own {
-                                self.decode_at_once(decode, tools);
-                            }
-                        }
-                    }
-                }
-                if job.cancelled.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                self.take_event(&request, progress, event, Some(tools))
             })?;
             if job.cancelled.load(Relaxed) {
                 break;
@@ -101,23 +134,54 @@ impl Shared {
         Ok(())
     }
 
+    /// Reports what a request has brought. A thread that has `tools` decompresses what reads wait for.
+    fn take_event(
+        self: &Arc<Self>,
+        request: &Request<'_>,
+        progress: &mut Progress,
+        event: StreamEvent<'_>,
+        mut tools: Option<&mut Decompressor>,
+    ) -> ControlFlow<()> {
+        let Request { job, places, run, .. } = *request;
+        match event {
+            StreamEvent::FirstBytes(bytes) => {
+                if !std::mem::replace(&mut progress.has_begun, true) && job.is_stream {
+                    self.first_bytes(job.id, bytes);
+                }
+            }
+            StreamEvent::Chunk(number, stored) => {
+                let stored: Stored = stored.into_owned().convert();
+                for number in run.chunks(number as usize) {
+                    let (chunk, from_stream) = (places[number].chunk, job.is_stream);
+                    let stored = StoredChunk::Blocks { chunk, bytes: stored.clone(), from_stream };
+                    self.chunk_came(request, number, stored, progress, tools.as_deref_mut());
+                }
+            }
+        }
+        if job.cancelled.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
     fn chunk_came(
         self: &Arc<Self>,
-        job: &FetchJob,
-        chunks: &[Wanted],
+        request: &Request<'_>,
         number: usize,
         stored: StoredChunk,
         progress: &mut Progress,
-    ) -> Option<DecodeJob> {
+        tools: Option<&mut Decompressor>,
+    ) {
+        let Request { job, chunks, .. } = *request;
         let wanted = &chunks[number];
         let bytes = stored.len();
         let stored = wanted.is_brought.then_some(stored);
         progress.came = number + 1;
         if progress.came == chunks.len() {
             progress.last = Some((wanted.key, bytes, stored));
-            None
-        } else {
-            self.came(job.id, wanted.key, bytes, stored, job.is_stream)
+            return;
+        }
+        let is_own = tools.is_some() && matches!(wanted.key, ChunkKey::Cold(_));
+        let own = self.came(job.id, wanted.key, bytes, stored, job.is_stream, is_own);
+        if let (Some(decode), Some(tools)) = (own, tools) {
+            self.decode_at_once(decode, tools);
         }
     }
 
@@ -148,8 +212,8 @@ impl Shared {
         outcomes.finish(self, None);
     }
 
-    /// A chunk has come, and more will. A cold one that a read waits for is this thread's to decompress: its
-    /// bytes lie in the processor's cache, and no other thread has to be woken.
+    /// A chunk has come, and more will. If it `is_own` and a read waits for it, this thread decompresses it:
+    /// its bytes lie in the processor's cache, and no other thread has to be woken.
     fn came(
         self: &Arc<Self>,
         id: FetchId,
@@ -157,6 +221,7 @@ impl Shared {
         bytes: u64,
         stored: Option<StoredChunk>,
         is_stream: bool,
+        is_own: bool,
     ) -> Option<DecodeJob> {
         let now = self.now();
         let mut outcomes = Outcomes::default();
@@ -168,7 +233,7 @@ impl Shared {
             }
             state.take_stored(now, id, key, bytes, stored);
             state.pump(now, &mut outcomes);
-            own = matches!(key, ChunkKey::Cold(_)).then(|| state.jobs.take_decode(key)).flatten();
+            own = if is_own { state.jobs.take_decode(key) } else { None };
             self.wake_others(&mut state);
         }
         outcomes.finish(self, None);
@@ -179,7 +244,7 @@ impl Shared {
     /// passes over the first one.
     fn note_failures(
         &self,
-        state: &mut crate::state::DiskState,
+        state: &mut DiskState,
         missing: &[ChunkKey],
         error: &ImageError,
         is_cancelled: bool,
@@ -197,40 +262,47 @@ impl Shared {
     }
 
     /// Takes what the request that opened the image still brings.
-    pub(crate) fn take_head(self: &Arc<Self>, id: FetchId, head: Head) -> (Outcomes, Option<Job>) {
-        let mut next = 0;
-        let mut fault = None;
-        for message in &head.messages {
-            match message {
+    pub(crate) fn take_head(self: &Arc<Self>, id: FetchId, head: Head) {
+        let (shared, chunks, mut next) = (Arc::clone(self), head.chunks, 0);
+        head.receive(Box::new(move |message| {
+            let fault = match message {
                 HeadMessage::Chunk(number, bytes) => {
                     next = number + 1;
                     let len = bytes.len() as u64;
-                    let chunk = self.image.hot_chunk(number).0;
+                    let chunk = shared.image.hot_chunk(number).0;
                     let stored = StoredChunk::Blocks { chunk, bytes, from_stream: true };
-                    let own = self.came(id, ChunkKey::Hot(number), len, Some(stored), true);
+                    let own = shared.came(id, ChunkKey::Hot(number), len, Some(stored), true, false);
                     debug_assert!(own.is_none(), "hot chunks are other workers'");
+                    if !shared.lock().is_shut_down {
+                        return ControlFlow::Continue(());
+                    }
+                    None
                 }
-                HeadMessage::Finished(Err(error)) => {
-                    fault = Some(error);
-                    break;
+                HeadMessage::Finished(result) => result.err(),
+            };
+            shared.change(|state, now| {
+                if let Some(error) = fault {
+                    let missing: Vec<ChunkKey> = (next..chunks).map(ChunkKey::Hot).collect();
+                    shared.note_failures(state, &missing, &error, false);
                 }
-                HeadMessage::Finished(Ok(_)) => break,
-            }
-            if self.lock().is_shut_down {
-                break;
-            }
-        }
-        let mut state = self.lock();
-        if let Some(error) = fault {
-            let missing: Vec<ChunkKey> = (next..head.chunks).map(ChunkKey::Hot).collect();
-            self.note_failures(&mut state, &missing, &error, false);
-        }
-        state.end_fetch(self.now(), id);
-        self.go_on(state, None)
+                state.end_fetch(now, id);
+            });
+            ControlFlow::Break(())
+        }));
     }
 }
 
+/// One of a fetch's requests.
+struct Request<'a> {
+    job: &'a FetchJob,
+    chunks: &'a [Wanted],
+    /// Of all chunks of the fetch.
+    places: &'a [ChunkPlace],
+    run: &'a Run,
+}
+
 /// Chunks that lie one behind another.
+#[derive(Default)]
 struct Run {
     /// Each once.
     places: Vec<ChunkPlace>,
@@ -268,6 +340,63 @@ fn runs(places: &[ChunkPlace]) -> Vec<Run> {
         runs.push(Run { places: vec![*place], first: vec![number], end: number + 1 });
     }
     runs
+}
+
+/// A fetch that is under way at the store, and that no thread waits for.
+struct Begun {
+    shared: Arc<Shared>,
+    job: FetchJob,
+    places: Vec<ChunkPlace>,
+    run: Run,
+    progress: Progress,
+    has_ended: bool,
+}
+
+impl Begun {
+    fn new(shared: &Arc<Shared>, job: FetchJob, places: Vec<ChunkPlace>) -> Self {
+        let run = runs(&places).pop().unwrap_or_default();
+        let (shared, progress) = (Arc::clone(shared), Progress::default());
+        Self { shared, job, places, run, progress, has_ended: false }
+    }
+
+    fn page_came(&mut self, page: IndexPage, stored: StoredPage) {
+        if let Fetched::Page(number, _) = self.job.what {
+            let (bytes, stored) = (stored.len(), StoredChunk::Page(page, stored));
+            self.progress.last = Some((ChunkKey::Page(number), bytes, Some(stored)));
+            self.progress.came = 1;
+        }
+    }
+
+    fn end(&mut self, brought: Result<(), ImageError>) {
+        self.has_ended = true;
+        self.report(Some(brought));
+    }
+
+    fn report(&mut self, brought: Option<Result<(), ImageError>>) {
+        let Self { shared, job, progress, .. } = self;
+        shared.change(|state, _| shared.end(state, job, progress, brought));
+    }
+}
+
+impl ChunkReceiver for Begun {
+    fn event(&mut self, event: StreamEvent<'_>) -> ControlFlow<()> {
+        let Self { shared, job, places, run, progress, .. } = self;
+        let Fetched::Chunks(chunks) = &job.what else { return ControlFlow::Break(()) };
+        // Decompressing is for the workers: other requests go on with this thread.
+        shared.take_event(&Request { job, chunks, places, run }, progress, event, None)
+    }
+
+    fn done(mut self: Box<Self>, result: Result<(), ImageError>) {
+        self.end(result);
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.report(None);
+        }
+    }
 }
 
 impl FetchJob {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use hs_engine::disk::{ChunkKey, DecoderId, FetchId};
-use hs_image::{ChunkPlace, Head, IndexPage};
+use hs_image::{ChunkPlace, IndexPage};
 
 use crate::bytes::{Bytes, StoredChunk};
 
@@ -75,8 +75,6 @@ pub(crate) struct DeliverJob {
 pub(crate) enum Job {
     Fetch(FetchJob),
     Decode(DecodeJob),
-    /// What the request that opened the image still brings.
-    Head(FetchId, Head),
     /// By the worker that has decompressed the chunk.
     Deliver(DecoderId, DeliverJob),
 }
@@ -85,8 +83,9 @@ pub(crate) enum Job {
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
     pub(crate) fetches: VecDeque<FetchJob>,
+    /// These, and those that workers carry out now.
+    pub(crate) worker_fetches: usize,
     pub(crate) decodes: VecDeque<DecodeJob>,
-    pub(crate) head: Option<(FetchId, Head)>,
     /// A chunk that the worker delivers that has just decompressed it.
     pub(crate) own_delivery: Option<(DecoderId, DeliverJob)>,
     /// A chunk for the delivery thread.
@@ -103,9 +102,13 @@ impl Jobs {
             return self.own_delivery.take().map(|(by, job)| Job::Deliver(by, job));
         }
         let decode = self.decodes.pop_front().map(Job::Decode);
-        decode
-            .or_else(|| self.fetches.pop_front().map(Job::Fetch))
-            .or_else(|| self.head.take().map(|(id, head)| Job::Head(id, head)))
+        decode.or_else(|| self.fetches.pop_front().map(Job::Fetch))
+    }
+
+    /// A worker has to carry this out.
+    pub(crate) fn push_fetch(&mut self, job: FetchJob) {
+        self.worker_fetches += 1;
+        self.fetches.push_back(job);
     }
 
     /// Takes out the job of decompressing a chunk, if it waits.
@@ -123,6 +126,6 @@ impl Jobs {
 
     /// How many wait for any worker.
     pub(crate) fn len(&self) -> usize {
-        self.fetches.len() + self.decodes.len() + usize::from(self.head.is_some())
+        self.fetches.len() + self.decodes.len()
     }
 }

@@ -1,6 +1,7 @@
 //! What has to be done after the lock: answers are sent, bytes are freed, and the log gets its lines.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use hs_format::Decompressor;
 use hs_image::ImageError;
@@ -8,6 +9,7 @@ use hs_image::ImageError;
 use crate::bytes::{Bytes, Freed, StoredChunk};
 use crate::disk::Shared;
 use crate::figures::DemandEvent;
+use crate::jobs::FetchJob;
 
 /// Called once with the bytes asked for, in order, in any number of pieces.
 pub(crate) type Answer = Box<dyn FnOnce(Result<&[&[u8]], &ImageError>) + Send>;
@@ -31,6 +33,8 @@ pub(crate) struct Answered {
 /// What one or several polls of the engine have left to be done.
 #[derive(Default)]
 pub(crate) struct Outcomes {
+    /// Requests to begin at the store.
+    pub(crate) begun: Vec<FetchJob>,
     pub(crate) answered: Vec<Answered>,
     pub(crate) failed: Vec<(Answer, ImageError)>,
     pub(crate) freed: Vec<Freed>,
@@ -41,7 +45,8 @@ pub(crate) struct Outcomes {
 
 impl Outcomes {
     /// Does it, without the lock. A decoder uses the memory of what is freed again.
-    pub(crate) fn finish(self, shared: &Shared, tools: Option<&mut Decompressor>) {
+    pub(crate) fn finish(self, shared: &Arc<Shared>, tools: Option<&mut Decompressor>) {
+        self.begun.into_iter().for_each(|job| shared.begin(job));
         for (level, line) in self.lines {
             log::log!(level, "{line}");
         }

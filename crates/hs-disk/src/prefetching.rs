@@ -37,13 +37,15 @@ impl ServedDisk {
                 state.engine.handle_use_hidden();
             }
             state.engine.begin_prefetch(delivery);
-            if let Some((id, head)) = head {
+            if let Some((id, head)) = &head {
                 let first_byte = head.first_byte.saturating_duration_since(shared.began).into();
                 state.stream_log.begin(first_byte);
-                state.engine.handle_first_byte(now.min(first_byte), id, head.first_bytes);
-                state.jobs.head = Some((id, head));
+                state.engine.handle_first_byte(now.min(first_byte), *id, head.first_bytes);
             }
         });
+        if let Some((id, head)) = head {
+            shared.take_head(id, head);
+        }
         // The clock looks at the system's memory as long as the prefetch lasts.
         shared.clock.notify_all();
         Ok(())

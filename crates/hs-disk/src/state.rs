@@ -34,6 +34,8 @@ pub(crate) struct DiskState {
     /// By the number of the read.
     waiters: Vec<Option<Waiter>>,
     pub(crate) jobs: Jobs,
+    /// Whether fetches are begun after the lock, and only some need a worker.
+    can_begin: bool,
     /// Fetches that are under way.
     fetching: HashMap<FetchId, Arc<AtomicBool>>,
     pub(crate) errors: Errors,
@@ -62,8 +64,11 @@ pub(crate) struct DiskState {
 }
 
 impl DiskState {
-    pub(crate) fn new(engine: DiskEngine<DiskMap>, window_bytes: u64) -> Self {
+    pub(crate) fn new(engine: DiskEngine<DiskMap>) -> Self {
+        let image = &engine.map().image;
+        let (window_bytes, can_begin) = (image.window_bytes(), image.can_begin());
         Self {
+            can_begin,
             engine,
             bytes: ChunkBytes::new(window_bytes),
             waiters: Vec::new(),
@@ -125,7 +130,11 @@ impl DiskState {
                     if job.is_stream && log::log_enabled!(log::Level::Debug) {
                         self.lines.push((log::Level::Debug, format!("{now}: prefetching {}", job.what)));
                     }
-                    self.jobs.fetches.push_back(job);
+                    if self.can_begin {
+                        out.begun.push(job);
+                    } else {
+                        self.jobs.push_fetch(job);
+                    }
                 }
                 Action::CancelFetch(id) => {
                     if let Some(cancelled) = self.fetching.get(&id) {

@@ -58,7 +58,6 @@ impl Shared {
     fn do_job(self: &Arc<Self>, job: Job, tools: &mut Decompressor) -> (Outcomes, Option<Job>) {
         match job {
             Job::Fetch(job) => self.fetch(job, tools),
-            Job::Head(id, head) => self.take_head(id, head),
             Job::Decode(job) => self.decode(job, tools),
             Job::Deliver(decoder, job) => self.deliver(&job, Worker::Decoder(decoder)),
         }

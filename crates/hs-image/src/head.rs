@@ -11,19 +11,17 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Sender, bounded};
 use hs_format::{ChunkRef, Superblock, Unverified};
-use hs_store::Store;
+use hs_store::{Completion, Store, StoreError};
 use hs_units::{ByteRange, to_u32, to_usize};
+use parking_lot::Mutex;
 
 use crate::cold::in_file;
 use crate::hot_map::HotMap;
 use crate::kept_chunks::ChunkPlace;
 use crate::splitter::ChunkSplitter;
 use crate::{Image, ImageError, OpenOptions, SUPERBLOCK_BYTES, Stored};
-
-/// Chunks that may wait between the medium and the decompressing threads.
-const QUEUED_CHUNKS: usize = 16;
 
 /// The rest of the opening request.
 #[derive(Debug)]
@@ -38,8 +36,50 @@ pub struct Head {
     pub first_bytes: u64,
     /// Bytes that it brings before those of the chunks.
     pub bytes_before: u64,
-    /// What the request still brings, in order; ends with [`HeadMessage::Finished`].
-    pub messages: Receiver<HeadMessage>,
+    rest: Arc<Mutex<Rest>>,
+}
+
+/// Called with one message after the other, by the thread of the request; `Break` asks for no more. The last
+/// one is [`HeadMessage::Finished`].
+pub type HeadReceiver = Box<dyn FnMut(HeadMessage) -> ControlFlow<()> + Send>;
+
+/// What the request still brings.
+enum Rest {
+    /// It waits: no more than the limit of the request.
+    Waiting(Vec<HeadMessage>),
+    Received(HeadReceiver),
+    /// Nothing is wanted any more.
+    Over,
+}
+
+impl std::fmt::Debug for Rest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Waiting(_) => "Waiting",
+            Self::Received(_) => "Received",
+            Self::Over => "Over",
+        })
+    }
+}
+
+impl Rest {
+    fn push(&mut self, message: HeadMessage) -> ControlFlow<()> {
+        let is_last = matches!(message, HeadMessage::Finished(_));
+        match self {
+            Self::Waiting(messages) => {
+                messages.push(message);
+                return ControlFlow::Continue(());
+            }
+            Self::Received(receiver) => {
+                if receiver(message).is_continue() && !is_last {
+                    return ControlFlow::Continue(());
+                }
+            }
+            Self::Over => {}
+        }
+        *self = Self::Over;
+        ControlFlow::Break(())
+    }
 }
 
 /// What the opening request brings after the tables.
@@ -67,9 +107,9 @@ impl Begun {
         Self { chunks: 0, asked, first_byte: Instant::now(), first_bytes: 0, bytes_before: 0 }
     }
 
-    fn head(self, messages: Receiver<HeadMessage>) -> Head {
+    fn head(self, rest: Arc<Mutex<Rest>>) -> Head {
         let Self { chunks, asked, first_byte, first_bytes, bytes_before } = self;
-        Head { chunks, asked, first_byte, first_bytes, bytes_before, messages }
+        Head { chunks, asked, first_byte, first_bytes, bytes_before, rest }
     }
 }
 
@@ -84,35 +124,72 @@ impl Head {
         limit_bytes: u64,
         options: &OpenOptions,
     ) -> Result<(Image, Self), ImageError> {
+        let rest = Arc::new(Mutex::new(Rest::Waiting(Vec::new())));
         if let Some(superblock) = options.kept_superblock(&*store) {
             let image = Image::with_superblock(store, superblock, false, options)?;
-            return Ok((image, Begun::nothing(Instant::now()).head(bounded(0).1)));
+            return Ok((image, Begun::nothing(Instant::now()).head(rest)));
         }
-        let (opened_tx, opened_rx) = bounded(1);
-        let (message_tx, messages) = bounded(QUEUED_CHUNKS);
-        let medium = Arc::clone(&store);
+        let (opened, opened_rx) = bounded(1);
         let asked = Instant::now();
-        let wanted = options.clone();
-        thread::Builder::new()
-            .name("hs-open".to_owned())
-            .spawn(move || request(&*medium, asked, limit_bytes, &wanted, &opened_tx, &message_tx))
-            .map_err(ImageError::io(store.name(), "start a thread"))?;
+        let parser = Box::new(Parser {
+            store: Arc::clone(&store),
+            limit_bytes: limit_bytes.max(SUPERBLOCK_BYTES),
+            options: options.clone(),
+            opened,
+            rest: Arc::clone(&rest),
+            collected: Vec::new(),
+            superblock: None,
+            stage: Stage::Tables,
+            origin: 0,
+            asked,
+            first: None,
+            bytes: 0,
+            has_ended: false,
+        });
+        if store.can_begin() {
+            parser.begin();
+        } else {
+            thread::Builder::new()
+                .name("hs-open".to_owned())
+                .spawn(move || parser.begin())
+                .map_err(ImageError::io(store.name(), "start a thread"))?;
+        }
         match opened_rx.recv() {
             Ok(Opened::Tables { superblock, hot: Some(hot), head }) => {
                 options.opened(&superblock);
-                Ok((Image::assemble(store, *superblock, false, hot, options), head.head(messages)))
+                Ok((Image::assemble(store, *superblock, false, hot, options), head.head(rest)))
             }
             Ok(Opened::Tables { superblock, hot: None, head }) => {
-                Ok((Image::with_superblock(store, *superblock, false, options)?, head.head(messages)))
+                Ok((Image::with_superblock(store, *superblock, false, options)?, head.head(rest)))
             }
             Ok(Opened::Failed(error @ ImageError::WrongName { .. })) => Err(error),
             // Piece by piece more of it may be had: the superblock has a mirror, and it goes without a hot
             // region.
             Ok(Opened::Failed(error)) => {
                 log::debug!("{error}; it is read piece by piece");
-                Ok((Image::open_as(store, options)?, Begun::nothing(asked).head(messages)))
+                Ok((Image::open_as(store, options)?, Begun::nothing(asked).head(rest)))
             }
             Err(_) => Err(ImageError::Closed),
+        }
+    }
+
+    /// Hands over what has come, and from now on what comes.
+    pub fn receive(self, receiver: HeadReceiver) {
+        let mut rest = self.rest.lock();
+        let Rest::Waiting(messages) = std::mem::replace(&mut *rest, Rest::Received(receiver)) else { return };
+        for message in messages {
+            if rest.push(message).is_break() {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        let mut rest = self.rest.lock();
+        if matches!(*rest, Rest::Waiting(_)) {
+            *rest = Rest::Over;
         }
     }
 }
@@ -127,12 +204,12 @@ enum Stage {
     Chunks { splitter: ChunkSplitter, places: Vec<ChunkPlace>, end: u32 },
 }
 
-struct Parser<'a> {
-    store: &'a dyn Store,
+struct Parser {
+    store: Arc<dyn Store>,
     limit_bytes: u64,
-    options: &'a OpenOptions,
-    opened: &'a Sender<Opened>,
-    messages: &'a Sender<HeadMessage>,
+    options: OpenOptions,
+    opened: Sender<Opened>,
+    rest: Arc<Mutex<Rest>>,
     /// Bytes of the request so far, until the tables are complete.
     collected: Vec<u8>,
     superblock: Option<Superblock>,
@@ -143,57 +220,55 @@ struct Parser<'a> {
     /// When the first bytes came, and how many.
     first: Option<(Instant, u64)>,
     bytes: u64,
+    has_ended: bool,
 }
 
-fn request(
-    store: &dyn Store,
-    asked: Instant,
-    limit_bytes: u64,
-    options: &OpenOptions,
-    opened: &Sender<Opened>,
-    messages: &Sender<HeadMessage>,
-) {
-    let mut parser = Parser {
-        store,
-        limit_bytes: limit_bytes.max(SUPERBLOCK_BYTES),
-        options,
-        opened,
-        messages,
-        collected: Vec::new(),
-        superblock: None,
-        stage: Stage::Tables,
-        origin: 0,
-        asked,
-        first: None,
-        bytes: 0,
-    };
-    let mut outcome = parser.stream();
-    if let (Ok(()), Stage::Elsewhere(origin)) = (&outcome, &parser.stage) {
-        let origin = *origin;
-        parser.begin_again(origin);
-        outcome = parser.stream();
+impl Completion for Parser {
+    fn piece(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        self.push(piece)
     }
-    let bytes = parser.bytes;
-    parser.ended(outcome.as_ref().err().map(|_| ()));
-    let outcome = outcome.map(|()| bytes).map_err(ImageError::from);
-    if let Err(error) = &outcome {
-        // Only the first message on this channel counts; when the image is open this one is not read.
-        let _ = opened.try_send(Opened::Failed(error.clone()));
+
+    fn done(mut self: Box<Self>, result: Result<(), StoreError>) {
+        if let (Ok(()), Stage::Elsewhere(origin)) = (&result, &self.stage) {
+            let origin = *origin;
+            self.begin_again(origin);
+            self.begin();
+            return;
+        }
+        self.ended(result.is_err());
+        let outcome = result.map(|()| self.bytes).map_err(ImageError::from);
+        if let Err(error) = &outcome {
+            // Only the first message on this channel counts; when the image is open this one is not read.
+            let _ = self.opened.try_send(Opened::Failed(error.clone()));
+        }
+        self.finish(outcome);
     }
-    let _ = messages.send(HeadMessage::Finished(outcome));
 }
 
-impl Parser<'_> {
+impl Drop for Parser {
+    /// The store has lost the request.
+    fn drop(&mut self) {
+        self.finish(Ok(self.bytes));
+    }
+}
+
+impl Parser {
     /// Where in the file the request ends at the latest.
     const fn limit(&self) -> u64 {
         self.origin.saturating_add(self.limit_bytes)
     }
 
-    fn stream(&mut self) -> Result<(), hs_store::StoreError> {
+    fn begin(self: Box<Self>) {
         let end = self.limit().min(self.store.len());
         let range = ByteRange::new(self.origin, end.saturating_sub(self.origin));
-        let store = self.store;
-        store.stream(range, &mut |piece| self.push(piece))
+        let store = Arc::clone(&self.store);
+        store.begin(range, self);
+    }
+
+    fn finish(&mut self, outcome: Result<u64, ImageError>) {
+        if !std::mem::replace(&mut self.has_ended, true) {
+            let _ = self.rest.lock().push(HeadMessage::Finished(outcome));
+        }
     }
 
     /// The next request is for the tables, which lie at `origin`.
@@ -235,7 +310,7 @@ impl Parser<'_> {
                 }
                 Err(error) => {
                     let range = ByteRange::new(0, SUPERBLOCK_BYTES);
-                    return self.fail(in_file(self.store, range)(error));
+                    return self.fail(in_file(&*self.store, range)(error));
                 }
             }
         }
@@ -278,7 +353,7 @@ impl Parser<'_> {
                 self.announce(Some(hot), end, tables_end as u64);
                 self.stage = Stage::Chunks { splitter: ChunkSplitter::new(0), places, end };
             }
-            Err(error) => return self.fail(in_file(self.store, tables)(error)),
+            Err(error) => return self.fail(in_file(&*self.store, tables)(error)),
         }
         let rest = self.collected.split_off(tables_end);
         self.push_chunks(&rest)
@@ -289,15 +364,11 @@ impl Parser<'_> {
         if *end == 0 {
             return ControlFlow::Break(());
         }
-        let (messages, end) = (self.messages, *end);
+        let (rest, end) = (&self.rest, *end);
         let stored_bytes = |chunk: u32| to_usize(places[(chunk as usize).min(places.len() - 1)].at.len);
         splitter.push(piece, stored_bytes, &mut |chunk, stored| {
-            if messages.send(HeadMessage::Chunk(chunk, stored.into_owned().convert())).is_err()
-                || chunk + 1 == end
-            {
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
+            rest.lock().push(HeadMessage::Chunk(chunk, stored.into_owned().convert()))?;
+            if chunk + 1 == end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })
     }
 
@@ -314,8 +385,8 @@ impl Parser<'_> {
     }
 
     /// The request is over: the thread that waits for the tables must not hang.
-    fn ended(&mut self, failed: Option<()>) {
-        if failed.is_none() && matches!(self.stage, Stage::Tables) {
+    fn ended(&mut self, has_failed: bool) {
+        if !has_failed && matches!(self.stage, Stage::Tables) {
             let range = ByteRange::new(self.origin, self.bytes);
             let found = self.collected.len() as u64;
             let error = hs_format::FormatError::Size {
@@ -323,7 +394,7 @@ impl Parser<'_> {
                 expected: SUPERBLOCK_BYTES,
                 found,
             };
-            let _ = self.opened.try_send(Opened::Failed(in_file(self.store, range)(error)));
+            let _ = self.opened.try_send(Opened::Failed(in_file(&*self.store, range)(error)));
         }
     }
 }

@@ -394,7 +394,8 @@ impl Image {
     }
 
     /// Whether the cache on disk has a chunk, as far as its name tells; where there is no cache it has none.
-    pub(crate) fn is_kept(&self, chunk: &ChunkRef) -> bool {
+    #[must_use]
+    pub fn is_kept(&self, chunk: &ChunkRef) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.has(&chunk.digest))
     }
 

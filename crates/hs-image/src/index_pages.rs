@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use hs_format::{ColdLeaf, ColdRoot, FormatError, LeafRef, Superblock, Unverified, WindowRef};
+use hs_format::{ColdLeaf, ColdRoot, ExpectedBytes, FormatError, LeafRef, Superblock, Unverified, WindowRef};
 use hs_store::{DiskCache, Store};
 use hs_units::{ByteRange, to_u32, to_usize};
 
@@ -131,24 +131,39 @@ impl Image {
     /// # Errors
     /// When the store fails.
     pub fn fetch_page(&self, page: &IndexPage) -> Result<StoredPage, ImageError> {
-        let (store, superblock, cache) = (&**self.store(), self.superblock(), self.disk_cache());
-        let cold = &superblock.cold;
-        let (expected, at) = match page {
-            IndexPage::Root => (cold.expected_root(), cold.in_file(cold.root)),
-            IndexPage::Leaf(number, leaf) => (leaf.expected(*number), cold.in_file(leaf.range)),
-        };
+        let (store, cache) = (&**self.store(), self.disk_cache());
+        let (expected, at) = self.page_place(page);
         if let Some(kept) = cache.and_then(|cache| kept(cache, &expected)) {
             return Ok(StoredPage::Alone(kept.convert()));
         }
-        let index = index_range(superblock);
-        if *page == IndexPage::Root && index.len <= WHOLE_INDEX_BYTES {
-            match read(store, index) {
+        if *page == IndexPage::Root && self.reads_whole_index() {
+            match read(store, index_range(self.superblock())) {
                 Ok(whole) => return Ok(StoredPage::Whole(whole.convert())),
                 // One place of the index that cannot be read must not take the rest with it.
                 Err(error) => log::debug!("{error}; the index is read page by page"),
             }
         }
         Ok(StoredPage::Alone(read(store, at)?.convert()))
+    }
+
+    /// What a page must be, and where it lies alone.
+    pub(crate) fn page_place(&self, page: &IndexPage) -> (ExpectedBytes, ByteRange) {
+        let cold = &self.superblock().cold;
+        match page {
+            IndexPage::Root => (cold.expected_root(), cold.in_file(cold.root)),
+            IndexPage::Leaf(number, leaf) => (leaf.expected(*number), cold.in_file(leaf.range)),
+        }
+    }
+
+    /// Whether the root is read with all leaves.
+    pub(crate) fn reads_whole_index(&self) -> bool {
+        index_range(self.superblock()).len <= WHOLE_INDEX_BYTES
+    }
+
+    /// Whether the cache on disk has a page, as far as its name tells.
+    #[must_use]
+    pub fn is_page_kept(&self, page: &IndexPage) -> bool {
+        self.disk_cache().is_some_and(|cache| cache.has(&self.page_place(page).0.digest()))
     }
 
     /// Verifies a page. What is right goes into the cache on disk.

@@ -112,24 +112,46 @@ fn fetch(
     sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, StoreError> {
     let (start, end) = (places[first].at.offset, places[places.len() - 1].at.end());
-    let mut splitter = ChunkSplitter::new(to_u32(first as u64));
-    let mut is_first = true;
+    let mut cutter = Cutter::new(to_u32(first as u64));
     let mut flow = ControlFlow::Continue(());
     store.stream(ByteRange::new(start, end - start), &mut |piece| {
-        if std::mem::take(&mut is_first) && sink(StreamEvent::FirstBytes(piece.len() as u64)).is_break() {
-            flow = ControlFlow::Break(());
-            return flow;
+        flow = cutter.push(piece, places, cache, sink);
+        flow
+    })?;
+    Ok(flow)
+}
+
+/// Cuts what a request brings into chunks.
+pub(crate) struct Cutter {
+    splitter: ChunkSplitter,
+    is_first: bool,
+}
+
+impl Cutter {
+    /// For a request that begins with the place of this number.
+    pub(crate) const fn new(first: u32) -> Self {
+        Self { splitter: ChunkSplitter::new(first), is_first: true }
+    }
+
+    /// Takes the next bytes; what comes is kept in `cache`.
+    pub(crate) fn push(
+        &mut self,
+        piece: &[u8],
+        places: &[ChunkPlace],
+        cache: Option<&DiskCache>,
+        sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        if std::mem::take(&mut self.is_first) {
+            sink(StreamEvent::FirstBytes(piece.len() as u64))?;
         }
         let stored_bytes = |number: u32| to_usize(places[number as usize].at.len);
-        flow = splitter.push(piece, stored_bytes, &mut |number, stored| {
+        self.splitter.push(piece, stored_bytes, &mut |number, stored| {
             if let Some(cache) = cache {
                 places[number as usize].keep(cache, stored.as_slice());
             }
             sink(StreamEvent::Chunk(number, stored))
-        });
-        flow
-    })?;
-    Ok(flow)
+        })
+    }
 }
 
 /// A table that is verified and parsed by `decode`. It is kept under `digest`, as `encode` writes it: a table

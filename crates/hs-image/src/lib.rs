@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod allocation;
+mod begun;
 mod blocks;
 mod cold;
 mod error;
@@ -23,10 +24,11 @@ mod splitter;
 mod verify;
 
 pub use allocation::Allocation;
+pub use begun::{ChunkReceiver, PageReceiver};
 pub use blocks::Blocks;
 pub use error::ImageError;
 pub use fill::{FillReport, fill_cache};
-pub use head::{Head, HeadMessage};
+pub use head::{Head, HeadMessage, HeadReceiver};
 pub use hot_map::HotPlace;
 pub use hs_format::{Codec, Decompressor, FileKind, Hint, ImageDigest, WindowRef};
 pub use image::{Image, Stored, StreamEvent};

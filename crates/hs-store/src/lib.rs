@@ -67,6 +67,20 @@ pub use retry::{Retry, RetryCounters, RetrySnapshot};
 /// Takes the pieces of a stream, in order; `Break` asks for no more.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + 'a;
 
+/// Takes what a request brings that was [begun](Store::begin): its pieces, as a [`Sink`] does, and then how
+/// it ended. The calls come one after another, from any thread, and must not wait: other requests go on with
+/// the same thread.
+///
+/// A completion that is dropped without [`done`](Self::done) belonged to a request that was lost, because the
+/// store panicked or the program ends.
+pub trait Completion: Send {
+    /// Takes the next piece; `Break` asks for no more.
+    fn piece(&mut self, piece: &[u8]) -> ControlFlow<()>;
+
+    /// The request is over, as [`Store::stream`] would have returned.
+    fn done(self: Box<Self>, result: Result<(), StoreError>);
+}
+
 /// Bytes that can be read anywhere, by several threads at once.
 ///
 /// The length is fixed while the store is open. A call is *one* request on the medium, however it
@@ -98,6 +112,18 @@ pub trait Store: Send + Sync {
     /// As for [`read_at`](Self::read_at). Pieces from before the fault may have been handed out,
     /// except that a range that does not lie in the store hands out none.
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError>;
+
+    /// Whether [`begin`](Self::begin) returns at once, and the calling thread does not carry the request out.
+    fn can_begin(&self) -> bool {
+        false
+    }
+
+    /// Begins what [`stream`](Self::stream) does; `completion` gets what comes. Many requests may be under
+    /// way without a thread for each. A store that cannot do that carries the request out before it returns.
+    fn begin(&self, range: ByteRange, mut completion: Box<dyn Completion>) {
+        let result = self.stream(range, &mut |piece| completion.piece(piece));
+        completion.done(result);
+    }
 
     /// Announces that `range` is going to be streamed in order, by several calls of [`stream`](Self::stream).
     /// A store to which each request costs a round trip may bring it all with one.
@@ -132,6 +158,12 @@ macro_rules! store_through_pointer {
             }
             fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
                 (**self).stream(range, sink)
+            }
+            fn can_begin(&self) -> bool {
+                (**self).can_begin()
+            }
+            fn begin(&self, range: ByteRange, completion: Box<dyn Completion>) {
+                (**self).begin(range, completion);
             }
             fn expect_stream(&self, range: ByteRange) {
                 (**self).expect_stream(range);

@@ -1,27 +1,31 @@
-//! Requests by `reqwest`, for threads that block.
+//! Requests by `reqwest`, for threads that block and for requests that need none.
 //!
-//! The threads that wait drive all connections, and there is no thread besides: a stream's bytes go from its
-//! connection to their consumer without a switch between threads, which cost as much as receiving them. While
-//! no thread waits, only the kernel works. A connection that its server has closed is found by the next
-//! request, which takes another one. A request right after the end of an answer may open one connection more
-//! than needed, when the first is not yet seen to be free.
+//! The threads that wait drive all connections: a stream's bytes go from its connection to their consumer
+//! without a switch between threads, which cost as much as receiving them. Requests for which no thread waits
+//! ([`Transport::spawn`]) are driven by one thread for all of them, which exists from the first of them on.
+//! Until then only the kernel works while no thread waits. A connection that its server has closed is found
+//! by the next request, which takes another one. A request right after the end of an answer may open one
+//! connection more than needed, when the first is not yet seen to be free.
 //!
 //! HTTP/1.1 only: demand has to overtake the prefetch, and does so on a connection of its own. (With HTTP/2
 //! all requests of a host share one connection, its window, and every lost packet.)
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hs_store::Clock;
+use hs_units::Nanos;
+use parking_lot::Mutex;
 use reqwest::redirect::{Attempt, Policy};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 
 use super::HttpError;
 use super::authorities::Authorities;
-use super::transport::{Body, Reply, Request, Timeouts, Transport};
+use super::transport::{Body, Pending, Reply, Request, Timeouts, Transport};
 
 /// Redirects that are followed for one request.
 const MOST_REDIRECTS: usize = 10;
@@ -31,6 +35,8 @@ const KEPT_CONNECTIONS: usize = 10;
 /// The largest answer that is accepted: a manifest may have this much (distribution specification 1.1,
 /// "Pushing Manifests"), and nothing else has more.
 const MOST_ANSWER_BYTES: usize = 4 << 20;
+/// How long a thread that looked up a name or a login is kept.
+const KEPT_LOOKUP: Duration = Duration::from_secs(1);
 /// How long a small answer may take, however slowly its bytes come.
 const EXCHANGE_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -46,10 +52,32 @@ pub struct HttpClient {
 /// The runtime that drives connections, one for all threads: a thread that waits has it, and passes it on
 /// when it is done.
 struct Connections {
+    driver: Arc<Driver>,
+    /// Whether waiting has ended for all threads. The thread of [`Connections::start`] ends with it.
+    closed: watch::Sender<bool>,
+    /// Whether that thread was started.
+    is_started: Mutex<bool>,
+}
+
+struct Driver {
     /// There until it is dropped.
     runtime: Option<Runtime>,
-    /// Whether waiting has ended for all threads.
-    closed: watch::Sender<bool>,
+}
+
+impl Driver {
+    fn runtime(&self) -> &Runtime {
+        let Some(runtime) = &self.runtime else { unreachable!("only drop takes it") };
+        runtime
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Does not wait for tasks: looking up a name cannot be interrupted.
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl HttpClient {
@@ -82,9 +110,15 @@ impl HttpClient {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
+            .thread_name("hs-lookup")
+            .thread_keep_alive(KEPT_LOOKUP)
             .build()
             .map_err(|error| broken(&error))?;
-        let connections = Connections { runtime: Some(runtime), closed: watch::Sender::new(false) };
+        let connections = Connections {
+            driver: Arc::new(Driver { runtime: Some(runtime) }),
+            closed: watch::Sender::new(false),
+            is_started: Mutex::new(false),
+        };
         Ok(Arc::new(Self { client, unredirected, connections: Arc::new(connections) }))
     }
 }
@@ -92,8 +126,21 @@ impl HttpClient {
 impl Connections {
     /// Waits for a future, and drives all connections until it is ready.
     fn wait_for<F: Future>(&self, future: F) -> F::Output {
-        let Some(runtime) = &self.runtime else { unreachable!("only drop takes it") };
-        runtime.block_on(future)
+        self.driver.runtime().block_on(future)
+    }
+
+    /// Starts the thread that drives the connections while no other thread does; false when that fails.
+    fn start(&self) -> bool {
+        let mut is_started = self.is_started.lock();
+        if !*is_started {
+            let (driver, mut closed) = (Arc::clone(&self.driver), self.closed.subscribe());
+            let drive = move || {
+                // Until there is no sender any more.
+                let _ = driver.runtime().block_on(closed.wait_for(|_| false));
+            };
+            *is_started = std::thread::Builder::new().name("hs-remote".to_owned()).spawn(drive).is_ok();
+        }
+        *is_started
     }
 
     /// The same until the connections are closed.
@@ -118,15 +165,6 @@ impl Connections {
         // A thread that drops a body inside another runtime may not wait; the next request settles it.
         if Handle::try_current().is_err() {
             self.wait_for(tokio::task::yield_now());
-        }
-    }
-}
-
-impl Drop for Connections {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            // Does not wait for tasks: looking up a name cannot be interrupted.
-            runtime.shutdown_background();
         }
     }
 }
@@ -208,7 +246,7 @@ fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 }
 
 impl Transport for HttpClient {
-    fn ask(&self, request: &Request) -> Result<Reply, HttpError> {
+    fn ask<'a>(&'a self, request: &'a Request) -> Pending<'a, Result<Reply, HttpError>> {
         use reqwest::header::{ACCEPT_ENCODING, IF_MATCH, IF_NONE_MATCH, RANGE};
         let last = request.range.end() - 1;
         let mut asked = self
@@ -223,21 +261,54 @@ impl Transport for HttpClient {
         if let Some(tag) = &request.if_none_match {
             asked = asked.header(IF_NONE_MATCH, tag);
         }
-        let send = async { asked.send().await.map_err(|error| connection(&error)) };
-        let response = self.connections.wait_while_open(send)?;
-        Ok(Reply {
-            status: response.status().as_u16(),
-            headers: response.headers().clone(),
-            url: response.url().clone(),
-            body: Box::new(ResponseBody {
-                response: Some(response),
-                connections: Arc::clone(&self.connections),
-            }),
+        Box::pin(async {
+            let response = asked.send().await.map_err(|error| connection(&error))?;
+            Ok(Reply {
+                status: response.status().as_u16(),
+                headers: response.headers().clone(),
+                url: response.url().clone(),
+                body: Box::new(ResponseBody {
+                    response: Some(response),
+                    connections: Arc::clone(&self.connections),
+                }),
+            })
+        })
+    }
+
+    fn drive(&self, future: Pin<&mut dyn Future<Output = ()>>) {
+        self.connections.wait_for(future);
+    }
+
+    fn spawn(&self, future: Pending<'static, ()>) -> bool {
+        let is_started = self.connections.start();
+        if is_started {
+            self.connections.driver.runtime().spawn(future);
+        }
+        is_started
+    }
+
+    fn apart(&self, work: Box<dyn FnOnce() + Send>) -> Pending<'static, ()> {
+        let work = self.connections.driver.runtime().spawn_blocking(work);
+        Box::pin(async { drop(work.await) })
+    }
+
+    fn pause<'a>(&'a self, clock: &'a dyn Clock, until: Nanos) -> Pending<'a, ()> {
+        Box::pin(async move {
+            while let Some(left) = until.0.checked_sub(clock.now().0).filter(|left| *left > 0) {
+                tokio::time::sleep(Nanos(left).into()).await;
+            }
         })
     }
 
     fn close(&self) {
         self.connections.closed.send_replace(true);
+    }
+
+    fn closed(&self) -> Pending<'_, ()> {
+        let mut closed = self.connections.closed.subscribe();
+        Box::pin(async move {
+            let _ = closed.wait_for(|closed| *closed).await;
+        })
     }
 }
 
@@ -255,14 +326,15 @@ impl Drop for ResponseBody {
 }
 
 impl Body for ResponseBody {
-    fn piece(&mut self) -> Result<Option<bytes::Bytes>, HttpError> {
-        let Some(response) = &mut self.response else { return Ok(None) };
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<bytes::Bytes>, HttpError>> {
+        let Some(response) = &mut self.response else { return Poll::Ready(Ok(None)) };
         loop {
-            let chunk = async { response.chunk().await.map_err(|error| connection(&error)) };
-            let piece = self.connections.wait_while_open(chunk)?;
+            // What is under way is kept by the response, not by this future.
+            let Poll::Ready(piece) = pin!(response.chunk()).poll(context) else { return Poll::Pending };
+            let piece = piece.map_err(|error| connection(&error))?;
             // An empty piece is legal, and says nothing.
             if piece.as_ref().is_none_or(|piece| !piece.is_empty()) {
-                return Ok(piece);
+                return Poll::Ready(Ok(piece));
             }
         }
     }

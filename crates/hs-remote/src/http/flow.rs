@@ -1,5 +1,7 @@
 //! A response that is being read.
 
+use std::future::poll_fn;
+
 use bytes::Bytes;
 use hs_units::{ByteRange, Nanos};
 
@@ -76,7 +78,7 @@ impl Flow {
     }
 
     /// The next bytes, `most` of them at most; nothing at the response's end.
-    pub(super) fn piece(&mut self, most: u64, clock: &dyn Clock) -> Result<Option<Bytes>, HttpError> {
+    pub(super) async fn piece(&mut self, most: u64, clock: &dyn Clock) -> Result<Option<Bytes>, HttpError> {
         if self.is_over() {
             return Ok(None);
         }
@@ -84,7 +86,7 @@ impl Flow {
             let cut = HttpError::Cut { got: self.at - self.start, expected: self.end - self.start };
             self.check_rate()?;
             let asked = clock.now();
-            self.rest = self.body.piece()?.ok_or(cut)?;
+            self.rest = poll_fn(|context| self.body.poll_piece(context)).await?.ok_or(cut)?;
             self.waited += clock.now().saturating_sub(asked);
             self.came += self.rest.len() as u64;
             self.in_service.deliver(self.rest.len() as u64);
@@ -95,7 +97,7 @@ impl Flow {
         self.last = piece.clone();
         if self.is_over() && self.rest.is_empty() {
             // Only a body that was read to its end leaves a connection that can be used again.
-            let _ = self.body.piece();
+            let _ = poll_fn(|context| self.body.poll_piece(context)).await;
         }
         Ok(Some(piece))
     }

@@ -11,14 +11,16 @@
 //! is only for a stream that nearly everything depends on.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use hs_units::ByteRange;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, OwnedMutexGuard};
 
+use super::reader::Reader;
 use super::store::Remote;
-use hs_store::Sink;
 
 /// Responses at once. With six connections, the number that browsers use, two are left for readers.
 const LANES: usize = 4;
@@ -33,13 +35,15 @@ pub(super) const LEAST_FOR_LANES: u64 = 16 << 20;
 /// The lanes of one stream.
 pub(super) struct Lanes {
     shared: Arc<Shared>,
+    /// One request has the lanes; the next part of the stream waits for the one before.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 struct Shared {
     remote: Arc<Remote>,
     range: ByteRange,
     state: Mutex<Segments>,
-    changed: Condvar,
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -59,71 +63,80 @@ struct Segments {
 impl Lanes {
     /// Lanes for a range of the file; they request nothing before bytes are taken.
     pub(super) fn new(remote: Arc<Remote>, range: ByteRange) -> Self {
-        Self { shared: Arc::new(Shared { remote, range, state: Mutex::default(), changed: Condvar::new() }) }
+        let (state, changed) = (Mutex::default(), Notify::new());
+        Self { shared: Arc::new(Shared { remote, range, state, changed }), turn: Arc::default() }
     }
 
-    /// Passes `wanted` to the sink in order. Returns the rest, which may be all of it.
-    pub(super) fn take(&self, wanted: ByteRange, sink: &mut Sink<'_>) -> ControlFlow<(), ByteRange> {
+    /// The right to take bytes.
+    pub(super) async fn turn(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.turn).lock_owned().await
+    }
+
+    /// The next bytes from `at`, up to `end` at most; none when the lanes do not bring them.
+    pub(super) async fn piece(&self, at: u64, end: u64) -> Option<Bytes> {
         let shared = &*self.shared;
         let whole = shared.range;
-        let mut at = wanted.offset;
-        while at < wanted.end() {
-            let rest = ByteRange::new(at, wanted.end() - at);
-            if at < whole.offset || at >= whole.end() {
-                return ControlFlow::Continue(rest);
-            }
-            let number = (at - whole.offset) / SEGMENT_BYTES;
+        if at < whole.offset || at >= whole.end() || at >= end {
+            return None;
+        }
+        let number = (at - whole.offset) / SEGMENT_BYTES;
+        let begins = {
             let mut state = shared.state.lock();
             if state.is_over || number < state.taking {
-                return ControlFlow::Continue(rest);
+                return None;
             }
-            if number > state.taking {
-                state.leave_to(number);
-                shared.changed.notify_all();
-            }
-            if !std::mem::replace(&mut state.has_begun, true) && !self.begin() {
-                state.is_over = true;
-            }
-            let segment = shared.segment(number);
-            let from = (at - segment.offset) as usize;
-            let has = |state: &Segments| state.came.get(&number).is_some_and(|came| came.len() > from);
-            while !state.is_over && !has(&state) {
-                shared.changed.wait(&mut state);
-            }
-            if !has(&state) {
-                return ControlFlow::Continue(rest);
-            }
-            let came = &state.came[&number][from..];
-            let piece = came[..came.len().min(rest.len as usize)].to_vec();
-            // The lock is not held while the sink works with the bytes.
-            drop(state);
-            if sink(&piece).is_break() {
-                // The next reader may need some of them again.
-                return ControlFlow::Break(());
-            }
-            at += piece.len() as u64;
-            if at == segment.end() {
-                shared.state.lock().leave_to(number + 1);
-                shared.changed.notify_all();
-            }
+            state.leave_to(number);
+            !std::mem::replace(&mut state.has_begun, true)
+        };
+        shared.changed.notify_waiters();
+        if begins && !self.begin() {
+            shared.state.lock().is_over = true;
         }
-        ControlFlow::Break(())
+        let from = (at - shared.segment(number).offset) as usize;
+        loop {
+            let mut changed = pin!(shared.changed.notified());
+            changed.as_mut().enable();
+            {
+                let state = shared.state.lock();
+                if let Some(came) = state.came.get(&number).and_then(|came| came.get(from..))
+                    && !came.is_empty()
+                {
+                    return Some(Bytes::copy_from_slice(&came[..came.len().min((end - at) as usize)]));
+                }
+                if state.is_over {
+                    return None;
+                }
+            }
+            changed.await;
+        }
+    }
+
+    /// All bytes before `at` were taken.
+    pub(super) fn took(&self, at: u64) {
+        let whole = self.shared.range;
+        let Some(number) = at.checked_sub(whole.offset).map(|bytes| bytes / SEGMENT_BYTES) else { return };
+        let mut state = self.shared.state.lock();
+        if number > state.taking {
+            state.leave_to(number);
+            drop(state);
+            self.shared.changed.notify_waiters();
+        }
     }
 
     /// Starts the lanes. Returns whether there is at least one.
     fn begin(&self) -> bool {
-        let start = |number| {
+        let start = |_| {
             let shared = Arc::clone(&self.shared);
-            std::thread::Builder::new().name(format!("hs-lane-{number}")).spawn(move || shared.run())
+            self.shared.remote.transport().spawn(Box::pin(async move { shared.run().await }))
         };
-        (0..LANES).map(start).filter(Result::is_ok).count() != 0
+        (0..LANES).map(start).filter(|is_begun| *is_begun).count() != 0
     }
 }
 
 impl Drop for Lanes {
     fn drop(&mut self) {
         self.shared.state.lock().is_over = true;
-        self.shared.changed.notify_all();
+        self.shared.changed.notify_waiters();
     }
 }
 
@@ -143,7 +156,7 @@ impl Drop for Over<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.state.lock().is_over = true;
-            self.0.changed.notify_all();
+            self.0.changed.notify_waiters();
         }
     }
 }
@@ -154,37 +167,51 @@ impl Shared {
         ByteRange::new(offset, SEGMENT_BYTES.min(self.range.end() - offset))
     }
 
-    /// One lane: requests one segment after the other.
-    fn run(&self) {
-        // A lane that panics never brings its segment: those that wait for it then make their own request.
-        let _over = Over(self);
+    /// The segment that a lane requests next; waits until it is near enough, and is none at the end.
+    async fn next_segment(&self) -> Option<u64> {
         let segments = self.range.len.div_ceil(SEGMENT_BYTES);
         loop {
-            let number = {
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            {
                 let mut state = self.state.lock();
-                while !state.is_over && state.asking < segments && state.asking >= state.taking + AHEAD {
-                    self.changed.wait(&mut state);
-                }
                 if state.is_over || state.asking >= segments {
-                    return;
+                    return None;
                 }
-                state.asking += 1;
-                state.asking - 1
-            };
-            let fetched = self.remote.fetch_alone(self.segment(number), &mut |piece| {
-                let mut state = self.state.lock();
-                if state.is_over || number < state.taking {
-                    return ControlFlow::Break(());
+                if state.asking < state.taking + AHEAD {
+                    state.asking += 1;
+                    return Some(state.asking - 1);
                 }
-                state.came.entry(number).or_default().extend_from_slice(piece);
-                self.changed.notify_all();
-                ControlFlow::Continue(())
-            });
-            if let Err(error) = fetched {
-                log::debug!("{}; no more lanes", error.with_causes());
-                self.state.lock().is_over = true;
             }
-            self.changed.notify_all();
+            changed.await;
+        }
+    }
+
+    /// One lane: requests one segment after the other.
+    async fn run(&self) {
+        // A lane that panics never brings its segment: requests that wait for it then go their own way.
+        let _over = Over(self);
+        while let Some(number) = self.next_segment().await {
+            let mut reader = Reader::alone(Arc::clone(&self.remote), self.segment(number));
+            loop {
+                match reader.next_while_open().await {
+                    Ok(Some(piece)) => {
+                        let mut state = self.state.lock();
+                        if state.is_over || number < state.taking {
+                            break;
+                        }
+                        state.came.entry(number).or_default().extend_from_slice(&piece);
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        log::debug!("{}; no more lanes", error.with_causes());
+                        self.state.lock().is_over = true;
+                        break;
+                    }
+                }
+                self.changed.notify_waiters();
+            }
+            self.changed.notify_waiters();
         }
     }
 }

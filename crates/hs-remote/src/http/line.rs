@@ -1,7 +1,11 @@
 //! The response of an announced stream, which several calls share, one after the other.
 
+use std::pin::pin;
+use std::sync::Arc;
+
 use hs_units::ByteRange;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::flow::Flow;
 
@@ -9,11 +13,11 @@ use super::flow::Flow;
 /// ms.
 const SKIPPED_BYTES: u64 = 256 << 10;
 
-/// Which thread reads the shared response, or where the response waits.
+/// Which request reads the shared response, or where the response waits.
 #[derive(Default)]
 pub(super) struct Line {
     state: Mutex<ParkedResponse>,
-    changed: Condvar,
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -25,16 +29,16 @@ struct ParkedResponse {
     taken: Option<ByteRange>,
 }
 
-/// The right to read a response, shared or separate. Dropping it gives the right to the next thread.
-pub(super) struct Seat<'a> {
-    line: Option<&'a Line>,
+/// The right to read a response, shared or separate. Dropping it gives the right to the next request.
+pub(super) struct Seat {
+    line: Option<Arc<Line>>,
     /// The response, while there is one.
     pub(super) flow: Option<Flow>,
     /// Where the next request should end.
     pub(super) end: u64,
 }
 
-impl Seat<'_> {
+impl Seat {
     /// For a separate request, which ends at `end`.
     pub(super) const fn alone(end: u64) -> Self {
         Self { line: None, flow: None, end }
@@ -55,37 +59,45 @@ impl Line {
     /// Returns the shared response if it can continue with `range`, after waiting for the calls that read
     /// what comes before. `is_stream` distinguishes the next part of a stream from a read that only touches
     /// the same range.
-    pub(super) fn seat(&self, range: ByteRange, is_stream: bool) -> Seat<'_> {
-        let mut state = self.state.lock();
+    pub(super) async fn seat(self: &Arc<Self>, range: ByteRange, is_stream: bool) -> Seat {
         loop {
-            let expected = state.expected.filter(|expected| {
-                is_stream && expected.offset <= range.offset && range.offset < expected.end()
-            });
-            if let Some(mut flow) = state.parked.take() {
-                if flow.rewind(range.offset) || (expected.is_some() && skips(&flow, range.offset)) {
-                    let end = expected.map_or(range.end(), |expected| expected.end()).max(range.end());
-                    state.taken = Some(ByteRange::new(range.offset, end - range.offset));
-                    return Seat { line: Some(self), flow: Some(flow), end };
-                }
-                let waits = state
-                    .expected
-                    .is_some_and(|expected| expected.offset <= flow.at() && flow.at() < expected.end());
-                if expected.is_none() && waits {
-                    state.parked = Some(flow);
-                    return Seat { line: None, flow: None, end: range.end() };
-                }
+            let mut changed = pin!(self.changed.notified());
+            changed.as_mut().enable();
+            if let Some(seat) = self.free_seat(range, is_stream) {
+                return seat;
             }
-            match (expected, state.taken) {
-                (Some(_), Some(taken)) if taken.offset <= range.offset && range.offset < taken.end() => {
-                    self.changed.wait(&mut state);
-                }
-                (Some(expected), None) => {
-                    let end = expected.end().max(range.end());
-                    state.taken = Some(ByteRange::new(range.offset, end - range.offset));
-                    return Seat { line: Some(self), flow: None, end };
-                }
-                _ => return Seat { line: None, flow: None, end: range.end() },
+            changed.await;
+        }
+    }
+
+    /// The same without waiting.
+    fn free_seat(self: &Arc<Self>, range: ByteRange, is_stream: bool) -> Option<Seat> {
+        let mut state = self.state.lock();
+        let expected = state
+            .expected
+            .filter(|expected| is_stream && expected.offset <= range.offset && range.offset < expected.end());
+        if let Some(mut flow) = state.parked.take() {
+            if flow.rewind(range.offset) || (expected.is_some() && skips(&flow, range.offset)) {
+                let end = expected.map_or(range.end(), |expected| expected.end()).max(range.end());
+                state.taken = Some(ByteRange::new(range.offset, end - range.offset));
+                return Some(Seat { line: Some(Arc::clone(self)), flow: Some(flow), end });
             }
+            let waits = state
+                .expected
+                .is_some_and(|expected| expected.offset <= flow.at() && flow.at() < expected.end());
+            if expected.is_none() && waits {
+                state.parked = Some(flow);
+                return Some(Seat::alone(range.end()));
+            }
+        }
+        match (expected, state.taken) {
+            (Some(_), Some(taken)) if taken.offset <= range.offset && range.offset < taken.end() => None,
+            (Some(expected), None) => {
+                let end = expected.end().max(range.end());
+                state.taken = Some(ByteRange::new(range.offset, end - range.offset));
+                Some(Seat { line: Some(Arc::clone(self)), flow: None, end })
+            }
+            _ => Some(Seat::alone(range.end())),
         }
     }
 }
@@ -95,12 +107,13 @@ fn skips(flow: &Flow, offset: u64) -> bool {
     offset.checked_sub(flow.at()).is_some_and(|gap| gap <= SKIPPED_BYTES) && offset < flow.end()
 }
 
-impl Drop for Seat<'_> {
+impl Drop for Seat {
     fn drop(&mut self) {
-        let Some(line) = self.line else { return };
+        let Some(line) = self.line.take() else { return };
         let mut state = line.state.lock();
         state.taken = None;
         state.parked = self.flow.take().filter(|flow| !flow.is_over());
-        line.changed.notify_all();
+        drop(state);
+        line.changed.notify_waiters();
     }
 }

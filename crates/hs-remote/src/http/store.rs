@@ -13,15 +13,13 @@ use url::Url;
 use super::address::{Locate, Located};
 use super::flow::Flow;
 use super::lanes::{LEAST_FOR_LANES, Lanes};
-use super::line::{Line, Seat};
+use super::line::Line;
+use super::reader::Reader;
 use super::reply::{Brings, Version, understand};
 use super::transport::{Request, Transport};
 use super::{HttpError, Patience};
-use hs_store::{Clock, Counters, InService, Monotonic, RetryCounters, Sink, Store, StoreError};
+use hs_store::{Clock, Completion, Counters, InService, Monotonic, RetryCounters, Sink, Store, StoreError};
 
-/// Progress after which patience begins again. With less, a server that sends one byte at a time could block
-/// a reader without a limit.
-const PROGRESS_BYTES: u64 = 64 << 10;
 /// How long a pause lasts at most after the store was closed.
 const LOOK: Nanos = Nanos::from_millis(50);
 
@@ -60,7 +58,7 @@ impl Default for HttpOptions {
 pub struct HttpStore {
     remote: Arc<Remote>,
     /// Brings an announced stream by several responses at once.
-    lanes: Mutex<Option<Lanes>>,
+    lanes: Mutex<Option<Arc<Lanes>>>,
 }
 
 /// The file, shared by its readers.
@@ -70,14 +68,14 @@ pub(super) struct Remote {
     version: Version,
     unchanged: bool,
     patience: Patience,
-    line: Line,
+    line: Arc<Line>,
 }
 
 /// What a request needs.
 struct Asking {
     transport: Arc<dyn Transport>,
-    locate: Box<dyn Locate>,
-    place: Mutex<KnownLocation>,
+    locate: Arc<dyn Locate>,
+    place: tokio::sync::Mutex<KnownLocation>,
     clock: Arc<dyn Clock>,
     jitter: Mutex<Prng>,
     counters: Arc<Counters>,
@@ -109,8 +107,8 @@ impl HttpStore {
         let HttpOptions { opening_bytes, patience, remembered, clock, seed } = options;
         let asking = Asking {
             transport,
-            locate,
-            place: Mutex::default(),
+            locate: locate.into(),
+            place: tokio::sync::Mutex::default(),
             counters: Arc::new(Counters::new(Arc::clone(&clock))),
             clock,
             jitter: Mutex::new(Prng::new(seed)),
@@ -119,16 +117,20 @@ impl HttpStore {
         };
         let range = ByteRange::new(0, opening_bytes.max(1));
         let mut tries = Tries::new(patience.for_opening(), asking.clock.now());
-        let (version, flow) = loop {
-            match asking.ask(range, Known::Before(remembered.as_ref())) {
-                Ok(found) => break found,
-                Err(error) => asking
-                    .wait(&mut tries, error)
-                    .map_err(|error| StoreError::Open { path: name.clone(), source: error.into_io() })?,
+        let transport = &*asking.transport;
+        let opening = transport.while_open(async {
+            loop {
+                match asking.ask(range, Known::Before(remembered.as_ref())).await {
+                    Ok(found) => break Ok(found),
+                    Err(error) => asking.wait(&mut tries, error).await?,
+                }
             }
-        };
+        });
+        let (version, flow) = transport
+            .wait_for(opening)
+            .map_err(|error| StoreError::Open { path: name.clone(), source: error.into_io() })?;
         let unchanged = flow.is_none();
-        let line = Line::default();
+        let line = Arc::<Line>::default();
         if let Some(flow) = flow {
             line.park(flow);
         }
@@ -166,48 +168,54 @@ impl HttpStore {
         Arc::clone(&self.remote.asking.retries)
     }
 
-    /// Takes bytes from the lanes, as far as they have them. Returns the rest for a request of the usual
-    /// kind.
-    fn by_lanes(&self, range: ByteRange, sink: &mut Sink<'_>) -> ControlFlow<(), ByteRange> {
-        // The lock gives one thread the lanes; the next part of the stream waits for the one before.
-        let lanes = self.lanes.lock();
-        lanes.as_ref().map_or(ControlFlow::Continue(range), |lanes| lanes.take(range, sink))
-    }
-}
-
-impl Remote {
-    /// As [`Store::stream`], by separate requests.
-    pub(super) fn fetch_alone(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        self.fetch(Seat::alone(range.end()), range, sink)
-    }
-
-    fn fetch(&self, mut seat: Seat<'_>, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        let mut at = range.offset;
-        let mut tries = Tries::new(self.patience, self.asking.clock.now());
-        // The server may have given up a response that was left open, which is not a fault of the network.
-        let mut was_parked = seat.flow.is_some();
-        let mut came_until = at;
-        while at < range.end() {
-            match self.bring(&mut seat, &mut at, range.end(), sink) {
-                Ok(ControlFlow::Break(())) => break,
-                Ok(ControlFlow::Continue(())) => {}
-                Err(_) if was_parked => {}
-                Err(error) => {
-                    if at - came_until >= PROGRESS_BYTES {
-                        came_until = at;
-                        tries = Tries::new(self.patience, self.asking.clock.now());
-                    }
-                    let rest = ByteRange::new(at, range.end() - at);
-                    self.asking.wait(&mut tries, error).map_err(|error| self.given_up(rest, error))?;
-                }
+    /// Hands over what a reader brings.
+    fn take(&self, mut reader: Reader, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        let transport = self.remote.transport();
+        // Not more than a piece at a time: while the sink works, other threads wait for their requests.
+        while let Some(piece) = transport.wait_for(reader.next_while_open())? {
+            if sink(&piece).is_break() {
+                break;
             }
-            was_parked = false;
         }
         Ok(())
     }
 
+    /// For the next part of a stream, which the lanes bring as far as they can.
+    fn reader(&self, range: ByteRange) -> Reader {
+        Reader::stream(Arc::clone(&self.remote), range, self.lanes.lock().clone())
+    }
+}
+
+impl Remote {
+    /// What makes the requests.
+    pub(super) fn transport(&self) -> &dyn Transport {
+        &*self.asking.transport
+    }
+
+    pub(super) const fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
+    pub(super) fn clock(&self) -> &dyn Clock {
+        &*self.asking.clock
+    }
+
+    pub(super) fn tries(&self) -> Tries {
+        Tries::new(self.patience, self.asking.clock.now())
+    }
+
+    /// Waits before the next try, or returns the error that a reader of `rest` gets.
+    pub(super) async fn wait(
+        &self,
+        tries: &mut Tries,
+        rest: ByteRange,
+        error: HttpError,
+    ) -> Result<(), StoreError> {
+        self.asking.wait(tries, error).await.map_err(|error| self.given_up(rest, error))
+    }
+
     /// The error that a reader gets.
-    fn given_up(&self, rest: ByteRange, error: HttpError) -> StoreError {
+    pub(super) fn given_up(&self, rest: ByteRange, error: HttpError) -> StoreError {
         if matches!(error, HttpError::Closed) {
             return StoreError::Closed { path: self.name.clone() };
         }
@@ -216,39 +224,11 @@ impl Remote {
         error
     }
 
-    /// Takes bytes of the seat's response up to `end` or the response's own end. Makes a request when there
-    /// is no response.
-    fn bring(
-        &self,
-        seat: &mut Seat<'_>,
-        at: &mut u64,
-        end: u64,
-        sink: &mut Sink<'_>,
-    ) -> Result<ControlFlow<()>, HttpError> {
-        let mut flow = match seat.flow.take().filter(|flow| !flow.is_over()) {
-            Some(flow) => flow,
-            None => {
-                let range = ByteRange::new(*at, seat.end.min(self.version.len) - *at);
-                let (_, flow) = self.asking.ask(range, Known::Opened(&self.version))?;
-                flow.ok_or(HttpError::Status { status: 304, retry_after: None })?
-            }
-        };
-        let clock = &*self.asking.clock;
-        while flow.at() < *at {
-            if flow.piece(*at - flow.at(), clock)?.is_none() {
-                return Ok(ControlFlow::Continue(()));
-            }
-        }
-        while *at < end {
-            let Some(piece) = flow.piece(end - *at, clock)? else { break };
-            *at += piece.len() as u64;
-            if sink(&piece).is_break() {
-                seat.flow = Some(flow);
-                return Ok(ControlFlow::Break(()));
-            }
-        }
-        seat.flow = Some(flow);
-        Ok(ControlFlow::Continue(()))
+    /// Requests what lies from `at` to `end`, as far as the file goes.
+    pub(super) async fn ask(&self, at: u64, end: u64) -> Result<Flow, HttpError> {
+        let range = ByteRange::new(at, end.min(self.version.len) - at);
+        let (_, flow) = self.asking.ask(range, Known::Opened(&self.version)).await?;
+        flow.ok_or(HttpError::Status { status: 304, retry_after: None })
     }
 }
 
@@ -263,7 +243,7 @@ enum Known<'a> {
 
 impl Asking {
     /// One request; without bytes when the file is the one that was known before.
-    fn ask(&self, range: ByteRange, known: Known<'_>) -> Result<(Version, Option<Flow>), HttpError> {
+    async fn ask(&self, range: ByteRange, known: Known<'_>) -> Result<(Version, Option<Flow>), HttpError> {
         if self.is_closed.load(Relaxed) {
             return Err(HttpError::Closed);
         }
@@ -271,7 +251,7 @@ impl Asking {
             Known::Before(before) => (None, before),
             Known::Opened(version) => (Some(version), None),
         };
-        let (url, headers, direct) = self.place()?;
+        let (url, headers, direct) = self.place().await?;
         let request = Request {
             url,
             headers,
@@ -280,22 +260,22 @@ impl Asking {
             if_none_match: before.and_then(|version| version.etag.clone()),
         };
         let mut in_service = InService::begin(&self.counters, range);
-        let reply = self.transport.ask(&request)?;
+        let reply = self.transport.ask(&request).await?;
         let brings = match understand(reply.status, &reply.headers, range, opened) {
             // A redirect or a login has expired: begin again.
             Err(HttpError::Status { status: 401 | 403 | 404 | 410, .. }) if direct.may_have_aged => {
                 drop((reply, in_service));
-                *self.place.lock() = KnownLocation::default();
-                let (url, headers, _) = self.place()?;
+                *self.place.lock().await = KnownLocation::default();
+                let (url, headers, _) = self.place().await?;
                 in_service = InService::begin(&self.counters, range);
-                let reply = self.transport.ask(&Request { url, headers, ..request })?;
+                let reply = self.transport.ask(&Request { url, headers, ..request }).await?;
                 let brings = understand(reply.status, &reply.headers, range, opened)?;
                 return self.begun(brings, reply, in_service, before);
             }
             brings => brings?,
         };
         if direct.is_original && reply.url != request.url {
-            self.place.lock().redirected = Some(reply.url.clone());
+            self.place.lock().await.redirected = Some(reply.url.clone());
         }
         self.begun(brings, reply, in_service, before)
     }
@@ -316,15 +296,28 @@ impl Asking {
         }
     }
 
+    /// Looks up where the file is.
+    async fn locate(&self) -> Result<Located, HttpError> {
+        if !self.locate.ages() {
+            return self.locate.locate();
+        }
+        // It may make requests of its own.
+        let (locate, found) = (Arc::clone(&self.locate), Arc::new(Mutex::new(None)));
+        let out = Arc::clone(&found);
+        self.transport.apart(Box::new(move || *out.lock() = Some(locate.locate()))).await;
+        let located = found.lock().take();
+        located.unwrap_or(Err(HttpError::Closed))
+    }
+
     /// Where to send the request, and with which headers.
-    fn place(&self) -> Result<(Url, HeaderMap, Direct), HttpError> {
-        let mut place = self.place.lock();
+    async fn place(&self) -> Result<(Url, HeaderMap, Direct), HttpError> {
+        let mut place = self.place.lock().await;
         if place.ages_at.is_some_and(|ages_at| ages_at <= self.clock.now()) {
             *place = KnownLocation::default();
         }
         let fresh = place.located.is_none();
         if fresh {
-            let located = self.locate.locate()?;
+            let located = self.locate().await?;
             // A request that is made at the very end of that time must still be answered.
             place.ages_at = located.lasts.map(|lasts| self.clock.now() + Nanos::from(lasts / 2));
             place.located = Some(located);
@@ -347,7 +340,7 @@ impl Asking {
     }
 
     /// Waits before the next try, or returns the error when there is none.
-    fn wait(&self, tries: &mut Tries, error: HttpError) -> Result<(), HttpError> {
+    async fn wait(&self, tries: &mut Tries, error: HttpError) -> Result<(), HttpError> {
         if !error.is_transient() {
             return Err(error);
         }
@@ -364,7 +357,7 @@ impl Asking {
             if self.is_closed.load(Relaxed) {
                 return Err(HttpError::Closed);
             }
-            self.clock.sleep_until(then.min(self.clock.now() + LOOK));
+            self.transport.pause(&*self.clock, then.min(self.clock.now() + LOOK)).await;
         }
         Ok(())
     }
@@ -380,7 +373,7 @@ struct Direct {
 }
 
 /// Tries of one request.
-struct Tries {
+pub(super) struct Tries {
     patience: Patience,
     done: u32,
     /// When the first was made, or progress was last seen.
@@ -409,7 +402,7 @@ impl Store for HttpStore {
             return Ok(());
         }
         let mut filled = 0;
-        self.remote.fetch(self.remote.line.seat(range, false), range, &mut |piece| {
+        self.take(Reader::read(Arc::clone(&self.remote), range), &mut |piece| {
             buf[filled..filled + piece.len()].copy_from_slice(piece);
             filled += piece.len();
             ControlFlow::Continue(())
@@ -418,11 +411,36 @@ impl Store for HttpStore {
 
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
         StoreError::check_range(self, range)?;
-        match self.by_lanes(range, sink) {
-            ControlFlow::Continue(rest) if rest.len > 0 => {
-                self.remote.fetch(self.remote.line.seat(rest, true), rest, sink)
-            }
-            _ => Ok(()),
+        self.take(self.reader(range), sink)
+    }
+
+    fn can_begin(&self) -> bool {
+        true
+    }
+
+    fn begin(&self, range: ByteRange, mut completion: Box<dyn Completion>) {
+        if let Err(error) = StoreError::check_range(self, range) {
+            completion.done(Err(error));
+            return;
+        }
+        let (mut reader, remote) = (self.reader(range), Arc::clone(&self.remote));
+        let request = async move {
+            let bringing = async {
+                while let Some(piece) = reader.next().await? {
+                    if completion.piece(&piece).is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            };
+            let brought = remote.transport().while_open(async { Ok(bringing.await) }).await;
+            // The next request for the same response waits for this.
+            drop(reader);
+            completion.done(brought.unwrap_or_else(|closed| Err(remote.given_up(range, closed))));
+        };
+        // When it cannot be spawned it is dropped, and with it the completion.
+        if !self.remote.transport().spawn(Box::pin(request)) {
+            log::warn!("{}: no thread can be started for requests", self.remote.name);
         }
     }
 
@@ -433,7 +451,7 @@ impl Store for HttpStore {
     fn expect_most(&self, range: ByteRange) {
         self.expect_stream(range);
         if range.fits_in(self.len()) && range.len >= LEAST_FOR_LANES {
-            *self.lanes.lock() = Some(Lanes::new(Arc::clone(&self.remote), range));
+            *self.lanes.lock() = Some(Arc::new(Lanes::new(Arc::clone(&self.remote), range)));
         }
     }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use hs_units::{ByteRange, Nanos};
 
 use self::faulty::{Faulty, Mishap};
+use super::super::reader::PROGRESS_BYTES;
 use super::*;
 use crate::http::RemoteAddress;
 use hs_store::virtual_clock::Virtual;

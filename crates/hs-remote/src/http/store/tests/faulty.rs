@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hs_units::{ByteRange, Nanos, Prng};
 use parking_lot::Mutex;
 use reqwest::header::{HeaderMap, HeaderName};
 
-use crate::http::{Body, HttpError, Reply, Request, Transport};
+use crate::http::{Body, HttpError, Pending, Reply, Request, Transport};
 use hs_store::virtual_clock::Virtual;
 
 /// What goes wrong with one request.
@@ -139,13 +140,19 @@ fn reply(request: &Request, status: u16, fields: &[(&'static str, String)], body
 }
 
 impl Transport for Arc<Faulty> {
-    fn ask(&self, request: &Request) -> Result<Reply, HttpError> {
+    fn ask<'a>(&'a self, request: &'a Request) -> Pending<'a, Result<Reply, HttpError>> {
         self.as_ref().ask(request)
     }
 }
 
 impl Transport for Faulty {
-    fn ask(&self, request: &Request) -> Result<Reply, HttpError> {
+    fn ask<'a>(&'a self, request: &'a Request) -> Pending<'a, Result<Reply, HttpError>> {
+        Box::pin(std::future::ready(self.answer(request)))
+    }
+}
+
+impl Faulty {
+    fn answer(&self, request: &Request) -> Result<Reply, HttpError> {
         let mut state = self.state.lock();
         state.seen += 1;
         let mishap = state.mishaps.pop_front().or_else(|| state.seeded.as_mut().and_then(draw));
@@ -233,6 +240,12 @@ impl Pieces {
 }
 
 impl Body for Pieces {
+    fn poll_piece(&mut self, _context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, HttpError>> {
+        Poll::Ready(self.piece())
+    }
+}
+
+impl Pieces {
     fn piece(&mut self) -> Result<Option<Bytes>, HttpError> {
         let mut most = 1 + self.next * 7_919 % 65_536;
         self.next += 1;

@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 use reqwest::header::{ETAG, HeaderValue};
 
 use super::*;
-use crate::http::Reply;
+use crate::http::{Pending, Reply};
 
 /// Behaves, gives the file this tag, and keeps the `If-Match` of each request. It compares as RFC 9110,
 /// section 13.1.1 demands: a weak tag matches nothing.
@@ -15,10 +15,16 @@ struct Tagging {
 }
 
 impl Transport for Tagging {
-    fn ask(&self, request: &Request) -> Result<Reply, HttpError> {
+    fn ask<'a>(&'a self, request: &'a Request) -> Pending<'a, Result<Reply, HttpError>> {
+        Box::pin(self.answer(request))
+    }
+}
+
+impl Tagging {
+    async fn answer(&self, request: &Request) -> Result<Reply, HttpError> {
         self.matched.lock().push(request.if_match.clone());
         let refused = request.if_match.as_deref().is_some_and(|tag| tag.starts_with("W/") || tag != self.tag);
-        let mut reply = self.file.ask(&Request { if_match: None, ..request.clone() })?;
+        let mut reply = self.file.ask(&Request { if_match: None, ..request.clone() }).await?;
         reply.headers.insert(ETAG, HeaderValue::from_static(self.tag));
         Ok(if refused { Reply { status: 412, ..reply } } else { reply })
     }
