@@ -437,7 +437,9 @@ impl Shared {
     fn wake_for_jobs(self: &Arc<Self>, state: &mut DiskState) {
         self.asks_for_use.store(state.engine.prefetch().lacks_confidence(), Relaxed);
         let needed = state.jobs.len();
-        let most_workers = self.decoders + state.jobs.worker_fetches;
+        // Where requests are begun, a worker that fetches only reads from the cache on disk.
+        let fetchers = if state.can_begin { 0 } else { state.jobs.worker_fetches };
+        let most_workers = self.decoders + fetchers;
         while state.waking < needed && (state.idle > state.waking || state.workers < most_workers) {
             if state.idle > state.waking {
                 self.work.notify_one();

@@ -14,29 +14,18 @@ use hs_image::{
 
 use crate::bytes::StoredChunk;
 use crate::disk::Shared;
-use crate::jobs::{DecodeJob, FetchJob, Fetched, Job, Wanted};
+use crate::jobs::{DecodeJob, FetchJob, Fetched, Job, Progress, Wanted};
 use crate::outcomes::Outcomes;
 use crate::state::DiskState;
 
-/// What of a fetch has come and was not reported yet.
-#[derive(Debug, Default)]
-struct Progress {
-    /// How many chunks have come.
-    came: usize,
-    /// Whether the first bytes have come.
-    has_begun: bool,
-    /// The last one is reported with the end of the fetch.
-    last: Option<(ChunkKey, u64, Option<StoredChunk>)>,
-}
-
 impl Shared {
-    /// Reads what a fetch is for.
+    /// Reads what a fetch is for, or what of it is in the cache on disk where requests can be begun.
     pub(crate) fn fetch(
         self: &Arc<Self>,
-        job: FetchJob,
+        mut job: FetchJob,
         tools: &mut Decompressor,
     ) -> (Outcomes, Option<Job>) {
-        let mut progress = Progress::default();
+        let mut progress = std::mem::take(&mut job.progress);
         let bring = || match &job.what {
             Fetched::Page(number, page) => self.image.fetch_page(page).map(|stored| {
                 let bytes = stored.len();
@@ -49,6 +38,13 @@ impl Shared {
         let brought = catch_unwind(AssertUnwindSafe(bring)).ok();
         let mut state = self.lock();
         state.jobs.worker_fetches -= 1;
+        let lacks_some = progress.came < job.what.count() && !job.is_cancelled();
+        if lacks_some && !state.is_shut_down && matches!(brought, Some(Ok(()))) {
+            job.progress = progress;
+            let (mut outcomes, next) = self.go_on(state, None);
+            outcomes.begun.push(job);
+            return (outcomes, next);
+        }
         self.end(&mut state, &job, &mut progress, brought);
         self.go_on(state, None)
     }
@@ -71,7 +67,7 @@ impl Shared {
         let missing = job.missing(progress.came);
         match brought {
             Some(Ok(())) => {}
-            Some(Err(error)) => self.note_failures(state, &missing, &error, job.cancelled.load(Relaxed)),
+            Some(Err(error)) => self.note_failures(state, &missing, &error, job.is_cancelled()),
             None => {
                 let error = ImageError::Panicked { path: self.image.name().to_owned() };
                 self.note_failures(state, &missing, &error, false);
@@ -81,10 +77,9 @@ impl Shared {
         state.end_fetch(now, job.id);
     }
 
-    /// Begins a fetch where the store can and nothing of it comes from the cache on disk; otherwise a worker
-    /// carries it out.
+    /// Begins the next request of a fetch. A worker brings what is in the cache on disk.
     pub(crate) fn begin(self: &Arc<Self>, job: FetchJob) {
-        let places = match &job.what {
+        let mut places: Vec<ChunkPlace> = match &job.what {
             Fetched::Page(_, page) if !self.image.is_page_kept(page) => {
                 let page = *page;
                 let mut begun = Begun::new(self, job, Vec::new());
@@ -95,23 +90,20 @@ impl Shared {
                 self.image.begin_page(&page, Box::new(receiver));
                 return;
             }
-            Fetched::Page(..) => None,
+            Fetched::Page(..) => Vec::new(),
             Fetched::Chunks(chunks) => {
-                let places: Option<Vec<ChunkPlace>> = chunks.iter().map(|chunk| chunk.place).collect();
-                places.filter(|places| {
-                    runs(places).len() == 1 && !places.iter().any(|place| self.image.is_kept(&place.chunk))
-                })
+                let known = chunks[job.progress.came..].iter().map_while(|chunk| chunk.place);
+                known.take_while(|place| !self.image.is_kept(&place.chunk)).collect()
             }
         };
-        let Some(places) = places else {
+        let Some(run) = runs(&places).into_iter().next() else {
             let mut state = self.lock();
             state.jobs.push_fetch(job);
             self.wake_others(&mut state);
             return;
         };
-        let begun = Begun::new(self, job, places);
-        let places = begun.run.places.clone();
-        self.image.begin_chunks(places, Box::new(begun));
+        places.truncate(run.end);
+        self.image.begin_chunks(run.places, Box::new(Begun::new(self, job, places)));
     }
 
     fn fetch_chunks(
@@ -121,13 +113,18 @@ impl Shared {
         progress: &mut Progress,
         tools: &mut Decompressor,
     ) -> Result<(), ImageError> {
-        let places = self.places(chunks)?;
+        let start = progress.came;
+        let mut places = self.places(&chunks[start..])?;
+        if self.image.can_begin() && chunks[start].place.is_some() {
+            let kept = places.iter().take_while(|place| self.image.is_kept(&place.chunk)).count();
+            places.truncate(kept);
+        }
         for run in runs(&places) {
-            let request = Request { job, chunks, places: &places, run: &run };
+            let request = Request { job, chunks, start, places: &places, run: &run };
             self.image.stream_chunks(&run.places, &mut |event| {
                 self.take_event(&request, progress, event, Some(tools))
             })?;
-            if job.cancelled.load(Relaxed) {
+            if job.is_cancelled() {
                 break;
             }
         }
@@ -158,7 +155,7 @@ impl Shared {
                 }
             }
         }
-        if job.cancelled.load(Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if job.is_cancelled() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     fn chunk_came(
@@ -169,7 +166,8 @@ impl Shared {
         progress: &mut Progress,
         tools: Option<&mut Decompressor>,
     ) {
-        let Request { job, chunks, .. } = *request;
+        let Request { job, chunks, start, .. } = *request;
+        let number = start + number;
         let wanted = &chunks[number];
         let bytes = stored.len();
         let stored = wanted.is_brought.then_some(stored);
@@ -296,7 +294,8 @@ impl Shared {
 struct Request<'a> {
     job: &'a FetchJob,
     chunks: &'a [Wanted],
-    /// Of all chunks of the fetch.
+    /// Which chunk of the fetch is the first of `places`.
+    start: usize,
     places: &'a [ChunkPlace],
     run: &'a Run,
 }
@@ -345,45 +344,54 @@ fn runs(places: &[ChunkPlace]) -> Vec<Run> {
 /// A fetch that is under way at the store, and that no thread waits for.
 struct Begun {
     shared: Arc<Shared>,
-    job: FetchJob,
+    /// None when it has ended.
+    job: Option<FetchJob>,
+    /// Which chunk is the first that the request brings.
+    start: usize,
     places: Vec<ChunkPlace>,
     run: Run,
-    progress: Progress,
-    has_ended: bool,
 }
 
 impl Begun {
     fn new(shared: &Arc<Shared>, job: FetchJob, places: Vec<ChunkPlace>) -> Self {
         let run = runs(&places).pop().unwrap_or_default();
-        let (shared, progress) = (Arc::clone(shared), Progress::default());
-        Self { shared, job, places, run, progress, has_ended: false }
+        Self { shared: Arc::clone(shared), start: job.progress.came, job: Some(job), places, run }
     }
 
     fn page_came(&mut self, page: IndexPage, stored: StoredPage) {
-        if let Fetched::Page(number, _) = self.job.what {
+        let Some(job) = &mut self.job else { return };
+        if let Fetched::Page(number, _) = job.what {
             let (bytes, stored) = (stored.len(), StoredChunk::Page(page, stored));
-            self.progress.last = Some((ChunkKey::Page(number), bytes, Some(stored)));
-            self.progress.came = 1;
+            job.progress.last = Some((ChunkKey::Page(number), bytes, Some(stored)));
+            job.progress.came = 1;
         }
     }
 
     fn end(&mut self, brought: Result<(), ImageError>) {
-        self.has_ended = true;
-        self.report(Some(brought));
+        let Some(job) = self.job.take() else { return };
+        let came = job.progress.came;
+        if brought.is_ok() && (self.start + 1..job.what.count()).contains(&came) && !job.is_cancelled() {
+            return self.shared.begin(job);
+        }
+        self.report(job, Some(brought));
     }
 
-    fn report(&mut self, brought: Option<Result<(), ImageError>>) {
-        let Self { shared, job, progress, .. } = self;
-        shared.change(|state, _| shared.end(state, job, progress, brought));
+    fn report(&self, mut job: FetchJob, brought: Option<Result<(), ImageError>>) {
+        let mut progress = std::mem::take(&mut job.progress);
+        self.shared.change(|state, _| self.shared.end(state, &job, &mut progress, brought));
     }
 }
 
 impl ChunkReceiver for Begun {
     fn event(&mut self, event: StreamEvent<'_>) -> ControlFlow<()> {
-        let Self { shared, job, places, run, progress, .. } = self;
+        let Self { shared, job: Some(job), start, places, run } = self else { return ControlFlow::Break(()) };
+        let mut progress = std::mem::take(&mut job.progress);
         let Fetched::Chunks(chunks) = &job.what else { return ControlFlow::Break(()) };
+        let request = Request { job, chunks, start: *start, places, run };
         // Decompressing is for the workers: other requests go on with this thread.
-        shared.take_event(&Request { job, chunks, places, run }, progress, event, None)
+        let flow = shared.take_event(&request, &mut progress, event, None);
+        job.progress = progress;
+        flow
     }
 
     fn done(mut self: Box<Self>, result: Result<(), ImageError>) {
@@ -393,13 +401,27 @@ impl ChunkReceiver for Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        if !self.has_ended {
-            self.report(None);
+        if let Some(job) = self.job.take() {
+            self.report(job, None);
+        }
+    }
+}
+
+impl Fetched {
+    /// How many chunks it is.
+    fn count(&self) -> usize {
+        match self {
+            Self::Page(..) => 1,
+            Self::Chunks(chunks) => chunks.len(),
         }
     }
 }
 
 impl FetchJob {
+    fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Relaxed)
+    }
+
     /// The chunks that were to be brought behind the first `came`.
     fn missing(&self, came: usize) -> Vec<ChunkKey> {
         match &self.what {

@@ -50,6 +50,18 @@ pub(crate) struct FetchJob {
     pub(crate) is_stream: bool,
     /// Nothing more of it is wanted.
     pub(crate) cancelled: Arc<AtomicBool>,
+    pub(crate) progress: Progress,
+}
+
+/// What of a fetch has come.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// How many chunks have come.
+    pub(crate) came: usize,
+    /// Whether the first bytes have come.
+    pub(crate) has_begun: bool,
+    /// The last chunk is reported with the end of the fetch.
+    pub(crate) last: Option<(ChunkKey, u64, Option<StoredChunk>)>,
 }
 
 /// A chunk to verify and decompress.

@@ -15,7 +15,7 @@ use crate::bytes::{ChunkBytes, StoredChunk};
 use crate::deliver::Deliver;
 use crate::errors::Errors;
 use crate::figures::{DemandEvent, DiskFigures};
-use crate::jobs::{DecodeJob, DeliverJob, FetchJob, Fetched, Jobs, Wanted};
+use crate::jobs::{DecodeJob, DeliverJob, FetchJob, Fetched, Jobs, Progress, Wanted};
 use crate::map::DiskMap;
 use crate::outcomes::{Answer, Answered, Outcomes, Piece};
 use crate::streamed::StreamLog;
@@ -35,7 +35,7 @@ pub(crate) struct DiskState {
     waiters: Vec<Option<Waiter>>,
     pub(crate) jobs: Jobs,
     /// Whether fetches are begun after the lock, and only some need a worker.
-    can_begin: bool,
+    pub(crate) can_begin: bool,
     /// Fetches that are under way.
     fetching: HashMap<FetchId, Arc<AtomicBool>>,
     pub(crate) errors: Errors,
@@ -247,7 +247,7 @@ impl DiskState {
         };
         let cancelled = Arc::new(AtomicBool::new(false));
         self.fetching.insert(id, Arc::clone(&cancelled));
-        FetchJob { id, what, is_stream: view.is_stream, cancelled }
+        FetchJob { id, what, is_stream: view.is_stream, cancelled, progress: Progress::default() }
     }
 
     /// A chunk of a fetch has come.

@@ -9,8 +9,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hs_disk::{Deliver, ReadOptions, ServedDisk, UseVisibility};
-use hs_store::FileStore;
+use hs_disk::{Deliver, DiskOptions, ReadOptions, ServedDisk, UseVisibility};
+use hs_image::OpenOptions;
+use hs_store::{DiskCache, FileStore};
 use hs_units::{BlockRange, ByteRange, Lba, Prng};
 use parking_lot::Mutex;
 
@@ -76,6 +77,22 @@ fn decoders() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from).max(2)
 }
 
+/// A cache on disk that has every eighth window, so that fetches find some of their chunks there.
+fn partly_filled_cache(bench: &Bench, web: &Web) -> Arc<DiskCache> {
+    let open = || DiskCache::open(&bench.path("cache"), 64 << 20).expect("a cache");
+    {
+        let cold = Arc::new(web.open_patiently());
+        let image = OpenOptions { cache: Some(open()), ..OpenOptions::default() };
+        let read = ReadOptions { read_ahead_bytes: 0, ..reads(8, 4 << 20) };
+        let options = DiskOptions { image, read, ..DiskOptions::default() };
+        let disk = ServedDisk::open(cold, &options, None).expect("an image");
+        for window in (0..WINDOWS).step_by(8) {
+            disk.read_at(window * WINDOW + 8192, &mut [0; 8]).expect("read");
+        }
+    }
+    open()
+}
+
 /// Beside decoders, a remote image has a thread for all requests, one for time, and one that delivers. A
 /// mount has four more: the program's, two of FUSE and one that warms; and another for a cache on disk.
 #[test]
@@ -83,12 +100,16 @@ fn a_remote_disk_has_no_thread_for_a_request() {
     let _alone = ALONE.lock();
     let bench = bench();
     let web = Web::serve(bench.bytes("hot"));
-    let most = decoders() + 3;
-    for manner in [Manner::After(20), Manner::Held] {
+    for (manner, has_cache) in [(Manner::After(20), false), (Manner::Held, false), (Manner::After(20), true)]
+    {
         web.behave(Manner::After(0));
         let read = ReadOptions { read_ahead_bytes: 0, ..reads(64, 4 << 20) };
-        let store = Arc::new(web.open_patiently());
-        let disk = ServedDisk::open(store, &streaming(read, 20_000), None).expect("an image");
+        let mut options = streaming(read, 20_000);
+        if has_cache {
+            options.image.cache = Some(partly_filled_cache(&bench, &web));
+        }
+        let most = decoders() + 3 + usize::from(has_cache);
+        let disk = ServedDisk::open(Arc::new(web.open_patiently()), &options, None).expect("an image");
         disk.read_at((WINDOWS - 1) * WINDOW, &mut [0; 8]).expect("the index is read");
         web.behave(manner);
         begin(&disk, Some(Arc::new(Kernel)));
@@ -105,7 +126,7 @@ fn a_remote_disk_has_no_thread_for_a_request() {
             let bytes = answered(answer).expect("read");
             assert!(bytes == bench.disk[*offset as usize..][..8192], "offset {offset}");
         }
-        drop(disk);
+        drop((disk, options));
         wait_until_all_have_ended();
     }
 }
