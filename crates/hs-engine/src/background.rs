@@ -86,6 +86,11 @@ impl Background {
         self.reads += 1;
     }
 
+    /// Whether any read has waited for the medium, or would have without this.
+    pub(crate) const fn has_reads(&self) -> bool {
+        self.reads > 0
+    }
+
     /// The chance that a window is needed.
     fn chance(&self) -> f64 {
         // The oldest entry is the next to be written over; before there are enough none is ripe.

@@ -83,7 +83,9 @@ impl<M: ImageMap> DiskEngine<M> {
             return;
         }
         let is_free = match self.prefetch.ended() {
-            Some(EndReason::Complete | EndReason::Nothing | EndReason::NoHelp) => true,
+            Some(EndReason::Nothing | EndReason::NoHelp) => true,
+            // A start that finds everything in the hot region needs no more.
+            Some(EndReason::Complete) => self.background.has_reads(),
             Some(_) => return self.stop_background(),
             None => self.prefetch.is_doubted(),
         };

@@ -4,11 +4,16 @@ use super::*;
 
 /// The engine of an image whose hot region has come, and whose rest may come.
 fn shell(limits: PrefetchConfig) -> Shell {
+    shell_behind(limits, Nanos::ZERO)
+}
+
+/// The same from a medium with this latency.
+fn shell_behind(limits: PrefetchConfig, latency: Nanos) -> Shell {
     let limits = PrefetchConfig { brings_rest: true, ..limits };
     let mut shell = Shell::new(DiskConfig { prefetch: Some(limits), ..DiskConfig::default() });
     shell.pump();
     while let Some(fetch) = pick(&shell.fetches, 0) {
-        bring(&mut shell, fetch, Nanos::ZERO);
+        bring(&mut shell, fetch, latency);
     }
     assert!(shell.engine.prefetch().ended().is_some(), "the stream is over");
     shell
@@ -82,6 +87,16 @@ fn nothing_comes_behind_where_bytes_are_dear_or_it_is_not_wanted() {
         assert_eq!(program(&mut shell, &[0, 8, 13, 20, 3], latency), 0, "{latency:?} {brings_rest}");
         shell.finish();
     }
+}
+
+#[test]
+fn a_start_that_finds_all_it_reads_in_the_hot_region_brings_nothing_else() {
+    let mut shell = shell_behind(PrefetchConfig::default(), LATENCY);
+    shell.run(Step::Read { block: blocks_of_hot(1)[0], blocks: 1, class: 0 });
+    assert!(shell.engine.background.pays(STORED), "it would, by what is known of the medium");
+    assert!(shell.fetches.is_empty() && shell.engine.stats().background_bytes == 0);
+    assert!(program(&mut shell, &[8, 13], LATENCY) > 0, "until a read misses");
+    shell.finish();
 }
 
 #[test]
