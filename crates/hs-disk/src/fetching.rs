@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use hs_engine::disk::{ChunkKey, FetchId, Worker};
 use hs_format::{Decompressor, WindowRef};
 use hs_image::{
-    ChunkPlace, ChunkReceiver, Head, HeadMessage, ImageError, IndexPage, Stored, StoredPage, StreamEvent,
+    ChunkPlace, ChunkReceiver, Head, HeadMessage, ImageError, PageReceiver, Stored, StoredPage, StreamEvent,
 };
 
 use crate::bytes::StoredChunk;
@@ -82,12 +82,7 @@ impl Shared {
         let mut places: Vec<ChunkPlace> = match &job.what {
             Fetched::Page(_, page) if !self.image.is_page_kept(page) => {
                 let page = *page;
-                let mut begun = Begun::new(self, job, Vec::new());
-                let receiver = move |brought: Result<StoredPage, ImageError>| {
-                    let brought = brought.map(|stored| begun.page_came(page, stored));
-                    begun.end(brought);
-                };
-                self.image.begin_page(&page, Box::new(receiver));
+                self.image.begin_page(&page, Box::new(Begun::new(self, job, Vec::new())));
                 return;
             }
             Fetched::Page(..) => Vec::new(),
@@ -142,8 +137,10 @@ impl Shared {
         let Request { job, places, run, .. } = *request;
         match event {
             StreamEvent::FirstBytes(bytes) => {
-                if !std::mem::replace(&mut progress.has_begun, true) && job.is_stream {
-                    self.first_bytes(job.id, bytes);
+                // A worker's request is to a medium of this machine, and costs no more locks than it must.
+                let tells = job.is_stream || tools.is_none();
+                if !std::mem::replace(&mut progress.has_begun, true) && tells {
+                    self.first_bytes(job, bytes);
                 }
             }
             StreamEvent::Chunk(number, stored) => {
@@ -197,13 +194,15 @@ impl Shared {
         chunks.iter().map(place).collect()
     }
 
-    fn first_bytes(self: &Arc<Self>, id: FetchId, bytes: u64) {
+    fn first_bytes(self: &Arc<Self>, job: &FetchJob, bytes: u64) {
         let now = self.now();
         let mut outcomes = Outcomes::default();
         {
             let mut state = self.lock();
-            state.stream_log.begin(now);
-            state.engine.handle_first_byte(now, id, bytes);
+            if job.is_stream {
+                state.stream_log.begin(now);
+            }
+            state.engine.handle_first_byte(now, job.id, bytes);
             state.pump(now, &mut outcomes);
             self.wake_others(&mut state);
         }
@@ -358,15 +357,6 @@ impl Begun {
         Self { shared: Arc::clone(shared), start: job.progress.came, job: Some(job), places, run }
     }
 
-    fn page_came(&mut self, page: IndexPage, stored: StoredPage) {
-        let Some(job) = &mut self.job else { return };
-        if let Fetched::Page(number, _) = job.what {
-            let (bytes, stored) = (stored.len(), StoredChunk::Page(page, stored));
-            job.progress.last = Some((ChunkKey::Page(number), bytes, Some(stored)));
-            job.progress.came = 1;
-        }
-    }
-
     fn end(&mut self, brought: Result<(), ImageError>) {
         let Some(job) = self.job.take() else { return };
         let came = job.progress.came;
@@ -396,6 +386,24 @@ impl ChunkReceiver for Begun {
 
     fn done(mut self: Box<Self>, result: Result<(), ImageError>) {
         self.end(result);
+    }
+}
+
+impl PageReceiver for Begun {
+    fn first_bytes(&mut self, bytes: u64) {
+        let Some(job) = &self.job else { return };
+        self.shared.first_bytes(job, bytes);
+    }
+
+    fn done(mut self: Box<Self>, result: Result<StoredPage, ImageError>) {
+        let Some(job) = &mut self.job else { return };
+        let brought = result.map(|stored| {
+            let Fetched::Page(number, page) = job.what else { return };
+            let (bytes, stored) = (stored.len(), StoredChunk::Page(page, stored));
+            job.progress.last = Some((ChunkKey::Page(number), bytes, Some(stored)));
+            job.progress.came = 1;
+        });
+        self.end(brought);
     }
 }
 

@@ -500,6 +500,7 @@ impl<M: ImageMap> DiskEngine<M> {
         if !self.fetches.is_live(fetch) {
             return;
         }
+        self.fetches.slab[fetch.index].first.get_or_insert((now, bytes));
         for (id, _) in &self.fetches.slab[fetch.index].streams {
             self.prefetch.handle_first_byte(now, *id, bytes);
             self.prefetch_changed = true;

@@ -21,8 +21,14 @@ pub trait ChunkReceiver: Send {
     fn done(self: Box<Self>, result: Result<(), ImageError>);
 }
 
-/// Takes a page of the index when it has come. Dropped unused, it belonged to a request that was lost.
-pub type PageReceiver = Box<dyn FnOnce(Result<StoredPage, ImageError>) + Send>;
+/// Takes a page of the index; otherwise as [`ChunkReceiver`].
+pub trait PageReceiver: Send {
+    /// The first of its bytes have come, so many.
+    fn first_bytes(&mut self, bytes: u64);
+
+    /// The request is over, as [`Image::fetch_page`] would have returned.
+    fn done(self: Box<Self>, result: Result<StoredPage, ImageError>);
+}
 
 impl Image {
     /// Whether [`Image::begin_chunks`] and [`Image::begin_page`] return at once.
@@ -43,30 +49,15 @@ impl Image {
     }
 
     /// Begins what [`Image::fetch_page`] does, whatever the cache on disk has.
-    pub fn begin_page(&self, page: &IndexPage, receiver: PageReceiver) {
-        let superblock = self.superblock();
-        let index = index_range(superblock);
+    pub fn begin_page(&self, page: &IndexPage, receiver: Box<dyn PageReceiver>) {
         let (_, at) = self.page_place(page);
-        if *page != IndexPage::Root || !self.reads_whole_index() {
-            begin_bytes(&**self.store(), at, Box::new(|page| receiver(page.map(alone))));
-            return;
+        if *page == IndexPage::Root && self.reads_whole_index() {
+            let store = Arc::clone(self.store());
+            Page::begin(&**self.store(), index_range(self.superblock()), Some((store, at)), receiver);
+        } else {
+            Page::begin(&**self.store(), at, None, receiver);
         }
-        let store = Arc::clone(self.store());
-        let whole = move |whole: Result<Vec<u8>, ImageError>| match whole {
-            Ok(bytes) => receiver(Ok(StoredPage::Whole(Unverified::new(bytes).convert()))),
-            // One place of the index that cannot be read must not take the rest with it.
-            Err(error) if !error.is_closed() => {
-                log::debug!("{error}; the index is read page by page");
-                begin_bytes(&*store, at, Box::new(|page| receiver(page.map(alone))));
-            }
-            Err(error) => receiver(Err(error)),
-        };
-        begin_bytes(&**self.store(), index, Box::new(whole));
     }
-}
-
-fn alone(bytes: Vec<u8>) -> StoredPage {
-    StoredPage::Alone(Unverified::new(bytes).convert())
 }
 
 /// Cuts what comes into chunks.
@@ -87,27 +78,47 @@ impl Completion for Chunks {
     }
 }
 
-type BytesReceiver = Box<dyn FnOnce(Result<Vec<u8>, ImageError>) + Send>;
-
-/// Collects what comes.
-struct Collected {
+/// Collects a page.
+struct Page {
     bytes: Vec<u8>,
-    receiver: BytesReceiver,
+    /// Of a root that comes with all leaves: where it lies alone. One place of the index that cannot be read
+    /// must not take the rest with it.
+    alone: Option<(Arc<dyn Store>, ByteRange)>,
+    receiver: Box<dyn PageReceiver>,
 }
 
-fn begin_bytes(store: &dyn Store, range: ByteRange, receiver: BytesReceiver) {
-    let bytes = Vec::with_capacity(to_u32(range.len) as usize);
-    store.begin(range, Box::new(Collected { bytes, receiver }));
+impl Page {
+    fn begin(
+        store: &dyn Store,
+        range: ByteRange,
+        alone: Option<(Arc<dyn Store>, ByteRange)>,
+        receiver: Box<dyn PageReceiver>,
+    ) {
+        let bytes = Vec::with_capacity(to_u32(range.len) as usize);
+        store.begin(range, Box::new(Self { bytes, alone, receiver }));
+    }
 }
 
-impl Completion for Collected {
+impl Completion for Page {
     fn piece(&mut self, piece: &[u8]) -> ControlFlow<()> {
+        if self.bytes.is_empty() {
+            self.receiver.first_bytes(piece.len() as u64);
+        }
         self.bytes.extend_from_slice(piece);
         ControlFlow::Continue(())
     }
 
     fn done(self: Box<Self>, result: Result<(), StoreError>) {
-        let Self { bytes, receiver } = *self;
-        receiver(result.map(|()| bytes).map_err(ImageError::from));
+        let Self { bytes, alone, receiver } = *self;
+        let bytes = Unverified::new(bytes).convert();
+        match (result.map_err(ImageError::from), alone) {
+            (Ok(()), None) => receiver.done(Ok(StoredPage::Alone(bytes))),
+            (Ok(()), Some(_)) => receiver.done(Ok(StoredPage::Whole(bytes))),
+            (Err(error), Some((store, at))) if !error.is_closed() => {
+                log::debug!("{error}; the index is read page by page");
+                Self::begin(&*store, at, None, receiver);
+            }
+            (Err(error), _) => receiver.done(Err(error)),
+        }
     }
 }
