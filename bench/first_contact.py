@@ -31,7 +31,7 @@ def nginx(server, folder):
     home.chmod(0o755)
     temporary = " ".join(f"{name}_temp_path {home};" for name in ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"])
     (home / "conf").write_text(
-        f"daemon off; pid {home}/pid; worker_processes 1; events {{}} http {{ access_log off; sendfile on; keepalive_requests 100000;"
+        f"user root; daemon off; pid {home}/pid; worker_processes 1; events {{}} http {{ access_log off; sendfile on; keepalive_requests 100000;"
         f" {temporary} server {{ listen {SERVER}:{PORT}; root {folder}; }} }}\n")
     process = subprocess.Popen(["ip", "netns", "exec", server, "nginx", "-c", home / "conf", "-e", home / "errors"])
     try:
