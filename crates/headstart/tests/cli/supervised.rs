@@ -247,7 +247,7 @@ fn a_server_that_cannot_be_started_now_is_started_later() {
     command.env("NOTIFY_SOCKET", scene.path("notify"));
     let mut serving = Running::start_command(command);
     assert!(serving.said().contains("mounted"));
-    // The supervisor says so when it has all that the server hands over: without room for it, it would be lost.
+    // The supervisor says so when it has all that the server hands over: what has no room would be lost.
     let mut ready = [0; 8];
     assert_eq!((manager.recv(&mut ready).expect("told"), &ready), (8, b"READY=1\n"));
     limit_descriptors(serving.id(), 3);
