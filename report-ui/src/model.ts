@@ -80,8 +80,8 @@ runs: Runs,
  */
 chunk: Column, 
 /**
- * `f32`, one for each chunk: when the recorded start needed it, without its waits; zeros where that is not
- * known.
+ * `f32`, one for each chunk: when the recorded start needed it, without its waits; zeros where that is
+ * not known.
  */
 needed_s: Column, };
 

@@ -47,19 +47,31 @@ impl Column {
     /// Unsigned numbers.
     #[must_use]
     pub fn u32(numbers: &[u32]) -> Self {
-        Self::of(Number::U32, numbers.len(), &numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>())
+        Self::of(
+            Number::U32,
+            numbers.len(),
+            &numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>(),
+        )
     }
 
     /// Numbers with a floating point.
     #[must_use]
     pub fn f32(numbers: &[f32]) -> Self {
-        Self::of(Number::F32, numbers.len(), &numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>())
+        Self::of(
+            Number::F32,
+            numbers.len(),
+            &numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>(),
+        )
     }
 
     /// The same, with 64 bits.
     #[must_use]
     pub fn f64(numbers: &[f64]) -> Self {
-        Self::of(Number::F64, numbers.len(), &numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>())
+        Self::of(
+            Number::F64,
+            numbers.len(),
+            &numbers.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<_>>(),
+        )
     }
 
     fn of(number: Number, count: usize, bytes: &[u8]) -> Self {

@@ -64,8 +64,8 @@ pub struct HotRegion {
     pub runs: Runs,
     /// `u32`: the hot chunk that has the run.
     pub chunk: Column,
-    /// `f32`, one for each chunk: when the recorded start needed it, without its waits; zeros where that is not
-    /// known.
+    /// `f32`, one for each chunk: when the recorded start needed it, without its waits; zeros where that is
+    /// not known.
     pub needed_s: Column,
 }
 
