@@ -1,12 +1,14 @@
 //! Requests for other programs.
 
 mod iolog;
+mod parquet;
 mod perfetto;
 mod table;
 
 use crate::model::RequestKind;
 
 pub(crate) use self::iolog::iolog;
+pub(crate) use self::parquet::parquet;
 pub(crate) use self::perfetto::perfetto;
 pub(crate) use self::table::csv;
 

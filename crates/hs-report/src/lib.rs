@@ -14,8 +14,6 @@ mod recording;
 
 #[cfg(test)]
 mod model_tests;
-#[cfg(test)]
-mod tests;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -38,17 +36,20 @@ pub enum Format {
     Perfetto,
     /// A row for each request.
     Csv,
+    /// The same as Parquet, for programs that analyse data.
+    Parquet,
     /// An iolog of version 3, which fio replays.
     Iolog,
 }
 
 impl Format {
     /// Formats by their names and the endings of their files.
-    pub const ALL: [(Self, &'static str, &'static [&'static str]); 5] = [
+    pub const ALL: [(Self, &'static str, &'static [&'static str]); 6] = [
         (Self::Html, "html", &["html", "htm"]),
         (Self::Json, "json", &["json"]),
         (Self::Perfetto, "perfetto", &["perfetto", "pftrace", "perfetto-trace"]),
         (Self::Csv, "csv", &["csv"]),
+        (Self::Parquet, "parquet", &["parquet"]),
         (Self::Iolog, "iolog", &["iolog"]),
     ];
 
@@ -90,7 +91,7 @@ pub fn run(args: &Reporting, quiet: bool) -> anyhow::Result<()> {
     let bytes = match format {
         Format::Html => html::page(&page::report(inputs), args.ui.as_deref())?,
         Format::Json => serde_json::to_vec(&page::report(inputs)).context("a report is JSON")?,
-        Format::Perfetto | Format::Csv | Format::Iolog => requests(&inputs, format)?,
+        Format::Perfetto | Format::Csv | Format::Parquet | Format::Iolog => requests(&inputs, format)?,
     };
     write_whole(&args.output, &bytes)?;
     if !quiet {
@@ -106,6 +107,7 @@ fn requests(inputs: &Inputs, format: Format) -> anyhow::Result<Vec<u8>> {
     }
     match format {
         Format::Perfetto => Ok(export::perfetto(&inputs.recordings)),
+        Format::Parquet => export::parquet(&inputs.recordings),
         Format::Iolog => export::iolog(&inputs.recordings),
         _ => export::csv(&inputs.recordings),
     }

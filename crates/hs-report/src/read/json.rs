@@ -40,6 +40,10 @@ pub(super) fn read(file: impl Read, name: &str, inputs: &mut Inputs) -> anyhow::
                 inputs.experiments.append(&mut experiments(object)?);
                 continue;
             }
+            if object.contains_key("demo_s") {
+                demo(object, inputs)?;
+                continue;
+            }
             summaries += 1;
             if summaries > MOST_SUMMARIES {
                 bail!("there are more than {MOST_SUMMARIES} summaries");
@@ -47,6 +51,20 @@ pub(super) fn read(file: impl Read, name: &str, inputs: &mut Inputs) -> anyhow::
             let name = if summaries == 1 { name.to_owned() } else { format!("{name} ({summaries})") };
             inputs.recordings.push(summary(object, &name)?);
         }
+    }
+    Ok(())
+}
+
+/// The median starts and boots of demo.json, by the names of their contenders.
+fn demo(object: Map<String, Value>, inputs: &mut Inputs) -> anyhow::Result<()> {
+    let starts = object.get("start").and_then(|start| start.get("runs")).and_then(Value::as_array);
+    let start = |run: &Value| (run["label"].as_str().unwrap_or("start").to_owned(), run.clone());
+    let boots = object.get("runs").and_then(Value::as_object);
+    let boot = |(name, run): (&String, &Value)| (format!("boot: {name}"), run.clone());
+    let runs = starts.into_iter().flatten().map(start).chain(boots.into_iter().flatten().map(boot));
+    for (name, run) in runs.take(MOST_SUMMARIES) {
+        let Value::Object(run) = run else { bail!("the runs of demo.json are no objects") };
+        inputs.recordings.push(summary(run, &name)?);
     }
     Ok(())
 }
