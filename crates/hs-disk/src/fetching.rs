@@ -8,9 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use hs_engine::disk::{ChunkKey, FetchId, Worker};
 use hs_format::{Decompressor, WindowRef};
 use hs_image::{ChunkPlace, Head, HeadMessage, ImageError, Stored, StreamEvent};
+use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos};
 
 use crate::bytes::StoredChunk;
 use crate::disk::Shared;
+use crate::figures::{FetchEvent, FetchPurpose};
 use crate::jobs::{DecodeJob, FetchJob, Fetched, Job, Wanted};
 use crate::outcomes::Outcomes;
 
@@ -30,6 +32,7 @@ impl Shared {
         job: FetchJob,
         tools: &mut Decompressor,
     ) -> (Outcomes, Option<Job>) {
+        let began = self.now();
         let mut progress = Progress::default();
         let bring = || match &job.what {
             Fetched::Page(number, page) => self.image.fetch_page(page).map(|stored| {
@@ -41,6 +44,12 @@ impl Shared {
             Fetched::Chunks(chunks) => self.fetch_chunks(&job, chunks, &mut progress, tools),
         };
         let brought = catch_unwind(AssertUnwindSafe(bring));
+        let purpose = match (job.is_stream, job.is_background) {
+            (true, _) => FetchPurpose::Prefetch,
+            (false, true) => FetchPurpose::Background,
+            (false, false) => FetchPurpose::Demand,
+        };
+        self.tell_fetched(began, purpose, job.came(progress.came));
         let mut state = self.lock();
         let now = self.now();
         if let Some((key, bytes, stored)) = progress.last.take() {
@@ -61,6 +70,30 @@ impl Shared {
         }
         state.end_fetch(now, job.id);
         self.go_on(state, None)
+    }
+
+    /// Tells who watches what a request has brought.
+    fn tell_fetched(&self, began: Nanos, purpose: FetchPurpose, keys: impl Iterator<Item = ChunkKey>) {
+        let Some(watch) = &self.watch else { return };
+        let window_blocks = self.image.window_bytes() / BLOCK_BYTES;
+        let disk_blocks = self.image.disk_bytes().div_ceil(BLOCK_BYTES);
+        let mut blocks = Vec::new();
+        for key in keys {
+            match key {
+                ChunkKey::Hot(chunk) => blocks.extend(self.image.hot_extents(chunk)),
+                ChunkKey::Cold(window) => {
+                    let first = window * window_blocks;
+                    let count = window_blocks.min(disk_blocks.saturating_sub(first));
+                    blocks.push(BlockRange::new(Lba(first), count));
+                }
+                ChunkKey::Page(_) => {}
+            }
+        }
+        if !blocks.is_empty() {
+            let cost = self.now().saturating_sub(began);
+            let at = began.saturating_sub(self.opened);
+            watch.fetched(FetchEvent { at, cost, purpose, blocks });
+        }
     }
 
     fn fetch_chunks(
@@ -220,6 +253,7 @@ impl Shared {
                 break;
             }
         }
+        self.tell_fetched(self.opened, FetchPurpose::Prefetch, (0..next).map(ChunkKey::Hot));
         let mut state = self.lock();
         if let Some(error) = fault {
             let missing: Vec<ChunkKey> = (next..head.chunks).map(ChunkKey::Hot).collect();
@@ -271,6 +305,15 @@ fn runs(places: &[ChunkPlace]) -> Vec<Run> {
 }
 
 impl FetchJob {
+    /// The first `came` chunks, without those that only lay in between.
+    fn came(&self, came: usize) -> impl Iterator<Item = ChunkKey> + '_ {
+        let chunks = match &self.what {
+            Fetched::Page(..) => &[][..],
+            Fetched::Chunks(chunks) => &chunks[..came],
+        };
+        chunks.iter().filter(|chunk| chunk.is_brought).map(|chunk| chunk.key)
+    }
+
     /// The chunks that were to be brought behind the first `came`.
     fn missing(&self, came: usize) -> Vec<ChunkKey> {
         match &self.what {

@@ -48,6 +48,8 @@ pub(crate) struct FetchJob {
     pub(crate) what: Fetched,
     /// Whether the stream has asked for it.
     pub(crate) is_stream: bool,
+    /// Whether nothing has.
+    pub(crate) is_background: bool,
     /// Nothing more of it is wanted.
     pub(crate) cancelled: Arc<AtomicBool>,
 }

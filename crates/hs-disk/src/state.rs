@@ -238,7 +238,7 @@ impl DiskState {
         };
         let cancelled = Arc::new(AtomicBool::new(false));
         self.fetching.insert(id, Arc::clone(&cancelled));
-        FetchJob { id, what, is_stream: view.is_stream, cancelled }
+        FetchJob { id, what, is_stream: view.is_stream, is_background: view.is_background, cancelled }
     }
 
     /// A chunk of a fetch has come.

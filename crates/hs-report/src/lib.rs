@@ -53,6 +53,12 @@ impl Format {
         (Self::Iolog, "iolog", &["iolog"]),
     ];
 
+    /// The format of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known, _)| *known == name).map(|(format, ..)| *format)
+    }
+
     /// The format that the ending of a file's name says.
     #[must_use]
     pub fn of_file(path: &Path) -> Option<Self> {

@@ -32,8 +32,6 @@ pub(crate) struct ReportFlags {
 same_names!(ReportFlags => Reporting { inputs, output, format, ui });
 
 fn format_parser() -> impl TypedValueParser<Value = Format> {
-    PossibleValuesParser::new(Format::ALL.map(|(_, name, _)| name)).map(|name| {
-        let found = Format::ALL.iter().find(|(_, known, _)| *known == name);
-        found.expect("the parser lets only known names through").0
-    })
+    let names = PossibleValuesParser::new(Format::ALL.map(|(_, name, _)| name));
+    names.map(|name| Format::named(&name).expect("the parser lets only known names through"))
 }

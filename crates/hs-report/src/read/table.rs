@@ -2,10 +2,11 @@
 //! `report --format csv`.
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{BufRead, Read};
 
 use anyhow::{Context, bail};
 use hs_units::{ByteRange, Nanos};
+use serde::Deserialize;
 
 use crate::model::{InputKind, Process, RequestKind};
 use crate::recording::{MOST_REQUESTS, Recording, Request};
@@ -43,7 +44,8 @@ fn short(text: &str) -> String {
 }
 
 /// The recordings in a table: one, unless a column `input` tells several apart.
-pub(super) fn read(file: impl Read, name: &str) -> anyhow::Result<Vec<Recording>> {
+pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Vec<Recording>> {
+    let start = start_of(&mut file)?;
     let mut table = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(file);
     let columns: HashMap<_, _> =
         table.headers()?.iter().enumerate().map(|(at, name)| (name.trim().to_owned(), at)).collect();
@@ -78,12 +80,50 @@ pub(super) fn read(file: impl Read, name: &str) -> anyhow::Result<Vec<Recording>
     if found.is_empty() {
         bail!("the table has no request");
     }
-    let keeps_time = columns.0.contains_key("input");
+    if let (Some(start), [table]) = (&start, &mut found[..]) {
+        start.describe(&mut table.recording);
+    }
+    let keeps_time = start.is_some() || columns.0.contains_key("input");
     let settled = found.into_iter().map(|mut table| {
         table.recording.settle(keeps_time);
         table.recording
     });
     Ok(settled.collect())
+}
+
+/// What the first line of a trace says of its start, after `#`.
+#[derive(Deserialize)]
+struct StartLine {
+    disk_digest: Option<String>,
+    disk_bytes: Option<u64>,
+    command: Option<String>,
+    medium: Option<String>,
+    ready_s: Option<f64>,
+    ended_s: Option<f64>,
+}
+
+/// The longest such line: a command has at most as many bytes in a profile.
+const MOST_LINE_BYTES: u64 = 4 * hs_trace::limits::MAX_COMMAND_BYTES;
+
+fn start_of(file: &mut impl BufRead) -> anyhow::Result<Option<StartLine>> {
+    if file.fill_buf()?.first() != Some(&b'#') {
+        return Ok(None);
+    }
+    let mut line = Vec::new();
+    Read::take(file, MOST_LINE_BYTES).read_until(b'\n', &mut line)?;
+    Ok(serde_json::from_slice(&line[1..]).ok())
+}
+
+impl StartLine {
+    fn describe(&self, recording: &mut Recording) {
+        let seconds = |time: Option<f64>| time.filter(|time| (0.0..=4e9).contains(time));
+        recording.disk_digest = self.disk_digest.as_ref().and_then(|digest| digest.parse().ok());
+        recording.disk_bytes = self.disk_bytes.unwrap_or_default();
+        recording.command.clone_from(&self.command);
+        recording.medium.clone_from(&self.medium);
+        recording.ready_s = seconds(self.ready_s);
+        recording.ended_s = seconds(self.ended_s);
+    }
 }
 
 /// A recording of a table, and the numbers of its processes.
