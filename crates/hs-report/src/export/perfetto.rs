@@ -14,11 +14,8 @@ use prost::Message;
 use super::kind_name;
 use crate::recording::{Recording, Request};
 
-#[derive(Clone, PartialEq, Message)]
-struct Trace {
-    #[prost(message, repeated, tag = "1")]
-    packet: Vec<TracePacket>,
-}
+/// Number of the packets in `Trace`, the outermost message.
+const PACKET: u32 = 1;
 
 #[derive(Clone, PartialEq, Message)]
 struct TracePacket {
@@ -92,12 +89,13 @@ pub(crate) fn perfetto(recordings: &[Recording]) -> Vec<u8> {
     for (recording, pid) in recordings.iter().zip(1..) {
         writer.recording(recording, pid);
     }
-    Trace { packet: writer.packets }.encode_to_vec()
+    writer.bytes
 }
 
 #[derive(Default)]
 struct Writer {
-    packets: Vec<TracePacket>,
+    /// Packets, one behind another: so the trace is never in memory twice.
+    bytes: Vec<u8>,
     tracks: u64,
 }
 
@@ -127,7 +125,7 @@ impl Writer {
     fn track(&mut self, track: TrackDescriptor) -> u64 {
         self.tracks += 1;
         let track_descriptor = Some(TrackDescriptor { uuid: Some(self.tracks), ..track });
-        self.packets.push(TracePacket { track_descriptor, ..TracePacket::default() });
+        self.put(&TracePacket { track_descriptor, ..TracePacket::default() });
         self.tracks
     }
 
@@ -146,6 +144,10 @@ impl Writer {
         self.event(EventType::SliceEnd, request.ended(), track, None, Vec::new());
     }
 
+    fn put(&mut self, packet: &TracePacket) {
+        prost::encoding::message::encode(PACKET, packet, &mut self.bytes);
+    }
+
     fn event(
         &mut self,
         kind: EventType,
@@ -161,7 +163,7 @@ impl Writer {
             categories: name.map(|_| "io".to_owned()).into_iter().collect(),
             name: name.map(str::to_owned),
         };
-        self.packets.push(TracePacket {
+        self.put(&TracePacket {
             timestamp: Some(at.0),
             trusted_packet_sequence_id: Some(SEQUENCE),
             track_event: Some(track_event),
