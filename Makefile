@@ -21,13 +21,16 @@ MANDIR ?= $(SHAREDIR)/man
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 UNITS = headstart@.service headstart-serve@.service
 SBINDIR ?= /sbin
+# The report page, and what it is built from.
+UI := report-ui/dist/report.html
+UI_SOURCES := $(wildcard report-ui/*.json report-ui/*.ts report-ui/*.html) $(shell find report-ui/src -type f)
 HELPERS := mount.headstart umount.fuse.headstart
 # Not below the target folder, where root would leave files that its owner cannot remove.
 DOCS = $(DESTDIR)$(SHAREDIR)/headstart-docs
 
 # Cargo uses all cores itself, and two cargos would only wait for each other.
 .NOTPARALLEL:
-.PHONY: help setup setup-build setup-demo setup-bench release deb demo test test-long format lints tidy unit doc deny mutants bench fuzz install uninstall clean
+.PHONY: help setup setup-build setup-demo setup-bench release ui deb demo demo-report test test-long format lints tidy unit doc deny test-ui mutants bench fuzz install uninstall clean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -49,8 +52,24 @@ setup-bench:
 release: setup-build ## Build the program: target/release/headstart
 	$(CARGO) build --release $(LOCKED) -p headstart
 
+ui: $(UI) ## Build the page of `headstart report` (needs nodejs and npm)
+
+$(UI): $(UI_SOURCES)
+	cd report-ui && npm ci --no-audit --no-fund && npm run build
+
 demo: setup-demo release ## Tell both stories on this machine: a program starts, a system boots, before and after
 	$(TARGET)/release/headstart demo --out $(DEMO_OUT)
+	@$(MAKE) --no-print-directory demo-report
+
+# Without nodejs, npm or what they download there is no page: then its data is kept.
+demo-report:
+	@if command -v npm >/dev/null && $(MAKE) --no-print-directory ui; then \
+	    file=$(DEMO_OUT)/report.html; \
+	else \
+	    file=$(DEMO_OUT)/report.json; \
+	    echo "The report page cannot be built here (it needs nodejs and npm): its data goes to $$file" >&2; \
+	fi; \
+	$(TARGET)/release/headstart report $(DEMO_OUT)/*.hsp $(DEMO_OUT)/demo.json -o $$file
 
 test: setup ## Check everything: style, rules, tests, documentation; a summary at the end says what failed
 	@$(CARGO) run -q $(LOCKED) -p xtask -- test
@@ -59,8 +78,8 @@ test-long: setup ## Check what takes hours: oldest Rust, release build, many end
 	@$(CARGO) run -q $(LOCKED) -p xtask -- test-long
 
 # One step of `make test`; docs/TESTING.md has the list.
-format lints tidy unit doc deny: | setup
-	@$(CARGO) run -q $(LOCKED) -p xtask -- test $(subst unit,tests,$@)
+format lints tidy unit doc deny test-ui: | setup
+	@$(CARGO) run -q $(LOCKED) -p xtask -- test $(subst test-ui,ui,$(subst unit,tests,$@))
 
 mutants: setup ## Change the code in 200 places, one at a time: a test must notice nine of ten
 	@$(CARGO) run -q $(LOCKED) -p xtask -- mutants
@@ -90,6 +109,8 @@ install: $(PROGRAM) ## Install program, man pages, completions, mount helper and
 	install -D -m 644 $(DOCS)/_headstart $(DESTDIR)$(SHAREDIR)/zsh/site-functions/_headstart
 	install -D -m 644 $(DOCS)/headstart.fish $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/headstart.fish
 	rm -rf $(DOCS)
+	if [ -e $(UI) ]; then install -D -m 644 $(UI) $(DESTDIR)$(SHAREDIR)/headstart/report.html; \
+	    else echo "The report page is not built (make ui), and not installed" >&2; fi
 	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(UNITDIR)
 	set -e; for helper in $(HELPERS); do ln -sfn $(BINDIR)/headstart $(DESTDIR)$(SBINDIR)/$$helper; done
 	set -e; for unit in $(UNITS); do \
@@ -97,7 +118,7 @@ install: $(PROGRAM) ## Install program, man pages, completions, mount helper and
 		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit; \
 	done
 
-deb: release ## Make a Debian package of the program: target/debian/headstart_VERSION_ARCH.deb
+deb: release $(if $(shell command -v npm),ui) ## Make a Debian package of the program: target/debian/headstart_VERSION_ARCH.deb
 	@scripts/deb.sh $(PROGRAM) $(TARGET)/debian
 
 uninstall: ## Remove what install has installed
@@ -107,6 +128,7 @@ uninstall: ## Remove what install has installed
 	rm -f $(DESTDIR)$(SHAREDIR)/bash-completion/completions/headstart
 	rm -f $(DESTDIR)$(SHAREDIR)/zsh/site-functions/_headstart
 	rm -f $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/headstart.fish
+	rm -rf $(DESTDIR)$(SHAREDIR)/headstart
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(HELPERS))
 
 $(TARGET)/release/headstart:

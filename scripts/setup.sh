@@ -38,7 +38,10 @@ demo  squashfs-tools      mksquashfs makes the squashfs that the demo compares w
 demo  mmdebstrap          makes the Debian roots that the demo starts a program from and boots
 demo  user-mode-linux     linux.uml is the guest that 'headstart boot', its tests and the demo boot images in
 demo  uidmap              lets mmdebstrap make that root without being root
+demo  nodejs              builds the report page that the demo ends with; 18 or newer
+demo  npm                 fetches what that page is made of, and builds it
 demo  gpg                 lets mmdebstrap find the key that signs the Debian archive
+test  chromium            the browser in which the tests open the report page
 test  xfsprogs            mkfs.xfs: the tests let a file fill itself on XFS
 test  btrfs-progs         mkfs.btrfs: and on btrfs
 test  fuse3               fusermount3 mounts an image without root; its rules open /dev/fuse to users
@@ -56,6 +59,7 @@ test  docker-registry     a real registry, to which the tests send images and fr
 test  openssl             checks what the tests of stores of objects sign
 test  minisign            signs what headstart checks in the tests, and checks what it signs
 test  python3             its web server, which knows no ranges, is one that the tests read from; bench/ is in it
+test  python3-venv        the folder in which pip puts Perfetto's own classes, which read an exported trace
 bench curl                copies a squashfs over HTTP, for comparison
 bench nbdkit              serves disks over NBD, for comparison
 bench xz-utils            packs what nbdkit's xz filter reads
@@ -143,8 +147,17 @@ missing_packages() {
     # shellcheck disable=SC2086 # one word a package is meant
     installed=$(installed_of $names)
     for name in $names; do
-        printf '%s\n' "$installed" | grep -qxF "$name" || printf '%s ' "$name"
+        printf '%s\n' "$installed" | grep -qxF "$name" || is_there_otherwise "$name" || printf '%s ' "$name"
     done
+}
+
+# A node from elsewhere brings an npm of its own, and conflicts with Debian's packages.
+is_there_otherwise() {
+    case $1 in
+    nodejs) [ "$(node --version 2>/dev/null | sed -n 's/^v\([0-9]*\)[.].*/\1/p')" -ge 18 ] 2>/dev/null ;;
+    npm | chromium) command -v "$1" >/dev/null 2>&1 ;;
+    *) false ;;
+    esac
 }
 
 # rustfmt and clippy are parts of Rust that Debian and rustup both deliver apart.

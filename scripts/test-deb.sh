@@ -40,6 +40,7 @@ headstart --version
 test -e /usr/share/man/man1/headstart.1.gz
 test -x /sbin/mount.headstart
 test -e /usr/lib/systemd/system/headstart@.service
+test -e /usr/share/headstart/report.html
 test "$(stat -c %s "$(command -v headstart)")" -lt 40000000
 headstart doctor
 mkdir -p /tmp/root/bin /tmp/root/proc /tmp/root/dev /tmp/root/tmp
@@ -52,7 +53,7 @@ headstart verify /tmp/fast.hsi
 mkdir -p /var/cache/headstart /var/lib/headstart
 dpkg --purge headstart
 for gone in /usr/bin/headstart /sbin/mount.headstart /usr/lib/systemd/system/headstart@.service \
-    /usr/share/man/man1/headstart.1.gz /usr/share/doc/headstart /var/cache/headstart /var/lib/headstart; do
+    /usr/share/man/man1/headstart.1.gz /usr/share/doc/headstart /usr/share/headstart /var/cache/headstart /var/lib/headstart; do
     test ! -e "$gone"
 done
 test -z "$(dpkg -L headstart 2>/dev/null)"

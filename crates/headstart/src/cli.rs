@@ -25,6 +25,7 @@ mod prefetch;
 mod prefetch_rate;
 mod push;
 mod qemu;
+mod report;
 mod seconds;
 mod serve;
 mod serving;
@@ -49,6 +50,7 @@ pub(crate) use self::mount::Mount;
 pub(crate) use self::optimize::Optimize;
 pub(crate) use self::prefetch::PrefetchLimits;
 pub(crate) use self::push::Push;
+pub(crate) use self::report::Report;
 pub(crate) use self::serve::Serve;
 pub(crate) use self::start::{Profile, Run, StartFlags};
 pub(crate) use self::tls::{TlsFlags, TlsMode};
@@ -116,6 +118,11 @@ pub(crate) enum Command {
     Status(Status),
     /// Show the activity of all servers, updated continuously.
     Top(Top),
+    /// Show recordings of starts, run summaries and experiments as one HTML page, or export their requests.
+    ///
+    /// Several inputs are compared on shared axes. An image among them shows what is hot, and names files.
+    /// docs/REPORT.md describes the page and the formats.
+    Report(Report),
     /// Manage the disk cache of remote images.
     Cache(disk_cache::DiskCache),
     /// Upload an image to a registry or object storage.

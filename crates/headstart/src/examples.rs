@@ -72,6 +72,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("fill", &["headstart fill disk.raw", "headstart fill disk.raw --image moved.hsi --json"]),
+    (
+        "report",
+        &[
+            "headstart report start.hsp fast.hsi -o start.html       # the start, with names of files",
+            "headstart report before.json after.json -o compared.html",
+            "headstart report start.hsp -o start.pftrace             # for ui.perfetto.dev",
+            "headstart report start.hsp -o start.iolog               # for fio --read_iolog",
+        ],
+    ),
     ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete --json"]),
     ("cache show", &["headstart cache", "headstart cache show --json"]),
     ("cache clear", &["headstart cache clear", "headstart cache clear --disk-cache /srv/cache"]),

@@ -9,13 +9,12 @@ mod commands;
 mod doctor;
 mod examples;
 mod mount8;
-mod plain_words;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use hs_linux::LinuxError;
-use hs_output::{log_output, show};
+use hs_output::{log_output, plain_words, show};
 use hs_service::{ending, own_arguments};
 
 use crate::cli::{Cli, Command, Lab};
@@ -81,6 +80,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => commands::inspect::run(args)?,
         Command::Serve(args) => return commands::serve::run(args, arguments, quiet).map(exit_code),
         Command::Status(args) => commands::status::run(args)?,
+        Command::Report(args) => hs_report::run(args, quiet)?,
         Command::Top(args) => commands::top::run(args)?,
         Command::Cache(args) => commands::disk_cache::run(args, quiet)?,
         Command::Push(args) => commands::push::run(args, quiet)?,

@@ -1,16 +1,16 @@
 //! Files by their paths, in the ext4 file system that an image's disk holds.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::mem::take;
 use std::sync::Arc;
 
 use hs_image::{Blocks, Image};
 use hs_trace::{BlockDigest, FoundFile};
-use hs_units::{BLOCK_BYTES, Lba, to_usize};
+use hs_units::{BLOCK_BYTES, BlockRange, Lba, to_usize};
 use parking_lot::Mutex;
 
-use crate::ext4::{Ext4, Ext4Error, ROOT_INODE, ReadDisk};
+use crate::ext4::{Ext4, Ext4Error, FileKind, ROOT_INODE, ReadDisk};
 
 /// Blocks that were read since the last lookup: what the kernel will read for it too.
 type BlocksRead = Arc<Mutex<Vec<(Lba, BlockDigest)>>>;
@@ -45,6 +45,60 @@ pub fn find_files<'p>(
         }
     };
     paths.into_iter().filter_map(&mut look_up).collect()
+}
+
+/// A file or directory on the disk of an image, and the blocks of the disk that hold it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedFile {
+    /// Its absolute path; bytes that are no UTF-8 are replaced.
+    pub path: String,
+    /// Its runs, in the order of the file.
+    pub runs: Vec<BlockRange>,
+}
+
+/// The first `most` files and directories that have blocks, by breadth; each inode under its first name.
+/// What is damaged is left out.
+///
+/// # Errors
+/// When the disk holds no ext4 file system, or its root cannot be read.
+pub fn list_files(image: &Image, most: usize) -> Result<Vec<ListedFile>, Ext4Error> {
+    let mut blocks = Blocks::new(image);
+    let disk = ReadDisk::new(image.disk_bytes(), move |at, bytes| blocks.read_at(at, bytes));
+    let mut system = Ext4::open(disk)?;
+    let (mut found, mut seen) = (Vec::new(), HashSet::from([ROOT_INODE]));
+    let mut open = VecDeque::from([(String::new(), ROOT_INODE)]);
+    // The root must be readable, so that a foreign disk is not shown as an empty one.
+    system.inode(ROOT_INODE)?;
+    while let Some((path, number)) = open.pop_front() {
+        if found.len() >= most {
+            break;
+        }
+        let Ok(inode) = system.inode(number) else { continue };
+        if inode.kind() == FileKind::Directory {
+            let mut names = Vec::new();
+            let listed = system.names(&inode, &mut |name, number| {
+                names.push((String::from_utf8_lossy(name).into_owned(), number));
+                names.len() < most
+            });
+            if let Err(error) = listed {
+                log::info!("{}: {path} is not listed in full: {error}", image.name());
+            }
+            names.retain(|(name, number)| name != "." && name != ".." && seen.insert(*number));
+            open.extend(names.into_iter().map(|(name, number)| (format!("{path}/{name}"), number)));
+        }
+        let runs = system.runs(&inode).unwrap_or_default();
+        let range = |(first, count): (u64, u64)| {
+            let at = first * system.block_bytes();
+            let end = (at + count * system.block_bytes()).div_ceil(BLOCK_BYTES);
+            BlockRange::new(Lba::containing(at), end - Lba::containing(at).0)
+        };
+        let runs: Vec<BlockRange> = runs.into_iter().map(range).collect();
+        if !runs.is_empty() {
+            let path = if path.is_empty() { "/".to_owned() } else { path };
+            found.push(ListedFile { path, runs });
+        }
+    }
+    Ok(found)
 }
 
 fn names_of(path: &str) -> impl Iterator<Item = &str> {

@@ -23,7 +23,7 @@ mod output;
 
 pub use build::{BuildOptions, BuildReport, DEFAULT_LEVEL, WINDOW_BYTES, build, build_unnamed};
 pub use error::BuildError;
-pub use files::find_files;
+pub use files::{ListedFile, find_files, list_files};
 pub use find::find_blocks;
 pub use linked_file::read_linked_file;
 pub use optimize::{HotPlacement, OptimizeOptions, OptimizeReport, optimize};

@@ -11,9 +11,11 @@ use hs_format::{Decompressor, WindowRef};
 use hs_image::{
     ChunkPlace, ChunkReceiver, Head, HeadMessage, ImageError, PageReceiver, Stored, StoredPage, StreamEvent,
 };
+use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos};
 
 use crate::bytes::StoredChunk;
 use crate::disk::Shared;
+use crate::figures::{FetchEvent, FetchPurpose};
 use crate::jobs::{DecodeJob, FetchJob, Fetched, Job, Progress, Wanted};
 use crate::outcomes::Outcomes;
 use crate::state::DiskState;
@@ -36,9 +38,12 @@ impl Shared {
             Fetched::Chunks(chunks) => self.fetch_chunks(&job, chunks, &mut progress, tools),
         };
         let brought = catch_unwind(AssertUnwindSafe(bring)).ok();
+        let lacks_some = progress.came < job.what.count() && !job.is_cancelled();
+        if !lacks_some {
+            self.tell_job(&job, &progress);
+        }
         let mut state = self.lock();
         state.jobs.worker_fetches -= 1;
-        let lacks_some = progress.came < job.what.count() && !job.is_cancelled();
         if lacks_some && !state.is_shut_down && matches!(brought, Some(Ok(()))) {
             job.progress = progress;
             let (mut outcomes, next) = self.go_on(state, None);
@@ -99,6 +104,39 @@ impl Shared {
         };
         places.truncate(run.end);
         self.image.begin_chunks(run.places, Box::new(Begun::new(self, job, places)));
+    }
+
+    fn tell_job(&self, job: &FetchJob, progress: &Progress) {
+        let purpose = match (job.is_stream, job.is_background) {
+            (true, _) => FetchPurpose::Prefetch,
+            (false, true) => FetchPurpose::Background,
+            (false, false) => FetchPurpose::Demand,
+        };
+        self.tell_fetched(job.asked, purpose, job.came(progress.came));
+    }
+
+    /// Tells the watch what a request has brought.
+    fn tell_fetched(&self, began: Nanos, purpose: FetchPurpose, keys: impl Iterator<Item = ChunkKey>) {
+        let Some(watch) = &self.watch else { return };
+        let window_blocks = self.image.window_bytes() / BLOCK_BYTES;
+        let disk_blocks = self.image.disk_bytes().div_ceil(BLOCK_BYTES);
+        let mut blocks = Vec::new();
+        for key in keys {
+            match key {
+                ChunkKey::Hot(chunk) => blocks.extend(self.image.hot_extents(chunk)),
+                ChunkKey::Cold(window) => {
+                    let first = window * window_blocks;
+                    let count = window_blocks.min(disk_blocks.saturating_sub(first));
+                    blocks.push(BlockRange::new(Lba(first), count));
+                }
+                ChunkKey::Page(_) => {}
+            }
+        }
+        if !blocks.is_empty() {
+            let cost = self.now().saturating_sub(began);
+            let at = began.saturating_sub(self.opened);
+            watch.fetched(FetchEvent { at, cost, purpose, blocks });
+        }
     }
 
     fn fetch_chunks(
@@ -277,6 +315,7 @@ impl Shared {
                 }
                 HeadMessage::Finished(result) => result.err(),
             };
+            shared.tell_fetched(shared.opened, FetchPurpose::Prefetch, (0..next).map(ChunkKey::Hot));
             shared.change(|state, now| {
                 if let Some(error) = fault {
                     let missing: Vec<ChunkKey> = (next..chunks).map(ChunkKey::Hot).collect();
@@ -368,6 +407,7 @@ impl Begun {
 
     fn report(&self, mut job: FetchJob, brought: Option<Result<(), ImageError>>) {
         let mut progress = std::mem::take(&mut job.progress);
+        self.shared.tell_job(&job, &progress);
         self.shared.change(|state, _| self.shared.end(state, &job, &mut progress, brought));
     }
 }
@@ -428,6 +468,15 @@ impl Fetched {
 impl FetchJob {
     fn is_cancelled(&self) -> bool {
         self.cancelled.load(Relaxed)
+    }
+
+    /// The first `came` chunks, without those that only lay in between.
+    fn came(&self, came: usize) -> impl Iterator<Item = ChunkKey> + '_ {
+        let chunks = match &self.what {
+            Fetched::Page(..) => &[][..],
+            Fetched::Chunks(chunks) => &chunks[..came],
+        };
+        chunks.iter().filter(|chunk| chunk.is_brought).map(|chunk| chunk.key)
     }
 
     /// The chunks that were to be brought behind the first `came`.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hs_units::{ByteRange, Nanos};
+use hs_units::{BlockRange, ByteRange, Nanos};
 
 /// What a [`ServedDisk`](crate::ServedDisk) has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -79,8 +79,35 @@ pub struct DemandEvent {
     pub late_bytes: u64,
 }
 
+/// Why a request was made to the medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FetchPurpose {
+    /// A read waits for it.
+    Demand,
+    /// The stream of the prefetch, or the request that opened the image, brings it.
+    Prefetch,
+    /// It comes behind demand.
+    Background,
+}
+
+/// A request to the medium that has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FetchEvent {
+    /// When it began, since the disk was opened.
+    pub at: Nanos,
+    /// From its beginning to its last byte.
+    pub cost: Nanos,
+    /// What it was for.
+    pub purpose: FetchPurpose,
+    /// The blocks of the disk that it brought, in the order in which they lie in the image.
+    pub blocks: Vec<BlockRange>,
+}
+
 /// Sees every read that was answered; called on the thread that answers, so it must be quick.
 pub trait Watch: Send + Sync {
     /// A read was answered.
     fn demand(&self, event: &DemandEvent);
+
+    /// A request to the medium has ended, and brought blocks.
+    fn fetched(&self, _event: FetchEvent) {}
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use hs_engine::disk::{ChunkKey, DecoderId, FetchId};
 use hs_image::{ChunkPlace, IndexPage};
+use hs_units::Nanos;
 
 use crate::bytes::{Bytes, StoredChunk};
 
@@ -48,6 +49,9 @@ pub(crate) struct FetchJob {
     pub(crate) what: Fetched,
     /// Whether the stream has asked for it.
     pub(crate) is_stream: bool,
+    /// Whether nothing has.
+    pub(crate) is_background: bool,
+    pub(crate) asked: Nanos,
     /// Nothing more of it is wanted.
     pub(crate) cancelled: Arc<AtomicBool>,
     pub(crate) progress: Progress,

@@ -38,7 +38,7 @@ mod worker;
 pub use config::{CacheSizing, DiskOptions, ReadOptions};
 pub use deliver::{Deliver, parts};
 pub use disk::{FillPermit, ServedDisk};
-pub use figures::{DemandEvent, DiskFigures, ReadLimit, Waiting, Watch};
+pub use figures::{DemandEvent, DiskFigures, FetchEvent, FetchPurpose, ReadLimit, Waiting, Watch};
 pub use hs_engine::disk::{Requester, UseVisibility};
 pub use streamed::Streamed;
 pub use warmer_place::WarmerPlace;

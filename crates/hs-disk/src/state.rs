@@ -126,7 +126,7 @@ impl DiskState {
                     out.freed.extend(self.bytes.take(key, form));
                 }
                 Action::Fetch { id, .. } => {
-                    let job = self.fetch_job(id);
+                    let job = self.fetch_job(now, id);
                     if job.is_stream && log::log_enabled!(log::Level::Debug) {
                         self.lines.push((log::Level::Debug, format!("{now}: prefetching {}", job.what)));
                     }
@@ -232,7 +232,7 @@ impl DiskState {
     }
 
     /// What a worker needs to know of a fetch.
-    fn fetch_job(&mut self, id: FetchId) -> FetchJob {
+    fn fetch_job(&mut self, now: Nanos, id: FetchId) -> FetchJob {
         let (view, map) = (self.engine.fetch(id), self.engine.map());
         let page = match view.chunks {
             [chunk] => match chunk.key {
@@ -247,7 +247,8 @@ impl DiskState {
         };
         let cancelled = Arc::new(AtomicBool::new(false));
         self.fetching.insert(id, Arc::clone(&cancelled));
-        FetchJob { id, what, is_stream: view.is_stream, cancelled, progress: Progress::default() }
+        let (is_stream, is_background) = (view.is_stream, view.is_background);
+        FetchJob { id, what, is_stream, is_background, asked: now, cancelled, progress: Progress::default() }
     }
 
     /// A chunk of a fetch has come.

@@ -781,7 +781,8 @@ impl<M: ImageMap> DiskEngine<M> {
         assert!(self.fetches.is_live(fetch), "a fetch is there until it is done");
         let state = &self.fetches.slab[fetch.index];
         let is_stream = !state.streams.is_empty();
-        FetchView { range: self.fetches.range(fetch.index), chunks: &state.chunks, is_stream }
+        let is_background = state.background_bytes > 0;
+        FetchView { range: self.fetches.range(fetch.index), chunks: &state.chunks, is_stream, is_background }
     }
 
     /// Blocks that a delivery under way leaves out, counted from the chunk's first, in ascending order of

@@ -9,6 +9,7 @@
 //! - [`MemoryProbe`]: the kernel's figures of memory, and limits of control groups.
 
 mod allocator;
+mod cached_pages;
 mod error;
 mod file_handle;
 pub mod fsmount;
@@ -22,6 +23,7 @@ mod socket_file;
 pub mod sockets;
 
 pub use allocator::{allocate_kindly, give_back};
+pub use cached_pages::count_cached;
 pub use error::LinuxError;
 pub use file_handle::open_by_inode;
 pub use fuse_queue::clone_fuse_queue;

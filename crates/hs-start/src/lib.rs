@@ -30,3 +30,4 @@ pub mod remote;
 pub mod server_files;
 pub mod start;
 pub mod summary;
+pub mod trace;

@@ -77,7 +77,7 @@ pub fn start(mut spec: Start, read_ahead: ReadAhead) -> anyhow::Result<(Profile,
     Ok((profile, started))
 }
 
-fn command_line(spec: &Start) -> String {
+pub(crate) fn command_line(spec: &Start) -> String {
     spec.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 

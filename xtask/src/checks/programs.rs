@@ -38,6 +38,7 @@ const SHELLS: &[&str] = &[
     "hs-service",
     "hs-start",
     "hs-lab-real",
+    "hs-report",
     "hs-demo",
     "hs-daemon",
     "headstart",

@@ -1,6 +1,7 @@
 //! What every change must pass, and `make test` runs.
 
 use std::path::Path;
+use std::process::Command;
 
 use super::{Outcome, Step, cargo, programs};
 use crate::tidy;
@@ -12,6 +13,7 @@ pub(crate) const USUAL: &[Step] = &[
     ("tests", |root| Outcome::Tests(programs::run(root))),
     ("doc", documentation),
     ("deny", deny),
+    ("ui", page),
 ];
 
 fn format(root: &Path) -> Outcome {
@@ -61,4 +63,30 @@ fn deny(root: &Path) -> Outcome {
         return Outcome::Passed;
     }
     Outcome::of(cargo::command(root).args(["deny", "check", "bans", "licenses", "sources"]))
+}
+
+/// The report page: types, style and unit tests, then the built page in a browser.
+fn page(root: &Path) -> Outcome {
+    let has =
+        |program: &str| Command::new(program).arg("--version").output().is_ok_and(|it| it.status.success());
+    for program in ["node", "npm", "chromium"] {
+        if !has(program) {
+            return Outcome::Skipped(format!("{program} is missing; scripts/setup.sh installs it"));
+        }
+    }
+    let steps: [&[&str]; 5] = [
+        &["ci", "--no-audit", "--no-fund"],
+        &["run", "check"],
+        &["test"],
+        &["run", "build"],
+        &["run", "test:browser"],
+    ];
+    for step in steps {
+        match Outcome::of(Command::new("npm").args(step).current_dir(root.join("report-ui"))) {
+            Outcome::Passed => {}
+            Outcome::Failed(why) => return Outcome::Failed(format!("npm {}: {why}", step.join(" "))),
+            other => return other,
+        }
+    }
+    Outcome::Passed
 }

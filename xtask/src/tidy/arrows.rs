@@ -42,7 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-demo", &["hs-start"]),
     ("hs-lab-real", &["hs-papers", "hs-start"]),
     ("hs-trust", &["hs-format", "hs-output"]),
-    ("hs-report", &["hs-trace", "hs-lab"]),
+    ("hs-report", &["hs-start"]),
     ("hs-testing", &["hs-units"]),
 ];
 

@@ -12,7 +12,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Make images", &["build", "profile", "optimize", "import", "export", "inspect", "verify"]),
     ("Start from images", &["run", "boot", "mount", "attach", "fill", "detach"]),
     ("Serve and publish", &["serve", "push", "keygen", "sign"]),
-    ("Observe", &["status", "top", "cache"]),
+    ("Observe", &["report", "status", "top", "cache"]),
     ("Try and measure", &["doctor", "demo", "lab"]),
     ("Other", &["completions", "help"]),
 ];

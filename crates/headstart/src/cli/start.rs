@@ -93,6 +93,9 @@ pub(crate) struct Run {
     /// Observe by kernel tracing which prefetched bytes were used, late or unused.
     #[arg(long, hide_short_help = true)]
     pub observe: bool,
+    /// Write the kernel's reads and what was prefetched to FILE as CSV, for `headstart report`.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub trace: Option<PathBuf>,
     /// Write the run summary as JSON to FILE. Default: standard error.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "/dev/stderr")]
     pub json: Option<PathBuf>,

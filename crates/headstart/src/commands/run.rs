@@ -7,6 +7,7 @@ use crate::cli::{Run, StartFlags};
 use hs_output::whole_file::write_whole;
 use hs_start::medium;
 use hs_start::start::{self, Disk, PrefetchMode, Start};
+use hs_start::trace::Tracer;
 
 /// The largest read-ahead that FUSE is given.
 const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
@@ -71,7 +72,10 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
 pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     hs_linux::rootenv::enter_private_mounts()?;
     // The JSON summary contains this line's figures.
-    let started = start::start(&Start { tell: !quiet && args.json.is_none(), ..spec(args)? })?;
+    let mut start = Start { tell: !quiet && args.json.is_none(), ..spec(args)? };
+    let tracer = Tracer::of(&mut start, args.trace.as_deref());
+    let started = start::start(&start)?;
+    tracer.write(&start, &started)?;
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&started.summary)?;
         if path.as_os_str() == "/dev/stderr" {

@@ -1,15 +1,9 @@
 //! What can be seen of the page cache: used, late and unused bytes are observed, never inferred.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use super::namespaces::User;
 use super::{Check, CheckState};
-
-/// `cachestat(2)` has one number on every architecture.
-const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Where tracefs is mounted, on newer and on older systems.
 const TRACEFS: &[&str] = &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -24,23 +18,11 @@ pub(super) fn checks(user: User) -> Vec<Check> {
 fn cachestat() -> Check {
     let needed_for = "run, profile: counts pages of the image that are cached";
     // The kernel tells this about other users' files only to root, so the test uses a file of its own.
-    match tempfile::tempfile().and_then(|file| count_cached(&file)) {
+    match tempfile::tempfile().and_then(|file| hs_linux::count_cached(&file)) {
         Ok(_) => Check::ok("cachestat(2)", "works (called)", needed_for),
         Err(error) => Check::ok("cachestat(2)", format!("failed: {error}"), needed_for)
             .but(CheckState::Degraded, "comes with Linux 6.5; a container's security profile may forbid it"),
     }
-}
-
-/// How many pages of the file are in the page cache.
-fn count_cached(file: &File) -> io::Result<u64> {
-    // struct cachestat_range: offset and length; length 0 means up to the end.
-    let range = [0_u64; 2];
-    // struct cachestat: cached, dirty, under write-back, evicted, recently evicted.
-    let mut counts = [0_u64; 5];
-    // SAFETY: the kernel reads two and writes five numbers of 64 bits, which is what the arrays hold.
-    let result =
-        unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0_u32) };
-    if result == 0 { Ok(counts[0]) } else { Err(io::Error::last_os_error()) }
 }
 
 fn tracepoints(user: User) -> Check {
@@ -93,18 +75,5 @@ mod tests {
         std::fs::create_dir(events.join(TRACEPOINTS[2])).unwrap();
         assert_eq!(judge_tracepoints(Some(folder.path()), true).state, CheckState::Ok);
         assert_eq!(judge_tracepoints(None, false).state, CheckState::Degraded);
-    }
-
-    #[test]
-    fn cached_pages_are_counted_where_the_kernel_can() {
-        let mut file = tempfile::tempfile().unwrap();
-        io::Write::write_all(&mut file, &[1; 8192]).unwrap();
-        match count_cached(&file) {
-            Ok(pages) => assert!(pages >= 1, "just written, so cached"),
-            Err(error) => assert!(
-                matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP)),
-                "{error}"
-            ),
-        }
     }
 }

@@ -42,6 +42,7 @@ mod registry;
 mod registry_logins;
 mod relay;
 mod remote;
+mod report;
 mod rootless;
 mod s3;
 mod scaling;

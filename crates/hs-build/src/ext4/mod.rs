@@ -215,6 +215,28 @@ impl<'d> Ext4<'d> {
         Ok(())
     }
 
+    /// Where the content of a file or directory lies, without its holes: each run's first block of the file
+    /// system, and how many there are. Nothing where the content lies in the inode.
+    ///
+    /// # Errors
+    /// When what says so is damaged or cannot be read.
+    pub fn runs(&mut self, file: &Inode) -> Result<Vec<(u64, u64)>, Ext4Error> {
+        let mut runs = Vec::new();
+        if file.has_inline_data() || file.short_target().is_some() {
+            return Ok(runs);
+        }
+        let blocks = self.within_disk(file, u64::MAX)?.div_ceil(self.block_bytes());
+        let mut mapping = Mapping::of(file);
+        let mut at = 0;
+        while at < blocks {
+            let run = mapping.run_at(self, at)?;
+            let count = run.count.min(blocks - at);
+            runs.extend(run.first.map(|first| (first, count)));
+            at += run.count;
+        }
+        Ok(runs)
+    }
+
     fn bytes_of(&mut self, inode: &Inode, most_bytes: u64) -> Result<Vec<u8>, Ext4Error> {
         let bytes = self.within_disk(inode, most_bytes)?;
         if inode.has_inline_data() {

@@ -85,6 +85,8 @@ pub struct FetchView<'a> {
     pub chunks: &'a [FetchChunk],
     /// Whether a part of it is the stream's.
     pub is_stream: bool,
+    /// Whether no read has asked for it, and the stream has not either.
+    pub is_background: bool,
 }
 
 /// What is asked for that no read has asked for.

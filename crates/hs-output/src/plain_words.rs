@@ -10,7 +10,8 @@ const NOISE: [&str; 4] = [
 
 /// `text` without the names of a library's layers and the numbers of errors, whose meaning stands before
 /// them.
-pub(crate) fn plain(text: &str) -> String {
+#[must_use]
+pub fn plain(text: &str) -> String {
     let mut text = NOISE.iter().fold(text.to_owned(), |text, noise| text.replace(noise, ""));
     while let Some((from, to)) = error_number(&text) {
         text.replace_range(from..to, "");

@@ -1,0 +1,63 @@
+//! `headstart report` of what other commands write.
+
+use serde_json::Value;
+
+use crate::scene::{START, Scene, machine_has, run};
+
+fn report(scene: &Scene, inputs: &[&str]) -> Value {
+    let output = scene.arg("report.json");
+    let inputs: Vec<String> = inputs.iter().map(|name| scene.arg(name)).collect();
+    let flags = ["-o".to_owned(), output.clone()];
+    run(["report".to_owned()].into_iter().chain(inputs).chain(flags)).ok();
+    let text = std::fs::read_to_string(output).expect("a report");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+#[test]
+fn before_and_after_are_of_one_disk() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let (start, fast, command) =
+        (scene.arg("start.hsp"), scene.arg("fast.hsi"), ["--", "/bin/cat", "/etc/motd"]);
+    run(["profile", &image, "-o", &start].into_iter().chain(command)).ok();
+    run(["optimize", &image, "--profile", &start, "-o", &fast]).ok();
+    for (image, name) in [(&image, "before"), (&fast, "after")] {
+        let (trace, json) = (scene.arg(&format!("{name}.csv")), scene.arg(&format!("{name}.json")));
+        let flags = ["--emulate", "flat-10ms-25mbs", "--trace", &trace, "--json", &json];
+        run(["run", image].into_iter().chain(flags).chain(command)).ok();
+    }
+    let data =
+        report(&scene, &["start.hsp", "before.csv", "after.csv", "before.json", "after.json", "fast.hsi"]);
+    let disks = data["disks"].as_array().expect("disks");
+    assert_eq!(disks.len(), 1, "profile, traces and image are of one disk");
+    assert!(disks[0]["hot"]["runs"]["first"]["count"].as_u64() > Some(0), "the image is optimised");
+    assert!(disks[0]["files"]["paths"]["count"].as_u64() > Some(2), "its files are named");
+    let inputs = data["inputs"].as_array().expect("inputs");
+    let kinds: Vec<&str> = inputs.iter().filter_map(|input| input["kind"].as_str()).collect();
+    assert_eq!(kinds, ["profile", "trace", "trace", "summary", "summary"]);
+    for input in &inputs[..3] {
+        assert_eq!((&input["disk"], &input["command"]), (&0.into(), &"/bin/cat /etc/motd".into()));
+        assert!(input["ready_s"].as_f64() > Some(0.0), "{}", input["name"]);
+    }
+    assert!(inputs[4]["summary"]["prefetch_bytes"].as_u64() > Some(0));
+    let rows = |name: &str, kind: &str| {
+        let text = std::fs::read_to_string(scene.path(name)).expect("a trace");
+        text.lines().filter(|line| line.split(',').nth(1) == Some(kind)).count()
+    };
+    assert!(rows("before.csv", "demand") > 0 && rows("before.csv", "prefetch") == 0);
+    assert!(rows("after.csv", "demand") > 0 && rows("after.csv", "prefetch") > 0);
+}
+
+#[test]
+fn results_of_experiments_are_read() {
+    let scene = Scene::new();
+    let ran = run(["lab", "run", "elevators", "--json"]).ok();
+    std::fs::write(scene.path("lab.json"), &ran.stdout).expect("written");
+    let data = report(&scene, &["lab.json"]);
+    assert_eq!(data["experiments"][0]["name"], "elevators");
+    let figures = data["experiments"][0]["figures"].as_array().expect("figures");
+    assert!(!figures.is_empty() && figures.iter().all(|figure| figure["value"].is_number()));
+}

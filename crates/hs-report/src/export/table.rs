@@ -1,0 +1,41 @@
+//! CSV: a row for each request.
+
+use anyhow::Context;
+use hs_trace::FileMap;
+use hs_units::{Lba, Nanos};
+
+use super::kind_name;
+use crate::recording::Recording;
+
+const HEADER: [&str; 10] =
+    ["input", "at_s", "process", "pid", "kind", "offset", "bytes", "queued_s", "service_s", "file"];
+
+/// All requests, with nanoseconds. `report` reads it again.
+pub(crate) fn csv(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    table.write_record(HEADER)?;
+    for recording in recordings {
+        let files = FileMap::new(&recording.files);
+        for request in &recording.requests {
+            let process = &recording.processes[request.process as usize];
+            let file = files.locate(Lba(request.first_block()));
+            table.write_record([
+                recording.name.as_str(),
+                &seconds(request.at),
+                &process.name,
+                &process.pid.map(|pid| pid.to_string()).unwrap_or_default(),
+                kind_name(request.kind),
+                &request.bytes.offset.to_string(),
+                &request.bytes.len.to_string(),
+                &seconds(request.queued),
+                &seconds(request.service),
+                file.map_or("", |(file, _)| &file.path),
+            ])?;
+        }
+    }
+    table.into_inner().context("write the table")
+}
+
+fn seconds(time: Nanos) -> String {
+    format!("{}.{:09}", time.0 / 1_000_000_000, time.0 % 1_000_000_000)
+}

@@ -1,0 +1,131 @@
+//! The report page: recordings of starts, run summaries and results of the laboratory as one HTML file, and
+//! the same data for other programs.
+
+#![forbid(unsafe_code)]
+
+pub mod model;
+
+mod column;
+mod export;
+mod html;
+mod page;
+mod read;
+mod recording;
+
+#[cfg(test)]
+mod model_tests;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use hs_output::whole_file::{check_output, write_whole};
+
+pub use column::{Column, Number, Texts};
+
+use crate::read::Inputs;
+
+/// What is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// One page that shows everything.
+    Html,
+    /// The page's data alone.
+    Json,
+    /// A trace for Perfetto: a track for each process and request in flight.
+    Perfetto,
+    /// A row for each request.
+    Csv,
+    /// The same as Parquet, for programs that analyse data.
+    Parquet,
+    /// An iolog of version 3, which fio replays.
+    Iolog,
+}
+
+impl Format {
+    /// Formats by their names and the endings of their files.
+    pub const ALL: [(Self, &'static str, &'static [&'static str]); 6] = [
+        (Self::Html, "html", &["html", "htm"]),
+        (Self::Json, "json", &["json"]),
+        (Self::Perfetto, "perfetto", &["perfetto", "pftrace", "perfetto-trace"]),
+        (Self::Csv, "csv", &["csv"]),
+        (Self::Parquet, "parquet", &["parquet"]),
+        (Self::Iolog, "iolog", &["iolog"]),
+    ];
+
+    /// The format of this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known, _)| *known == name).map(|(format, ..)| *format)
+    }
+
+    /// The format that the ending of a file's name says.
+    #[must_use]
+    pub fn of_file(path: &Path) -> Option<Self> {
+        let ending = path.extension()?.to_str()?;
+        Self::ALL.iter().find(|(_, _, endings)| endings.contains(&ending)).map(|(format, ..)| *format)
+    }
+}
+
+/// What is reported, and where to.
+#[derive(Clone, Debug)]
+pub struct Reporting {
+    /// Images, profiles, summaries, results of experiments, traces.
+    pub inputs: Vec<PathBuf>,
+    /// The file to write.
+    pub output: PathBuf,
+    /// Its format; by its name when `None`.
+    pub format: Option<Format>,
+    /// The built page; where it is installed or built when `None`.
+    pub ui: Option<PathBuf>,
+}
+
+/// Reads the inputs and writes the report.
+///
+/// # Errors
+/// When an input cannot be read or is of no known kind, or the report cannot be written.
+pub fn run(args: &Reporting, quiet: bool) -> anyhow::Result<()> {
+    let Some(format) = args.format.or_else(|| Format::of_file(&args.output)) else {
+        bail!("the name {} says no format: --format does", args.output.display());
+    };
+    check_output(&args.output)?;
+    refuse_an_input_as_output(args)?;
+    let mut inputs = Inputs::default();
+    for path in &args.inputs {
+        inputs.add(path)?;
+    }
+    let bytes = match format {
+        Format::Html => html::page(&page::report(inputs), args.ui.as_deref())?,
+        Format::Json => serde_json::to_vec(&page::report(inputs)).context("a report is JSON")?,
+        Format::Perfetto | Format::Csv | Format::Parquet | Format::Iolog => requests(&inputs, format)?,
+    };
+    write_whole(&args.output, &bytes)?;
+    if !quiet {
+        let size = hs_units::ByteSize(bytes.len() as u64);
+        hs_output::note!("{}: {size}", args.output.display());
+    }
+    Ok(())
+}
+
+fn requests(inputs: &Inputs, format: Format) -> anyhow::Result<Vec<u8>> {
+    if inputs.recordings.iter().all(|recording| recording.requests.is_empty()) {
+        bail!("no input has requests: profiles and traces have some");
+    }
+    match format {
+        Format::Perfetto => Ok(export::perfetto(&inputs.recordings)),
+        Format::Parquet => export::parquet(&inputs.recordings),
+        Format::Iolog => export::iolog(&inputs.recordings),
+        _ => export::csv(&inputs.recordings),
+    }
+}
+
+fn refuse_an_input_as_output(args: &Reporting) -> anyhow::Result<()> {
+    let Ok(output) = std::fs::metadata(&args.output) else { return Ok(()) };
+    for input in &args.inputs {
+        let found = std::fs::metadata(input).with_context(|| format!("open {}", input.display()))?;
+        if output.is_file() && (found.dev(), found.ino()) == (output.dev(), output.ino()) {
+            bail!("{} is an input: the report would replace it", args.output.display());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,63 @@
+//! Reads inputs, whose kinds their contents say.
+
+mod block_log;
+mod image;
+mod json;
+mod profile;
+mod table;
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Seek as _};
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hs_image::FileKind;
+
+use crate::model::Experiment;
+use crate::recording::Recording;
+
+pub(crate) use self::image::ImageInput;
+
+/// What the inputs hold.
+#[derive(Debug, Default)]
+pub(crate) struct Inputs {
+    pub(crate) images: Vec<ImageInput>,
+    pub(crate) recordings: Vec<Recording>,
+    pub(crate) experiments: Vec<Experiment>,
+}
+
+impl Inputs {
+    /// Reads one more input.
+    pub(crate) fn add(&mut self, path: &Path) -> anyhow::Result<()> {
+        let shown = path.display();
+        let mut file = File::open(path).with_context(|| format!("open {shown}"))?;
+        let kind = hs_start::open::file_kind(&file).with_context(|| format!("read {shown}"))?;
+        let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+        match kind {
+            FileKind::Image => self.images.push(ImageInput::read(path, name)?),
+            FileKind::Profile => self.recordings.push(profile::read(path, &name)?),
+            FileKind::Text => {
+                file.rewind().with_context(|| format!("read {shown}"))?;
+                self.add_text(BufReader::new(file), &name).with_context(|| format!("read {shown}"))?;
+            }
+            _ => bail!(
+                "{shown}: this is {kind}; a report is made from images, profiles, run summaries and results \
+                 of the laboratory as JSON, traces as CSV, fio iologs and blkparse text"
+            ),
+        }
+        Ok(())
+    }
+
+    fn add_text(&mut self, mut file: BufReader<File>, name: &str) -> anyhow::Result<()> {
+        let start = file.fill_buf()?;
+        let first = start.trim_ascii_start().first().copied();
+        let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let is_table = first == Some(b'#') || line.split(|byte| *byte == b',').any(|word| word == b"at_s");
+        match first {
+            Some(b'{' | b'[') => json::read(file, name, self)?,
+            _ if is_table => self.recordings.extend(table::read(file, name)?),
+            _ => self.recordings.push(block_log::read(file, name)?),
+        }
+        Ok(())
+    }
+}

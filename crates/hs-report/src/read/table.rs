@@ -1,0 +1,181 @@
+//! Traces as CSV, by the names of their columns: those of `lab trace --csv`, of `inspect --csv`, and of
+//! `report --format csv`.
+
+use std::collections::HashMap;
+use std::io::{BufRead, Read};
+
+use anyhow::{Context, bail};
+use hs_units::{ByteRange, Nanos};
+use serde::Deserialize;
+
+use crate::model::{InputKind, Process, RequestKind};
+use crate::recording::{MOST_REQUESTS, Recording, Request};
+
+/// So many processes are told apart; all others count as one.
+const MOST_PROCESSES: usize = 10_000;
+/// Inputs that one table may have.
+const MOST_INPUTS: usize = 64;
+
+struct Columns(HashMap<String, usize>);
+
+impl Columns {
+    fn text<'r>(&self, row: &'r csv::StringRecord, name: &str) -> Option<&'r str> {
+        self.0.get(name).and_then(|at| row.get(*at)).filter(|text| !text.is_empty())
+    }
+
+    fn number(&self, row: &csv::StringRecord, name: &str) -> anyhow::Result<Option<u64>> {
+        let parse =
+            |text: &str| text.parse().with_context(|| format!("{name} '{}' is no number", short(text)));
+        self.text(row, name).map(parse).transpose()
+    }
+
+    fn seconds(&self, row: &csv::StringRecord, name: &str) -> anyhow::Result<Option<Nanos>> {
+        let parse = |text: &str| {
+            let seconds: f64 = text.parse().ok().filter(|seconds| (0.0..=4e9).contains(seconds))?;
+            Some(Nanos::from_secs_f64(seconds))
+        };
+        let Some(text) = self.text(row, name) else { return Ok(None) };
+        parse(text).map(Some).with_context(|| format!("{name} '{}' is no time in seconds", short(text)))
+    }
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+/// The recordings in a table: one, unless a column `input` tells several apart.
+pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Vec<Recording>> {
+    let start = start_of(&mut file)?;
+    let mut table = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(file);
+    let columns: HashMap<_, _> =
+        table.headers()?.iter().enumerate().map(|(at, name)| (name.trim().to_owned(), at)).collect();
+    for needed in ["at_s", "offset", "bytes"] {
+        if !columns.contains_key(needed) {
+            bail!("the table has no column '{needed}'");
+        }
+    }
+    let columns = Columns(columns);
+    let mut found: Vec<Table> = Vec::new();
+    let mut total = 0;
+    for row in table.records() {
+        let row = row?;
+        total += 1;
+        if total > MOST_REQUESTS {
+            bail!("there are more than {MOST_REQUESTS} requests");
+        }
+        let line = row.position().map_or(0, csv::Position::line);
+        let (process, request) = request(&columns, &row).with_context(|| format!("line {line}"))?;
+        let input = columns.text(&row, "input").unwrap_or(name);
+        let at = match found.iter().position(|table| table.recording.name == input) {
+            Some(at) => at,
+            None if found.len() == MOST_INPUTS => bail!("there are more than {MOST_INPUTS} inputs"),
+            None => {
+                let recording = Recording::new(input, InputKind::Trace);
+                found.push(Table { recording, numbers: HashMap::new() });
+                found.len() - 1
+            }
+        };
+        found[at].add(process, request);
+    }
+    if found.is_empty() {
+        bail!("the table has no request");
+    }
+    if let (Some(start), [table]) = (&start, &mut found[..]) {
+        start.describe(&mut table.recording);
+    }
+    let keeps_time = start.is_some() || columns.0.contains_key("input");
+    let settled = found.into_iter().map(|mut table| {
+        table.recording.settle(keeps_time);
+        table.recording
+    });
+    Ok(settled.collect())
+}
+
+/// What the first line of a trace says of its start, after `#`.
+#[derive(Deserialize)]
+struct StartLine {
+    disk_digest: Option<String>,
+    disk_bytes: Option<u64>,
+    command: Option<String>,
+    medium: Option<String>,
+    ready_s: Option<f64>,
+    ended_s: Option<f64>,
+}
+
+/// The longest such line: a command has at most as many bytes in a profile.
+const MOST_LINE_BYTES: u64 = 4 * hs_trace::limits::MAX_COMMAND_BYTES;
+
+fn start_of(file: &mut impl BufRead) -> anyhow::Result<Option<StartLine>> {
+    if file.fill_buf()?.first() != Some(&b'#') {
+        return Ok(None);
+    }
+    let mut line = Vec::new();
+    Read::take(file, MOST_LINE_BYTES).read_until(b'\n', &mut line)?;
+    Ok(serde_json::from_slice(&line[1..]).ok())
+}
+
+impl StartLine {
+    fn describe(&self, recording: &mut Recording) {
+        let seconds = |time: Option<f64>| time.filter(|time| (0.0..=4e9).contains(time));
+        recording.disk_digest = self.disk_digest.as_ref().and_then(|digest| digest.parse().ok());
+        recording.disk_bytes = self.disk_bytes.unwrap_or_default();
+        recording.command.clone_from(&self.command);
+        recording.medium.clone_from(&self.medium);
+        recording.ready_s = seconds(self.ready_s);
+        recording.ended_s = seconds(self.ended_s);
+    }
+}
+
+/// A recording of a table, and the numbers of its processes.
+struct Table {
+    recording: Recording,
+    numbers: HashMap<Process, u32>,
+}
+
+impl Table {
+    fn add(&mut self, process: Process, request: Request) {
+        let known = self.numbers.len();
+        let process = match self.numbers.get(&process) {
+            Some(number) => *number,
+            None if known > MOST_PROCESSES => MOST_PROCESSES as u32,
+            None => {
+                let is_last = known == MOST_PROCESSES;
+                let process = if is_last { Process { name: "others".into(), pid: None } } else { process };
+                self.recording.processes.push(process.clone());
+                self.numbers.insert(process, known as u32);
+                known as u32
+            }
+        };
+        self.recording.requests.push(Request { process, ..request });
+    }
+}
+
+fn request(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<(Process, Request)> {
+    let need = |name: &str| columns.number(row, name)?.with_context(|| format!("{name} is empty"));
+    let bytes = ByteRange::new(need("offset")?, need("bytes")?);
+    if bytes.len == 0 || bytes.offset.checked_add(bytes.len).is_none_or(|end| end > 1 << 60) {
+        bail!("{} bytes from {} are no request", bytes.len, bytes.offset);
+    }
+    let kind = match columns.text(row, "kind").or_else(|| columns.text(row, "direction")) {
+        Some("write") => RequestKind::Write,
+        Some("prefetch") => RequestKind::Prefetch,
+        Some("background") => RequestKind::Background,
+        None | Some("demand" | "read") => RequestKind::Demand,
+        Some(other) => bail!("'{}' is no kind of request", short(other)),
+    };
+    let service = match columns.seconds(row, "service_s")? {
+        Some(service) => service,
+        None => columns.seconds(row, "cost_s")?.unwrap_or_default(),
+    };
+    let pid = columns.number(row, "pid")?.and_then(|pid| u32::try_from(pid).ok());
+    let name = columns.text(row, "process").unwrap_or_default().to_owned();
+    let request = Request {
+        at: columns.seconds(row, "at_s")?.context("at_s is empty")?,
+        queued: columns.seconds(row, "queued_s")?.unwrap_or_default(),
+        service,
+        bytes,
+        kind,
+        process: 0,
+    };
+    Ok((Process { name, pid }, request))
+}

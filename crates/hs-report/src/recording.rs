@@ -1,0 +1,95 @@
+//! What the inputs become, and every format is written from.
+
+use hs_trace::FileUse;
+use hs_units::{BLOCK_BYTES, ByteRange, Digest, Nanos};
+use serde_json::{Map, Value};
+
+use crate::model::{InputKind, Process, RequestKind, Stage};
+
+/// Requests of one input: as many as a profile may have.
+pub(crate) const MOST_REQUESTS: usize = hs_trace::limits::MAX_READS as usize;
+
+/// A request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Request {
+    /// When it arrived, since the first moment of its input.
+    pub(crate) at: Nanos,
+    pub(crate) queued: Nanos,
+    pub(crate) service: Nanos,
+    /// Of the disk; not empty.
+    pub(crate) bytes: ByteRange,
+    pub(crate) kind: RequestKind,
+    /// Its number in [`Recording::processes`].
+    pub(crate) process: u32,
+}
+
+impl Request {
+    pub(crate) const fn first_block(&self) -> u64 {
+        self.bytes.offset / BLOCK_BYTES
+    }
+
+    pub(crate) const fn blocks(&self) -> u64 {
+        self.bytes.end().div_ceil(BLOCK_BYTES) - self.first_block()
+    }
+
+    pub(crate) fn ended(&self) -> Nanos {
+        self.at + self.queued + self.service
+    }
+}
+
+/// One input that is no image and no result of the laboratory.
+#[derive(Clone, Debug)]
+pub(crate) struct Recording {
+    pub(crate) name: String,
+    pub(crate) kind: InputKind,
+    pub(crate) command: Option<String>,
+    pub(crate) medium: Option<String>,
+    pub(crate) disk_digest: Option<Digest>,
+    /// Size of the disk; where that is not known, the end of the last request.
+    pub(crate) disk_bytes: u64,
+    pub(crate) ready_s: Option<f64>,
+    pub(crate) ended_s: Option<f64>,
+    /// By arrival.
+    pub(crate) requests: Vec<Request>,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) files: Vec<FileUse>,
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) summary: Option<Map<String, Value>>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl Recording {
+    pub(crate) fn new(name: &str, kind: InputKind) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            command: None,
+            medium: None,
+            disk_digest: None,
+            disk_bytes: 0,
+            ready_s: None,
+            ended_s: None,
+            requests: Vec::new(),
+            processes: Vec::new(),
+            files: Vec::new(),
+            stages: Vec::new(),
+            summary: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Sorts the requests of a trace by arrival, and notes what follows from them. Time begins with the
+    /// first, unless it is that of a start.
+    pub(crate) fn settle(&mut self, keeps_time: bool) {
+        self.requests.sort_by_key(|request| request.at);
+        let first = self.requests.first().filter(|_| !keeps_time);
+        let began = first.map_or(Nanos::ZERO, |request| request.at);
+        for request in &mut self.requests {
+            request.at = request.at.saturating_sub(began);
+        }
+        let last = self.requests.iter().map(Request::ended).max();
+        self.ended_s = self.ended_s.or_else(|| last.map(Nanos::as_secs_f64));
+        let end = self.requests.iter().map(|request| request.bytes.end()).max();
+        self.disk_bytes = self.disk_bytes.max(end.unwrap_or_default());
+    }
+}

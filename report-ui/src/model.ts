@@ -1,0 +1,364 @@
+// Made from crates/hs-report/src/model.rs by its test, which compares.
+
+/**
+ * Everything that the page shows.
+ */
+export type Report = { 
+/**
+ * [`VERSION`].
+ */
+version: number, 
+/**
+ * The program that wrote it, with its version.
+ */
+generator: string, 
+/**
+ * Disks that inputs are of. Inputs of the same disk share one.
+ */
+disks: Array<Disk>, 
+/**
+ * Starts and other recordings, in the order of the command line.
+ */
+inputs: Array<Input>, 
+/**
+ * Experiments of the laboratory.
+ */
+experiments: Array<Experiment>, };
+
+/**
+ * A disk, with what an image among the inputs, or a profile, says of it.
+ */
+export type Disk = { 
+/**
+ * The image's file name; the first input's where there is no image.
+ */
+name: string, 
+/**
+ * Its blocks, of 4096 bytes each.
+ */
+blocks: number, 
+/**
+ * Blocks of a cold chunk (a window); `null` without an image.
+ */
+window_blocks: number | null, 
+/**
+ * The hot region; `null` without an image.
+ */
+hot: HotRegion | null, 
+/**
+ * Runs of blocks that are stored nowhere, because they are zero; `null` without an image.
+ */
+zero: Runs | null, 
+/**
+ * Files on it; `null` where none are known.
+ */
+files: Files | null, };
+
+/**
+ * Runs of blocks, in parallel columns.
+ */
+export type Runs = { 
+/**
+ * `u32`: the first block.
+ */
+first: Column, 
+/**
+ * `u32`: how many blocks.
+ */
+count: Column, };
+
+/**
+ * The hot region, in the order in which it is stored.
+ */
+export type HotRegion = { 
+/**
+ * Its runs, in the order of the file.
+ */
+runs: Runs, 
+/**
+ * `u32`: the hot chunk that has the run.
+ */
+chunk: Column, 
+/**
+ * `f32`, one for each chunk: when the recorded start needed it, without its waits; zeros where that is
+ * not known.
+ */
+needed_s: Column, };
+
+/**
+ * Files of a disk and where they lie.
+ */
+export type Files = { 
+/**
+ * The paths.
+ */
+paths: Texts, 
+/**
+ * Their runs, by first block. Runs do not overlap.
+ */
+runs: Runs, 
+/**
+ * `u32`, one for each run: the number of the path.
+ */
+path: Column, };
+
+/**
+ * What an input is.
+ */
+export type InputKind = "profile" | "summary" | "trace" | "image";
+
+/**
+ * One input.
+ */
+export type Input = { 
+/**
+ * Its file name; not unique.
+ */
+name: string, 
+/**
+ * What it is.
+ */
+kind: InputKind, 
+/**
+ * The command that was started.
+ */
+command: string | null, 
+/**
+ * The medium.
+ */
+medium: string | null, 
+/**
+ * Its number in `disks`; `null` for a summary.
+ */
+disk: number | null, 
+/**
+ * When the start was ready.
+ */
+ready_s: number | null, 
+/**
+ * When the recording or the run ended.
+ */
+ended_s: number | null, 
+/**
+ * Its requests; `null` for a summary and an image.
+ */
+requests: Requests | null, 
+/**
+ * Parts of the time, in order, where the input says them.
+ */
+stages: Array<Stage>, 
+/**
+ * Processes that ran meanwhile, where the input says them.
+ */
+lives: Array<Life>, 
+/**
+ * Figures of a run summary, by their keys; `null` without.
+ */
+summary: Record<string, number | string | boolean | null> | null, 
+/**
+ * What a reader should know: what was left out, and why.
+ */
+notes: Array<string>, };
+
+/**
+ * A part of the time of a start.
+ */
+export type Stage = { 
+/**
+ * What happened in it.
+ */
+name: string, 
+/**
+ * When it began.
+ */
+from_s: number, 
+/**
+ * When it ended.
+ */
+to_s: number, };
+
+/**
+ * A process that ran meanwhile.
+ */
+export type Life = { 
+/**
+ * The process.
+ */
+process: Process, 
+/**
+ * When it was first seen.
+ */
+from_s: number, 
+/**
+ * When it was last seen.
+ */
+to_s: number, 
+/**
+ * How long it had a processor; `null` when that is not known.
+ */
+cpu_s: number | null, };
+
+/**
+ * Requests by their arrival, in parallel columns.
+ */
+export type Requests = { 
+/**
+ * `f64`: when it arrived. Ascending.
+ */
+at_s: Column, 
+/**
+ * `u32`: the first block.
+ */
+block: Column, 
+/**
+ * `u32`: how many blocks, at least one.
+ */
+blocks: Column, 
+/**
+ * `f32`: how long it waited in a queue.
+ */
+wait_s: Column, 
+/**
+ * `f32`: how long it was served after that.
+ */
+service_s: Column, 
+/**
+ * `u8`: its number in `kinds`.
+ */
+kind: Column, 
+/**
+ * What requests are of.
+ */
+kinds: Array<RequestKind>, 
+/**
+ * `u32`: its number in `processes`.
+ */
+process: Column, 
+/**
+ * Processes, clients or threads that made them; one without a name where that is not known.
+ */
+processes: Array<Process>, };
+
+/**
+ * What a request is of.
+ */
+export type RequestKind = "demand" | "prefetch" | "background" | "write";
+
+/**
+ * Who makes requests.
+ */
+export type Process = { 
+/**
+ * Its name.
+ */
+name: string, 
+/**
+ * Its number, where it has one.
+ */
+pid: number | null, };
+
+/**
+ * An experiment, with each of its figures.
+ */
+export type Experiment = { 
+/**
+ * The name.
+ */
+name: string, 
+/**
+ * What is set, in words.
+ */
+parameters: string, 
+/**
+ * How much of the engine takes part, in words.
+ */
+engine: string, 
+/**
+ * Its figures.
+ */
+figures: Array<Figure>, };
+
+/**
+ * A figure of an experiment beside what was published.
+ */
+export type Figure = { 
+/**
+ * What it is.
+ */
+name: string, 
+/**
+ * Ours.
+ */
+value: number, 
+/**
+ * Ours with the mechanism switched off.
+ */
+off: number | null, 
+/**
+ * What was published, in words.
+ */
+published: string | null, 
+/**
+ * Where.
+ */
+source: string | null, 
+/**
+ * Ours by the published one.
+ */
+ratio: number | null, 
+/**
+ * The verdict's name in the laboratory.
+ */
+kind: string | null, 
+/**
+ * Whether it agrees with what was published, and reaches its goal.
+ */
+verdict: FigureVerdict, 
+/**
+ * The goal, in words.
+ */
+target: string | null, 
+/**
+ * Why it is missed, or what was chosen.
+ */
+note: string | null, };
+
+/**
+ * Whether a figure agrees.
+ */
+export type FigureVerdict = "pass" | "miss" | "note";
+
+/**
+ * The type of a column's numbers.
+ */
+export type Number = "u8" | "u32" | "f32" | "f64";
+
+/**
+ * Numbers.
+ */
+export type Column = { 
+/**
+ * What each is.
+ */
+type: Number, 
+/**
+ * How many.
+ */
+count: number, 
+/**
+ * Their bytes, little-endian, as zlib and base64.
+ */
+data: string, };
+
+/**
+ * Texts.
+ */
+export type Texts = { 
+/**
+ * How many.
+ */
+count: number, 
+/**
+ * A JSON array of strings, as zlib and base64.
+ */
+data: string, };

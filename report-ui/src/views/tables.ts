@@ -1,0 +1,216 @@
+/** Views that are tables: totals, files, fairness, experiments. */
+import type { Context } from "../context";
+import { DEMAND, findRun, KINDS, type Run } from "../data";
+import { h, table } from "../dom";
+import type { Made, ViewSpec } from "../section";
+import { duration, jain, shares } from "../stats";
+import * as text from "../text";
+
+type Value = number | string | boolean | null;
+
+/** A ratio to the first input. */
+function ratio(value: Value | undefined, base: Value | undefined): number | null {
+  return typeof value === "number" && typeof base === "number" && base !== 0 ? value / base : null;
+}
+
+function withRatio(shown: string, times: number | null): string {
+  return times === null ? shown : `${shown} (×${times.toFixed(2)})`;
+}
+
+function made(below: Node[], columns: string[], rows: text.CellValue[][]): Made {
+  return { panels: [], legend: [], below, table: () => ({ columns, rows }) };
+}
+
+export const totals: ViewSpec = {
+  id: "totals",
+  title: "Totals",
+  about: "Figures of each input. Ratios in brackets are to the first one.",
+  options: {},
+  make: (context) => {
+    const { runs } = context;
+    if (runs.length === 0) return "No input is shown.";
+    const figures = runs.map((run) => figuresOf(context, run));
+    const keys = [...new Set(figures.flatMap((each) => [...each.keys()]))];
+    const filled = keys.filter((key) => figures.some((each) => (each.get(key) ?? null) !== null));
+    if (filled.length === 0) return "The inputs have no figures.";
+    const names = runs.map((run) => context.nameOf(run));
+    const rows = filled.map((key) => [
+      text.label(key),
+      ...figures.map((each, i) => {
+        const value = each.get(key) ?? null;
+        const shown = text.measure(key, typeof value === "boolean" ? (value ? "yes" : "no") : value);
+        return withRatio(shown, i === 0 ? null : ratio(value, figures[0]!.get(key)));
+      }),
+    ]);
+    const data = filled.map((key) => [key, ...figures.map((each) => plain(each.get(key) ?? null))]);
+    return made([table("Totals", ["Figure", ...names], rows)], ["figure", ...names], data);
+  },
+};
+
+function plain(value: Value): text.CellValue {
+  return typeof value === "boolean" ? String(value) : value;
+}
+
+/** Figures of the run summary, and those that the requests and blocks say. */
+function figuresOf(context: Context, run: Run): Map<string, Value> {
+  const found = new Map<string, Value>([
+    ["command", run.command],
+    ["medium", run.medium],
+    ["ready_s", run.ready],
+    ["ended_s", run.ended],
+    ...Object.entries(run.summary ?? {}),
+  ]);
+  if (!run.requests) return found;
+  const kinds = shares(run.requests, context.chosenOf(run), run.requests.kind);
+  KINDS.forEach((kind, index) => {
+    const share = kinds.get(index);
+    if (!share) return;
+    found.set(`${kind}_requests`, share.requests);
+    found.set(`${kind}_bytes`, share.bytes);
+    found.set(`${kind}_time_s`, share.seconds);
+  });
+  if (run.disk) {
+    const blocks = context.blocksOf(run).finalCounts();
+    if (kinds.has(1) || kinds.has(2)) {
+      for (const state of ["used", "late", "unused"] as const) found.set(`${state}_blocks`, blocks[state]);
+    }
+    found.set("read_on_demand_blocks", blocks.read);
+  }
+  return found;
+}
+
+interface FileTotal {
+  reads: number;
+  wait: number;
+}
+
+export const files: ViewSpec = {
+  id: "files",
+  title: "Files that were waited for",
+  about: "Demand reads by the file of their first block: the sum of their times from arrival to answer.",
+  options: { most: { label: "Show", choices: [["20", "20 files"], ["100", "100 files"]] } },
+  make: (context, _width, options) => {
+    const runs = context.withRequests.filter((run) => run.disk?.files);
+    if (runs.length === 0) return "No input knows the files of its disk. Add the image, or record the profile from a mount.";
+    const found = runs.map((run) => filesOf(context, run));
+    const paths = [...new Set(found.flatMap((each) => [...each.keys()]))];
+    const sum = (path: string): number => found.reduce((total, each) => total + (each.get(path)?.wait ?? 0), 0);
+    const order = paths.map((path) => [path, sum(path)] as const).sort((a, b) => b[1] - a[1]);
+    const longest = order[0]?.[1] ?? 1;
+    const rows = order.slice(0, Number(options.most)).map(([path, all]) => [
+      h("span", { class: "path", title: path }, path),
+      meter(all / longest),
+      ...found.flatMap((each, i) => {
+        const own = each.get(path);
+        const times = i === 0 ? null : ratio(own?.wait, found[0]!.get(path)?.wait);
+        return [withRatio(text.seconds(own?.wait ?? 0), times), text.count(own?.reads ?? 0)];
+      }),
+    ]);
+    const names = runs.flatMap((run) => [`${context.nameOf(run)}: time`, "reads"]);
+    const columns = ["path", ...runs.flatMap((run) => [`${context.nameOf(run)} wait_s`, `${context.nameOf(run)} reads`])];
+    const data = order.map(([path]) => [
+      path,
+      ...found.flatMap((each) => [each.get(path)?.wait ?? 0, each.get(path)?.reads ?? 0]),
+    ]);
+    return made([table("Files", ["Path", "Share", ...names], rows)], columns, data);
+  },
+};
+
+function filesOf(context: Context, run: Run): Map<string, FileTotal> {
+  const found = new Map<string, FileTotal>();
+  const requests = run.requests!;
+  const { paths, runs, path } = run.disk!.files!;
+  const totals = new Map<number, FileTotal>();
+  for (const i of context.chosenOf(run)) {
+    if (requests.kind[i] !== DEMAND) continue;
+    const at = findRun(runs, requests.block[i]!);
+    const key = at < 0 ? -1 : path[at]!;
+    let own = totals.get(key);
+    if (!own) totals.set(key, (own = { reads: 0, wait: 0 }));
+    own.reads++;
+    own.wait += duration(requests, i, "total");
+  }
+  for (const [key, own] of totals) found.set(paths[key] ?? "(metadata, or no known file)", own);
+  return found;
+}
+
+function meter(share: number): HTMLElement {
+  const bar = h("span", { class: "bar" });
+  bar.style.width = `${Math.max(1, Math.round(share * 100))}%`;
+  return h("span", { class: "meter" }, bar);
+}
+
+export const fairness: ViewSpec = {
+  id: "fairness",
+  title: "Fairness",
+  about:
+    "Jain's index by client or process: 1 when all got the same, 1/n when one of n got all. " +
+    "Of bytes, and of the mean time of a request.",
+  options: {},
+  make: (context) => {
+    const below: Node[] = [];
+    const data: text.CellValue[][] = [];
+    for (const run of context.withRequests) {
+      const found = [...shares(run.requests!, context.chosenOf(run), run.requests!.process)];
+      if (found.length < 2) continue;
+      found.sort((a, b) => b[1].bytes - a[1].bytes);
+      const bytes = jain(found.map(([, share]) => share.bytes));
+      const times = jain(found.map(([, share]) => share.seconds / share.requests));
+      const rows = found.slice(0, 50).map(([process, share]) => [
+        context.data.processes[process]!,
+        meter(share.bytes / found[0]![1].bytes),
+        text.count(share.requests),
+        text.bytes(share.bytes),
+        text.seconds(share.seconds / share.requests),
+      ]);
+      const caption = `${context.nameOf(run)}: index ${bytes.toFixed(3)} of bytes, ${times.toFixed(3)} of mean times`;
+      below.push(table(caption, ["Client or process", "Share", "Requests", "Bytes", "Mean time"], rows));
+      for (const [process, share] of found) {
+        const mean = share.seconds / share.requests;
+        data.push([context.nameOf(run), context.data.processes[process]!, share.requests, share.bytes, mean, bytes, times]);
+      }
+    }
+    if (below.length === 0) return "No input has requests of more than one client or process.";
+    return made(below, ["input", "process", "requests", "bytes", "mean_s", "jain_bytes", "jain_mean_time"], data);
+  },
+};
+
+const VERDICTS = { pass: "✓ pass", miss: "✗ miss", note: "• note" } as const;
+
+export const experiments: ViewSpec = {
+  id: "experiments",
+  title: "Experiments",
+  about: "Published figures against ours. A tick marks what agrees or reaches its goal.",
+  options: { verdict: { label: "Show", choices: [["all", "all"], ["pass", "✓ pass"], ["miss", "✗ miss"], ["note", "• note"]] } },
+  make: (context, _width, options) => {
+    const { experiments: all } = context.data;
+    if (all.length === 0) return "No input has results of the laboratory.";
+    const data: text.CellValue[][] = [];
+    const below = all.flatMap((experiment) => {
+      const rows = experiment.figures
+        .filter((figure) => options.verdict === "all" || figure.verdict === options.verdict)
+        .map((figure) => {
+          const { name, published, value, ratio: times, off, verdict, target, note, source } = figure;
+          data.push([experiment.name, name, published, value, times, off, verdict, target, source, note]);
+          return [
+            name,
+            [published, source && `(${source})`].filter(Boolean).join(" ") || "–",
+            [target && `goal: ${target}`, note].filter(Boolean).join(". ") || "–",
+            h("span", { class: `verdict ${verdict}` }, VERDICTS[verdict]),
+            figureText(value),
+            times === null ? "–" : `×${times.toFixed(2)}`,
+            off === null ? "–" : figureText(off),
+          ];
+        });
+      if (rows.length === 0) return [];
+      const caption = [experiment.name, experiment.parameters, experiment.engine].filter(Boolean).join(" · ");
+      return [table(caption, ["Figure", "Published", "Goal and note", "Verdict", "Ours", "Ours / published", "Switched off"], rows, 4)];
+    });
+    const columns = ["experiment", "figure", "published", "ours", "ratio", "off", "verdict", "target", "source", "note"];
+    return made(below.length > 0 ? below : [h("p", { class: "empty" }, "No figure has this verdict.")], columns, data);
+  },
+};
+
+function figureText(value: number): string {
+  return Number.isInteger(value) ? text.count(value) : String(Number(value.toPrecision(4)));
+}

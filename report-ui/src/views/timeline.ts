@@ -1,0 +1,290 @@
+/** What happened when: stages, processes, the medium, waits, and how far the prefetch was ahead. */
+import * as Plot from "@observablehq/plot";
+import { Spread, union } from "../bins";
+import type { Context } from "../context";
+import { BLOCK_BYTES, DEMAND, KINDS, WRITE, type Run } from "../data";
+import { colour } from "../palette";
+import { frame, hatch, plot, ticks, type Panel } from "../picture";
+import type { ViewSpec } from "../section";
+import { answered } from "../stats";
+import * as text from "../text";
+import { byKind } from "./categories";
+
+const MIB = 1 << 20;
+/** More rows of processes than this are left out, the shortest ones. */
+const MOST_ROWS = 24;
+
+interface Series {
+  starts: number[];
+  busy: Float64Array;
+  waits: Float64Array;
+  /** Of each kind, bytes. */
+  bytes: Float64Array[];
+  lead: { low: number; middle: number }[];
+  width: number;
+  /** When the medium had served its last request. */
+  idle: number | null;
+}
+
+export const timeline: ViewSpec = {
+  id: "timeline",
+  title: "Timeline",
+  about: "What happened when. Lines mark when the start was ready and when the medium became idle.",
+  options: {},
+  make: (context, width) => {
+    const runs = context.runs.filter((run) => run.requests ?? run.stages.length + run.lives.length > 0);
+    if (runs.length === 0) return "No input has requests, stages or processes.";
+    const bins = Math.max(40, Math.floor((width - 76) / 3));
+    const series = runs.map((run) => measure(context, run, bins));
+    const panels = runs.flatMap((run, i) => panelsOf(context, run, series[i]!, series, width));
+    const columns = ["input", "at_s", "medium_busy_ratio", "demand_wait_ratio"];
+    columns.push(...KINDS.map((kind) => `${kind}_bytes`), "least_lead_s", "median_lead_s");
+    function* rows(): Generator<text.CellValue[]> {
+      for (const [r, run] of runs.entries()) {
+        const { starts, busy, waits, bytes, lead } = series[r]!;
+        for (const [bin, at] of starts.entries()) {
+          const sums = bytes.map((kind) => Math.round(kind[bin]!));
+          const { low, middle } = lead[bin]!;
+          yield [context.nameOf(run), at, busy[bin]!, waits[bin]!, ...sums, low, middle];
+        }
+      }
+    }
+    return { panels, legend: byKind(context).legend, below: [], table: () => ({ columns, rows: rows() }) };
+  },
+};
+
+function measure(context: Context, run: Run, bins: number): Series {
+  const [from, to] = context.timeDomain;
+  const width = (to - from) / bins;
+  const chosen = context.chosenOf(run);
+  const requests = run.requests;
+  const spread = (): Spread => new Spread(from, width, bins);
+  const bytes = KINDS.map(spread);
+  const share = (starts: number[], ends: number[]): { sums: Float64Array; last: number | null } => {
+    const sum = spread();
+    const open = union(Float64Array.from(starts), Float64Array.from(ends));
+    for (const [start, end] of open) sum.add(start, end, end - start);
+    return { sums: sum.sums().map((value) => Math.min(1, value / width)), last: open[open.length - 1]?.[1] ?? null };
+  };
+  const served: [number[], number[]] = [[], []];
+  const waited: [number[], number[]] = [[], []];
+  for (const i of chosen) {
+    const end = answered(requests!, i);
+    const start = requests!.at[i]! + requests!.wait[i]!;
+    bytes[requests!.kind[i]!]!.add(start, end, requests!.blocks[i]! * BLOCK_BYTES);
+    served[0].push(start);
+    served[1].push(end);
+    if (requests!.kind[i] === DEMAND) {
+      waited[0].push(requests!.at[i]!);
+      waited[1].push(end);
+    }
+  }
+  const busy = share(...served);
+  return {
+    starts: Array.from({ length: bins }, (_, bin) => from + bin * width),
+    busy: busy.sums,
+    waits: share(...waited).sums,
+    bytes: bytes.map((each) => each.sums()),
+    lead: leads(context, run, from, width, bins),
+    width,
+    idle: busy.last,
+  };
+}
+
+function leads(context: Context, run: Run, from: number, width: number, bins: number): Series["lead"] {
+  const lists: number[][] = Array.from({ length: bins }, () => []);
+  const lead = run.disk && run.requests ? context.blocksOf(run).lead : null;
+  lead?.at.forEach((at, i) => lists[Math.min(bins - 1, Math.floor((at - from) / width))]?.push(lead.lead[i]!));
+  return lists.map((list) => {
+    list.sort((a, b) => a - b);
+    return { low: list[0] ?? NaN, middle: list[Math.floor(list.length / 2)] ?? NaN };
+  });
+}
+
+function panelsOf(context: Context, run: Run, own: Series, all: Series[], width: number): Panel[] {
+  const name = context.nameOf(run);
+  const marks = markers(run, own);
+  const panels: Panel[] = [];
+  const bars = barsOf(context, run);
+  if (bars.length > 0) panels.push(gantt(context, `${name}, stages and processes`, bars, marks, width));
+  if (!run.requests) return panels;
+  const ink = (category: number): string => colour(context.theme, category);
+  const percent: Plot.ScaleOptions = { domain: [0, 1], label: null, ticks: [0, 0.5, 1], tickFormat: "%" };
+  const tell = (values: Float64Array) => (bin: number) => `${(100 * (values[bin] ?? 0)).toFixed(0)} %`;
+  const area = (values: Float64Array, fill: string): Plot.Markish[] => [
+    Plot.areaY(values, { x: (_, i) => own.starts[i]!, y: (value: number) => value, curve: "step-after", fill, fillOpacity: 0.75 }),
+  ];
+  const add = (what: string, y: Plot.ScaleOptions, own_marks: Plot.Markish[], say: (bin: number) => string): void => {
+    panels.push(timePanel(context, own, `${name}, ${what}`, y, [...own_marks, ...marks], say, width));
+  };
+  add("medium busy", percent, area(own.busy, ink(5)), tell(own.busy));
+  add("transfer rate", rateScale(all), stacked(own), (bin) =>
+    KINDS.map((kind, k) => [kind, own.bytes[k]![bin] ?? 0] as const)
+      .filter(([, sum]) => sum > 0)
+      .map(([kind, sum]) => `${kind} ${text.bytes(sum / own.width)}/s`)
+      .join(", ") || "nothing",
+  );
+  add("time in which a demand read waits", percent, area(own.waits, ink(DEMAND)), tell(own.waits));
+  if (own.lead.some(({ low }) => !Number.isNaN(low))) {
+    const values = all.flatMap((series) => series.lead.flatMap(({ low, middle }) => [low, middle]));
+    const known = values.filter((value) => !Number.isNaN(value));
+    const domain: [number, number] = [Math.min(0, ...known), Math.max(0, ...known)];
+    const x = (_: unknown, i: number): number => own.starts[i]! + own.width / 2;
+    const lead = own.lead;
+    const drawn = [
+      Plot.ruleY([0]),
+      Plot.dot(lead, { x, y: "middle", fill: ink(1), r: 2 }),
+      Plot.dot(lead, { x, y: "low", stroke: ink(0), symbol: "times", r: 2.5 }),
+    ];
+    add("how far prefetch is ahead: median ●, least ×", { domain, label: "s", ticks: 4, grid: true }, drawn, (bin) =>
+      Number.isNaN(lead[bin]?.low ?? NaN)
+        ? "no read of a prefetched block"
+        : `median ${text.seconds(lead[bin]!.middle)}, least ${text.seconds(lead[bin]!.low)}`,
+    );
+  }
+  return panels;
+}
+
+function rateScale(all: Series[]): Plot.ScaleOptions {
+  let most = 1e-3;
+  for (const { bytes, width } of all) {
+    bytes[0]!.forEach((_, bin) => {
+      const sum = bytes.reduce((total, kind) => total + kind[bin]!, 0);
+      most = Math.max(most, sum / width / MIB);
+    });
+  }
+  return { domain: [0, most], label: "MiB/s", ticks: 3, grid: true };
+}
+
+function stacked(own: Series): Plot.Markish[] {
+  const base = new Float64Array(own.starts.length);
+  return KINDS.flatMap((_, kind) => {
+    if (kind > WRITE || own.bytes[kind]!.every((sum) => sum === 0)) return [];
+    const bars = own.starts.map((start, bin) => {
+      const y1 = base[bin]!;
+      base[bin]! += own.bytes[kind]![bin]! / own.width / MIB;
+      return { x1: start, x2: start + own.width, y1, y2: base[bin]! };
+    });
+    const filled = bars.filter((bar) => bar.y2 > bar.y1);
+    return [Plot.rect(filled, { x1: "x1", x2: "x2", y1: "y1", y2: "y2", fill: hatch("timeline", kind), inset: 0 })];
+  });
+}
+
+function markers(run: Run, own: Series): Plot.Markish[] {
+  const marks: { at: number; text: string; row: number }[] = [];
+  if (run.ready !== null) marks.push({ at: run.ready, text: `ready ${text.seconds(run.ready)}`, row: 0 });
+  if (own.idle !== null) marks.push({ at: own.idle, text: `idle ${text.seconds(own.idle)}`, row: 1 });
+  const right = own.starts[Math.floor(own.starts.length / 2)]!;
+  return marks.flatMap((mark) => [
+    Plot.ruleX([mark.at], { stroke: "currentColor", strokeDasharray: mark.row === 0 ? "6 3" : "2 3", clip: true }),
+    Plot.text([mark], {
+      x: "at",
+      frameAnchor: "top",
+      textAnchor: mark.at > right ? "end" : "start",
+      dx: mark.at > right ? -4 : 4,
+      dy: mark.row * 13,
+      text: "text",
+      stroke: "var(--surface)",
+      strokeWidth: 4,
+      fill: "currentColor",
+      clip: true,
+    }),
+  ]);
+}
+
+interface Bar {
+  row: string;
+  label: string;
+  from: number;
+  to: number;
+  category: number;
+}
+
+/** Stages, then processes; where the input names none, the time in which each made requests. */
+function barsOf(context: Context, run: Run): Bar[] {
+  const stages = run.stages.map((stage, i) => {
+    return { row: `s${i}`, label: stage.name, from: stage.from_s, to: stage.to_s, category: 2 };
+  });
+  let lives = run.lives.map((life, i) => {
+    const cpu = life.cpu === null ? "" : `, CPU ${text.seconds(life.cpu)}`;
+    return { row: `p${i}`, label: `${life.process}${cpu}`, from: life.from, to: life.to, category: 1 };
+  });
+  if (lives.length === 0 && run.requests) {
+    const { at, process } = run.requests;
+    const found = new Map<number, Bar>();
+    for (const i of context.chosenOf(run)) {
+      const own = process[i]!;
+      const bar = found.get(own);
+      if (bar) bar.to = at[i]!;
+      else found.set(own, { row: `r${own}`, label: context.data.processes[own]!, from: at[i]!, to: at[i]!, category: 1 });
+    }
+    lives = found.size > 1 ? [...found.values()] : [];
+  }
+  lives.sort((a, b) => b.to - b.from - (a.to - a.from));
+  return [...stages, ...lives.slice(0, MOST_ROWS).sort((a, b) => a.from - b.from)];
+}
+
+function gantt(context: Context, heading: string, bars: Bar[], marks: Plot.Markish[], width: number): Panel {
+  const middle = (context.timeDomain[0] + context.timeDomain[1]) / 2;
+  const labels = (atEnd: boolean): Plot.Markish =>
+    Plot.text(
+      bars.filter((bar) => bar.from > middle === atEnd),
+      {
+        x: (bar: Bar) => (atEnd ? bar.to : bar.from),
+        y: "row",
+        text: (bar: Bar) => text.shorten(bar.label, Math.floor(width / 16)),
+        textAnchor: atEnd ? "end" : "start",
+        dx: atEnd ? -3 : 3,
+        fill: "currentColor",
+        stroke: "var(--surface)",
+        strokeWidth: 3,
+        clip: true,
+      },
+    );
+  const svg = plot({
+    ...frame(width, bars.length * 18 + 42),
+    x: { domain: context.timeDomain, label: null, ticks: ticks(width) },
+    y: { type: "band", domain: bars.map((bar) => bar.row), axis: null, padding: 0.15 },
+    marks: [
+      Plot.barX(bars, {
+        x1: "from",
+        x2: (bar: Bar) => Math.max(bar.to, bar.from + (context.timeDomain[1] - context.timeDomain[0]) / 500),
+        y: "row",
+        fill: (bar: Bar) => colour(context.theme, bar.category),
+        fillOpacity: 0.55,
+        stroke: "currentColor",
+        strokeOpacity: 0.4,
+        clip: true,
+      }),
+      ...marks,
+      labels(false),
+      labels(true),
+    ],
+    color: { type: "identity" },
+  });
+  const describe = (x: number): string => {
+    const open = bars.filter((bar) => bar.from <= x && x <= bar.to).map((bar) => bar.label);
+    return `${text.seconds(x)}: ${open.slice(0, 6).join(", ") || "none"}`;
+  };
+  return { heading, plot: svg, time: true, describe };
+}
+
+function timePanel(
+  context: Context,
+  own: Series,
+  heading: string,
+  y: Plot.ScaleOptions,
+  marks: Plot.Markish[],
+  say: (bin: number) => string,
+  width: number,
+): Panel {
+  const svg = plot({
+    ...frame(width, 130),
+    x: { domain: context.timeDomain, label: "time (s)", ticks: ticks(width) },
+    y,
+    marks: [Plot.frame({ strokeOpacity: 0.3 }), ...marks],
+  });
+  const describe = (x: number): string =>
+    `${text.seconds(x)}: ${say(Math.min(own.starts.length - 1, Math.floor((x - own.starts[0]!) / own.width)))}`;
+  return { heading, plot: svg, time: true, describe };
+}
