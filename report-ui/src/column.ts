@@ -34,7 +34,11 @@ export async function decodeTexts(texts: Texts): Promise<string[]> {
   return list.map(String);
 }
 
-async function inflate(base64: string, most: number, take: (part: Uint8Array<ArrayBuffer>) => void): Promise<void> {
+async function inflate(
+  base64: string,
+  most: number,
+  take: (part: Uint8Array<ArrayBuffer>) => void,
+): Promise<void> {
   const stream = new Blob([fromBase64(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
   const reader = (stream as ReadableStream<Uint8Array<ArrayBuffer>>).getReader();
   let length = 0;

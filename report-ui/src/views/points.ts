@@ -42,7 +42,9 @@ export function pointsPanel(spec: PointsPanel): Panel {
       if (own.length === 0) continue;
       const symbol = SHAPES[category] ?? "circle";
       const stroke = colour(theme, category);
-      marks.push(Plot.dot(own, { x: xOf, y: yOf, symbol, stroke, fill: stroke, fillOpacity: 0.3, r: 2.5, clip: true }));
+      marks.push(
+        Plot.dot(own, { x: xOf, y: yOf, symbol, stroke, fill: stroke, fillOpacity: 0.3, r: 2.5, clip: true }),
+      );
     }
   } else {
     marks.push(densityMark(grid, spec.x, spec.y, theme));
