@@ -160,7 +160,14 @@ function filters(context: Context, changed: () => void): HTMLElement {
     };
     const reset = h(
       "button",
-      { type: "button", click: () => set(() => ((context.filter = context.noFilter()), build())) },
+      {
+        type: "button",
+        click: () =>
+          set(() => {
+            context.filter = context.noFilter();
+            build();
+          }),
+      },
       "Reset",
     );
     const group = h("fieldset", {}, h("legend", {}, "Kinds"), ...kinds);

@@ -64,7 +64,7 @@ test("the latency histogram counts each request, and a filter takes some away", 
 test("the map shows states as colours, and the playback changes them", async () => {
   const colours = () =>
     page.$eval(".pane canvas.cells", (canvas) => {
-      const element = canvas as HTMLCanvasElement;
+      const element = canvas;
       const pixels = element.getContext("2d")!.getImageData(0, 0, element.width, element.height).data;
       let read = 0;
       for (let i = 0; i < pixels.length; i += 4)
@@ -75,7 +75,7 @@ test("the map shows states as colours, and the playback changes them", async () 
     page.$eval(
       "#map input[type=range]",
       (slider, to) => {
-        (slider as HTMLInputElement).value = String(to);
+        slider.value = String(to);
         slider.dispatchEvent(new Event("input"));
       },
       value,
