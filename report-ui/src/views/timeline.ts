@@ -34,7 +34,7 @@ export const timeline: ViewSpec = {
   make: (context, width) => {
     const runs = context.runs.filter((run) => run.requests ?? run.stages.length + run.lives.length > 0);
     if (runs.length === 0) return "No input has requests, stages or processes.";
-    const bins = Math.max(40, Math.floor((width - 76) / 3));
+    const bins = Math.max(40, Math.floor((width - 92) / 3));
     const series = runs.map((run) => measure(context, run, bins));
     const panels = runs.flatMap((run, i) => panelsOf(context, run, series[i]!, series, width));
     const columns = ["input", "at_s", "medium_busy_ratio", "demand_wait_ratio"];
