@@ -48,7 +48,7 @@ export const scatter: ViewSpec = {
         y,
         xAxis: { label: "step", ticks: stepTicks(farthest, width), tickFormat: stepText },
         yAxis: {
-          label: "time",
+          label: null,
           ticks: timeTicks(y.domain),
           tickFormat: (value: number) => text.seconds(value),
         },
