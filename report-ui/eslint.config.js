@@ -1,4 +1,5 @@
 import js from "@eslint/js";
+import { defineConfig } from "eslint/config";
 import tseslint from "typescript-eslint";
 
 const unsafeHtml = ["innerHTML", "outerHTML", "insertAdjacentHTML", "write"].map((name) => ({
@@ -6,7 +7,7 @@ const unsafeHtml = ["innerHTML", "outerHTML", "insertAdjacentHTML", "write"].map
   message: "Names come from files: set textContent.",
 }));
 
-export default tseslint.config(
+export default defineConfig(
   { ignores: ["dist", "out", "src/model.ts"] },
   js.configs.recommended,
   ...tseslint.configs.strictTypeChecked,

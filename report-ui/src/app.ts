@@ -18,7 +18,9 @@ export function start(root: HTMLElement, data: Data): void {
   let wanted: Theme | "system" = "system";
   const views: View[] = [
     makeMap(context),
-    ...[seek, scatter, latency, timeline, totals, files, fairness, experiments].map((spec) => makeView(spec, context)),
+    ...[seek, scatter, latency, timeline, totals, files, fairness, experiments].map((spec) =>
+      makeView(spec, context),
+    ),
   ];
   // Views are drawn when they come near the screen, and again when something has changed since.
   const stale = new Set(views);
@@ -46,16 +48,32 @@ export function start(root: HTMLElement, data: Data): void {
     context.forget();
     drawAll();
   };
-  const themes = [["system", "system"], ["light", "light"], ["dark", "dark"]] as const;
+  const themes = [
+    ["system", "system"],
+    ["light", "light"],
+    ["dark", "dark"],
+  ] as const;
   const themeChoice = choice("Colours", themes, "system", (value) => {
     wanted = value as Theme | "system";
     applyTheme();
   });
   const links = views.map((view) => h("a", { href: `#${view.id}` }, view.title));
   root.replaceChildren(
-    h("header", {}, h("h1", {}, "headstart report"), h("span", { class: "generator" }, data.generator), themeChoice),
+    h(
+      "header",
+      {},
+      h("h1", {}, "headstart report"),
+      h("span", { class: "generator" }, data.generator),
+      themeChoice,
+    ),
     h("nav", { "aria-label": "Views" }, ...links),
-    h("main", {}, inputCards(context, drawAll), filters(context, filterChanged), ...views.map((view) => view.element)),
+    h(
+      "main",
+      {},
+      inputCards(context, drawAll),
+      filters(context, filterChanged),
+      ...views.map((view) => view.element),
+    ),
   );
   context.onTime = views.map((view) => () => {
     if (!stale.has(view)) view.setTime();
@@ -127,14 +145,31 @@ function filters(context: Context, changed: () => void): HTMLElement {
       set(() => (filter.process = value === "" ? null : Number(value))),
     );
     const time = (name: "from" | "to", label: string): HTMLElement => {
-      const field = h("input", { type: "number", name, min: 0, step: "any", value: Number(filter[name].toFixed(3)) });
+      const field = h("input", {
+        type: "number",
+        name,
+        min: 0,
+        step: "any",
+        value: Number(filter[name].toFixed(3)),
+      });
       field.addEventListener("change", () => {
         const value = field.value === "" ? NaN : Number(field.value);
         set(() => (filter[name] = Number.isFinite(value) ? value : context.noFilter()[name]));
       });
       return h("label", {}, label, field);
     };
-    const reset = h("button", { type: "button", click: () => set(() => ((context.filter = context.noFilter()), build())) }, "Reset");
+    const reset = h(
+      "button",
+      {
+        type: "button",
+        click: () =>
+          set(() => {
+            context.filter = context.noFilter();
+            build();
+          }),
+      },
+      "Reset",
+    );
     const group = h("fieldset", {}, h("legend", {}, "Kinds"), ...kinds);
     fields.replaceChildren(group, process, time("from", "From (s)"), time("to", "To (s)"), reset);
   };

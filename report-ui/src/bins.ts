@@ -122,7 +122,7 @@ export function union(starts: Float64Array, ends: Float64Array): [number, number
   const found: [number, number][] = [];
   let open = 0;
   let since = 0;
-  for (let s = 0, e = 0; e < ends.length; ) {
+  for (let s = 0, e = 0; e < ends.length;) {
     if (s < starts.length && starts[s]! <= ends[e]!) {
       if (open++ === 0) since = starts[s]!;
       s++;

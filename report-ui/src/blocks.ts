@@ -117,8 +117,8 @@ export class Blocks {
     states.fill(0);
     const disk = this.run.disk;
     for (const [runs, state] of [
-      [disk?.zero, ZERO!],
-      [disk?.hot?.runs, HOT!],
+      [disk?.zero, ZERO],
+      [disk?.hot?.runs, HOT],
     ] as const) {
       for (let run = 0; run < (runs?.first.length ?? 0); run++) {
         const first = runs!.first[run]!;
@@ -169,10 +169,10 @@ export class Blocks {
 
   private next(cell: number, old: number, kind: number): number {
     const facts = this.facts[cell]!;
-    if (kind === WRITE) return WRITTEN!;
-    if (isAhead(kind)) return facts & 1 ? PREFETCHED! : UNUSED!;
-    if (facts & 2) return LATE!;
-    return old === PREFETCHED || old === USED ? USED! : READ!;
+    if (kind === WRITE) return WRITTEN;
+    if (isAhead(kind)) return facts & 1 ? PREFETCHED : UNUSED;
+    if (facts & 2) return LATE;
+    return old === PREFETCHED || old === USED ? USED : READ;
   }
 
   /** The chosen requests that touch a block, in order of arrival, at most so many. */

@@ -34,9 +34,13 @@ export async function decodeTexts(texts: Texts): Promise<string[]> {
   return list.map(String);
 }
 
-async function inflate(base64: string, most: number, take: (part: Uint8Array<ArrayBuffer>) => void): Promise<void> {
+async function inflate(
+  base64: string,
+  most: number,
+  take: (part: Uint8Array<ArrayBuffer>) => void,
+): Promise<void> {
   const stream = new Blob([fromBase64(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
-  const reader = (stream as ReadableStream<Uint8Array<ArrayBuffer>>).getReader();
+  const reader = stream.getReader();
   let length = 0;
   for (let part = await reader.read(); !part.done; part = await reader.read()) {
     length += part.value.length;

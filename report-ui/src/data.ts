@@ -86,7 +86,10 @@ export async function decodeReport(report: model.Report): Promise<Data> {
 }
 
 async function decodeRuns(runs: model.Runs): Promise<Runs> {
-  const [first, count] = await Promise.all([decodeColumn(runs.first, "u32"), decodeColumn(runs.count, "u32")]);
+  const [first, count] = await Promise.all([
+    decodeColumn(runs.first, "u32"),
+    decodeColumn(runs.count, "u32"),
+  ]);
   if (first.length !== count.length) throw new Error("columns of runs differ in length");
   return { first, count };
 }

@@ -41,7 +41,8 @@ export function choice(
   changed: (value: string) => void,
 ): HTMLLabelElement {
   const select = h("select", { change: () => changed(select.value) });
-  for (const [value, text] of choices) select.append(h("option", { value, selected: value === chosen }, text));
+  for (const [value, text] of choices)
+    select.append(h("option", { value, selected: value === chosen }, text));
   return h("label", { class: "choice" }, label, select);
 }
 

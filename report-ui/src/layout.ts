@@ -40,7 +40,12 @@ export function pixel(offset: number, scale: number, index: number): number {
  * For each pixel of a line, the first column or row that it shows, and the one behind its last; none where both
  * are equal. Cells smaller than a pixel belong to the pixel of their edge.
  */
-export function spans(offset: number, scale: number, count: number, pixels: number): [Int32Array, Int32Array] {
+export function spans(
+  offset: number,
+  scale: number,
+  count: number,
+  pixels: number,
+): [Int32Array, Int32Array] {
   const from = new Int32Array(pixels);
   const to = new Int32Array(pixels);
   const clamp = (value: number): number => Math.max(0, Math.min(count, value));

@@ -13,7 +13,11 @@ async function main(): Promise<void> {
     if (report === null) {
       root.replaceChildren(
         h("h1", {}, "headstart report"),
-        h("p", { class: "empty" }, "This page has no data. Make one that has: headstart report INPUT -o report.html"),
+        h(
+          "p",
+          { class: "empty" },
+          "This page has no data. Make one that has: headstart report INPUT -o report.html",
+        ),
       );
     } else {
       root.replaceChildren(h("p", { class: "empty", role: "status" }, "Reading the data…"));
@@ -23,7 +27,11 @@ async function main(): Promise<void> {
     const reason = error instanceof Error ? error.message : String(error);
     root.replaceChildren(
       h("h1", {}, "headstart report"),
-      h("p", { class: "error", role: "alert" }, `The data of this page cannot be read: ${reason}. Write the report again.`),
+      h(
+        "p",
+        { class: "error", role: "alert" },
+        `The data of this page cannot be read: ${reason}. Write the report again.`,
+      ),
     );
   }
   document.documentElement.dataset.ready = "true";

@@ -9,7 +9,16 @@ const OKABE: Record<Theme, readonly string[]> = {
 };
 
 /** The second cue of a category: how its areas are hatched, and the shape of its points. */
-export const HATCHES = ["solid", "diagonal", "dots", "horizontal", "cross", "vertical", "back", "checks"] as const;
+export const HATCHES = [
+  "solid",
+  "diagonal",
+  "dots",
+  "horizontal",
+  "cross",
+  "vertical",
+  "back",
+  "checks",
+] as const;
 export const SHAPES = ["circle", "triangle", "square", "diamond", "star", "wye", "cross", "circle"] as const;
 
 /** The colour of a category; the last is of all others. */
@@ -32,7 +41,7 @@ const DIAGONAL = Array.from({ length: 8 }, (_, y) =>
 );
 const STRIPES = Array.from({ length: 8 }, (_, y) => (y % 4 === 0 ? "########" : "........"));
 const CHECKS = Array.from({ length: 8 }, (_, y) =>
-  Array.from({ length: 8 }, (_, x) => ((x >> 1) + (y >> 1)) % 2 ? "#" : ".").join(""),
+  Array.from({ length: 8 }, (_, x) => (((x >> 1) + (y >> 1)) % 2 ? "#" : ".")).join(""),
 );
 const DOTS = Array.from({ length: 8 }, (_, y) => (y % 4 === 1 ? ".#...#.." : "........"));
 const COLUMNS = Array.from({ length: 8 }, () => "#...#...");

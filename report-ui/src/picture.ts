@@ -29,7 +29,7 @@ export function frame(width: number, height: number): Plot.PlotOptions {
     width,
     height,
     marginLeft: 62,
-    marginRight: 14,
+    marginRight: 30,
     marginTop: 10,
     marginBottom: 32,
     style: { background: "transparent", fontSize: "12px" },

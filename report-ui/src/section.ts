@@ -37,10 +37,19 @@ export interface View {
 }
 
 /** The outer parts of a section. */
-export function shell(id: string, title: string, about: string): { element: HTMLElement; tools: HTMLElement } {
+export function shell(
+  id: string,
+  title: string,
+  about: string,
+): { element: HTMLElement; tools: HTMLElement } {
   const tools = h("div", { class: "tools" });
   const heading = h("h2", { id: `${id}-heading` }, title);
-  const element = h("section", { id, "aria-labelledby": `${id}-heading` }, heading, h("p", { class: "about" }, about));
+  const element = h(
+    "section",
+    { id, "aria-labelledby": `${id}-heading` },
+    heading,
+    h("p", { class: "about" }, about),
+  );
   element.append(tools);
   return { element, tools };
 }
@@ -73,7 +82,8 @@ export function makeView(spec: ViewSpec, context: Context): View {
       body.replaceChildren(...below);
     }
     const isPicture = picture !== null;
-    for (const button of tools.querySelectorAll<HTMLButtonElement>("button[data-picture]")) button.hidden = !isPicture;
+    for (const button of tools.querySelectorAll<HTMLButtonElement>("button[data-picture]"))
+      button.hidden = !isPicture;
   };
   for (const [name, option] of Object.entries(spec.options)) {
     const first = option.choices[0]![0];

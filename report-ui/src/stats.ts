@@ -41,7 +41,11 @@ export interface Share {
 }
 
 /** Totals of the chosen requests by a key, such as kind or process. */
-export function shares(requests: RequestTable, chosen: Uint32Array, key: ArrayLike<number>): Map<number, Share> {
+export function shares(
+  requests: RequestTable,
+  chosen: Uint32Array,
+  key: ArrayLike<number>,
+): Map<number, Share> {
   const found = new Map<number, Share>();
   for (const i of chosen) {
     let share = found.get(key[i]!);

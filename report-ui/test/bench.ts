@@ -35,12 +35,14 @@ function pssMib(): number {
   const lines = execFileSync("ps", ["-eo", "pid=,ppid=,args="]).toString().split("\n");
   const rows = lines.map((line) => /^\s*(\d+)\s+(\d+)\s+(.*)$/.exec(line)).filter((row) => row !== null);
   const own = new Set([String(browser.process()!.pid)]);
-  for (let size = 0; size !== own.size; ) {
+  for (let size = 0; size !== own.size;) {
     size = own.size;
     for (const row of rows) if (own.has(row[2]!)) own.add(row[1]!);
   }
   const renderers = rows.filter((row) => own.has(row[1]!) && row[3]!.includes("--type=renderer"));
-  const sizes = renderers.map((row) => Number(/^Pss:\s+(\d+)/m.exec(readFileSync(`/proc/${row[1]!}/smaps_rollup`, "utf8"))?.[1] ?? 0));
+  const sizes = renderers.map((row) =>
+    Number(/^Pss:\s+(\d+)/m.exec(readFileSync(`/proc/${row[1]!}/smaps_rollup`, "utf8"))?.[1] ?? 0),
+  );
   return Math.max(...sizes) / 1024;
 }
 const during = pssMib();
@@ -51,5 +53,7 @@ for (const id of ["seek", "steps", "latency", "timeline", "totals", "files"]) {
 console.log(`page ${(statSync(file).size / 1e6).toFixed(1)} MB, 1,000,000 requests, 16,000,000 blocks`);
 console.log(`interactive after ${(loaded / 1000).toFixed(2)} s`);
 console.log(`playback ${frames.toFixed(0)} frames/s`);
-console.log(`renderer ${during.toFixed(0)} MiB PSS in playback, ${pssMib().toFixed(0)} MiB with all views drawn`);
+console.log(
+  `renderer ${during.toFixed(0)} MiB PSS in playback, ${pssMib().toFixed(0)} MiB with all views drawn`,
+);
 await browser.close();

@@ -21,9 +21,19 @@ function generator(seed: number): () => number {
 
 export const HOSTILE = `<script>window.hacked=1</script><img src=x onerror="window.hacked=2">"' Ünïcødé 日本語 العربية`;
 
-function input(name: string, count: number, blocks: number, seconds: number, ahead: number, seed: number): Input {
+function input(
+  name: string,
+  count: number,
+  blocks: number,
+  seconds: number,
+  ahead: number,
+  seed: number,
+): Input {
   const random = generator(seed);
-  const rows = { at: [], block: [], blocks: [], wait: [], service: [], kind: [], process: [] } as Record<string, number[]>;
+  const rows = { at: [], block: [], blocks: [], wait: [], service: [], kind: [], process: [] } as Record<
+    string,
+    number[]
+  >;
   for (let i = 0; i < count; i++) {
     const isAhead = random() < ahead;
     rows.at!.push((i / count) * seconds);
@@ -66,7 +76,10 @@ function input(name: string, count: number, blocks: number, seconds: number, ahe
 }
 
 export function report(counts: number[] = [1200, 4000], blocks = 60_000): Report {
-  const runs = (first: number[], count: number[]) => ({ first: column("u32", first), count: column("u32", count) });
+  const runs = (first: number[], count: number[]) => ({
+    first: column("u32", first),
+    count: column("u32", count),
+  });
   const quarter = Math.floor(blocks / 4);
   return {
     version: 1,
@@ -79,7 +92,10 @@ export function report(counts: number[] = [1200, 4000], blocks = 60_000): Report
         hot: { runs: runs([0], [quarter]), chunk: column("u32", [0]), needed_s: column("f32", [0.5]) },
         zero: runs([3 * quarter], [quarter]),
         files: {
-          paths: { count: 2, data: deflateSync(JSON.stringify([`/${HOSTILE}`, "/usr/bin/node"])).toString("base64") },
+          paths: {
+            count: 2,
+            data: deflateSync(JSON.stringify([`/${HOSTILE}`, "/usr/bin/node"])).toString("base64"),
+          },
           runs: runs([0, quarter], [quarter, quarter]),
           path: column("u32", [0, 1]),
         },
@@ -92,8 +108,30 @@ export function report(counts: number[] = [1200, 4000], blocks = 60_000): Report
         parameters: "one disk",
         engine: "queue",
         figures: [
-          { name: "start", value: 12.5, off: 30, published: "13 s", source: "table 2", ratio: 0.96, kind: null, verdict: "pass", target: "at most 13", note: null },
-          { name: HOSTILE, value: 3, off: null, published: null, source: null, ratio: null, kind: null, verdict: "miss", target: null, note: "why" },
+          {
+            name: "start",
+            value: 12.5,
+            off: 30,
+            published: "13 s",
+            source: "table 2",
+            ratio: 0.96,
+            kind: null,
+            verdict: "pass",
+            target: "at most 13",
+            note: null,
+          },
+          {
+            name: HOSTILE,
+            value: 3,
+            off: null,
+            published: null,
+            source: null,
+            ratio: null,
+            kind: null,
+            verdict: "miss",
+            target: null,
+            note: "why",
+          },
         ],
       },
     ],

@@ -28,7 +28,9 @@ export function byKind(context: Context): Categories {
   for (const run of context.withRequests) {
     for (const i of context.chosenOf(run)) found[run.requests!.kind[i]!] = true;
   }
-  const legend = KINDS.map((text, category) => ({ text, category })).filter(({ category }) => found[category]);
+  const legend = KINDS.map((text, category) => ({ text, category })).filter(
+    ({ category }) => found[category],
+  );
   return { of: (requests, i) => requests.kind[i]!, legend };
 }
 
@@ -43,7 +45,9 @@ function byProcess(context: Context): Categories {
   const last = CATEGORIES - 1;
   const category = new Uint8Array(processes.length).fill(last);
   order.slice(0, last).forEach((process, index) => (category[process] = index));
-  const legend = order.slice(0, last).map((process, index) => ({ text: processes[process]!, category: index }));
+  const legend = order
+    .slice(0, last)
+    .map((process, index) => ({ text: processes[process]!, category: index }));
   if (order.length > last) legend.push({ text: `${order.length - last} others`, category: last });
   return { of: (requests, i) => category[requests.process[i]!]!, legend };
 }

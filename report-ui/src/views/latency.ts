@@ -53,7 +53,11 @@ function histogram(context: Context, run: Run, part: Part, domain: [number, numb
   const scale: Scale = { type: "log", domain };
   const length = Math.round(Math.log10(domain[1] / domain[0])) * BINS_A_DECADE;
   const edge = (i: number): number => domain[0] * (domain[1] / domain[0]) ** (i / length);
-  const bins = Array.from({ length }, (_, i) => ({ low: edge(i), high: edge(i + 1), counts: KINDS.map(() => 0) }));
+  const bins = Array.from({ length }, (_, i) => ({
+    low: edge(i),
+    high: edge(i + 1),
+    counts: KINDS.map(() => 0),
+  }));
   const at = position(scale);
   for (const i of context.chosenOf(run)) {
     const share = at(Math.max(domain[0], duration(run.requests!, i, part)));
@@ -75,7 +79,9 @@ function percentileTable(context: Context, runs: Run[], times: number[][]): HTML
     text.count(context.chosenOf(run).length),
     ...times[i]!.map((time, k) => {
       const ratio = time / times[0]![k]!;
-      return i > 0 && Number.isFinite(ratio) ? `${text.seconds(time)} (×${ratio.toFixed(2)})` : text.seconds(time);
+      return i > 0 && Number.isFinite(ratio)
+        ? `${text.seconds(time)} (×${ratio.toFixed(2)})`
+        : text.seconds(time);
     }),
   ]);
   return table("Percentiles", ["Input", "Requests", ...names], rows);
@@ -100,7 +106,17 @@ function panel(
   KINDS.forEach((_, kind) => {
     const own = bars.filter((bar) => bar.kind === kind && bar.y2 > bar.y1);
     const fill = hatch("latency", kind);
-    marks.push(Plot.rect(own, { x1: "x1", x2: "x2", y1: "y1", y2: "y2", fill, stroke: "currentColor", strokeWidth: 0.4 }));
+    marks.push(
+      Plot.rect(own, {
+        x1: "x1",
+        x2: "x2",
+        y1: "y1",
+        y2: "y2",
+        fill,
+        stroke: "currentColor",
+        strokeWidth: 0.4,
+      }),
+    );
   });
   const lines = PERCENTS.map((percent, i) => ({ percent, time: Math.max(domain[0], times[i]!), row: i }));
   marks.push(
@@ -121,8 +137,20 @@ function panel(
   );
   const svg = plot({
     ...frame(width, 220),
-    x: { type: "log", domain, label: "time", ticks: timeTicks(domain), tickFormat: (value: number) => text.seconds(value) },
-    y: { domain: [0, most], label: "requests", grid: true, ticks: 4, tickFormat: (value: number) => text.count(value) },
+    x: {
+      type: "log",
+      domain,
+      label: "time",
+      ticks: timeTicks(domain),
+      tickFormat: (value: number) => text.seconds(value),
+    },
+    y: {
+      domain: [0, most],
+      label: "requests",
+      grid: true,
+      ticks: 4,
+      tickFormat: (value: number) => text.count(value),
+    },
     marks,
   });
   return {
@@ -132,7 +160,9 @@ function panel(
     describe: (x) => {
       const bin = bins.find(({ low, high }) => low <= x && x <= high);
       if (!bin) return text.seconds(x);
-      const parts = KINDS.map((kind, i) => `${text.count(bin.counts[i]!)} ${kind}`).filter((part) => !part.startsWith("0 "));
+      const parts = KINDS.map((kind, i) => `${text.count(bin.counts[i]!)} ${kind}`).filter(
+        (part) => !part.startsWith("0 "),
+      );
       return `${text.seconds(bin.low)} to ${text.seconds(bin.high)}: ${parts.join(", ") || "no requests"}`;
     },
   };

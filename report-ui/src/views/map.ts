@@ -28,8 +28,16 @@ export function makeMap(context: Context): View {
   const candidates = (): Run[] => context.runs.filter((run) => (run.disk?.blocks ?? 0) > 0);
   const pickers = h("span", { class: "pickers" });
   tools.append(pickers);
-  const png = h("button", { type: "button", click: () => saveCanvas("headstart-map", whole(panes, context)) }, "PNG");
-  const csv = h("button", { type: "button", click: () => saveCsv("headstart-map", stateTable(panes, context)) }, "CSV");
+  const png = h(
+    "button",
+    { type: "button", click: () => saveCanvas("headstart-map", whole(panes, context)) },
+    "PNG",
+  );
+  const csv = h(
+    "button",
+    { type: "button", click: () => saveCsv("headstart-map", stateTable(panes, context)) },
+    "CSV",
+  );
   tools.append(png, csv);
 
   const player = makePlayer(context, () => panes.some((pane) => pane.run.requests));
@@ -39,7 +47,8 @@ export function makeMap(context: Context): View {
     const runs = candidates();
     const names = runs.map((run) => [String(context.data.runs.indexOf(run)), context.nameOf(run)] as const);
     const left = names.find(([id]) => id === picked[0])?.[0] ?? names[0]?.[0] ?? "";
-    const right = picked[1] === "" ? "" : (names.find(([id]) => id === picked[1])?.[0] ?? names[1]?.[0] ?? "");
+    const right =
+      picked[1] === "" ? "" : (names.find(([id]) => id === picked[1])?.[0] ?? names[1]?.[0] ?? "");
     const pick = (side: number) => (value: string) => {
       picked[side] = value;
       draw();
@@ -52,7 +61,11 @@ export function makeMap(context: Context): View {
     const chosen = [left, right].filter((id) => id !== "").map((id) => context.data.runs[Number(id)]!);
     const cells = Math.max(0, ...chosen.map((run) => context.blocksOf(run).cells));
     const isNarrow = element.clientWidth < 700;
-    const width = Math.floor(isNarrow ? element.clientWidth : (element.clientWidth - 16 * (chosen.length - 1)) / Math.max(1, chosen.length));
+    const width = Math.floor(
+      isNarrow
+        ? element.clientWidth
+        : (element.clientWidth - 16 * (chosen.length - 1)) / Math.max(1, chosen.length),
+    );
     const height = isNarrow ? 300 : 420;
     const columns = columnsFor(cells, width, height);
     panes = chosen.map((run) => new MapPane(context, run, columns, width, height));
@@ -61,7 +74,11 @@ export function makeMap(context: Context): View {
     linkZoom(panes, width, height);
     const keys = STATES.map((state, index) => {
       const amount = h("span", { class: "amount" });
-      return { index, amount, item: h("li", {}, sample(index, context.theme), h("span", {}, STATE_TEXT[state]), amount) };
+      return {
+        index,
+        amount,
+        item: h("li", {}, sample(index, context.theme), h("span", {}, STATE_TEXT[state]), amount),
+      };
     });
     legend.replaceChildren(...keys.map((key) => key.item));
     showCounts = () => {
@@ -208,7 +225,7 @@ function stateTable(panes: MapPane[], context: Context): text.Table {
   function* rows(): Generator<text.CellValue[]> {
     for (const { run } of panes) {
       const { states, blocksPerCell } = context.blocksOf(run);
-      for (let first = 0; first < states.length; ) {
+      for (let first = 0; first < states.length;) {
         let end = first + 1;
         while (end < states.length && states[end] === states[first]) end++;
         const count = (end - first) * blocksPerCell;

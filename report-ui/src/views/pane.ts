@@ -37,7 +37,12 @@ export class MapPane {
   ) {
     this.blocks = context.blocksOf(run);
     this.title = context.nameOf(run);
-    this.canvas = h("canvas", { tabindex: 0, class: "cells", role: "img", "aria-label": `Image map of ${this.title}` });
+    this.canvas = h("canvas", {
+      tabindex: 0,
+      class: "cells",
+      role: "img",
+      "aria-label": `Image map of ${this.title}`,
+    });
     this.overlay = h("canvas", { class: "overlay", "aria-hidden": "true" });
     this.readout = h("p", { class: "readout", "aria-live": "polite" });
     this.painter = new Painter(this.canvas, this.blocks.cells, columns);
@@ -72,7 +77,11 @@ export class MapPane {
   setZoom(zoom: ZoomTransform): void {
     this.zoom = zoom;
     const { scale, x, y } = this.whole;
-    this.painter.view = { scale: scale * zoom.k, x: x * zoom.k + zoom.x * this.ratio, y: y * zoom.k + zoom.y * this.ratio };
+    this.painter.view = {
+      scale: scale * zoom.k,
+      x: x * zoom.k + zoom.x * this.ratio,
+      y: y * zoom.k + zoom.y * this.ratio,
+    };
     this.canvas.style.touchAction = zoom.k > 1 ? "none" : "pan-y";
     if (this.pending) return;
     this.pending = true;
@@ -126,7 +135,10 @@ export class MapPane {
     if (this.cursor >= 0) {
       const size = Math.max(7 * this.ratio, this.painter.view.scale + 2);
       const [x, y] = this.centre(this.cursor);
-      for (const [ink, line] of [["#fff", 4], ["#000", 2]] as const) {
+      for (const [ink, line] of [
+        ["#fff", 4],
+        ["#000", 2],
+      ] as const) {
         drawing.strokeStyle = ink;
         drawing.lineWidth = line * this.ratio;
         drawing.strokeRect(x - size / 2, y - size / 2, size, size);
@@ -183,7 +195,9 @@ export class MapPane {
       for (let run = 0; run < runs.first.length; run++) {
         if (block < runs.first[run]! || block >= runs.first[run]! + runs.count[run]!) continue;
         const when = needed[chunk[run]!] ?? 0;
-        parts.push(`hot chunk ${text.count(chunk[run]!)}${when > 0 ? `, needed at ${text.seconds(when)}` : ""}`);
+        parts.push(
+          `hot chunk ${text.count(chunk[run]!)}${when > 0 ? `, needed at ${text.seconds(when)}` : ""}`,
+        );
         break;
       }
     }

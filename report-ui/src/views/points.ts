@@ -31,7 +31,7 @@ export interface PointsPanel {
 export function pointsPanel(spec: PointsPanel): Panel {
   const { width, height, theme, chosen, xOf, yOf } = spec;
   const base = frame(width, height);
-  const columns = Math.max(20, Math.floor((width - 76) / 2));
+  const columns = Math.max(20, Math.floor((width - 92) / 2));
   const rows = Math.max(20, Math.floor((height - 42) / 2));
   const points = { chosen, x: xOf, y: yOf, category: spec.category, categories: CATEGORIES };
   const grid = density(points, spec.x, spec.y, columns, rows);
@@ -42,7 +42,9 @@ export function pointsPanel(spec: PointsPanel): Panel {
       if (own.length === 0) continue;
       const symbol = SHAPES[category] ?? "circle";
       const stroke = colour(theme, category);
-      marks.push(Plot.dot(own, { x: xOf, y: yOf, symbol, stroke, fill: stroke, fillOpacity: 0.3, r: 2.5, clip: true }));
+      marks.push(
+        Plot.dot(own, { x: xOf, y: yOf, symbol, stroke, fill: stroke, fillOpacity: 0.3, r: 2.5, clip: true }),
+      );
     }
   } else {
     marks.push(densityMark(grid, spec.x, spec.y, theme));

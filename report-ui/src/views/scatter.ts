@@ -47,7 +47,11 @@ export const scatter: ViewSpec = {
         x,
         y,
         xAxis: { label: "step", ticks: stepTicks(farthest, width), tickFormat: stepText },
-        yAxis: { label: "time", ticks: timeTicks(y.domain), tickFormat: (value: number) => text.seconds(value) },
+        yAxis: {
+          label: null,
+          ticks: timeTicks(y.domain),
+          tickFormat: (value: number) => text.seconds(value),
+        },
         chosen: context.chosenOf(run),
         xOf: (i) => steps[index]![i]!,
         yOf: (i) => Math.max(SHORTEST, duration(run.requests!, i, part)),

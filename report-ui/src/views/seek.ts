@@ -16,7 +16,8 @@ const GROUPS: readonly (readonly [string, (kind: number) => boolean])[] = [
 export const seek: ViewSpec = {
   id: "seek",
   title: "Seek plot",
-  about: "Where on the disk requests read, over time. Demand and prefetch are apart; all inputs share both axes.",
+  about:
+    "Where on the disk requests read, over time. Demand and prefetch are apart; all inputs share both axes.",
   options: { colour: COLOUR_BY },
   make: (context, width, options) => {
     const runs = context.withRequests;
@@ -38,7 +39,8 @@ export const seek: ViewSpec = {
 
 function topOf(context: Context, run: Run): number {
   let top = 0;
-  for (const i of context.chosenOf(run)) top = Math.max(top, run.requests!.block[i]! + run.requests!.blocks[i]!);
+  for (const i of context.chosenOf(run))
+    top = Math.max(top, run.requests!.block[i]! + run.requests!.blocks[i]!);
   return top;
 }
 
@@ -52,7 +54,10 @@ function panel(
   width: number,
 ): Panel {
   const requests = run.requests!;
-  const y = { type: "linear", domain: [0, most * BLOCK_BYTES] } as { type: "linear"; domain: [number, number] };
+  const y = { type: "linear", domain: [0, most * BLOCK_BYTES] } as {
+    type: "linear";
+    domain: [number, number];
+  };
   return pointsPanel({
     heading: `${context.nameOf(run)}, ${name}`,
     width,
@@ -62,7 +67,11 @@ function panel(
     x: { type: "linear", domain: context.timeDomain },
     y,
     xAxis: { label: "time (s)", ticks: ticks(width) },
-    yAxis: { label: "address", ticks: byteTicks(most * BLOCK_BYTES), tickFormat: (value: number) => text.bytes(value) },
+    yAxis: {
+      label: "address",
+      ticks: byteTicks(most * BLOCK_BYTES),
+      tickFormat: (value: number) => text.bytes(value),
+    },
     chosen,
     xOf: (i) => requests.at[i]!,
     yOf: (i) => requests.block[i]! * BLOCK_BYTES,
@@ -100,6 +109,16 @@ export function requestTable(context: Context, runs: Run[]): text.Table {
       }
     }
   }
-  const columns = ["input", "at_s", "block", "blocks", "step_blocks", "wait_s", "service_s", "kind", "process"];
+  const columns = [
+    "input",
+    "at_s",
+    "block",
+    "blocks",
+    "step_blocks",
+    "wait_s",
+    "service_s",
+    "kind",
+    "process",
+  ];
   return { columns, rows: rows() };
 }

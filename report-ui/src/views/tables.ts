@@ -88,13 +88,23 @@ export const files: ViewSpec = {
   id: "files",
   title: "Files that were waited for",
   about: "Demand reads by the file of their first block: the sum of their times from arrival to answer.",
-  options: { most: { label: "Show", choices: [["20", "20 files"], ["100", "100 files"]] } },
+  options: {
+    most: {
+      label: "Show",
+      choices: [
+        ["20", "20 files"],
+        ["100", "100 files"],
+      ],
+    },
+  },
   make: (context, _width, options) => {
     const runs = context.withRequests.filter((run) => run.disk?.files);
-    if (runs.length === 0) return "No input knows the files of its disk. Add the image, or record the profile from a mount.";
+    if (runs.length === 0)
+      return "No input knows the files of its disk. Add the image, or record the profile from a mount.";
     const found = runs.map((run) => filesOf(context, run));
     const paths = [...new Set(found.flatMap((each) => [...each.keys()]))];
-    const sum = (path: string): number => found.reduce((total, each) => total + (each.get(path)?.wait ?? 0), 0);
+    const sum = (path: string): number =>
+      found.reduce((total, each) => total + (each.get(path)?.wait ?? 0), 0);
     const order = paths.map((path) => [path, sum(path)] as const).sort((a, b) => b[1] - a[1]);
     const longest = order[0]?.[1] ?? 1;
     const rows = order.slice(0, Number(options.most)).map(([path, all]) => [
@@ -107,7 +117,10 @@ export const files: ViewSpec = {
       }),
     ]);
     const names = runs.flatMap((run) => [`${context.nameOf(run)}: time`, "reads"]);
-    const columns = ["path", ...runs.flatMap((run) => [`${context.nameOf(run)} wait_s`, `${context.nameOf(run)} reads`])];
+    const columns = [
+      "path",
+      ...runs.flatMap((run) => [`${context.nameOf(run)} wait_s`, `${context.nameOf(run)} reads`]),
+    ];
     const data = order.map(([path]) => [
       path,
       ...found.flatMap((each) => [each.get(path)?.wait ?? 0, each.get(path)?.reads ?? 0]),
@@ -156,22 +169,36 @@ export const fairness: ViewSpec = {
       found.sort((a, b) => b[1].bytes - a[1].bytes);
       const bytes = jain(found.map(([, share]) => share.bytes));
       const times = jain(found.map(([, share]) => share.seconds / share.requests));
-      const rows = found.slice(0, 50).map(([process, share]) => [
-        context.data.processes[process]!,
-        meter(share.bytes / found[0]![1].bytes),
-        text.count(share.requests),
-        text.bytes(share.bytes),
-        text.seconds(share.seconds / share.requests),
-      ]);
+      const rows = found
+        .slice(0, 50)
+        .map(([process, share]) => [
+          context.data.processes[process]!,
+          meter(share.bytes / found[0]![1].bytes),
+          text.count(share.requests),
+          text.bytes(share.bytes),
+          text.seconds(share.seconds / share.requests),
+        ]);
       const caption = `${context.nameOf(run)}: index ${bytes.toFixed(3)} of bytes, ${times.toFixed(3)} of mean times`;
       below.push(table(caption, ["Client or process", "Share", "Requests", "Bytes", "Mean time"], rows));
       for (const [process, share] of found) {
         const mean = share.seconds / share.requests;
-        data.push([context.nameOf(run), context.data.processes[process]!, share.requests, share.bytes, mean, bytes, times]);
+        data.push([
+          context.nameOf(run),
+          context.data.processes[process]!,
+          share.requests,
+          share.bytes,
+          mean,
+          bytes,
+          times,
+        ]);
       }
     }
     if (below.length === 0) return "No input has requests of more than one client or process.";
-    return made(below, ["input", "process", "requests", "bytes", "mean_s", "jain_bytes", "jain_mean_time"], data);
+    return made(
+      below,
+      ["input", "process", "requests", "bytes", "mean_s", "jain_bytes", "jain_mean_time"],
+      data,
+    );
   },
 };
 
@@ -181,7 +208,17 @@ export const experiments: ViewSpec = {
   id: "experiments",
   title: "Experiments",
   about: "Published figures against ours. A tick marks what agrees or reaches its goal.",
-  options: { verdict: { label: "Show", choices: [["all", "all"], ["pass", "✓ pass"], ["miss", "✗ miss"], ["note", "• note"]] } },
+  options: {
+    verdict: {
+      label: "Show",
+      choices: [
+        ["all", "all"],
+        ["pass", "✓ pass"],
+        ["miss", "✗ miss"],
+        ["note", "• note"],
+      ],
+    },
+  },
   make: (context, _width, options) => {
     const { experiments: all } = context.data;
     if (all.length === 0) return "No input has results of the laboratory.";
@@ -204,10 +241,32 @@ export const experiments: ViewSpec = {
         });
       if (rows.length === 0) return [];
       const caption = [experiment.name, experiment.parameters, experiment.engine].filter(Boolean).join(" · ");
-      return [table(caption, ["Figure", "Published", "Goal and note", "Verdict", "Ours", "Ours / published", "Switched off"], rows, 4)];
+      return [
+        table(
+          caption,
+          ["Figure", "Published", "Goal and note", "Verdict", "Ours", "Ours / published", "Switched off"],
+          rows,
+          4,
+        ),
+      ];
     });
-    const columns = ["experiment", "figure", "published", "ours", "ratio", "off", "verdict", "target", "source", "note"];
-    return made(below.length > 0 ? below : [h("p", { class: "empty" }, "No figure has this verdict.")], columns, data);
+    const columns = [
+      "experiment",
+      "figure",
+      "published",
+      "ours",
+      "ratio",
+      "off",
+      "verdict",
+      "target",
+      "source",
+      "note",
+    ];
+    return made(
+      below.length > 0 ? below : [h("p", { class: "empty" }, "No figure has this verdict.")],
+      columns,
+      data,
+    );
   },
 };
 

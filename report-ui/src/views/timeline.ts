@@ -34,7 +34,7 @@ export const timeline: ViewSpec = {
   make: (context, width) => {
     const runs = context.runs.filter((run) => run.requests ?? run.stages.length + run.lives.length > 0);
     if (runs.length === 0) return "No input has requests, stages or processes.";
-    const bins = Math.max(40, Math.floor((width - 76) / 3));
+    const bins = Math.max(40, Math.floor((width - 92) / 3));
     const series = runs.map((run) => measure(context, run, bins));
     const panels = runs.flatMap((run, i) => panelsOf(context, run, series[i]!, series, width));
     const columns = ["input", "at_s", "medium_busy_ratio", "demand_wait_ratio"];
@@ -64,7 +64,10 @@ function measure(context: Context, run: Run, bins: number): Series {
     const sum = spread();
     const open = union(Float64Array.from(starts), Float64Array.from(ends));
     for (const [start, end] of open) sum.add(start, end, end - start);
-    return { sums: sum.sums().map((value) => Math.min(1, value / width)), last: open[open.length - 1]?.[1] ?? null };
+    return {
+      sums: sum.sums().map((value) => Math.min(1, value / width)),
+      last: open[open.length - 1]?.[1] ?? null,
+    };
   };
   const served: [number[], number[]] = [[], []];
   const waited: [number[], number[]] = [[], []];
@@ -94,7 +97,9 @@ function measure(context: Context, run: Run, bins: number): Series {
 function leads(context: Context, run: Run, from: number, width: number, bins: number): Series["lead"] {
   const lists: number[][] = Array.from({ length: bins }, () => []);
   const lead = run.disk && run.requests ? context.blocksOf(run).lead : null;
-  lead?.at.forEach((at, i) => lists[Math.min(bins - 1, Math.floor((at - from) / width))]?.push(lead.lead[i]!));
+  lead?.at.forEach((at, i) =>
+    lists[Math.min(bins - 1, Math.floor((at - from) / width))]?.push(lead.lead[i]!),
+  );
   return lists.map((list) => {
     list.sort((a, b) => a - b);
     return { low: list[0] ?? NaN, middle: list[Math.floor(list.length / 2)] ?? NaN };
@@ -112,17 +117,32 @@ function panelsOf(context: Context, run: Run, own: Series, all: Series[], width:
   const percent: Plot.ScaleOptions = { domain: [0, 1], label: null, ticks: [0, 0.5, 1], tickFormat: "%" };
   const tell = (values: Float64Array) => (bin: number) => `${(100 * (values[bin] ?? 0)).toFixed(0)} %`;
   const area = (values: Float64Array, fill: string): Plot.Markish[] => [
-    Plot.areaY(values, { x: (_, i) => own.starts[i]!, y: (value: number) => value, curve: "step-after", fill, fillOpacity: 0.75 }),
+    Plot.areaY(values, {
+      x: (_, i) => own.starts[i]!,
+      y: (value: number) => value,
+      curve: "step-after",
+      fill,
+      fillOpacity: 0.75,
+    }),
   ];
-  const add = (what: string, y: Plot.ScaleOptions, own_marks: Plot.Markish[], say: (bin: number) => string): void => {
+  const add = (
+    what: string,
+    y: Plot.ScaleOptions,
+    own_marks: Plot.Markish[],
+    say: (bin: number) => string,
+  ): void => {
     panels.push(timePanel(context, own, `${name}, ${what}`, y, [...own_marks, ...marks], say, width));
   };
   add("medium busy", percent, area(own.busy, ink(5)), tell(own.busy));
-  add("transfer rate", rateScale(all), stacked(own), (bin) =>
-    KINDS.map((kind, k) => [kind, own.bytes[k]![bin] ?? 0] as const)
-      .filter(([, sum]) => sum > 0)
-      .map(([kind, sum]) => `${kind} ${text.bytes(sum / own.width)}/s`)
-      .join(", ") || "nothing",
+  add(
+    "transfer rate",
+    rateScale(all),
+    stacked(own),
+    (bin) =>
+      KINDS.map((kind, k) => [kind, own.bytes[k]![bin] ?? 0] as const)
+        .filter(([, sum]) => sum > 0)
+        .map(([kind, sum]) => `${kind} ${text.bytes(sum / own.width)}/s`)
+        .join(", ") || "nothing",
   );
   add("time in which a demand read waits", percent, area(own.waits, ink(DEMAND)), tell(own.waits));
   if (own.lead.some(({ low }) => !Number.isNaN(low))) {
@@ -136,10 +156,14 @@ function panelsOf(context: Context, run: Run, own: Series, all: Series[], width:
       Plot.dot(lead, { x, y: "middle", fill: ink(1), r: 2 }),
       Plot.dot(lead, { x, y: "low", stroke: ink(0), symbol: "times", r: 2.5 }),
     ];
-    add("how far prefetch is ahead: median ●, least ×", { domain, label: "s", ticks: 4, grid: true }, drawn, (bin) =>
-      Number.isNaN(lead[bin]?.low ?? NaN)
-        ? "no read of a prefetched block"
-        : `median ${text.seconds(lead[bin]!.middle)}, least ${text.seconds(lead[bin]!.low)}`,
+    add(
+      "how far prefetch is ahead: median ●, least ×",
+      { domain, label: "s", ticks: 4, grid: true },
+      drawn,
+      (bin) =>
+        Number.isNaN(lead[bin]?.low ?? NaN)
+          ? "no read of a prefetched block"
+          : `median ${text.seconds(lead[bin]!.middle)}, least ${text.seconds(lead[bin]!.low)}`,
     );
   }
   return panels;
@@ -166,7 +190,9 @@ function stacked(own: Series): Plot.Markish[] {
       return { x1: start, x2: start + own.width, y1, y2: base[bin]! };
     });
     const filled = bars.filter((bar) => bar.y2 > bar.y1);
-    return [Plot.rect(filled, { x1: "x1", x2: "x2", y1: "y1", y2: "y2", fill: hatch("timeline", kind), inset: 0 })];
+    return [
+      Plot.rect(filled, { x1: "x1", x2: "x2", y1: "y1", y2: "y2", fill: hatch("timeline", kind), inset: 0 }),
+    ];
   });
 }
 
@@ -176,7 +202,11 @@ function markers(run: Run, own: Series): Plot.Markish[] {
   if (own.idle !== null) marks.push({ at: own.idle, text: `idle ${text.seconds(own.idle)}`, row: 1 });
   const right = own.starts[Math.floor(own.starts.length / 2)]!;
   return marks.flatMap((mark) => [
-    Plot.ruleX([mark.at], { stroke: "currentColor", strokeDasharray: mark.row === 0 ? "6 3" : "2 3", clip: true }),
+    Plot.ruleX([mark.at], {
+      stroke: "currentColor",
+      strokeDasharray: mark.row === 0 ? "6 3" : "2 3",
+      clip: true,
+    }),
     Plot.text([mark], {
       x: "at",
       frameAnchor: "top",
@@ -216,7 +246,14 @@ function barsOf(context: Context, run: Run): Bar[] {
       const own = process[i]!;
       const bar = found.get(own);
       if (bar) bar.to = at[i]!;
-      else found.set(own, { row: `r${own}`, label: context.data.processes[own]!, from: at[i]!, to: at[i]!, category: 1 });
+      else
+        found.set(own, {
+          row: `r${own}`,
+          label: context.data.processes[own]!,
+          from: at[i]!,
+          to: at[i]!,
+          category: 1,
+        });
     }
     lives = found.size > 1 ? [...found.values()] : [];
   }

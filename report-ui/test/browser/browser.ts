@@ -1,5 +1,5 @@
 /** Chromium for tests. */
-import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import puppeteer, { type Browser, type Page } from "puppeteer-core";
 
@@ -9,13 +9,19 @@ mkdirSync(OUT, { recursive: true });
 export function launch(): Promise<Browser> {
   const known = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
   const executablePath = process.env.CHROMIUM ?? known.find((path) => existsSync(path));
-  if (executablePath === undefined) throw new Error("Chromium is missing: apt install chromium, or set CHROMIUM");
+  if (executablePath === undefined)
+    throw new Error("Chromium is missing: apt install chromium, or set CHROMIUM");
   const args = process.getuid?.() === 0 ? ["--no-sandbox"] : [];
   return puppeteer.launch({ executablePath, args });
 }
 
 /** Opens a page, waits for its data, and gathers its errors. */
-export async function open(browser: Browser, file: string, width: number, dark = false): Promise<[Page, string[]]> {
+export async function open(
+  browser: Browser,
+  file: string,
+  width: number,
+  dark = false,
+): Promise<[Page, string[]]> {
   const page = await browser.newPage();
   const errors: string[] = [];
   page.on("pageerror", (error) => errors.push(String(error)));
@@ -23,7 +29,11 @@ export async function open(browser: Browser, file: string, width: number, dark =
   await page.setViewport({ width, height: 900 });
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: dark ? "dark" : "light" }]);
   const session = await page.createCDPSession();
-  await session.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: OUT, eventsEnabled: true });
+  await session.send("Browser.setDownloadBehavior", {
+    behavior: "allow",
+    downloadPath: OUT,
+    eventsEnabled: true,
+  });
   await page.goto(`file://${file}`);
   await page.waitForSelector("[data-ready]");
   return [page, errors];
@@ -45,15 +55,21 @@ export async function saved(page: Page, view: string, button: string, file: stri
   const done = new Promise<void>((finished) => {
     session.on("Browser.downloadProgress", (event) => event.state === "completed" && finished());
   });
-  await session.send("Browser.setDownloadBehavior", { behavior: "allow", downloadPath: OUT, eventsEnabled: true });
-  const before = new Set(readdirSync(OUT));
+  await session.send("Browser.setDownloadBehavior", {
+    behavior: "allow",
+    downloadPath: OUT,
+    eventsEnabled: true,
+  });
+  rmSync(path, { force: true });
   await page.$eval(
     `#${view} .tools`,
-    (tools, text) => Array.from(tools.querySelectorAll("button")).find((each) => each.textContent === text)!.click(),
+    (tools, text) =>
+      Array.from(tools.querySelectorAll("button"))
+        .find((each) => each.textContent === text)!
+        .click(),
     button,
   );
   await done;
   await session.detach();
-  const fresh = readdirSync(OUT).find((name) => !before.has(name));
-  return readFileSync(fresh === undefined ? path : join(OUT, fresh));
+  return readFileSync(path);
 }

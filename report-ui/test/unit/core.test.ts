@@ -68,7 +68,13 @@ test("amounts over time keep their sum, and open intervals are joined", () => {
 });
 
 test("a density grid counts each point once", () => {
-  const points = { chosen: Uint32Array.of(0, 1, 2), x: (i: number) => i, y: () => 10, category: (i: number) => i % 2, categories: 2 };
+  const points = {
+    chosen: Uint32Array.of(0, 1, 2),
+    x: (i: number) => i,
+    y: () => 10,
+    category: (i: number) => i % 2,
+    categories: 2,
+  };
   const grid = density(points, { type: "linear", domain: [0, 2] }, { type: "log", domain: [1, 100] }, 2, 2);
   expect(grid.total).toBe(3);
   expect([...grid.counts]).toEqual([0, 0, 0, 0, 1, 0, 1, 1]);
@@ -113,7 +119,12 @@ test("the replay tells late, used and unused blocks, and goes backwards", async 
 });
 
 test("numbers and CSV", () => {
-  expect([seconds(0.0123), seconds(12), bytes(1536), measure("hit_ratio", 0.5)]).toEqual(["12.3 ms", "12.0 s", "1.50 KiB", "50.0 %"]);
+  expect([seconds(0.0123), seconds(12), bytes(1536), measure("hit_ratio", 0.5)]).toEqual([
+    "12.3 ms",
+    "12.0 s",
+    "1.50 KiB",
+    "50.0 %",
+  ]);
   expect(shorten("abcdefghij", 5)).toBe("ab…ij");
   expect(csv({ columns: ["a"], rows: [['x"y,'], [null], [2]] }).join("")).toBe('a\r\n"x""y,"\r\n\r\n2\r\n');
 });
