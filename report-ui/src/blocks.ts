@@ -1,5 +1,5 @@
 /** What is known of each block at a moment: the states of the image map, replayed over time. */
-import { DEMAND, WRITE, isAhead, type Run, type RequestTable } from "./data";
+import { DEMAND, WARM, WRITE, isAhead, type Run, type RequestTable } from "./data";
 import { answered } from "./stats";
 
 /** States, in the order of precedence: a cell that has several blocks shows the highest. */
@@ -53,7 +53,10 @@ export class Blocks {
   position = 0;
   private readonly requests: RequestTable | null;
   private readonly mostOfOne: number;
-  /** Of each cell: bit 0, a demand read comes at some time; bit 1, one came before the prefetch. */
+  /**
+   * Of each cell: bit 0, a demand read comes at some time; bit 1, one came before the prefetch; bit 2, a read that
+   * warms a page cache comes; bit 3, the prefetch comes.
+   */
   private readonly facts: Uint8Array;
 
   constructor(
@@ -88,13 +91,19 @@ export class Blocks {
       arrival ??= new Float32Array(this.cells).fill(Infinity);
       const [first, end] = this.cellsOf(i);
       const when = answered(requests, i);
-      for (let cell = first; cell < end; cell++) arrival[cell] = Math.min(arrival[cell]!, when);
+      for (let cell = first; cell < end; cell++) {
+        arrival[cell] = Math.min(arrival[cell]!, when);
+        facts[cell]! |= 8;
+      }
     }
     const at: number[] = [];
     const lead: number[] = [];
     for (const i of chosen) {
-      if (requests.kind[i] !== DEMAND) continue;
       const [first, end] = this.cellsOf(i);
+      if (requests.kind[i] === WARM) {
+        for (let cell = first; cell < end; cell++) facts[cell]! |= 4;
+      }
+      if (requests.kind[i] !== DEMAND) continue;
       let last = -Infinity;
       for (let cell = first; cell < end; cell++) {
         const brought = arrival ? arrival[cell]! : Infinity;
@@ -170,7 +179,9 @@ export class Blocks {
   private next(cell: number, old: number, kind: number): number {
     const facts = this.facts[cell]!;
     if (kind === WRITE) return WRITTEN;
-    if (isAhead(kind)) return facts & 1 ? PREFETCHED : UNUSED;
+    // The page cache asks a moment ahead, and takes what comes.
+    if (isAhead(kind)) return facts & 4 ? USED : facts & 1 ? PREFETCHED : UNUSED;
+    if (kind === WARM && facts & 8) return old;
     if (facts & 2) return LATE;
     return old === PREFETCHED || old === USED ? USED : READ;
   }

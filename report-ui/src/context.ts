@@ -1,6 +1,6 @@
 /** What all views share. */
 import { Blocks } from "./blocks";
-import { type Data, type Run } from "./data";
+import { KINDS, type Data, type Run } from "./data";
 import { select, type Filter } from "./filter";
 import type { Theme } from "./palette";
 
@@ -24,7 +24,7 @@ export class Context {
   }
 
   noFilter(): Filter {
-    return { kinds: [true, true, true, true], process: null, from: 0, to: this.data.span };
+    return { kinds: KINDS.map(() => true), process: null, from: 0, to: this.data.span };
   }
 
   /** Call it when the filter has changed. */

@@ -6,9 +6,11 @@ export const VERSION = 1;
 export const BLOCK_BYTES = 4096;
 
 export type Kind = model.RequestKind;
-export const KINDS: readonly Kind[] = ["demand", "prefetch", "background", "write"];
+export const KINDS: readonly Kind[] = ["demand", "prefetch", "background", "write", "warm"];
 export const DEMAND = 0;
 export const WRITE = 3;
+/** Fills a page cache with what is to come; no program waits for it. */
+export const WARM = 4;
 
 /** Kinds that bring blocks before a program asks for them. */
 export function isAhead(kind: number): boolean {

@@ -242,7 +242,7 @@ processes: Array<Process>, };
 /**
  * What a request is of.
  */
-export type RequestKind = "demand" | "prefetch" | "background" | "write";
+export type RequestKind = "demand" | "prefetch" | "background" | "write" | "warm";
 
 /**
  * Who makes requests.

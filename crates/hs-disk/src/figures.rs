@@ -77,6 +77,8 @@ pub struct DemandEvent {
     pub waited: bool,
     /// Bytes of it that lie in the hot region but had not come yet.
     pub late_bytes: u64,
+    /// It waited only for what the warmer had [announced](crate::ServedDisk::expect): no program did.
+    pub expected: bool,
 }
 
 /// Why a request was made to the medium.

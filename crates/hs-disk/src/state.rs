@@ -196,6 +196,7 @@ impl DiskState {
             cost,
             waited: answer.waited,
             late_bytes: answer.late_bytes,
+            expected: answer.expected,
         };
         out.answered.push(Answered { answer: waiter.answer, pieces, event });
     }

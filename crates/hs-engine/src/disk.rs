@@ -769,7 +769,14 @@ impl<M: ImageMap> DiskEngine<M> {
         assert!(self.reads.answering == Some(read.index), "an answer is there until the next poll");
         let read = &self.reads.slab[read.index];
         let waited = read.missed || read.late_bytes > 0;
-        Answer { range: read.range(), spans: &read.spans, at: read.at, waited, late_bytes: read.late_bytes }
+        Answer {
+            range: read.range(),
+            spans: &read.spans,
+            at: read.at,
+            waited,
+            late_bytes: read.late_bytes,
+            expected: read.expected,
+        }
     }
 
     /// What a fetch that is under way reads.

@@ -19,5 +19,6 @@ const fn kind_name(kind: RequestKind) -> &'static str {
         RequestKind::Prefetch => "prefetch",
         RequestKind::Background => "background",
         RequestKind::Write => "write",
+        RequestKind::Warm => "warm",
     }
 }

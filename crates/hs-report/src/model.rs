@@ -190,6 +190,8 @@ pub enum RequestKind {
     Background,
     /// A write.
     Write,
+    /// A read that fills a page cache with what is to come: no program waits for it.
+    Warm,
 }
 
 /// Who makes requests.

@@ -11,8 +11,13 @@ use crate::read::{ImageInput, Inputs};
 use crate::recording::{Recording, Request};
 
 /// Kinds in the order of their numbers.
-const KINDS: [RequestKind; 4] =
-    [RequestKind::Demand, RequestKind::Prefetch, RequestKind::Background, RequestKind::Write];
+const KINDS: [RequestKind; 5] = [
+    RequestKind::Demand,
+    RequestKind::Prefetch,
+    RequestKind::Background,
+    RequestKind::Write,
+    RequestKind::Warm,
+];
 /// Blocks that the page can address.
 const MOST_BLOCKS: u64 = u32::MAX as u64;
 

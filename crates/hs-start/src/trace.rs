@@ -83,7 +83,8 @@ impl<'a> Tracer<'a> {
 
 impl Watch for Rows {
     fn demand(&self, event: &DemandEvent) {
-        self.add(Row { at: event.at, kind: "demand", bytes: event.range, service: event.cost });
+        let kind = if event.expected { "warm" } else { "demand" };
+        self.add(Row { at: event.at, kind, bytes: event.range, service: event.cost });
     }
 
     fn fetched(&self, event: FetchEvent) {

@@ -1,6 +1,6 @@
 /** Address over time: where the heads of a disk would go. */
 import type { Context } from "../context";
-import { BLOCK_BYTES, DEMAND, fileOf, isAhead, KINDS, WRITE, type Run } from "../data";
+import { BLOCK_BYTES, DEMAND, fileOf, isAhead, KINDS, WARM, WRITE, type Run } from "../data";
 import { ticks, type Panel } from "../picture";
 import type { ViewSpec } from "../section";
 import * as text from "../text";
@@ -10,6 +10,7 @@ import { pointsPanel } from "./points";
 const GROUPS: readonly (readonly [string, (kind: number) => boolean])[] = [
   ["demand", (kind) => kind === DEMAND],
   ["prefetch and background", isAhead],
+  ["reads that warm a page cache", (kind) => kind === WARM],
   ["writes", (kind) => kind === WRITE],
 ];
 

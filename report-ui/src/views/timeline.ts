@@ -2,7 +2,7 @@
 import * as Plot from "@observablehq/plot";
 import { Spread, union } from "../bins";
 import type { Context } from "../context";
-import { BLOCK_BYTES, DEMAND, KINDS, WRITE, type Run } from "../data";
+import { BLOCK_BYTES, DEMAND, KINDS, WARM, type Run } from "../data";
 import { colour } from "../palette";
 import { frame, hatch, plot, ticks, type Panel } from "../picture";
 import type { ViewSpec } from "../section";
@@ -183,7 +183,7 @@ function rateScale(all: Series[]): Plot.ScaleOptions {
 function stacked(own: Series): Plot.Markish[] {
   const base = new Float64Array(own.starts.length);
   return KINDS.flatMap((_, kind) => {
-    if (kind > WRITE || own.bytes[kind]!.every((sum) => sum === 0)) return [];
+    if (kind === WARM || own.bytes[kind]!.every((sum) => sum === 0)) return [];
     const bars = own.starts.map((start, bin) => {
       const y1 = base[bin]!;
       base[bin]! += own.bytes[kind]![bin]! / own.width / MIB;

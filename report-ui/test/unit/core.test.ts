@@ -1,8 +1,9 @@
 import { describe, expect, test } from "vitest";
 import { density, Spread, union } from "../../src/bins";
 import { Blocks } from "../../src/blocks";
+import { Context } from "../../src/context";
 import { decodeColumn } from "../../src/column";
-import { decodeReport, fileOf, findRun } from "../../src/data";
+import { decodeReport, fileOf, findRun, KINDS } from "../../src/data";
 import { select } from "../../src/filter";
 import { cellAt, columnsFor, fit, pixel, spans } from "../../src/layout";
 import { jain, percentile } from "../../src/stats";
@@ -38,7 +39,7 @@ describe("decode", () => {
 
 test("the filter chooses by kind, process and time", async () => {
   const requests = (await decodeReport(report([0, 2000]))).runs[1]!.requests!;
-  const all = { kinds: [true, true, true, true], process: null, from: 0, to: 99 };
+  const all = { kinds: KINDS.map(() => true), process: null, from: 0, to: 99 };
   expect(select(requests, all)).toHaveLength(2000);
   const some = select(requests, { kinds: [false, true, true, true], process: 0, from: 1, to: 2 });
   expect(some.length).toBeGreaterThan(0);
@@ -127,4 +128,25 @@ test("numbers and CSV", () => {
   ]);
   expect(shorten("abcdefghij", 5)).toBe("ab…ij");
   expect(csv({ columns: ["a"], rows: [['x"y,'], [null], [2]] }).join("")).toBe('a\r\n"x""y,"\r\n\r\n2\r\n');
+});
+
+test("a read that warms a page cache is no program's, and what it takes is used", async () => {
+  const small = report([0], 64);
+  const requests = small.inputs[0]!.requests!;
+  small.disks[0]!.hot = null;
+  small.disks[0]!.zero = null;
+  requests.kinds = ["prefetch", "warm", "demand"];
+  requests.at_s = column("f64", [0, 1, 2]);
+  requests.block = column("u32", [0, 0, 5]);
+  requests.blocks = column("u32", [3, 2, 1]);
+  requests.wait_s = column("f32", [0, 0, 0]);
+  requests.service_s = column("f32", [1.5, 0.6, 0.1]);
+  requests.kind = column("u8", [0, 1, 2]);
+  requests.process = column("u32", [0, 0, 0]);
+  const data = await decodeReport(small);
+  const context = new Context(data);
+  const run = data.runs[0]!;
+  expect(context.chosenOf(run).length).toBe(3);
+  const end = new Blocks(run, context.chosenOf(run)).finalCounts();
+  expect([end.late, end.used, end.unused, end.read]).toEqual([0, 2, 1, 1]);
 });

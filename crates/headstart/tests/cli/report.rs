@@ -47,6 +47,7 @@ fn before_and_after_are_of_one_disk() {
         let text = std::fs::read_to_string(scene.path(name)).expect("a trace");
         text.lines().filter(|line| line.split(',').nth(1) == Some(kind)).count()
     };
+    assert_eq!(rows("before.csv", "warm"), 0);
     assert!(rows("before.csv", "demand") > 0 && rows("before.csv", "prefetch") == 0);
     assert!(rows("after.csv", "demand") > 0 && rows("after.csv", "prefetch") > 0);
 }

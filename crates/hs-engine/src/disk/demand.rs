@@ -166,6 +166,7 @@ impl<M: ImageMap> DiskEngine<M> {
         (read.missing_cold, read.missed, read.miss_open) = (missing_cold, missed, missed);
         read.late_bytes = late_bytes;
         read.program_waits = requester.class == Class::Demand && (missed || unexpected);
+        read.expected = requester.class == Class::Demand && !read.program_waits;
         read.progress = Progress::Waiting;
         if read.program_waits {
             self.program_wait.begin(now);

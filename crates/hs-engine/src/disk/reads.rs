@@ -71,6 +71,8 @@ pub struct Answer<'a> {
     pub waited: bool,
     /// How much of it lies in the hot region and had not come.
     pub late_bytes: u64,
+    /// It asked for what is to come, and no program waited for it.
+    pub expected: bool,
 }
 
 /// A read.
@@ -90,6 +92,8 @@ pub(super) struct Read {
     pub miss_open: bool,
     /// A program waits for it, and not only what is in no hurry.
     pub program_waits: bool,
+    /// It waited only for chunks that are asked for because they are to come.
+    pub expected: bool,
     pub progress: Progress,
 }
 

@@ -190,6 +190,8 @@ struct Shell {
     now: Nanos,
     bytes: BTreeSet<(ChunkKey, Form)>,
     reads: BTreeMap<ReadId, ByteRange>,
+    /// Answered reads for which no program waited.
+    expected: Vec<ByteRange>,
     fetches: BTreeMap<FetchId, Vec<FetchChunk>>,
     fetched: BTreeMap<FetchId, Class>,
     cancelled: BTreeSet<FetchId>,
@@ -215,6 +217,7 @@ impl Shell {
             now: Nanos::ZERO,
             bytes: BTreeSet::new(),
             reads: BTreeMap::new(),
+            expected: Vec::new(),
             fetches: BTreeMap::new(),
             fetched: BTreeMap::new(),
             cancelled: BTreeSet::new(),
@@ -519,6 +522,9 @@ impl Shell {
         let range = self.reads.remove(&read).expect("it waits");
         let answer = self.engine.answer(read);
         assert_eq!(answer.range, range);
+        if answer.expected {
+            self.expected.push(range);
+        }
         let mut at = range.offset;
         for span in answer.spans {
             self.check_span(at, span);

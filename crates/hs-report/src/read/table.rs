@@ -160,6 +160,7 @@ fn request(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<(Proces
         Some("write") => RequestKind::Write,
         Some("prefetch") => RequestKind::Prefetch,
         Some("background") => RequestKind::Background,
+        Some("warm") => RequestKind::Warm,
         None | Some("demand" | "read") => RequestKind::Demand,
         Some(other) => bail!("'{}' is no kind of request", short(other)),
     };

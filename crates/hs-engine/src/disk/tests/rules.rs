@@ -534,6 +534,7 @@ fn programs_wait_for_what_they_ask_for_and_not_for_what_only_is_to_come() {
     shell.drain();
     assert!(shell.engine.program_wait(shell.now) >= Nanos::from_millis(10));
     assert!(shell.engine.stats().outside_bytes > 0);
+    assert_eq!(shell.expected, [ByteRange::new(2 * BLOCK_BYTES, BLOCK_BYTES)]);
 }
 
 #[test]
