@@ -66,8 +66,10 @@ export function makeMap(context: Context): View {
         ? element.clientWidth
         : (element.clientWidth - 16 * (chosen.length - 1)) / Math.max(1, chosen.length),
     );
-    const height = isNarrow ? 300 : 420;
-    const columns = columnsFor(cells, width, height);
+    const most = isNarrow ? 300 : 420;
+    const columns = columnsFor(cells, width, most);
+    // No higher than all rows are, where they take the whole width.
+    const height = Math.round(Math.max(120, Math.min(most, (Math.ceil(cells / columns) * width) / columns)));
     panes = chosen.map((run) => new MapPane(context, run, columns, width, height));
     panesBox.replaceChildren(...(panes.length > 0 ? panes.map((pane) => pane.element) : [empty]));
     for (const button of [png, csv]) button.disabled = panes.length === 0;

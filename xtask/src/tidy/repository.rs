@@ -14,7 +14,7 @@ use super::source;
 pub(crate) struct File {
     /// Path from the root of the repository, with `/`.
     pub(crate) path: String,
-    /// The whole text.
+    /// The whole text; empty for a file that is none.
     pub(crate) text: String,
     /// For Rust files: the text with comments and literals blanked, line for line the same.
     pub(crate) code: String,
@@ -34,7 +34,7 @@ impl File {
 /// The repository as the rules see it; tests build small ones by hand.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Repository {
-    /// Every text file that is or could be committed.
+    /// Every file that is or could be committed.
     pub(crate) files: Vec<File>,
     /// Every package of the dependency graph on the platforms we build for.
     pub(crate) packages: Vec<Package>,
@@ -50,10 +50,8 @@ impl Repository {
                 // Listed but gone from the work tree, or a link to a folder: nothing to check.
                 Err(_) => continue,
             };
-            // Binary fixtures have no lines to check.
-            if let Ok(text) = String::from_utf8(bytes) {
-                files.push(File::new(&path, &text));
-            }
+            // Pictures and other data have no text.
+            files.push(File::new(&path, &String::from_utf8(bytes).unwrap_or_default()));
         }
         Ok(Self { files, packages: metadata::load(root)? })
     }
