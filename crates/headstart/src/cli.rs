@@ -118,7 +118,7 @@ pub(crate) enum Command {
     Status(Status),
     /// Show the activity of all servers, updated continuously.
     Top(Top),
-    /// Show recordings of starts, run summaries and experiments as one HTML page, or export their requests.
+    /// Show starts and experiments as one HTML page, or export their requests.
     ///
     /// Several inputs are compared on shared axes. An image among them shows what is hot, and names files.
     /// docs/REPORT.md describes the page and the formats.

@@ -13,8 +13,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("Start from images", &["run", "boot", "mount", "attach", "fill", "detach"]),
     ("Serve and publish", &["serve", "push", "keygen", "sign"]),
     ("Observe", &["report", "status", "top", "cache"]),
-    ("Try and measure", &["doctor", "demo", "lab"]),
-    ("Other", &["completions", "help"]),
+    ("Try, measure, get help", &["doctor", "demo", "lab", "completions", "help"]),
 ];
 
 /// The list of commands by group, one line each.
