@@ -49,7 +49,8 @@ fn before_and_after_are_of_one_disk() {
     };
     assert_eq!(rows("before.csv", "warm"), 0);
     assert!(rows("before.csv", "demand") > 0 && rows("before.csv", "prefetch") == 0);
-    assert!(rows("after.csv", "demand") > 0 && rows("after.csv", "prefetch") > 0);
+    // Which of its reads wait for what is to come depends on how far the prefetch is.
+    assert!(rows("after.csv", "demand") + rows("after.csv", "warm") > 0 && rows("after.csv", "prefetch") > 0);
 }
 
 #[test]

@@ -133,7 +133,8 @@ impl<M: ImageMap> DiskEngine<M> {
     /// The read waits for the chunks that are not in memory.
     fn wait_for_missing(&mut self, now: Nanos, read: u32, requester: Requester) {
         let id = self.reads.id(read);
-        let (mut missing_cold, mut late_bytes, mut missed, mut unexpected) = (0, 0, false, false);
+        let (mut missing_cold, mut late_bytes) = (0, 0);
+        let (mut missed, mut expected, mut unexpected) = (false, false, false);
         let mut wanted = std::mem::take(&mut self.wanted);
         wanted.clear();
         for number in 0..self.reads.slab[read].spans.len() {
@@ -144,6 +145,7 @@ impl<M: ImageMap> DiskEngine<M> {
             match key {
                 ChunkKey::Hot(chunk) => {
                     late_bytes += u64::from(span.len);
+                    expected |= self.expected[chunk as usize];
                     unexpected |= !self.expected[chunk as usize];
                     self.asked_again(slot, chunk);
                 }
@@ -166,7 +168,7 @@ impl<M: ImageMap> DiskEngine<M> {
         (read.missing_cold, read.missed, read.miss_open) = (missing_cold, missed, missed);
         read.late_bytes = late_bytes;
         read.program_waits = requester.class == Class::Demand && (missed || unexpected);
-        read.expected = requester.class == Class::Demand && !read.program_waits;
+        read.expected = requester.class == Class::Demand && expected && !read.program_waits;
         read.progress = Progress::Waiting;
         if read.program_waits {
             self.program_wait.begin(now);
