@@ -10,7 +10,7 @@ use hs_units::ByteSize;
 use regex::Regex;
 
 use crate::console::Console;
-use crate::qemu::{Accelerator, Bus, Drive, Qemu};
+use crate::qemu::{Accelerator, Begin, Bus, Drive, Qemu};
 use crate::{Guest, GuestError};
 
 /// Its message.
@@ -59,8 +59,7 @@ pub fn prove(program: &Path, accelerator: Accelerator, folder: &Path) -> Result<
 fn guest(program: &Path, accelerator: Accelerator, folder: &Path, kernel: PathBuf) -> Qemu {
     Qemu {
         program: program.to_owned(),
-        kernel,
-        initrd: None,
+        begin: Begin::Kernel { kernel, initrd: None },
         drive: Drive::File(PathBuf::new()),
         bus: Bus::Virtio,
         accelerator,

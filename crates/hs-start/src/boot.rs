@@ -104,6 +104,7 @@ impl Vmm {
     pub fn check_boots(&self, file_system: FileSystem, disk: &ImageSource) -> anyhow::Result<()> {
         let path = disk.display();
         match self {
+            Self::Qemu(QemuSpec { kernel: KernelOf::Medium { .. }, .. }) => {}
             _ if file_system == FileSystem::Ext4 => {}
             Self::Uml { kernel } if kernel.file_name() == Some(uml::PROGRAM.as_ref()) => {
                 bail!(

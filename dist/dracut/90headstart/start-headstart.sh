@@ -1,0 +1,14 @@
+#!/bin/sh
+# Begins to look for the image while hardware is detected.
+case "$root" in
+headstart:*://*) ;;
+headstart:*)
+    modprobe -qa fuse loop overlay ext4 isofs
+    mkdir -p /run/initramfs
+    mkfifo /run/initramfs/headstart.code
+    (
+        headstart-live root "$NEWROOT"
+        echo $? >/run/initramfs/headstart.code
+    ) &
+    ;;
+esac
