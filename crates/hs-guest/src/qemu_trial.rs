@@ -44,7 +44,7 @@ pub fn prove(program: &Path, accelerator: Accelerator, folder: &Path) -> Result<
     let launch = guest(program, accelerator, folder, path).trial(accelerator);
     let mut guest = Guest::start(launch, Console::new(said), std::io::sink())?;
     let patience = if accelerator == Accelerator::Kvm { KVM_PATIENCE } else { TRIAL_PATIENCE };
-    match guest.wait_ready(Instant::now(), patience, SAID, &mut || Ok(())) {
+    match guest.wait_ready(Instant::now(), patience, SAID, &mut |_| Ok(())) {
         Ok(_) => Ok(()),
         Err(GuestError::NotReady { seconds, .. }) => {
             Err(unproven(format!("nothing ran within {seconds:.0} s")))

@@ -59,28 +59,62 @@ const DRACUT: [Shipped; 4] = [
     ),
 ];
 
+/// What makes an initramfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generator {
+    /// initramfs-tools, of Debian and Ubuntu.
+    InitramfsTools,
+    /// dracut, of Fedora, SUSE and others.
+    Dracut,
+}
+
+impl Generator {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::InitramfsTools => "mkinitramfs",
+            Self::Dracut => "dracut",
+        }
+    }
+
+    /// The one that the system has.
+    fn of(system: &System) -> Option<Self> {
+        [Self::InitramfsTools, Self::Dracut].into_iter().find(|generator| generator.is_in(system))
+    }
+
+    fn is_in(self, system: &System) -> bool {
+        ["/usr/sbin", "/usr/bin"].iter().any(|folder| system.has(&format!("{folder}/{}", self.program())))
+    }
+}
+
 /// Makes the initramfs for this kernel; `live` is the program on this machine. It is written to `output`.
-pub(crate) fn make(system: &System, version: &str, live: &Path, output: &Path) -> anyhow::Result<()> {
+pub(crate) fn make(
+    system: &System,
+    version: &str,
+    live: &Path,
+    generator: Option<Generator>,
+    output: &Path,
+) -> anyhow::Result<()> {
     let program = std::fs::read(live).with_context(|| format!("read {}", live.display()))?;
     system.write(LIVE, &program, 0o755)?;
     system.run(&[LIVE, "--version"]).context(
         "headstart-live of this machine does not run in that system, whose C library is older: install the \
          package headstart there, or build it on a system as old",
     )?;
-    let has = |program: &str| {
-        ["/usr/sbin", "/usr/bin", "/sbin"].iter().any(|f| system.has(&format!("{f}/{program}")))
+    let generator = match generator {
+        Some(asked) if asked.is_in(system) => asked,
+        Some(asked) => bail!("the system has no {}: install it there", asked.program()),
+        None => Generator::of(system).context(
+            "the system has neither initramfs-tools nor dracut: install one there, or give --kernel and --initrd",
+        )?,
     };
-    let command: Vec<&str> = if has("mkinitramfs") {
-        ship(system, &INITRAMFS_TOOLS)?;
-        vec!["mkinitramfs", "-o", MADE, version]
-    } else if has("dracut") {
-        ship(system, &DRACUT)?;
-        vec!["dracut", "--force", "--no-hostonly", "--add", "headstart", "--kver", version, MADE]
-    } else {
-        bail!(
-            "the system has neither initramfs-tools nor dracut: install one there, or give --kernel and --initrd"
-        );
+    let (files, command): (&[Shipped], Vec<&str>) = match generator {
+        Generator::InitramfsTools => (&INITRAMFS_TOOLS, vec!["mkinitramfs", "-o", MADE, version]),
+        Generator::Dracut => (
+            &DRACUT,
+            vec!["dracut", "--force", "--no-hostonly", "--add", "headstart", "--kver", version, MADE],
+        ),
     };
+    ship(system, files)?;
     let said = system.run(&command)?;
     log::info!("{}", said.trim_end());
     system.copy_out(MADE, output)

@@ -14,6 +14,7 @@ use hs_start::progress;
 use serde::Serialize;
 
 use crate::boot_loader::{self, Menu};
+use crate::initrd::Generator;
 use crate::system::{Place, System, kernel_path};
 use crate::tools::{MCOPY, MKFS_FAT, XORRISO};
 use crate::{initrd, medium};
@@ -36,6 +37,8 @@ pub struct IsoSpec {
     pub append: Vec<String>,
     /// Kernel and initramfs, when they are not those of the system.
     pub kernel: Option<(PathBuf, PathBuf)>,
+    /// What makes the initramfs; what the system has when `None`.
+    pub generator: Option<Generator>,
     /// How long the boot menu waits, in seconds.
     pub timeout_s: u32,
 }
@@ -167,7 +170,7 @@ fn kernel(spec: &IsoSpec, tree: &Path, work: &Path, bar: &Bar) -> anyhow::Result
     needed.extend(hs_start::remote::place_here(&spec.source));
     let system = System::open(&place, &needed)?;
     let version = system.kernel_version()?;
-    initrd::make(&system, &version, &live, &tree.join("boot/initrd.img"))?;
+    initrd::make(&system, &version, &live, spec.generator, &tree.join("boot/initrd.img"))?;
     system.copy_out(&kernel_path(&version), &tree.join("boot/vmlinuz"))?;
     Ok(Some(version))
 }
@@ -209,6 +212,7 @@ mod tests {
             label: label.to_owned(),
             append: vec!["quiet".to_owned()],
             kernel: None,
+            generator: None,
             timeout_s: 1,
         }
     }

@@ -18,4 +18,5 @@ mod medium;
 mod system;
 mod tools;
 
+pub use initrd::Generator;
 pub use iso::{IsoSpec, Made, make};

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use hs_iso::Generator;
 
 use super::image::ImageArg;
 
@@ -24,6 +25,9 @@ pub(crate) struct Iso {
     /// How long the boot menu waits.
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     pub timeout: u32,
+    /// What makes the initramfs. Default: initramfs-tools if the system has it, else dracut.
+    #[arg(long, value_enum, value_name = "TOOL", conflicts_with = "initrd")]
+    pub initramfs: Option<Initramfs>,
     /// The kernel, with --initrd. Default: the newest in /boot of the system.
     #[arg(long, value_name = "FILE", requires = "initrd")]
     pub kernel: Option<PathBuf>,
@@ -33,6 +37,24 @@ pub(crate) struct Iso {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What makes an initramfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Initramfs {
+    /// mkinitramfs of Debian and Ubuntu.
+    InitramfsTools,
+    /// dracut of Fedora, SUSE and others.
+    Dracut,
+}
+
+impl From<Initramfs> for Generator {
+    fn from(named: Initramfs) -> Self {
+        match named {
+            Initramfs::InitramfsTools => Self::InitramfsTools,
+            Initramfs::Dracut => Self::Dracut,
+        }
+    }
 }
 
 /// The help of the source.

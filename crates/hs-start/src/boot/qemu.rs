@@ -12,6 +12,8 @@ use hs_disk::Watch;
 use hs_guest::qemu::{Accelerator, Begin, Bus, Drive, Firmware, Qemu};
 use hs_guest::{GuestError, Launch, kvm, qemu_trial};
 use hs_image::{Blocks, Image};
+use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::loopdev::{LoopDevice, LoopOptions};
 use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
@@ -25,6 +27,15 @@ use hs_service::workdir::Workdir;
 const KERNELS: [&str; 4] = ["/vmlinuz", "/boot/vmlinuz", "/boot/vmlinuz-linux", "/boot/vmlinuz-virt"];
 const INITRDS: [&str; 5] =
     ["/initrd.img", "/boot/initrd.img", "/boot/initramfs-linux.img", "/boot/initramfs-virt", "/boot/initrd"];
+/// Where kernels lie on media: ours, live-boot's, Ubuntu's, Arch's, Fedora's.
+const KERNELS_OF_MEDIA: [&str; 6] = [
+    "boot/vmlinuz",
+    "live/vmlinuz",
+    "casper/vmlinuz",
+    "arch/boot/x86_64/vmlinuz-linux",
+    "images/pxeboot/vmlinuz",
+    "boot/x86_64/loader/linux",
+];
 /// The name of the one export, and of the socket.
 const EXPORT: &str = "disk";
 const SOCKET: &str = "nbd";
@@ -103,15 +114,11 @@ impl OnQemu {
     /// A kernel in the disk is read without the emulated medium, because only the trial uses it. A remote
     /// disk is not opened a second time.
     fn choose(&self, spec: &BootSpec, on_medium: &OnMedium) -> anyhow::Result<Accelerator> {
-        if let KernelOf::Medium { .. } = self.spec.kernel {
-            let tried = qemu_trial::prove(&self.spec.program, Accelerator::Kvm, &self.kernel_folder);
-            return Ok(tried.map_or_else(
-                |why| {
-                    log::info!("KVM is not used: {why}");
-                    Accelerator::Tcg
-                },
-                |()| Accelerator::Kvm,
-            ));
+        if let (KernelOf::Medium { .. }, BootDisk::Raw(path)) = (&self.spec.kernel, &spec.disk) {
+            return Ok(self.choose_for_medium(spec, path).unwrap_or_else(|why| {
+                log::info!("KVM is not used: {why:#}");
+                Accelerator::Tcg
+            }));
         }
         let nowhere = Drive::File(PathBuf::new());
         let qemu = match &spec.disk {
@@ -141,6 +148,26 @@ impl OnQemu {
         Ok(accelerator)
     }
 
+    /// Tries KVM with the kernel on a medium: that of this machine may run no stock kernel.
+    fn choose_for_medium(&self, spec: &BootSpec, medium: &Path) -> anyhow::Result<Accelerator> {
+        qemu_trial::prove(&self.spec.program, Accelerator::Kvm, &self.kernel_folder)?;
+        let options = LoopOptions { direct_io: false, ..LoopOptions::default() };
+        let device = LoopDevice::attach(medium, options)?;
+        let folder = self.kernel_folder.join("medium");
+        std::fs::create_dir_all(&folder).context("make a folder for the medium")?;
+        let mounted = FsMount::mount(device.path(), FileSystem::Iso9660, &folder, FsMountOptions::default())?;
+        let kernel = self.kernel_folder.join("kernel");
+        let found = KERNELS_OF_MEDIA.iter().map(|place| folder.join(place)).find(|place| place.is_file());
+        let found =
+            found.context("no kernel to try it with is known on this medium (--accel kvm uses it)")?;
+        std::fs::copy(&found, &kernel).context("copy the medium's kernel")?;
+        mounted.unmount()?;
+        let begin = Begin::Kernel { kernel, initrd: None };
+        let qemu = self.qemu_that_begins(spec, Drive::File(PathBuf::new()), begin);
+        let (accelerator, why) = kvm::choose(&qemu);
+        why.map_or(Ok(accelerator), |why| Err(why.into()))
+    }
+
     /// How the guest is started; `read` reads its disk, where its kernel may lie.
     pub(super) fn launch(
         &self,
@@ -163,7 +190,11 @@ impl OnQemu {
             KernelOf::Medium { uefi: false } => Begin::Firmware(Firmware::Bios),
             KernelOf::Medium { uefi: true } => Begin::Firmware(self.uefi()?),
         };
-        Ok(Qemu {
+        Ok(self.qemu_that_begins(spec, drive, begin))
+    }
+
+    fn qemu_that_begins(&self, spec: &BootSpec, drive: Drive, begin: Begin) -> Qemu {
+        Qemu {
             program: self.spec.program.clone(),
             begin,
             drive,
@@ -173,7 +204,7 @@ impl OnQemu {
             memory: spec.memory,
             init: spec.init.clone(),
             append: spec.append.clone(),
-        })
+        }
     }
 
     /// UEFI with variables of its own.
