@@ -36,28 +36,21 @@ const INITRAMFS_TOOLS: [Shipped; 3] = [
 ];
 
 /// The module of dracut, as in the package.
-const DRACUT: [Shipped; 4] = [
-    (
-        "/usr/lib/dracut/modules.d/90headstart/module-setup.sh",
-        include_bytes!("../../../dist/dracut/90headstart/module-setup.sh"),
-        0o755,
-    ),
-    (
-        "/usr/lib/dracut/modules.d/90headstart/parse-headstart.sh",
-        include_bytes!("../../../dist/dracut/90headstart/parse-headstart.sh"),
-        0o755,
-    ),
-    (
-        "/usr/lib/dracut/modules.d/90headstart/start-headstart.sh",
-        include_bytes!("../../../dist/dracut/90headstart/start-headstart.sh"),
-        0o755,
-    ),
-    (
-        "/usr/lib/dracut/modules.d/90headstart/mount-headstart.sh",
-        include_bytes!("../../../dist/dracut/90headstart/mount-headstart.sh"),
-        0o755,
-    ),
+const DRACUT: [Shipped; 6] = [
+    dracut("module-setup.sh", include_bytes!("../../../dist/dracut/90headstart/module-setup.sh")),
+    dracut("parse-headstart.sh", include_bytes!("../../../dist/dracut/90headstart/parse-headstart.sh")),
+    dracut("start-headstart.sh", include_bytes!("../../../dist/dracut/90headstart/start-headstart.sh")),
+    dracut("mount-headstart.sh", include_bytes!("../../../dist/dracut/90headstart/mount-headstart.sh")),
+    dracut("mount.headstart", include_bytes!("../../../dist/dracut/90headstart/mount.headstart")),
+    dracut("headstart-generator", include_bytes!("../../../dist/dracut/90headstart/headstart-generator")),
 ];
+/// Where dracut looks for it.
+const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/90headstart";
+
+/// A file of the module.
+const fn dracut(name: &'static str, bytes: &'static [u8]) -> Shipped {
+    (name, bytes, 0o755)
+}
 
 /// What makes an initramfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,21 +100,22 @@ pub(crate) fn make(
             "the system has neither initramfs-tools nor dracut: install one there, or give --kernel and --initrd",
         )?,
     };
-    let (files, command): (&[Shipped], Vec<&str>) = match generator {
-        Generator::InitramfsTools => (&INITRAMFS_TOOLS, vec!["mkinitramfs", "-o", MADE, version]),
+    let (folder, files, command): (String, &[Shipped], Vec<&str>) = match generator {
+        Generator::InitramfsTools => {
+            (String::new(), &INITRAMFS_TOOLS, vec!["mkinitramfs", "-o", MADE, version])
+        }
         Generator::Dracut => (
+            format!("{DRACUT_MODULE}/"),
             &DRACUT,
             vec!["dracut", "--force", "--no-hostonly", "--add", "headstart", "--kver", version, MADE],
         ),
     };
-    ship(system, files)?;
+    for (path, bytes, mode) in files {
+        system.write(&format!("{folder}{path}"), bytes, *mode)?;
+    }
     let said = system.run(&command)?;
     log::info!("{}", said.trim_end());
     system.copy_out(MADE, output)
-}
-
-fn ship(system: &System, files: &[Shipped]) -> anyhow::Result<()> {
-    files.iter().try_for_each(|(path, bytes, mode)| system.write(path, bytes, *mode))
 }
 
 /// Where `headstart-live` lies on this machine: beside an installed program's libraries, or beside a program

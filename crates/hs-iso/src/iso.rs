@@ -37,6 +37,8 @@ pub struct IsoSpec {
     pub append: Vec<String>,
     /// Kernel and initramfs, when they are not those of the system.
     pub kernel: Option<(PathBuf, PathBuf)>,
+    /// The program headstart-live, when it is not the installed one.
+    pub live: Option<PathBuf>,
     /// What makes the initramfs; what the system has when `None`.
     pub generator: Option<Generator>,
     /// How long the boot menu waits, in seconds.
@@ -158,7 +160,7 @@ fn kernel(spec: &IsoSpec, tree: &Path, work: &Path, bar: &Bar) -> anyhow::Result
         copy(initrd, "initrd.img")?;
         return Ok(None);
     }
-    let live = initrd::live_program()?;
+    let live = spec.live.clone().map_or_else(initrd::live_program, Ok)?;
     bar.spin("making the initramfs");
     let place = match directory(&spec.source) {
         Some(path) => {
@@ -212,6 +214,7 @@ mod tests {
             label: label.to_owned(),
             append: vec!["quiet".to_owned()],
             kernel: None,
+            live: None,
             generator: None,
             timeout_s: 1,
         }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use hs_image::FileKind;
 use rustix::mount::MountFlags;
 
@@ -38,22 +38,39 @@ pub struct Found {
     pub file_system: &'static str,
 }
 
-/// Waits for devices of this name: at least one, at most `patience`. Each device is read once when it
-/// appears, and no more, since reads of a disc cost seeks.
+/// Waits, at most `patience`, until `accept` takes one of the devices of this name. It is asked when the first has
+/// been there for `settle`, and each time that there are more of them. Each device is read once when it appears,
+/// and no more, since reads of a disc cost seeks.
 ///
 /// # Errors
-/// When none appears; the text lists what was seen.
-pub fn wait_for(name: &DeviceName, patience: Duration) -> anyhow::Result<Vec<Found>> {
+/// When none is taken in time: what `accept` said last, or the list of what was seen.
+pub fn wait_for<T>(
+    name: &DeviceName,
+    patience: Duration,
+    settle: Duration,
+    mut accept: impl FnMut(&[Found]) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let began = Instant::now();
     let mut seen = Seen::default();
+    let (mut first, mut asked) = (None::<Instant>, Vec::new());
+    let mut refused = None;
     loop {
         seen.look();
         let found = seen.of(name);
-        if !found.is_empty() {
-            return Ok(found);
+        if first.is_none() && !found.is_empty() {
+            first = Some(Instant::now());
+        }
+        if first.is_some_and(|first| first.elapsed() >= settle) && found != asked {
+            match accept(&found) {
+                Ok(taken) => return Ok(taken),
+                Err(error) => refused = Some(error),
+            }
+            asked = found;
         }
         if began.elapsed() >= patience {
-            bail!("no device {name} after {} s; {}", patience.as_secs(), seen.list());
+            return Err(refused.unwrap_or_else(|| {
+                anyhow::anyhow!("no device {name} after {} s; {}", patience.as_secs(), seen.list())
+            }));
         }
         std::thread::sleep(LOOK);
     }
@@ -219,7 +236,8 @@ mod tests {
     #[test]
     fn a_missing_device_is_reported_with_what_was_seen() {
         let name = DeviceName::Label("NO-SUCH-LABEL-ANYWHERE".to_owned());
-        let error = wait_for(&name, Duration::ZERO).expect_err("none").to_string();
+        let error =
+            wait_for(&name, Duration::ZERO, Duration::ZERO, |_| Ok(())).expect_err("none").to_string();
         assert!(error.contains("no device LABEL=NO-SUCH-LABEL-ANYWHERE after 0 s"), "{error}");
     }
 }

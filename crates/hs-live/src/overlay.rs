@@ -66,12 +66,14 @@ pub fn mount(
 
 /// Mounts the file system that keeps writes, if its writes are of this disk.
 fn persistent(name: &DeviceName, disk_digest: &str, place: &Path) -> anyhow::Result<()> {
-    let found = device::wait_for(name, PATIENCE)?;
-    let [found] = &found[..] else { bail!("{} devices have this name: take out all but one", found.len()) };
+    let found = device::wait_for(name, PATIENCE, Duration::ZERO, |found| match found {
+        [one] => Ok(one.clone()),
+        several => bail!("{} devices have this name: take out all but one", several.len()),
+    })?;
     if found.file_system != "ext4" {
         bail!("it holds {}, and writes can be kept in ext4 only: mkfs.ext4 makes one", found.file_system);
     }
-    device::mount(found, place, true)?;
+    device::mount(&found, place, true)?;
     let checked = check(place, disk_digest);
     if checked.is_err() {
         rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH).context("unmount it")?;

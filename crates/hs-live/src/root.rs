@@ -1,6 +1,7 @@
 //! From the kernel's command line to a mounted root.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_start::image::ImageSource;
@@ -56,43 +57,36 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
     Ok(Outcome::Mounted)
 }
 
+/// How long other devices of the same name may take to appear, where nothing says which image is meant.
+const SETTLE: Duration = Duration::from_secs(1);
+
 /// Waits for the device, and mounts its file system, if it has one. Gives the image as seen from the server's
 /// root.
 fn on_device(base: &Path, name: &DeviceName, trust: &str, words: &Words) -> anyhow::Result<String> {
-    let candidates = device::wait_for(name, words.wait)?;
-    let found = match &candidates[..] {
-        [one] => one,
-        several => choose(base, several, name, trust, words)?,
-    };
+    let settle = if trust.is_empty() { SETTLE } else { Duration::ZERO };
+    let found = device::wait_for(name, words.wait, settle, |candidates| {
+        choose(base, candidates, name, trust, words)
+    })?;
     if found.file_system.is_empty() {
         return Ok(format!("{}{trust}", found.path.display()));
     }
-    let medium = medium(base);
-    device::mount(found, &medium, false)?;
-    let path = format!("{}{}", private_root::MEDIUM, words.image_path);
-    if !base.join(&path[1..]).is_file() {
-        bail!(
-            "{} has no file {}: is it the right medium? headstart.image=PATH names another file",
-            found.path.display(),
-            words.image_path
-        );
-    }
-    Ok(format!("{path}{trust}"))
+    device::mount(&found, &medium(base), false)?;
+    Ok(format!("{}{}{trust}", private_root::MEDIUM, words.image_path))
 }
 
 fn medium(base: &Path) -> PathBuf {
     base.join(&private_root::MEDIUM[1..])
 }
 
-/// One of several devices of the same name: they must hold the same image, as a stick and its first partition
-/// do, or the image must be named and one of them hold it.
-fn choose<'a>(
+/// One of the devices of a name: those that hold an image must hold the same, as a stick and its first partition
+/// do. Where the image is named, only those with that image count.
+fn choose(
     base: &Path,
-    candidates: &'a [Found],
+    candidates: &[Found],
     name: &DeviceName,
     trust: &str,
     words: &Words,
-) -> anyhow::Result<&'a Found> {
+) -> anyhow::Result<Found> {
     let mut usable: Vec<(&Found, String)> = Vec::new();
     let mut reasons = Vec::new();
     for found in candidates {
@@ -102,22 +96,18 @@ fn choose<'a>(
         }
     }
     let Some((first, digest)) = usable.first() else {
-        bail!(
-            "{} devices are called {name}, and none has the image: {}",
-            candidates.len(),
-            reasons.join("; ")
-        );
+        bail!("{name} has not the image: {}", reasons.join("; "));
     };
     if usable.iter().any(|(_, other)| other != digest) {
         let list: Vec<_> =
             usable.iter().map(|(found, digest)| format!("{}: {digest}", found.path.display())).collect();
         bail!(
-            "several devices are called {name} and hold different images ({}): take out all but one, or name the \
-             image by #hs1-DIGEST",
+            "several devices are called {name} and hold different images ({}): take out all but one, or name \
+             the image by #hs1-DIGEST",
             list.join(", ")
         );
     }
-    Ok(first)
+    Ok((*first).clone())
 }
 
 /// The digest of the image on a device, which must be the one that is named.
@@ -131,7 +121,14 @@ fn digest_on(base: &Path, found: &Found, trust: &str, words: &Words) -> anyhow::
     }
     let medium = medium(base);
     device::mount(found, &medium, false)?;
-    let digest = open(format!("{}{}{trust}", medium.display(), words.image_path));
+    let image = medium.join(&words.image_path[1..]);
+    let digest = match image.is_file() {
+        true => open(format!("{}{trust}", image.display())),
+        false => Err(anyhow::anyhow!(
+            "there is no file {}: is it the right medium? headstart.image=PATH names another file",
+            words.image_path
+        )),
+    };
     unmount(&medium, UnmountFlags::empty()).with_context(|| format!("unmount {}", medium.display()))?;
     digest
 }

@@ -19,9 +19,13 @@ installkernel() {
 install() {
     inst /usr/lib/headstart/headstart-live /sbin/headstart-live
     inst_simple /etc/ssl/certs/ca-certificates.crt
-    inst_multiple mkfifo
+    inst_multiple sleep
     inst_hook cmdline 90 "$moddir/parse-headstart.sh"
     inst_hook pre-trigger 90 "$moddir/start-headstart.sh"
     inst_hook mount 90 "$moddir/mount-headstart.sh"
+    inst_script "$moddir/mount.headstart" /sbin/mount.headstart
+    if dracut_module_included systemd; then
+        inst_script "$moddir/headstart-generator" "$systemdutildir/system-generators/headstart-generator"
+    fi
     dracut_need_initqueue
 }

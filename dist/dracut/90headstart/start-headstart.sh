@@ -5,10 +5,11 @@ headstart:*://*) ;;
 headstart:*)
     modprobe -qa fuse loop overlay ext4 isofs
     mkdir -p /run/initramfs
-    mkfifo /run/initramfs/headstart.code
+    : >/run/initramfs/headstart.started
     (
         headstart-live root "$NEWROOT"
-        echo $? >/run/initramfs/headstart.code
+        echo $? >/run/initramfs/headstart.new
+        mv /run/initramfs/headstart.new /run/initramfs/headstart.code
     ) &
     ;;
 esac

@@ -34,6 +34,9 @@ pub(crate) struct Iso {
     /// The initramfs, with headstart-live in it. Default: one is made by the system's own tools.
     #[arg(long, value_name = "FILE", requires = "kernel")]
     pub initrd: Option<PathBuf>,
+    /// The program headstart-live. Default: the installed one.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub live: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,

@@ -15,6 +15,7 @@ pub(crate) fn run(args: &Iso, quiet: bool) -> anyhow::Result<()> {
         label: args.label.clone(),
         append: args.append.clone(),
         kernel: args.kernel.clone().zip(args.initrd.clone()),
+        live: args.live.clone(),
         generator: args.initramfs.map(Into::into),
         timeout_s: args.timeout,
     };
