@@ -11,8 +11,11 @@ pub mod fill_cache;
 pub mod mount;
 mod mounted;
 mod named_image;
+mod recording;
 pub mod serve;
 mod serve_http;
+
+pub use recording::Recording;
 
 /// Supervision and metrics of a server.
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use hs_disk::Watch;
 use hs_fuse::ServedImage;
 use hs_fuse::{HeldSession, Negotiated, Session};
 use hs_linux::mounts::MountTable;
@@ -19,7 +20,8 @@ use rustix::thread::CapabilitySet;
 use serde_json::Value;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::{ServerOptions, background_fill, mounted};
+use crate::recording::RunningRecording;
+use crate::{Recording, ServerOptions, background_fill, mounted};
 use hs_device::Medium;
 use hs_output::log_output;
 use hs_output::show;
@@ -72,6 +74,8 @@ pub struct Mount {
     pub damage: Damage,
     /// Trust the image.
     pub trusted: bool,
+    /// Record what the file system is asked for, exactly: nothing is read ahead, and nothing prefetched.
+    pub record: Option<Recording>,
     /// First remove mounts of a dead server.
     pub clear_dead: bool,
     /// Print the mount as JSON when it is ready.
@@ -150,7 +154,11 @@ impl Server<'_> {
         let mode = args.prefetch.unwrap_or(default);
         let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &self.supervisor)?;
         let early = self.ends_early()?;
-        let (on_medium, served) = self.show_disk(&mut kept, mode.prefetching())?;
+        // A server that died has taken its recording along.
+        let recording = args.record.as_ref().filter(|_| self.supervisor.restarts() == 0);
+        let recording = recording.map(RunningRecording::begin);
+        let watch = recording.as_ref().map(RunningRecording::watch);
+        let (on_medium, served) = self.show_disk(&mut kept, mode.prefetching(), watch)?;
         early.serves(&served);
         let mut guard = self.supervisor.process().is_none().then(Guard::start);
         let abort = served.session().abort();
@@ -164,7 +172,12 @@ impl Server<'_> {
         };
         early.end();
         let ended = mounted.map(|mounted| {
-            let ended = self.serve(mode, &on_medium, &served, mounted.as_ref(), metrics);
+            let recorded = match (recording, &args.fs) {
+                (Some(recording), Some(target)) => recording.finish_later(args.image.clone(), target.clone()),
+                _ => Ok(()),
+            };
+            let ended =
+                recorded.and_then(|()| self.serve(mode, &on_medium, &served, mounted.as_ref(), metrics));
             (ended, mounted)
         });
         // From here on nothing may wait for the medium.
@@ -194,6 +207,7 @@ impl Server<'_> {
         &self,
         kept: &mut HandedOver,
         prefetching: Prefetching,
+        watch: Option<Arc<dyn Watch>>,
     ) -> anyhow::Result<(OnMedium, ServedImage)> {
         let args = self.args;
         let refuse_waiting = self.supervisor.refuses_waiting();
@@ -212,6 +226,9 @@ impl Server<'_> {
         let mut config = start::config(&image, prefetching, Some(args.limits), &args.medium)?;
         args.cache.apply(&mut config);
         config.access = args.access;
+        if args.record.is_some() {
+            config.disk_read_ahead_kib = 0;
+        }
         let on_medium = medium::open(&image, &args.medium, &args.damage)?;
         let store = Arc::clone(&on_medium.store);
         let config = on_medium.config(&config);
@@ -221,8 +238,8 @@ impl Server<'_> {
                 .map_err(io::Error::other)
         };
         let served = match held {
-            Some(held) => ServedImage::resume(store, held, &config, None)?,
-            None => ServedImage::start_held(store, &args.dir, &config, None, &hold)?,
+            Some(held) => ServedImage::resume(store, held, &config, watch)?,
+            None => ServedImage::start_held(store, &args.dir, &config, watch, &hold)?,
         };
         // The disk is shown by now, so what it was attached with is no longer kept.
         hold(served.session(), served.disk())?;
@@ -251,6 +268,7 @@ impl Server<'_> {
             direct_io: mode != PrefetchMode::Push,
             warm: mode == PrefetchMode::Warm,
             trusted: args.trusted,
+            read_ahead_kib: if args.record.is_some() { 0 } else { MountFsOptions::default().read_ahead_kib },
             inode_readahead_blocks: (mode.prefetching() != Prefetching::Off).then_some(1),
             ..MountFsOptions::default()
         };

@@ -47,8 +47,8 @@ pub struct FoundDevice {
 }
 
 /// Waits, at most `patience`, until `accept` takes one of the devices of this name. It is asked when the
-/// first has been there for `settle`, and each time that there are more of them. Each device is read once when
-/// it appears, and no more, since reads of a disc cost seeks.
+/// first has been there for `settle`, and each time that there are more of them. Each device is read only once,
+/// when it appears, since reads of a disc cost seeks.
 ///
 /// # Errors
 /// When none is taken in time: what `accept` said last, or the list of what was seen.

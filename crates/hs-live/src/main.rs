@@ -31,6 +31,8 @@ Words of the kernel's command line (docs/LIVE.md):
   headstart.min-date=DATE    refuse signatures that are older
   headstart.wait=SECONDS     how long the medium may take to appear [60]
   headstart.insecure         accept an image from the network without name or signature
+  headstart.record=PLACE     record what the start reads, in headstart-boot.hsp on this device
+  headstart.record-for=SECONDS   for so long [60]
   headstart.verify           check every byte of the image, and do not start from it
 
 Exit codes: 0 mounted, 1 failed, 3 the image was checked and is right.

@@ -45,6 +45,10 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
         verify::run(&ImageSource::parse(seen.as_ref(), &server::remote(&words))?)?;
         return Ok(Outcome::Verified);
     }
+    if let Some(name) = &words.record {
+        let device = device::wait_for(name, words.wait, Duration::ZERO, |found| Ok(found[0].clone()))?;
+        device::mount(&device, &base.join(&private_root::RECORD[1..]), true)?;
+    }
     let served = server::start(base, &image, command_line)?;
     let inside = |path: &str| base.join(path.trim_start_matches('/'));
     overlay::mount(

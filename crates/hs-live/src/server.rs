@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
-use hs_daemon::ServerOptions;
 use hs_daemon::mount::{self, Mount};
+use hs_daemon::{Recording, ServerOptions};
 use hs_device::Medium;
 use hs_engine::cache::PolicyKind;
 use hs_engine::{LateRule, PrefetchRate};
@@ -15,7 +15,7 @@ use hs_serve::FileAccess;
 use hs_start::cache::CacheChoice;
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::medium::Damage;
-use hs_start::start::PrefetchLimits;
+use hs_start::start::{PrefetchLimits, PrefetchMode};
 use hs_units::ByteSize;
 use rustix::fs::{Mode, OFlags};
 
@@ -24,6 +24,8 @@ use crate::words::Words;
 
 /// The command under which it starts itself.
 pub const COMMAND: &str = "mount";
+/// The file that a recording is written to.
+const PROFILE: &str = "headstart-boot.hsp";
 /// A program whose name begins so is not ended when the system shuts down, since its root lies on it:
 /// <https://systemd.io/ROOT_STORAGE_DAEMONS/>.
 const NAME: &str = "@headstart";
@@ -104,12 +106,16 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         bail!("{COMMAND} needs an image and a command line")
     };
     let words = Words::parse(command_line)?;
+    let recording = words
+        .record
+        .as_ref()
+        .map(|_| Recording { file: Path::new(private_root::RECORD).join(PROFILE), after: words.record_for });
     let mount = Mount {
         image: ImageSource::parse(image.as_ref(), &remote(&words))?,
         dir: private_root::DISK.into(),
         fs: Some(private_root::FS.into()),
         foreground: flags.foreground,
-        prefetch: Some(words.prefetch),
+        prefetch: Some(if recording.is_some() { PrefetchMode::Off } else { words.prefetch }),
         limits: limits(words.budget),
         access: FileAccess::default(),
         cache: CacheChoice { size: None, policy: PolicyKind::S3Fifo },
@@ -117,6 +123,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         medium: Medium::None,
         damage: Damage::default(),
         trusted: true,
+        record: recording,
         clear_dead: false,
         json: true,
         ready_fd: flags.ready_fd,

@@ -19,6 +19,9 @@ const PREFIX: &str = "headstart.";
 /// longer.
 const USUAL_WAIT: Duration = Duration::from_secs(60);
 
+/// How long a start is recorded.
+const USUAL_RECORDING: Duration = Duration::from_secs(60);
+
 /// A device, as the command line names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceName {
@@ -105,6 +108,10 @@ pub struct Words {
     pub wait: Duration,
     /// Where writes go.
     pub overlay: Overlay,
+    /// Record what the start reads, in a file on this device.
+    pub record: Option<DeviceName>,
+    /// For so long.
+    pub record_for: Duration,
     /// Check the image instead of starting from it.
     pub verify: bool,
     /// Words that begin as ours and are none.
@@ -151,6 +158,8 @@ impl Words {
             insecure: false,
             wait: USUAL_WAIT,
             overlay: Overlay::Memory,
+            record: None,
+            record_for: USUAL_RECORDING,
             verify: false,
             unknown: Vec::new(),
         };
@@ -171,23 +180,30 @@ impl Words {
             "budget" => self.budget = Some(value.parse().map_err(|error| wrong(format!("{error}")))?),
             "prefetch" => self.prefetch = prefetch_mode(value).ok_or_else(|| wrong(MODES.to_owned()))?,
             "min-date" => self.min_date = Some(value.parse().map_err(|error| wrong(format!("{error}")))?),
-            "wait" => {
-                let seconds =
-                    value.parse().map_err(|_| wrong("a number of seconds is missing".to_owned()))?;
-                self.wait = Duration::from_secs(seconds);
-            }
+            "wait" => self.wait = seconds(value).ok_or_else(|| wrong(NO_SECONDS.to_owned()))?,
             "overlay" if value == "memory" => self.overlay = Overlay::Memory,
             "overlay" => {
                 let name = DeviceName::parse(value);
                 let reason = "memory, LABEL=NAME, UUID=… or /dev/… is where writes go".to_owned();
                 self.overlay = Overlay::Device(name.ok_or_else(|| wrong(reason))?);
             }
+            "record" => {
+                let reason = "LABEL=NAME, UUID=… or /dev/… is where a profile is written".to_owned();
+                self.record = Some(DeviceName::parse(value).ok_or_else(|| wrong(reason))?);
+            }
+            "record-for" => self.record_for = seconds(value).ok_or_else(|| wrong(NO_SECONDS.to_owned()))?,
             "insecure" => self.insecure = true,
             "verify" => self.verify = true,
             _ => self.unknown.push(word.to_owned()),
         }
         Ok(())
     }
+}
+
+const NO_SECONDS: &str = "a number of seconds is missing";
+
+fn seconds(value: &str) -> Option<Duration> {
+    value.parse().ok().map(Duration::from_secs)
 }
 
 /// The modes that make sense for a root.
@@ -236,12 +252,14 @@ mod tests {
         let words = Words::parse(
             "root=headstart:LABEL=A headstart.budget=64M headstart.min-date=2026-11-22 headstart.wait=5 \
              headstart.overlay=LABEL=KEEP headstart.prefetch=off headstart.image=/x.hsi headstart.insecure \
-             headstart.verify headstart.colour=red head.start=1",
+             headstart.verify headstart.record=LABEL=KEEP headstart.record-for=9 headstart.colour=red head.start=1",
         )
         .expect("words");
         assert_eq!(words.budget, Some(ByteSize(64 << 20)));
         assert!(words.min_date.is_some() && words.insecure && words.verify);
         assert_eq!((words.wait, words.prefetch), (Duration::from_secs(5), PrefetchMode::Off));
+        assert_eq!(words.record, Some(DeviceName::Label("KEEP".to_owned())));
+        assert_eq!(words.record_for, Duration::from_secs(9));
         assert_eq!(words.overlay, Overlay::Device(DeviceName::Label("KEEP".to_owned())));
         assert_eq!(
             (words.image_path.as_str(), &words.unknown[..]),
@@ -259,6 +277,7 @@ mod tests {
             ("root=headstart:LABEL=A headstart.budget=many", "headstart.budget=many"),
             ("root=headstart:LABEL=A headstart.wait=long", "number of seconds"),
             ("root=headstart:LABEL=A headstart.overlay=disk", "where writes go"),
+            ("root=headstart:LABEL=A headstart.record=x", "a profile is written"),
             ("root=headstart:LABEL=A headstart.image=x", "begins with /"),
             ("root=headstart:LABEL=A headstart.prefetch=fast", "warm, push"),
             ("root=headstart:LABEL=A headstart.min-date=soon", "headstart.min-date=soon"),

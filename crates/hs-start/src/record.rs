@@ -1,7 +1,8 @@
 //! Recorded starts and boots.
 
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use hs_device::Medium;
@@ -116,6 +117,39 @@ pub fn boot(mut spec: BootSpec) -> anyhow::Result<(Profile, Booted)> {
     };
     recorded.digests = digests(&image, &recorded)?;
     Ok((recorded, booted))
+}
+
+/// The profile of what a mounted file system was asked for since `began`; `target` is where it is mounted.
+///
+/// # Errors
+/// When the image cannot be read.
+pub fn of_mount(
+    recorder: &Recorder,
+    image: &ImageSource,
+    target: &Path,
+    began: Instant,
+) -> anyhow::Result<Profile> {
+    let (reads, dropped) = recorder.take();
+    let ended = began.elapsed();
+    if dropped > 0 {
+        log::warn!("{dropped} reads beyond the limit of a profile were not recorded");
+    }
+    let image = open_image(image)?;
+    let mut profile = Profile {
+        disk_digest: image.disk_digest(),
+        disk_bytes: image.disk_bytes(),
+        command: "a machine's root".to_owned(),
+        medium: Medium::None.to_string(),
+        read_ahead: ReadAhead::Off,
+        ready: None,
+        ended: ended.into(),
+        reads,
+        digests: Vec::new(),
+        files: Vec::new(),
+    };
+    profile.digests = digests(&image, &profile)?;
+    profile.files = hs_observe::block_files::map(target, &profile.block_set())?;
+    Ok(profile)
 }
 
 /// The command that a profile names. The guest's read-ahead is part of it, because it changes what the guest

@@ -22,6 +22,7 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
         medium: args.emulation.medium,
         damage: args.emulation.damage.value(),
         trusted: args.trusted,
+        record: None,
         clear_dead: args.clear_dead,
         json: args.json,
         ready_fd: args.ready_fd,

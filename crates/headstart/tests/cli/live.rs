@@ -100,6 +100,7 @@ fn debootstrap(root: &Path) {
     let draft = root.with_extension("draft");
     let include = format!("--include={PACKAGES}");
     let hook = "--customize-hook=chroot \"$1\" passwd -d root; echo live >\"$1/etc/hostname\"";
+    let mut said = String::new();
     for _ in 0..3 {
         let _ = fs::remove_dir_all(&draft);
         let made = Command::new("mmdebstrap")
@@ -110,9 +111,9 @@ fn debootstrap(root: &Path) {
         if made.status.success() {
             return fs::rename(&draft, root).expect("renamed");
         }
-        println!("{}", String::from_utf8_lossy(&made.stderr));
+        said = String::from_utf8_lossy(&made.stderr).into_owned();
     }
-    panic!("mmdebstrap made no system");
+    panic!("mmdebstrap made no system: {said}");
 }
 
 fn command(program: &str, arguments: &[&str]) {
