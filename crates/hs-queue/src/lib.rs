@@ -29,7 +29,9 @@ use hs_units::Nanos;
 
 use arena::Arena;
 use clients::Clients;
-pub use config::{ClassConfig, DEMAND_MERGE_BYTES, ElevatorKind, FairnessConfig, MediumTraits, QueueConfig};
+pub use config::{
+    ByPosition, ClassConfig, DEMAND_MERGE_BYTES, ElevatorKind, FairnessConfig, MediumTraits, QueueConfig,
+};
 use elevator::Choice;
 use lane::Lane;
 use merge::Merged;
