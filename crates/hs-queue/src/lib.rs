@@ -265,6 +265,13 @@ impl Queue {
         if hold_off == Nanos::ZERO {
             return Nanos::ZERO;
         }
+        // The stream, which is no client, itself knows when it may follow a read at once.
+        let is_busy = self.under_way[Class::Demand.index()] > self.under_way[class.index()];
+        if is_busy
+            && self.clients.find(ClientKey::NONE) != self.lanes[class.index()].first_client(&self.arena)
+        {
+            return Lane::NEVER;
+        }
         let seen = self.lanes[..class.index()].iter().filter_map(|lane| lane.seen).max();
         seen.map_or(Nanos::ZERO, |seen| seen + hold_off)
     }
