@@ -60,6 +60,7 @@ pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
     steps.end("timing_s");
     let delivery = delivery(&cache.path(FILES.fast), medium)?;
     let (limit, ratios, contenders) = outcome::judge(&tallies, medium, delivery);
+    let limit = limit.with_critical_path(&cache.path(FILES.fast), &profile, medium)?;
     let outcome = Outcome {
         common: Common::new(medium, limit, optimize_s, steps.into_seconds()),
         guest: guest.label(),

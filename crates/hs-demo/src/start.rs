@@ -41,6 +41,7 @@ pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
     let runs = contenders::time(&mut contenders, &mut tallies, rounds, &|doing| bar.spin(doing))?;
     steps.end("timing_s");
     let (limit, ratios) = outcome::judge(&runs, args.medium, packing_bytes);
+    let limit = limit.with_critical_path(&cache.path(FILES.fast), &profile, args.medium)?;
     let outcome = Outcome {
         common: Common::new(args.medium, limit, optimize_s, steps.into_seconds()),
         command: root::command_line(),

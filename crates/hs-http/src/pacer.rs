@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hs_engine::queue::{
-    Class, ClassConfig, ClientKey, Direction, ElevatorKind, FairnessConfig, MediumTraits, Poll, Queue,
-    QueueConfig, Request, RequestTag, Ticket,
+    ByPosition, Class, ClassConfig, ClientKey, Direction, ElevatorKind, FairnessConfig, MediumTraits, Poll,
+    Queue, QueueConfig, Request, RequestTag, Ticket,
 };
 use hs_units::{ByteRange, Nanos};
 use parking_lot::Mutex;
@@ -209,7 +209,7 @@ fn link(piece_bytes: u64) -> QueueConfig {
     QueueConfig {
         elevator: ElevatorKind::Headstart,
         classes,
-        by_position: false,
+        by_position: ByPosition::Never,
         fairness: Some(fairness),
         ..config
     }

@@ -37,7 +37,8 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
 /// What should work here and does not.
 pub(crate) fn run(name: &str, seed: u64) -> anyhow::Result<Vec<RealFigure>> {
     match name {
-        "flash-elevators-2012" => elevators::run(seed),
+        "flash-elevators-2012" => elevators::run(elevators::TABLET, elevators::OF_PAPER, seed),
+        "flash-elevators" => elevators::run(elevators::TABLET, elevators::ALL, seed),
         "memory-2005" => memory::run(seed),
         "flash-2012" => Ok(records::run()),
         _ => Ok(Vec::new()),

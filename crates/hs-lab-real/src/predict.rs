@@ -6,7 +6,7 @@ mod inode_tables;
 mod layouts;
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -14,7 +14,7 @@ use hs_device::Medium;
 use hs_engine::PrefetchConfig;
 use hs_engine::queue::ElevatorKind;
 use hs_image::{Blocks, Image};
-use hs_lab::predict::{Disk, Files, Front, Predicted, Prediction, Program, ServedConfig};
+use hs_lab::predict::{Disk, Files, Front, Limit, Predicted, Prediction, Program, ServedConfig};
 use hs_serve::ReadOptions;
 use hs_trace::Profile;
 use hs_units::Nanos;
@@ -56,6 +56,7 @@ struct Row {
     case: Case,
     estimated: bool,
     predicted: Predicted,
+    limit: Option<Limit>,
 }
 
 /// What is predicted.
@@ -93,6 +94,8 @@ pub struct Question {
     pub decode_rate: u32,
     /// Compressed size in per cent, without an image.
     pub ratio: u8,
+    /// Show what no start can be quicker than.
+    pub limit: bool,
     /// Print the result as JSON.
     pub json: bool,
     /// Print the table as CSV.
@@ -174,11 +177,15 @@ pub fn run(args: &Question) -> anyhow::Result<()> {
         return Ok(());
     }
     let is_crowd = args.clients != [1];
-    let columns = if is_crowd { &crowds::COLUMNS[..] } else { &COLUMNS };
+    let mut columns = if is_crowd { crowds::COLUMNS.to_vec() } else { COLUMNS.to_vec() };
     let cells = if is_crowd { crowds::cells } else { cells };
-    let mut table = show::table(columns);
+    if args.limit {
+        columns.extend(LIMIT_COLUMNS);
+    }
+    let mut table = show::table(&columns);
     for row in &rows {
-        table.add_row(cells(row));
+        let limit = args.limit.then(|| limit_cells(row));
+        table.add_row(cells(row).into_iter().chain(limit.into_iter().flatten()));
     }
     show::line(table);
     show::line(format!("The program itself takes {:.2} s.", known.program.own_time.as_secs_f64()));
@@ -208,14 +215,16 @@ fn known(args: &Question) -> anyhow::Result<Known> {
     if profile.reads.is_empty() {
         bail!("the profile has no reads");
     }
-    let overlap = match args.overlap {
-        Some(millis) => Nanos::from_millis(millis.into()),
-        None if profile.command.starts_with("boot ") => OVERLAP_OF_BOOTS,
-        None => Nanos::ZERO,
-    };
+    let overlap =
+        args.overlap.map_or_else(|| overlap_of(&profile), |millis| Nanos::from_millis(millis.into()));
     let files = files(&profile, image.as_ref());
     let program = Program::recorded(&profile, files.as_ref(), args.own_time.map(Into::into));
     Ok(Known { image, profile, program, overlap, files })
+}
+
+/// What other processes have to do when one waits.
+fn overlap_of(profile: &Profile) -> Nanos {
+    if profile.command.starts_with("boot ") { OVERLAP_OF_BOOTS } else { Nanos::ZERO }
 }
 
 /// The files that are read, with what the image says of them.
@@ -310,7 +319,30 @@ fn predict(args: &Question, known: &Known, case: Case) -> anyhow::Result<Row> {
     };
     let predicted =
         prediction.run()?.context("the medium 'none' is the real one, of which nothing can be predicted")?;
-    Ok(Row { case, estimated, predicted })
+    let Prediction { crowd, .. } = prediction;
+    // A cache at the edge may have everything.
+    let limit = match crowd.edge {
+        None => Limit::new(&known.program, &disk, file_bytes, case.medium, known.overlap)?,
+        Some(_) => None,
+    };
+    Ok(Row { case, estimated, predicted, limit })
+}
+
+/// What a start that `profile` recorded cannot be quicker than, from the image at `path` on `medium`, where
+/// the program takes `own_time` with everything in memory; nothing on a medium that is not modelled.
+///
+/// # Errors
+/// When the image cannot be read, or does not fit on the medium.
+pub fn limit(
+    path: &Path,
+    profile: &Profile,
+    medium: Medium,
+    own_time: Duration,
+) -> anyhow::Result<Option<Limit>> {
+    let image = open_image(path)?;
+    let program = Program::recorded(profile, Files::recorded(profile).as_ref(), Some(own_time.into()));
+    let OnMedium { layout, file_bytes, .. } = layouts::of_image(&image)?;
+    Ok(Limit::new(&program, &Disk::Image(layout), file_bytes, medium, overlap_of(profile))?)
 }
 
 /// How an image on `medium` is prefetched: over a link it comes from a server, by HTTP.
@@ -338,7 +370,7 @@ const COLUMNS: [&str; 13] = [
 ];
 
 /// The columns of `--csv`: keys of the JSON object, all but the list of clients.
-const CSV_COLUMNS: [&str; 17] = [
+const CSV_COLUMNS: [&str; 18] = [
     "medium",
     "layout",
     "scheduler",
@@ -356,6 +388,7 @@ const CSV_COLUMNS: [&str; 17] = [
     "seeks",
     "medium_busy_s",
     "jain_index",
+    "limit_s",
 ];
 
 /// A row as it is, not rounded; nothing where there is no figure. No name of a medium has a comma in it.
@@ -397,6 +430,15 @@ fn cells(row: &Row) -> Vec<String> {
     ]
 }
 
+/// Columns of `--limit`.
+const LIMIT_COLUMNS: [&str; 2] = ["limit (s)", "ready ÷ limit"];
+
+fn limit_cells(row: &Row) -> [String; 2] {
+    let Some(limit) = row.limit else { return Default::default() };
+    let ready = row.predicted.slowest().ready.as_secs_f64();
+    [seconds(limit.ready), format!("{:.3}", ready / limit.ready.as_secs_f64())]
+}
+
 fn to_json(row: &Row) -> Value {
     let start = row.predicted.slowest();
     let mut ready: Vec<f64> = row.predicted.starts.iter().map(|start| start.ready.as_secs_f64()).collect();
@@ -419,6 +461,7 @@ fn to_json(row: &Row) -> Value {
         "store_bytes": row.predicted.bytes,
         "seeks": row.predicted.seeks,
         "medium_busy_s": row.predicted.busy.as_secs_f64(),
+        "limit_s": row.limit.map(|limit| limit.ready.as_secs_f64()),
         "clients_ready_s": ready,
     })
 }

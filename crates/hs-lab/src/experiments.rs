@@ -5,6 +5,7 @@ mod deadlines;
 mod demand_p99;
 mod elevators;
 mod fairness;
+mod flash_elevators;
 
 use crate::report::Report;
 
@@ -52,6 +53,13 @@ pub const EXPERIMENTS: &[Experiment] = &[
         parameters: "models of docs/MEDIA.md; eight clients are a choice",
         engine: "the queue with each elevator",
         run: elevators::run,
+    },
+    Experiment {
+        name: "flash-elevators",
+        about: "Headstart's elevator before eMMC, SD card, memory stick and SSD, beside those of kernels",
+        parameters: "models of docs/MEDIA.md; readers, their sizes and their files are choices",
+        engine: "the queue with shares, and with the elevators",
+        run: flash_elevators::run,
     },
     Experiment {
         name: "ageing",

@@ -8,6 +8,7 @@
 mod caches;
 mod crowd;
 mod files;
+mod limit;
 mod loop_device;
 mod page_cache;
 mod program;
@@ -21,6 +22,7 @@ use hs_units::Nanos;
 
 pub use crowd::Crowd;
 pub use files::Files;
+pub use limit::Limit;
 pub use program::{Program, ProgramRead};
 pub use start::{Front, Started};
 

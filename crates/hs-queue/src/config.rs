@@ -48,6 +48,17 @@ pub struct MediumTraits {
     pub bytes_per_s: Option<f64>,
 }
 
+/// Whether requests are served in order of position.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ByPosition {
+    /// In order of arrival.
+    Never,
+    /// In order of position, because something moves.
+    Always,
+    /// As is quicker: both are tried while requests wait.
+    Tried,
+}
+
 /// What is the same for all requests of one class.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClassConfig {
@@ -84,8 +95,8 @@ pub struct QueueConfig {
     pub classes: [ClassConfig; Class::COUNT],
     /// Whether classes are told apart. If not, everything is demand, for experiments.
     pub by_class: bool,
-    /// Whether seeks cost time, so that requests are best served in order of position (headstart).
-    pub by_position: bool,
+    /// Whether requests are best served in order of position (headstart).
+    pub by_position: ByPosition,
     /// Shares of clients; with `None` the client with the most requests gets the most.
     pub fairness: Option<FairnessConfig>,
     /// A read that waited this long goes first (deadline, headstart).
@@ -142,7 +153,7 @@ impl QueueConfig {
                 class(background_bytes, 2_000, depths[3], hold_off),
             ],
             by_class: true,
-            by_position: traits.rotational,
+            by_position: if traits.rotational { ByPosition::Always } else { ByPosition::Tried },
             fairness: Some(FairnessConfig {
                 lead_bytes: if traits.rotational { 4 << 20 } else { 1 << 20 },
                 together_bytes: if traits.rotational { 64 << 20 } else { 1 << 20 },

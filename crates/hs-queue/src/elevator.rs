@@ -5,6 +5,7 @@ mod cfq;
 mod deadline;
 mod headstart;
 mod noop;
+mod trial;
 
 use std::fmt;
 

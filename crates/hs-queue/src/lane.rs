@@ -89,6 +89,11 @@ impl Lane {
         self.elevator.choose(&View { now, waiting: &self.waiting, arena, head, pace })
     }
 
+    /// The client whose request was admitted first.
+    pub(super) fn first_client(&self, arena: &Arena) -> Option<u32> {
+        self.waiting.oldest(arena).map(|first| arena.get(first.index).client)
+    }
+
     /// The request that was admitted first, of a class that is not empty.
     pub(super) fn oldest(&mut self, arena: &mut Arena) -> Candidate {
         self.admit(arena);

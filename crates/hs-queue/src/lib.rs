@@ -29,7 +29,9 @@ use hs_units::Nanos;
 
 use arena::Arena;
 use clients::Clients;
-pub use config::{ClassConfig, DEMAND_MERGE_BYTES, ElevatorKind, FairnessConfig, MediumTraits, QueueConfig};
+pub use config::{
+    ByPosition, ClassConfig, DEMAND_MERGE_BYTES, ElevatorKind, FairnessConfig, MediumTraits, QueueConfig,
+};
 use elevator::Choice;
 use lane::Lane;
 use merge::Merged;
@@ -262,6 +264,13 @@ impl Queue {
         let hold_off = self.lanes[class.index()].config.hold_off;
         if hold_off == Nanos::ZERO {
             return Nanos::ZERO;
+        }
+        // The stream, which is no client, itself knows when it may follow a read at once.
+        let is_busy = self.under_way[Class::Demand.index()] > self.under_way[class.index()];
+        if is_busy
+            && self.clients.find(ClientKey::NONE) != self.lanes[class.index()].first_client(&self.arena)
+        {
+            return Lane::NEVER;
         }
         let seen = self.lanes[..class.index()].iter().filter_map(|lane| lane.seen).max();
         seen.map_or(Nanos::ZERO, |seen| seen + hold_off)

@@ -1,7 +1,6 @@
 //! How the requests to the medium wait for each other, as a server reports it.
 
-use hs_engine::queue::Class;
-use hs_engine::queue::{Event, Recorded};
+use hs_engine::queue::{ByPosition, Class, Event, Recorded};
 use hs_serve::ServedDisk;
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +109,7 @@ impl QueueStatus {
         };
         Self {
             elevator: config.elevator.name().to_owned(),
-            by_position: config.by_position,
+            by_position: config.by_position == ByPosition::Always,
             depth: config.classes[Class::Demand.index()].depth,
             clients: metrics.clients,
             jain_index: metrics.jain_index,

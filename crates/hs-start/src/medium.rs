@@ -86,7 +86,7 @@ pub fn traits(file: Option<&Path>, medium: &Medium) -> MediumTraits {
     }
     let file_bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     MediumTraits {
-        rotational: !matches!(medium, Medium::Flat(_)),
+        rotational: medium.turns(),
         overlaps: medium.overlaps(),
         bytes_per_s: medium.rate_bytes_per_second(file_bytes, file_bytes / 4).map(|rate| rate as f64),
     }
@@ -131,6 +131,7 @@ mod tests {
         let flat = of("flat-10ms-25mbs");
         assert_eq!((flat.rotational, flat.overlaps, flat.bytes_per_s), (false, true, Some(25e6)));
         assert!(!of("flat-10ms-25mbs-serial").overlaps);
+        assert!(!of("emmc-2012").rotational && !of("lan-1g").rotational && of("hdd-2010").rotational);
         assert!(of("none").overlaps && !traits(Some(Path::new("/proc/self/stat")), &Medium::None).rotational);
     }
 }

@@ -39,7 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["hs-build", "hs-fill", "hs-guest", "hs-nbd", "hs-observe", "hs-remote", "hs-service", "hs-trust"],
     ),
     ("hs-daemon", &["hs-start"]),
-    ("hs-demo", &["hs-start"]),
+    ("hs-demo", &["hs-lab-real"]),
     ("hs-doctor", &["hs-start"]),
     ("hs-live", &["hs-daemon"]),
     ("hs-iso", &["hs-live"]),

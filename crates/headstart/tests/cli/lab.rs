@@ -251,6 +251,13 @@ fn a_start_is_predicted_for_every_combination() {
     assert!(ready(0) > ready(1) && ready(1) > ready(2) && ready(2) >= 0.5, "{said}");
     assert!(rows.iter().all(|row| row["estimated"] == false), "{said}");
     assert_eq!(run(arguments).ok().json(), said, "virtual time comes out the same");
+    for row in rows {
+        let limit = row["limit_s"].as_f64().unwrap();
+        assert!((0.5..=row["ready_s"].as_f64().unwrap()).contains(&limit), "{row}");
+    }
+    let table =
+        run(["lab", "predict", &fast, "--profile", &profile, "--emulate", "nvme", "--limit"]).ok().stdout;
+    assert!(table.contains("ready ÷ limit"), "{table}");
 
     // A profile alone: the layout is made up, and says so.
     let csv = run([

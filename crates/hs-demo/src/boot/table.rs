@@ -2,6 +2,7 @@
 
 use hs_units::ByteSize;
 
+use super::contenders;
 use super::outcome::{Outcome, Timed};
 use super::paper::Paper;
 use crate::facts::Facts;
@@ -91,6 +92,8 @@ fn sentences(outcome: &Outcome, tallies: &[Tally]) -> Vec<String> {
             times(ratios.prefetch_rate_to_medium, "the medium's rate where the hot region lies")
         ),
     ];
+    let optimised_s = outcome.contenders[contenders::OPTIMISED].ready_s.median;
+    sentences.extend(outcome.common.limit.critical_path_sentence(optimised_s));
     sentences.push(waited_sentence(tallies));
     let cannot_tell = outcome
         .contenders

@@ -2,7 +2,7 @@
 
 use hs_units::ByteSize;
 
-use super::contenders::Result;
+use super::contenders::{self, Result};
 use super::outcome::Outcome;
 use crate::facts::Facts;
 use crate::table;
@@ -64,6 +64,8 @@ fn sentences(outcome: &Outcome) -> Vec<String> {
             outcome.common.optimize_s,
         ),
     ];
+    let optimized_s = outcome.runs[contenders::OPTIMIZED].ready_s();
+    sentences.extend(limit.critical_path_sentence(optimized_s));
     if limit.medium_s.is_none() {
         sentences.push(
             "Nothing was emulated: the files came from memory, so their medium does not show.".to_owned(),

@@ -440,10 +440,14 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// The class of the most urgent read that waits for a chunk.
+    /// The class of the most urgent read that waits for a chunk. One that only asked ahead of the program is
+    /// as urgent as the stream that does not bring the chunk.
     fn most_urgent(&self, slot: u32) -> Class {
         let chunk = &self.table[slot];
-        let classes = chunk.waiters.iter().map(|waiter| self.reads.slab[waiter.read.index].requester.class);
+        let classes = chunk.waiters.iter().map(|waiter| {
+            let read = &self.reads.slab[waiter.read.index];
+            if read.expected { Class::Prefetch } else { read.requester.class }
+        });
         let dependents = chunk.dependents.iter().map(|slot| self.table[*slot].requester.class);
         classes.chain(dependents).min().unwrap_or(chunk.requester.class)
     }

@@ -17,12 +17,8 @@ pub(super) const EARLY: Nanos = Nanos::from_millis(2);
 /// Until a reader has used the stream, the stream leaves a medium that overlaps requests idle for this part
 /// of its latency.
 const CAREFUL_SHARE: u64 = 4;
-/// For this long after a miss another one is expected, and requests are kept short.
-const RECENT: Nanos = Nanos::from_millis(2_000);
-/// Or for the time of this many reads elsewhere, on a slow medium.
+/// For the time of this many jumps after a miss another one is expected, and requests are kept short.
 const RECENT_JUMPS: u64 = 40;
-/// The same when requests are only limited as the configuration says.
-const RECENT_UNYIELDING: Nanos = Nanos::from_millis(200);
 /// A request lasts for at most this many times its fixed cost, which is then a price of 3%: longer requests
 /// gain nothing. The fixed cost is one command on a drive that reads ahead, when the request continues the
 /// last one, and one latency on a link without overlap.
@@ -143,12 +139,8 @@ impl Prefetch {
 
     /// Whether a reader missed so recently that another miss is expected.
     pub(super) fn is_missing(&self, now: Nanos) -> bool {
-        let recent = if self.config.yields {
-            RECENT.max(Nanos(self.estimate.jump().unwrap_or_default().0.saturating_mul(RECENT_JUMPS)))
-        } else {
-            RECENT_UNYIELDING
-        };
-        self.misses > 0 && now < self.last_demand + recent
+        let recent = self.estimate.jump().unwrap_or(UNKNOWN_JUMP).0.saturating_mul(RECENT_JUMPS);
+        self.misses > 0 && now < self.last_demand + Nanos(recent)
     }
 
     /// How long the next request may occupy the medium.
@@ -182,10 +174,7 @@ impl Prefetch {
             // Each request also needs a thread that waits for its first piece.
             _ => {
                 let with_piece = self.estimate.gap_with_piece().unwrap_or(gap);
-                let calm = Nanos(with_piece.0.saturating_mul(CHEAP_GAPS)).max(LEAST_OCCUPANCY);
-                // A reader that has missed once may miss again.
-                let until_missed = jump.map_or(calm, |jump| jump.max(gaps(CHEAP_GAPS)).max(LEAST_OCCUPANCY));
-                calm.min(until_missed)
+                Nanos(with_piece.0.saturating_mul(CHEAP_GAPS)).max(LEAST_OCCUPANCY)
             }
         };
         most.min(limit)

@@ -10,6 +10,7 @@ use super::files::PageRun;
 use super::page_cache::{PageCache, PageState};
 use super::*;
 
+mod limit;
 mod served;
 
 const WINDOW: u64 = 128 << 10;
@@ -25,8 +26,13 @@ fn program() -> Program {
     Program { reads: (0..130).map(read).collect(), own_time: Nanos::from_millis(700) }
 }
 
-/// Its image, compressed to a third, with the hot blocks in front if there are to be any.
+/// Its image, with the hot blocks in front if there are to be any.
 fn image(hot: bool) -> ImageLayout {
+    image_of(if hot { program().reads } else { Vec::new() })
+}
+
+/// An image, compressed to a third, with what these reads read in front, no block of which is read twice.
+fn image_of(hot: Vec<ProgramRead>) -> ImageLayout {
     let mut at = 4096 + 8192;
     let chunk = |reads: &[ProgramRead]| {
         let extents: Vec<BlockRange> =
@@ -36,11 +42,11 @@ fn image(hot: bool) -> ImageLayout {
         at = range.end();
         HotChunk { at: range, raw_bytes: raw_bytes as u32, extents, needed: Nanos::ZERO }
     };
-    let chunks = if hot { program().reads.chunks(8).map(chunk).collect() } else { Vec::new() };
+    let chunks: Vec<HotChunk> = hot.chunks(8).map(chunk).collect();
     let window = |number: u64| Some(ByteRange::new(at + number * WINDOW / 3, WINDOW / 3));
     let windows = (0..DISK / WINDOW).map(window).collect();
     let index = ByteRange::new(at + DISK / 3 + WINDOW, 20_000);
-    let tables = ByteRange::new(4096, if hot { 8192 } else { 0 });
+    let tables = ByteRange::new(4096, if chunks.is_empty() { 0 } else { 8192 });
     ImageLayout { window_bytes: WINDOW, windows, index, tables, hot: chunks }
 }
 

@@ -1,12 +1,12 @@
 //! Class, deadline, direction and contiguity aware.
 //!
 //! Each class has an elevator of its own, and this one knows which. For demand, requests are served one way
-//! across a medium that seeks, and in order of arrival on one that does not. In the other classes order of
-//! arrival is the order of need, so it is kept, but a request that continues at the head goes first: it costs
-//! no seek. Reads go before writes until a write has expired. Expired requests go first, one in every
-//! `batch`, so that many expired requests are still served in good order. Nothing expires before the medium,
-//! at its measured pace, could have served twice what waits: a deadline that every request misses only spoils
-//! the order.
+//! across a medium that seeks; where nothing turns, in that order or in order of arrival, as [`trial`] finds
+//! quicker. In the other classes order of arrival is the order of need, so it is kept, but a request that
+//! continues at the head goes first: it costs no seek. Reads go before writes until a write has expired.
+//! Expired requests go first, one in every `batch`, so that many expired requests are still served in good
+//! order. Nothing expires before the medium, at its measured pace, could have served twice what waits: a
+//! deadline that every request misses only spoils the order.
 //!
 //! A client that reads one block after another has no request waiting when the next one is chosen, so the
 //! head would seek away at each block. So, on a medium that seeks, the queue waits a moment for a stream that
@@ -15,8 +15,9 @@
 
 use hs_units::Nanos;
 
+use super::trial::Trial;
 use super::{Choice, Elevator, View};
-use crate::config::QueueConfig;
+use crate::config::{ByPosition, QueueConfig};
 use crate::request::{Class, Direction};
 use crate::waiting::{Candidate, Grouping};
 
@@ -104,8 +105,10 @@ impl Anticipation {
 #[derive(Debug)]
 pub(super) struct Headstart {
     expiry: [Nanos; Direction::COUNT],
-    /// Whether requests are served in order of position.
+    /// Whether the next request is served in order of position.
     sweeps: bool,
+    /// Where it is not known which order is quicker.
+    trial: Option<Trial>,
     batch: u32,
     /// How many may still be served before deadlines are checked.
     left: u32,
@@ -115,7 +118,9 @@ pub(super) struct Headstart {
 
 impl Headstart {
     pub(super) fn new(config: &QueueConfig, class: Class) -> Self {
-        let sweeps = config.by_position && class <= Class::ReadAhead;
+        let may_sweep = class <= Class::ReadAhead;
+        let sweeps = config.by_position == ByPosition::Always && may_sweep;
+        let trial = (config.by_position == ByPosition::Tried && may_sweep).then(Trial::default);
         let expiry = [config.read_deadline, config.write_deadline];
         let anticipation = (sweeps && config.slice_idle > Nanos::ZERO).then(|| Anticipation {
             idle: config.slice_idle,
@@ -123,7 +128,7 @@ impl Headstart {
             turn: None,
             served: 0,
         });
-        Self { expiry, sweeps, batch: config.batch.max(1), left: 0, anticipation }
+        Self { expiry, sweeps, trial, batch: config.batch.max(1), left: 0, anticipation }
     }
 
     /// The oldest request of a direction that has waited beyond its deadline; reads first.
@@ -184,6 +189,9 @@ impl Elevator for Headstart {
     }
 
     fn choose(&mut self, view: &View<'_>) -> Choice {
+        if let Some(trial) = &mut self.trial {
+            self.sweeps = trial.choose(view.now, view.waiting.len());
+        }
         let mut ahead = view.waiting.at_or_above(Direction::Read.index(), view.head);
         // Where the sweep goes on: behind a stream that has had its slice.
         let mut past = view.head;

@@ -27,6 +27,26 @@ fn a_class_leaves_room_for_less_urgent_requests_in_service() {
     }
 }
 
+#[test]
+fn what_a_client_asked_for_ahead_begins_behind_no_read_in_service_but_the_stream_does() {
+    for (client, begins) in [(ClientKey(1), false), (ClientKey::NONE, true)] {
+        let mut queue = Queue::new(serial());
+        queue.handle_request(Nanos(0), request(1, Class::Demand, MIB, 4096));
+        let read = dispatched(&mut queue, Nanos(0)).expect("the read begins");
+        queue.handle_request(Nanos(0), Request { client, ..request(2, Class::Prefetch, 2 * MIB, 4096) });
+        let held_off = queue.config().classes[Class::Prefetch.index()].hold_off;
+        // A second one has room at the medium.
+        let mut deep = queue;
+        deep.lanes[Class::Demand.index()].config.depth = 2;
+        assert_eq!(dispatched(&mut deep, held_off).is_some(), begins, "{client:?}");
+        if !begins {
+            let _ = deep.handle_done(held_off, read.id, 4096).count();
+            assert_eq!(deep.poll(held_off), Poll::WaitUntil(held_off + held_off));
+            assert!(dispatched(&mut deep, held_off + held_off).is_some());
+        }
+    }
+}
+
 /// One client reads alone for a while; when the other comes back, it gets a lead and not all that it did not
 /// ask for.
 #[test]

@@ -70,6 +70,10 @@ pub(crate) struct PredictFlags {
     /// Compressed size of the disk in per cent, for a profile without an image.
     #[arg(long, hide_short_help = true, value_name = "PERCENT", default_value = "35", value_parser = clap::value_parser!(u8).range(1..=100))]
     pub ratio: u8,
+    /// Show what no start can be quicker than: the program's own time and one undisturbed stream of what it
+    /// reads (`limit_s` of --json and --csv).
+    #[arg(long)]
+    pub limit: bool,
     /// Print the result as JSON.
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,
@@ -78,7 +82,7 @@ pub(crate) struct PredictFlags {
     pub csv: bool,
 }
 
-same_names!(PredictFlags => Question { input, profile, medium, layout, scheduler, clients, within, edge_cache, cores, client_cpu, compare, own_time, overlap, read_ahead, decode_rate, ratio, json, csv });
+same_names!(PredictFlags => Question { input, profile, medium, layout, scheduler, clients, within, edge_cache, cores, client_cpu, compare, own_time, overlap, read_ahead, decode_rate, ratio, limit, json, csv });
 
 /// The layouts, with help.
 fn layout_parser() -> impl TypedValueParser<Value = Layout> {

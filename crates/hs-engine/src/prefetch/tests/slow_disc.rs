@@ -57,21 +57,6 @@ fn a_disc_that_was_led_elsewhere_does_not_overlap_requests() {
 }
 
 #[test]
-fn who_has_missed_once_meets_no_request_that_lasts_longer_than_his_read() {
-    let occupancy = |jump_ms: Option<u64>| {
-        let mut prefetch = disc();
-        prefetch.estimate.observe_gap(Nanos::from_millis(1 + 64), PIECE_BYTES);
-        if let Some(jump_ms) = jump_ms {
-            prefetch.estimate.observe_jump(Nanos::from_millis(jump_ms + 64), PIECE_BYTES);
-        }
-        prefetch.occupancy(Nanos::from_millis(60_000))
-    };
-    assert_eq!(occupancy(None), Nanos::from_millis(300));
-    assert_eq!(occupancy(Some(120)), Nanos::from_millis(120));
-    assert_eq!(occupancy(Some(5)), Nanos::from_millis(30), "a request has its price");
-}
-
-#[test]
 fn where_a_chunk_takes_longer_than_half_a_read_the_stream_waits_for_the_program() {
     let millis = Nanos::from_millis;
     // A read elsewhere takes 64 ms more than the way there.

@@ -248,8 +248,8 @@ fn where_requests_are_dear_and_a_reader_misses_it_waits_for_the_program_to_think
     // Long after the last miss the stream is no longer limited.
     let (mut prefetch, id) = dear(millis(100));
     prefetch.handle_first_byte(millis(110), id, 0);
-    prefetch.handle_finished(millis(3_000), id, Some(400_000));
-    assert!(matches!(prefetch.poll(millis(3_000)), Next::Request(..)));
+    prefetch.handle_finished(millis(5_000), id, Some(400_000));
+    assert!(matches!(prefetch.poll(millis(5_000)), Next::Request(..)));
 }
 
 /// On a slow disc that hands out pieces of 64 kB, each of which takes longer than the rest of the request, an
