@@ -13,6 +13,7 @@ mod mounted;
 mod named_image;
 pub mod serve;
 mod serve_http;
+mod serve_memory;
 
 /// Supervision and metrics of a server.
 #[derive(Clone, Debug)]
