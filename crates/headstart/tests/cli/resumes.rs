@@ -26,7 +26,7 @@ done
 
 /// What is typed, and the right answer, which the echo of what is typed is not.
 const ASK: [&str; 6] =
-    ["--type", "cat /written /fine", "--type", "echo answer $((6*7))", "--ready", "^answer 42"];
+    ["--type", "cat /written /fine", "--type", "echo answer $((6*7))", "--ready", "answer 42"];
 
 /// A scene with `guest.hsi` and `saved.hsi`, a snapshot of its guest.
 fn saved() -> Option<Scene> {
@@ -47,7 +47,8 @@ fn saved() -> Option<Scene> {
 
 fn resume(scene: &Scene, snapshot: &str, flags: &[&str]) -> Ran {
     let words = ["resume", snapshot].into_iter().chain(flags.iter().copied());
-    let ran = headstart(words).env("TMPDIR", scene.path("tmp")).output();
+    let patience = ["--ready-timeout", "100"];
+    let ran = headstart(words.chain(patience)).env("TMPDIR", scene.path("tmp")).output();
     Ran::from(ran.expect("the program starts"))
 }
 
