@@ -106,6 +106,9 @@ impl Description {
         if !found.memory_bytes.is_multiple_of(1 << 20) {
             return Err(unusable(format!("no guest has {} bytes of memory", found.memory_bytes)));
         }
+        if found.memory_bytes != found.state.offset {
+            return Err(unusable("its memory does not end where the state of its devices begins".to_owned()));
+        }
         // These become words of QEMU's command line, where a comma would begin another setting.
         let is_name = |text: &str| {
             !text.is_empty()
@@ -187,6 +190,8 @@ mod tests {
         assert!(refusal(&Description { memory_bytes: 0, ..description() }).contains("memory"));
         assert!(refusal(&Description { memory_bytes: 4097, ..description() }).contains("4097"));
         assert!(refusal(&Description { format: 7, ..description() }).contains("format 7"));
+        let longer = Part { offset: (4 << 20) + BLOCK_BYTES, bytes: 4096 };
+        assert!(refusal(&Description { state: longer, ..description() }).contains("does not end where"));
         for word in ["pc,kernel=/etc/shadow", "", "pc dumpdtb"] {
             assert!(refusal(&Description { machine: word.to_owned(), ..description() }).contains("machine"));
         }
