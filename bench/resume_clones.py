@@ -10,8 +10,7 @@ import time
 from pathlib import Path
 
 from harness import MIB, arguments, figure, finish, headstart, headstart_path, progress, scratch
-from inputs import folder
-from resume import ASK, disk, laid_out, recording, snapshot
+from resume import ASK, laid_out
 
 STAYS = ["--run-after-ready", "600"]
 
@@ -70,8 +69,7 @@ def main():
     parser = arguments(__doc__, repeats=1)
     parser.add_argument("--clones", type=int, default=20)
     args = parser.parse_args()
-    fast = laid_out(snapshot(), recording(), "resume-fast.hsi")
-    of_fast = laid_out(disk(), folder() / "resume-disk.hsp", "resume-disk-fast.hsi")
+    fast, of_fast = laid_out()
     place = scratch() / "snapshot"
     place.mkdir(mode=0o755)
     headstart("mount", fast, place, "--mode", "0666")

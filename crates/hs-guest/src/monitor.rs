@@ -122,8 +122,8 @@ impl Monitor {
         self.wait_migrated()
     }
 
-    /// Loads what [`save_devices`](Self::save_devices) wrote into a QEMU that waits for it (`-incoming defer`),
-    /// and lets the guest go on.
+    /// Loads what [`save_devices`](Self::save_devices) wrote into a QEMU that waits for it
+    /// (`-incoming defer`). The guest does not run yet.
     ///
     /// # Errors
     /// When QEMU cannot; the message is QEMU's.
@@ -131,7 +131,14 @@ impl Monitor {
         self.leave_shared_memory_out()?;
         self.send("getfd", json!({ "fdname": GIVEN }), &[file])?;
         self.execute("migrate-incoming", json!({ "uri": format!("fd:{GIVEN}") }))?;
-        self.wait_migrated()?;
+        self.wait_migrated()
+    }
+
+    /// Lets the guest go on.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn go_on(&mut self) -> Result<(), GuestError> {
         self.execute("cont", json!({}))?;
         Ok(())
     }

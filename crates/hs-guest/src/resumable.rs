@@ -105,9 +105,11 @@ impl Resumable {
         let mut nodes = vec![base];
         let mut below = "base";
         if let Some(FilePart { path, offset, bytes }) = &self.written {
+            // QEMU would drop the page cache of a file that it takes over, and with it the guest's memory.
             let mut node = OsString::from(format!(
-                "node-name=written,driver=qcow2,read-only=on,backing={below},file.driver=raw,file.offset={offset},\
-                 file.size={bytes},file.file.driver=file,file.file.locking=off,file.file.filename=",
+                "node-name=written,driver=qcow2,read-only=on,backing={below},file.driver=raw,\
+                 file.offset={offset},file.size={bytes},file.file.driver=file,file.file.locking=off,\
+                 file.file.drop-cache=off,file.file.filename=",
             ));
             node.push(doubled_commas(path.as_os_str()));
             nodes.push(node);
@@ -210,7 +212,10 @@ mod tests {
         let words = text(&resumed.machine_words(ByteSize(64 << 20)));
         assert!(words.contains("share=off") && words.ends_with("-S -incoming defer"), "{words}");
         let disk = text(&resumed.disk_words(&Drive::Nbd { socket: "/mnt/nbd".into(), export: "d".into() }));
-        assert!(disk.contains("file.offset=4096,file.size=8192"), "{disk}");
+        assert!(
+            disk.contains("file.offset=4096,file.size=8192") && disk.contains("drop-cache=off"),
+            "{disk}"
+        );
         assert!(disk.contains("backing=base") && disk.contains("backing=written"), "{disk}");
         assert!(resumed.jail_entries().contains(&JailEntry::Disk("/mnt/m/memory".into())));
     }

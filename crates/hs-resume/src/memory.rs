@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_fuse::{Abort, ServedImage};
@@ -90,6 +91,22 @@ impl ShownMemory {
     /// The image and its medium, where this process serves it.
     pub(crate) fn served(&self) -> Option<(&ServedImage, &OnMedium)> {
         self.served.as_ref().map(|(served, on_medium)| (served, on_medium))
+    }
+
+    /// Waits until the recorded pages are there, or for so long. A guest that runs meanwhile is not sooner ready:
+    /// its clock goes on, timers wake programs whose pages were not recorded, and these are fetched before
+    /// those that the guest needs (docs/decisions/053-snapshots-are-images.md).
+    pub(crate) fn wait_prefetched(&self, patience: Duration) {
+        let Some((served, _)) = self.served() else { return };
+        let (sender, ended) = std::sync::mpsc::channel();
+        let disk = Arc::clone(served.disk());
+        let waiting = std::thread::Builder::new().name("hs-prefetched".to_owned()).spawn(move || {
+            disk.wait_prefetch();
+            let _ = sender.send(());
+        });
+        if waiting.is_ok() {
+            let _ = ended.recv_timeout(patience);
+        }
     }
 
     /// The means to fail requests that wait for the file.

@@ -130,6 +130,8 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
             let state = state_of(&memory, description.state)?;
             let mut monitor = socket.accept(&mut guest, spec.ready_timeout)?;
             monitor.load_devices(state.as_fd())?;
+            memory.wait_prefetched(spec.ready_timeout.saturating_sub(began.elapsed()));
+            monitor.go_on()?;
             log::info!("the guest goes on after {:.1?}", began.elapsed());
             guest.type_lines(spec.typed.clone())?;
             let mut look = || boot::check_scratch(&scratch, spec.scratch, LARGEST_WRITE_BYTES);

@@ -29,8 +29,8 @@ pub(crate) struct Serve {
     /// takes any free port. IPv6 addresses in brackets. Repeatable.
     #[arg(long, value_name = "ADDRESS", help_heading = "Listen (at least one)")]
     pub nbd: Vec<NbdAddress>,
-    /// Serve the disk as the memory of guests at this socket, by userfaultfd, to VMMs that speak Firecracker's
-    /// handshake. One image; a snapshot's memory is the beginning of its disk.
+    /// Serve the disk as the memory of guests at this socket, by userfaultfd, to VMMs that speak
+    /// Firecracker's handshake. One image; a snapshot's memory is the beginning of its disk.
     #[arg(long, value_name = "SOCKET", help_heading = "Listen (at least one)", hide_short_help = true)]
     pub uffd: Option<PathBuf>,
     #[command(flatten)]

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use hs_build::BuildOptions;
 use hs_resume::save::Saver;
 use hs_serve::Prefetching;
 use hs_trace::Profile;
@@ -146,5 +145,5 @@ fn saver(
     let word = disk.word();
     let name = word.file_name().unwrap_or(word.as_os_str()).to_string_lossy().into_owned();
     let output = std::path::absolute(output)?;
-    Ok(Some(Arc::new(Saver::new(output, name, BuildOptions::default(), |_| {}))))
+    Ok(Some(Arc::new(Saver::new(output, name))))
 }
