@@ -62,7 +62,7 @@ def laid_out():
 
 def packed_bytes(image):
     """The bytes of an image's hot region in the file."""
-    return sum(part["compressed_bytes"] for part in headstart_json("inspect", image, "--json")["hot"])
+    return sum(part["hot_compressed_bytes"] for part in headstart_json("inspect", image, "--json")["hot_segments"])
 
 
 def resume(image, of_disk, *flags):

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -91,6 +91,17 @@ impl Serve {
     fn reads_disks(&self) -> bool {
         !self.nbd.is_empty() || self.uffd.is_some()
     }
+
+    /// Refuses flags that do not go together.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.fill && !self.reads_disks() {
+            bail!("--fill is for those who read disks (--nbd)");
+        }
+        if self.uffd.is_some() && self.images.len() > 1 {
+            bail!("--uffd serves one image: its VMMs do not say which");
+        }
+        Ok(())
+    }
 }
 
 /// How a server speaks TLS.
@@ -118,12 +129,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         let plan = Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {}, reloads };
         return supervisor::supervise(&plan);
     }
-    if args.fill && !args.reads_disks() {
-        bail!("--fill is for those who read disks (--nbd)");
-    }
-    if args.uffd.is_some() && args.images.len() > 1 {
-        bail!("--uffd serves one image: its VMMs do not say which");
-    }
+    args.check()?;
     let began = Instant::now();
     let signals = Ends::block()?;
     // Asked before it could not be asked any more.
@@ -135,16 +141,8 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let named = images(args, &mut kept)?;
     confine(args, &named);
     let mut http = serve_http::HttpImages::start(args, &named, &mut kept, &supervisor)?;
-    let start = |named| ServedExport::start(args, named);
-    let served: Vec<ServedExport> =
-        if !args.reads_disks() { Vec::new() } else { named.iter().map(start).collect::<Result<_, _>>()? };
-    for (number, served) in served.iter().enumerate() {
-        pinned::keep(&supervisor, number, &served.named.image, served.disk.image().image_digest())?;
-    }
-    let memory = match (&args.uffd, served.first()) {
-        (Some(path), Some(served)) => Some(served.memory(path, &mut kept, &supervisor)?),
-        _ => None,
-    };
+    let served = ServedExport::start_all(args, &named, &supervisor)?;
+    let memory = served.first().map(|served| served.memory(args, &mut kept, &supervisor)).transpose()?;
     let mut nbd = nbd(args, &served, &mut kept, options)?;
     if let Some(nbd) = &nbd {
         supervisor.keep("nbd", (), nbd.sockets())?;
@@ -353,16 +351,27 @@ impl ServedExport {
         Ok(Self { named, on_medium, filling, disk })
     }
 
-    /// Serves its disk as the memory of guests as well.
+    /// All of them, where disks are read.
+    fn start_all(args: &Serve, named: &[NamedImage], supervisor: &Supervisor) -> anyhow::Result<Vec<Self>> {
+        let named = named.iter().filter(|_| args.reads_disks());
+        let served = named.map(|named| Self::start(args, named)).collect::<anyhow::Result<Vec<_>>>()?;
+        for (number, served) in served.iter().enumerate() {
+            pinned::keep(supervisor, number, &served.named.image, served.disk.image().image_digest())?;
+        }
+        Ok(served)
+    }
+
+    /// Serves its disk as the memory of guests as well, where that is asked for.
     fn memory(
         &self,
-        path: &Path,
+        args: &Serve,
         kept: &mut HandedOver,
         supervisor: &Arc<Supervisor>,
-    ) -> anyhow::Result<UffdServer> {
+    ) -> anyhow::Result<Option<UffdServer>> {
+        let Some(path) = &args.uffd else { return Ok(None) };
         let server = serve_memory::start(&self.disk, path, kept, supervisor)?;
         self.disk.begin_prefetch(Some(server.deliver()))?;
-        Ok(server)
+        Ok(Some(server))
     }
 
     fn export(&self) -> Export {

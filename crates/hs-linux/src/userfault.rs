@@ -55,8 +55,8 @@ pub enum MemoryEvent {
 pub struct Userfault(File);
 
 impl Userfault {
-    /// For memory of this process, which it must [register](Self::register): for faults of the kernel in it too,
-    /// where this process may have those.
+    /// For memory of this process, which it must [register](Self::register); with faults of the kernel, where
+    /// this process may have those.
     ///
     /// # Errors
     /// When the kernel has or allows none.
@@ -190,8 +190,8 @@ impl Userfault {
     }
 
     fn request<const N: usize>(&self, number: c_ulong, words: &mut [u64; N]) -> io::Result<()> {
-        // SAFETY: the words are the struct that the request has by its number, of which the kernel checks every
-        // address; the source of a copy is a slice that outlives the call.
+        // SAFETY: the words are the struct that the request has by its number, of which the kernel checks
+        // every address; the source of a copy is a slice that outlives the call.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), number, words.as_mut_ptr()) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),

@@ -108,8 +108,7 @@ impl Client {
         }
     }
 
-    /// What touches this page gets SIGBUS; where the kernel has nothing of the kind, the VMM's connection ends
-    /// and the guest waits.
+    /// What touches this page gets SIGBUS. Before Linux 6.6 there is nothing of the kind, and it waits.
     fn poison(&self, page: u64) {
         log::error!("a page of a guest's memory cannot be had (address {page:#x}): the guest is stopped");
         if let Err(error) = self.faults.poison(page, BLOCK_BYTES) {

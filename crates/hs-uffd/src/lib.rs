@@ -1,8 +1,8 @@
 //! A front end: the memory of guests, whose page faults are answered with the blocks of an image's disk.
 //!
-//! A VMM (Firecracker, for one) maps its guest's memory, registers it with userfaultfd(2), connects to a socket
-//! and sends one message: where the memory lies in its process, where each part lies in the disk, and the
-//! descriptor of the faults.
+//! A VMM (Firecracker, for one) maps its guest's memory, registers it with userfaultfd(2), connects to a
+//! socket and sends one message: where the memory lies in its process, where each part lies in the disk, and
+//! the descriptor of the faults.
 //!
 //! ```text
 //! VMM ──regions and descriptor──► listener (one thread for all VMMs)

@@ -148,8 +148,8 @@ impl Regions {
         Some((region.address + behind, region.offset + behind))
     }
 
-    /// Where a range of the disk lies in the guest's memory: addresses, and the parts of the range. The disk may
-    /// be there several times, or not at all.
+    /// Where a range of the disk lies in the guest's memory: addresses, and the parts of the range. The disk
+    /// may be there several times, or not at all.
     pub fn addresses(&self, range: ByteRange) -> impl Iterator<Item = (u64, ByteRange)> + '_ {
         self.0.iter().filter_map(move |region| {
             let start = range.offset.max(region.offset);
@@ -174,7 +174,8 @@ mod tests {
 
     #[test]
     fn firecrackers_message_is_understood() {
-        let text = r#"[{"base_host_virt_addr":139637976727552,"size":524288,"offset":0,"page_size":4096,"page_size_kib":4096},
+        let text = r#"[{"base_host_virt_addr":139637976727552,"size":524288,"offset":0,
+                "page_size":4096,"page_size_kib":4096},
             {"base_host_virt_addr":139637977251840,"size":4096,"offset":524288,"page_size_kib":4096}]"#;
         let regions = parse(text).unwrap();
         assert_eq!(regions.all().len(), 2);

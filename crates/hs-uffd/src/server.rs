@@ -60,8 +60,8 @@ pub struct UffdServer {
 }
 
 impl UffdServer {
-    /// Serves VMMs that connect to `listener`, and those that a server before this one has left, each under the
-    /// number that it had.
+    /// Serves VMMs that connect to `listener`, and those that a server before this one has left, each under
+    /// the number that it had.
     ///
     /// # Errors
     /// When no thread can be started.

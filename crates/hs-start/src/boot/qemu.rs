@@ -118,7 +118,7 @@ impl OnQemu {
         Ok(accelerator)
     }
 
-    /// How the guest is started from a disk of so many bytes; `read` reads it, since its kernel may lie there.
+    /// How the guest is started from a disk of so many bytes, which `read` reads: its kernel may lie there.
     pub(super) fn launch(
         &self,
         spec: &BootSpec,

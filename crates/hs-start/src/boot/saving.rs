@@ -125,9 +125,9 @@ pub fn empty_overlay(scratch: &Path, disk_bytes: u64) -> anyhow::Result<PathBuf>
     Ok(path)
 }
 
-/// A qcow2 file, version 3, without data (QEMU's docs/interop/qcow2.txt): a header, and a cluster each for the
-/// table of reference counts and its one block; then the table of the first level. What is below it stands on
-/// the command line of QEMU.
+/// A qcow2 file, version 3, without data (QEMU's docs/interop/qcow2.txt): a header, and a cluster each for
+/// the table of reference counts and its one block; then the table of the first level. What is below it
+/// stands on the command line of QEMU.
 fn empty_qcow2(disk_bytes: u64) -> Vec<u8> {
     let l1_entries = disk_bytes.div_ceil(L2_COVERS).max(1);
     let clusters = 3 + (l1_entries * 8).div_ceil(CLUSTER);
