@@ -17,6 +17,7 @@ mod http;
 pub(crate) mod image;
 mod insecure;
 mod inspect;
+mod iso;
 mod lab;
 mod mount;
 mod optimize;
@@ -46,6 +47,7 @@ pub(crate) use self::emulation::MediumParser;
 pub(crate) use self::export::{DiskFormat, Export};
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
 pub(crate) use self::inspect::{Inspect, Verify};
+pub(crate) use self::iso::Iso;
 pub(crate) use self::lab::{Lab, LabDisk};
 pub(crate) use self::mount::Mount;
 pub(crate) use self::optimize::Optimize;
@@ -96,6 +98,12 @@ pub(crate) enum Command {
     /// of the image does not change.
     #[command(alias = "optimise")]
     Optimize(Optimize),
+    /// Make a bootable disc or stick whose root is an image.
+    ///
+    /// Kernel and initramfs come from the system in the image; headstart-live in the initramfs mounts the root
+    /// (headstart-live --help). The medium starts on BIOS and UEFI, whichever of their boot loaders are
+    /// installed here.
+    Iso(Iso),
     /// Mount an image as DIR/disk.img, and its file system with --fs.
     Mount(Mount),
     /// Serve images over NBD (as disks) or HTTP (as files).

@@ -206,6 +206,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart completions fish >~/.config/fish/completions/headstart.fish",
         ],
     ),
+    (
+        "iso",
+        &[
+            "headstart iso /srv/root -o live.iso",
+            "headstart iso root.hsi -o live.iso --label CLASSROOM --append quiet",
+            "headstart boot live.iso --memory 1G --emulate cd-24x-cav",
+        ],
+    ),
     ("doctor", &["headstart doctor", "headstart doctor --json"]),
     (
         "demo",

@@ -6,7 +6,6 @@
 mod arguments;
 mod cli;
 mod commands;
-mod doctor;
 mod examples;
 mod mount8;
 
@@ -104,7 +103,8 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Docs(args) => commands::docs::run(args)?,
         Command::Run(args) => return commands::run::run(args, quiet).map(exit_code),
         Command::Profile(args) => return commands::profile::run(args, quiet).map(exit_code),
-        Command::Doctor(args) => return doctor::run(args.json).map(|works| exit_code(i32::from(!works))),
+        Command::Iso(args) => commands::iso::run(args, cli.quiet)?,
+        Command::Doctor(args) => return hs_doctor::run(args.json).map(|works| exit_code(i32::from(!works))),
     }
     Ok(ExitCode::SUCCESS)
 }

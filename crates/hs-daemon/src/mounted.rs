@@ -20,6 +20,7 @@ pub(super) fn report(
     let device = mounted.and_then(MountedFs::device);
     json!({
         "image": status.image,
+        "disk_digest": served.disk().image().disk_digest().to_string(),
         "image_digest": served.disk().image().image_digest().to_string(),
         "dir": status.dir,
         "disk": status.dir.join("disk.img"),

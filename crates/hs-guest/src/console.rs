@@ -15,6 +15,8 @@ pub const READY: &str =
 const TAIL_LINES: usize = 20;
 /// The most bytes kept of a line: a guest may print without ever ending one.
 const LINE_BYTES: usize = 4096;
+/// What a kernel prints first; before it come lines of firmware and boot loader.
+const KERNEL: &str = "Linux version ";
 /// The message of a kernel that gives up.
 const PANIC: &str = "Kernel panic - not syncing";
 /// Messages of systemd and of the shells of Debian's initramfs when they wait for a user.
@@ -24,6 +26,8 @@ const EMERGENCY: [&str; 3] =
 /// A console message that decides about the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
+    /// The guest's kernel says what it is: the first line that it prints.
+    Kernel,
     /// The pattern for ready matched.
     Ready,
     /// The kernel gave up, in this line.
@@ -43,6 +47,7 @@ pub struct Console {
     has_prompted: bool,
     line: Vec<u8>,
     tail: VecDeque<String>,
+    kernel_began: bool,
     /// A kernel that gives up prints a page about its state, which would push out the lines that led to it.
     gave_up: bool,
 }
@@ -52,8 +57,15 @@ impl Console {
     /// unfinished line, such as a prompt, is matched as far as it has come.
     #[must_use]
     pub fn new(ready: Regex) -> Self {
-        let (line, tail) = (Vec::new(), VecDeque::new());
-        Self { ready: Some(ready), prompt: None, has_prompted: false, line, tail, gave_up: false }
+        Self {
+            ready: Some(ready),
+            prompt: None,
+            has_prompted: false,
+            line: Vec::new(),
+            tail: VecDeque::new(),
+            kernel_began: false,
+            gave_up: false,
+        }
     }
 
     /// Reports each unfinished line that matches `prompt` as well, once.
@@ -110,6 +122,10 @@ impl Console {
     }
 
     fn judge(&mut self, line: &str, is_whole: bool, signs: &mut Vec<Sign>) {
+        if is_whole && !self.kernel_began && line.contains(KERNEL) {
+            self.kernel_began = true;
+            signs.push(Sign::Kernel);
+        }
         if self.ready.as_ref().is_some_and(|ready| ready.is_match(line)) {
             self.ready = None;
             signs.push(Sign::Ready);
@@ -196,6 +212,14 @@ mod tests {
         assert_eq!(fed("motd # \r\nroot@guest:~# "), [Sign::Prompt]);
         assert_eq!(fed("\u{1b}[6n"), []);
         assert_eq!(fed("echo 42\r\n42\r\nroot@guest:~# "), [Sign::Ready, Sign::Prompt]);
+    }
+
+    #[test]
+    fn the_first_line_of_a_kernel_is_heard_once() {
+        let text = b"  Booting `Linux'\r\n[    0.000000] Linux version 6.1.0-56-amd64 (gcc)\n";
+        let mut console = console();
+        assert_eq!(console.feed(text), [Sign::Kernel]);
+        assert_eq!(console.feed(text), []);
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Guest {
     }
 
     /// Waits until the guest is ready; returns the time when it was. `look` is called several times a second,
-    /// to check for other failures.
+    /// to check for other failures, and with the time at which its kernel began, once.
     ///
     /// # Errors
     /// At once when the guest gives up or ends, when `look` fails, and `patience` after `began`.
@@ -138,17 +138,18 @@ impl Guest {
         began: Instant,
         patience: Duration,
         pattern: &str,
-        look: &mut dyn FnMut() -> Result<(), GuestError>,
+        look: &mut dyn FnMut(Option<Instant>) -> Result<(), GuestError>,
     ) -> Result<Instant, GuestError> {
         loop {
             let left = patience.saturating_sub(began.elapsed());
             match self.signs.recv_timeout(left.min(LOOK_EVERY)) {
                 Ok((at, Sign::Ready)) => return Ok(at),
+                Ok((at, Sign::Kernel)) => look(Some(at))?,
                 Ok((_, Sign::Panic(line))) => return Err(GuestError::Panic { line }),
                 Ok((_, Sign::Emergency(line))) => return Err(GuestError::Emergency { line }),
                 Ok((_, Sign::Prompt)) => self.type_next()?,
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
-                Err(RecvTimeoutError::Timeout) => look()?,
+                Err(RecvTimeoutError::Timeout) => look(None)?,
             }
             if began.elapsed() >= patience {
                 let (seconds, pattern) = (patience.as_secs_f64(), pattern.to_owned());

@@ -36,7 +36,7 @@ fn prove(qemu: &Qemu) -> Result<(), GuestError> {
     let far_enough = Regex::new(FAR_ENOUGH).unwrap_or_else(|error| unreachable!("{error}"));
     let launch = qemu.trial(Accelerator::Kvm);
     let mut guest = Guest::start(launch, Console::new(far_enough), std::io::sink())?;
-    match guest.wait_ready(Instant::now(), TRIAL_PATIENCE, FAR_ENOUGH, &mut || Ok(())) {
+    match guest.wait_ready(Instant::now(), TRIAL_PATIENCE, FAR_ENOUGH, &mut |_| Ok(())) {
         Ok(_) | Err(GuestError::Panic { .. }) => Ok(()),
         Err(_) => Err(GuestError::KvmUnproven { said: guest.tail().pop() }),
     }

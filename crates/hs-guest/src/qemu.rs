@@ -50,13 +50,20 @@ pub enum Bus {
     Virtio,
     /// As `/dev/nvme0n1`, for which more kernels have a built-in driver.
     Nvme,
+    /// As a disc in a drive, `/dev/sr0`.
+    Cd,
+    /// As a USB stick, `/dev/sda`.
+    Usb,
 }
 
 impl Bus {
-    const fn device(self) -> &'static str {
+    /// Its devices.
+    const fn devices(self) -> &'static [&'static str] {
         match self {
-            Self::Virtio => "virtio-blk-pci,drive=disk",
-            Self::Nvme => "nvme,drive=disk,serial=headstart",
+            Self::Virtio => &["virtio-blk-pci,drive=disk,bootindex=1"],
+            Self::Nvme => &["nvme,drive=disk,serial=headstart,bootindex=1"],
+            Self::Cd => &["ide-cd,drive=disk,bootindex=1"],
+            Self::Usb => &["qemu-xhci", "usb-storage,drive=disk,removable=on,bootindex=1"],
         }
     }
 
@@ -64,6 +71,8 @@ impl Bus {
         match self {
             Self::Virtio => "/dev/vda",
             Self::Nvme => "/dev/nvme0n1",
+            Self::Cd => "/dev/sr0",
+            Self::Usb => "/dev/sda",
         }
     }
 }
@@ -82,15 +91,41 @@ pub enum Drive {
     File(PathBuf),
 }
 
+/// What the guest's processor begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// A kernel that QEMU itself loads.
+    Kernel {
+        /// The kernel.
+        kernel: PathBuf,
+        /// Its first file system.
+        initrd: Option<PathBuf>,
+    },
+    /// The firmware, which starts the disk's own boot loader.
+    Firmware(Firmware),
+}
+
+/// The firmware of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Firmware {
+    /// A BIOS; QEMU brings one.
+    Bios,
+    /// UEFI.
+    Uefi {
+        /// Its code.
+        code: PathBuf,
+        /// Its variables, which the guest may write.
+        variables: PathBuf,
+    },
+}
+
 /// A guest to be started.
 #[derive(Clone, Debug)]
 pub struct Qemu {
     /// The program.
     pub program: PathBuf,
-    /// The guest's kernel.
-    pub kernel: PathBuf,
-    /// The first file system of its kernel.
-    pub initrd: Option<PathBuf>,
+    /// What it begins with.
+    pub begin: Begin,
     /// The disk that it boots from and never writes to: one file system, without partitions.
     pub drive: Drive,
     /// How the guest sees that.
@@ -122,17 +157,31 @@ impl Qemu {
             }
             None => command.extend(["-drive".into(), self.drive()]),
         }
-        command.extend([
-            "-device".into(),
-            self.bus.device().into(),
-            "-append".into(),
-            self.kernel_words().into(),
-        ]);
-        if let Some(initrd) = &self.initrd {
-            command.extend(["-initrd".into(), doubled_commas(initrd.as_os_str())]);
+        for device in self.bus.devices() {
+            command.extend(["-device".into(), device.into()]);
         }
         let mut jail_entries = self.jail_entries(self.accelerator);
-        jail_entries.extend(self.initrd.iter().cloned().map(JailEntry::File));
+        match &self.begin {
+            Begin::Kernel { initrd, .. } => {
+                command.extend(["-append".into(), self.kernel_words().into()]);
+                if let Some(initrd) = initrd {
+                    command.extend(["-initrd".into(), doubled_commas(initrd.as_os_str())]);
+                    jail_entries.push(JailEntry::File(initrd.clone()));
+                }
+            }
+            // Boot loaders and firmware write to a screen.
+            Begin::Firmware(Firmware::Bios) => command.extend(["-vga".into(), "std".into()]),
+            Begin::Firmware(Firmware::Uefi { code, variables }) => {
+                command.extend(["-vga".into(), "std".into()]);
+                for (file, more) in [(code, ",readonly=on"), (variables, "")] {
+                    let mut drive = OsString::from("if=pflash,format=raw,file=");
+                    drive.push(doubled_commas(file.as_os_str()));
+                    drive.push(more);
+                    command.extend(["-drive".into(), drive]);
+                }
+                jail_entries.push(JailEntry::File(code.clone()));
+            }
+        }
         jail_entries.push(Self::drive_entry(&self.drive));
         jail_entries.extend(self.resumable.iter().flat_map(Resumable::jail_entries));
         self.launch_of(command, self.accelerator, jail_entries)
@@ -146,6 +195,7 @@ impl Qemu {
     }
 
     /// A trial of `accelerator`: the same kernel without a disk, which gives up as soon as it looks for one.
+    /// Only of a guest that begins with a kernel.
     #[must_use]
     pub fn trial(&self, accelerator: Accelerator) -> Launch {
         let mut command = self.machine(accelerator);
@@ -178,19 +228,28 @@ impl Qemu {
     /// What every guest of it needs of this machine.
     fn jail_entries(&self, accelerator: Accelerator) -> Vec<JailEntry> {
         let mut jail_entries = program_entries(&self.program, accelerator);
-        jail_entries.extend([JailEntry::File(self.kernel.clone()), JailEntry::Own(self.scratch.clone())]);
+        jail_entries.push(JailEntry::Own(self.scratch.clone()));
+        if let Begin::Kernel { kernel, .. } = &self.begin {
+            jail_entries.push(JailEntry::File(kernel.clone()));
+        }
         jail_entries
     }
 
     fn machine(&self, accelerator: Accelerator) -> Vec<OsString> {
         let cpu = self.resumable.as_ref().map_or("max", |resumable| &resumable.cpu);
         let mut command = base_command(&self.program, accelerator, self.memory, cpu);
-        command.extend(["-kernel".into(), self.kernel.clone().into_os_string()]);
+        if let Begin::Kernel { kernel, .. } = &self.begin {
+            command.extend(["-kernel".into(), kernel.clone().into_os_string()]);
+        }
         command
     }
 
     fn drive(&self) -> OsString {
-        let mut drive = OsString::from("if=none,id=disk,format=raw,snapshot=on,");
+        // Nothing can be written to a disc; what is written to another disk goes to scratch.
+        let mut drive = OsString::from(match self.bus {
+            Bus::Cd => "if=none,id=disk,format=raw,media=cdrom,readonly=on,",
+            Bus::Virtio | Bus::Nvme | Bus::Usb => "if=none,id=disk,format=raw,snapshot=on,",
+        });
         match &self.drive {
             Drive::File(path) => {
                 drive.push("file.driver=file,file.filename=");
@@ -302,8 +361,7 @@ mod tests {
     fn qemu() -> Qemu {
         Qemu {
             program: "/usr/bin/qemu-system-x86_64".into(),
-            kernel: "/boot/vmlinuz".into(),
-            initrd: None,
+            begin: Begin::Kernel { kernel: "/boot/vmlinuz".into(), initrd: None },
             drive: Drive::Nbd { socket: "/mnt/a,b/socket".into(), export: "disk".into() },
             bus: Bus::Virtio,
             accelerator: Accelerator::Tcg,
@@ -344,7 +402,7 @@ mod tests {
         let guest = Qemu {
             drive: Drive::File("/mnt/disk.img".into()),
             bus: Bus::Nvme,
-            initrd: Some("/boot/initrd".into()),
+            begin: Begin::Kernel { kernel: "/boot/vmlinuz".into(), initrd: Some("/boot/initrd".into()) },
             ..qemu()
         };
         let launch = guest.launch();
@@ -352,6 +410,21 @@ mod tests {
         assert!(after(&launch, "-device")[0].starts_with("nvme,"));
         assert!(after(&launch, "-append")[0].starts_with("root=/dev/nvme0n1 "));
         assert_eq!(after(&launch, "-initrd"), ["/boot/initrd"]);
+    }
+
+    #[test]
+    fn firmware_starts_the_disk_itself() {
+        let disc = Qemu { begin: Begin::Firmware(Firmware::Bios), bus: Bus::Cd, ..qemu() }.launch();
+        assert!(after(&disc, "-kernel").is_empty() && after(&disc, "-append").is_empty());
+        assert!(after(&disc, "-drive")[0].contains("media=cdrom,readonly=on"));
+        assert_eq!(after(&disc, "-device"), ["ide-cd,drive=disk,bootindex=1"]);
+        let uefi = Firmware::Uefi { code: "/ovmf/CODE.fd".into(), variables: "/mnt/scratch/VARS.fd".into() };
+        let stick = Qemu { begin: Begin::Firmware(uefi), bus: Bus::Usb, ..qemu() }.launch();
+        let drives = after(&stick, "-drive");
+        assert_eq!(drives[1], "if=pflash,format=raw,file=/ovmf/CODE.fd,readonly=on");
+        assert_eq!(drives[2], "if=pflash,format=raw,file=/mnt/scratch/VARS.fd");
+        assert!(stick.jail_entries.contains(&JailEntry::File("/ovmf/CODE.fd".into())));
+        assert_eq!(after(&stick, "-device").len(), 2);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use hs_units::ByteSize;
 use regex::Regex;
 
 use crate::console::Console;
-use crate::qemu::{Accelerator, Bus, Drive, Qemu};
+use crate::qemu::{Accelerator, Begin, Bus, Drive, Qemu};
 use crate::{Guest, GuestError};
 
 /// Its message.
@@ -44,7 +44,7 @@ pub fn prove(program: &Path, accelerator: Accelerator, folder: &Path) -> Result<
     let launch = guest(program, accelerator, folder, path).trial(accelerator);
     let mut guest = Guest::start(launch, Console::new(said), std::io::sink())?;
     let patience = if accelerator == Accelerator::Kvm { KVM_PATIENCE } else { TRIAL_PATIENCE };
-    match guest.wait_ready(Instant::now(), patience, SAID, &mut || Ok(())) {
+    match guest.wait_ready(Instant::now(), patience, SAID, &mut |_| Ok(())) {
         Ok(_) => Ok(()),
         Err(GuestError::NotReady { seconds, .. }) => {
             Err(unproven(format!("nothing ran within {seconds:.0} s")))
@@ -59,8 +59,7 @@ pub fn prove(program: &Path, accelerator: Accelerator, folder: &Path) -> Result<
 fn guest(program: &Path, accelerator: Accelerator, folder: &Path, kernel: PathBuf) -> Qemu {
     Qemu {
         program: program.to_owned(),
-        kernel,
-        initrd: None,
+        begin: Begin::Kernel { kernel, initrd: None },
         drive: Drive::File(PathBuf::new()),
         bus: Bus::Virtio,
         accelerator,

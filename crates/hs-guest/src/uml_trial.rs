@@ -51,7 +51,7 @@ impl Trial {
         let console = Console::new(pattern(initramfs.is_some()));
         let launch = self.guest(initramfs).trial()?;
         let mut guest = Guest::start(launch, console, std::io::sink())?;
-        match guest.wait_ready(Instant::now(), TRIAL_PATIENCE, "its first program", &mut || Ok(())) {
+        match guest.wait_ready(Instant::now(), TRIAL_PATIENCE, "its first program", &mut |_| Ok(())) {
             Ok(_) => Ok(()),
             Err(error) => Err(self.unproven(why(&error, &guest.tail()))),
         }

@@ -29,9 +29,16 @@ pub fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) -> anyh
     let (before, after) =
         arguments.split_at(arguments.iter().position(|word| word == subcommand).unwrap_or(0) + 1);
     let flags: Vec<OsString> = flags.iter().map(OsString::from).collect();
-    own_arguments::give(command.arg0("headstart"), &[before, &flags, after].concat())
+    own_arguments::give(command.arg0(name()), &[before, &flags, after].concat())
         .context("hand the arguments over")?;
     Ok(command)
+}
+
+/// The name of what this program starts. One that begins with `@` is not ended at shutdown, and hands that on:
+/// <https://systemd.io/ROOT_STORAGE_DAEMONS/>.
+fn name() -> &'static str {
+    let own = std::env::args_os().next().unwrap_or_default();
+    if own.as_encoded_bytes().starts_with(b"@") { "@headstart" } else { "headstart" }
 }
 
 /// Lets the program that is started have these descriptors.

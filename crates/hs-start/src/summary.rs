@@ -16,6 +16,19 @@ pub struct Summary {
     pub guest_cpu_s: Option<f64>,
     /// The read-ahead that a guest's kernel was told; `None` when it uses its own.
     pub guest_read_ahead_kib: Option<u32>,
+    /// Start → the first line of the guest's kernel, of a medium that firmware starts: what firmware and boot
+    /// loader took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_s: Option<f64>,
+    /// Requests of firmware and boot loader, kernel and initramfs included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_loader_requests: Option<u64>,
+    /// Bytes of these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_loader_bytes: Option<u64>,
+    /// Time during which the medium served them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_loader_busy_s: Option<f64>,
     /// The medium.
     pub medium: String,
     /// The network link; none yet.

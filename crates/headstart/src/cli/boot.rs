@@ -11,7 +11,7 @@ use super::emulation::EmulationFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
 use super::prefetch::PrefetchLimits;
-use super::qemu::{Accel, QemuFlags};
+use super::qemu::{Accel, Firmware, QemuFlags};
 use super::seconds;
 
 /// What runs the guest.
@@ -28,8 +28,7 @@ pub(crate) enum Vmm {
 }
 
 /// The help of the disk.
-const DISK: &str =
-    "An image (file or address, as for `run`), or a raw disk with one file system and no partitions";
+const DISK: &str = "An image (file or address, as for `run`), a raw disk with one file system and no partitions, or a bootable ISO";
 
 /// Flags of `headstart boot`.
 #[derive(Debug, Args)]
@@ -115,8 +114,18 @@ pub(crate) struct Boot {
 }
 
 impl Boot {
-    /// What they say of the VMM.
-    pub(crate) fn vmm_choice(&self) -> VmmChoice {
+    /// The first flag for a guest whose kernel is loaded from outside.
+    pub(crate) fn flag_of_kernel(&self) -> Option<&'static str> {
+        let given = [
+            ("--append", !self.append.is_empty()),
+            ("--init", self.init.is_some()),
+            ("--record", self.record.is_some()),
+        ];
+        given.into_iter().find_map(|(flag, given)| given.then_some(flag))
+    }
+
+    /// What they say of the VMM; `is_medium` of a disk that firmware can start.
+    pub(crate) fn vmm_choice(&self, is_medium: bool) -> VmmChoice {
         VmmChoice {
             vmm: match self.vmm {
                 Vmm::Auto => VmmName::Auto,
@@ -126,7 +135,9 @@ impl Boot {
             kernel: self.kernel.clone(),
             initrd: self.qemu.initrd.clone(),
             accel: self.qemu.accel.and_then(Accel::chosen),
-            bus: self.qemu.bus.unwrap_or_default().into(),
+            bus: self.qemu.bus.map(Into::into),
+            is_medium,
+            uefi: self.qemu.firmware == Some(Firmware::Uefi),
             flag_of_qemu: self.qemu.given().or(self.snapshot_out.is_some().then_some("--snapshot-out")),
         }
     }

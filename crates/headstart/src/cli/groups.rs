@@ -9,7 +9,7 @@ pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-hea
 
 /// Each command is in one group; a test says so.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Make images", &["build", "profile", "optimize", "import", "export", "inspect", "verify"]),
+    ("Make images", &["build", "profile", "optimize", "import", "export", "iso", "inspect", "verify"]),
     ("Start from images", &["run", "boot", "resume", "mount", "attach", "fill", "detach"]),
     ("Serve and publish", &["serve", "push", "keygen", "sign"]),
     ("Observe", &["report", "status", "top", "cache"]),

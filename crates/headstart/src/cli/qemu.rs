@@ -18,13 +18,25 @@ pub(crate) enum Accel {
 }
 
 /// How the guest sees its disk.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Bus {
     /// As /dev/vda. Most kernels need an initrd with the driver.
-    #[default]
     Virtio,
     /// As /dev/nvme0n1. Debian's cloud kernels need no initrd for it.
     Nvme,
+    /// As a disc in a drive, /dev/sr0. For an ISO.
+    Cd,
+    /// As a USB stick, /dev/sda.
+    Usb,
+}
+
+/// The firmware that starts an ISO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Firmware {
+    /// A BIOS.
+    Bios,
+    /// UEFI, from the package ovmf.
+    Uefi,
 }
 
 impl From<Bus> for qemu::Bus {
@@ -32,6 +44,8 @@ impl From<Bus> for qemu::Bus {
         match bus {
             Bus::Virtio => Self::Virtio,
             Bus::Nvme => Self::Nvme,
+            Bus::Cd => Self::Cd,
+            Bus::Usb => Self::Usb,
         }
     }
 }
@@ -45,9 +59,12 @@ pub(crate) struct QemuFlags {
     /// What executes the guest's instructions. Default: auto.
     #[arg(long, value_enum, value_name = "HOW", hide_short_help = true, help_heading = "QEMU")]
     pub accel: Option<Accel>,
-    /// How the guest sees its disk. Default: virtio.
+    /// How the guest sees its disk. Default: cd for an ISO, else virtio.
     #[arg(long, value_enum, value_name = "BUS", hide_short_help = true, help_heading = "QEMU")]
     pub bus: Option<Bus>,
+    /// The firmware that starts an ISO. Default: bios.
+    #[arg(long, value_enum, value_name = "FIRMWARE", hide_short_help = true, help_heading = "QEMU")]
+    pub firmware: Option<Firmware>,
 }
 
 impl Accel {
@@ -68,6 +85,7 @@ impl QemuFlags {
             ("--initrd", self.initrd.is_some()),
             ("--accel", self.accel.is_some()),
             ("--bus", self.bus.is_some()),
+            ("--firmware", self.firmware.is_some()),
         ];
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }

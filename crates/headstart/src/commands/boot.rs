@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
+use hs_linux::fsmount::FileSystem;
 use hs_resume::save::Saver;
 use hs_serve::Prefetching;
 use hs_trace::Profile;
@@ -83,7 +84,14 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
     let disk = channel::resolve(&args.insecure.apply(&args.disk))?;
     let (is_image, file_system) = boot::identify(&disk)?;
     // After all checks that need no guest, because this may run a trial guest.
-    let vmm = boot::choose(&args.vmm_choice())?;
+    let is_medium = !is_image && file_system == Some(FileSystem::Iso9660) && args.kernel.is_none();
+    if is_medium && let Some(flag) = args.flag_of_kernel() {
+        bail!("{flag} is for a kernel that is loaded; the boot loader of a medium has its own command line");
+    }
+    if !is_medium && args.qemu.firmware.is_some() {
+        bail!("--firmware is for a bootable ISO");
+    }
+    let vmm = boot::choose(&args.vmm_choice(is_medium))?;
     if let Some(file_system) = file_system {
         vmm.check_boots(file_system, &disk)?;
     }

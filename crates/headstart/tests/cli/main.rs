@@ -24,6 +24,8 @@ mod install;
 mod jails;
 mod kills;
 mod lab;
+mod live;
+mod machine;
 mod misbehaving;
 mod mount8;
 mod mounts;

@@ -2,11 +2,11 @@
 //! wait, and get the right bytes.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use crate::boots::little_guest;
+use crate::machine::Machine;
 use crate::nbd::{end, serve};
 use crate::qemu_kernels::linux;
 use crate::scene::{Scene, has_tools, machine_has, wait_until};
@@ -42,52 +42,17 @@ fn a_copy_by_qemu_img_survives_servers_that_are_killed() {
     scene.wait_until_clean();
 }
 
-/// A machine of QEMU's with the guest's disk over NBD, and what its console says.
-struct Machine {
-    qemu: Child,
-    console: BufReader<ChildStdout>,
-}
-
-impl Machine {
-    fn start(socket: &str, kernel: &str) -> Self {
-        let disk = format!(
-            "if=none,id=disk,format=raw,snapshot=on,file.driver=nbd,file.reconnect-delay=120,\
-             file.server.type=unix,file.server.path={socket},file.export=guest"
-        );
-        // On a machine that has no time for it, its timer does not tick when it looks, and it would give up.
-        let words = "root=/dev/nvme0n1 rw console=ttyS0 panic=-1 no_timer_check then=read";
-        let mut qemu = Command::new("qemu-system-x86_64")
-            .args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-accel", "tcg"])
-            .args(["-cpu", "max", "-m", "160M", "-kernel", kernel, "-append", words])
-            .args(["-drive", &disk, "-device", "nvme,drive=disk,serial=x"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("QEMU starts");
-        let console = BufReader::new(qemu.stdout.take().expect("piped"));
-        Self { qemu, console }
-    }
-
-    /// Waits for a line with these words; returns the output until then.
-    fn wait_for(&mut self, words: &str) -> String {
-        let mut said = String::new();
-        loop {
-            let mut line = Vec::new();
-            assert!(self.console.read_until(b'\n', &mut line).expect("read") > 0, "no {words} in {said}");
-            let line = String::from_utf8_lossy(&line);
-            said.push_str(&line);
-            if line.contains(words) {
-                return said;
-            }
-        }
-    }
-}
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.qemu.kill();
-        let _ = self.qemu.wait();
-    }
+/// A machine with the guest's disk over NBD.
+fn machine(socket: &str, kernel: &str) -> Machine {
+    let disk = format!(
+        "if=none,id=disk,format=raw,snapshot=on,file.driver=nbd,file.reconnect-delay=120,\
+         file.server.type=unix,file.server.path={socket},file.export=guest"
+    );
+    // On a machine that has no time for it, its timer does not tick when it looks, and it would give up.
+    let words = "root=/dev/nvme0n1 rw console=ttyS0 panic=-1 no_timer_check then=read";
+    let devices =
+        ["-kernel", kernel, "-append", words, "-drive", &disk, "-device", "nvme,drive=disk,serial=x"];
+    Machine::start("160M", devices)
 }
 
 #[test]
@@ -102,7 +67,7 @@ fn a_guest_of_qemu_goes_on_when_its_server_was_killed() {
     let image = scene.arg("guest.hsi");
     crate::scene::run(["build", &scene.arg("root"), "-o", &image, "--free", "64M", "--codec", "zstd:1"]).ok();
     let serving = serve(&scene, &[&image]);
-    let mut machine = Machine::start(&scene.arg("socket"), &kernel.join("vmlinuz").display().to_string());
+    let mut machine = machine(&scene.arg("socket"), &kernel.join("vmlinuz").display().to_string());
     // Before the guest has read anything of its disk, and when it reads its files.
     machine.wait_for("Linux version");
     kill(&served_again(&image, 0));

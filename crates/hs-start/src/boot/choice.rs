@@ -38,8 +38,12 @@ pub struct VmmChoice {
     pub initrd: Option<PathBuf>,
     /// What executes the instructions of QEMU's guest; a trial decides when `None`.
     pub accel: Option<Accelerator>,
-    /// How QEMU's guest sees its disk.
-    pub bus: Bus,
+    /// How QEMU's guest sees its disk; a medium as a disc, any other disk as one of virtio when `None`.
+    pub bus: Option<Bus>,
+    /// Whether the disk is a medium that firmware starts.
+    pub is_medium: bool,
+    /// By UEFI; else by a BIOS.
+    pub uefi: bool,
     /// A flag that was given and is for QEMU only.
     pub flag_of_qemu: Option<&'static str>,
 }
@@ -47,6 +51,9 @@ pub struct VmmChoice {
 /// Chooses the VMM of `headstart boot`. Call `hs_linux::rootenv::enter_private_mounts` before.
 pub fn choose(asked: &VmmChoice) -> anyhow::Result<Vmm> {
     match asked.vmm {
+        VmmName::Uml if asked.is_medium => {
+            bail!("--vmm qemu starts what firmware starts, User-mode Linux does not")
+        }
         VmmName::Uml => {
             if let Some(flag) = asked.flag_of_qemu {
                 bail!("{flag} is for --vmm qemu");
@@ -61,7 +68,9 @@ pub fn choose(asked: &VmmChoice) -> anyhow::Result<Vmm> {
 
 /// A flag or a kernel for QEMU chooses QEMU.
 fn automatic(asked: &VmmChoice) -> anyhow::Result<Vmm> {
-    let is_for_qemu = asked.flag_of_qemu.is_some() || asked.kernel.as_deref().is_some_and(boots_machines);
+    let is_for_qemu = asked.is_medium
+        || asked.flag_of_qemu.is_some()
+        || asked.kernel.as_deref().is_some_and(boots_machines);
     if is_for_qemu {
         return qemu(asked, None);
     }
@@ -89,6 +98,7 @@ fn qemu(asked: &VmmChoice, instead_of_uml: Option<String>) -> anyhow::Result<Vmm
     };
     let kernel = match (file(&asked.kernel, "--kernel")?, file(&asked.initrd, "--initrd")?) {
         (Some(kernel), initrd) => KernelOf::Machine { kernel, initrd },
+        (None, None) if asked.is_medium => KernelOf::Medium { uefi: asked.uefi },
         (None, None) => KernelOf::Disk,
         (None, Some(_)) => bail!("--initrd goes with a --kernel: that of the disk has its own"),
     };
@@ -96,7 +106,10 @@ fn qemu(asked: &VmmChoice, instead_of_uml: Option<String>) -> anyhow::Result<Vmm
         program: qemu::find_program(&std::env::var_os("PATH").unwrap_or_default())?,
         kernel,
         accel: asked.accel,
-        bus: asked.bus,
+        bus: asked.bus.unwrap_or(match asked.is_medium {
+            true => Bus::Cd,
+            false => Bus::Virtio,
+        }),
         instead_of_uml,
     }))
 }

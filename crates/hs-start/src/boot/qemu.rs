@@ -1,17 +1,19 @@
 //! A boot by QEMU: its kernel, and what executes it.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use hs_build::ext4::ReadDisk;
 use hs_build::read_linked_file;
-use hs_guest::qemu::{Accelerator, Bus, Drive, Qemu};
+use hs_guest::qemu::{Accelerator, Begin, Bus, Drive, Firmware, Qemu};
 use hs_guest::resumable::{self, Resumable};
-use hs_guest::{Guest, GuestError, Launch, kvm};
+use hs_guest::{Guest, GuestError, Launch, kvm, qemu_trial};
 use hs_image::{Blocks, Image};
+use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::loopdev::{LoopDevice, LoopOptions};
 
 use super::saving::{SavedParts, Saving, empty_overlay};
 use super::{BootDisk, BootSpec};
@@ -23,6 +25,15 @@ use hs_service::workdir::Workdir;
 const KERNELS: [&str; 4] = ["/vmlinuz", "/boot/vmlinuz", "/boot/vmlinuz-linux", "/boot/vmlinuz-virt"];
 const INITRDS: [&str; 5] =
     ["/initrd.img", "/boot/initrd.img", "/boot/initramfs-linux.img", "/boot/initramfs-virt", "/boot/initrd"];
+/// Where kernels lie on media: ours, live-boot's, Ubuntu's, Arch's, Fedora's.
+const KERNELS_OF_MEDIA: [&str; 6] = [
+    "boot/vmlinuz",
+    "live/vmlinuz",
+    "casper/vmlinuz",
+    "arch/boot/x86_64/vmlinuz-linux",
+    "images/pxeboot/vmlinuz",
+    "boot/x86_64/loader/linux",
+];
 
 /// Where the guest's kernel comes from.
 #[derive(Clone, Debug)]
@@ -34,9 +45,23 @@ pub enum KernelOf {
         /// Its initial RAM disk.
         initrd: Option<PathBuf>,
     },
-    /// From the disk that it boots.
+    /// From the disk that it boots: its `/boot` is read.
     Disk,
+    /// From the medium that it boots: firmware starts the boot loader on it.
+    Medium {
+        /// By UEFI; else by a BIOS.
+        uefi: bool,
+    },
 }
+
+/// Where UEFI for QEMU lies: code, and the variables that a machine begins with (package ovmf, and those of
+/// Fedora, SUSE and Arch).
+const UEFI: [(&str, &str); 4] = [
+    ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+    ("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
+    ("/usr/share/edk2/x64/OVMF_CODE.4m.fd", "/usr/share/edk2/x64/OVMF_VARS.4m.fd"),
+    ("/usr/share/qemu/ovmf-x86_64-code.bin", "/usr/share/qemu/ovmf-x86_64-vars.bin"),
+];
 
 /// How QEMU is to run a guest.
 #[derive(Clone, Debug)]
@@ -90,6 +115,12 @@ impl OnQemu {
     /// A kernel in the disk is read without the emulated medium, because only the trial uses it. A remote
     /// disk is not opened a second time.
     fn choose(&self, spec: &BootSpec, on_medium: &OnMedium) -> anyhow::Result<Accelerator> {
+        if let (KernelOf::Medium { .. }, BootDisk::Raw(path)) = (&self.spec.kernel, &spec.disk) {
+            return Ok(self.choose_for_medium(spec, path).unwrap_or_else(|why| {
+                log::info!("KVM is not used: {why:#}");
+                Accelerator::Tcg
+            }));
+        }
         let nowhere = Drive::File(PathBuf::new());
         let qemu = match &spec.disk {
             BootDisk::Raw(path) => {
@@ -116,6 +147,26 @@ impl OnQemu {
             log::info!("KVM is not used: {why}");
         }
         Ok(accelerator)
+    }
+
+    /// Tries KVM with the kernel on a medium: that of this machine may run no stock kernel.
+    fn choose_for_medium(&self, spec: &BootSpec, medium: &Path) -> anyhow::Result<Accelerator> {
+        qemu_trial::prove(&self.spec.program, Accelerator::Kvm, &self.kernel_folder)?;
+        let options = LoopOptions { direct_io: false, ..LoopOptions::default() };
+        let device = LoopDevice::attach(medium, options)?;
+        let folder = self.kernel_folder.join("medium");
+        std::fs::create_dir_all(&folder).context("make a folder for the medium")?;
+        let mounted = FsMount::mount(device.path(), FileSystem::Iso9660, &folder, FsMountOptions::default())?;
+        let kernel = self.kernel_folder.join("kernel");
+        let found = KERNELS_OF_MEDIA.iter().map(|place| folder.join(place)).find(|place| place.is_file());
+        let found =
+            found.context("no kernel to try it with is known on this medium (--accel kvm uses it)")?;
+        std::fs::copy(&found, &kernel).context("copy the medium's kernel")?;
+        mounted.unmount()?;
+        let begin = Begin::Kernel { kernel, initrd: None };
+        let qemu = self.qemu_that_begins(spec, Drive::File(PathBuf::new()), begin);
+        let (accelerator, why) = kvm::choose(&qemu);
+        why.map_or(Ok(accelerator), |why| Err(why.into()))
     }
 
     /// How the guest is started from a disk of so many bytes, which `read` reads: its kernel may lie there.
@@ -148,14 +199,24 @@ impl OnQemu {
     }
 
     fn qemu(&self, spec: &BootSpec, drive: Drive, read: &mut ReadDisk<'_>) -> anyhow::Result<Qemu> {
-        let (kernel, initrd) = match &self.spec.kernel {
-            KernelOf::Machine { kernel, initrd } => (kernel.clone(), initrd.clone()),
-            KernelOf::Disk => self.kernel_of_disk(spec, read)?,
+        let begin = match &self.spec.kernel {
+            KernelOf::Machine { kernel, initrd } => {
+                Begin::Kernel { kernel: kernel.clone(), initrd: initrd.clone() }
+            }
+            KernelOf::Disk => {
+                let (kernel, initrd) = self.kernel_of_disk(spec, read)?;
+                Begin::Kernel { kernel, initrd }
+            }
+            KernelOf::Medium { uefi: false } => Begin::Firmware(Firmware::Bios),
+            KernelOf::Medium { uefi: true } => Begin::Firmware(self.uefi()?),
         };
-        Ok(Qemu {
+        Ok(self.qemu_that_begins(spec, drive, begin))
+    }
+
+    fn qemu_that_begins(&self, spec: &BootSpec, drive: Drive, begin: Begin) -> Qemu {
+        Qemu {
             program: self.spec.program.clone(),
-            kernel,
-            initrd,
+            begin,
             drive,
             bus: self.spec.bus,
             accelerator: self.accelerator,
@@ -164,7 +225,21 @@ impl OnQemu {
             init: spec.init.clone(),
             append: spec.append.clone(),
             resumable: None,
-        })
+        }
+    }
+
+    /// UEFI with variables of its own.
+    fn uefi(&self) -> anyhow::Result<Firmware> {
+        let found = UEFI
+            .into_iter()
+            .find(|(code, variables)| [code, variables].iter().all(|path| Path::new(path).is_file()));
+        let (code, variables) = found.context("UEFI for guests is missing: install the package ovmf")?;
+        let own = self.scratch.join("uefi-variables");
+        std::fs::copy(variables, &own).with_context(|| format!("copy {variables}"))?;
+        // In a folder that is the guest's own.
+        std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o666))
+            .context("give the variables to the guest")?;
+        Ok(Firmware::Uefi { code: code.into(), variables: own })
     }
 
     /// Does what a boot loader does: reads kernel and initrd from the disk, through its medium.

@@ -3,13 +3,13 @@
 use std::fs::OpenOptions;
 use std::io;
 
-use super::namespaces::{User, in_private_mounts};
-use super::trial::{checked, mount};
-use super::{Check, CheckState};
+use crate::namespaces::{User, in_private_mounts};
+use crate::trial::{checked, mount};
+use crate::{Check, CheckState};
 
 const NEEDED_FOR: &str = "mount, run, profile: shows the disk of an image as a file";
 
-pub(super) fn checks(user: User) -> Vec<Check> {
+pub(crate) fn checks(user: User) -> Vec<Check> {
     let device = device();
     let works_so_far = device.state == CheckState::Ok;
     let mut checks = vec![device.on_main_path(true)];

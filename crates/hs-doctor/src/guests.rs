@@ -4,8 +4,8 @@
 use hs_guest::qemu::{self, Accelerator};
 use hs_guest::{uml, xstate};
 
-use super::namespaces::User;
-use super::{Check, CheckState};
+use crate::namespaces::User;
+use crate::{Check, CheckState};
 use hs_start::boot;
 
 const UML_USE: &str = "boot, demo: runs guests without virtualisation";
@@ -18,7 +18,7 @@ const CHOICE_USE: &str = "boot, demo: what --vmm auto uses";
 type Tried = Result<String, String>;
 
 /// As root, guests are really run, in mounts of their own, which go with the thread that makes them.
-pub(super) fn checks(user: User) -> Vec<Check> {
+pub(crate) fn checks(user: User) -> Vec<Check> {
     if !user.is_root() {
         let check = Check::ok(CHOICE, "not tried", CHOICE_USE);
         return vec![

@@ -2,10 +2,10 @@
 
 use std::io;
 
-use super::kernel;
-use super::namespaces::{User, in_private_mounts};
-use super::trial::{checked, mount};
-use super::{Check, CheckState};
+use crate::kernel;
+use crate::namespaces::{User, in_private_mounts};
+use crate::trial::{checked, mount};
+use crate::{Check, CheckState};
 
 struct FileSystem {
     name: &'static str,
@@ -32,7 +32,7 @@ const FILE_SYSTEMS: &[FileSystem] = &[
     },
 ];
 
-pub(super) fn checks(user: User) -> Vec<Check> {
+pub(crate) fn checks(user: User) -> Vec<Check> {
     let registered = std::fs::read_to_string("/proc/filesystems").unwrap_or_default();
     let modules = module_lists();
     let mut checks: Vec<Check> = FILE_SYSTEMS

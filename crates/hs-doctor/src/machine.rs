@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use hs_units::ByteSize;
 
-use super::{Check, CheckState};
+use crate::{Check, CheckState};
 
 const MIB: u64 = 1 << 20;
 /// The server's own memory, its default budget and room for the pages it pushes.
 const COMFORTABLE_BYTES: u64 = 512 * MIB;
 
-pub(super) fn checks() -> Vec<Check> {
+pub(crate) fn checks() -> Vec<Check> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let cgroups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

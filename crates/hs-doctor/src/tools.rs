@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::namespaces::User;
-use super::{Check, CheckState};
+use crate::namespaces::User;
+use crate::{Check, CheckState};
 
 struct Tool {
     program: &'static str,
@@ -76,7 +76,7 @@ const TOOLS: &[Tool] = &[
     },
 ];
 
-pub(super) fn checks(user: User) -> Vec<Check> {
+pub(crate) fn checks(user: User) -> Vec<Check> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     // A user's PATH often lacks the folders where mkfs lives.
@@ -104,7 +104,7 @@ fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
 
 /// The version that a program says, or its path if it says none. What e2fsprogs say of themselves goes to
 /// standard error, and of their libraries to standard output.
-pub(super) fn version(program: &Path, flag: &str) -> String {
+pub(crate) fn version(program: &Path, flag: &str) -> String {
     let output = Command::new(program).arg(flag).stdin(Stdio::null()).output();
     let said = output.map(|output| [output.stderr, output.stdout].concat()).unwrap_or_default();
     version_in(&String::from_utf8_lossy(&said)).unwrap_or_else(|| program.display().to_string())

@@ -1,27 +1,27 @@
 //! The kernel's version, and from which version on it has what headstart uses.
 
-use super::{Check, CheckState};
+use crate::{Check, CheckState};
 
 /// A version of Linux: major and minor number.
-pub(super) type Version = (u32, u32);
+pub(crate) type Version = (u32, u32);
 
 /// Something that only newer kernels have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Feature {
-    pub(super) name: &'static str,
-    pub(super) since: Version,
+pub(crate) struct Feature {
+    pub(crate) name: &'static str,
+    pub(crate) since: Version,
     /// What we lose without it.
-    pub(super) without: &'static str,
+    pub(crate) without: &'static str,
     /// How `doctor` finds out: by asking the kernel, or from its version.
-    pub(super) found_by: &'static str,
+    pub(crate) found_by: &'static str,
 }
 
 /// The oldest kernel of the systems that are supported: Debian 12's.
-pub(super) const OLDEST_SUPPORTED: Version = (6, 1);
+pub(crate) const OLDEST_SUPPORTED: Version = (6, 1);
 
 /// What depends on the version, oldest first. docs/KERNELS.md shows the same table, and a test
 /// compares the two.
-pub(super) const FEATURES: &[Feature] = &[
+pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         name: "loop devices with direct I/O",
         since: (4, 10),
@@ -84,7 +84,7 @@ pub(super) const FEATURES: &[Feature] = &[
     },
 ];
 
-pub(super) fn checks() -> Vec<Check> {
+pub(crate) fn checks() -> Vec<Check> {
     let release = release();
     let Some(version) = parse(&release) else {
         let check = Check::ok("kernel", release, "everything");
@@ -133,13 +133,13 @@ fn feature_use(feature: &Feature) -> &'static str {
 }
 
 /// The kernel's release, such as `6.1.0-18-amd64`.
-pub(super) fn release() -> String {
+pub(crate) fn release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|error| format!("unknown ({error})"), |text| text.trim().to_owned())
 }
 
 /// Major and minor number of a release; whatever a distribution appends is left out.
-pub(super) fn parse(release: &str) -> Option<Version> {
+pub(crate) fn parse(release: &str) -> Option<Version> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }

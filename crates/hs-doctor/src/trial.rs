@@ -12,7 +12,7 @@ use std::io;
 /// # Errors
 ///
 /// The error that `work` returned in the child, or that of `fork`.
-pub(super) fn in_child(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn in_child(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // SAFETY: the child calls `work`, which by the contract above is async-signal-safe, and leaves
     // with `_exit`, so that no destructor or exit handler of the parent runs twice.
     let child = unsafe { libc::fork() };
@@ -47,12 +47,12 @@ pub(super) fn in_child(work: impl FnOnce() -> io::Result<()>) -> io::Result<()> 
 }
 
 /// Turns the -1 of a system call into the error it stands for.
-pub(super) fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+pub(crate) fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// `mount(2)` without the pointers; `kind` is the type of file system.
-pub(super) fn mount(kind: &CStr, target: &CStr, flags: libc::c_ulong, options: &CStr) -> io::Result<()> {
+pub(crate) fn mount(kind: &CStr, target: &CStr, flags: libc::c_ulong, options: &CStr) -> io::Result<()> {
     // SAFETY: all four pointers come from C strings that outlive the call.
     let result =
         unsafe { libc::mount(kind.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, options.as_ptr().cast()) };
@@ -60,7 +60,7 @@ pub(super) fn mount(kind: &CStr, target: &CStr, flags: libc::c_ulong, options: &
 }
 
 /// Writes a whole small file of `/proc`, without allocating.
-pub(super) fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
+pub(crate) fn write_file(path: &CStr, text: &[u8]) -> io::Result<()> {
     // SAFETY: `path` is a C string, and `write` gets a pointer and the length of the same slice. The
     // descriptor is closed before it goes out of use.
     unsafe {

@@ -3,23 +3,23 @@
 use std::ffi::CStr;
 use std::io;
 
-use super::trial::{checked, in_child, mount, write_file};
-use super::{Check, CheckState};
+use crate::trial::{checked, in_child, mount, write_file};
+use crate::{Check, CheckState};
 
 /// Who runs this program, as far as mounting is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct User {
+pub(crate) struct User {
     uid: libc::uid_t,
     gid: libc::gid_t,
 }
 
 impl User {
-    pub(super) fn current() -> Self {
+    pub(crate) fn current() -> Self {
         // SAFETY: these two calls only read numbers and cannot fail.
         unsafe { Self { uid: libc::geteuid(), gid: libc::getegid() } }
     }
 
-    pub(super) fn is_root(self) -> bool {
+    pub(crate) fn is_root(self) -> bool {
         self.uid == 0
     }
 }
@@ -27,7 +27,7 @@ impl User {
 /// Where the trials mount: in the child's own namespace, where no other process sees it.
 const PLACE: &CStr = c"/tmp";
 
-pub(super) fn checks(user: User) -> Vec<Check> {
+pub(crate) fn checks(user: User) -> Vec<Check> {
     let who = if user.is_root() { "root" } else { "not root: a user namespace is used" };
     let mut checks = vec![Check::ok("user", who, "run, mount: who may mount what")];
     if user.is_root() {
@@ -60,7 +60,7 @@ fn root_advice() -> &'static str {
 
 /// Tries `work` in a child that has mounts of its own, with a fresh tmpfs on [`PLACE`]: in a user
 /// namespace unless `user` is root. `work` is bound to what [`in_child`] demands.
-pub(super) fn in_private_mounts(user: User, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+pub(crate) fn in_private_mounts(user: User, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     if user.is_root() {
         in_child(|| own_mounts().and_then(|()| work()))
     } else {

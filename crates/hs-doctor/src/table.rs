@@ -4,13 +4,13 @@ use std::fmt::Write;
 
 use comfy_table::{ContentArrangement, Table, TableComponent, presets};
 
-use super::{Check, CheckState};
+use crate::{Check, CheckState};
 
 /// Columns of the table on a terminal of unknown width.
 const WIDTH: u16 = 110;
 
 /// The whole text, ending in a line break.
-pub(super) fn render(checks: &[Check], main_path_works: bool) -> String {
+pub(crate) fn render(checks: &[Check], main_path_works: bool) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     for line in [TableComponent::HorizontalLines, TableComponent::MiddleIntersections] {

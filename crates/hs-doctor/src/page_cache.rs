@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::namespaces::User;
-use super::{Check, CheckState};
+use crate::namespaces::User;
+use crate::{Check, CheckState};
 
 /// Where tracefs is mounted, on newer and on older systems.
 const TRACEFS: &[&str] = &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
@@ -11,7 +11,7 @@ const TRACEFS: &[&str] = &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// The tracepoints that fire when a page of the cache is read, faulted in or mapped.
 const TRACEPOINTS: &[&str] = &["mm_filemap_get_pages", "mm_filemap_fault", "mm_filemap_map_pages"];
 
-pub(super) fn checks(user: User) -> Vec<Check> {
+pub(crate) fn checks(user: User) -> Vec<Check> {
     vec![cachestat(), tracepoints(user)]
 }
 

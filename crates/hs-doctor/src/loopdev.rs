@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
-use super::namespaces::User;
-use super::trial::checked;
-use super::{Check, CheckState};
+use crate::namespaces::User;
+use crate::trial::checked;
+use crate::{Check, CheckState};
 
 // From <linux/loop.h>.
 const LOOP_GET_STATUS64: u64 = 0x4C05;
@@ -52,7 +52,7 @@ enum DirectIo {
     Off,
 }
 
-pub(super) fn checks(user: User) -> Vec<Check> {
+pub(crate) fn checks(user: User) -> Vec<Check> {
     let needed_for = "run, profile, mount --fs as root: mounts the file system in an image";
     let direct_for = "run, mount --fs: blocks are cached once, not twice";
     let control = OpenOptions::new().read(true).write(true).open("/dev/loop-control");

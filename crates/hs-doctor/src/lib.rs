@@ -90,7 +90,7 @@ struct Report<'a> {
 /// # Errors
 ///
 /// Only if the result cannot be written; a reader that has gone away is no error.
-pub(crate) fn run(json: bool) -> anyhow::Result<bool> {
+pub fn run(json: bool) -> anyhow::Result<bool> {
     let checks = examine();
     let works = main_path_works(&checks);
     let text = if json {

@@ -2,12 +2,12 @@
 
 use hs_fill::{FillError, probe};
 
-use super::{Check, CheckState};
+use crate::{Check, CheckState};
 
 const NAME: &str = "fanotify pre-content events";
 const NEEDED_FOR: &str = "attach: a file that fills itself before it is read";
 
-pub(super) fn checks() -> Vec<Check> {
+pub(crate) fn checks() -> Vec<Check> {
     vec![judge(probe(&std::env::temp_dir()))]
 }
 

@@ -1,0 +1,293 @@
+//! Machines whose root is an image: media that firmware starts, and an image on a web server. Each is a real
+//! Debian with its own kernel, in QEMU.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::machine::Machine;
+use crate::scene::{Scene, has_tools, machine_has, run};
+use crate::web::{NGINX, Nginx};
+
+/// What making and starting media needs.
+const NEEDED: [&str; 9] = [
+    "/usr/bin/qemu-system-x86_64",
+    "/usr/bin/mmdebstrap",
+    "/usr/bin/xorriso",
+    "/usr/bin/grub-mkimage",
+    "/usr/bin/mcopy",
+    "/usr/lib/grub/i386-pc/cdboot.img",
+    "/usr/lib/grub/x86_64-efi/normal.mod",
+    "/usr/share/OVMF/OVMF_CODE_4M.fd",
+    "/usr/share/OVMF/OVMF_VARS_4M.fd",
+];
+/// In the system: a kernel with drivers for virtual machines, and both makers of an initramfs.
+const PACKAGES: &str =
+    "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-core,busybox,zstd,iproute2";
+/// The files that are compared: some of them were read while it started, most were not.
+const SUM: &str = "find /usr/bin /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
+const CONSOLE: &str = "console=ttyS0 panic=1 no_timer_check";
+
+/// A Debian, and what starts it.
+struct Live {
+    folder: PathBuf,
+    /// The name of its image.
+    name: String,
+}
+
+impl Live {
+    fn file(&self, name: &str) -> String {
+        self.folder.join(name).display().to_string()
+    }
+
+    /// A machine whose kernel and initramfs QEMU loads, which is quicker than a boot loader.
+    fn start(&self, words: &str, devices: &[&str]) -> Machine {
+        let (kernel, initrd) = (self.file("vmlinuz"), self.file("initrd.img"));
+        let words = format!("{CONSOLE} {words}");
+        let arguments = [&["-kernel", &kernel, "-initrd", &initrd, "-append", &words], devices].concat();
+        Machine::start("512M", arguments)
+    }
+}
+
+/// The Debian, made once and kept; its media are made by this program each time the tests run. Nothing, which is
+/// said, where something for it is missing.
+fn live() -> Option<&'static Live> {
+    static MADE: OnceLock<Live> = OnceLock::new();
+    if !machine_has(&NEEDED) || !has_tools(&["mkfs.vfat"]) {
+        return None;
+    }
+    Some(MADE.get_or_init(make))
+}
+
+fn make() -> Live {
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let root = kept.join("live-root");
+    if !root.join("usr").exists() {
+        debootstrap(&root);
+    }
+    let folder = kept.join("live");
+    fs::create_dir_all(&folder).expect("a folder");
+    let file = |name: &str| folder.join(name).display().to_string();
+    // Debug information would be a hundred megabytes of initramfs.
+    let live = file("headstart-live");
+    let program = Path::new(env!("CARGO_BIN_EXE_headstart")).with_file_name("headstart-live");
+    assert!(program.exists(), "cargo build -p hs-live makes {}", program.display());
+    command("strip", &["-o", &live, &program.display().to_string()]);
+    let image = file("root.hsi");
+    run(["build", &root.display().to_string(), "-o", &image, "--codec", "zstd:1"]).ok();
+    let iso = |name: &str, more: &[&str]| {
+        let flags =
+            ["iso", &image, "-o", &file(name), "--live", &live, "--json", "--append", "console=ttyS0"];
+        run([&flags[..], more].concat()).ok().json()
+    };
+    let made = iso("bios.iso", &["--timeout", "0", "--append", "no_timer_check"]);
+    assert!(made["bios"] == true && made["uefi"] == true, "{made}");
+    let extract = ["-osirrox", "on", "-indev", &file("bios.iso")];
+    let files =
+        ["-extract", "/boot/vmlinuz", &file("vmlinuz"), "-extract", "/boot/initrd.img", &file("initrd.img")];
+    for name in ["vmlinuz", "initrd.img"] {
+        let _ = fs::remove_file(file(name));
+    }
+    command("xorriso", &[&extract[..], &files].concat());
+    iso("dracut.iso", &["--timeout", "0", "--append", "no_timer_check", "--initramfs", "dracut"]);
+    let name = made["image_digest"].as_str().expect("a name").to_owned();
+    Live { folder, name }
+}
+
+/// The archive may not answer at once.
+fn debootstrap(root: &Path) {
+    let draft = root.with_extension("draft");
+    let include = format!("--include={PACKAGES}");
+    let hook = "--customize-hook=chroot \"$1\" passwd -d root; echo live >\"$1/etc/hostname\"";
+    for _ in 0..3 {
+        let _ = fs::remove_dir_all(&draft);
+        let made = Command::new("mmdebstrap")
+            .args(["--variant=minbase", &include, hook, "bookworm"])
+            .arg(&draft)
+            .output()
+            .expect("mmdebstrap starts");
+        if made.status.success() {
+            return fs::rename(&draft, root).expect("renamed");
+        }
+        println!("{}", String::from_utf8_lossy(&made.stderr));
+    }
+    panic!("mmdebstrap made no system");
+}
+
+fn command(program: &str, arguments: &[&str]) {
+    let output = Command::new(program).args(arguments).output().expect("it starts");
+    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// A drive of QEMU's with this file; several have several numbers.
+fn drive(number: u32, file: &str, more: &str) -> [String; 4] {
+    let drive = format!("if=none,id=d{number},format=raw,{more}file={file}");
+    ["-drive".to_owned(), drive, "-device".to_owned(), format!("virtio-blk-pci,drive=d{number}")]
+}
+
+fn words(drives: &[[String; 4]]) -> Vec<&str> {
+    drives.iter().flatten().map(String::as_str).collect()
+}
+
+#[test]
+fn a_disc_starts_a_debian_that_survives_the_death_of_its_server() {
+    let Some(live) = live() else { return };
+    let drive = format!("if=none,id=disc,format=raw,media=cdrom,readonly=on,file={}", live.file("bios.iso"));
+    let devices = ["-vga", "std", "-drive", &drive, "-device", "ide-cd,drive=disc"];
+    let mut machine = Machine::start("512M", devices);
+    let said = machine.log_in();
+    assert!(said.contains("Booting `HEADSTART'") && said.contains("Linux version"), "{said}");
+    let mounts = machine.ran("cat /proc/mounts");
+    assert!(mounts.contains("headstart / overlay") && mounts.contains("fuse.headstart"), "{mounts}");
+    assert_eq!(machine.ran("systemctl is-system-running --wait").trim(), "running");
+    machine.ran("echo kept in memory >/root/written");
+    // Its name tells systemd to leave it alone at shutdown.
+    let server = "$(ls /run/headstart | sed -n 's/.sock$//p' | tail -n 1)";
+    let name = machine.ran(&format!("tr '\\0' ' ' </proc/{server}/cmdline"));
+    assert!(name.starts_with("@headstart mount"), "{name}");
+    // The next server reads what the first one never had.
+    machine.ran(&format!("kill -9 {server}; echo 3 >/proc/sys/vm/drop_caches"));
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root");
+    let right = Command::new("chroot").arg(root).args(["sh", "-c", SUM]).output().expect("chroot starts");
+    assert_eq!(machine.ran(SUM).trim(), String::from_utf8_lossy(&right.stdout).trim());
+    let log = machine.ran("cat /run/headstart/*.log; cat /root/written");
+    assert!(log.contains("ended by signal 9") && log.contains("kept in memory"), "{log}");
+    machine.type_line("systemctl poweroff");
+    machine.wait_for("Power down");
+    machine.wait_for_end();
+}
+
+#[test]
+fn a_stick_starts_a_debian_by_uefi_with_dracut() {
+    let Some(live) = live() else { return };
+    let scene = Scene::new();
+    let variables = scene.arg("variables");
+    fs::copy("/usr/share/OVMF/OVMF_VARS_4M.fd", &variables).expect("copied");
+    let code = "if=pflash,format=raw,readonly=on,file=/usr/share/OVMF/OVMF_CODE_4M.fd";
+    let variables = format!("if=pflash,format=raw,file={variables}");
+    let drives = [drive(1, &live.file("dracut.iso"), "readonly=on,")];
+    let devices = ["-drive", code, "-drive", &variables, "-vga", "std"];
+    let mut machine = Machine::start("768M", [&devices[..], &words(&drives)].concat());
+    machine.log_in();
+    assert_eq!(machine.ran("systemctl is-system-running --wait").trim(), "running");
+    assert!(machine.ran("ls /sys/firmware/efi").contains("systab"));
+    assert!(machine.ran("cat /proc/mounts").contains("headstart / overlay"));
+    machine.type_line("systemctl poweroff");
+    machine.wait_for("Power down");
+    machine.wait_for_end();
+}
+
+#[test]
+fn an_image_on_a_web_server_is_a_root() {
+    let Some(live) = live() else { return };
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.folder("www");
+    std::os::unix::fs::symlink(live.folder.join("root.hsi"), scene.path("www/root.hsi")).expect("a link");
+    let nginx = Nginx::start(&scene, "");
+    let net = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"];
+    // QEMU's own network has this machine at this address.
+    let address = format!("http://10.0.2.2:{}/root.hsi", nginx.port);
+    let named = format!("ip=dhcp root=headstart:{address}#{}", live.name);
+    let mut machine = live.start(&named, &net);
+    machine.log_in();
+    assert!(machine.ran("cat /proc/mounts").contains("headstart / overlay"));
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root");
+    let right = Command::new("chroot").arg(root).args(["sh", "-c", SUM]).output().expect("chroot starts");
+    assert_eq!(machine.ran(SUM).trim(), String::from_utf8_lossy(&right.stdout).trim());
+    drop(machine);
+    // Nobody vouches for an address alone.
+    let mut machine = live.start(&format!("ip=dhcp root=headstart:{address}"), &net);
+    machine.wait_for_any(&["#hs1-", "--insecure"]);
+    machine.wait_for("cannot be mounted from a headstart image");
+}
+
+#[test]
+fn what_is_wrong_with_a_medium_is_said() {
+    let Some(live) = live() else { return };
+    let scene = Scene::new();
+    let given_up = "cannot be mounted from a headstart image";
+    // No medium, in the time that was given for it.
+    let mut machine = live.start("root=headstart:LABEL=HEADSTART headstart.wait=1", &[]);
+    let said = machine.wait_for(given_up);
+    assert!(said.contains("no device LABEL=HEADSTART after 1 s"), "{said}");
+    // A command line that names nothing.
+    let mut machine = live.start("root=headstart:HEADSTART", &[]);
+    let said = machine.wait_for(given_up);
+    assert!(said.contains("names no image"), "{said}");
+    // Two media of one label with different images; the same two with a name.
+    fs::create_dir_all(scene.path("root/etc")).expect("a folder");
+    fs::write(scene.path("root/etc/other"), "another system").expect("written");
+    let (other, other_iso) = (scene.arg("other.hsi"), scene.arg("other.iso"));
+    run(["build", &scene.arg("root"), "-o", &other]).ok();
+    let kernel = ["--kernel", &live.file("vmlinuz"), "--initrd", &live.file("initrd.img")];
+    run([&["iso", &other, "-o", &other_iso], &kernel[..]].concat()).ok();
+    let both = [drive(1, &other_iso, "readonly=on,"), drive(2, &live.file("bios.iso"), "readonly=on,")];
+    let mut machine = live.start("root=headstart:LABEL=HEADSTART", &words(&both));
+    let said = machine.wait_for_any(&[given_up, "login: "]);
+    assert!(said.contains("hold different images"), "{said}");
+    let mut machine = live.start(&format!("root=headstart:LABEL=HEADSTART#{}", live.name), &words(&both));
+    machine.wait_for("login: ");
+    // A medium that is cut short.
+    let cut = scene.path("cut.iso");
+    let whole = fs::read(live.file("bios.iso")).expect("read");
+    fs::write(&cut, &whole[..whole.len() / 2 / 2048 * 2048]).expect("written");
+    let drives = [drive(1, &cut.display().to_string(), "readonly=on,")];
+    let mut machine = live.start(&format!("root=headstart:LABEL=HEADSTART#{}", live.name), &words(&drives));
+    let said = machine.wait_for_any(&[given_up, "login: "]);
+    assert!(said.contains(given_up) && said.contains("headstart-live:"), "{said}");
+}
+
+#[test]
+fn a_medium_checks_itself() {
+    let Some(live) = live() else { return };
+    let scene = Scene::new();
+    let check = format!("root=headstart:LABEL=HEADSTART#{} headstart.verify", live.name);
+    let drives = [drive(1, &live.file("bios.iso"), "readonly=on,")];
+    let mut machine = live.start(&check, &words(&drives));
+    let said = machine.wait_for("The medium is right");
+    assert!(said.contains("agree with every digest"), "{said}");
+    // One byte of the image is another.
+    let damaged = scene.path("damaged.iso");
+    let mut bytes = fs::read(live.file("bios.iso")).expect("read");
+    let image = fs::read(live.file("root.hsi")).expect("read");
+    let at = bytes.windows(64).position(|window| window == &image[..64]).expect("the image is on it");
+    bytes[at + image.len() / 2] ^= 1;
+    fs::write(&damaged, &bytes).expect("written");
+    let drives = [drive(1, &damaged.display().to_string(), "readonly=on,")];
+    let mut machine = live.start(&check, &words(&drives));
+    let said = machine.wait_for("cannot be mounted from a headstart image");
+    assert!(said.contains("/medium/headstart/root.hsi"), "{said}");
+}
+
+#[test]
+fn writes_are_kept_with_their_own_image() {
+    let Some(live) = live() else { return };
+    let scene = Scene::new();
+    let keep = scene.arg("keep");
+    fs::File::create(&keep).and_then(|file| file.set_len(64 << 20)).expect("a disk");
+    command("mkfs.ext4", &["-q", "-L", "KEEP", &keep]);
+    let root = format!("root=headstart:LABEL=HEADSTART#{} headstart.overlay=LABEL=KEEP", live.name);
+    let drives = [drive(1, &live.file("bios.iso"), "readonly=on,"), drive(2, &keep, "")];
+    let mut machine = live.start(&root, &words(&drives));
+    machine.log_in();
+    machine.ran("echo for later >/root/kept; sync");
+    // It is not told to end: what was synced stays.
+    drop(machine);
+    let mut machine = live.start(&root, &words(&drives));
+    machine.log_in();
+    assert_eq!(machine.ran("cat /root/kept").trim(), "for later");
+    machine.ran("sed -i s/./x/ /run/initramfs/headstart/overlay/headstart-overlay; sync");
+    drop(machine);
+    // Now they are of another disk: they are left alone, and the machine starts all the same.
+    let mut machine = live.start(&root, &words(&drives));
+    let said = machine.log_in();
+    assert!(said.contains("its writes belong to the disk x"), "{said}");
+    assert_eq!(
+        machine.ran("cat /root/kept 2>&1; echo more >/root/more; cat /root/more").lines().last(),
+        Some("more")
+    );
+}

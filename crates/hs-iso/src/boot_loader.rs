@@ -1,0 +1,210 @@
+//! The boot loaders of a medium: GRUB for BIOS, and for UEFI the distribution's signed shim and GRUB where they
+//! are installed.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::tools::{GRUB, MCOPY, MKFS_FAT, MMD, first_file};
+
+/// GRUB's folder on a medium; signed ones look for their configuration there.
+const FOLDER: &str = "boot/grub";
+/// What GRUB for BIOS can do before it reads a file.
+const BIOS_MODULES: [&str; 13] = [
+    "biosdisk",
+    "iso9660",
+    "part_msdos",
+    "part_gpt",
+    "normal",
+    "linux",
+    "search",
+    "search_label",
+    "search_fs_file",
+    "configfile",
+    "serial",
+    "echo",
+    "test",
+];
+/// The same for UEFI.
+const UEFI_MODULES: [&str; 14] = [
+    "iso9660",
+    "part_msdos",
+    "part_gpt",
+    "fat",
+    "normal",
+    "linux",
+    "search",
+    "search_label",
+    "search_fs_file",
+    "configfile",
+    "serial",
+    "echo",
+    "test",
+    "efi_gop",
+];
+const BIOS: &str = "/usr/lib/grub/i386-pc";
+const UEFI: &str = "/usr/lib/grub/x86_64-efi";
+/// Signed loaders of Debian and Ubuntu, and of Fedora and SUSE.
+const SHIM: [&str; 3] = [
+    "/usr/lib/shim/shimx64.efi.signed",
+    "/boot/efi/EFI/fedora/shimx64.efi",
+    "/usr/share/efi/x86_64/shim.efi",
+];
+const SIGNED_GRUB: [&str; 2] =
+    ["/usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed", "/boot/efi/EFI/fedora/gcdx64.efi"];
+/// Room for the tables of a FAT beside the files.
+const FAT_SLACK_KIB: u64 = 512;
+
+/// The entries of the boot menu.
+pub(crate) struct Menu<'a> {
+    /// The name of the system.
+    pub(crate) title: &'a str,
+    /// The kernel's command line.
+    pub(crate) words: &'a str,
+    /// How long the menu waits.
+    pub(crate) timeout_s: u32,
+}
+
+/// The configuration of GRUB.
+pub(crate) fn configuration(menu: &Menu<'_>) -> String {
+    // A quote would end the title.
+    let title = menu.title.replace(['\'', '\n'], " ");
+    let mut text = format!(
+        "set default=0\nset timeout={}\n\
+         if serial --unit=0 --speed=115200; then\n  terminal_input console serial\n  terminal_output console serial\nfi\n",
+        menu.timeout_s
+    );
+    let entries = [
+        (title.clone(), ""),
+        (format!("{title}, without prefetch"), " headstart.prefetch=off"),
+        ("Check this medium".to_owned(), " headstart.verify"),
+    ];
+    for (title, more) in entries {
+        let _ = write!(
+            text,
+            "menuentry '{title}' {{\n  linux /boot/vmlinuz {}{more}\n  initrd /boot/initrd.img\n}}\n",
+            menu.words
+        );
+    }
+    text
+}
+
+/// What a medium can be started by.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Loaders {
+    /// The first sectors of a hybrid medium, for BIOS.
+    pub(crate) hybrid: Option<PathBuf>,
+    /// The loader for BIOS, in the tree.
+    pub(crate) bios: Option<&'static str>,
+    /// The file system with the loaders for UEFI, in the tree.
+    pub(crate) uefi: Option<&'static str>,
+    /// Whether UEFI starts it also where Secure Boot is on.
+    pub(crate) is_signed: bool,
+}
+
+/// Puts the boot loaders that this machine has into a tree; `scratch` is a folder for drafts.
+pub(crate) fn install(tree: &Path, scratch: &Path, menu: &Menu<'_>) -> anyhow::Result<Loaders> {
+    let folder = tree.join(FOLDER);
+    std::fs::create_dir_all(&folder).context("make the boot loader's folder")?;
+    std::fs::write(folder.join("grub.cfg"), configuration(menu)).context("write grub.cfg")?;
+    let mut loaders = Loaders::default();
+    if Path::new(BIOS).join("cdboot.img").is_file() {
+        bios(&folder)?;
+        loaders.bios = Some("boot/grub/bios.img");
+        loaders.hybrid = first_file(&["/usr/lib/grub/i386-pc/boot_hybrid.img"]);
+    }
+    if let (Some(shim), Some(grub)) = (first_file(&SHIM), first_file(&SIGNED_GRUB)) {
+        let mok = first_file(&["/usr/lib/shim/mmx64.efi.signed", "/usr/lib/shim/mmx64.efi"]);
+        let mut files = vec![("BOOTX64.EFI", shim), ("grubx64.efi", grub)];
+        files.extend(mok.map(|mok| ("mmx64.efi", mok)));
+        fat(&folder.join("efi.img"), scratch, &files)?;
+        // By this file signed GRUBs of Debian know their medium.
+        std::fs::create_dir_all(tree.join(".disk")).context("make .disk")?;
+        std::fs::write(tree.join(".disk/info"), format!("{}\n", menu.title)).context("write .disk/info")?;
+        (loaders.uefi, loaders.is_signed) = (Some("boot/grub/efi.img"), true);
+    } else if Path::new(UEFI).is_dir() {
+        let grub = scratch.join("BOOTX64.EFI");
+        image(UEFI, "x86_64-efi", &UEFI_MODULES, scratch, &grub)?;
+        fat(&folder.join("efi.img"), scratch, &[("BOOTX64.EFI", grub)])?;
+        loaders.uefi = Some("boot/grub/efi.img");
+    }
+    if loaders.bios.is_none() && loaders.uefi.is_none() {
+        anyhow::bail!(
+            "no boot loader is installed: grub-pc-bin has one for BIOS, grub-efi-amd64-bin one for UEFI \
+             (shim-signed and grub-efi-amd64-signed where Secure Boot is on)"
+        );
+    }
+    Ok(loaders)
+}
+
+/// GRUB for BIOS: the code that reads itself from a disc, and its core.
+fn bios(folder: &Path) -> anyhow::Result<()> {
+    let core = folder.join("bios.img");
+    image(BIOS, "i386-pc", &BIOS_MODULES, folder, &core)?;
+    let mut loader = std::fs::read(Path::new(BIOS).join("cdboot.img")).context("read GRUB's cdboot.img")?;
+    loader.extend(std::fs::read(&core).context("read GRUB's core")?);
+    std::fs::write(&core, loader).context("write GRUB")
+}
+
+/// A core of GRUB that finds its folder on the medium it comes from, or else by a file.
+fn image(from: &str, format: &str, modules: &[&str], scratch: &Path, output: &Path) -> anyhow::Result<()> {
+    let early = scratch.join("early.cfg");
+    std::fs::write(
+        &early,
+        "if [ ! -e $prefix/grub.cfg ]; then\n  search --file --set=root /boot/grub/grub.cfg\n  set prefix=($root)/boot/grub\nfi\n",
+    )
+    .context("write GRUB's first configuration")?;
+    let mut arguments: Vec<std::ffi::OsString> =
+        ["-O", format, "-d", from, "-p", "/boot/grub", "-c"].map(Into::into).to_vec();
+    arguments.push(early.clone().into());
+    arguments.push("-o".into());
+    arguments.push(output.into());
+    arguments.extend(modules.iter().map(Into::into));
+    let made = GRUB.run(&arguments);
+    std::fs::remove_file(&early).context("remove a draft")?;
+    made
+}
+
+/// A FAT file system with these files in `EFI/BOOT`.
+fn fat(output: &Path, scratch: &Path, files: &[(&str, PathBuf)]) -> anyhow::Result<()> {
+    let mut kib = FAT_SLACK_KIB;
+    for (_, file) in files {
+        kib += file.metadata().with_context(|| format!("look at {}", file.display()))?.len().div_ceil(1024);
+    }
+    let draft = scratch.join("efi.img");
+    let at = draft.clone().into_os_string();
+    // A fixed serial number: the same input makes the same medium.
+    let size = kib.to_string();
+    MKFS_FAT.run([
+        &"-C".into(),
+        &"-n".into(),
+        &"ESP".into(),
+        &"-i".into(),
+        &"48530001".into(),
+        &at,
+        &size.into(),
+    ])?;
+    MMD.run([&"-i".into(), &at, &"::/EFI".into(), &"::/EFI/BOOT".into()])?;
+    for (name, file) in files {
+        let to = format!("::/EFI/BOOT/{name}");
+        MCOPY.run([&"-i".into(), &at, file.as_os_str(), to.as_ref()])?;
+    }
+    std::fs::rename(&draft, output)
+        .or_else(|_| std::fs::copy(&draft, output).map(drop))
+        .context("place the EFI image")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_menu_starts_and_checks() {
+        let menu = Menu { title: "Kim's system", words: "root=headstart:LABEL=A quiet", timeout_s: 3 };
+        let text = configuration(&menu);
+        assert!(text.contains("menuentry 'Kim s system' {"), "{text}");
+        assert!(text.contains("linux /boot/vmlinuz root=headstart:LABEL=A quiet\n"), "{text}");
+        assert!(text.contains("quiet headstart.verify\n") && text.contains("set timeout=3\n"), "{text}");
+    }
+}

@@ -1,0 +1,158 @@
+//! The initramfs with `headstart-live` in it, made by the system's own tools.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+use crate::system::System;
+
+/// The program in a system.
+const LIVE: &str = "/usr/lib/headstart/headstart-live";
+/// Its name.
+const LIVE_NAME: &str = "headstart-live";
+/// Where the initramfs is made in the system.
+const MADE: &str = "/tmp/headstart-initrd";
+
+/// A file that goes into a system: path, bytes, mode.
+type Shipped = (&'static str, &'static [u8], u32);
+
+/// The hook of initramfs-tools, as in the package.
+const INITRAMFS_TOOLS: [Shipped; 3] = [
+    (
+        "/usr/share/initramfs-tools/hooks/headstart",
+        include_bytes!("../../../dist/initramfs-tools/hooks/headstart"),
+        0o755,
+    ),
+    (
+        "/usr/share/initramfs-tools/scripts/init-top/headstart",
+        include_bytes!("../../../dist/initramfs-tools/scripts/init-top/headstart"),
+        0o755,
+    ),
+    (
+        "/usr/share/initramfs-tools/scripts/headstart",
+        include_bytes!("../../../dist/initramfs-tools/scripts/headstart"),
+        0o644,
+    ),
+];
+
+/// The module of dracut, as in the package.
+const DRACUT: [Shipped; 6] = [
+    dracut("module-setup.sh", include_bytes!("../../../dist/dracut/90headstart/module-setup.sh")),
+    dracut("parse-headstart.sh", include_bytes!("../../../dist/dracut/90headstart/parse-headstart.sh")),
+    dracut("start-headstart.sh", include_bytes!("../../../dist/dracut/90headstart/start-headstart.sh")),
+    dracut("mount-headstart.sh", include_bytes!("../../../dist/dracut/90headstart/mount-headstart.sh")),
+    dracut("mount.headstart", include_bytes!("../../../dist/dracut/90headstart/mount.headstart")),
+    dracut("headstart-generator", include_bytes!("../../../dist/dracut/90headstart/headstart-generator")),
+];
+/// Where dracut looks for it.
+const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/90headstart";
+
+/// A file of the module.
+const fn dracut(name: &'static str, bytes: &'static [u8]) -> Shipped {
+    (name, bytes, 0o755)
+}
+
+/// What makes an initramfs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generator {
+    /// initramfs-tools, of Debian and Ubuntu.
+    InitramfsTools,
+    /// dracut, of Fedora, SUSE and others.
+    Dracut,
+}
+
+impl Generator {
+    const fn program(self) -> &'static str {
+        match self {
+            Self::InitramfsTools => "mkinitramfs",
+            Self::Dracut => "dracut",
+        }
+    }
+
+    /// The one that the system has.
+    fn of(system: &System) -> Option<Self> {
+        [Self::InitramfsTools, Self::Dracut].into_iter().find(|generator| generator.is_in(system))
+    }
+
+    fn is_in(self, system: &System) -> bool {
+        ["/usr/sbin", "/usr/bin"].iter().any(|folder| system.has(&format!("{folder}/{}", self.program())))
+    }
+}
+
+/// Makes the initramfs for this kernel; `live` is the program on this machine. It is written to `output`.
+pub(crate) fn make(
+    system: &System,
+    version: &str,
+    live: &Path,
+    generator: Option<Generator>,
+    output: &Path,
+) -> anyhow::Result<()> {
+    let program = std::fs::read(live).with_context(|| format!("read {}", live.display()))?;
+    system.write(LIVE, &program, 0o755)?;
+    system.run(&[LIVE, "--version"]).context(
+        "headstart-live of this machine does not run in that system, whose C library is older: install the \
+         package headstart there, or build it on a system as old",
+    )?;
+    let generator = match generator {
+        Some(asked) if asked.is_in(system) => asked,
+        Some(asked) => bail!("the system has no {}: install it there", asked.program()),
+        None => Generator::of(system).context(
+            "the system has neither initramfs-tools nor dracut: install one there, or give --kernel and --initrd",
+        )?,
+    };
+    let (folder, files, command): (String, &[Shipped], Vec<&str>) = match generator {
+        Generator::InitramfsTools => {
+            (String::new(), &INITRAMFS_TOOLS, vec!["mkinitramfs", "-o", MADE, version])
+        }
+        Generator::Dracut => (
+            format!("{DRACUT_MODULE}/"),
+            &DRACUT,
+            vec!["dracut", "--force", "--no-hostonly", "--add", "headstart", "--kver", version, MADE],
+        ),
+    };
+    for (path, bytes, mode) in files {
+        system.write(&format!("{folder}{path}"), bytes, *mode)?;
+    }
+    let said = system.run(&command)?;
+    log::info!("{}", said.trim_end());
+    system.copy_out(MADE, output)
+}
+
+/// Where `headstart-live` lies on this machine: beside an installed program's libraries, or beside a program
+/// that was built.
+pub(crate) fn live_program() -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("find this program")?;
+    let places = candidates(&program);
+    places.iter().find(|place| place.is_file()).cloned().with_context(|| {
+        let places: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+        format!("headstart-live is missing: looked for {}; `make install` brings it", places.join(" and "))
+    })
+}
+
+fn candidates(program: &Path) -> Vec<PathBuf> {
+    let folder = program.parent().unwrap_or(Path::new("/"));
+    let installed = folder.parent().map(|prefix| prefix.join("lib/headstart").join(LIVE_NAME));
+    // Tests run from a folder below the one with the programs.
+    let built = [Some(folder), folder.parent()].into_iter().flatten().map(|folder| folder.join(LIVE_NAME));
+    built.chain(installed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_installed_or_built() {
+        let installed = candidates(Path::new("/usr/bin/headstart"));
+        assert!(installed.contains(&"/usr/lib/headstart/headstart-live".into()), "{installed:?}");
+        let built = candidates(Path::new("/src/target/debug/deps/test"));
+        assert!(built.contains(&"/src/target/debug/headstart-live".into()), "{built:?}");
+    }
+
+    #[test]
+    fn shipped_files_are_scripts() {
+        for (path, bytes, _) in INITRAMFS_TOOLS.iter().chain(&DRACUT) {
+            assert!(bytes.starts_with(b"#"), "{path}");
+        }
+    }
+}

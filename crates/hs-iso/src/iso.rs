@@ -1,0 +1,240 @@
+//! A bootable medium, from a directory or an image.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use hs_build::BuildOptions;
+use hs_build::source::{Source, SourceOptions};
+use hs_live::words::IMAGE_PATH;
+use hs_output::show::Bar;
+use hs_output::whole_file::check_output;
+use hs_start::image::ImageSource;
+use hs_start::open::open_image;
+use hs_start::progress;
+use serde::Serialize;
+
+use crate::boot_loader::{self, Menu};
+use crate::initrd::Generator;
+use crate::system::{Place, System, kernel_path};
+use crate::tools::{MCOPY, MKFS_FAT, XORRISO};
+use crate::{initrd, medium};
+
+/// What ISO 9660 has room for.
+const MOST_LABEL_CHARACTERS: usize = 32;
+/// Free space in the disk of an image that is built from a directory. Nothing is written to it.
+const FREE_BYTES: u64 = 0;
+
+/// A medium to be made.
+#[derive(Clone, Debug)]
+pub struct IsoSpec {
+    /// A directory with a root file system, or an image.
+    pub source: ImageSource,
+    /// The medium.
+    pub output: PathBuf,
+    /// Its label, by which the initramfs finds it.
+    pub label: String,
+    /// Further words for the kernel.
+    pub append: Vec<String>,
+    /// Kernel and initramfs, when they are not those of the system.
+    pub kernel: Option<(PathBuf, PathBuf)>,
+    /// The program headstart-live, when it is not the installed one.
+    pub live: Option<PathBuf>,
+    /// What makes the initramfs; what the system has when `None`.
+    pub generator: Option<Generator>,
+    /// How long the boot menu waits, in seconds.
+    pub timeout_s: u32,
+}
+
+/// What was made.
+#[derive(Clone, Debug, Serialize)]
+pub struct Made {
+    /// The medium.
+    pub iso: String,
+    /// Its bytes.
+    pub iso_bytes: u64,
+    /// Bytes of the image on it.
+    pub image_bytes: u64,
+    /// Bytes of the kernel.
+    pub kernel_bytes: u64,
+    /// Bytes of the initramfs.
+    pub initrd_bytes: u64,
+    /// The version of the kernel, when it is the system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_version: Option<String>,
+    /// The image's name.
+    pub image_digest: String,
+    /// The label.
+    pub label: String,
+    /// The kernel's command line.
+    pub command_line: String,
+    /// Starts on BIOS.
+    pub bios: bool,
+    /// Starts on UEFI.
+    pub uefi: bool,
+    /// Starts where Secure Boot is on.
+    pub secure_boot: bool,
+}
+
+/// Makes the medium. Call `hs_linux::rootenv::enter_private_mounts` before.
+///
+/// # Errors
+/// When a tool or a part of the system is missing, or one fails; the output is whole or not there.
+pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
+    check_output(&spec.output)?;
+    check_label(&spec.label)?;
+    [XORRISO, MKFS_FAT, MCOPY].into_iter().try_for_each(crate::tools::Tool::check)?;
+    let folder =
+        spec.output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let work = tempfile::Builder::new().prefix(".headstart-iso-").tempdir_in(folder);
+    let work = work.with_context(|| format!("make a folder in {}", folder.display()))?;
+    let (tree, scratch) = (work.path().join("tree"), work.path().join("scratch"));
+    let image = tree.join(&IMAGE_PATH[1..]);
+    for folder in [&scratch, &tree.join("boot"), image.parent().unwrap_or(&tree)] {
+        std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
+    }
+    let bar = Bar::new(quiet);
+    let kernel_version = kernel(spec, &tree, work.path(), &bar)?;
+    place_image(spec, &image, &bar)?;
+    let digest = open_image(&image)?.image_digest().to_string();
+    let command_line = command_line(spec, &digest);
+    let title = spec.label.replace('_', " ");
+    let menu = Menu { title: &title, words: &command_line, timeout_s: spec.timeout_s };
+    let loaders = boot_loader::install(&tree, &scratch, &menu)?;
+    bar.spin("writing the medium");
+    let draft = work.path().join("medium.iso");
+    medium::write(&tree, &spec.label, &loaders, &draft)?;
+    drop(bar);
+    let bytes = |path: &Path| {
+        path.metadata().map(|file| file.len()).with_context(|| format!("look at {}", path.display()))
+    };
+    let made = Made {
+        iso: spec.output.display().to_string(),
+        iso_bytes: bytes(&draft)?,
+        image_bytes: bytes(&image)?,
+        kernel_bytes: bytes(&tree.join("boot/vmlinuz"))?,
+        initrd_bytes: bytes(&tree.join("boot/initrd.img"))?,
+        kernel_version,
+        image_digest: digest,
+        label: spec.label.clone(),
+        command_line,
+        bios: loaders.bios.is_some(),
+        uefi: loaders.uefi.is_some(),
+        secure_boot: loaders.is_signed,
+    };
+    std::fs::File::open(&draft).and_then(|file| file.sync_all()).context("write the medium")?;
+    std::fs::rename(&draft, &spec.output).with_context(|| format!("write {}", spec.output.display()))?;
+    Ok(made)
+}
+
+/// The last console is the one that programs write to; a machine without a serial port has the first only.
+fn command_line(spec: &IsoSpec, digest: &str) -> String {
+    let mut words = vec![
+        format!("root=headstart:LABEL={}#{digest}", spec.label),
+        "console=ttyS0,115200".to_owned(),
+        "console=tty0".to_owned(),
+    ];
+    words.extend(spec.append.iter().cloned());
+    words.join(" ")
+}
+
+/// A label is a word of the kernel's command line, and what ISO 9660 allows.
+fn check_label(label: &str) -> anyhow::Result<()> {
+    let allowed = |character: char| {
+        character.is_ascii_uppercase() || character.is_ascii_digit() || "_-.".contains(character)
+    };
+    if label.is_empty() || label.len() > MOST_LABEL_CHARACTERS || !label.chars().all(allowed) {
+        bail!(
+            "--label {label}: up to {MOST_LABEL_CHARACTERS} capital letters, digits, '_', '-' and '.' are a label"
+        );
+    }
+    Ok(())
+}
+
+/// Puts kernel and initramfs into the tree. Gives the version of a kernel that is the system's.
+fn kernel(spec: &IsoSpec, tree: &Path, work: &Path, bar: &Bar) -> anyhow::Result<Option<String>> {
+    let copy = |from: &Path, name: &str| {
+        std::fs::copy(from, tree.join("boot").join(name)).with_context(|| format!("copy {}", from.display()))
+    };
+    if let Some((kernel, initrd)) = &spec.kernel {
+        copy(kernel, "vmlinuz")?;
+        copy(initrd, "initrd.img")?;
+        return Ok(None);
+    }
+    let live = spec.live.clone().map_or_else(initrd::live_program, Ok)?;
+    bar.spin("making the initramfs");
+    let place = match directory(&spec.source) {
+        Some(path) => {
+            Place::Directory(path.canonicalize().with_context(|| format!("open {}", path.display()))?)
+        }
+        None => Place::Image(Box::new(spec.source.clone())),
+    };
+    let mut needed = vec![work.to_owned(), live.clone()];
+    needed.extend(hs_start::remote::place_here(&spec.source));
+    let system = System::open(&place, &needed)?;
+    let version = system.kernel_version()?;
+    initrd::make(&system, &version, &live, spec.generator, &tree.join("boot/initrd.img"))?;
+    system.copy_out(&kernel_path(&version), &tree.join("boot/vmlinuz"))?;
+    Ok(Some(version))
+}
+
+fn directory(source: &ImageSource) -> Option<&Path> {
+    source.file().filter(|path| path.is_dir())
+}
+
+/// Builds the image from a directory, or copies it.
+fn place_image(spec: &IsoSpec, image: &Path, bar: &Bar) -> anyhow::Result<()> {
+    if let Some(root) = directory(&spec.source) {
+        let options = SourceOptions {
+            free_bytes: FREE_BYTES,
+            output: Some(image.to_owned()),
+            ..SourceOptions::default()
+        };
+        let source = Source::open(root, &options, &|step| progress::of_source(bar, step))?;
+        hs_build::build(&source, image, &BuildOptions::default(), &|step| progress::of_image(bar, step))?;
+        return Ok(());
+    }
+    let file = spec
+        .source
+        .file()
+        .context("an image from the network: bring it here first, by `headstart cache fill`")?;
+    // Opening it tells a file that is none.
+    open_image(&spec.source)?;
+    bar.spin("copying the image");
+    std::fs::copy(file, image).map(drop).with_context(|| format!("copy {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(label: &str) -> IsoSpec {
+        IsoSpec {
+            source: Path::new("/srv/root").into(),
+            output: "x.iso".into(),
+            label: label.to_owned(),
+            append: vec!["quiet".to_owned()],
+            kernel: None,
+            live: None,
+            generator: None,
+            timeout_s: 1,
+        }
+    }
+
+    #[test]
+    fn the_command_line_names_the_image() {
+        let words = command_line(&spec("LIVE"), "hs1-ab");
+        assert_eq!(words, "root=headstart:LABEL=LIVE#hs1-ab console=ttyS0,115200 console=tty0 quiet");
+        let parsed = hs_live::words::Words::parse(&words).expect("the initramfs understands it");
+        assert_eq!(parsed.place.to_string(), "LABEL=LIVE#hs1-ab");
+    }
+
+    #[test]
+    fn labels_are_words() {
+        for good in ["HEADSTART", "A-1_2.3"] {
+            check_label(good).expect(good);
+        }
+        for bad in ["", "a", "A B", "A#B", &"A".repeat(33)] {
+            assert!(check_label(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Bootable media whose root is a headstart image.
+//!
+//! ```text
+//! directory or image ─► root (mounted, with an overlay) ─► kernel, initrd with `headstart-live`
+//!                   └─► image                                   │
+//!                         └──────── tree ◄──────────────────────┤
+//!                                    │                     boot loaders: GRUB for BIOS and UEFI
+//!                                    ▼ xorriso, files in the order in which they are read
+//!                              hybrid ISO: disc and USB stick
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod boot_loader;
+mod initrd;
+mod iso;
+mod medium;
+mod system;
+mod tools;
+
+pub use initrd::Generator;
+pub use iso::{IsoSpec, Made, make};

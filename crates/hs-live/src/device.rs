@@ -1,0 +1,243 @@
+//! Finding the device with a label, and mounting what is on it.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hs_image::FileKind;
+use rustix::mount::MountFlags;
+
+use crate::words::DeviceName;
+
+/// How often the list of devices is read while the medium is missing.
+const LOOK: Duration = Duration::from_millis(20);
+/// A device that gave an error may only be busy detecting its medium: it is asked again after so long.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// Devices that hold no medium of ours: memory and what others have set up.
+const NO_MEDIA: [&str; 4] = ["ram", "loop", "zram", "fd"];
+
+/// What a device says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Contents {
+    /// The driver of its file system; empty for an image that lies on the device itself.
+    file_system: &'static str,
+    label: String,
+    uuid: String,
+}
+
+/// A device with a medium on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its file below `/dev`.
+    pub path: PathBuf,
+    /// The driver of its file system; empty when the device itself is an image.
+    pub file_system: &'static str,
+}
+
+/// Waits, at most `patience`, until `accept` takes one of the devices of this name. It is asked when the first has
+/// been there for `settle`, and each time that there are more of them. Each device is read once when it appears,
+/// and no more, since reads of a disc cost seeks.
+///
+/// # Errors
+/// When none is taken in time: what `accept` said last, or the list of what was seen.
+pub fn wait_for<T>(
+    name: &DeviceName,
+    patience: Duration,
+    settle: Duration,
+    mut accept: impl FnMut(&[Found]) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let began = Instant::now();
+    let mut seen = Seen::default();
+    let (mut first, mut asked) = (None::<Instant>, Vec::new());
+    let mut refused = None;
+    loop {
+        seen.look();
+        let found = seen.of(name);
+        if first.is_none() && !found.is_empty() {
+            first = Some(Instant::now());
+        }
+        if first.is_some_and(|first| first.elapsed() >= settle) && found != asked {
+            match accept(&found) {
+                Ok(taken) => return Ok(taken),
+                Err(error) => refused = Some(error),
+            }
+            asked = found;
+        }
+        if began.elapsed() >= patience {
+            return Err(refused.unwrap_or_else(|| {
+                anyhow::anyhow!("no device {name} after {} s; {}", patience.as_secs(), seen.list())
+            }));
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// The devices that were read.
+#[derive(Default)]
+struct Seen(BTreeMap<PathBuf, Result<Option<Contents>, Instant>>);
+
+impl Seen {
+    fn look(&mut self) {
+        for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            let is_medium = !NO_MEDIA.iter().any(|kind| name.starts_with(kind));
+            let path = Path::new("/dev").join(name);
+            if !is_medium || !path.exists() {
+                continue;
+            }
+            match self.0.get(&path) {
+                Some(Ok(_)) => continue,
+                Some(Err(at)) if at.elapsed() < ASK_AGAIN => continue,
+                _ => {}
+            }
+            let read = File::open(&path).and_then(|device| Contents::read(&device));
+            self.0.insert(path, read.map_err(|_| Instant::now()));
+        }
+    }
+
+    fn of(&self, name: &DeviceName) -> Vec<Found> {
+        let matches = |path: &Path, contents: &Contents| match name {
+            DeviceName::Label(label) => contents.label == *label,
+            DeviceName::Uuid(uuid) => contents.uuid.eq_ignore_ascii_case(uuid),
+            DeviceName::Path(wanted) => {
+                wanted == path || wanted.canonicalize().is_ok_and(|wanted| wanted == path)
+            }
+        };
+        let all = self.0.iter().filter_map(|(path, read)| Some((path, read.as_ref().ok()?.as_ref()?)));
+        all.filter(|(path, contents)| matches(path, contents))
+            .map(|(path, contents)| Found { path: path.clone(), file_system: contents.file_system })
+            .collect()
+    }
+
+    fn list(&self) -> String {
+        let one = |(path, read): (&PathBuf, &Result<Option<Contents>, Instant>)| {
+            let what = match read {
+                Ok(Some(Contents { file_system: "", .. })) => "an image".to_owned(),
+                Ok(Some(contents)) => format!("{} {:?}", contents.file_system, contents.label),
+                Ok(None) => "nothing known".to_owned(),
+                Err(_) => "no medium, or unreadable".to_owned(),
+            };
+            format!("{} ({what})", path.display())
+        };
+        match self.0.is_empty() {
+            true => "the kernel shows no disk at all: is its driver in the initramfs?".to_owned(),
+            false => format!("seen: {}", self.0.iter().map(one).collect::<Vec<_>>().join(", ")),
+        }
+    }
+}
+
+impl Contents {
+    /// Recognises ISO 9660, ext2 to ext4, FAT, and an image; `None` for anything else.
+    fn read(device: &impl FileExt) -> io::Result<Option<Self>> {
+        // The volume descriptor of ISO 9660 lies at 32 KiB; everything else lies before.
+        let mut bytes = vec![0; 0x8800];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match device.read_at(&mut bytes[filled..], filled as u64)? {
+                0 => break,
+                read => filled += read,
+            }
+        }
+        bytes.truncate(filled);
+        Ok(Self::of(&bytes))
+    }
+
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let at = |from: usize, len: usize| bytes.get(from..from + len);
+        if at(0x8001, 5) == Some(b"CD001") {
+            // ECMA-119, 8.4: the volume identifier, padded with spaces. The UUID is the creation date, as
+            // blkid(8) writes it.
+            let label = text(at(0x8000 + 40, 32)?);
+            let date = at(0x8000 + 813, 16).map(text).unwrap_or_default();
+            let parts = [(0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14), (14, 16)];
+            let parts: Vec<&str> = parts.iter().filter_map(|(from, to)| date.get(*from..*to)).collect();
+            return Some(Self { file_system: "iso9660", label, uuid: parts.join("-") });
+        }
+        if at(0x438, 2) == Some(&[0x53, 0xef]) {
+            let uuid = at(0x468, 16)?;
+            return Some(Self { file_system: "ext4", label: text(at(0x478, 16)?), uuid: uuid_of(uuid) });
+        }
+        for (kind, label, serial) in [(0x52, 0x47, 0x43), (0x36, 0x2b, 0x27)] {
+            if at(kind, 3) == Some(b"FAT") {
+                let serial = at(serial, 4)?;
+                let uuid = format!("{:02X}{:02X}-{:02X}{:02X}", serial[3], serial[2], serial[1], serial[0]);
+                return Some(Self { file_system: "vfat", label: text(at(label, 11)?), uuid });
+            }
+        }
+        (FileKind::of(bytes) == FileKind::Image).then(Self::default)
+    }
+}
+
+/// Text in a field of fixed size.
+fn text(field: &[u8]) -> String {
+    let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+    String::from_utf8_lossy(&field[..end]).trim_end().to_owned()
+}
+
+fn uuid_of(bytes: &[u8]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// Mounts what is on a device at `target`: read-only for an image, with writes for an overlay.
+///
+/// # Errors
+/// When the kernel has no driver, or refuses the medium.
+pub fn mount(found: &Found, target: &Path, writable: bool) -> anyhow::Result<()> {
+    std::fs::create_dir_all(target).with_context(|| format!("make {}", target.display()))?;
+    let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
+    flags.set(MountFlags::RDONLY, !writable);
+    rustix::mount::mount(&found.path, target, found.file_system, flags, None).with_context(|| {
+        format!("mount {} from {} at {}", found.file_system, found.path.display(), target.display())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn medium(fields: &[(usize, &[u8])]) -> Option<Contents> {
+        let mut bytes = vec![0; 0x8800];
+        for (at, field) in fields {
+            bytes[*at..*at + field.len()].copy_from_slice(field);
+        }
+        Contents::of(&bytes)
+    }
+
+    #[test]
+    fn labels_are_read_from_each_kind_of_medium() {
+        let disc =
+            medium(&[(0x8001, b"CD001"), (0x8028, b"HEADSTART       "), (0x832d, b"2026112414300500")]);
+        let disc = disc.expect("a disc");
+        assert_eq!((disc.file_system, disc.label.as_str()), ("iso9660", "HEADSTART"));
+        assert_eq!(disc.uuid, "2026-11-24-14-30-05-00");
+        let disk =
+            medium(&[(0x438, &[0x53, 0xef]), (0x468, &[0xab; 16]), (0x478, b"KEEP\0rest")]).expect("a disk");
+        assert_eq!((disk.file_system, disk.label.as_str()), ("ext4", "KEEP"));
+        assert_eq!(disk.uuid, "abababab-abab-abab-abab-abababababab");
+        let stick =
+            medium(&[(0x52, b"FAT32"), (0x47, b"STICK      "), (0x43, &[4, 3, 2, 1])]).expect("a stick");
+        assert_eq!(
+            (stick.file_system, stick.label.as_str(), stick.uuid.as_str()),
+            ("vfat", "STICK", "0102-0304")
+        );
+        assert_eq!(medium(&[]), None);
+        // Nothing is too short to be looked at.
+        for bytes in 0..64 {
+            assert_eq!(Contents::of(&vec![0; bytes]), None);
+        }
+    }
+
+    #[test]
+    fn a_missing_device_is_reported_with_what_was_seen() {
+        let name = DeviceName::Label("NO-SUCH-LABEL-ANYWHERE".to_owned());
+        let error =
+            wait_for(&name, Duration::ZERO, Duration::ZERO, |_| Ok(())).expect_err("none").to_string();
+        assert!(error.contains("no device LABEL=NO-SUCH-LABEL-ANYWHERE after 0 s"), "{error}");
+    }
+}

@@ -1,0 +1,28 @@
+//! The root of a machine that boots from an image.
+//!
+//! The program `headstart-live` lies in the initramfs. It finds the image that the kernel's command line
+//! names, shows its disk by FUSE, mounts the file system in it, and puts an overlay for writes above that:
+//!
+//! ```text
+//! kernel command line ─► words ─► medium ─► /run/initramfs/headstart/medium (a disc, a stick, a disk)
+//!                                              │ or an address
+//!                        server, in a root of its own, /run/initramfs/headstart
+//!                                              │ disk/disk.img (FUSE) ─► loop ─► fs (ext4)
+//!                        overlay of fs and a tmpfs, or a persistent file system ─► the new root
+//! ```
+//!
+//! The server's own root lies below `/run`, which moves along when the initramfs gives way to the real root:
+//! its program, libraries, devices and mounts stay where they are.
+
+#![forbid(unsafe_code)]
+
+pub mod device;
+pub mod overlay;
+pub mod private_root;
+pub mod root;
+pub mod server;
+pub mod verify;
+pub mod words;
+
+/// Where everything of the program lies. systemd leaves mounts below `/run/initramfs` alone at shutdown.
+pub const BASE: &str = "/run/initramfs/headstart";

@@ -1,0 +1,93 @@
+//! `headstart-live`: the program in the initramfs of a machine that boots from an image.
+
+// `eprintln!` panics when standard error has no reader; `hs_output::note!` does not.
+#![warn(clippy::print_stderr)]
+#![forbid(unsafe_code)]
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use hs_live::root::Outcome;
+use hs_live::{BASE, root, server};
+use hs_output::log_output;
+use hs_service::own_arguments;
+
+const HELP: &str = "\
+The root of a machine that boots from a headstart image. Scripts of the initramfs call it.
+
+Usage: headstart-live root NEW_ROOT    mount the root that /proc/cmdline names at NEW_ROOT
+       headstart-live asked            exit code 0 when /proc/cmdline has root=headstart:…
+       headstart-live --version
+
+Words of the kernel's command line (docs/LIVE.md, headstart-live(8)):
+  root=headstart:PLACE       LABEL=NAME, UUID=…, /dev/…, or an address (https://…, oci://…), with #hs1-DIGEST
+                             or #key=KEY behind it
+  headstart.image=PATH       the image in the medium's file system [/headstart/root.hsi]
+  headstart.overlay=PLACE    where writes are kept: memory, LABEL=NAME, UUID=…, /dev/… [memory]
+  headstart.budget=SIZE      memory for prefetched blocks [an eighth of free memory]
+  headstart.prefetch=WHERE   warm, push, hold or off [warm]
+  headstart.min-date=DATE    refuse signatures that are older
+  headstart.wait=SECONDS     how long the medium may take to appear [60]
+  headstart.insecure         accept an image from the network without name or signature
+  headstart.verify           check every byte of the image, and do not start from it
+
+Exit codes: 0 mounted, 1 failed, 3 the image was checked and is right.
+";
+/// The exit code of a check that found nothing wrong.
+const VERIFIED: u8 = 3;
+/// "Critical", as the kernel counts: shown on every console also when it is told to be quiet.
+const KERNEL_LEVEL: &str = "<2>";
+
+fn main() -> ExitCode {
+    hs_linux::allocate_kindly();
+    let arguments = own_arguments::of_this_process();
+    let _ = rustix::thread::set_name(c"headstart-live");
+    log_output::start(false, 0);
+    run(&arguments).unwrap_or_else(|error| {
+        hs_output::note!("headstart-live: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let command = arguments.first().and_then(|first| first.to_str()).unwrap_or("--help");
+    match (command, &arguments[1.min(arguments.len())..]) {
+        (server::COMMAND, _) => Ok(ExitCode::from(u8::try_from(server::run(arguments)?).unwrap_or(1))),
+        ("root", [new_root]) => {
+            let outcome = root::mount(Path::new(BASE), Path::new(new_root), &command_line()?);
+            outcome.inspect_err(tell_all_consoles).map(|outcome| match outcome {
+                Outcome::Mounted => ExitCode::SUCCESS,
+                Outcome::Verified => ExitCode::from(VERIFIED),
+            })
+        }
+        ("asked", []) => Ok(
+            match command_line()?.split_ascii_whitespace().any(|word| word.starts_with("root=headstart:")) {
+                true => ExitCode::SUCCESS,
+                false => ExitCode::FAILURE,
+            },
+        ),
+        ("--help" | "-h" | "help", _) => {
+            hs_output::show::line(HELP.trim_end());
+            Ok(ExitCode::SUCCESS)
+        }
+        ("--version" | "-V", _) => {
+            hs_output::show::line(format_args!("headstart-live {}", env!("CARGO_PKG_VERSION")));
+            Ok(ExitCode::SUCCESS)
+        }
+        _ => bail!("not understood; headstart-live --help lists what is"),
+    }
+}
+
+fn command_line() -> anyhow::Result<String> {
+    std::fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")
+}
+
+/// Standard error leads to one console only; the kernel writes to all.
+fn tell_all_consoles(error: &anyhow::Error) {
+    let line = format!("{KERNEL_LEVEL}headstart: {error:#}\n");
+    if let Err(error) = std::fs::write("/dev/kmsg", line) {
+        log::debug!("/dev/kmsg: {error}");
+    }
+}

@@ -1,0 +1,134 @@
+//! From the kernel's command line to a mounted root.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use hs_start::image::ImageSource;
+use hs_start::open::open_image;
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::device::{self, Found};
+use crate::words::{DeviceName, Place, Words};
+use crate::{overlay, private_root, server, verify};
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The root is mounted.
+    Mounted,
+    /// The image was checked, as the command line asks; nothing is mounted.
+    Verified,
+}
+
+/// Mounts the root that `command_line` names at `new_root`; everything of the program lies at `base`.
+///
+/// # Errors
+/// When there is no such root; the text says what is missing and what to try.
+pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result<Outcome> {
+    let words = Words::parse(command_line)?;
+    for word in &words.unknown {
+        log::warn!("the kernel's command line: {word} is not known");
+    }
+    private_root::make(base)?;
+    let image = match &words.place {
+        Place::Address(address) => address.clone(),
+        Place::Device { name, trust } => on_device(base, name, trust, &words)?,
+    };
+    if words.verify {
+        // Seen from here, a medium lies below the base.
+        let seen = if image.starts_with(private_root::MEDIUM) {
+            format!("{}{image}", base.display())
+        } else {
+            image
+        };
+        verify::run(&ImageSource::parse(seen.as_ref(), &server::remote(&words))?)?;
+        return Ok(Outcome::Verified);
+    }
+    let served = server::start(base, &image, command_line)?;
+    let inside = |path: &str| base.join(path.trim_start_matches('/'));
+    overlay::mount(
+        &words.overlay,
+        &served.disk_digest,
+        &inside(private_root::FS),
+        &inside("overlay"),
+        new_root,
+    )?;
+    Ok(Outcome::Mounted)
+}
+
+/// How long other devices of the same name may take to appear, where nothing says which image is meant.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// Waits for the device, and mounts its file system, if it has one. Gives the image as seen from the server's
+/// root.
+fn on_device(base: &Path, name: &DeviceName, trust: &str, words: &Words) -> anyhow::Result<String> {
+    let settle = if trust.is_empty() { SETTLE } else { Duration::ZERO };
+    let found = device::wait_for(name, words.wait, settle, |candidates| {
+        choose(base, candidates, name, trust, words)
+    })?;
+    if found.file_system.is_empty() {
+        return Ok(format!("{}{trust}", found.path.display()));
+    }
+    device::mount(&found, &medium(base), false)?;
+    Ok(format!("{}{}{trust}", private_root::MEDIUM, words.image_path))
+}
+
+fn medium(base: &Path) -> PathBuf {
+    base.join(&private_root::MEDIUM[1..])
+}
+
+/// One of the devices of a name: those that hold an image must hold the same, as a stick and its first partition
+/// do. Where the image is named, only those with that image count.
+fn choose(
+    base: &Path,
+    candidates: &[Found],
+    name: &DeviceName,
+    trust: &str,
+    words: &Words,
+) -> anyhow::Result<Found> {
+    let mut usable: Vec<(&Found, String)> = Vec::new();
+    let mut reasons = Vec::new();
+    for found in candidates {
+        match digest_on(base, found, trust, words) {
+            Ok(digest) => usable.push((found, digest)),
+            Err(error) => reasons.push(format!("{}: {error:#}", found.path.display())),
+        }
+    }
+    let Some((first, digest)) = usable.first() else {
+        bail!("{name} has not the image: {}", reasons.join("; "));
+    };
+    if usable.iter().any(|(_, other)| other != digest) {
+        let list: Vec<_> =
+            usable.iter().map(|(found, digest)| format!("{}: {digest}", found.path.display())).collect();
+        bail!(
+            "several devices are called {name} and hold different images ({}): take out all but one, or name \
+             the image by #hs1-DIGEST",
+            list.join(", ")
+        );
+    }
+    Ok((*first).clone())
+}
+
+/// The digest of the image on a device, which must be the one that is named.
+fn digest_on(base: &Path, found: &Found, trust: &str, words: &Words) -> anyhow::Result<String> {
+    let open = |path: String| -> anyhow::Result<String> {
+        let source = ImageSource::parse(path.as_ref(), &server::remote(words))?;
+        Ok(open_image(&source)?.image_digest().to_string())
+    };
+    if found.file_system.is_empty() {
+        return open(format!("{}{trust}", found.path.display()));
+    }
+    let medium = medium(base);
+    device::mount(found, &medium, false)?;
+    let image = medium.join(&words.image_path[1..]);
+    let digest = match image.is_file() {
+        true => open(format!("{}{trust}", image.display())),
+        false => Err(anyhow::anyhow!(
+            "there is no file {}: is it the right medium? headstart.image=PATH names another file",
+            words.image_path
+        )),
+    };
+    unmount(&medium, UnmountFlags::empty()).with_context(|| format!("unmount {}", medium.display()))?;
+    digest
+}

@@ -1,0 +1,183 @@
+//! The server of the root: `headstart mount`, in a root of its own.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+use hs_daemon::ServerOptions;
+use hs_daemon::mount::{self, Mount};
+use hs_device::Medium;
+use hs_engine::cache::PolicyKind;
+use hs_engine::{LateRule, PrefetchRate};
+use hs_serve::FileAccess;
+use hs_start::cache::CacheChoice;
+use hs_start::image::{ImageSource, RemoteOptions};
+use hs_start::medium::Damage;
+use hs_start::start::PrefetchLimits;
+use hs_units::ByteSize;
+use rustix::fs::{Mode, OFlags};
+
+use crate::private_root;
+use crate::words::Words;
+
+/// The command under which it starts itself.
+pub const COMMAND: &str = "mount";
+/// A program whose name begins so is not ended when the system shuts down, since its root lies on it:
+/// <https://systemd.io/ROOT_STORAGE_DAEMONS/>.
+const NAME: &str = "@headstart";
+/// The share of a machine's memory that prefetched blocks may take: a machine of 512 MiB still has room for
+/// what it starts.
+const BUDGET_SHARE: u64 = 8;
+/// What the prefetch needs at least, and more than it ever has use for.
+const BUDGET_BOUNDS: (u64, u64) = (16 << 20, 256 << 20);
+
+/// What a server that serves says of itself.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// The digest of the disk in the image.
+    pub disk_digest: String,
+}
+
+/// Starts the server in the root at `base`, and waits until the file system is mounted. `image` is the image as
+/// seen from there.
+///
+/// # Errors
+/// When it does not serve. It has said why on standard error.
+pub fn start(base: &Path, image: &str, command_line: &str) -> anyhow::Result<Served> {
+    let outside = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context("open the root")?;
+    rustix::process::chroot(base).with_context(|| format!("enter {}", base.display()))?;
+    let started = rustix::process::chdir("/").map_err(anyhow::Error::from).and_then(|()| {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0(NAME).args([COMMAND, image, command_line]).stdin(Stdio::null());
+        Ok(command.stdout(Stdio::piped()).spawn()?)
+    });
+    rustix::process::fchdir(&outside).context("leave the server's root")?;
+    rustix::process::chroot(".").context("leave the server's root")?;
+    let output = started.context("start the server")?.wait_with_output().context("wait for the server")?;
+    if !output.status.success() {
+        bail!("the image cannot be served: {}", output.status);
+    }
+    let report: serde_json::Value =
+        serde_json::from_slice(&output.stdout).context("understand the server's report")?;
+    let disk_digest = report["disk_digest"].as_str().unwrap_or_default().to_owned();
+    Ok(Served { disk_digest })
+}
+
+/// Flags that this program adds when it starts itself again.
+#[derive(Default)]
+struct OwnFlags {
+    foreground: bool,
+    ready_fd: Option<i32>,
+    supervisor_fd: Option<i32>,
+    words: Vec<String>,
+}
+
+impl OwnFlags {
+    fn parse(arguments: &[OsString]) -> anyhow::Result<Self> {
+        let mut flags = Self::default();
+        for argument in arguments {
+            let argument = argument.to_str().context("arguments are text")?;
+            if argument == "--foreground" {
+                flags.foreground = true;
+            } else if let Some(fd) = argument.strip_prefix("--ready-fd=") {
+                flags.ready_fd = Some(fd.parse().context("--ready-fd")?);
+            } else if let Some(fd) = argument.strip_prefix("--supervisor-fd=") {
+                flags.supervisor_fd = Some(fd.parse().context("--supervisor-fd")?);
+            } else {
+                flags.words.push(argument.to_owned());
+            }
+        }
+        Ok(flags)
+    }
+}
+
+/// The server itself: `arguments` are all of this process, and begin with [`COMMAND`].
+///
+/// # Errors
+/// When it cannot serve.
+pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
+    let flags = OwnFlags::parse(&arguments[1..])?;
+    let [image, command_line] = &flags.words[..] else {
+        bail!("{COMMAND} needs an image and a command line")
+    };
+    let words = Words::parse(command_line)?;
+    let mount = Mount {
+        image: ImageSource::parse(image.as_ref(), &remote(&words))?,
+        dir: private_root::DISK.into(),
+        fs: Some(private_root::FS.into()),
+        foreground: flags.foreground,
+        prefetch: Some(words.prefetch),
+        limits: limits(words.budget),
+        access: FileAccess::default(),
+        cache: CacheChoice { size: None, policy: PolicyKind::S3Fifo },
+        fill: false,
+        medium: Medium::None,
+        damage: Damage::default(),
+        trusted: true,
+        clear_dead: false,
+        json: true,
+        ready_fd: flags.ready_fd,
+        serving: ServerOptions { unsupervised: false, metrics: None, supervisor_fd: flags.supervisor_fd },
+    };
+    mount::run(&mount, arguments, false)
+}
+
+/// How an image is fetched that lies elsewhere. Nothing is kept between two starts, so `headstart.min-date` is
+/// what prevents a rollback.
+pub fn remote(words: &Words) -> RemoteOptions {
+    RemoteOptions {
+        disk_cache: Some("none".into()),
+        channel_state: words.min_date.is_none().then(|| "none".into()),
+        min_date: words.min_date.clone(),
+        refuses_unnamed: !words.insecure,
+        ..RemoteOptions::default()
+    }
+}
+
+fn limits(budget: Option<ByteSize>) -> PrefetchLimits {
+    PrefetchLimits {
+        budget: budget.unwrap_or_else(|| ByteSize(usual_budget(memory_bytes()))),
+        background: false,
+        late: LateRule::ByCost,
+        tripwires: true,
+        rate: PrefetchRate::Full,
+    }
+}
+
+fn usual_budget(memory_bytes: u64) -> u64 {
+    (memory_bytes / BUDGET_SHARE).clamp(BUDGET_BOUNDS.0, BUDGET_BOUNDS.1)
+}
+
+/// The machine's memory, as far as nothing uses it yet.
+fn memory_bytes() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_follows_memory_within_bounds() {
+        for (memory_mib, budget_mib) in [(0, 16), (128, 16), (512, 64), (1024, 128), (64 << 10, 256)] {
+            assert_eq!(usual_budget(memory_mib << 20), budget_mib << 20, "{memory_mib}");
+        }
+        assert!(memory_bytes() > 0);
+    }
+
+    #[test]
+    fn own_flags_and_words_are_told_apart() {
+        let arguments =
+            ["--supervisor-fd=4", "/medium/x.hsi", "root=headstart:LABEL=A quiet"].map(OsString::from);
+        let flags = OwnFlags::parse(&arguments).expect("flags");
+        assert_eq!((flags.supervisor_fd, flags.ready_fd, flags.foreground), (Some(4), None, false));
+        assert_eq!(flags.words, ["/medium/x.hsi", "root=headstart:LABEL=A quiet"]);
+        assert!(OwnFlags::parse(&["--ready-fd=x".into()]).is_err());
+    }
+}

@@ -1,0 +1,267 @@
+//! The words of the kernel's command line that describe the root.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hs_start::start::PrefetchMode;
+use hs_trust::date::Date;
+use hs_units::ByteSize;
+
+/// Where the image lies in the file system of its medium.
+pub const IMAGE_PATH: &str = "/headstart/root.hsi";
+
+/// What stands before the place of the root.
+const ROOT: &str = "root=headstart:";
+/// What all other words begin with.
+const PREFIX: &str = "headstart.";
+/// How long a medium may take to appear: a stick behind a slow hub takes some seconds, a disc that spins up
+/// longer.
+const USUAL_WAIT: Duration = Duration::from_secs(60);
+
+/// A device, as the command line names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeviceName {
+    /// The label of the file system on it.
+    Label(String),
+    /// The UUID of that file system.
+    Uuid(String),
+    /// The device file.
+    Path(PathBuf),
+}
+
+impl DeviceName {
+    fn parse(text: &str) -> Option<Self> {
+        let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+        if let Some(label) = text.strip_prefix("LABEL=") {
+            return named(label).map(Self::Label);
+        }
+        if let Some(uuid) = text.strip_prefix("UUID=") {
+            return named(uuid).map(Self::Uuid);
+        }
+        text.starts_with("/dev/").then(|| Self::Path(text.into()))
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(label) => write!(f, "LABEL={label}"),
+            Self::Uuid(uuid) => write!(f, "UUID={uuid}"),
+            Self::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Where the image is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On a device: the device itself is the image, or it has a file system with the image in it.
+    Device {
+        /// The device.
+        name: DeviceName,
+        /// `#hs1-DIGEST` or `#key=KEY`, with the mark; empty without either.
+        trust: String,
+    },
+    /// At an address, trust included.
+    Address(String),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device { name, trust } => write!(f, "{name}{trust}"),
+            Self::Address(address) => f.write_str(address),
+        }
+    }
+}
+
+/// Where what the system writes is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum Overlay {
+    /// In memory; it is lost when the machine stops.
+    #[default]
+    Memory,
+    /// In a file system on this device.
+    Device(DeviceName),
+}
+
+/// The words.
+#[derive(Clone, Debug)]
+pub struct Words {
+    /// Where the image is.
+    pub place: Place,
+    /// Its path in the file system of a device.
+    pub image_path: String,
+    /// Memory for prefetched blocks; what the machine has decides when `None`.
+    pub budget: Option<ByteSize>,
+    /// Where prefetched blocks go.
+    pub prefetch: PrefetchMode,
+    /// Signatures older than this are refused.
+    pub min_date: Option<Date>,
+    /// Whether an image from the network needs neither name nor signature.
+    pub insecure: bool,
+    /// How long the medium may take to appear.
+    pub wait: Duration,
+    /// Where writes go.
+    pub overlay: Overlay,
+    /// Check the image instead of starting from it.
+    pub verify: bool,
+    /// Words that begin as ours and are none.
+    pub unknown: Vec<String>,
+}
+
+/// Why a command line describes no root.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WordsError {
+    /// Nothing is asked of us.
+    #[error("the kernel's command line has no root=headstart:…")]
+    NoRoot,
+    /// The place is none.
+    #[error(
+        "root=headstart:{0} names no image: LABEL=NAME, UUID=…, /dev/… and addresses (https://…, oci://…) do, \
+         with #hs1-DIGEST or #key=KEY behind them"
+    )]
+    Place(String),
+    /// The value of a word is wrong.
+    #[error("{word}: {reason}")]
+    Value {
+        /// The word.
+        word: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl Words {
+    /// The words of a kernel's command line. The last of several that say the same counts, as in the kernel.
+    ///
+    /// # Errors
+    /// When there is no `root=headstart:`, or a value is wrong. Words that are not known are kept in
+    /// [`Words::unknown`].
+    pub fn parse(command_line: &str) -> Result<Self, WordsError> {
+        let place =
+            command_line.split_ascii_whitespace().filter_map(|word| word.strip_prefix(ROOT)).next_back();
+        let mut words = Self {
+            place: parse_place(place.ok_or(WordsError::NoRoot)?)?,
+            image_path: IMAGE_PATH.to_owned(),
+            budget: None,
+            prefetch: PrefetchMode::Warm,
+            min_date: None,
+            insecure: false,
+            wait: USUAL_WAIT,
+            overlay: Overlay::Memory,
+            verify: false,
+            unknown: Vec::new(),
+        };
+        for word in command_line.split_ascii_whitespace() {
+            if let Some(ours) = word.strip_prefix(PREFIX) {
+                words.take(word, ours)?;
+            }
+        }
+        Ok(words)
+    }
+
+    fn take(&mut self, word: &str, ours: &str) -> Result<(), WordsError> {
+        let (key, value) = ours.split_once('=').unwrap_or((ours, ""));
+        let wrong = |reason: String| WordsError::Value { word: word.to_owned(), reason };
+        match key {
+            "image" if value.starts_with('/') => self.image_path = value.to_owned(),
+            "image" => return Err(wrong("a path in the medium's file system begins with /".to_owned())),
+            "budget" => self.budget = Some(value.parse().map_err(|error| wrong(format!("{error}")))?),
+            "prefetch" => self.prefetch = prefetch_mode(value).ok_or_else(|| wrong(MODES.to_owned()))?,
+            "min-date" => self.min_date = Some(value.parse().map_err(|error| wrong(format!("{error}")))?),
+            "wait" => {
+                let seconds =
+                    value.parse().map_err(|_| wrong("a number of seconds is missing".to_owned()))?;
+                self.wait = Duration::from_secs(seconds);
+            }
+            "overlay" if value == "memory" => self.overlay = Overlay::Memory,
+            "overlay" => {
+                let name = DeviceName::parse(value);
+                let reason = "memory, LABEL=NAME, UUID=… or /dev/… is where writes go".to_owned();
+                self.overlay = Overlay::Device(name.ok_or_else(|| wrong(reason))?);
+            }
+            "insecure" => self.insecure = true,
+            "verify" => self.verify = true,
+            _ => self.unknown.push(word.to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// The modes that make sense for a root.
+const MODES: &str = "warm, push, hold or off is where prefetched blocks go";
+
+fn prefetch_mode(value: &str) -> Option<PrefetchMode> {
+    let modes = [PrefetchMode::Off, PrefetchMode::Warm, PrefetchMode::Hold, PrefetchMode::Push];
+    modes.into_iter().find(|mode| mode.name() == value)
+}
+
+fn parse_place(text: &str) -> Result<Place, WordsError> {
+    if text.contains("://") {
+        return Ok(Place::Address(text.to_owned()));
+    }
+    let at = text.find('#').unwrap_or(text.len());
+    let (name, trust) = text.split_at(at);
+    let name = DeviceName::parse(name).ok_or_else(|| WordsError::Place(text.to_owned()))?;
+    Ok(Place::Device { name, trust: trust.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_and_addresses_are_told_apart() {
+        let place = |line: &str| Words::parse(line).expect(line).place;
+        let labelled = place("quiet root=headstart:LABEL=HEADSTART#hs1-ab splash");
+        let name = DeviceName::Label("HEADSTART".to_owned());
+        assert_eq!(labelled, Place::Device { name, trust: "#hs1-ab".to_owned() });
+        assert_eq!(labelled.to_string(), "LABEL=HEADSTART#hs1-ab");
+        let device = place("root=headstart:/dev/sr0");
+        assert_eq!(device, Place::Device { name: DeviceName::Path("/dev/sr0".into()), trust: String::new() });
+        let address = "https://h/a.hsi#key=RWQ";
+        assert_eq!(place(&format!("root=headstart:{address}")), Place::Address(address.to_owned()));
+        // The last one counts.
+        let last = place("root=/dev/sda1 root=headstart:UUID=1 root=headstart:UUID=2");
+        assert_eq!(last.to_string(), "UUID=2");
+    }
+
+    #[test]
+    fn values_are_taken_and_the_rest_is_kept() {
+        let words = Words::parse(
+            "root=headstart:LABEL=A headstart.budget=64M headstart.min-date=2026-11-22 headstart.wait=5 \
+             headstart.overlay=LABEL=KEEP headstart.prefetch=off headstart.image=/x.hsi headstart.insecure \
+             headstart.verify headstart.colour=red head.start=1",
+        )
+        .expect("words");
+        assert_eq!(words.budget, Some(ByteSize(64 << 20)));
+        assert!(words.min_date.is_some() && words.insecure && words.verify);
+        assert_eq!((words.wait, words.prefetch), (Duration::from_secs(5), PrefetchMode::Off));
+        assert_eq!(words.overlay, Overlay::Device(DeviceName::Label("KEEP".to_owned())));
+        assert_eq!(
+            (words.image_path.as_str(), &words.unknown[..]),
+            ("/x.hsi", &["headstart.colour=red".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (line, why) in [
+            ("root=/dev/sda1 ro", "no root=headstart:"),
+            ("root=headstart:", "names no image"),
+            ("root=headstart:LABEL=", "names no image"),
+            ("root=headstart:sda1", "names no image"),
+            ("root=headstart:LABEL=A headstart.budget=many", "headstart.budget=many"),
+            ("root=headstart:LABEL=A headstart.wait=long", "number of seconds"),
+            ("root=headstart:LABEL=A headstart.overlay=disk", "where writes go"),
+            ("root=headstart:LABEL=A headstart.image=x", "begins with /"),
+            ("root=headstart:LABEL=A headstart.prefetch=fast", "warm, push"),
+            ("root=headstart:LABEL=A headstart.min-date=soon", "headstart.min-date=soon"),
+        ] {
+            let error = Words::parse(line).expect_err(line).to_string();
+            assert!(error.contains(why), "{line}: {error}");
+        }
+    }
+}
