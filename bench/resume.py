@@ -11,7 +11,7 @@ from inputs import LEVEL, folder, kept, program, stamp
 
 # Seconds of an access, and bytes a second where an image lies in front (`headstart lab media`).
 MEDIA = {"none": (0.0, None), "flat-10ms-25mbs": (0.010, 25e6), "cd-24x-cav": (0.0919, 1.76e6), "lan-10m": (0.001, 1.18e6)}
-RECORDINGS = 3
+RECORDINGS = 5
 PACKAGES = "systemd,systemd-sysv,udev,dbus,linux-image-cloud-amd64,initramfs-tools"
 BOOT = ["--vmm", "qemu", "--memory", "512M", "--ready", "login: $", "--ready-timeout", "280"]
 ASK = ["--type", "root", "--type", "echo answer $((6*7))", "--ready", "^answer 42", "--ready-timeout", "280"]

@@ -108,7 +108,15 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
     boot::mount_memory(&scratch, spec.scratch.0)?;
     let folder = work.folder("snapshot")?;
     let mut began = Instant::now();
-    let memory = ShownMemory::open(spec, on_medium, &folder)?;
+    let disk_folder = work.folder("disk")?;
+    // Where the disk is known before the snapshot says it, both are opened at once.
+    let (memory, early) = std::thread::scope(|scope| {
+        let open = |disk: &ImageSource| OpenDisk::open(spec, disk.clone(), &disk_folder);
+        let early = spec.disk.as_ref().map(|disk| scope.spawn(move || open(disk)));
+        let memory = ShownMemory::open(spec, on_medium, &folder);
+        (memory, early.map(|early| early.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
+    });
+    let memory = memory?;
     let mut guard = Guard::start();
     memory.abort().iter().for_each(|abort| guard.watch(abort));
     let outcome = (|| {
@@ -117,7 +125,11 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
             boot::read_whole(&memory.file)?;
             began = Instant::now();
         }
-        let disk = OpenDisk::open(spec, &description, &work)?;
+        let disk = match early {
+            Some(disk) => disk?,
+            None => OpenDisk::open(spec, beside(&spec.snapshot, &description)?, &disk_folder)?,
+        };
+        disk.check(spec, &description)?;
         let media = Media::of(memory.served().map(|(_, on_medium)| on_medium), &disk.on_medium, spec.warm);
         let socket = MonitorSocket::listen(work.folder("monitor")?.join("socket"))?;
         let launch = launch(spec, &description, (&memory, &disk), (&scratch, &socket))?;
@@ -259,29 +271,29 @@ struct OpenDisk {
 }
 
 impl OpenDisk {
-    fn open(spec: &ResumeSpec, description: &Description, work: &Workdir) -> anyhow::Result<Self> {
-        let source = match &spec.disk {
-            Some(disk) => disk.clone(),
-            None => beside(&spec.snapshot, description)?,
-        };
+    fn open(spec: &ResumeSpec, source: ImageSource, folder: &Path) -> anyhow::Result<Self> {
         let on_medium = medium::open(source.clone(), &spec.medium, &Damage::default())?;
         let mode = if spec.prefetches { Prefetching::Hold } else { Prefetching::Off };
         let config = start::config(&source, mode, Some(spec.limits), &spec.medium)?;
         let (store, config) = (Arc::clone(&on_medium.store), on_medium.config(&config));
-        let shown = NbdDisk::start(store, &work.folder("disk")?, &config, spec.disk_watch.clone())
+        let shown = NbdDisk::start(store, folder, &config, spec.disk_watch.clone())
             .with_context(|| format!("the disk of the guest, {}", source.display()))?;
-        let found = shown.disk().image().disk_digest().to_string();
+        Ok(Self { source, on_medium, shown })
+    }
+
+    /// Refuses another disk than the guest was booted from.
+    fn check(&self, spec: &ResumeSpec, description: &Description) -> Result<(), ResumeError> {
+        let found = self.shown.disk().image().disk_digest().to_string();
         if found != description.disk_digest {
             return Err(ResumeError::OtherDisk {
                 snapshot: spec.snapshot.display().to_string(),
                 expected: description.disk_digest.clone(),
                 disk_name: description.disk_name.clone(),
-                disk: source.display().to_string(),
+                disk: self.source.display().to_string(),
                 found,
-            }
-            .into());
+            });
         }
-        Ok(Self { source, on_medium, shown })
+        Ok(())
     }
 }
 
