@@ -233,7 +233,8 @@ pub(crate) fn command() -> Command {
                  the version\n  -q, --quiet      Print errors only\n  -v, --verbose    Print more; twice prints every detail";
     let examples = of("").unwrap_or_default();
     let with = |examples: &[&str]| format!("{groups}{flags}\n\n{}", text_of(examples));
-    let few = &examples[..examples.len().min(SHORT_EXAMPLES)];
+    // The list of commands fills the screen.
+    let few = &examples[..examples.len().min(1)];
     program.after_help(with(few)).after_long_help(with(examples))
 }
 
