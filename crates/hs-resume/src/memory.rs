@@ -95,7 +95,7 @@ impl ShownMemory {
 
     /// Waits until the recorded pages are there, or for so long. A guest that runs meanwhile is not sooner
     /// ready: its clock goes on, timers wake programs whose pages were not recorded, and these are fetched
-    /// before those that the guest needs (docs/decisions/053-snapshots-are-images.md).
+    /// before those that the guest needs (docs/decisions/054-snapshots-are-images.md).
     pub(crate) fn wait_prefetched(&self, patience: Duration) {
         let Some((served, _)) = self.served() else { return };
         let (sender, ended) = std::sync::mpsc::channel();
